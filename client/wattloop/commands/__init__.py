@@ -1,0 +1,1 @@
+"""The ``wattloop`` command: a frame to which every package contributes its subcommands."""

@@ -1,0 +1,110 @@
+"""The frame of the ``wattloop`` command: finds the subcommand, runs it, turns errors into exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import EntryPoint, entry_points, version
+
+from wattloop.commands.contract import Command
+from wattloop.errors import CannotError, InputError, UsageError
+
+GROUP = "wattloop.commands"
+EXIT_CANNOT = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+# Shown in the list of subcommands without importing the packages behind them.
+SUMMARIES = {
+    "run": "run a RecurringTrainingJob on this machine, learning with each recurrence",
+    "history": "the recurrences of a job, from a database or a cluster",
+    "plot": "pictures of a job's costs and of its energy/time trade-off",
+    "validate": "check manifests against the API's schema and rules, without a cluster",
+    "operator": "start the Kubernetes operator in the foreground",
+    "agent": "start the node agent in the foreground",
+    "monitor": "energy and power of this machine's GPUs",
+    "simulate": "recurrences on measured traces",
+    "replay": "what a policy decides on a given history",
+    "plan": "GPU frequency plans of a training pipeline",
+    "power": "which power limit a measured profile calls for",
+}
+EXTRAS = {"wattloop_operator": "operator", "wattloop_agent": "agent", "wattloop_planner": "planner"}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run ``wattloop`` with these arguments (default: the process's own) and return its exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    found = {entry.name: entry for entry in entry_points(group=GROUP)}
+    if not words or words[0].startswith("-"):
+        return _overview(words, found)
+    name, *rest = words
+    if name not in found:
+        known = ", ".join(sorted(found)) or "none is installed"
+        return _say(f"wattloop: there is no subcommand {name!r}; there are: {known}", EXIT_USAGE)
+    return _run(name, found[name], rest)
+
+
+def _overview(words: list[str], found: dict[str, EntryPoint]) -> int:
+    lines = "\n".join(f"  {name:10} {SUMMARIES.get(name, '')}" for name in sorted(found, key=_order))
+    parser = argparse.ArgumentParser(
+        prog="wattloop",
+        description="Makes a training job that runs again and again cost less each time it runs.",
+        epilog=f"subcommands:\n{lines}\n\nexample:\n  wattloop run examples/digits/job.yaml --recurrences 24",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage="wattloop SUBCOMMAND [OPTIONS]",
+    )
+    parser.add_argument("--version", action="version", version=f"wattloop {version('wattloop')}")
+    parser.parse_args(words)
+    parser.print_help()
+    return 0 if words else EXIT_USAGE
+
+
+def _order(name: str) -> tuple[int, str]:
+    names = list(SUMMARIES)
+    return (names.index(name) if name in names else len(names), name)
+
+
+def _run(name: str, entry: EntryPoint, words: list[str]) -> int:
+    try:
+        command = entry.load()
+    except ModuleNotFoundError as error:
+        extra = EXTRAS.get(entry.module.partition(".")[0], "operator")
+        return _say(
+            f"wattloop {name}: needs the module {error.name}, which is not installed; "
+            f"install it with: pip install 'wattloop[{extra}]'",
+            EXIT_CANNOT,
+        )
+    if not isinstance(command, Command):
+        raise TypeError(f"entry point {entry.value} of {GROUP} is no wattloop.commands.contract.Command")
+    parser = argparse.ArgumentParser(
+        prog=f"wattloop {name}",
+        description=command.description,
+        epilog=f"example:\n{command.example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    command.configure(parser)
+    return _carried_out(name, command, parser.parse_args(words))
+
+
+def _carried_out(name: str, command: Command, arguments: argparse.Namespace) -> int:
+    try:
+        code = command.run(arguments)
+        sys.stdout.flush()
+    except (UsageError, InputError) as error:
+        return _say(f"wattloop {name}: {error}", EXIT_USAGE)
+    except CannotError as error:
+        return _say(f"wattloop {name}: {error}", EXIT_CANNOT)
+    except BrokenPipeError:
+        # The reader of our output is gone; point stdout elsewhere so that the interpreter's last flush is silent.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_CANNOT
+    except KeyboardInterrupt:
+        return _say(f"wattloop {name}: interrupted", EXIT_INTERRUPTED)
+    return code
+
+
+def _say(text: str, code: int) -> int:
+    sys.stderr.write(text + "\n")
+    return code

@@ -1,0 +1,130 @@
+"""Reading CSV tables whose columns are found by name, with errors that name the line and the column."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from wattloop.errors import InputError
+
+LARGEST_FILE_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a table: its cells by column name, and where it stands for error messages.
+
+    Attributes:
+        source: The file's name.
+        line: 1-based line in the file on which the row ends.
+        cells: Text of each cell by column name, stripped.
+    """
+
+    source: str
+    line: int
+    cells: dict[str, str]
+
+    def text(self, column: str) -> str:
+        """The cell's text.
+
+        Raises:
+            InputError: The cell is empty.
+        """
+        value = self.cells.get(column, "")
+        if not value:
+            raise InputError(self.source, "an empty cell", "a value", self.line, column)
+        return value
+
+    def number(self, column: str, *, least: float = -math.inf, above: float | None = None) -> float:
+        """The cell as a finite number of at least ``least`` and, where given, greater than ``above``.
+
+        Raises:
+            InputError: The cell is empty, not a number, not finite or out of range.
+        """
+        text = self.text(column)
+        expected = "a finite number"
+        if above is not None:
+            expected = f"a finite number above {above:g}"
+        elif least > -math.inf:
+            expected = f"a finite number of at least {least:g}"
+        try:
+            value = float(text)
+        except ValueError:
+            raise InputError(self.source, repr(text), expected, self.line, column) from None
+        if not math.isfinite(value) or value < least or (above is not None and value <= above):
+            raise InputError(self.source, repr(text), expected, self.line, column)
+        return value
+
+    def integer(self, column: str, *, least: int | None = None) -> int:
+        """The cell as a whole number, ``12`` or ``12.0``, of at least ``least`` where given.
+
+        Raises:
+            InputError: The cell is empty, not a whole number or too small.
+        """
+        value = self.number(column)
+        if value != int(value) or (least is not None and value < least):
+            bound = "" if least is None else f" of at least {least}"
+            raise InputError(self.source, repr(self.cells[column]), f"a whole number{bound}", self.line, column)
+        return int(value)
+
+    def optional_number(self, column: str, *, least: float = -math.inf) -> float | None:
+        """The cell as a number, or None where it is empty, NaN or its column is missing."""
+        text = self.cells.get(column, "")
+        return None if text == "" or text.lower() == "nan" else self.number(column, least=least)
+
+
+def read_table(path: str | Path, columns: Sequence[str]) -> Iterator[Row]:
+    """Read the rows of a CSV file that has at least these columns, in any order; other columns are kept.
+
+    Args:
+        path: The file: UTF-8, comma, a header on line 1.
+        columns: Names that the header must have.
+
+    Yields:
+        The rows, top to bottom; empty lines are passed over.
+
+    Raises:
+        InputError: The file is missing, empty, too large, no UTF-8, lacks a column, names one twice, or a row has more
+            or fewer cells than the header.
+    """
+    source = str(path)
+    try:
+        size = Path(path).stat().st_size
+        if size > LARGEST_FILE_BYTES:
+            raise InputError(source, f"{size} bytes", f"a table of at most {LARGEST_FILE_BYTES} bytes", 1)
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise InputError(source, f"no readable file ({error.strerror})", "a CSV file") from error
+    except UnicodeDecodeError as error:
+        raise InputError(
+            source, f"bytes that are not UTF-8 at offset {error.start}", "a CSV file in UTF-8", 1
+        ) from error
+    yield from _rows(source, text, columns)
+
+
+def _rows(source: str, text: str, columns: Sequence[str]) -> Iterator[Row]:
+    reader = csv.reader(text.splitlines(), strict=True)
+    header: list[str] = []
+    try:
+        header = [name.strip() for name in next(reader, [])]
+        _check_header(source, header, columns)
+        for cells in reader:
+            if not any(cell.strip() for cell in cells):
+                continue
+            if len(cells) != len(header):
+                raise InputError(source, f"{len(cells)} cells", f"{len(header)} as in the header", reader.line_num)
+            yield Row(source, reader.line_num, dict(zip(header, (cell.strip() for cell in cells), strict=True)))
+    except csv.Error as error:
+        raise InputError(source, f"text that is not CSV ({error})", "comma-separated cells", reader.line_num) from error
+
+
+def _check_header(source: str, header: list[str], columns: Sequence[str]) -> None:
+    if not any(header):
+        raise InputError(source, "no header", f"line 1 with the columns {', '.join(columns)}", 1)
+    for column in columns:
+        if header.count(column) != 1:
+            found = "no such column" if column not in header else "the column twice"
+            raise InputError(source, f"{found} (columns: {', '.join(header)})", f"one column {column}", 1, column)
