@@ -1,0 +1,32 @@
+"""The SQL memory: every observation, power profile and energy reading, and the local mode's objects.
+
+Callers use `open_store` and what the returned `Store` offers; they never see SQL.
+"""
+
+from wattloop_operator.store.objects import ConflictError, ObjectExistsError, ObjectMissingError, StoredObject
+from wattloop_operator.store.observations import JobObservations
+from wattloop_operator.store.records import (
+    RESULTS,
+    EnergyReading,
+    ObservationRecord,
+    PowerMeasurement,
+    PowerProfile,
+    ProfileKey,
+)
+from wattloop_operator.store.store import Store, open_store
+
+__all__ = [
+    "RESULTS",
+    "ConflictError",
+    "EnergyReading",
+    "JobObservations",
+    "ObjectExistsError",
+    "ObjectMissingError",
+    "ObservationRecord",
+    "PowerMeasurement",
+    "PowerProfile",
+    "ProfileKey",
+    "Store",
+    "StoredObject",
+    "open_store",
+]

@@ -1,0 +1,64 @@
+"""Where a database is: its URL checked, and written without its password for messages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from wattloop.errors import UsageError
+
+EXPECTED = "sqlite:///PATH (a file; sqlite:////PATH from the root) or postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+SECRET_OPTIONS = frozenset({"password", "sslpassword", "passfile"})
+
+
+def database_url(url: str | Path) -> URL:
+    """The checked URL of a database; a `Path` is a SQLite file.
+
+    Raises:
+        UsageError: It is no URL, or names a database that Wattloop does not keep its memory in.
+
+    Example:
+        >>> database_url("postgres://planner@db/wattloop").drivername
+        'postgresql+psycopg'
+    """
+    if isinstance(url, Path):
+        return URL.create("sqlite+pysqlite", database=str(url))
+    try:
+        parsed = make_url(url.replace("postgres://", "postgresql://", 1) if url.startswith("postgres://") else url)
+    except (ArgumentError, ValueError):
+        # The text may hold a password, and what is no URL cannot be told apart from it.
+        raise UsageError(f"the database is no URL; expected {EXPECTED}") from None
+    if parsed.drivername in {"sqlite", "sqlite+pysqlite"}:
+        if not parsed.database or parsed.database == ":memory:":
+            raise UsageError(f"{described(parsed)} names no file, and learning must outlive the process; {EXPECTED}")
+        return parsed.set(drivername="sqlite+pysqlite")
+    if parsed.drivername in {"postgresql", "postgresql+psycopg"}:
+        return parsed.set(drivername="postgresql+psycopg")
+    raise UsageError(f"a database of the kind {parsed.drivername!r} is not supported; expected {EXPECTED}")
+
+
+def described(url: URL) -> str:
+    """The URL as messages show it: without the driver, without any password.
+
+    Example:
+        >>> described(database_url("postgresql://planner:secret@db/wattloop?sslpassword=secret"))
+        'postgresql://planner:***@db/wattloop'
+    """
+    shown = url.set(drivername=url.get_backend_name())
+    return shown.difference_update_query(SECRET_OPTIONS & set(shown.query)).render_as_string(hide_password=True)
+
+
+def without_secrets(text: str, url: URL) -> str:
+    """A driver's own message with every password of the URL blotted out.
+
+    Example:
+        >>> without_secrets("no entry for secret", database_url("postgresql://planner:secret@db/wattloop"))
+        'no entry for ***'
+    """
+    secrets = [url.password, *(url.query.get(option) for option in SECRET_OPTIONS)]
+    for secret in secrets:
+        if isinstance(secret, str) and secret:
+            text = text.replace(secret, "***")
+    return text

@@ -1,0 +1,1 @@
+"""One file a schema version, numbered; a released one never changes."""

@@ -1,0 +1,113 @@
+"""Observations: what every attempt cost. Append-only; the first record of an attempt stands for ever."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+
+from sqlalchemy import ColumnElement, Connection, func, select
+
+from wattloop_operator.store.database import Database
+from wattloop_operator.store.records import ObservationRecord
+from wattloop_operator.store.tables import OBSERVATIONS
+
+LOG = logging.getLogger(__name__)
+COLUMNS = [OBSERVATIONS.c[field.name] for field in fields(ObservationRecord)]
+KEY = ("job_uid", "recurrence", "attempt")
+
+
+@dataclass(frozen=True)
+class JobObservations:
+    """A job of which there are observations, and how many."""
+
+    job_uid: str
+    namespace: str
+    job_name: str
+    observations: int
+
+
+class Observations:
+    """The observations in one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def record(self, record: ObservationRecord) -> bool:
+        """Keep an observation, durably when this returns.
+
+        The first one wins: an attempt ends once, so a second record of it is either a repetition or a mistake, and
+        nothing that learning has already used may change. A second record that differs is left out with a warning
+        that names the object and the columns.
+
+        Returns:
+            Whether it is new.
+
+        Raises:
+            CannotError: The database failed; nothing is recorded, and it may be tried again.
+        """
+        with self._database.writing(f"record the observation of {record.namespace}/{record.recurrence_name}") as on:
+            inserted = on.execute(
+                self._database.insert(OBSERVATIONS)
+                .values(asdict(record))
+                .on_conflict_do_nothing(index_elements=KEY)
+                .returning(OBSERVATIONS.c.attempt)
+            ).first()
+            if inserted is not None:
+                return True
+            kept = _select(
+                on,
+                OBSERVATIONS.c.job_uid == record.job_uid,
+                OBSERVATIONS.c.recurrence == record.recurrence,
+                OBSERVATIONS.c.attempt == record.attempt,
+            )[0]
+        _warn_of_difference(kept, record)
+        return False
+
+    def of_job(self, job_uid: str) -> tuple[ObservationRecord, ...]:
+        """All of one job, ordered by (recurrence, attempt)."""
+        with self._database.reading(f"read the observations of job {job_uid}") as on:
+            return _select(on, OBSERVATIONS.c.job_uid == job_uid)
+
+    def of_name(self, namespace: str, job_name: str) -> tuple[ObservationRecord, ...]:
+        """All of every job that had this name, ordered by (job_uid, recurrence, attempt)."""
+        with self._database.reading(f"read the observations of {namespace}/{job_name}") as on:
+            return _select(on, OBSERVATIONS.c.namespace == namespace, OBSERVATIONS.c.job_name == job_name)
+
+    def jobs(self) -> tuple[JobObservations, ...]:
+        """The jobs of which there are observations, ordered by namespace, name and uid."""
+        names = (OBSERVATIONS.c.namespace, OBSERVATIONS.c.job_name, OBSERVATIONS.c.job_uid)
+        with self._database.reading("read which jobs there are") as on:
+            rows = on.execute(select(*names, func.count()).group_by(*names).order_by(*names)).all()
+        return tuple(JobObservations(uid, namespace, name, count) for namespace, name, uid, count in rows)
+
+    def highest_recurrence(self, job_uid: str) -> int | None:
+        """The highest index of a recurrence of this job, or None where nothing is known of it."""
+        with self._database.reading(f"read the observations of job {job_uid}") as on:
+            highest: int | None = on.execute(
+                select(func.max(OBSERVATIONS.c.recurrence)).where(OBSERVATIONS.c.job_uid == job_uid)
+            ).scalar_one()
+        return highest
+
+
+def _select(on: Connection, *conditions: ColumnElement[bool]) -> tuple[ObservationRecord, ...]:
+    ordered = select(*COLUMNS).where(*conditions).order_by(*(OBSERVATIONS.c[name] for name in KEY))
+    return tuple(ObservationRecord(*row) for row in on.execute(ordered).all())
+
+
+def _warn_of_difference(kept: ObservationRecord, refused: ObservationRecord) -> None:
+    columns: Sequence[str] = [
+        f"{field.name} (kept {getattr(kept, field.name)!r}, left out {getattr(refused, field.name)!r})"
+        for field in fields(ObservationRecord)
+        if getattr(kept, field.name) != getattr(refused, field.name)
+    ]
+    if columns:
+        LOG.warning(
+            "observation %s/%s (recurrence %d, attempt %d) was recorded already with another content; "
+            "the first one stands: %s",
+            kept.namespace,
+            kept.recurrence_name,
+            kept.recurrence,
+            kept.attempt,
+            ", ".join(columns),
+        )

@@ -1,0 +1,79 @@
+"""Power profiles: what one batch size costs at each power limit, on one kind of GPUs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import asdict, fields
+
+from sqlalchemy import ColumnElement, delete, insert, select
+
+from wattloop.errors import InputError
+from wattloop_operator.store.database import Database
+from wattloop_operator.store.records import PowerMeasurement, PowerProfile, ProfileKey
+from wattloop_operator.store.tables import MEASUREMENTS, PROFILES
+
+KEY = tuple(field.name for field in fields(ProfileKey))
+VALUES = tuple(field.name for field in fields(PowerMeasurement))
+
+
+class Profiles:
+    """The power profiles in one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def record(self, key: ProfileKey, measurements: Iterable[PowerMeasurement]) -> None:
+        """Keep a whole profile, durably when this returns; an earlier profile of the same key is replaced.
+
+        Raises:
+            InputError: There are no measurements, or two of the same limit.
+            CannotError: The database failed; the profile is as it was.
+        """
+        ordered = sorted(measurements, key=lambda measurement: measurement.power_limit_watts)
+        _check(key, ordered)
+        with self._database.writing(f"record the {_name(key)}") as on:
+            # The update changes nothing: it locks the profile's row against a second writer of the same key.
+            profile = on.execute(
+                self._database.insert(PROFILES)
+                .values(asdict(key))
+                .on_conflict_do_update(index_elements=KEY, set_={"batch_size": key.batch_size})
+                .returning(PROFILES.c.profile)
+            ).scalar_one()
+            on.execute(delete(MEASUREMENTS).where(MEASUREMENTS.c.profile == profile))
+            on.execute(insert(MEASUREMENTS), [{"profile": profile, **asdict(measured)} for measured in ordered])
+
+    def get(self, key: ProfileKey) -> PowerProfile | None:
+        """The profile of this key, or None where none was recorded."""
+        found = self._select(f"read the {_name(key)}", *(PROFILES.c[name] == getattr(key, name) for name in KEY))
+        return found[0] if found else None
+
+    def of_job(self, job_uid: str) -> tuple[PowerProfile, ...]:
+        """All profiles of one job, ordered by their keys."""
+        return self._select(f"read the power profiles of job {job_uid}", PROFILES.c.job_uid == job_uid)
+
+    def _select(self, purpose: str, *conditions: ColumnElement[bool]) -> tuple[PowerProfile, ...]:
+        keys = [PROFILES.c[name] for name in KEY]
+        with self._database.reading(purpose) as on:
+            rows = on.execute(
+                select(*keys, *(MEASUREMENTS.c[name] for name in VALUES))
+                .join_from(PROFILES, MEASUREMENTS)
+                .where(*conditions)
+                .order_by(*keys, MEASUREMENTS.c.power_limit_watts)
+            ).all()
+        return tuple(
+            PowerProfile(ProfileKey(*key), tuple(PowerMeasurement(*row[len(KEY) :]) for row in group))
+            for key, group in itertools.groupby(rows, key=lambda row: tuple(row[: len(KEY)]))
+        )
+
+
+def _check(key: ProfileKey, ordered: list[PowerMeasurement]) -> None:
+    if not ordered:
+        raise InputError(_name(key), "no measurements", "at least one power limit's")
+    for before, after in itertools.pairwise(ordered):
+        if before.power_limit_watts == after.power_limit_watts:
+            raise InputError(_name(key), f"{before.power_limit_watts:g} W twice", "one measurement a power limit")
+
+
+def _name(key: ProfileKey) -> str:
+    return f"power profile of job {key.job_uid}, batch size {key.batch_size}, {key.gpu_count} × {key.gpu_model}"

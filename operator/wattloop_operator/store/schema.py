@@ -1,0 +1,123 @@
+"""Bringing a database to the schema of this version: under a lock, all of it or nothing, and only if it is ours."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import Connection, delete, insert, inspect, select, text
+
+from wattloop.errors import CannotError
+from wattloop_operator.store.database import LOCK_WAIT_SECONDS, Database
+from wattloop_operator.store.tables import MARKER, PRODUCT, SCHEMA_VERSION
+
+MIGRATIONS = Path(__file__).parent / "migrations"
+# The key of PostgreSQL's advisory lock: "wattloop" in ASCII, read as one 64-bit number.
+ADVISORY_LOCK = int.from_bytes(PRODUCT.encode(), "big")
+PURPOSE = "bring the database to this version's schema"
+
+
+@dataclass(frozen=True)
+class Marker:
+    """What a database says of itself: whose it is, its schema, and the version of Wattloop that made that schema."""
+
+    product: str
+    schema_version: int
+    product_version: str
+
+
+def migrate(database: Database, *, create: bool = True) -> None:
+    """Bring the database to `SCHEMA_VERSION`; two processes that start at once do it once.
+
+    Args:
+        database: The database; its tables are made where it is empty.
+        create: Whether an empty database is to be filled; otherwise it is refused.
+
+    Raises:
+        CannotError: It belongs to another program, a newer Wattloop made it, it is empty and `create` is false, or it
+            failed. It is then as it was.
+    """
+    with database.reading("read whose database it is") as on:
+        marker = read_marker(on)
+        _refuse_others(database.name, marker, inspect(on).get_table_names())
+    if marker is None and not create:
+        raise CannotError(f"{database.name}: the database is empty; name one that Wattloop has run with")
+    if marker is None or marker.schema_version < SCHEMA_VERSION:
+        with database.writing(PURPOSE) as on:
+            _wait_for_others(database, on)
+            _upgrade(database.name, on)
+    if database.is_sqlite:
+        _keep_write_ahead_log(database)
+
+
+def read_marker(on: Connection) -> Marker | None:
+    """The marker of the database, or None where there is none."""
+    if not inspect(on).has_table(MARKER.name):
+        return None
+    row = on.execute(select(MARKER.c.product, MARKER.c.schema_version, MARKER.c.product_version)).one_or_none()
+    return None if row is None else Marker(*row)
+
+
+def _refuse_others(name: str, marker: Marker | None, tables: list[str]) -> None:
+    if marker is None and tables:
+        shown = ", ".join(sorted(tables)[:5]) + (", …" if len(tables) > 5 else "")
+        raise CannotError(
+            f"{name}: this database is not Wattloop's: it has tables of another program ({shown}); "
+            "name an empty database, or one that Wattloop made"
+        )
+    if marker is not None and marker.product != PRODUCT:
+        raise CannotError(f"{name}: this database is not Wattloop's but {marker.product!r}'s; name an empty database")
+    if marker is not None and marker.schema_version > SCHEMA_VERSION:
+        raise CannotError(
+            f"{name}: Wattloop {marker.product_version} made its schema {marker.schema_version}, and this is Wattloop "
+            f"{version('wattloop')}, which knows up to {SCHEMA_VERSION}; use Wattloop {marker.product_version} or newer"
+        )
+
+
+def _wait_for_others(database: Database, on: Connection) -> None:
+    # SQLite's writing transaction is the lock already.
+    if not database.is_sqlite:
+        on.execute(text(f"SET LOCAL lock_timeout = '{LOCK_WAIT_SECONDS}s'"))
+        on.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": ADVISORY_LOCK})
+
+
+def _upgrade(name: str, on: Connection) -> None:
+    marker = read_marker(on)
+    _refuse_others(name, marker, inspect(on).get_table_names())
+    if marker is not None and marker.schema_version == SCHEMA_VERSION:
+        return
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = on
+    command.upgrade(config, "head")
+    on.execute(delete(MARKER))
+    on.execute(
+        insert(MARKER).values(
+            only_row=1,
+            product=PRODUCT,
+            schema_version=SCHEMA_VERSION,
+            product_version=version("wattloop"),
+            migrated_at=datetime.now(UTC),
+        )
+    )
+
+
+def _keep_write_ahead_log(database: Database) -> None:
+    """Readers then never wait for the writer. The file remembers it; to change it, nobody else may hold a lock."""
+    for tries_left in reversed(range(LOCK_WAIT_SECONDS * 20)):
+        try:
+            with database.without_transaction("set up the write-ahead log") as on:
+                if on.exec_driver_sql("PRAGMA journal_mode").scalar_one() != "wal":
+                    on.exec_driver_sql("PRAGMA journal_mode = WAL")
+                return
+        except CannotError as error:
+            # SQLite reports this one lock at once, whatever the time it was told to wait.
+            if "database is locked" not in str(error) or tries_left == 0:
+                raise
+            time.sleep(0.05)

@@ -1,0 +1,147 @@
+"""The tables, as SQLAlchemy Core: the one description that queries and the migration check use."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    DateTime,
+    Dialect,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    TypeDecorator,
+    UniqueConstraint,
+)
+
+# A row a migration; the number of the newest migration.
+SCHEMA_VERSION = 1
+PRODUCT = "wattloop"
+
+METADATA = MetaData()
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """A moment with microseconds, in UTC on either database: SQLite itself keeps no time zone."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
+        """To UTC; a time without a zone is a mistake of the caller."""
+        if value is not None and value.tzinfo is None:
+            raise ValueError(f"{value.isoformat()} has no time zone")
+        return None if value is None else value.astimezone(UTC)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
+        """From what the database keeps: SQLite's times have lost their zone, PostgreSQL's have the session's."""
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+# Ordered by code point on either database, whatever the server's locale.
+NAME = Text().with_variant(Text(collation="C"), "postgresql")
+# SQLite counts up by itself only in a column of exactly this type.
+SERIAL = BigInteger().with_variant(Integer(), "sqlite")
+
+MARKER = Table(
+    "wattloop_database",
+    METADATA,
+    Column("only_row", Integer, CheckConstraint("only_row = 1", name="wattloop_database_one_row"), primary_key=True),
+    Column("product", Text, nullable=False),
+    Column("schema_version", Integer, nullable=False),
+    Column("product_version", Text, nullable=False),
+    Column("migrated_at", UtcDateTime, nullable=False),
+)
+
+OBSERVATIONS = Table(
+    "observations",
+    METADATA,
+    Column("job_uid", NAME, primary_key=True),
+    Column("recurrence", BigInteger, primary_key=True, autoincrement=False),
+    Column("attempt", BigInteger, primary_key=True, autoincrement=False),
+    Column("namespace", NAME, nullable=False),
+    Column("job_name", NAME, nullable=False),
+    Column("recurrence_name", NAME, nullable=False),
+    Column("batch_size", BigInteger, nullable=False),
+    Column("power_limit_watts", Double),
+    Column("result", Text, nullable=False),
+    Column("epochs", Double, nullable=False),
+    Column("metric", Double),
+    Column("energy_joules", Double, nullable=False),
+    Column("time_seconds", Double, nullable=False),
+    Column("max_power_watts", Double, nullable=False),
+    Column("gpu_model", Text, nullable=False),
+    Column("gpu_count", BigInteger, nullable=False),
+    Column("epoch_energy_joules", Double),
+    Column("epoch_time_seconds", Double),
+    Column("attribution", Text, nullable=False),
+    Column("decision_kind", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("scheduled_at", UtcDateTime, nullable=False),
+    Column("finished_at", UtcDateTime, nullable=False),
+    Index("observations_by_name", "namespace", "job_name"),
+)
+
+PROFILES = Table(
+    "power_profiles",
+    METADATA,
+    Column("profile", SERIAL, primary_key=True),
+    Column("job_uid", NAME, nullable=False),
+    Column("batch_size", BigInteger, nullable=False),
+    Column("gpu_model", NAME, nullable=False),
+    Column("gpu_count", BigInteger, nullable=False),
+    Column("image_digest", NAME, nullable=False),
+    UniqueConstraint(
+        "job_uid", "batch_size", "gpu_model", "gpu_count", "image_digest", name="power_profiles_of_one_key"
+    ),
+)
+
+MEASUREMENTS = Table(
+    "power_measurements",
+    METADATA,
+    Column("profile", BigInteger, ForeignKey("power_profiles.profile", ondelete="CASCADE"), primary_key=True),
+    Column("power_limit_watts", Double, primary_key=True),
+    Column("energy_joules", Double, nullable=False),
+    Column("time_seconds", Double, nullable=False),
+    Column("epochs", Double, nullable=False),
+)
+
+READINGS = Table(
+    "energy_readings",
+    METADATA,
+    Column("job_uid", NAME, primary_key=True),
+    Column("recurrence", BigInteger, primary_key=True, autoincrement=False),
+    Column("attempt", BigInteger, primary_key=True, autoincrement=False),
+    Column("gpu_uuid", NAME, primary_key=True),
+    Column("time_seconds", Double, primary_key=True),
+    Column("energy_millijoules", BigInteger, nullable=False),
+    Index("energy_readings_by_time", "time_seconds"),
+)
+
+OBJECTS = Table(
+    "objects",
+    METADATA,
+    Column("kind", NAME, primary_key=True),
+    Column("namespace", NAME, primary_key=True),
+    Column("name", NAME, primary_key=True),
+    Column("resource_version", BigInteger, nullable=False),
+    Column("body", Text, nullable=False),
+)
+
+# The last resource version given to any object: never used twice, so that an object deleted and made again is no
+# earlier version of itself.
+OBJECT_VERSION = Table(
+    "object_version",
+    METADATA,
+    Column("only_row", Integer, CheckConstraint("only_row = 1", name="object_version_one_row"), primary_key=True),
+    Column("resource_version", BigInteger, nullable=False),
+)
