@@ -1,0 +1,143 @@
+"""The GPUs of a training process, reached through the node agent: their energy, and the power limit held on them.
+
+The training process needs no privilege and never loads NVML: it asks the agent on its unix socket, and only when a run
+begins, reports, ends or measures limits.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from wattloop.agent import AgentConnection, AgentRefused, AgentUnavailable, EnergyReading
+from wattloop.messages import GpuEnergy, LimitMeasurement
+from wattloop.power.profiling import LimitProfiling, Totals, limits_to_measure
+
+logger = logging.getLogger("wattloop")
+
+
+class ProcessGpus:
+    """What a run knows of its GPUs. Where no agent answers, there are none, and training goes on unmeasured.
+
+    Args:
+        socket_path: The agent's socket; empty for none.
+    """
+
+    def __init__(self, socket_path: str) -> None:
+        self._agent = AgentConnection(socket_path) if socket_path else None
+        self._start: dict[str, EnergyReading] = {}
+        self._range_watts: tuple[float, float] | None = None
+        self._profiling: LimitProfiling | None = None
+        self.product = ""
+        self.max_power_limit_watts = 0.0
+        self.limit_watts: float | None = None
+
+    @property
+    def count(self) -> int:
+        """How many GPUs this process uses."""
+        return len(self._start)
+
+    def begin(self) -> None:
+        """Take stock of the GPUs and read their counters for the first time."""
+        if self._agent is None:
+            return
+        try:
+            described = self._agent.gpus()
+            self._start = {reading.uuid: reading for reading in self._agent.energy()}
+        except (AgentUnavailable, AgentRefused) as error:
+            logger.warning("energy is not measured: %s", error)
+            self._agent = None
+            return
+        self.product = described[0].name if described else ""
+        limits = [gpu.power_limits for gpu in described if gpu.power_limits is not None]
+        self.max_power_limit_watts = sum(limit.maximum_watts for limit in limits)
+        if limits and len(limits) == len(described):
+            self._range_watts = (max(each.minimum_watts for each in limits), min(each.maximum_watts for each in limits))
+
+    def energy(self) -> tuple[GpuEnergy, ...]:
+        """First and newest reading of each GPU; empty where no agent answers."""
+        return tuple(
+            GpuEnergy(
+                uuid=now.uuid,
+                start_energy_millijoules=self._start[now.uuid].energy_millijoules,
+                energy_millijoules=now.energy_millijoules,
+                start_time_seconds=self._start[now.uuid].time_seconds,
+                time_seconds=now.time_seconds,
+            )
+            for now in self._read()
+            if now.uuid in self._start
+        )
+
+    def hold(self, watts: float) -> None:
+        """Hold a power limit on every GPU of this process; a refusal is logged and training goes on without."""
+        if self._agent is None or not self._start:
+            return
+        try:
+            held = self._agent.hold_limit(list(self._start), watts)
+        except (AgentUnavailable, AgentRefused) as error:
+            logger.warning("the power limit of %g W is not held: %s", watts, error)
+            self._profiling = None
+            return
+        self.limit_watts = held[0].enforced_watts
+
+    def begin_profiling(self) -> None:
+        """Start to measure the power limits, from the maximum down."""
+        if self._agent is None or self._range_watts is None:
+            return
+        self._profiling = LimitProfiling(limits_to_measure(*self._range_watts))
+        self.hold(self._profiling.limit_watts)
+
+    def step_done(self, choose: Callable[[tuple[LimitMeasurement, ...]], float]) -> None:
+        """Count an optimizer step towards the measurement of limits, and hold the next limit when it is time.
+
+        Args:
+            choose: Gives the limit to hold once all are measured.
+        """
+        profiling = self._profiling
+        if profiling is None or not profiling.step_done():
+            return
+        totals = self._totals()
+        if totals is None:
+            return
+        before = profiling.limit_watts
+        profiling.read(totals)
+        if profiling.finished:
+            self.hold(choose(profiling.measurements(1.0)))
+        elif profiling.limit_watts != before:
+            self.hold(profiling.limit_watts)
+
+    def measurements(self, steps_per_epoch: float) -> tuple[LimitMeasurement, ...]:
+        """The limits measured so far in this run."""
+        return () if self._profiling is None else self._profiling.measurements(steps_per_epoch)
+
+    def end(self) -> None:
+        """Give the GPUs back as they were found."""
+        if self._agent is None:
+            return
+        try:
+            if self.limit_watts is not None:
+                self._agent.release(list(self._start))
+        except (AgentUnavailable, AgentRefused) as error:
+            logger.warning(
+                "the power limit was not released: %s; the agent restores it when this process is gone", error
+            )
+        finally:
+            self._agent.close()
+
+    def _read(self) -> list[EnergyReading]:
+        if self._agent is None or not self._start:
+            return []
+        try:
+            return self._agent.energy()
+        except (AgentUnavailable, AgentRefused) as error:
+            logger.warning("the energy counters could not be read: %s; the next report says it again", error)
+            return []
+
+    def _totals(self) -> Totals | None:
+        readings = self._read()
+        if not readings:
+            return None
+        return Totals(
+            energy_joules=sum(reading.energy_millijoules for reading in readings) / 1000,
+            time_seconds=max(reading.time_seconds for reading in readings),
+        )

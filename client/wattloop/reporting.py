@@ -1,0 +1,128 @@
+"""Delivering reports over HTTP without ever holding up the training.
+
+A report that cannot be delivered is not kept: the next one says all that it said. After a failure, further attempts
+wait, at most half a minute apart, so that an operator that is away costs a training step nothing; only the last report
+of a run is worth waiting for.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+from wattloop.messages import Answer, MessageError, Report
+
+logger = logging.getLogger("wattloop")
+
+TIMEOUT_SECONDS = 5.0
+FIRST_WAIT_SECONDS = 1.0
+LONGEST_WAIT_SECONDS = 30.0
+LARGEST_ANSWER_BYTES = 64 * 1024
+
+
+class ReportChannel:
+    """Sends the reports of one attempt to the reporting API.
+
+    Args:
+        url: Address of the recurrence at the reporting API; empty: reports go nowhere.
+        token_file: File with the bearer token, read anew for each report because Kubernetes rotates it.
+        certificate_authority_file: Certificates that the server is checked against; empty: the system's.
+        clock: Monotonic seconds.
+        sleep: Waits for seconds.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token_file: str = "",
+        certificate_authority_file: str = "",
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._url = url.rstrip("/")
+        self._token_file = token_file
+        self._clock = clock
+        self._sleep = sleep
+        self._wait_seconds = 0.0
+        self._next_attempt = -float("inf")
+        # No redirect handler and no proxy: the token goes to the operator and to nobody else.
+        handlers: list[urllib.request.BaseHandler] = [
+            urllib.request.HTTPHandler(),
+            urllib.request.HTTPErrorProcessor(),
+            urllib.request.HTTPDefaultErrorHandler(),
+        ]
+        if self._url.startswith("https://"):
+            context = ssl.create_default_context(cafile=certificate_authority_file or None)
+            handlers.append(urllib.request.HTTPSHandler(context=context))
+        self._opener = urllib.request.OpenerDirector()
+        for handler in handlers:
+            self._opener.add_handler(handler)
+
+    def send(self, report: Report) -> Answer | None:
+        """Deliver a report, or give up at once where delivery failed a moment ago.
+
+        Returns:
+            The answer, or None where the report was not delivered; the next one will say all that it said.
+        """
+        if not self._url or self._clock() < self._next_attempt:
+            return None
+        try:
+            answer = self._post(report)
+        except (OSError, MessageError, ValueError) as error:
+            self._wait_seconds = min(max(2 * self._wait_seconds, FIRST_WAIT_SECONDS), LONGEST_WAIT_SECONDS)
+            self._next_attempt = self._clock() + self._wait_seconds
+            logger.warning(
+                "report %d of %s was not delivered (%s); training goes on, the next report says it again",
+                report.sequence,
+                self._url,
+                _described(error),
+            )
+            return None
+        self._wait_seconds = 0.0
+        return answer
+
+    def send_last(self, report: Report, patience_seconds: float) -> Answer | None:
+        """Deliver the last report, trying again until the patience ends.
+
+        Args:
+            report: The last report.
+            patience_seconds: How long to go on trying.
+
+        Returns:
+            The answer, or None where it could not be delivered or was refused for good.
+        """
+        give_up = self._clock() + patience_seconds
+        self._next_attempt = -float("inf")
+        while True:
+            answer = self.send(report)
+            if answer is not None or not self._url or self._clock() + self._wait_seconds >= give_up:
+                return answer
+            self._sleep(self._wait_seconds)
+
+    def _post(self, report: Report) -> Answer:
+        headers = {"Content-Type": "application/json"}
+        if self._token_file:
+            headers["Authorization"] = f"Bearer {Path(self._token_file).read_text(encoding='ascii').strip()}"
+        request = urllib.request.Request(  # noqa: S310  the URL is the operator's, and the opener knows http and https alone
+            f"{self._url}/progress",
+            data=json.dumps(report.to_json(), allow_nan=False).encode(),
+            headers=headers,
+            method="POST",
+        )
+        with self._opener.open(request, timeout=TIMEOUT_SECONDS) as response:
+            return Answer.from_json(json.loads(response.read(LARGEST_ANSWER_BYTES)))
+
+
+def _described(error: Exception) -> str:
+    if isinstance(error, urllib.error.HTTPError):
+        with error:
+            text = error.read(512).decode("utf-8", "replace")
+        return f"HTTP {error.code}: {text}"
+    return str(error) or type(error).__name__
