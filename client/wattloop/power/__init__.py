@@ -1,0 +1,1 @@
+"""GPU power: choosing a limit."""

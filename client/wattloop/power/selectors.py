@@ -1,0 +1,130 @@
+"""Which power limit to hold, given what each limit measured. Standard library only: a trainer chooses by itself too.
+
+Zeus (NSDI '23), section 4.2, with the number of GPUs counted over all ranks: a cost that forgets the other ranks' GPUs
+weighs time too little and picks limits that are far too low.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from wattloop.cost import CostModel
+from wattloop.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What the same work took at one power limit.
+
+    Attributes:
+        power_limit_watts: The limit of each GPU, watts.
+        energy_joules: Energy of all GPUs of all ranks, joules.
+        time_seconds: Duration, seconds: that of the slowest rank.
+        gpus: Number of GPUs of all ranks.
+
+    Raises:
+        UsageError: A value is not positive and finite.
+    """
+
+    power_limit_watts: float
+    energy_joules: float
+    time_seconds: float
+    gpus: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("power_limit_watts", "energy_joules", "time_seconds", "gpus"):
+            value = getattr(self, name)
+            if not 0 < value < float("inf"):
+                raise UsageError(f"a measurement at {self.power_limit_watts} W has {name} {value}; it must be positive")
+
+
+class Selector(Protocol):
+    """A rule that picks one of several measurements; among equals the lowest power limit."""
+
+    def select(self, measurements: Sequence[Measurement]) -> Measurement:
+        """The measurement whose power limit is to be held.
+
+        Raises:
+            UsageError: There is no measurement, or two of the same power limit.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Energy:
+    """The least energy."""
+
+    def select(self, measurements: Sequence[Measurement]) -> Measurement:
+        """The measurement of least energy."""
+        return min(_checked(measurements), key=lambda m: m.energy_joules)
+
+
+@dataclass(frozen=True)
+class Time:
+    """The least time."""
+
+    def select(self, measurements: Sequence[Measurement]) -> Measurement:
+        """The measurement of least time."""
+        return min(_checked(measurements), key=lambda m: m.time_seconds)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The least cost η·energy + (1−η)·MaxPower·time, MaxPower being the highest limit measured times the GPUs.
+
+    Attributes:
+        eta: Weight of energy, 0 to 1.
+        max_power_watts: Maximum power limit of one GPU; None: the highest limit measured.
+    """
+
+    eta: float
+    max_power_watts: float | None = None
+
+    def select(self, measurements: Sequence[Measurement]) -> Measurement:
+        """The measurement of least cost."""
+        known = _checked(measurements)
+        return min(known, key=lambda m: self.cost_joules(m, known))
+
+    def cost_joules(self, measurement: Measurement, measurements: Sequence[Measurement]) -> float:
+        """Cost of one of the measurements, joules."""
+        highest = self.max_power_watts or max(m.power_limit_watts for m in measurements)
+        model = CostModel(self.eta, highest * measurement.gpus)
+        return model.cost_joules(measurement.energy_joules, measurement.time_seconds)
+
+
+@dataclass(frozen=True)
+class MaxSlowdown:
+    """The lowest limit that is at most ``factor`` times slower than the highest limit measured.
+
+    Attributes:
+        factor: At least 1.
+
+    Raises:
+        UsageError: The factor is less than 1.
+    """
+
+    factor: float
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.factor < float("inf"):
+            raise UsageError(f"the slowdown factor is {self.factor}; it must be at least 1, as 1.1 for 10 % slower")
+
+    def select(self, measurements: Sequence[Measurement]) -> Measurement:
+        """The measurement of the lowest limit that is fast enough."""
+        known = _checked(measurements)
+        bound = self.factor * known[-1].time_seconds
+        return next(m for m in known if m.time_seconds <= bound)
+
+
+def _checked(measurements: Sequence[Measurement]) -> list[Measurement]:
+    """The measurements by rising power limit."""
+    if not measurements:
+        raise UsageError("there is no measurement to select a power limit from; at least one is needed")
+    ordered = sorted(measurements, key=lambda m: m.power_limit_watts)
+    for one, other in itertools.pairwise(ordered):
+        if one.power_limit_watts == other.power_limit_watts:
+            raise UsageError(f"power limit {one.power_limit_watts:g} W was measured twice; each limit counts once")
+    return ordered

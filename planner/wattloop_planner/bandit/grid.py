@@ -1,0 +1,68 @@
+"""Policy `grid`: every batch size once, then the cheapest for ever; the baseline of the Zeus paper (section 6.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import fmean
+
+from wattloop_planner.bandit.arms_left import CRASH_BUDGET, arms_left, nearest_arm
+from wattloop_planner.bandit.history import in_order
+from wattloop_planner.bandit.policy import Arm, Decision, DecisionKind, Question
+from wattloop_planner.observations import Observation, Outcome
+
+
+@dataclass(frozen=True)
+class GridPolicy:
+    """Tries the default, then every other size in rising order, then runs the cheapest that reached the target.
+
+    A trial is stopped at ``beta`` times the least cost seen, and a size that once failed to reach the target is out.
+
+    Attributes:
+        beta: Factor of the least cost seen at which a trial is stopped.
+        crash_budget: Crashes in a row after which an arm is out.
+    """
+
+    beta: float = 2.0
+    crash_budget: int = CRASH_BUDGET
+
+    def decide(self, question: Question) -> Decision:
+        """The next size without a result, the cheapest by mean cost once all have one.
+
+        Raises:
+            NoArmLeftError: Every arm crashed too often in a row.
+        """
+        observations = tuple(o for o in in_order(question.observations) if not o.from_other_job)
+        left = arms_left(question.batch_sizes, observations, self.crash_budget).batch_sizes
+        default = nearest_arm(left, question.default_batch_size)
+        costs, failed = _results(observations, question.eta)
+        arms = tuple(_arm(size, costs.get(size, []), size in failed) for size in left)
+        if question.attempt == 0:
+            for size in (default, *(size for size in left if size != default)):
+                if size not in costs and size not in failed and size not in question.running:
+                    stop = min((self.beta * min(paid) for paid in costs.values()), default=None)
+                    reason = f"batch size {size} has not been tried yet"
+                    return Decision(size, DecisionKind.TRIAL, reason, stop, arms)
+        known = [size for size in left if size in costs]
+        if not known:
+            untried = [size for size in left if size not in failed] or [default]
+            size = nearest_arm(tuple(untried), default)
+            return Decision(size, DecisionKind.TRIAL, "no batch size has reached the target yet", None, arms)
+        best = min(known, key=lambda size: (fmean(costs[size]), size))
+        return Decision(best, DecisionKind.INCUMBENT, f"batch size {best} was the cheapest of those tried", None, arms)
+
+
+def _results(observations: tuple[Observation, ...], eta: float) -> tuple[dict[int, list[float]], set[int]]:
+    """Costs of the runs that reached the target by size, and the sizes that failed without ever reaching it."""
+    costs: dict[int, list[float]] = {}
+    failed: set[int] = set()
+    for observation in observations:
+        if observation.outcome is Outcome.REACHED:
+            costs.setdefault(observation.batch_size, []).append(observation.cost_joules(eta))
+        elif observation.outcome is not Outcome.CRASHED:
+            failed.add(observation.batch_size)
+    return costs, failed - costs.keys()
+
+
+def _arm(size: int, costs: list[float], failed: bool) -> Arm:
+    note = "did not reach the target" if failed else ""
+    return Arm(size, len(costs), failed, fmean(costs) if costs else None, note=note)

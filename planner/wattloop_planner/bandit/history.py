@@ -1,0 +1,39 @@
+"""Observations in one order, whatever the order they arrived in."""
+
+from __future__ import annotations
+
+from wattloop_planner.observations import Observation
+
+
+def in_order(observations: tuple[Observation, ...]) -> tuple[Observation, ...]:
+    """Sorted by (other job's first, recurrence, attempt), a repeated report of one attempt counted once.
+
+    Two different reports of the same attempt of this job leave the one that sorts first, so that the result does not
+    depend on the order of arrival.
+    """
+    ranked = sorted(observations, key=_rank)
+    kept: list[Observation] = []
+    for observation in ranked:
+        if kept and _same_attempt(kept[-1], observation):
+            continue
+        kept.append(observation)
+    return tuple(kept)
+
+
+def _rank(observation: Observation) -> tuple[bool, int, int, int, str, float, float, float]:
+    return (
+        not observation.from_other_job,
+        observation.recurrence,
+        observation.attempt,
+        observation.batch_size,
+        observation.outcome.value,
+        observation.epochs,
+        observation.energy_joules,
+        observation.time_seconds,
+    )
+
+
+def _same_attempt(one: Observation, other: Observation) -> bool:
+    if one.from_other_job or other.from_other_job:
+        return one == other
+    return (one.recurrence, one.attempt) == (other.recurrence, other.attempt)

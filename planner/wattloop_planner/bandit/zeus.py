@@ -1,0 +1,176 @@
+"""Policy `zeus`: the published algorithm (Zeus, NSDI '23, section 4), kept exact for comparison, never recommended.
+
+Pruning (`zeus_pruning`), then Gaussian Thompson sampling over the survivors, early stop at β times the least cost seen.
+
+Kept for fidelity, though they are defects: a run that did not reach the target enters the sampling stage with its cost
+as if that bought the target; identical runs give an arm infinite precision; the window is per arm; the least cost seen
+never ages; all GPU models look alike. Not kept, because they are faults of one implementation and not of the
+algorithm: an exploration that vanished is asked for again; an arm that crashes again and again is pruned; late results
+are used; every arm draws its own number; all sizes pruned is an error that says the way out; a run stopped early does
+not lower the bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from wattloop_planner.bandit.arms_left import CRASH_BUDGET, crashes_in_a_row, nearest_arm
+from wattloop_planner.bandit.history import in_order
+from wattloop_planner.bandit.policy import Arm, Decision, DecisionKind, NoArmLeftError, Question
+from wattloop_planner.bandit.zeus_pruning import Pruning, RunResult, pruning_after
+from wattloop_planner.observations import Observation, Outcome
+
+LEAST_OBSERVATIONS = 2
+
+
+@dataclass(frozen=True)
+class GaussianArm:
+    """Posterior of an arm's mean reward (−cost), a Gaussian.
+
+    Attributes:
+        batch_size: The arm.
+        observations: Rewards in the window.
+        mean: Posterior mean of the reward, joules.
+        precision: Posterior precision, 1/joules²; infinite when all rewards agree.
+    """
+
+    batch_size: int
+    observations: int
+    mean: float
+    precision: float
+
+
+@dataclass(frozen=True)
+class ZeusState:
+    """Where the published algorithm stands.
+
+    Attributes:
+        asked: The size that the pruning stage asks for; None in the sampling stage.
+        arms: The arms of the sampling stage, rising; empty before.
+        least_cost_joules: The least cost of a run that reached the target; None before there is one.
+        cheapest: The size of that run.
+    """
+
+    asked: int | None
+    arms: tuple[GaussianArm, ...]
+    least_cost_joules: float | None
+    cheapest: int | None
+
+
+@dataclass(frozen=True)
+class ZeusPolicy:
+    """The published algorithm as a pure function of the observations.
+
+    Attributes:
+        window: Rewards of each arm that count, the last ones; 0: all.
+        beta: Factor of the least cost seen at which a run is stopped; infinite: never.
+        crash_budget: Crashes in a row that count as one run that did not reach the target, and put the arm out.
+    """
+
+    window: int = 0
+    beta: float = 2.0
+    crash_budget: int = CRASH_BUDGET
+
+    def decide(self, question: Question) -> Decision:
+        """The size that pruning asks for, or a Thompson sample.
+
+        Raises:
+            NoArmLeftError: Every size was pruned.
+        """
+        state = self.state(question)
+        stop = None if state.least_cost_joules is None else self.beta * state.least_cost_joules
+        stop = None if stop is not None and math.isinf(stop) else stop
+        if state.asked is not None:
+            if state.asked in question.running:
+                return _beside(state.asked, state.cheapest)
+            reason = f"pruning: does batch size {state.asked} reach the target within {self.beta:g}× the least cost?"
+            return Decision(state.asked, DecisionKind.PRUNE, reason, stop)
+        size = _sampled(state.arms, np.random.default_rng(question.seed))
+        reason = f"batch size {size} has the best of one Thompson sample an arm"
+        return Decision(size, DecisionKind.SAMPLE, reason, stop, tuple(_shown(arm) for arm in state.arms))
+
+    def state(self, question: Question) -> ZeusState:
+        """Where the algorithm stands before the decision asked for.
+
+        Raises:
+            NoArmLeftError: Every size was pruned.
+        """
+        observations = tuple(o for o in in_order(question.observations) if not o.from_other_job)
+        results = _results(observations, question.eta, self.crash_budget)
+        default = nearest_arm(question.batch_sizes, question.default_batch_size)
+        pruning = pruning_after(question.batch_sizes, default, results)
+        reached = [(r.cost_joules, r.batch_size) for r in results if r.reached]
+        least, cheapest = min(reached) if reached else (None, None)
+        if pruning.asked is not None:
+            return ZeusState(pruning.asked, (), least, cheapest)
+        return ZeusState(None, self._arms(pruning, observations, question.eta), least, cheapest)
+
+    def _arms(self, pruning: Pruning, observations: Sequence[Observation], eta: float) -> tuple[GaussianArm, ...]:
+        crashes = crashes_in_a_row(observations)
+        left = [size for size in pruning.survivors if crashes.get(size, 0) < self.crash_budget]
+        if not left:
+            raise NoArmLeftError(
+                "the published algorithm pruned every batch size: none reached the target twice; offer other batch "
+                "sizes or a target that they reach, or take policy thompsonSampling"
+            )
+        rewards: dict[int, list[float]] = {size: [] for size in left}
+        for observation in observations:
+            if observation.outcome is not Outcome.CRASHED and observation.batch_size in rewards:
+                rewards[observation.batch_size].append(-observation.cost_joules(eta))
+        return tuple(gaussian_arm(size, paid[-self.window :]) for size, paid in rewards.items())
+
+
+def gaussian_arm(batch_size: int, rewards: Sequence[float]) -> GaussianArm:
+    """Posterior of the mean reward with a flat prior and the rewards' own population variance.
+
+    Example:
+        >>> gaussian_arm(8, [-10.0, -14.0])
+        GaussianArm(batch_size=8, observations=2, mean=-12.0, precision=0.5)
+    """
+    count = len(rewards)
+    mean = math.fsum(rewards) / count
+    same = min(rewards) == max(rewards)
+    variance = 0.0 if same else math.fsum((reward - mean) ** 2 for reward in rewards) / count
+    return GaussianArm(batch_size, count, mean, math.inf if variance == 0 else count / variance)
+
+
+def _results(observations: Sequence[Observation], eta: float, crash_budget: int) -> list[RunResult]:
+    """What pruning sees: runs, and each series of ``crash_budget`` crashes of a size as one run that failed."""
+    results: list[RunResult] = []
+    crashes: dict[int, int] = {}
+    for observation in observations:
+        size = observation.batch_size
+        crashes[size] = crashes.get(size, 0) + 1 if observation.outcome is Outcome.CRASHED else 0
+        if observation.outcome is not Outcome.CRASHED:
+            results.append(RunResult(size, observation.cost_joules(eta), observation.outcome is Outcome.REACHED))
+        elif crashes[size] % crash_budget == 0:
+            results.append(RunResult(size, math.inf, reached=False))
+    return results
+
+
+def _beside(asked: int, cheapest: int | None) -> Decision:
+    """What runs while the exploration asked for is in flight: the best size known."""
+    size = asked if cheapest is None else cheapest
+    reason = f"batch size {asked} is being explored; meanwhile batch size {size}, the cheapest so far"
+    return Decision(size, DecisionKind.INCUMBENT, reason)
+
+
+def _sampled(arms: Sequence[GaussianArm], generator: np.random.Generator) -> int:
+    fresh = [arm.batch_size for arm in arms if arm.observations < LEAST_OBSERVATIONS]
+    if fresh:
+        return fresh[int(generator.integers(len(fresh)))]
+    draws = generator.standard_normal(len(arms))
+    samples = [
+        arm.mean + (0.0 if math.isinf(arm.precision) else draw / math.sqrt(arm.precision))
+        for arm, draw in zip(arms, draws.tolist(), strict=True)
+    ]
+    return arms[max(range(len(arms)), key=samples.__getitem__)].batch_size
+
+
+def _shown(arm: GaussianArm) -> Arm:
+    half = 0.0 if math.isinf(arm.precision) else 1.6448536269514722 / math.sqrt(arm.precision)
+    return Arm(arm.batch_size, arm.observations, False, -arm.mean, -arm.mean - half, -arm.mean + half)

@@ -1,0 +1,1 @@
+"""Power limits: measured profiles and what they call for."""

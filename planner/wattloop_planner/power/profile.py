@@ -1,0 +1,88 @@
+"""A measured power profile: what the same training work took at each power limit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from wattloop.errors import InputError
+from wattloop.files.table import Row, read_table
+from wattloop.power.selectors import Measurement
+
+GPU_ENERGY_COLUMN = re.compile(r"gpu\d+_energy")
+LIMIT_AT_END = re.compile(r"_(\d+(?:\.\d+)?)$")
+
+
+@dataclass(frozen=True)
+class PowerProfile:
+    """Measurements by rising power limit, one a limit.
+
+    Attributes:
+        measurements: At least one.
+    """
+
+    measurements: tuple[Measurement, ...]
+
+    @property
+    def max_power_limit_watts(self) -> float:
+        """The highest limit measured."""
+        return self.measurements[-1].power_limit_watts
+
+
+def read_profile(path: str | Path) -> PowerProfile:
+    """Read a profile in either of its forms.
+
+    The first has the columns power_limit_watts, energy_joules (sum over the GPUs), time_seconds and optionally gpus (of
+    all ranks; 1); the second, as recorded by energy windows, window_name (ending in ``_<watts>``), elapsed_time and one
+    gpu<N>_energy a GPU.
+
+    Raises:
+        InputError: The file cannot be read as a profile; the text names line and column.
+    """
+    source = str(path)
+    measurements: dict[float, tuple[int, Measurement]] = {}
+    for row in read_table(path, ()):
+        measurement = _measured_window(row) if "window_name" in row.cells else _measurement(row)
+        limit = measurement.power_limit_watts
+        if limit in measurements:
+            first = measurements[limit][0]
+            raise InputError(source, f"power limit {limit:g} W again, as on line {first}", "each limit once", row.line)
+        measurements[limit] = (row.line, measurement)
+    if not measurements:
+        raise InputError(source, "no row below the header", "one row a power limit", 2)
+    return PowerProfile(tuple(measurements[limit][1] for limit in sorted(measurements)))
+
+
+def _measurement(row: Row) -> Measurement:
+    _require(row, "power_limit_watts", "energy_joules", "time_seconds")
+    gpus = row.integer("gpus", least=1) if row.cells.get("gpus") else 1
+    limit = row.number("power_limit_watts", above=0)
+    return Measurement(limit, row.number("energy_joules", above=0), row.number("time_seconds", above=0), gpus)
+
+
+def _measured_window(row: Row) -> Measurement:
+    _require(row, "elapsed_time")
+    name = row.text("window_name")
+    match = LIMIT_AT_END.search(name)
+    if match is None or float(match[1]) <= 0:
+        expected = "a name that ends in _ and the power limit in watts"
+        raise InputError(row.source, repr(name), expected, row.line, "window_name")
+    columns = list(_gpu_columns(row))
+    energy = sum(row.number(column, above=0) for column in columns)
+    return Measurement(float(match[1]), energy, row.number("elapsed_time", above=0), len(columns))
+
+
+def _gpu_columns(row: Row) -> Iterator[str]:
+    columns = [column for column in row.cells if GPU_ENERGY_COLUMN.fullmatch(column)]
+    if not columns:
+        raise InputError(row.source, "no column of a GPU's energy", "columns gpu0_energy, gpu1_energy, …", 1)
+    yield from columns
+
+
+def _require(row: Row, *columns: str) -> None:
+    for column in columns:
+        if column not in row.cells:
+            found = f"no such column (columns: {', '.join(row.cells)})"
+            raise InputError(row.source, found, f"one column {column}", 1, column)

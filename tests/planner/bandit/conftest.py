@@ -1,0 +1,32 @@
+"""Observations and questions written down briefly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from wattloop_planner.bandit.policy import Question
+from wattloop_planner.observations import Observation, Outcome
+
+Run = tuple[int, float, Outcome]
+
+
+def observed(runs: Sequence[Run]) -> tuple[Observation, ...]:
+    """One attempt a recurrence: (batch size, cost at η = 1, outcome), ten joules an epoch."""
+    return tuple(
+        Observation(i, 0, size, outcome, cost / 10, cost, cost / 100, 200.0)
+        for i, (size, cost, outcome) in enumerate(runs)
+    )
+
+
+@pytest.fixture
+def ask() -> Callable[..., Question]:
+    """A question after these runs, at η = 1."""
+
+    def question(sizes: Sequence[int], default: int, runs: Sequence[Run] = (), **more: Any) -> Question:
+        settings: dict[str, Any] = {"eta": 1.0, "recurrence": len(runs), "attempt": 0, "seed": 7, **more}
+        return Question(tuple(sizes), default, observations=observed(runs), **settings)
+
+    return question

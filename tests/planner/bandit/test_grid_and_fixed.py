@@ -1,0 +1,65 @@
+from collections.abc import Callable
+
+import pytest
+
+from wattloop.errors import UsageError
+from wattloop_planner.bandit.fixed import FixedPolicy
+from wattloop_planner.bandit.grid import GridPolicy
+from wattloop_planner.bandit.policies import POLICIES, policy_named
+from wattloop_planner.bandit.policy import DecisionKind, NoArmLeftError, Question
+from wattloop_planner.observations import Outcome
+
+CRASHED, REACHED, STOPPED = Outcome.CRASHED, Outcome.REACHED, Outcome.STOPPED
+Ask = Callable[..., Question]
+
+
+def test_grid_tries_the_default_then_the_rest_then_runs_the_cheapest(ask: Ask) -> None:
+    costs = {8: 12.0, 16: 10.0, 32: 9.0}
+    runs = []
+    for _ in range(5):
+        decision = GridPolicy().decide(ask((8, 16, 32), 16, runs))
+        runs.append((decision.batch_size, costs[decision.batch_size], REACHED))
+    assert [size for size, *_ in runs] == [16, 8, 32, 32, 32]
+    assert GridPolicy().decide(ask((8, 16, 32), 16, runs)).kind is DecisionKind.INCUMBENT
+
+
+def test_grid_stops_a_trial_at_twice_the_least_cost_and_drops_it(ask: Ask) -> None:
+    decision = GridPolicy().decide(ask((8, 16), 16, [(16, 10, REACHED)]))
+    assert (decision.batch_size, decision.stop_cost_joules) == (8, 20)
+    after = GridPolicy().decide(ask((8, 16), 16, [(16, 10, REACHED), (8, 20, STOPPED)], attempt=1))
+    assert (after.batch_size, after.stop_cost_joules) == (16, None)
+
+
+def test_default_always_runs_the_default_unstopped(ask: Ask) -> None:
+    decision = FixedPolicy().decide(ask((8, 16), 16, [(16, 10, REACHED), (8, 1, REACHED)]))
+    assert (decision.batch_size, decision.kind, decision.stop_cost_joules) == (16, DecisionKind.DEFAULT, None)
+
+
+def test_default_that_crashes_again_and_again_is_an_error_with_the_way_out(ask: Ask) -> None:
+    with pytest.raises(NoArmLeftError, match="mend the training, or set another default"):
+        FixedPolicy().decide(ask((8, 16), 16, [(16, 0, CRASHED)] * 3))
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_no_policy_runs_an_arm_that_crashed_three_times_in_a_row(ask: Ask, name: str) -> None:
+    crashes = [(8, 0, CRASHED)] * 3
+    assert policy_named(name).decide(ask((8, 16, 32), 16, [(16, 10, REACHED), *crashes])).batch_size != 8
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_policy_says_when_no_arm_is_left(ask: Ask, name: str) -> None:
+    with pytest.raises(NoArmLeftError):
+        policy_named(name).decide(ask((8, 16), 16, [(8, 0, CRASHED), (16, 0, CRASHED)] * 3))
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_success_in_between_gives_the_arm_its_crashes_back(ask: Ask, name: str) -> None:
+    runs = [(16, 0, CRASHED), (16, 0, CRASHED), (16, 10, REACHED), (16, 0, CRASHED), (16, 0, CRASHED)]
+    assert policy_named(name).decide(ask((16,), 16, runs)).batch_size == 16
+
+
+def test_an_unknown_policy_or_setting_is_refused_with_what_there_is() -> None:
+    with pytest.raises(UsageError, match="there are: thompsonSampling, zeus, grid, default"):
+        policy_named("greedy")
+    with pytest.raises(UsageError, match="window"):
+        policy_named("grid", window=3)
