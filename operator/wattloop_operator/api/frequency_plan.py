@@ -1,0 +1,121 @@
+"""FrequencyPlan: GPU clocks per stage and instruction of a pipeline-parallel training."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from wattloop_operator.api.conditions import Conditions
+from wattloop_operator.api.gpu_power_policy import LARGEST_MEGAHERTZ
+from wattloop_operator.api.group import API_VERSION
+from wattloop_operator.api.metadata import ObjectMeta
+from wattloop_operator.api.model import ATOMIC, ApiModel, Rule
+from wattloop_operator.api.quantities import AmountString
+from wattloop_operator.api.resource import Column, Resource, Scope
+
+# 64 bytes an operation at most, as JSON: 64 KiB.
+MOST_OPERATIONS = 1024
+
+
+class PlannedOperation(ApiModel):
+    """One operation of a stage and the clock it runs at."""
+
+    instruction: str = Field(
+        description="What is computed: forward, backward, or another instruction of the schedule.",
+        min_length=1,
+        max_length=32,
+        pattern=r"^[A-Za-z][A-Za-z0-9_]*$",
+    )
+    megahertz: int = Field(description="Graphics clock of the GPU, in MHz.", ge=1, le=LARGEST_MEGAHERTZ)
+
+
+class PlannedStage(ApiModel):
+    """The operations of one pipeline stage in the order in which it runs them."""
+
+    operations: Annotated[
+        tuple[PlannedOperation, ...], Field(min_length=1, max_length=MOST_OPERATIONS, json_schema_extra=ATOMIC)
+    ] = Field(description="The operations, in execution order.")
+
+
+class ConfigMapReference(ApiModel):
+    """A plan kept in a ConfigMap, in the file format of `wattloop plan`."""
+
+    name: str = Field(
+        description="Name of the ConfigMap, in the plan's namespace.",
+        min_length=1,
+        max_length=253,
+        pattern=r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$",
+    )
+    key: str = Field(
+        description="Key of the plan in it, such as freqs_pipeline_00012.py.",
+        min_length=1,
+        max_length=253,
+        pattern=r"^[-._a-zA-Z0-9]+$",
+    )
+
+
+class FrequencyPlanSpec(ApiModel):
+    """The plan, written once."""
+
+    rules = (
+        Rule("self == oldSelf", "a plan is immutable; create another one and refer to it by its name"),
+        Rule("has(self.stages) != has(self.configMapRef)", "exactly one of stages and configMapRef must be given"),
+        Rule(
+            f"!has(self.stages) || self.stages.map(stage, size(stage.operations)).sum() <= {MOST_OPERATIONS}",
+            f"all stages together have at most {MOST_OPERATIONS} operations; put a larger plan into a ConfigMap and "
+            "name it in configMapRef",
+            ".stages",
+        ),
+    )
+
+    stages: Annotated[tuple[PlannedStage, ...], Field(min_length=1, max_length=64)] | None = Field(
+        default=None,
+        description="The pipeline's stages from the first to the last, at most 1024 operations in all.",
+        json_schema_extra=ATOMIC,
+    )
+    config_map_ref: ConfigMapReference | None = Field(
+        default=None, description="A plan in a ConfigMap, for one of more than 1024 operations."
+    )
+    gpu_product: str | None = Field(
+        default=None, description="Product name of the GPUs that the plan was made for.", min_length=1, max_length=128
+    )
+    time_seconds: AmountString | None = Field(
+        default=None, description="Time that one iteration takes with the plan, in seconds."
+    )
+    energy_joules: AmountString | None = Field(
+        default=None, description="Energy that one iteration takes with the plan, all stages together, in joules."
+    )
+
+
+class FrequencyPlanStatus(ApiModel):
+    """Whether the plan can be used."""
+
+    observed_generation: int | None = Field(default=None, description="The generation of the spec seen last.", ge=0)
+    conditions: Conditions = ()
+
+
+class FrequencyPlan(ApiModel):
+    """An immutable plan of GPU clocks for every operation of a training pipeline."""
+
+    resource: ClassVar[Resource] = Resource(
+        kind="FrequencyPlan",
+        plural="frequencyplans",
+        singular="frequencyplan",
+        short_name="fplan",
+        scope=Scope.NAMESPACED,
+        columns=(
+            Column("Time (s)", ".spec.timeSeconds", "Time of one iteration"),
+            Column("Energy (J)", ".spec.energyJoules", "Energy of one iteration"),
+            Column("GPU", ".spec.gpuProduct", "GPUs that it was made for"),
+            Column("Age", ".metadata.creationTimestamp", "Time since creation", "date"),
+        ),
+    )
+
+    api_version: Literal["wattloop.dev/v1alpha1"] = API_VERSION
+    kind: Literal["FrequencyPlan"] = "FrequencyPlan"
+    metadata: ObjectMeta = Field(default_factory=ObjectMeta)
+    spec: FrequencyPlanSpec = Field(description="The plan, written once.")
+    status: FrequencyPlanStatus = Field(
+        default_factory=FrequencyPlanStatus, description="Whether the plan can be used."
+    )

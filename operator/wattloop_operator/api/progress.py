@@ -1,0 +1,63 @@
+"""What a running attempt has reported so far: epochs, metric, cumulative energy of its GPUs, measured limits."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from wattloop_operator.api.model import ATOMIC, ApiModel, list_map
+from wattloop_operator.api.quantities import AmountString, DecimalString
+
+
+class GpuReading(ApiModel):
+    """The cumulative counters of one GPU, at the start of the attempt and now."""
+
+    uuid: str = Field(description="The GPU's uuid.", min_length=1, max_length=96)
+    start_energy_millijoules: int = Field(description="Its energy counter at the start of the attempt.", ge=0)
+    energy_millijoules: int = Field(description="Its energy counter now.", ge=0)
+    start_time_seconds: DecimalString = Field(description="Clock of the training process at the start, in seconds.")
+    time_seconds: DecimalString = Field(description="The same clock at the latest reading.")
+
+
+class ProfilePoint(ApiModel):
+    """What was measured at one power limit."""
+
+    power_limit_watts: int = Field(description="The limit of each GPU, in watts.", ge=1)
+    energy_joules: AmountString = Field(description="Energy of all GPUs while it held, in joules.")
+    time_seconds: AmountString = Field(description="Time while it held, in seconds.")
+    epochs: AmountString = Field(description="Epochs, or the part of one, run while it held.")
+
+
+class Progress(ApiModel):
+    """What the attempt has reported so far."""
+
+    sequence: int = Field(
+        default=0, description="Number of the latest report; a report with a lower one changes nothing.", ge=0
+    )
+    epoch: AmountString | None = Field(default=None, description="Epochs run so far.")
+    metric: DecimalString | None = Field(default=None, description="The metric's latest value.")
+    evaluations: int = Field(default=0, description="How often the metric has been evaluated.", ge=0)
+    consecutive_reached: int = Field(
+        default=0, description="How many evaluations in a row, up to the latest, met the threshold.", ge=0
+    )
+    reached: bool = Field(
+        default=False,
+        description="Whether the target has been reached: enough evaluations in a row met the threshold.",
+    )
+    stop_requested: bool = Field(default=False, description="Whether the training was told to stop.")
+    stop_reason: str = Field(default="", description="Why it was told to stop.", max_length=512)
+    finished: bool = Field(default=False, description="Whether the training said that it is done.")
+    gpus: Annotated[tuple[GpuReading, ...], Field(max_length=1024, json_schema_extra=list_map("uuid"))] = Field(
+        default=(), description="The counters of every GPU of the attempt."
+    )
+    gpu_product: str = Field(default="", description="Product name of the GPUs.", max_length=128)
+    max_power_limit_watts: int | None = Field(
+        default=None, description="Sum of the maximum power limits of all GPUs of the attempt, in watts.", ge=1
+    )
+    power_limit_watts: int | None = Field(
+        default=None, description="The power limit held on each GPU now, in watts; absent: none is held.", ge=1
+    )
+    profile: Annotated[tuple[ProfilePoint, ...], Field(max_length=64, json_schema_extra=ATOMIC)] = Field(
+        default=(), description="What was measured at each power limit, where limits were measured."
+    )
