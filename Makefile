@@ -31,10 +31,14 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test: test-unit
+test: test-unit test-cluster
 
 test-unit: $(STAMP)
 	$(BIN)/pytest -n 2 -m 'not cluster'
+
+# Each of the two processes has a control plane of its own; docs/testing.md.
+test-cluster: $(STAMP)
+	$(BIN)/pytest -n 2 -m cluster tests/cluster
 
 clean:
 	rm -rf $(VENV) build dist

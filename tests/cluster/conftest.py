@@ -1,0 +1,159 @@
+"""Fixtures of the tests that need a real Kubernetes control plane. docs/testing.md tells how to use them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from kubernetes import client, config
+from kubernetes.dynamic import DynamicClient
+
+from binaries.build import USED_BY_TESTS, BinariesUnavailableError, ensure
+from harness.commands import ClusterCommand
+from harness.control_plane import ControlPlane, running_control_plane
+from harness.kubelet import Kubelet
+from harness.tokens import pod_token, service_account_token
+from harness.waiting import Object, wait_until
+
+HERE = Path(__file__).parent
+CRDS = HERE.parents[1] / "crds"
+SKIPPED = "no Kubernetes control plane"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker("cluster")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Finds or builds the programs before the first test, whose time limit a build would exceed."""
+    if session.config.option.collectonly or not any(item.get_closest_marker("cluster") for item in session.items):
+        return
+    capture = session.config.pluginmanager.getplugin("capturemanager")
+    shown = capture.global_and_fixture_disabled() if capture else contextlib.nullcontext()
+    # The fixture `programs` skips what needs them where they are missing.
+    with shown, contextlib.suppress(BinariesUnavailableError):
+        ensure(USED_BY_TESTS)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Generator[None]:
+    """Says loudly at the very end, and counts, what was skipped for want of a control plane."""
+    yield
+    skipped = [
+        report
+        for report in terminalreporter.stats.get("skipped", [])
+        if isinstance(report.longrepr, tuple) and SKIPPED in report.longrepr[2]
+    ]
+    if skipped:
+        try:
+            ensure(USED_BY_TESTS)
+        except BinariesUnavailableError as error:
+            words = f"{len(skipped)} CLUSTER TESTS WERE SKIPPED: {error}"
+            terminalreporter.write_line(words, red=True, bold=True)
+
+
+@pytest.fixture(scope="session")
+def programs() -> Mapping[str, Path]:
+    """Where the programs of a control plane, kubectl and helm are."""
+    try:
+        return ensure(USED_BY_TESTS)
+    except BinariesUnavailableError:
+        pytest.skip(SKIPPED)
+
+
+@pytest.fixture(scope="session")
+def control_plane(programs: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """The control plane of this test process; its parts must all still run when the tests end."""
+    with running_control_plane(programs, tmp_path_factory.mktemp("control-plane")) as plane:
+        yield plane
+        plane.check_alive()
+
+
+@pytest.fixture(scope="session")
+def admin(control_plane: ControlPlane) -> Iterator[client.ApiClient]:
+    """The official client with an administrator's rights."""
+    with config.new_client_from_config(str(control_plane.admin_kubeconfig)) as api_client:
+        yield api_client
+
+
+@pytest.fixture(scope="session")
+def core(admin: client.ApiClient) -> client.CoreV1Api:
+    """The core API with an administrator's rights."""
+    return client.CoreV1Api(admin)
+
+
+@pytest.fixture(scope="session")
+def cluster(admin: client.ApiClient, control_plane: ControlPlane) -> DynamicClient:
+    """Any kind of object with an administrator's rights; what `wait_until` takes."""
+    return DynamicClient(admin, cache_file=str(control_plane.folder / "discovery.json"))
+
+
+@pytest.fixture(scope="session")
+def kubectl(
+    control_plane: ControlPlane, programs: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> ClusterCommand:
+    """kubectl as an administrator; `kubectl.as_user(kubeconfig)` is someone else's."""
+    home = tmp_path_factory.mktemp("kubectl-home")
+    return ClusterCommand(programs["kubectl"], control_plane.admin_kubeconfig, home)
+
+
+@pytest.fixture(scope="session")
+def helm(
+    control_plane: ControlPlane, programs: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> ClusterCommand:
+    """Helm as an administrator."""
+    return ClusterCommand(programs["helm"], control_plane.admin_kubeconfig, tmp_path_factory.mktemp("helm-home"))
+
+
+@pytest.fixture(scope="session")
+def kubelet(cluster: DynamicClient) -> Iterator[Kubelet]:
+    """The stand-in for a node, through which a test says what its pods do."""
+    with Kubelet(cluster) as standing_in:
+        yield standing_in
+
+
+@pytest.fixture(scope="session")
+def crds(kubectl: ClusterCommand) -> None:
+    """The custom resource definitions of crds/, established."""
+    kubectl("apply", "--server-side", "--force-conflicts", f"--filename={CRDS}")
+    kubectl("wait", "--for=condition=Established", f"--filename={CRDS}", "--timeout=30s")
+
+
+@pytest.fixture
+def namespace(core: client.CoreV1Api, cluster: DynamicClient) -> Iterator[str]:
+    """A namespace of the test's own, with its default service account; its deletion is not waited for."""
+    made = core.create_namespace(client.V1Namespace(metadata=client.V1ObjectMeta(generate_name="test-")))
+    name = str(made.metadata.name)
+    wait_until(
+        cluster,
+        api_version="v1",
+        kind="ServiceAccount",
+        namespace=name,
+        field_selector="metadata.name=default",
+        condition=bool,
+        what=f"the default service account of {name}",
+    )
+    yield name
+    core.delete_namespace(name)
+
+
+@pytest.fixture(scope="session")
+def service_account_kubeconfig(control_plane: ControlPlane, core: client.CoreV1Api) -> Callable[[str, str], Path]:
+    """Gives the kubeconfig of (namespace, service account): whoever uses it may do what RBAC grants, no more."""
+
+    def kubeconfig(namespace: str, service_account: str) -> Path:
+        token = service_account_token(core, namespace, service_account)
+        return control_plane.kubeconfig_by_token(f"{namespace}.{service_account}", token, namespace=namespace)
+
+    return kubeconfig
+
+
+@pytest.fixture(scope="session")
+def token_of_pod(core: client.CoreV1Api) -> Callable[[Object, str], str]:
+    """Gives the token that a projected volume of (pod, audience) would hold."""
+    return lambda pod, audience: pod_token(core, pod, audiences=[audience])

@@ -1,0 +1,127 @@
+"""Programs are found in the documented order, built at most once, and never half."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from binaries import build
+
+HELLO = build.Module("hello", "example.invalid/nothing", ("main.version={VERSION}",))
+BINARY = build.Binary("hello", HELLO, "wattloop.dev/hello", ())
+needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="no Go")
+
+
+@pytest.fixture
+def hello(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A small module in place of those of the tests, and an empty cache; returns the module's folder."""
+    folder = tmp_path / "hello"
+    folder.mkdir()
+    requirement = "require example.invalid/nothing v1.2.3\n\nreplace example.invalid/nothing => ./nothing\n"
+    (folder / "go.mod").write_text(f"module wattloop.dev/hello\n\ngo 1.24\n\n{requirement}")
+    (folder / "go.sum").touch()
+    (folder / "nothing").mkdir()
+    (folder / "nothing" / "go.mod").write_text("module example.invalid/nothing\n")
+    (folder / "nothing" / "nothing.go").write_text("package nothing\n")
+    imports = 'import _ "example.invalid/nothing"\n\n'
+    (folder / "main.go").write_text(
+        f"package main\n\n{imports}var version string\n\nfunc main() {{ println(version) }}\n"
+    )
+    monkeypatch.setattr(build, "MODULES", tmp_path)
+    monkeypatch.setitem(build.BINARIES, "hello", BINARY)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    return folder
+
+
+def program(path: Path, prints: str = "") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\necho '{prints}'\n")
+    path.chmod(0o755)
+    return path
+
+
+@needs_go
+def test_a_built_program_knows_its_version_and_is_found_again(hello: Path) -> None:
+    assert build.find("hello") is None
+    path = build.ensure(["hello"])["hello"]
+    assert subprocess.run([path], capture_output=True, text=True, check=True).stderr == "v1.2.3\n"
+    assert path.is_relative_to(build.cache_folder())
+    assert build.find("hello") == path
+
+
+@needs_go
+def test_a_changed_go_sum_is_another_key(hello: Path) -> None:
+    build.ensure(["hello"])
+    (hello / "go.sum").write_text("\n")
+    assert build.find("hello") is None
+
+
+@needs_go
+def test_two_who_ask_at_once_get_one_build(hello: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(build.ensure, [["hello"], ["hello"]])
+    assert first == second
+    assert capfd.readouterr().err.count("built hello") == 1
+
+
+@needs_go
+def test_a_build_that_fails_says_why_and_leaves_nothing_to_use(hello: Path) -> None:
+    (hello / "main.go").write_text("package main\n\nfunc main() { undefined() }\n")
+    with pytest.raises(build.BuildFailedError, match="undefined: undefined"):
+        build.ensure(["hello"])
+    assert build.find("hello") is None
+
+
+@needs_go
+def test_what_an_interrupted_build_left_is_removed(hello: Path) -> None:
+    path = build.ensure(["hello"])["hello"]
+    leftover = program(path.parent / ".building-interrupted" / "hello")
+    path.unlink()
+    assert build.ensure(["hello"])["hello"] == path
+    assert not leftover.exists()
+
+
+def test_assets_that_a_person_names_come_first(hello: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    named = program(tmp_path / "assets" / "hello")
+    program(tmp_path / "path" / "hello", "v1.2.3")
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(named.parent))
+    monkeypatch.setenv("PATH", str(tmp_path / "path"), prepend=os.pathsep)
+    assert build.find("hello") == named
+
+
+@pytest.mark.parametrize(
+    ("printed", "taken"),
+    [("v1.2.3", True), ("hello 1.2.3", True), ("v1.2.30", False), ("v11.2.3", False), ("v1.2.3-rc.1", False)],
+)
+def test_a_program_on_path_is_taken_only_of_the_pinned_version(
+    printed: str, taken: bool, hello: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = program(tmp_path / "path" / "hello", printed)
+    monkeypatch.setenv("PATH", str(path.parent), prepend=os.pathsep)
+    assert build.find("hello") == (path if taken else None)
+
+
+def test_without_go_another_gos_build_of_the_same_sources_serves(
+    hello: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    with pytest.raises(build.BinariesUnavailableError, match=r"no hello in .* install Go"):
+        build.ensure(["hello"])
+    key = build._keyed_folder(HELLO, "go1.99-any")
+    path = program(key / "hello")
+    assert build.ensure(["hello"]) == {"hello": path}
+
+
+def test_an_unknown_name_is_wrong_usage() -> None:
+    answer = subprocess.run(
+        [sys.executable, build.__file__, "kube-nothing"], capture_output=True, text=True, check=False
+    )
+    assert answer.returncode == 2
+    assert "unknown: kube-nothing; known are kube-apiserver" in answer.stderr

@@ -1,0 +1,217 @@
+"""The control plane of the tests is a real one, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubernetes import client
+from kubernetes.dynamic import DynamicClient
+
+from binaries.build import BINARIES
+from harness.commands import ClusterCommand, CommandError
+from harness.control_plane import running_control_plane
+from harness.kubelet import NODE_NAME, Kubelet
+from harness.waiting import Object, WaitedInVainError, wait_until
+
+
+def job_manifest(name: str = "train", **spec: Any) -> dict[str, Any]:
+    container = {"name": "main", "image": "example.invalid/train", "command": ["train"]}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {"backoffLimit": 0, "template": template, **spec},
+    }
+
+
+def job_condition(cluster: DynamicClient, namespace: str, condition: str) -> dict[str, Any]:
+    def found(jobs: list[Object]) -> dict[str, Any] | None:
+        conditions = [item for job in jobs for item in job["status"].get("conditions", [])]
+        return next((item for item in conditions if item["type"] == condition), None)
+
+    return wait_until(
+        cluster,
+        api_version="batch/v1",
+        kind="Job",
+        namespace=namespace,
+        condition=found,
+        what=f"a Job with the condition {condition}",
+    )
+
+
+def all_end_within(process_ids: Iterable[int], seconds: float) -> bool:
+    for pid in process_ids:
+        try:
+            descriptor = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        try:
+            ended, _, _ = select.select([descriptor], [], [], seconds)
+        finally:
+            os.close(descriptor)
+        if not ended:
+            return False
+    return True
+
+
+def test_the_server_and_the_command_are_of_the_pinned_version(kubectl: ClusterCommand) -> None:
+    said = kubectl.json("version")
+    pinned = BINARIES["kube-apiserver"].module.version
+    assert said["serverVersion"]["gitVersion"] == pinned
+    assert said["clientVersion"]["gitVersion"] == pinned
+
+
+def test_a_service_account_without_a_role_is_refused(
+    kubectl: ClusterCommand, namespace: str, service_account_kubeconfig: Callable[[str, str], Path]
+) -> None:
+    someone = kubectl.as_user(service_account_kubeconfig(namespace, "default"))
+    with pytest.raises(CommandError, match="pods is forbidden"):
+        someone("get", "pods", namespace=namespace)
+
+
+def test_a_role_grants_what_it_names_and_no_more(
+    kubectl: ClusterCommand, namespace: str, service_account_kubeconfig: Callable[[str, str], Path]
+) -> None:
+    kubectl("create", "role", "reader", "--verb=get,list", "--resource=pods", namespace=namespace)
+    kubectl(
+        "create", "rolebinding", "reader", "--role=reader", f"--serviceaccount={namespace}:default", namespace=namespace
+    )
+    someone = kubectl.as_user(service_account_kubeconfig(namespace, "default"))
+    assert someone.json("get", "pods", namespace=namespace)["items"] == []
+    with pytest.raises(CommandError, match="forbidden"):
+        someone("delete", "pod", "any", namespace=namespace)
+
+
+def test_the_server_refuses_what_is_no_job(kubectl: ClusterCommand, namespace: str) -> None:
+    with pytest.raises(CommandError, match=r"spec\.template\.spec\.containers"):
+        kubectl.apply(job_manifest(template={"spec": {"restartPolicy": "Never"}}), namespace=namespace)
+
+
+@pytest.mark.parametrize(("count", "restart"), [(1, "Never"), (3, "OnFailure")])
+def test_a_job_succeeds_when_its_pods_do(
+    count: int, restart: str, kubectl: ClusterCommand, kubelet: Kubelet, cluster: DynamicClient, namespace: str
+) -> None:
+    manifest = job_manifest(completions=count, parallelism=count)
+    manifest["spec"]["template"]["spec"]["restartPolicy"] = restart
+    kubectl.apply(manifest, namespace=namespace)
+    for pod in kubelet.pods_of_job("train", namespace, count=count):
+        running = kubelet.run(pod)
+        assert running["spec"]["nodeName"] == NODE_NAME
+        assert running["status"]["podIP"]
+        kubelet.succeed(running)
+    assert job_condition(cluster, namespace, "Complete")["status"] == "True"
+
+
+@pytest.mark.parametrize(
+    ("end", "exit_code", "reason"),
+    [
+        (lambda kubelet, pod: kubelet.fail(pod, exit_code=3), 3, "Error"),
+        (lambda kubelet, pod: kubelet.run_out_of_memory(pod), 137, "OOMKilled"),
+    ],
+)
+def test_a_job_fails_when_its_pod_does(
+    end: Callable[[Kubelet, Object], Object],
+    exit_code: int,
+    reason: str,
+    kubectl: ClusterCommand,
+    kubelet: Kubelet,
+    cluster: DynamicClient,
+    namespace: str,
+) -> None:
+    kubectl.apply(job_manifest(), namespace=namespace)
+    (pod,) = kubelet.pods_of_job("train", namespace)
+    ended = end(kubelet, kubelet.run(pod))
+    state = ended["status"]["containerStatuses"][0]["state"]["terminated"]
+    assert (state["exitCode"], state["reason"]) == (exit_code, reason)
+    assert job_condition(cluster, namespace, "Failed")["reason"] == "BackoffLimitExceeded"
+
+
+def test_a_pod_whose_image_is_missing_stays_pending(kubectl: ClusterCommand, kubelet: Kubelet, namespace: str) -> None:
+    kubectl.apply(job_manifest(), namespace=namespace)
+    (pod,) = kubelet.pods_of_job("train", namespace)
+    status = kubelet.refuse_image(pod)["status"]
+    assert status["phase"] == "Pending"
+    assert status["containerStatuses"][0]["state"]["waiting"]["reason"] == "ImagePullBackOff"
+
+
+def test_a_deleted_job_takes_its_running_pod_with_it(
+    kubectl: ClusterCommand, kubelet: Kubelet, cluster: DynamicClient, namespace: str
+) -> None:
+    kubectl.apply(job_manifest(), namespace=namespace)
+    (pod,) = kubelet.pods_of_job("train", namespace)
+    kubelet.run(pod)
+    kubectl("delete", "job", "train", "--wait=false", namespace=namespace)
+    gone = wait_until(
+        cluster,
+        api_version="v1",
+        kind="Pod",
+        namespace=namespace,
+        condition=lambda pods: pods == [],
+        what="the Job's pod to be gone",
+    )
+    assert gone
+
+
+def test_a_pods_token_names_the_pod_and_serves_its_audience_alone(
+    kubectl: ClusterCommand,
+    kubelet: Kubelet,
+    admin: client.ApiClient,
+    namespace: str,
+    token_of_pod: Callable[[Object, str], str],
+) -> None:
+    kubectl.apply(job_manifest(), namespace=namespace)
+    (pod,) = kubelet.pods_of_job("train", namespace)
+    token = token_of_pod(kubelet.run(pod), "wattloop.example")
+
+    def review(audience: str) -> client.V1TokenReviewStatus:
+        spec = client.V1TokenReviewSpec(token=token, audiences=[audience])
+        return client.AuthenticationV1Api(admin).create_token_review(client.V1TokenReview(spec=spec)).status
+
+    accepted = review("wattloop.example")
+    assert accepted.authenticated
+    assert accepted.user.username == f"system:serviceaccount:{namespace}:default"
+    assert accepted.user.extra["authentication.kubernetes.io/pod-name"] == [pod["metadata"]["name"]]
+    assert accepted.user.extra["authentication.kubernetes.io/pod-uid"] == [pod["metadata"]["uid"]]
+    assert not review("someone.else.example").authenticated
+
+
+def test_waiting_in_vain_says_for_what_and_what_was_there(cluster: DynamicClient, namespace: str) -> None:
+    with pytest.raises(WaitedInVainError, match=r"waited in vain for the impossible(.|\n)*'name': 'default'"):
+        wait_until(
+            cluster,
+            api_version="v1",
+            kind="ServiceAccount",
+            namespace=namespace,
+            condition=lambda _: False,
+            what="the impossible",
+            timeout_seconds=1,
+        )
+
+
+def test_stopping_ends_every_part(programs: Mapping[str, Path], tmp_path: Path) -> None:
+    with running_control_plane(programs, tmp_path) as plane:
+        process_ids = plane.process_ids
+        assert set(process_ids) == {"etcd", "kube-apiserver", "kube-controller-manager"}
+        assert not all_end_within(process_ids.values(), 0)
+    assert all_end_within(process_ids.values(), 0)
+
+
+def test_nothing_is_left_when_the_tests_are_killed(programs: Mapping[str, Path]) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "harness"], cwd=Path(__file__).parent, stdout=subprocess.PIPE, text=True
+    ) as killed:
+        assert killed.stdout is not None
+        process_ids = json.loads(killed.stdout.readline())["processes"].values()
+        assert not all_end_within(process_ids, 0)
+        killed.send_signal(signal.SIGKILL)
+    assert all_end_within(process_ids, 10)
