@@ -1,0 +1,217 @@
+"""What was recorded survives: a killed process, a full disk, a server that goes away, a folder nobody may write."""
+
+from __future__ import annotations
+
+import re
+import resource
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from wattloop.errors import CannotError
+from wattloop_operator.store import ObservationRecord, Store, open_store
+
+Make = Callable[..., ObservationRecord]
+
+RECORDS_WITHOUT_END = """
+import itertools, sys
+from wattloop.errors import CannotError
+from wattloop_operator.store import EnergyReading, open_store
+with open_store(sys.argv[1]) as store:
+    for number in itertools.count():
+        try:
+            store.readings.record([EnergyReading("job", 0, 0, "GPU-0", float(number), number)])
+        except CannotError as error:
+            print(error, flush=True)
+            break
+        print(number, flush=True)
+"""
+STOPS_INSIDE_A_WRITE = """
+import sys
+from wattloop_operator.store.address import database_url
+from wattloop_operator.store.database import Database
+from wattloop_operator.store.tables import READINGS
+with Database(database_url(sys.argv[1])).writing("stop inside a write") as on:
+    on.execute(READINGS.insert(), [
+        dict(job_uid="job", recurrence=0, attempt=0, gpu_uuid="GPU-0", time_seconds=float(second), energy_millijoules=1)
+        for second in range(2000)
+    ])
+    print("inside", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def started(program: str, url: str, limit_bytes: int | None = None) -> subprocess.Popen[str]:
+    def limit() -> None:
+        if limit_bytes is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
+
+    return subprocess.Popen(
+        [sys.executable, "-c", program, url],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=limit,  # noqa: PLW1509
+    )
+
+
+def test_a_process_killed_while_it_records_loses_nothing_that_was_said_to_be_recorded(database_url: str) -> None:
+    open_store(database_url).close()
+    with started(RECORDS_WITHOUT_END, database_url) as process:
+        assert process.stdout is not None
+        said = [process.stdout.readline() for _ in range(25)]
+        process.send_signal(signal.SIGKILL)
+        said += process.stdout.readlines()
+    recorded = [int(line) for line in said if line.endswith("\n")]
+    with open_store(database_url) as store:
+        kept = [reading.energy_millijoules for reading in store.readings.of_attempt("job", 0, 0)]
+    assert kept[: len(recorded)] == recorded
+    # One more may have been kept than the process came to tell.
+    assert len(kept) - len(recorded) in {0, 1}
+
+
+def test_a_process_killed_inside_a_write_leaves_none_of_it_and_no_lock(database_url: str) -> None:
+    open_store(database_url).close()
+    with started(STOPS_INSIDE_A_WRITE, database_url) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "inside\n"
+        process.send_signal(signal.SIGKILL)
+    with open_store(database_url) as store:
+        assert store.readings.of_attempt("job", 0, 0) == ()
+        store.objects.create("FrequencyPlan", "team", "plan", {})
+    if database_url.startswith("sqlite"):
+        connection = sqlite3.connect(database_url.removeprefix("sqlite:///"))
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        connection.close()
+
+
+def test_a_full_disk_is_said_and_what_was_recorded_before_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "wattloop.db"
+    url = f"sqlite:///{path}"
+    open_store(url).close()
+    # The kernel ends a file at this size as a full disk would.
+    with started(RECORDS_WITHOUT_END, url, limit_bytes=path.stat().st_size + 64 * 1024) as process:
+        assert process.stdout is not None
+        *recorded, complaint = process.stdout.read().splitlines()
+    assert process.returncode == 0
+    assert "cannot record energy readings" in complaint
+    assert re.search("free space|limit on file sizes", complaint)
+    assert recorded
+    with open_store(url) as store:
+        kept = [reading.energy_millijoules for reading in store.readings.of_attempt("job", 0, 0)]
+        assert kept == [int(line) for line in recorded]
+        store.objects.create("FrequencyPlan", "team", "plan", {})
+
+
+@pytest.fixture
+def folder_of_another_user() -> Iterator[Path]:
+    # Not below pytest's folder, which other users cannot even enter.
+    folder = Path(tempfile.mkdtemp(prefix="wattloop-read-only-"))
+    yield folder
+    folder.chmod(0o755)
+    shutil.rmtree(folder)
+
+
+OPENS_AS_NOBODY = """
+import os, pathlib, sys, tempfile
+from wattloop.errors import CannotError
+from wattloop_operator.store import EnergyReading, open_store
+# Everything is imported by now, which another user could not do from this user's folders.
+with tempfile.TemporaryDirectory() as folder:
+    open_store(pathlib.Path(folder) / "first.db").close()
+if os.geteuid() == 0:
+    os.setresuid(65534, 65534, 65534)
+try:
+    with open_store(sys.argv[1]) as store:
+        store.readings.record([EnergyReading("job", 0, 0, "GPU-0", 1.0, 1)])
+except CannotError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_folder_that_may_not_be_written_is_said(folder_of_another_user: Path, exists: bool) -> None:
+    path = folder_of_another_user / "wattloop.db"
+    if exists:
+        open_store(path).close()
+        path.chmod(0o444)
+    folder_of_another_user.chmod(0o555)
+    with started(OPENS_AS_NOBODY, f"sqlite:///{path}") as process:
+        complaint, _ = process.communicate()
+    assert process.returncode == 0
+    assert f"sqlite:///{path}: cannot " in complaint
+    assert "writable" in complaint
+
+
+def test_a_writer_that_finds_the_file_locked_says_so(
+    tmp_path: Path, observation: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wattloop_operator.store.database.LOCK_WAIT_SECONDS", 0.01)
+    with open_store(tmp_path / "wattloop.db") as store:
+        other = sqlite3.connect(tmp_path / "wattloop.db", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(
+            CannotError, match="observation of team/digits-0: database is locked; another process holds it"
+        ):
+            store.observations.record(observation())
+        assert store.observations.jobs() == ()
+        other.execute("ROLLBACK")
+        other.close()
+        assert store.observations.record(observation()) is True
+
+
+def _end_connections(store: Store) -> None:
+    end_all = (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "WHERE pid <> pg_backend_pid() AND datname = current_database()"
+    )
+    with store._database.reading("end the other connections") as on:
+        on.execute(text(end_all))
+
+
+@pytest.mark.postgres
+def test_a_server_gone_within_a_write_is_said_and_the_next_write_finds_it_again(
+    postgresql_server: Any, observation: Make
+) -> None:
+    url = postgresql_server.new_database()
+    with open_store(url) as store, open_store(url) as other:
+
+        def lose_the_server_within_a_write() -> None:
+            with store._database.writing("record twice") as on:
+                on.execute(text("SELECT 1"))
+                _end_connections(other)
+                on.execute(text("SELECT 1"))
+
+        complaint = r"cannot record twice: terminating connection.*check that the server runs"
+        with pytest.raises(CannotError, match=complaint) as gone:
+            lose_the_server_within_a_write()
+        assert "secret" not in str(gone.value)
+        assert store.observations.record(observation()) is True
+
+
+@pytest.mark.postgres
+def test_a_server_that_was_restarted_between_writes_is_not_noticed(postgresql_server: Any, observation: Make) -> None:
+    url = postgresql_server.new_database()
+    with open_store(url) as store, open_store(url) as other:
+        store.observations.record(observation())
+        _end_connections(other)
+        assert store.observations.record(observation()) is False
+
+
+@pytest.mark.postgres
+def test_a_database_that_may_only_be_read_is_said(postgresql_server: Any, observation: Make) -> None:
+    url = postgresql_server.new_database()
+    open_store(url).close()
+    with open_store(f"{url}&options=-cdefault_transaction_read_only%3Don") as store:
+        assert store.observations.jobs() == ()
+        with pytest.raises(CannotError, match="name the primary server"):
+            store.observations.record(observation())

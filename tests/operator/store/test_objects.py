@@ -1,0 +1,136 @@
+"""The local mode's objects on both databases: an API server's rules for writers."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from wattloop.errors import InputError
+from wattloop_operator.store import ConflictError, ObjectExistsError, ObjectMissingError, Store
+
+KIND = "TrainingRecurrence"
+
+
+def test_an_object_reads_back_as_it_was_created(store: Store) -> None:
+    created = store.objects.create(KIND, "team", "digits-0", {"spec": {"batchSize": 32}})
+    assert store.objects.get(KIND, "team", "digits-0") == created
+    assert created.body == {"spec": {"batchSize": 32}}
+
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**60), 2**60)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(body=st.dictionaries(st.text(max_size=5), json_values, max_size=3))
+def test_any_json_reads_back_as_it_was(store: Store, body: dict[str, object]) -> None:
+    if (old := store.objects.get(KIND, "team", "any")) is not None:
+        store.objects.delete(KIND, "team", "any", expected_version=old.resource_version)
+    store.objects.create(KIND, "team", "any", body)
+    kept = store.objects.get(KIND, "team", "any")
+    assert kept is not None
+    assert kept.body == json.loads(json.dumps(body))
+
+
+def test_a_name_is_a_lock(store: Store) -> None:
+    def create(number: int) -> bool:
+        try:
+            store.objects.create(KIND, "team", "digits-0", {"number": number})
+        except ObjectExistsError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(6) as threads:
+        created = list(threads.map(create, range(12)))
+    assert sum(created) == 1
+    kept = store.objects.get(KIND, "team", "digits-0")
+    assert kept is not None
+    assert kept.body == {"number": created.index(True)}
+    with pytest.raises(ObjectExistsError, match="TrainingRecurrence team/digits-0 exists already"):
+        store.objects.create(KIND, "team", "digits-0", {})
+
+
+def test_the_same_name_in_another_namespace_or_kind_is_another_object(store: Store) -> None:
+    store.objects.create(KIND, "team", "digits", {})
+    store.objects.create(KIND, "other", "digits", {})
+    store.objects.create("RecurringTrainingJob", "team", "digits", {})
+    assert [one.namespace for one in store.objects.list(KIND)] == ["other", "team"]
+    assert [one.namespace for one in store.objects.list(KIND, "team")] == ["team"]
+    assert store.objects.list("FrequencyPlan") == ()
+
+
+def test_a_stale_writer_is_refused_and_told_so(store: Store) -> None:
+    read = store.objects.create(KIND, "team", "digits-0", {"status": "old"})
+    current = store.objects.replace(KIND, "team", "digits-0", {"status": "new"}, expected_version=read.resource_version)
+    with pytest.raises(ConflictError, match=rf"team/digits-0 is of version {current.resource_version}, not of 1"):
+        store.objects.replace(KIND, "team", "digits-0", {"status": "lost"}, expected_version=read.resource_version)
+    with pytest.raises(ConflictError):
+        store.objects.delete(KIND, "team", "digits-0", expected_version=read.resource_version)
+    assert store.objects.get(KIND, "team", "digits-0") == current
+
+
+def test_counting_by_several_writers_at_once_loses_no_step(store: Store) -> None:
+    store.objects.create(KIND, "team", "counter", {"count": 0})
+
+    def count_one(_: int) -> None:
+        while True:
+            read = store.objects.get(KIND, "team", "counter")
+            assert read is not None
+            more = {"count": read.body["count"] + 1}
+            try:
+                store.objects.replace(KIND, "team", "counter", more, expected_version=read.resource_version)
+            except ConflictError:
+                continue
+            return
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(count_one, range(20)))
+    kept = store.objects.get(KIND, "team", "counter")
+    assert kept is not None
+    assert kept.body == {"count": 20}
+
+
+def test_an_object_made_again_is_no_earlier_version_of_itself(store: Store) -> None:
+    first = store.objects.create(KIND, "team", "digits-0", {})
+    store.objects.delete(KIND, "team", "digits-0")
+    second = store.objects.create(KIND, "team", "digits-0", {})
+    assert second.resource_version > first.resource_version
+    with pytest.raises(ConflictError):
+        store.objects.replace(KIND, "team", "digits-0", {}, expected_version=first.resource_version)
+
+
+def test_what_is_gone_is_said_to_be_gone(store: Store) -> None:
+    assert store.objects.get(KIND, "team", "digits-0") is None
+    for change in (
+        lambda: store.objects.replace(KIND, "team", "digits-0", {}, expected_version=1),
+        lambda: store.objects.delete(KIND, "team", "digits-0"),
+    ):
+        with pytest.raises(ObjectMissingError, match="there is no TrainingRecurrence team/digits-0"):
+            change()
+
+
+def test_changing_what_was_read_changes_nothing_in_the_store(store: Store) -> None:
+    body = {"spec": {"batchSize": 32}}
+    created = store.objects.create(KIND, "team", "digits-0", body)
+    body["spec"]["batchSize"] = created.body["spec"]["batchSize"] = 64
+    kept = store.objects.get(KIND, "team", "digits-0")
+    assert kept is not None
+    assert kept.body == {"spec": {"batchSize": 32}}
+
+
+@pytest.mark.parametrize("body", [{"cost": float("nan")}, {"cost": {1, 2}}])
+def test_a_body_that_is_not_json_is_refused(store: Store, body: dict[str, object]) -> None:
+    with pytest.raises(InputError, match="team/digits-0: found a body that is not JSON"):
+        store.objects.create(KIND, "team", "digits-0", body)
+    assert store.objects.list(KIND) == ()

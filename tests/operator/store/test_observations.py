@@ -1,0 +1,132 @@
+"""Observations on both databases: append-only, idempotent, read back as they were."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from wattloop_operator.store import RESULTS, JobObservations, ObservationRecord, Store
+
+Make = Callable[..., ObservationRecord]
+# The database outlives the examples: each takes a job uid of its own.
+on_a_database = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def test_a_record_is_new_once(store: Store, observation: Make) -> None:
+    assert store.observations.record(observation()) is True
+    assert store.observations.record(observation()) is False
+    assert store.observations.of_job(observation().job_uid) == (observation(),)
+
+
+def test_the_first_record_of_an_attempt_stands_and_a_different_one_is_warned_of(
+    store: Store, observation: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.observations.record(observation(epochs=2.0))
+    with caplog.at_level(logging.WARNING):
+        assert store.observations.record(observation(epochs=9.0)) is False
+    assert store.observations.of_job(observation().job_uid) == (observation(epochs=2.0),)
+    (message,) = caplog.messages
+    assert "team/digits-0" in message
+    assert "epochs (kept 2.0, left out 9.0)" in message
+
+
+def test_a_repetition_is_not_warned_of(store: Store, observation: Make, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        store.observations.record(observation())
+    assert caplog.messages == []
+
+
+attempts = st.tuples(st.integers(0, 3), st.integers(0, 2))
+
+
+@on_a_database
+@given(arrivals=st.lists(st.tuples(attempts, st.floats(0, 1e12)), max_size=12))
+def test_whatever_arrives_in_whatever_order_the_first_of_each_attempt_is_kept(
+    store: Store, observation: Make, arrivals: list[tuple[tuple[int, int], float]]
+) -> None:
+    job_uid = uuid.uuid4().hex
+    first: dict[tuple[int, int], ObservationRecord] = {}
+    for (recurrence, attempt), energy in arrivals:
+        record = observation(job_uid=job_uid, recurrence=recurrence, attempt=attempt, energy_joules=energy)
+        assert store.observations.record(record) is ((recurrence, attempt) not in first)
+        first.setdefault((recurrence, attempt), record)
+    assert store.observations.of_job(job_uid) == tuple(first[key] for key in sorted(first))
+    assert store.observations.highest_recurrence(job_uid) == max((recurrence for recurrence, _ in first), default=None)
+
+
+amounts = st.floats(0, 1e300)
+texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
+moments = st.datetimes(
+    datetime(1970, 1, 2),  # noqa: DTZ001
+    datetime(2100, 1, 1),  # noqa: DTZ001
+    timezones=st.sampled_from([UTC, timezone(timedelta(hours=-7, minutes=30))]),
+)
+
+
+@on_a_database
+@given(
+    changes=st.fixed_dictionaries(
+        {
+            "recurrence": st.integers(0, 2**63 - 1),
+            "batch_size": st.integers(1, 2**63 - 1),
+            "power_limit_watts": st.none() | amounts,
+            "result": st.sampled_from(sorted(RESULTS)),
+            "epochs": amounts,
+            "metric": st.none() | st.floats(allow_nan=False, allow_infinity=False, allow_subnormal=False),
+            "energy_joules": amounts,
+            "gpu_model": texts,
+            "reason": texts,
+            "scheduled_at": moments,
+            "finished_at": moments,
+        }
+    )
+)
+def test_every_sound_record_reads_back_as_it_was(store: Store, observation: Make, changes: dict[str, object]) -> None:
+    record = observation(job_uid=uuid.uuid4().hex, **changes)
+    assert store.observations.record(record) is True
+    assert store.observations.of_job(record.job_uid) == (record,)
+    # A repetition must be seen as the same: nothing was rounded on the way.
+    assert store.observations.record(record) is False
+
+
+def test_writers_at_once_agree_on_which_was_first(store: Store, observation: Make) -> None:
+    records = [observation(recurrence=index % 5, energy_joules=float(index)) for index in range(40)]
+    with ThreadPoolExecutor(8) as threads:
+        new = list(threads.map(store.observations.record, records))
+    winners = tuple(record for record, is_new in zip(records, new, strict=True) if is_new)
+    assert store.observations.of_job(observation().job_uid) == tuple(sorted(winners, key=lambda one: one.recurrence))
+    assert [record.recurrence for record in store.observations.of_job(observation().job_uid)] == [0, 1, 2, 3, 4]
+
+
+def test_jobs_of_one_name_are_told_apart_by_uid(store: Store, observation: Make) -> None:
+    old, new = observation(job_uid="a"), observation(job_uid="b", recurrence=4)
+    other = observation(job_uid="c", namespace="other")
+    for record in (new, other, old):
+        store.observations.record(record)
+    assert store.observations.of_name("team", "digits") == (old, new)
+    assert store.observations.of_job("b") == (new,)
+    assert store.observations.jobs() == (
+        JobObservations("c", "other", "digits", 1),
+        JobObservations("a", "team", "digits", 1),
+        JobObservations("b", "team", "digits", 1),
+    )
+
+
+def test_of_an_unknown_job_there_is_nothing(store: Store) -> None:
+    assert store.observations.of_job("nobody") == ()
+    assert store.observations.of_name("no", "body") == ()
+    assert store.observations.jobs() == ()
+    assert store.observations.highest_recurrence("nobody") is None
+
+
+def test_names_are_ordered_by_code_point_on_either_database(store: Store, observation: Make) -> None:
+    for name in ("b", "B", "a-1", "a1", "é"):
+        store.observations.record(observation(job_uid=name, job_name=name))
+    assert [job.job_name for job in store.observations.jobs()] == ["B", "a-1", "a1", "b", "é"]

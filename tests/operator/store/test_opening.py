@@ -1,0 +1,257 @@
+"""Opening a database: whose it is, which schema it has, who makes the schema when several start at once."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import create_engine, inspect, text
+
+from wattloop.errors import CannotError, UsageError, WattloopError
+from wattloop_operator.store import Store, open_store
+from wattloop_operator.store.address import database_url as address
+from wattloop_operator.store.schema import MIGRATIONS, Marker, read_marker
+from wattloop_operator.store.tables import METADATA, SCHEMA_VERSION
+
+
+def execute(url: str, *statements: str) -> None:
+    engine = create_engine(address(url))
+    try:
+        with engine.begin() as on:
+            for statement in statements:
+                on.execute(text(statement))
+    finally:
+        engine.dispose()
+
+
+def marker(url: str) -> Marker | None:
+    engine = create_engine(address(url))
+    try:
+        with engine.begin() as on:
+            return read_marker(on)
+    finally:
+        engine.dispose()
+
+
+def test_the_migrations_make_exactly_the_tables_that_the_code_uses(database_url: str) -> None:
+    open_store(database_url).close()
+    engine = create_engine(address(database_url))
+    try:
+        with engine.connect() as on:
+            context = MigrationContext.configure(
+                on, opts={"version_table": "wattloop_migrations", "compare_type": True}
+            )
+            assert compare_metadata(context, METADATA) == []
+    finally:
+        engine.dispose()
+
+
+def test_each_schema_version_has_one_migration() -> None:
+    scripts = ScriptDirectory(str(MIGRATIONS))
+    assert scripts.get_current_head() == f"{SCHEMA_VERSION:04d}"
+    assert len(list(scripts.walk_revisions())) == SCHEMA_VERSION
+
+
+def test_a_database_says_whose_it_is_and_which_version_made_its_schema(database_url: str) -> None:
+    open_store(database_url).close()
+    assert marker(database_url) == Marker("wattloop", SCHEMA_VERSION, version("wattloop"))
+
+
+def test_opening_again_finds_what_was_kept(database_url: str) -> None:
+    with open_store(database_url) as store:
+        store.objects.create("FrequencyPlan", "team", "plan", {"kept": True})
+    with open_store(database_url, create=False) as store:
+        assert [one.body for one in store.objects.list("FrequencyPlan")] == [{"kept": True}]
+
+
+def test_threads_that_open_an_empty_database_at_once_make_its_schema_once(database_url: str) -> None:
+    def open_and_write(number: int) -> str:
+        with open_store(database_url) as store:
+            return store.objects.create("FrequencyPlan", "team", f"plan-{number}", {}).name
+
+    with ThreadPoolExecutor(6) as threads:
+        assert len(set(threads.map(open_and_write, range(6)))) == 6
+    with open_store(database_url) as store:
+        assert [one.resource_version for one in store.objects.list("FrequencyPlan")] != []
+        assert len(store.objects.list("FrequencyPlan")) == 6
+
+
+OPENS_WHEN_TOLD = """
+import sys
+from wattloop_operator.store import open_store
+import wattloop_operator.store.migrations.versions.schema_0001_first_tables
+print("ready", flush=True)
+sys.stdin.readline()
+with open_store(sys.argv[1]) as store:
+    store.objects.create("FrequencyPlan", "team", sys.argv[2], {})
+"""
+
+
+def test_processes_that_open_an_empty_database_at_once_make_its_schema_once(database_url: str) -> None:
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-W", "error", "-c", OPENS_WHEN_TOLD, database_url, f"plan-{number}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(3)
+    ]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("open\n")
+        process.stdin.flush()
+    for process in processes:
+        process.communicate()
+    assert [process.returncode for process in processes] == [0, 0, 0]
+    with open_store(database_url) as store:
+        assert [one.name for one in store.objects.list("FrequencyPlan")] == ["plan-0", "plan-1", "plan-2"]
+
+
+def test_a_database_of_another_program_is_refused_and_left_as_it_was(database_url: str) -> None:
+    execute(database_url, "CREATE TABLE invoices (number integer)", "INSERT INTO invoices VALUES (7)")
+    with pytest.raises(
+        CannotError, match=r"this database is not Wattloop's: it has tables of another program \(invoices\)"
+    ):
+        open_store(database_url)
+    engine = create_engine(address(database_url))
+    with engine.connect() as on:
+        assert inspect(on).get_table_names() == ["invoices"]
+    engine.dispose()
+
+
+def test_a_marker_of_another_product_is_refused(database_url: str) -> None:
+    open_store(database_url).close()
+    execute(database_url, "UPDATE wattloop_database SET product = 'ohmloop'")
+    with pytest.raises(CannotError, match="not Wattloop's but 'ohmloop'"):
+        open_store(database_url)
+
+
+def test_a_newer_schema_than_the_code_knows_is_refused_with_the_version_to_use(database_url: str) -> None:
+    open_store(database_url).close()
+    execute(
+        database_url,
+        f"UPDATE wattloop_database SET schema_version = {SCHEMA_VERSION + 1}, product_version = '9.1.0'",
+    )
+    with pytest.raises(CannotError, match=rf"schema {SCHEMA_VERSION + 1}.*use Wattloop 9\.1\.0 or newer"):
+        open_store(database_url)
+
+
+def test_a_command_that_only_reads_makes_no_database(database_url: str, tmp_path: Path) -> None:
+    with pytest.raises(CannotError, match=r"name a database that Wattloop has run with|the database is empty"):
+        open_store(database_url, create=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_migration_leaves_the_database_empty(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A table of ours that stands in the way only when half of the migration is done.
+    monkeypatch.setattr("wattloop_operator.store.schema._refuse_others", lambda *_: None)
+    execute(database_url, "CREATE TABLE objects (number integer)")
+    with pytest.raises(CannotError, match=r"cannot bring the database to this version's schema.*already exists"):
+        open_store(database_url)
+    engine = create_engine(address(database_url))
+    with engine.connect() as on:
+        assert inspect(on).get_table_names() == ["objects"]
+    engine.dispose()
+
+
+def test_a_path_is_a_sqlite_file_whatever_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "a b?c#d%20.db"
+    open_store(path).close()
+    with open_store(path, create=False) as store:
+        assert store.observations.jobs() == ()
+    assert path.exists()
+
+
+def test_a_sqlite_file_is_set_up_to_lose_nothing_and_to_let_readers_read(tmp_path: Path) -> None:
+    open_store(tmp_path / "wattloop.db").close()
+    connection = sqlite3.connect(tmp_path / "wattloop.db")
+    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    connection.close()
+
+
+def test_measurements_without_their_profile_are_impossible(store: Store, database_url: str) -> None:
+    engine = store._database._engine
+    with pytest.raises(Exception, match=r"(?i)foreign key"), engine.begin() as on:
+        on.execute(text("INSERT INTO power_measurements VALUES (77, 100, 1, 1, 1)"))
+
+
+@pytest.mark.parametrize(
+    ("url", "complaint"),
+    [
+        ("wattloop.db", "the database is no URL; expected sqlite:///PATH"),
+        ("", "the database is no URL"),
+        ("postgresql://user:se/cret@@host:port/x", "the database is no URL"),
+        ("mysql://user:secret@host/database", "of the kind 'mysql' is not supported"),
+        ("postgresql+asyncpg://user:secret@host/database", "of the kind 'postgresql\\+asyncpg' is not supported"),
+        ("sqlite://", "names no file"),
+        ("sqlite:///:memory:", "names no file"),
+    ],
+)
+def test_what_is_no_url_of_a_database_is_wrong_usage(url: str, complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint) as refused:
+        open_store(url)
+    assert "secret" not in str(refused.value)
+    assert "cret@" not in str(refused.value)
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize(
+    ("database", "user", "password", "complaint"),
+    [
+        ("postgres", "wattloop", "wrong-secret", "check the user and the password in the URL"),
+        ("nowhere", "wattloop", None, 'database "nowhere" does not exist; create it first'),
+    ],
+)
+def test_what_the_server_refuses_is_said_without_the_password(
+    postgresql_server: Any, database: str, user: str, password: str | None, complaint: str
+) -> None:
+    words = {"user": user} | ({} if password is None else {"password": password})
+    url = postgresql_server.url(database, **words)
+    with pytest.raises(CannotError, match=complaint) as refused:
+        open_store(url)
+    assert f"postgresql://{user}:***@/{database}" in str(refused.value)
+    assert "secret" not in str(refused.value)
+    assert refused.value.__cause__ is None
+
+
+@pytest.mark.parametrize("query", ["", "?sslpassword=secret-secret", "?password=secret-secret"])
+def test_a_server_that_is_not_there_is_named_without_its_password(tmp_path: Path, query: str) -> None:
+    url = f"postgresql://user:secret-word@127.0.0.1:1/database{query}"
+    with pytest.raises(CannotError, match="check that the server runs") as refused:
+        open_store(url)
+    assert "127.0.0.1:1/database: cannot read whose database it is" in str(refused.value)
+    assert "secret" not in str(refused.value)
+
+
+def test_a_file_that_is_no_database_is_refused_and_left_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("not a database at all, but long enough to be looked at as one\n" * 20)
+    before = path.read_bytes()
+    with pytest.raises(CannotError, match="name another file: this one is not SQLite's"):
+        open_store(path)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("place", ["missing/wattloop.db", "."])
+def test_a_place_that_can_hold_no_file_is_refused(tmp_path: Path, place: str) -> None:
+    with pytest.raises(CannotError, match="name a file in an existing, writable folder"):
+        open_store(tmp_path / place)
+
+
+def test_all_errors_are_for_the_user_to_read(tmp_path: Path) -> None:
+    with pytest.raises(WattloopError) as refused:
+        open_store(tmp_path)
+    assert "Background on this error" not in str(refused.value)

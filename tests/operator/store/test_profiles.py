@@ -1,0 +1,82 @@
+"""Power profiles on both databases: whole, replaced as a whole, told apart by what they hold for."""
+
+from __future__ import annotations
+
+import dataclasses
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from wattloop.errors import InputError
+from wattloop_operator.store import PowerMeasurement, PowerProfile, ProfileKey, Store
+
+KEY = ProfileKey("0c3b2d9e", 32, "NVIDIA A40", 2, "sha256:aa")
+
+
+def measured(*limits: float, energy: float = 100.0) -> tuple[PowerMeasurement, ...]:
+    return tuple(PowerMeasurement(limit, energy, 10.0, 0.25) for limit in limits)
+
+
+def test_a_profile_reads_back_by_rising_limit(store: Store) -> None:
+    store.profiles.record(KEY, reversed(measured(100, 150.5, 300)))
+    assert store.profiles.get(KEY) == PowerProfile(KEY, measured(100, 150.5, 300))
+
+
+def test_recording_a_profile_twice_changes_nothing(store: Store) -> None:
+    for _ in range(2):
+        store.profiles.record(KEY, measured(100, 300))
+    assert store.profiles.of_job(KEY.job_uid) == (PowerProfile(KEY, measured(100, 300)),)
+
+
+def test_a_newer_profile_replaces_the_whole_of_the_older(store: Store) -> None:
+    store.profiles.record(KEY, measured(100, 200, 300))
+    store.profiles.record(KEY, measured(150, energy=7))
+    assert store.profiles.get(KEY) == PowerProfile(KEY, measured(150, energy=7))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        dataclasses.replace(KEY, job_uid="another"),
+        dataclasses.replace(KEY, batch_size=64),
+        dataclasses.replace(KEY, gpu_model="NVIDIA H200"),
+        dataclasses.replace(KEY, gpu_count=4),
+        dataclasses.replace(KEY, image_digest="sha256:bb"),
+    ],
+)
+def test_a_profile_holds_for_its_key_alone(store: Store, other: ProfileKey) -> None:
+    store.profiles.record(KEY, measured(100))
+    assert store.profiles.get(other) is None
+    store.profiles.record(other, measured(200))
+    assert store.profiles.get(KEY) == PowerProfile(KEY, measured(100))
+    assert store.profiles.get(other) == PowerProfile(other, measured(200))
+
+
+def test_profiles_of_a_job_come_in_the_order_of_their_keys(store: Store) -> None:
+    keys = [dataclasses.replace(KEY, batch_size=size) for size in (128, 8, 32)]
+    for key in keys:
+        store.profiles.record(key, measured(100, 200))
+    store.profiles.record(dataclasses.replace(KEY, job_uid="another"), measured(100))
+    assert [profile.key.batch_size for profile in store.profiles.of_job(KEY.job_uid)] == [8, 32, 128]
+
+
+def test_writers_of_one_profile_at_once_leave_one_of_theirs_whole(store: Store) -> None:
+    offered = [measured(100, 200, energy=float(energy)) for energy in range(12)]
+    with ThreadPoolExecutor(6) as threads:
+        list(threads.map(lambda profile: store.profiles.record(KEY, profile), offered))
+    kept = store.profiles.get(KEY)
+    assert kept is not None
+    assert kept.measurements in offered
+
+
+@pytest.mark.parametrize(
+    ("measurements", "complaint"),
+    [((), "found no measurements"), (measured(100, 200, 100), "found 100 W twice")],
+)
+def test_a_profile_that_is_none_is_refused_and_the_older_stays(
+    store: Store, measurements: tuple[PowerMeasurement, ...], complaint: str
+) -> None:
+    store.profiles.record(KEY, measured(300))
+    with pytest.raises(InputError, match=complaint):
+        store.profiles.record(KEY, measurements)
+    assert store.profiles.get(KEY) == PowerProfile(KEY, measured(300))

@@ -1,0 +1,73 @@
+"""What can be no record is refused when it is made, with the object and the column named."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from wattloop.errors import InputError
+from wattloop_operator.store import EnergyReading, ObservationRecord, PowerMeasurement, ProfileKey
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("job_uid", ""),
+        ("job_name", ""),
+        ("reason", "a NUL \0"),
+        ("reason", "half a pair \ud800"),
+        ("recurrence", -1),
+        ("recurrence", True),
+        ("recurrence", 2**63),
+        ("attempt", 1.5),
+        ("batch_size", 0),
+        ("power_limit_watts", -1.0),
+        ("result", "reached"),
+        ("epochs", float("nan")),
+        ("metric", float("nan")),
+        ("metric", float("inf")),
+        ("energy_joules", -0.1),
+        ("energy_joules", float("inf")),
+        ("time_seconds", float("nan")),
+        ("epoch_energy_joules", float("nan")),
+        ("gpu_count", -1),
+        ("finished_at", datetime(2026, 1, 1)),  # noqa: DTZ001
+    ],
+)
+def test_an_observation_that_cannot_be_names_its_object_and_column(
+    observation: Callable[..., ObservationRecord], column: str, value: object
+) -> None:
+    with pytest.raises(InputError) as refused:
+        observation(**{column: value})
+    assert refused.value.column == column
+    assert refused.value.source.startswith("observation team/")
+
+
+def test_a_time_of_another_zone_is_the_same_moment_in_utc(observation: Callable[..., ObservationRecord]) -> None:
+    tokyo = timezone(timedelta(hours=9))
+    record = observation(scheduled_at=datetime(2026, 1, 1, 9, tzinfo=tokyo))
+    assert record.scheduled_at.isoformat() == "2026-01-01T00:00:00+00:00"
+    assert record.scheduled_at.tzinfo is UTC
+
+
+@pytest.mark.parametrize(
+    "changes", [{"power_limit_watts": 0.0}, {"energy_joules": float("nan")}, {"time_seconds": 0.0}, {"epochs": -1.0}]
+)
+def test_a_power_measurement_that_cannot_be_is_refused(changes: dict[str, float]) -> None:
+    with pytest.raises(InputError, match=next(iter(changes))):
+        dataclasses.replace(PowerMeasurement(100, 1, 1, 1), **changes)
+
+
+@pytest.mark.parametrize("changes", [{"job_uid": ""}, {"batch_size": 0}, {"gpu_count": 0}, {"gpu_model": ""}])
+def test_a_profile_key_that_cannot_be_is_refused(changes: dict[str, str | int]) -> None:
+    with pytest.raises(InputError, match=next(iter(changes))):
+        dataclasses.replace(ProfileKey("job", 32, "NVIDIA A40", 1), **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("changes", [{"energy_millijoules": -1}, {"gpu_uuid": ""}, {"time_seconds": float("inf")}])
+def test_an_energy_reading_that_cannot_be_is_refused(changes: dict[str, str | float]) -> None:
+    with pytest.raises(InputError, match=next(iter(changes))):
+        dataclasses.replace(EnergyReading("job", 0, 0, "GPU-0", 1.0, 5), **changes)  # type: ignore[arg-type]
