@@ -26,6 +26,10 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m wattloop_operator.api.crd --check
+
+generate: $(STAMP)
+	$(BIN)/python -m wattloop_operator.api.crd
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

@@ -114,8 +114,6 @@ class FrequencyPlan(ApiModel):
 
     api_version: Literal["wattloop.dev/v1alpha1"] = API_VERSION
     kind: Literal["FrequencyPlan"] = "FrequencyPlan"
-    metadata: ObjectMeta = Field(default_factory=ObjectMeta)
+    metadata: ObjectMeta = Field(default=ObjectMeta())
     spec: FrequencyPlanSpec = Field(description="The plan, written once.")
-    status: FrequencyPlanStatus = Field(
-        default_factory=FrequencyPlanStatus, description="Whether the plan can be used."
-    )
+    status: FrequencyPlanStatus = Field(default=FrequencyPlanStatus(), description="Whether the plan can be used.")

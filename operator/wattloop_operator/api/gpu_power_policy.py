@@ -15,7 +15,7 @@ from wattloop_operator.api.resource import Column, Resource, Scope
 
 LARGEST_MEGAHERTZ = 20_000
 NodeLabels = Annotated[
-    dict[Annotated[str, Field(min_length=1, max_length=317)], Annotated[str, Field(max_length=63)]],
+    dict[str, Annotated[str, Field(max_length=63)]],
     Field(max_length=32),
 ]
 NamespaceName = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
@@ -115,8 +115,6 @@ class GPUPowerPolicy(ApiModel):
 
     api_version: Literal["wattloop.dev/v1alpha1"] = API_VERSION
     kind: Literal["GPUPowerPolicy"] = "GPUPowerPolicy"
-    metadata: ObjectMeta = Field(default_factory=ObjectMeta)
+    metadata: ObjectMeta = Field(default=ObjectMeta())
     spec: GPUPowerPolicySpec = Field(description="Which GPUs, who may ask, and within which bounds.")
-    status: GPUPowerPolicyStatus = Field(
-        default_factory=GPUPowerPolicyStatus, description="Where the policy is in force."
-    )
+    status: GPUPowerPolicyStatus = Field(default=GPUPowerPolicyStatus(), description="Where the policy is in force.")

@@ -28,7 +28,8 @@ class Rule:
     def to_schema(self) -> dict[str, str]:
         """The rule as an entry of `x-kubernetes-validations`."""
         entry = {"rule": self.expression, "message": self.message}
-        return entry | {"fieldPath": self.field} if self.field else entry
+        # The API server owns the schema of metadata and takes no path into it.
+        return entry if not self.field or self.field.startswith(".metadata") else entry | {"fieldPath": self.field}
 
 
 # How the API server merges and checks a list (server-side apply): as one value, as a set, or by key.

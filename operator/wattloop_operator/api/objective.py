@@ -88,7 +88,7 @@ class Objective(ApiModel):
         le=1_000_000,
     )
     early_stop: EarlyStop = Field(
-        default_factory=EarlyStop, description="When a run is given up because it has become too dear."
+        default=EarlyStop(), description="When a run is given up because it has become too dear."
     )
     price: Price | None = Field(default=None, description="Electricity price, to show costs as money.")
     carbon: Carbon | None = Field(default=None, description="Carbon intensity of the electricity, to show emissions.")

@@ -85,7 +85,7 @@ class FrequencyPlanReference(ApiModel):
 class Power(ApiModel):
     """How the GPUs' power is held down."""
 
-    limit: PowerLimit = Field(default_factory=PowerLimit, description="The power limit of each GPU.")
+    limit: PowerLimit = Field(default=PowerLimit(), description="The power limit of each GPU.")
     frequency_plan_ref: FrequencyPlanReference | None = Field(
         default=None,
         description="A plan of GPU clocks per pipeline stage and instruction, for pipeline-parallel training.",

@@ -131,17 +131,17 @@ class RecurringTrainingJobSpec(ApiModel):
         default=(), description="Further knobs to choose, passed to the training as WATTLOOP_PARAM_<NAME>."
     )
     policy: PolicyChoice = Field(
-        default_factory=lambda: PolicyChoice(thompson_sampling=ThompsonSamplingPolicy()),
+        default=PolicyChoice(thompson_sampling=ThompsonSamplingPolicy()),
         description="Which policy chooses the batch size: exactly one of thompsonSampling (the default, and the one to "
         "take), zeus (the published algorithm, for comparison only), fixed (always the default batch size).",
         # Stored in every object, the default member would stand beside the one that a later apply names.
         json_schema_extra=UNPUBLISHED_DEFAULT,
     )
-    power: Power = Field(default_factory=Power, description="How much power the GPUs may draw.")
+    power: Power = Field(default=Power(), description="How much power the GPUs may draw.")
     retry_policy: RetryPolicy = Field(
-        default_factory=RetryPolicy, description="What happens after an attempt that did not reach the target."
+        default=RetryPolicy(), description="What happens after an attempt that did not reach the target."
     )
-    reporting: Reporting = Field(default_factory=Reporting, description="How the metric reaches Wattloop.")
+    reporting: Reporting = Field(default=Reporting(), description="How the metric reaches Wattloop.")
     template: Template = Field(description="What a run starts: exactly one of job and workload.")
 
 
@@ -183,9 +183,9 @@ class RecurringTrainingJob(ApiModel):
 
     api_version: Literal["wattloop.dev/v1alpha1"] = API_VERSION
     kind: Literal["RecurringTrainingJob"] = "RecurringTrainingJob"
-    metadata: ObjectMeta = Field(default_factory=ObjectMeta)
+    metadata: ObjectMeta = Field(default=ObjectMeta())
     spec: RecurringTrainingJobSpec = Field(description="What to train, when, and what may be chosen.")
     status: RecurringTrainingJobStatus = Field(
-        default_factory=RecurringTrainingJobStatus,
+        default=RecurringTrainingJobStatus(),
         description="What Wattloop says of the job: cost, savings, next run.",
     )

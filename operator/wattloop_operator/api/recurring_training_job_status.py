@@ -118,7 +118,7 @@ class RecurringTrainingJobStatus(ApiModel):
     last_run_request: str | None = Field(
         default=None, description="The value of spec.runRequest that was acted on last.", max_length=128
     )
-    counts: Counts = Field(default_factory=Counts, description="How many recurrences and attempts there were.")
+    counts: Counts = Field(default=Counts(), description="How many recurrences and attempts there were.")
     best_batch_size: int | None = Field(default=None, description="The batch size believed cheapest.", ge=1)
     arms: Annotated[tuple[ArmStatus, ...], Field(max_length=64, json_schema_extra=list_map("batchSize"))] = Field(
         default=(), description="What the policy believes of every batch size."

@@ -12,23 +12,8 @@ from pydantic_core import CoreSchema
 
 from wattloop_operator.api.model import ATOMIC, SET, ApiModel, Rule
 
-# The names that Wattloop sets in training containers. A user's own variable of such a name is refused, not edited.
-INJECTED_NAMES = (
-    "JOB",
-    "RECURRENCE",
-    "BATCH_SIZE",
-    "PER_DEVICE_BATCH_SIZE",
-    "LEARNING_RATE_SCALE",
-    "MAX_EPOCHS",
-    "TARGET_METRIC",
-    "TARGET_THRESHOLD",
-    "PARAM_.+",
-    "REPORT_URL",
-    "TOKEN_FILE",
-    "CA_FILE",
-    "AGENT_SOCKET",
-)
-INJECTED_PATTERN = f"^WATTLOOP_({'|'.join(INJECTED_NAMES)})$"
+# Reserved as a whole, so that a variable that Wattloop sets in a later version breaks no manifest of today.
+RESERVED_PREFIX = "WATTLOOP_"
 
 
 class EnvironmentVariableShape(ApiModel):
@@ -37,8 +22,8 @@ class EnvironmentVariableShape(ApiModel):
     model_config = ConfigDict(alias_generator=to_camel, extra="allow")
     rules = (
         Rule(
-            f"!self.name.matches('{INJECTED_PATTERN}')",
-            "Wattloop sets this variable itself and edits none of yours; remove it, or give yours another name "
+            f"!self.name.startsWith('{RESERVED_PREFIX}')",
+            "variables WATTLOOP_... are set by Wattloop, which edits none of yours; remove it, or give it another name "
             "(args may use $(WATTLOOP_BATCH_SIZE))",
             ".name",
         ),
@@ -55,7 +40,7 @@ class ContainerShape(ApiModel):
     name: str = Field(description="Name of the container.", min_length=1, max_length=63)
     env: tuple[EnvironmentVariableShape, ...] = Field(
         default=(),
-        description="Environment variables; those that Wattloop sets (WATTLOOP_BATCH_SIZE and its kin) are refused.",
+        description="Environment variables; names that begin with WATTLOOP_ are Wattloop's.",
         max_length=256,
         json_schema_extra=ATOMIC,
     )
@@ -76,9 +61,7 @@ class PodSpecShape(ApiModel):
     containers: tuple[ContainerShape, ...] = Field(
         description="The containers, at least one.", min_length=1, max_length=16, json_schema_extra=ATOMIC
     )
-    restart_policy: str | None = Field(
-        default=None, description="Never (the default here) or OnFailure.", max_length=16
-    )
+    restart_policy: str | None = Field(default=None, description="Never or OnFailure.", max_length=16)
 
 
 class PodTemplateShape(ApiModel):
@@ -129,9 +112,8 @@ class Workload(ApiModel):
     )
 
 
-LabelKey = Annotated[str, Field(min_length=1, max_length=317)]
-Labels = Annotated[dict[LabelKey, Annotated[str, Field(max_length=63)]], Field(max_length=32)]
-Annotations = Annotated[dict[LabelKey, Annotated[str, Field(max_length=4096)]], Field(max_length=32)]
+Labels = Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=32)]
+Annotations = Annotated[dict[str, Annotated[str, Field(max_length=4096)]], Field(max_length=32)]
 ContainerName = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
 
 

@@ -101,9 +101,9 @@ class TrainingRecurrenceSpec(ApiModel):
     energy_weight_percent: int = Field(
         description="Weight of energy in the cost, as the job's spec had it, in percent.", ge=0, le=100
     )
-    parameters: Annotated[
-        dict[Annotated[str, Field(min_length=1, max_length=32)], ParameterValue], Field(max_length=8)
-    ] = Field(default_factory=dict, description="The values of the further parameters, by name.")
+    parameters: Annotated[dict[str, ParameterValue], Field(max_length=8)] = Field(
+        default_factory=dict, description="The values of the further parameters, by name."
+    )
     decision: DecisionRecord = Field(description="Why this batch size.")
 
 
@@ -186,8 +186,8 @@ class TrainingRecurrence(ApiModel):
 
     api_version: Literal["wattloop.dev/v1alpha1"] = API_VERSION
     kind: Literal["TrainingRecurrence"] = "TrainingRecurrence"
-    metadata: ObjectMeta = Field(default_factory=ObjectMeta)
+    metadata: ObjectMeta = Field(default=ObjectMeta())
     spec: TrainingRecurrenceSpec = Field(description="The decision, written once.")
     status: TrainingRecurrenceStatus = Field(
-        default_factory=TrainingRecurrenceStatus, description="What became of the attempt."
+        default=TrainingRecurrenceStatus(), description="What became of the attempt."
     )
