@@ -94,14 +94,14 @@ def read_table(path: str | Path, columns: Sequence[str]) -> Iterator[Row]:
     try:
         size = Path(path).stat().st_size
         if size > LARGEST_FILE_BYTES:
-            raise InputError(source, f"{size} bytes", f"a table of at most {LARGEST_FILE_BYTES} bytes", 1)
+            raise InputError(source, f"{size} bytes", f"a table of at most {LARGEST_FILE_BYTES} bytes", 1, 1)
         text = Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
         raise InputError(source, f"no readable file ({error.strerror})", "a CSV file") from error
     except UnicodeDecodeError as error:
-        raise InputError(
-            source, f"bytes that are not UTF-8 at offset {error.start}", "a CSV file in UTF-8", 1
-        ) from error
+        before = error.object[: error.start]
+        line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
+        raise InputError(source, "bytes that are not UTF-8", "a CSV file in UTF-8", line, column) from error
     yield from _rows(source, text, columns)
 
 
@@ -115,15 +115,26 @@ def _rows(source: str, text: str, columns: Sequence[str]) -> Iterator[Row]:
             if not any(cell.strip() for cell in cells):
                 continue
             if len(cells) != len(header):
-                raise InputError(source, f"{len(cells)} cells", f"{len(header)} as in the header", reader.line_num)
+                raise InputError(
+                    source,
+                    f"{len(cells)} cells",
+                    f"{len(header)} as in the header",
+                    reader.line_num,
+                    _odd_cell(header, cells),
+                )
             yield Row(source, reader.line_num, dict(zip(header, (cell.strip() for cell in cells), strict=True)))
     except csv.Error as error:
         raise InputError(source, f"text that is not CSV ({error})", "comma-separated cells", reader.line_num) from error
 
 
+def _odd_cell(header: list[str], cells: list[str]) -> int | str:
+    """Where a row departs from the header: the first column it lacks, or the first cell too many."""
+    return header[len(cells)] if len(cells) < len(header) else len(header) + 1
+
+
 def _check_header(source: str, header: list[str], columns: Sequence[str]) -> None:
     if not any(header):
-        raise InputError(source, "no header", f"line 1 with the columns {', '.join(columns)}", 1)
+        raise InputError(source, "no header", f"line 1 with the columns {', '.join(columns)}", 1, 1)
     for column in columns:
         if header.count(column) != 1:
             found = "no such column" if column not in header else "the column twice"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from wattloop_planner.bandit.arms_left import CRASH_BUDGET, arms_left, nearest_arm
-from wattloop_planner.bandit.history import in_order
+from wattloop_planner.bandit.history import own_observations
 from wattloop_planner.bandit.policy import Arm, Decision, DecisionKind, Question
 from wattloop_planner.observations import Observation, Outcome
 
@@ -31,7 +31,7 @@ class GridPolicy:
         Raises:
             NoArmLeftError: Every arm crashed too often in a row.
         """
-        observations = tuple(o for o in in_order(question.observations) if not o.from_other_job)
+        observations = own_observations(question)
         left = arms_left(question.batch_sizes, observations, self.crash_budget).batch_sizes
         default = nearest_arm(left, question.default_batch_size)
         costs, failed = _results(observations, question.eta)

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+from wattloop_planner.bandit.policy import Question
 from wattloop_planner.observations import Observation
+
+
+def own_observations(question: Question) -> tuple[Observation, ...]:
+    """Those of this job on this GPU model, in order: all that a policy without a model can compare costs with."""
+    return tuple(
+        observation
+        for observation in in_order(question.observations)
+        if not observation.from_other_job and observation.gpu_model == question.gpu_model
+    )
 
 
 def in_order(observations: tuple[Observation, ...]) -> tuple[Observation, ...]:

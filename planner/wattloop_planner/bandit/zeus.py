@@ -4,7 +4,7 @@ Pruning (`zeus_pruning`), then Gaussian Thompson sampling over the survivors, ea
 
 Kept for fidelity, though they are defects: a run that did not reach the target enters the sampling stage with its cost
 as if that bought the target; identical runs give an arm infinite precision; the window is per arm; the least cost seen
-never ages; all GPU models look alike. Not kept, because they are faults of one implementation and not of the
+never ages; another GPU model starts from nothing. Not kept, because they are faults of one implementation and not of the
 algorithm: an exploration that vanished is asked for again; an arm that crashes again and again is pruned; late results
 are used; every arm draws its own number; all sizes pruned is an error that says the way out; a run stopped early does
 not lower the bound.
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from wattloop_planner.bandit.arms_left import CRASH_BUDGET, crashes_in_a_row, nearest_arm
-from wattloop_planner.bandit.history import in_order
+from wattloop_planner.bandit.history import own_observations
 from wattloop_planner.bandit.policy import Arm, Decision, DecisionKind, NoArmLeftError, Question
 from wattloop_planner.bandit.zeus_pruning import Pruning, RunResult, pruning_after
 from wattloop_planner.observations import Observation, Outcome
@@ -99,7 +99,7 @@ class ZeusPolicy:
         Raises:
             NoArmLeftError: Every size was pruned.
         """
-        observations = tuple(o for o in in_order(question.observations) if not o.from_other_job)
+        observations = own_observations(question)
         results = _results(observations, question.eta, self.crash_budget)
         default = nearest_arm(question.batch_sizes, question.default_batch_size)
         pruning = pruning_after(question.batch_sizes, default, results)

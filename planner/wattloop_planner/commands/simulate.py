@@ -1,0 +1,130 @@
+"""`wattloop simulate`: recurrences on measured traces."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from functools import cache
+from itertools import groupby
+
+from rich.console import Console
+from rich.progress import Progress
+
+from wattloop.commands.contract import Command
+from wattloop.errors import CannotError
+from wattloop.files.whole import written_whole
+from wattloop_planner.simulation.history_file import known_before, read_history
+from wattloop_planner.simulation.job import check_default, job_trace
+from wattloop_planner.simulation.options import OPTIONS, JobOptions, options_of_command, options_of_jobs_file
+from wattloop_planner.simulation.output import write_attempts
+from wattloop_planner.simulation.runner import Task, TaskResult, run_tasks
+from wattloop_planner.simulation.simulator import Scenario
+from wattloop_planner.simulation.summary import mean_summary
+from wattloop_planner.simulation.traces import Workload, read_power_trace, read_train_trace
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--jobs", metavar="FILE", help="CSV: a job a row, its columns these options with underscores")
+    parser.add_argument("--output", metavar="FILE", required=True, help="CSV: a row an attempt; - for stdout")
+    for name, option in OPTIONS.items():
+        default = f" (default: {option.default})" if option.default else ""
+        flag = f"--{name.replace('_', '-')}"
+        parser.add_argument(flag, dest=name, metavar=name.upper(), help=f"{option.meaning}{default}")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    given = {name: getattr(arguments, name) for name in OPTIONS}
+    jobs = list(options_of_jobs_file(arguments.jobs, given)) if arguments.jobs else [options_of_command(given)]
+    tasks = [task for options in jobs for task in _tasks(options)]
+    results = _with_progress(tasks)
+    with written_whole(arguments.output) as stream:
+        write_attempts(
+            stream,
+            (
+                (task.options, task.seed, done)
+                for task, result in zip(tasks, results, strict=True)
+                for done in result.attempts
+            ),
+        )
+    _say_summary(tasks, results)
+    failures = [result.failure for result in results if result.failure]
+    if failures:
+        raise CannotError(f"{len(failures)} of {len(tasks)} simulations ended without an arm; first: {failures[0]}")
+    return 0
+
+
+_train_trace = cache(read_train_trace)
+_power_trace = cache(read_power_trace)
+_history = cache(read_history)
+
+
+def _tasks(options: JobOptions) -> list[Task]:
+    train, power = _train_trace(options.train), _power_trace(options.power)
+    switched = () if options.switch_target_metric is None else (options.switch_target_metric,)
+    trace = job_trace(
+        train,
+        power,
+        workload=Workload(options.dataset, options.network, options.optimizer),
+        targets=(options.target_metric, *switched),
+        eta=options.eta,
+        max_epochs=options.max_epochs,
+    )
+    check_default(trace, options.default_batch_size, train, power)
+    scenario = Scenario(
+        job=options.job,
+        gpu=options.gpu,
+        trace=trace,
+        target_metric=options.target_metric,
+        max_epochs=options.max_epochs,
+        default_batch_size=options.default_batch_size,
+        recurrences=options.recurrences or trace.automatic_recurrences,
+        stop=options.stop,
+        switch_at=options.switch_at,
+        switch_target_metric=options.switch_target_metric,
+    )
+    rows = _history(options.history) if options.history else ()
+    return [Task(options, scenario, seed, known_before(rows, options, seed) if rows else ()) for seed in options.seeds]
+
+
+def _with_progress(tasks: Sequence[Task]) -> list[TaskResult]:
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        return run_tasks(tasks, lambda _: None)
+    with Progress(console=console, transient=True) as progress:
+        bar = progress.add_task("recurrences", total=sum(task.scenario.recurrences for task in tasks))
+        return run_tasks(tasks, lambda task: progress.advance(bar, task.scenario.recurrences))
+
+
+def _say_summary(tasks: Sequence[Task], results: Sequence[TaskResult]) -> None:
+    pairs = zip(tasks, results, strict=True)
+    for options, of_job in groupby(pairs, key=lambda pair: pair[0].options):
+        summaries = [result.summary for _, result in of_job if result.summary is not None]
+        name = f"{options.job}{f' on {options.gpu}' if options.gpu else ''}, policy {options.policy}"
+        if not summaries:
+            sys.stderr.write(f"{name}: every seed ended without an arm\n")
+            continue
+        mean = mean_summary(summaries)
+        sys.stderr.write(
+            f"{name}, {len(summaries)} seeds: cost over the best fixed choice: first 20 {mean.first_20:.4f}, first 50 "
+            f"{mean.first_50:.4f}, all {mean.overall:.4f}, last five {mean.last_five:.4f}; largest cumulative loss "
+            f"against default {mean.largest_loss:.3f} (at most {max(s.largest_loss for s in summaries):.3f}) default "
+            f"runs; dead recurrences {mean.dead}\n"
+        )
+
+
+COMMAND = Command(
+    summary="recurrences on measured traces",
+    description=(
+        "Simulates a recurring training job, or a file of jobs, on measured traces: every recurrence draws a measured "
+        "training path, the policy chooses the batch size, and every attempt is paid for in full."
+    ),
+    example=(
+        "  wattloop simulate --train summary_train.csv --power summary_power_a40.csv --dataset cifar100 \\\n"
+        "    --network shufflenetv2 --optimizer adadelta --target-metric 0.6 --max-epochs 100 \\\n"
+        "    --default-batch-size 1024 --seeds 1-20 --output recurrences.csv\n"
+        "  wattloop simulate --jobs jobs.csv --policy zeus --output zeus.csv"
+    ),
+    configure=_configure,
+    run=_run,
+)

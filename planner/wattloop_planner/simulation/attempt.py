@@ -1,0 +1,109 @@
+"""One simulated attempt: how far it gets, and what it takes, given its path, its epochs and where it is stopped."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from wattloop_planner.observations import Outcome
+
+# A cost that is meant to fall on the end of an epoch must not miss it by the last bit of a division.
+ROUNDING_EPOCHS = 1e-9
+
+
+class Stop(StrEnum):
+    """Where an attempt that has become too dear ends.
+
+    INSIDE: exactly at the cost named, inside an epoch.
+    EPOCH_END: at the end of the epoch that crosses that cost.
+    """
+
+    INSIDE = "inside"
+    EPOCH_END = "epoch-end"
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """What one epoch takes, spent evenly over it.
+
+    Attributes:
+        energy_joules: Energy of all GPUs.
+        time_seconds: Duration.
+        cost_joules: Cost, from both.
+    """
+
+    energy_joules: float
+    time_seconds: float
+    cost_joules: float
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptResult:
+    """How an attempt ended.
+
+    Attributes:
+        outcome: Reached, stopped or exhausted.
+        epochs: Epochs run, a fraction where it was stopped inside one.
+        energy_joules: Energy of all GPUs.
+        time_seconds: Duration.
+        cost_joules: Cost, from both.
+    """
+
+    outcome: Outcome
+    epochs: float
+    energy_joules: float
+    time_seconds: float
+    cost_joules: float
+
+
+def run_attempt(
+    *,
+    target_epoch: float | None,
+    max_epochs: int,
+    first: Epoch,
+    later: Epoch,
+    stop_cost_joules: float | None,
+    stop: Stop,
+) -> AttemptResult:
+    """Run until the target, the stop or the last epoch, whichever comes first.
+
+    Args:
+        target_epoch: Epochs to the target; None: never.
+        max_epochs: Epochs after which the attempt ends anyway.
+        first: The first epoch, which may be a profiled one.
+        later: Every other epoch.
+        stop_cost_joules: Cost at which the attempt is to be stopped; None: never. What reaches the target at exactly
+            that cost has reached it.
+        stop: Where the attempt ends then.
+
+    Example:
+        >>> epoch = Epoch(energy_joules=10.0, time_seconds=1.0, cost_joules=10.0)
+        >>> run_attempt(target_epoch=4, max_epochs=9, first=epoch, later=epoch, stop_cost_joules=25, stop=Stop.INSIDE)
+        AttemptResult(outcome=<Outcome.STOPPED: 'stopped'>, epochs=2.5, energy_joules=25.0, time_seconds=2.5, \
+cost_joules=25.0)
+    """
+    reaches = target_epoch is not None and target_epoch <= max_epochs
+    end = float(target_epoch) if target_epoch is not None and reaches else float(max_epochs)
+    outcome = Outcome.REACHED if reaches else Outcome.EXHAUSTED
+    if stop_cost_joules is not None:
+        stopped_after = _epochs_at(stop_cost_joules, first.cost_joules, later.cost_joules)
+        if stop is Stop.EPOCH_END:
+            stopped_after = float(math.ceil(stopped_after - ROUNDING_EPOCHS))
+        if stopped_after < end - ROUNDING_EPOCHS:
+            end, outcome = stopped_after, Outcome.STOPPED
+    profiled, rest = min(end, 1.0), max(end - 1.0, 0.0)
+    return AttemptResult(
+        outcome,
+        end,
+        profiled * first.energy_joules + rest * later.energy_joules,
+        profiled * first.time_seconds + rest * later.time_seconds,
+        profiled * first.cost_joules + rest * later.cost_joules,
+    )
+
+
+def _epochs_at(cost_joules: float, first: float, later: float) -> float:
+    """Epochs after which this cost has been paid."""
+    if cost_joules <= first:
+        return max(cost_joules, 0.0) / first
+    return 1.0 + (cost_joules - first) / later

@@ -1,0 +1,179 @@
+"""One job to simulate, with all that the traces say of it looked up and computed once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+from wattloop.cost import CostModel
+from wattloop.errors import InputError, UsageError
+from wattloop.power.selectors import Cost, Measurement
+from wattloop_planner.simulation.attempt import Epoch
+from wattloop_planner.simulation.traces import PowerTrace, TrainingPath, TrainTrace, Workload
+
+
+@dataclass(frozen=True)
+class BatchSizeTrace:
+    """What the traces say of one batch size.
+
+    Attributes:
+        batch_size: The batch size.
+        limit_watts: The power limit of least epoch cost.
+        best: An epoch at that limit.
+        profiled: An epoch that is profiled: the mean over the limits of time and of energy.
+        highest_limit_watts: The largest limit measured.
+        unoptimised: An epoch at the largest limit.
+    """
+
+    batch_size: int
+    limit_watts: float
+    best: Epoch
+    profiled: Epoch
+    highest_limit_watts: float
+    unoptimised: Epoch
+
+
+@dataclass(frozen=True)
+class JobTrace:
+    """A workload on one GPU model at one eta: the batch sizes offered and what each takes.
+
+    Attributes:
+        workload: What is trained.
+        eta: Weight of energy.
+        max_power_watts: The largest limit of the power file.
+        limits: Number of power limits measured for the sizes offered.
+        sizes: The batch sizes offered, rising.
+        paths: Training paths by target metric and batch size.
+    """
+
+    workload: Workload
+    eta: float
+    max_power_watts: float
+    limits: int
+    sizes: tuple[BatchSizeTrace, ...]
+    paths: dict[float, dict[int, tuple[TrainingPath, ...]]]
+
+    @cached_property
+    def batch_sizes(self) -> tuple[int, ...]:
+        """The batch sizes offered, rising."""
+        return tuple(size.batch_size for size in self.sizes)
+
+    @cached_property
+    def by_batch_size(self) -> dict[int, BatchSizeTrace]:
+        """The same by batch size."""
+        return {size.batch_size: size for size in self.sizes}
+
+    @property
+    def automatic_recurrences(self) -> int:
+        """2·|B|·|P| as in the Zeus paper (section 6.1)."""
+        return 2 * len(self.sizes) * self.limits
+
+    def expected_cost_joules(self, batch_size: int, target_metric: float, max_epochs: int, epoch: Epoch) -> float:
+        """Expected cost of one recurrence that always runs this size, its retries included; infinite if none arrives.
+
+        A failed attempt runs all its epochs; with a share f of paths that fail, f / (1 − f) attempts fail before one
+        that does not.
+        """
+        paths = self.paths[target_metric][batch_size]
+        arriving = [p.target_epoch for p in paths if p.target_epoch is not None and p.target_epoch <= max_epochs]
+        if not arriving:
+            return math.inf
+        failures = (len(paths) - len(arriving)) / len(arriving)
+        return epoch.cost_joules * (math.fsum(arriving) / len(arriving) + failures * max_epochs)
+
+    def best_fixed_cost_joules(self, target_metric: float, max_epochs: int) -> float:
+        """Expected cost of one recurrence of the best fixed choice of batch size and power limit."""
+        return min(
+            self.expected_cost_joules(size.batch_size, target_metric, max_epochs, size.best) for size in self.sizes
+        )
+
+
+def job_trace(
+    train: TrainTrace, power: PowerTrace, *, workload: Workload, targets: tuple[float, ...], eta: float, max_epochs: int
+) -> JobTrace:
+    """Look up a job in the two traces.
+
+    Args:
+        train: Epochs to each target.
+        power: Epochs at each limit.
+        workload: What is trained.
+        targets: The target metrics that will be in force; offered are the sizes that have rows for each of them.
+        eta: Weight of energy.
+        max_epochs: Epochs of an attempt.
+
+    Raises:
+        InputError: A trace has no row of the workload or target, or no offered size ever reaches a target.
+        UsageError: eta is out of range.
+    """
+    if workload not in train.paths:
+        raise _no_workload(train.source, workload, list(train.paths))
+    if workload not in power.epochs:
+        raise _no_workload(power.source, workload, list(power.epochs))
+    by_target = train.paths[workload]
+    for target in targets:
+        if target not in by_target:
+            known = ", ".join(f"{t:g}" for t in sorted(by_target))
+            found = f"no row of target metric {target:g} for {workload}"
+            raise InputError(train.source, found, f"one of the targets {known}", 1, "target_metric")
+    offered = sorted(set(power.epochs[workload]).intersection(*(by_target[target] for target in targets)))
+    if not offered:
+        found = f"no batch size of {workload} that {power.source} has too"
+        raise InputError(train.source, found, "at least one batch size in both files", 1, "batch_size")
+    for target in targets:
+        _check_reached(train.source, target, [path for size in offered for path in by_target[target][size]], max_epochs)
+    sizes = tuple(_size_trace(size, power.epochs[workload][size], eta, power.max_power_watts) for size in offered)
+    limits = len({m.power_limit_watts for size in offered for m in power.epochs[workload][size]})
+    paths = {target: {size: by_target[target][size] for size in offered} for target in targets}
+    return JobTrace(workload, eta, power.max_power_watts, limits, sizes, paths)
+
+
+def check_default(trace: JobTrace, default_batch_size: int, train: TrainTrace, power: PowerTrace) -> None:
+    """Refuse a default batch size that is not offered.
+
+    Raises:
+        UsageError: It has no rows in one of the files.
+    """
+    if default_batch_size not in trace.batch_sizes:
+        lacking = power if default_batch_size not in power.epochs[trace.workload] else train
+        offered = ", ".join(str(size) for size in trace.batch_sizes)
+        raise UsageError(
+            f"{lacking.source}: column batch_size: found no row of the default batch size {default_batch_size} for "
+            f"{trace.workload}, expected one of the batch sizes offered: {offered}"
+        )
+
+
+def _size_trace(size: int, limits: tuple[Measurement, ...], eta: float, max_power_watts: float) -> BatchSizeTrace:
+    model = CostModel(eta, max_power_watts)
+
+    def epoch(energy: float, time: float) -> Epoch:
+        return Epoch(energy, time, model.cost_joules(energy, time))
+
+    chosen, highest = Cost(eta, max_power_watts).select(limits), limits[-1]
+    return BatchSizeTrace(
+        size,
+        chosen.power_limit_watts,
+        epoch(chosen.energy_joules, chosen.time_seconds),
+        epoch(
+            math.fsum(m.energy_joules for m in limits) / len(limits),
+            math.fsum(m.time_seconds for m in limits) / len(limits),
+        ),
+        highest.power_limit_watts,
+        epoch(highest.energy_joules, highest.time_seconds),
+    )
+
+
+def _check_reached(source: str, target: float, paths: list[TrainingPath], max_epochs: int) -> None:
+    arriving = [p.target_epoch for p in paths if p.target_epoch is not None]
+    if not arriving:
+        found = f"target metric {target:g}, which no run of a batch size offered reached"
+        raise InputError(source, found, "a target that at least one run reached", paths[0].line, "target_epoch")
+    if min(arriving) > max_epochs:
+        found = f"target metric {target:g}, reached after {min(arriving):g} epochs at the earliest"
+        expected = f"a target reached within the {max_epochs} epochs of an attempt, or more epochs"
+        raise InputError(source, found, expected, paths[0].line, "target_epoch")
+
+
+def _no_workload(source: str, workload: Workload, known: list[Workload]) -> InputError:
+    listing = "; ".join(str(other) for other in known[:20])
+    return InputError(source, f"no row of {workload}", f"one of: {listing}", 1, "dataset")

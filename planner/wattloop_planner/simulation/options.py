@@ -1,0 +1,224 @@
+"""The options of a simulation, as given on the command line and in the columns of a jobs file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from wattloop.errors import InputError, UsageError
+from wattloop.files.table import Row, read_table
+from wattloop_planner.bandit.policies import POLICIES
+from wattloop_planner.simulation.attempt import Stop
+
+MOST_SEEDS = 100_000
+MOST_RECURRENCES = 1_000_000
+
+
+@dataclass(frozen=True)
+class JobOptions:
+    """One job to simulate, as asked for.
+
+    Attributes:
+        job: Name carried through.
+        gpu: Name of the GPU model carried through.
+        train: File of epochs to each target.
+        power: File of epochs at each limit.
+        dataset: With network and optimizer what is trained.
+        network: See dataset.
+        optimizer: See dataset.
+        target_metric: The target.
+        max_epochs: Epochs of an attempt.
+        default_batch_size: The user's own choice.
+        eta: Weight of energy.
+        policy: Name of the policy.
+        recurrences: How many; None: 2·|B|·|P|.
+        seeds: Seeds, rising.
+        window: Observations that the policy keeps; None: its own way.
+        stop: Where an attempt that has become too dear ends.
+        switch_at: Recurrence from which another target is in force.
+        switch_target_metric: That target.
+        history: File that an earlier simulation wrote, to start from.
+    """
+
+    job: str
+    gpu: str
+    train: str
+    power: str
+    dataset: str
+    network: str
+    optimizer: str
+    target_metric: float
+    max_epochs: int
+    default_batch_size: int
+    eta: float
+    policy: str
+    recurrences: int | None
+    seeds: tuple[int, ...]
+    window: int | None
+    stop: Stop
+    switch_at: int | None
+    switch_target_metric: float | None
+    history: str | None
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError
+    return value
+
+
+def _whole(least: int, most: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        value = int(text)
+        if not least <= value <= most:
+            raise ValueError
+        return value
+
+    return parse
+
+
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise ValueError
+    return value
+
+
+def _one_of(names: Mapping[str, object]) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in names:
+            raise ValueError
+        return text
+
+    return parse
+
+
+def _seeds(text: str) -> tuple[int, ...]:
+    seeds: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        numbers = range(int(first), int(last if dash else first) + 1)
+        if not numbers or len(numbers) > MOST_SEEDS:
+            raise ValueError
+        seeds.update(numbers)
+    return tuple(sorted(seeds))
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option: how its text is read, and what would be right.
+
+    Attributes:
+        parse: Text to value; raises ValueError.
+        expected: What the text must be.
+        default: Text taken where none is given; None: it must be given.
+        meaning: For --help.
+    """
+
+    parse: Callable[[str], object]
+    expected: str
+    default: str | None
+    meaning: str
+
+
+_WHOLE = _whole(1, 2**53)
+OPTIONS: dict[str, Option] = {
+    "train": Option(str, "a file", None, "CSV: epochs that each training path took to each target metric"),
+    "power": Option(str, "a file", None, "CSV: time and power of an epoch at each power limit"),
+    "dataset": Option(str, "a name", None, "dataset of the workload"),
+    "network": Option(str, "a name", None, "network of the workload"),
+    "optimizer": Option(str, "a name", None, "optimizer of the workload"),
+    "target_metric": Option(_number, "a finite number", None, "target metric, as in the train file"),
+    "max_epochs": Option(_WHOLE, "a whole number of at least 1", None, "epochs after which an attempt ends anyway"),
+    "default_batch_size": Option(_WHOLE, "a whole number of at least 1", None, "the user's own batch size"),
+    "eta": Option(_share, "a number from 0 to 1", "0.5", "weight of energy against time in the cost"),
+    "policy": Option(_one_of(POLICIES), f"one of {', '.join(POLICIES)}", "thompsonSampling", "who chooses"),
+    "recurrences": Option(
+        lambda text: None if text == "auto" else _whole(1, MOST_RECURRENCES)(text),
+        f"auto or a whole number from 1 to {MOST_RECURRENCES}",
+        "auto",
+        "how many; auto: 2 x batch sizes x power limits",
+    ),
+    "seeds": Option(_seeds, "seeds as in 3, 1-20 or 1,5,9", "1-20", "seeds, each one simulation"),
+    "gpu": Option(str, "a name", "", "name of the GPU model, carried through"),
+    "window": Option(_whole(0, 2**53), "a whole number of at least 0", "", "observations that the policy remembers"),
+    "stop": Option(Stop, "inside or epoch-end", "inside", "where an attempt that has become too dear ends"),
+    "switch_at": Option(_whole(0, 2**53), "a whole number of at least 0", "", "recurrence that changes the target"),
+    "switch_target_metric": Option(_number, "a finite number", "", "target metric from that recurrence on"),
+    "history": Option(str, "a file", "", "output of an earlier simulation on another GPU model, to start from"),
+    "job": Option(str, "a name", "", "name of the job, carried through"),
+}
+
+
+def options_of_command(given: Mapping[str, str | None]) -> JobOptions:
+    """The one job that the command line describes.
+
+    Raises:
+        UsageError: An option is missing or has no acceptable value.
+    """
+    values: dict[str, object] = {}
+    for name, option in OPTIONS.items():
+        text = given.get(name)
+        values[name] = _read(name, option.default if text is None else text)
+    return _checked(values, "the command line")
+
+
+def options_of_jobs_file(path: str, given: Mapping[str, str | None]) -> Iterator[JobOptions]:
+    """The jobs of a file, a row each; an option of the command line holds where a job says nothing.
+
+    File names stand as on the command line, or relative to the jobs file where there is no such file.
+
+    Raises:
+        InputError: A cell has no acceptable value, or the file cannot be read.
+        UsageError: An option is given nowhere.
+    """
+    rows = 0
+    for row in read_table(path, ()):
+        rows += 1
+        values: dict[str, object] = {}
+        for name, option in OPTIONS.items():
+            cell = row.cells.get(name, "")
+            text = cell or given.get(name)
+            try:
+                values[name] = _read(name, option.default if text is None else text)
+            except UsageError:
+                if not cell:
+                    raise
+                raise InputError(row.source, repr(cell), option.expected, row.line, name) from None
+            if cell and name in {"train", "power", "history"}:
+                values[name] = _file_beside(path, cell)
+        yield _checked(values, f"{path}: line {row.line}", row)
+    if not rows:
+        raise InputError(path, "no row below the header", "one row a job", 2, 1)
+
+
+def _read(name: str, text: str | None) -> object:
+    option = OPTIONS[name]
+    flag = f"--{name.replace('_', '-')}"
+    if text is None:
+        raise UsageError(f"{flag} is missing: {option.meaning}; give {option.expected}")
+    if text == "" and option.default == "":
+        return "" if name in {"gpu", "job"} else None
+    try:
+        return option.parse(text)
+    except ValueError:
+        raise UsageError(f"{flag}: found {text!r}, expected {option.expected}") from None
+
+
+def _checked(values: dict[str, object], place: str, row: Row | None = None) -> JobOptions:
+    values["job"] = values["job"] or f"{values['dataset']}-{values['network']}"
+    options = JobOptions(**values)  # type: ignore[arg-type]
+    if (options.switch_at is None) != (options.switch_target_metric is None):
+        missing = "switch_at" if options.switch_at is None else "switch_target_metric"
+        if row is not None:
+            raise InputError(row.source, "an empty cell", "a value, as the other of the two has", row.line, missing)
+        raise UsageError(f"{place}: --switch-at and --switch-target-metric belong together; {missing} is missing")
+    return options
+
+
+def _file_beside(jobs_file: str, name: str) -> str:
+    beside = Path(jobs_file).parent / name
+    return str(beside) if not Path(name).exists() and beside.exists() else name

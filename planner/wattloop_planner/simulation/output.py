@@ -1,0 +1,81 @@
+"""The simulator's output: one row an attempt."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable
+from typing import IO
+
+from wattloop_planner.simulation.options import JobOptions
+from wattloop_planner.simulation.simulator import SimulatedAttempt
+
+COLUMNS = (
+    "job",
+    "gpu",
+    "dataset",
+    "network",
+    "optimizer",
+    "target_metric",
+    "default_batch_size",
+    "eta",
+    "policy",
+    "seed",
+    "recurrence",
+    "attempt",
+    "batch_size",
+    "power_limit_watts",
+    "run",
+    "profiled",
+    "epochs",
+    "outcome",
+    "energy_joules",
+    "time_seconds",
+    "cost_joules",
+    "decision",
+)
+
+
+def number(value: float | None) -> str:
+    """Ten significant digits; empty where there is no value.
+
+    Example:
+        >>> number(1 / 3), number(24.0), number(None)
+        ('0.3333333333', '24', '')
+    """
+    return "" if value is None else f"{value:.10g}"
+
+
+def cells(options: JobOptions, seed: int, done: SimulatedAttempt) -> tuple[object, ...]:
+    """The row of one attempt, in the order of `COLUMNS`."""
+    return (
+        options.job,
+        options.gpu,
+        options.dataset,
+        options.network,
+        options.optimizer,
+        number(done.target_metric),
+        options.default_batch_size,
+        number(options.eta),
+        options.policy,
+        seed,
+        done.recurrence,
+        done.attempt,
+        done.batch_size,
+        number(done.power_limit_watts),
+        done.run,
+        int(done.profiled),
+        number(done.result.epochs),
+        done.result.outcome.value,
+        number(done.result.energy_joules),
+        number(done.result.time_seconds),
+        number(done.result.cost_joules),
+        done.decision.value,
+    )
+
+
+def write_attempts(stream: IO[str], attempts: Iterable[tuple[JobOptions, int, SimulatedAttempt]]) -> None:
+    """Write the header and a row an attempt, sorted by job, seed, recurrence and attempt."""
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    ordered = sorted(attempts, key=lambda row: (row[0].job, row[1], row[2].recurrence, row[2].attempt))
+    writer.writerows(cells(*row) for row in ordered)

@@ -1,0 +1,73 @@
+"""Reading a history to replay: what each attempt cost, and whether it reached the target."""
+
+from __future__ import annotations
+
+from wattloop.errors import InputError
+from wattloop.files.table import Row, read_table
+from wattloop_planner.observations import Observation, Outcome
+
+COLUMNS = ("recurrence", "attempt", "batch_size", "cost_joules", "reached")
+
+
+def read_replayed_history(path: str, batch_sizes: tuple[int, ...]) -> tuple[Observation, ...]:
+    """Read observations for eta 1: the cost stands as energy.
+
+    Without epochs a cost is all there is: it counts as that many epochs of one joule, so that the model of epochs
+    carries the whole of it.
+
+    Raises:
+        InputError: A cell is wrong, an attempt stands twice or a batch size is not offered.
+    """
+    lines: dict[tuple[int, int], int] = {}
+    observations: list[Observation] = []
+    for row in read_table(path, COLUMNS):
+        observation = _observation(row)
+        key = (observation.recurrence, observation.attempt)
+        if key in lines:
+            found = f"recurrence {key[0]}, attempt {key[1]} again, as on line {lines[key]}"
+            raise InputError(row.source, found, "each attempt once", row.line, "attempt")
+        if observation.batch_size not in batch_sizes:
+            expected = f"one of the batch sizes {', '.join(map(str, batch_sizes))}"
+            raise InputError(row.source, str(observation.batch_size), expected, row.line, "batch_size")
+        lines[key] = row.line
+        observations.append(observation)
+    return tuple(sorted(observations, key=lambda o: (o.recurrence, o.attempt)))
+
+
+def _observation(row: Row) -> Observation:
+    outcome = _outcome(row)
+    cost = row.number("cost_joules", least=0)
+    epoch_cost = row.optional_number("epoch_cost_joules", least=0)
+    epochs = row.optional_number("epochs", least=0)
+    if epochs is None and epoch_cost:
+        epochs = cost / epoch_cost
+    if epochs is None and "epochs" in row.cells and outcome is not Outcome.CRASHED:
+        raise InputError(row.source, "an empty cell", "the epochs run, or no such column at all", row.line, "epochs")
+    if epochs is None:
+        epochs, epoch_cost = cost, 1.0
+    return Observation(
+        recurrence=row.integer("recurrence", least=0),
+        attempt=row.integer("attempt", least=0),
+        batch_size=row.integer("batch_size", least=1),
+        outcome=outcome,
+        epochs=epochs,
+        energy_joules=cost,
+        time_seconds=0.0,
+        max_power_watts=1.0,
+        epoch_energy_joules=epoch_cost,
+        epoch_time_seconds=None if epoch_cost is None else 0.0,
+    )
+
+
+def _outcome(row: Row) -> Outcome:
+    reached = row.text("reached")
+    if reached not in {"0", "1"}:
+        raise InputError(row.source, repr(reached), "0 or 1", row.line, "reached")
+    text = row.cells.get("outcome", "")
+    try:
+        outcome = Outcome(text) if text else Outcome.REACHED if reached == "1" else Outcome.STOPPED
+    except ValueError:
+        raise InputError(row.source, repr(text), f"one of {', '.join(Outcome)}", row.line, "outcome") from None
+    if (outcome is Outcome.REACHED) != (reached == "1"):
+        raise InputError(row.source, repr(text), f"an outcome that agrees with reached {reached}", row.line, "outcome")
+    return outcome

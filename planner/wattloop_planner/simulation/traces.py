@@ -1,0 +1,125 @@
+"""The two measured traces: epochs to each target by training path, and time and power of an epoch at each limit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from wattloop.errors import InputError
+from wattloop.files.table import Row, read_table
+from wattloop.power.selectors import Measurement
+
+TRAIN_COLUMNS = ("dataset", "network", "batch_size", "optimizer", "run", "target_metric", "target_epoch")
+POWER_COLUMNS = ("dataset", "network", "batch_size", "optimizer", "power_limit", "time_per_epoch", "average_power")
+
+
+class Workload(NamedTuple):
+    """What is trained: the key of both traces."""
+
+    dataset: str
+    network: str
+    optimizer: str
+
+    def __str__(self) -> str:
+        return f"dataset {self.dataset}, network {self.network}, optimizer {self.optimizer}"
+
+
+class TrainingPath(NamedTuple):
+    """One measured training run.
+
+    Attributes:
+        run: Its number in the trace.
+        target_epoch: Epochs it took to the target; None: it never got there.
+        line: Where it stands in the trace.
+    """
+
+    run: int
+    target_epoch: float | None
+    line: int
+
+
+@dataclass(frozen=True)
+class TrainTrace:
+    """Training paths by workload, target metric and batch size, each list in order of run.
+
+    Attributes:
+        source: The file.
+        paths: The paths.
+    """
+
+    source: str
+    paths: dict[Workload, dict[float, dict[int, tuple[TrainingPath, ...]]]]
+
+
+@dataclass(frozen=True)
+class PowerTrace:
+    """One epoch at each power limit, by workload and batch size, each list by rising limit.
+
+    Attributes:
+        source: The file.
+        epochs: Time and energy of one epoch.
+        max_power_watts: The largest limit in the file.
+    """
+
+    source: str
+    epochs: dict[Workload, dict[int, tuple[Measurement, ...]]]
+    max_power_watts: float
+
+
+def read_train_trace(path: str | Path) -> TrainTrace:
+    """Read the epochs that each training path took to each target.
+
+    Raises:
+        InputError: The file is no such trace; the text names line and column.
+    """
+    paths: dict[Workload, dict[float, dict[int, list[TrainingPath]]]] = {}
+    for row in read_table(path, TRAIN_COLUMNS):
+        target_epoch = row.optional_number("target_epoch", least=0)
+        if target_epoch == 0:
+            raise InputError(row.source, "'0'", "epochs above 0, or empty for never", row.line, "target_epoch")
+        found = TrainingPath(row.integer("run"), target_epoch, row.line)
+        by_target = paths.setdefault(_workload(row), {})
+        by_size = by_target.setdefault(row.number("target_metric"), {})
+        by_size.setdefault(row.integer("batch_size", least=1), []).append(found)
+    if not paths:
+        raise InputError(str(path), "no row below the header", "one row a training path and target", 2, 1)
+    return TrainTrace(
+        str(path),
+        {
+            workload: {
+                target: {size: tuple(sorted(found, key=lambda p: p.run)) for size, found in by_size.items()}
+                for target, by_size in by_target.items()
+            }
+            for workload, by_target in paths.items()
+        },
+    )
+
+
+def read_power_trace(path: str | Path) -> PowerTrace:
+    """Read time and energy of an epoch at each power limit.
+
+    Raises:
+        InputError: The file is no such trace, or has a (batch size, limit) twice; the text names line and column.
+    """
+    epochs: dict[Workload, dict[int, dict[float, tuple[int, Measurement]]]] = {}
+    for row in read_table(path, POWER_COLUMNS):
+        size, limit = row.integer("batch_size", least=1), row.number("power_limit", above=0)
+        time, power = row.number("time_per_epoch", above=0), row.number("average_power", above=0)
+        limits = epochs.setdefault(_workload(row), {}).setdefault(size, {})
+        if limit in limits:
+            found = f"batch size {size} at {limit:g} W again, as on line {limits[limit][0]}"
+            raise InputError(row.source, found, "each batch size and limit once", row.line, "power_limit")
+        limits[limit] = (row.line, Measurement(limit, power * time, time))
+    if not epochs:
+        raise InputError(str(path), "no row below the header", "one row a batch size and power limit", 2, 1)
+    by_workload = {
+        workload: {size: tuple(limits[limit][1] for limit in sorted(limits)) for size, limits in by_size.items()}
+        for workload, by_size in epochs.items()
+    }
+    highest = max(m.power_limit_watts for sizes in by_workload.values() for limits in sizes.values() for m in limits)
+    return PowerTrace(str(path), by_workload, highest)
+
+
+def _workload(row: Row) -> Workload:
+    return Workload(row.text("dataset"), row.text("network"), row.text("optimizer"))
