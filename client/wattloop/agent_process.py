@@ -1,0 +1,107 @@
+"""Starts the node agent as a process of one's own: for the local mode, for tests, for a notebook."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from wattloop.agent import AgentUnavailable
+
+# A change of all GPUs and a setter that hangs fit into it; see the agent's own times.
+END_SECONDS = 10.0
+
+
+def start_agent(
+    socket: Path,
+    state_directory: Path,
+    *,
+    nvml_library: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    log: Path | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start an agent that lives as long as this process at most; it serves its socket when this returns.
+
+    Whatever kills this process, the agent gives every GPU back and ends; whatever kills the agent, its setter gives
+    every GPU back. It is in a session of its own: Ctrl-C reaches it only through `end_agent`, after the last energy
+    reading.
+
+    Args:
+        socket: Where it shall serve; at most 107 bytes long, as the kernel has it.
+        state_directory: Where it keeps its leases.
+        nvml_library: The ``libnvidia-ml.so.1`` to load in place of the system's.
+        environment: Its environment; default: this process's.
+        log: A file that its log is appended to; default: this process's stderr.
+
+    Raises:
+        AgentUnavailable: It ended before it served (its log says why), or the ``agent`` extra is not installed.
+    """
+    reading, writing = os.pipe()
+    command = [
+        sys.executable,
+        "-m",
+        "wattloop_agent",
+        "--socket",
+        str(socket),
+        "--state-directory",
+        str(state_directory),
+        "--watch-parent",
+        str(os.getpid()),
+        "--ready-descriptor",
+        str(writing),
+    ]
+    if nvml_library is not None:
+        command += ["--nvml-library", str(nvml_library)]
+    with contextlib.ExitStack() as stack:
+        stack.callback(os.close, reading)
+        with contextlib.ExitStack() as child:
+            child.callback(os.close, writing)
+            stderr = None if log is None else child.enter_context(log.open("ab"))
+            process = subprocess.Popen(  # noqa: S603 - our own module
+                command,
+                env=None if environment is None else dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                pass_fds=[writing],
+                start_new_session=True,
+            )
+        if os.read(reading, 16):
+            return process
+    code = process.wait()
+    told = f"its log is {log}" if log is not None else "its log is above"
+    raise AgentUnavailable(f"the agent for {socket} ended with {code} before it served; {told}")
+
+
+def end_agent(process: subprocess.Popen[bytes]) -> int:
+    """Have an agent give every GPU back and end; returns its exit code (0: all went well)."""
+    process.terminate()
+    try:
+        return process.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
+
+
+@contextlib.contextmanager
+def running_agent(
+    socket: Path,
+    state_directory: Path,
+    *,
+    nvml_library: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    log: Path | None = None,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """`start_agent` for the time of a block, then `end_agent`.
+
+    Raises:
+        AgentUnavailable: As `start_agent`.
+    """
+    process = start_agent(socket, state_directory, nvml_library=nvml_library, environment=environment, log=log)
+    try:
+        yield process
+    finally:
+        end_agent(process)
