@@ -1,0 +1,269 @@
+"""The status of a job: is it learning, what does it cost, what did it save, when does it run next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from wattloop.cost import CostModel
+from wattloop_operator.api.conditions import Condition
+from wattloop_operator.api.recurring_training_job_status import (
+    ActiveRecurrence,
+    ArmStatus,
+    Counts,
+    RecentRecurrence,
+    RecurringTrainingJobStatus,
+    Savings,
+    Totals,
+)
+from wattloop_operator.api.result import Result
+from wattloop_operator.engine import memory
+from wattloop_operator.engine.conditions import condition
+from wattloop_operator.engine.decide import policy_of, question
+from wattloop_operator.engine.recurrences import latest_slot_time, next_index
+from wattloop_operator.engine.savings import default_cost
+from wattloop_operator.engine.snapshot import Snapshot
+from wattloop_operator.engine.usage import JOULES_PER_KILOWATT_HOUR, money
+from wattloop_operator.store.records import ObservationRecord
+from wattloop_planner.bandit.arms_left import crashes_in_a_row
+from wattloop_planner.bandit.policy import NoArmLeftError
+
+READY = "Ready"
+LAST_RUN = "LastRunSucceeded"
+MOST_RECENT = 10
+MOST_ACTIVE = 64
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What the turn found out about the job's next start.
+
+    Attributes:
+        ready: Whether further recurrences start.
+        reason: Why or why not, in one CamelCase word.
+        message: The same in a sentence, with the way out.
+        following: When the next one starts, where that is known.
+        missed: Starts found missed in this turn.
+        last_missed: The latest of them.
+        last_run_request: The run request acted on last.
+    """
+
+    ready: bool
+    reason: str
+    message: str
+    following: datetime | None = None
+    missed: int = 0
+    last_missed: datetime | None = None
+    last_run_request: str | None = None
+
+
+@dataclass(frozen=True)
+class ClosedRecurrence:
+    """What is remembered of one recurrence, over all its attempts."""
+
+    index: int
+    records: tuple[ObservationRecord, ...]
+
+    @property
+    def latest(self) -> ObservationRecord:
+        """Its latest attempt."""
+        return self.records[-1]
+
+    @property
+    def reached(self) -> bool:
+        """Whether it reached the target."""
+        return any(record.result == Result.REACHED.value for record in self.records)
+
+    @property
+    def energy_joules(self) -> float:
+        """Energy of all attempts."""
+        return sum(record.energy_joules for record in self.records)
+
+    @property
+    def time_seconds(self) -> float:
+        """Time of all attempts."""
+        return sum(record.time_seconds for record in self.records)
+
+    def cost_joules(self, eta: float) -> float | None:
+        """Cost of all attempts; None where one that ran for some time has no known cost."""
+        costs = [_cost(record, eta) for record in self.records]
+        known = [cost for cost in costs if cost is not None]
+        return sum(known) if known else None
+
+
+def job_status(
+    snapshot: Snapshot, standing: Standing, open_indices: frozenset[int], now: datetime
+) -> RecurringTrainingJobStatus:
+    """The status as it should be; equal to the one before where nothing has changed."""
+    before, spec = snapshot.job.status, snapshot.job.spec
+    closed = _closed(memory.remembered(snapshot))
+    running = [each for each in snapshot.recurrences if each.status.result is None]
+    recent = _recent(snapshot, closed)
+    eta = spec.objective.energy_weight_percent / 100
+    default = default_cost(snapshot)
+    ended = [each for each in closed if each.index not in open_indices]
+    return RecurringTrainingJobStatus(
+        observed_generation=snapshot.job.metadata.generation,
+        conditions=_conditions(before, standing, ended, now),
+        active=tuple(
+            ActiveRecurrence(name=each.metadata.name, uid=each.metadata.uid)
+            for each in sorted(running, key=lambda each: each.metadata.name)[:MOST_ACTIVE]
+        ),
+        next_schedule_time=standing.following,
+        last_schedule_time=_last_schedule_time(snapshot),
+        last_missed_time=standing.last_missed or before.last_missed_time,
+        last_run_request=standing.last_run_request or before.last_run_request,
+        counts=Counts(
+            active=len(running),
+            recurrences=next_index(snapshot),
+            attempts=max(before.counts.attempts, sum(len(each.records) for each in closed) + len(running)),
+            reached=max(before.counts.reached, sum(each.reached for each in ended)),
+            failed=max(before.counts.failed, sum(not each.reached for each in ended)),
+            missed=before.counts.missed + standing.missed,
+        ),
+        recent_recurrences=recent,
+        totals=_totals(snapshot, closed, eta),
+        savings=_savings(ended, default, eta),
+        **_belief(snapshot, recent),
+    )
+
+
+def _closed(records: Sequence[ObservationRecord]) -> list[ClosedRecurrence]:
+    by_index: dict[int, list[ObservationRecord]] = {}
+    for record in records:
+        by_index.setdefault(record.recurrence, []).append(record)
+    return [ClosedRecurrence(index, tuple(by_index[index])) for index in sorted(by_index)]
+
+
+def _cost(record: ObservationRecord, eta: float) -> float | None:
+    if record.max_power_watts <= 0:
+        return None
+    return CostModel(eta, record.max_power_watts).cost_joules(record.energy_joules, record.time_seconds)
+
+
+def _last_schedule_time(snapshot: Snapshot) -> datetime | None:
+    latest, missed = latest_slot_time(snapshot), snapshot.job.status.last_missed_time
+    return snapshot.job.status.last_schedule_time if latest == missed else latest
+
+
+def _conditions(
+    before: RecurringTrainingJobStatus, standing: Standing, ended: list[ClosedRecurrence], now: datetime
+) -> tuple[Condition, ...]:
+    conditions = [
+        condition(
+            before.conditions, READY, holds=standing.ready, reason=standing.reason, message=standing.message, now=now
+        )
+    ]
+    if ended:
+        latest = ended[-1].latest
+        text = f"recurrence {latest.recurrence} ({latest.recurrence_name}), batch size {latest.batch_size}"
+        conditions.append(
+            condition(before.conditions, LAST_RUN, holds=ended[-1].reached, reason=latest.result, message=text, now=now)
+        )
+    return tuple(conditions)
+
+
+def _recent(snapshot: Snapshot, closed: list[ClosedRecurrence]) -> tuple[RecentRecurrence, ...]:
+    eta = snapshot.job.spec.objective.energy_weight_percent / 100
+    default = default_cost(snapshot)
+    entries: dict[int, RecentRecurrence] = {}
+    for each in closed[-MOST_RECENT:]:
+        latest, cost = each.latest, each.cost_joules(eta)
+        entries[each.index] = RecentRecurrence.model_validate(
+            {
+                "name": latest.recurrence_name,
+                "index": each.index,
+                "attempts": latest.attempt + 1,
+                "batch_size": latest.batch_size,
+                "power_limit_watts": None if latest.power_limit_watts is None else round(latest.power_limit_watts),
+                "result": latest.result,
+                "cost_joules": None if cost is None else round(cost, 3),
+                "relative_to_default_percent": None if not default or cost is None else round(100 * cost / default, 2),
+                "gpu_energy_joules": round(each.energy_joules, 3),
+                "duration_seconds": round(each.time_seconds, 3),
+                "completion_time": latest.finished_at,
+                "reason": latest.reason[:1024],
+            }
+        )
+    for running in snapshot.recurrences:
+        if running.status.result is None:
+            entries[running.spec.index] = RecentRecurrence(
+                name=running.metadata.name,
+                index=running.spec.index,
+                attempts=running.spec.attempt + 1,
+                batch_size=running.spec.batch_size,
+                power_limit_watts=running.spec.power_limit_watts,
+                reason=running.spec.decision.reason,
+            )
+    newest = sorted(entries, reverse=True)[:MOST_RECENT]
+    return tuple(entries[index] for index in newest)
+
+
+def _totals(snapshot: Snapshot, closed: list[ClosedRecurrence], eta: float) -> Totals | None:
+    if not closed:
+        return None
+    objective = snapshot.job.spec.objective
+    energy = sum(each.energy_joules for each in closed)
+    grams = objective.carbon and float(objective.carbon.grams_per_kilowatt_hour) * energy / JOULES_PER_KILOWATT_HOUR
+    return Totals.model_validate(
+        {
+            "gpu_energy_joules": round(energy, 3),
+            "duration_seconds": round(sum(each.time_seconds for each in closed), 3),
+            "cost_joules": round(sum(each.cost_joules(eta) or 0.0 for each in closed), 3),
+            "money": money(energy, objective.price),
+            "carbon_grams": grams,
+        }
+    )
+
+
+def _savings(ended: list[ClosedRecurrence], default: float | None, eta: float) -> Savings | None:
+    """Against the default configuration, over all recurrences that ended with a known cost."""
+    costs = [cost for cost in (each.cost_joules(eta) for each in ended) if cost is not None]
+    if not default or not costs:
+        return None
+    saved = default * len(costs) - sum(costs)
+    values: dict[str, Any] = {
+        "default_cost_joules": round(default, 3),
+        "cost_joules": round(saved, 3),
+        "cost_percent": round(100 * saved / (default * len(costs)), 2),
+        "latest_cost_percent": round(100 * (1 - costs[-1] / default), 2),
+    }
+    return Savings.model_validate(values)
+
+
+def _belief(snapshot: Snapshot, recent: tuple[RecentRecurrence, ...]) -> dict[str, Any]:
+    """What the policy believes; asked again only where something it is made from has changed."""
+    before, job = snapshot.job.status, snapshot.job
+    unchanged = before.recent_recurrences == recent and before.observed_generation == job.metadata.generation
+    if unchanged and before.arms:
+        return {"arms": before.arms, "best_batch_size": before.best_batch_size}
+    asked = question(snapshot, next_index(snapshot), 0)
+    crashes = crashes_in_a_row(asked.observations)
+    try:
+        arms = policy_of(job.spec).decide(asked).arms
+    except NoArmLeftError:
+        return {"arms": (), "best_batch_size": None}
+    statuses = tuple(
+        ArmStatus.model_validate(
+            {
+                "batch_size": arm.batch_size,
+                "observations": arm.observations,
+                "mean_cost_joules": _rounded(arm.mean_cost_joules),
+                "low_cost_joules": _rounded(arm.low_cost_joules),
+                "high_cost_joules": _rounded(arm.high_cost_joules),
+                "crashes": crashes.get(arm.batch_size, 0),
+                "pruned": arm.pruned,
+                "note": arm.note[:512],
+            }
+        )
+        for arm in arms
+    )
+    tried = [arm for arm in arms if arm.observations and arm.mean_cost_joules is not None and not arm.pruned]
+    best = min(tried, key=lambda arm: arm.mean_cost_joules or 0.0, default=None)
+    return {"arms": statuses, "best_batch_size": None if best is None else best.batch_size}
+
+
+def _rounded(cost: float | None) -> float | None:
+    return None if cost is None or cost >= 10**15 else round(cost, 3)

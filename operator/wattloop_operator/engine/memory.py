@@ -1,0 +1,139 @@
+"""What the objects and the store together remember: either is enough to rebuild what was learned.
+
+A record is always made from an ended TrainingRecurrence as it was written, rounding and all, so that both memories hold
+the same numbers and lead to the same decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from wattloop_operator.api.progress import Progress
+from wattloop_operator.api.result import Result
+from wattloop_operator.api.training_recurrence import Attribution, TrainingRecurrence
+from wattloop_operator.engine.snapshot import Snapshot
+from wattloop_operator.store.records import ObservationRecord, PowerMeasurement, ProfileKey
+from wattloop_planner.observations import Observation, Outcome
+
+OUTCOMES = {
+    Result.REACHED: Outcome.REACHED,
+    Result.STOPPED: Outcome.STOPPED,
+    Result.EXHAUSTED: Outcome.EXHAUSTED,
+    Result.CRASHED: Outcome.CRASHED,
+    # A run cut off at its deadline was on its way: it says that the target is further than the epochs it got to.
+    Result.DEADLINE_EXCEEDED: Outcome.STOPPED,
+}
+LEAST_MEASUREMENTS = 2
+
+
+def remembered(snapshot: Snapshot) -> tuple[ObservationRecord, ...]:
+    """Every outcome that the store or the objects know, ordered by (recurrence, attempt); the store's word counts."""
+    known = {(record.recurrence, record.attempt): record for record in snapshot.records}
+    for recurrence in snapshot.recurrences:
+        if recurrence.status.result is not None:
+            known.setdefault((recurrence.spec.index, recurrence.spec.attempt), record_of(recurrence))
+    return tuple(known[key] for key in sorted(known))
+
+
+def record_of(recurrence: TrainingRecurrence) -> ObservationRecord:
+    """The record of an ended recurrence."""
+    spec, status = recurrence.spec, recurrence.status
+    if status.result is None:
+        raise ValueError(f"{recurrence.metadata.namespace}/{recurrence.metadata.name} has not ended")
+    progress = status.progress or Progress()
+    usage = status.usage
+    epoch_energy, epoch_time = _epoch_usage(recurrence)
+    return ObservationRecord(
+        job_uid=spec.job_ref.uid,
+        namespace=recurrence.metadata.namespace,
+        job_name=spec.job_ref.name,
+        recurrence=spec.index,
+        attempt=spec.attempt,
+        recurrence_name=recurrence.metadata.name,
+        batch_size=spec.batch_size,
+        power_limit_watts=_limit_watts(recurrence),
+        result=status.result.value,
+        epochs=float(status.epochs or 0),
+        metric=None if progress.metric is None else float(progress.metric),
+        energy_joules=0.0 if usage is None else float(usage.gpu_energy_joules),
+        time_seconds=0.0 if usage is None else float(usage.duration_seconds),
+        max_power_watts=float(progress.max_power_limit_watts or 0),
+        gpu_model=progress.gpu_product,
+        gpu_count=len(progress.gpus),
+        epoch_energy_joules=epoch_energy,
+        epoch_time_seconds=epoch_time,
+        attribution=(Attribution.UNKNOWN if usage is None else usage.attribution).value,
+        decision_kind=spec.decision.kind.value,
+        reason=spec.decision.reason,
+        scheduled_at=spec.scheduled_time,
+        finished_at=ended_at(recurrence),
+    )
+
+
+def ended_at(recurrence: TrainingRecurrence) -> datetime:
+    """When an ended recurrence ended."""
+    return recurrence.status.completion_time or recurrence.spec.scheduled_time
+
+
+def profile_of(recurrence: TrainingRecurrence) -> tuple[ProfileKey, tuple[PowerMeasurement, ...]] | None:
+    """The power limits that a recurrence measured, where it measured enough of them to compare."""
+    progress = recurrence.status.progress
+    if progress is None or len(progress.profile) < LEAST_MEASUREMENTS or not progress.gpus:
+        return None
+    key = ProfileKey(recurrence.spec.job_ref.uid, recurrence.spec.batch_size, progress.gpu_product, len(progress.gpus))
+    return key, tuple(
+        PowerMeasurement(
+            float(point.power_limit_watts), float(point.energy_joules), float(point.time_seconds), float(point.epochs)
+        )
+        for point in progress.profile
+    )
+
+
+def observations(records: Iterable[ObservationRecord], *, from_other_job: bool = False) -> tuple[Observation, ...]:
+    """What the policies learn from: an outcome that says something of the batch size, with energy that is its own."""
+    known = (_observation(record, from_other_job) for record in records)
+    return tuple(observation for observation in known if observation is not None)
+
+
+def _observation(record: ObservationRecord, from_other_job: bool) -> Observation | None:
+    outcome = OUTCOMES.get(Result(record.result))
+    if outcome is None:
+        return None
+    measured = record.max_power_watts > 0 and record.time_seconds > 0 and record.attribution != Attribution.SHARED.value
+    ran = measured and record.epochs > 0 and record.metric is not None
+    if outcome is not Outcome.CRASHED and not ran:
+        return None
+    return Observation(
+        recurrence=record.recurrence,
+        attempt=record.attempt,
+        batch_size=record.batch_size,
+        outcome=outcome,
+        epochs=record.epochs,
+        energy_joules=record.energy_joules,
+        time_seconds=record.time_seconds,
+        # A process that crashed before it saw a GPU has no cost; any positive power says so.
+        max_power_watts=record.max_power_watts or 1.0,
+        gpu_model=record.gpu_model,
+        epoch_energy_joules=record.epoch_energy_joules,
+        epoch_time_seconds=record.epoch_time_seconds,
+        from_other_job=from_other_job,
+    )
+
+
+def _limit_watts(recurrence: TrainingRecurrence) -> float | None:
+    progress = recurrence.status.progress
+    held = recurrence.spec.power_limit_watts if progress is None else progress.power_limit_watts
+    return None if held is None else float(held)
+
+
+def _epoch_usage(recurrence: TrainingRecurrence) -> tuple[float | None, float | None]:
+    """Energy and time of one epoch at the limit held in the end: as measured at it, else the attempt's mean."""
+    progress, usage = recurrence.status.progress or Progress(), recurrence.status.usage
+    for point in progress.profile:
+        if point.power_limit_watts == progress.power_limit_watts and point.epochs > 0:
+            return float(point.energy_joules / point.epochs), float(point.time_seconds / point.epochs)
+    if recurrence.spec.profile_power_limits or usage is None or not recurrence.status.epochs:
+        return None, None
+    epochs = float(recurrence.status.epochs)
+    return float(usage.gpu_energy_joules) / epochs, float(usage.duration_seconds) / epochs

@@ -1,0 +1,110 @@
+"""What a report changes: a pure function of the recurrence and the report to its progress, and whether to stop.
+
+Reports are cumulative and may arrive late, twice or out of order, from several processes: counters only rise, the
+metric is that of the newest report of rank 0, and whether the target is reached is judged here, not by the process.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from wattloop.environment import Target
+from wattloop.messages import GpuEnergy, Report
+from wattloop_operator.api.objective import Direction
+from wattloop_operator.api.objective import Target as TargetSpec
+from wattloop_operator.api.progress import GpuReading, ProfilePoint, Progress
+from wattloop_operator.api.quantities import to_decimal
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.engine.usage import cost_of, usage_of
+
+
+def target_of(target: TargetSpec) -> Target:
+    """The target as the training process is told it."""
+    return Target(
+        target.metric,
+        float(target.threshold),
+        maximize=target.direction is Direction.MAXIMIZE,
+        consecutive_evaluations=target.consecutive_evaluations,
+    )
+
+
+def progress_after(recurrence: TrainingRecurrence, report: Report) -> Progress:
+    """The progress once a report is taken in; the same object's progress where the report says nothing new."""
+    before = recurrence.status.progress or Progress()
+    counted = before.model_copy(
+        update={
+            "gpus": _merged(before.gpus, report.gpus),
+            "gpu_product": report.gpu_product or before.gpu_product,
+            "max_power_limit_watts": _rounded(report.max_power_limit_watts) or before.max_power_limit_watts,
+        }
+    )
+    if report.rank == 0 and report.sequence > before.sequence:
+        counted = counted.model_copy(update=_news(recurrence, before, report))
+    return _with_stop(recurrence, counted)
+
+
+def _news(recurrence: TrainingRecurrence, before: Progress, report: Report) -> dict[str, object]:
+    news: dict[str, object] = {
+        "sequence": report.sequence,
+        "epoch": to_decimal(report.epoch),
+        "power_limit_watts": _rounded(report.power_limit_watts),
+        "finished": before.finished or report.finished,
+    }
+    if report.profile:
+        news["profile"] = tuple(
+            ProfilePoint.model_validate(
+                {
+                    "power_limit_watts": round(point.power_limit_watts),
+                    "energy_joules": point.energy_joules,
+                    "time_seconds": point.time_seconds,
+                    "epochs": point.epochs,
+                }
+            )
+            for point in report.profile
+        )
+    if report.metric is not None and report.evaluations > before.evaluations:
+        target = target_of(recurrence.spec.target)
+        in_a_row = before.consecutive_reached + 1 if target.reached_by(report.metric) else 0
+        news |= {
+            "metric": to_decimal(report.metric),
+            "evaluations": report.evaluations,
+            "consecutive_reached": in_a_row,
+            "reached": before.reached or in_a_row >= target.consecutive_evaluations,
+        }
+    return news
+
+
+def _merged(before: tuple[GpuReading, ...], reported: tuple[GpuEnergy, ...]) -> tuple[GpuReading, ...]:
+    merged = {reading.uuid: reading for reading in before}
+    for gpu in reported:
+        known = merged.get(gpu.uuid)
+        if known is not None and gpu.energy_millijoules <= known.energy_millijoules:
+            continue
+        merged[gpu.uuid] = GpuReading(
+            uuid=gpu.uuid,
+            # The first start that was heard of stands: a process that was started anew does not forget what it used.
+            start_energy_millijoules=gpu.start_energy_millijoules if known is None else known.start_energy_millijoules,
+            energy_millijoules=gpu.energy_millijoules,
+            start_time_seconds=to_decimal(gpu.start_time_seconds) if known is None else known.start_time_seconds,
+            time_seconds=to_decimal(gpu.time_seconds),
+        )
+    return tuple(merged[uuid] for uuid in sorted(merged))
+
+
+def _with_stop(recurrence: TrainingRecurrence, progress: Progress) -> Progress:
+    """Ask to stop once the attempt has cost what the decision allows; never after the target, never taken back."""
+    bound = recurrence.spec.stop_cost_joules
+    if progress.stop_requested or progress.reached or progress.finished or bound is None:
+        return progress
+    cost = cost_of(recurrence.spec, progress, usage_of(progress))
+    if cost is None or cost < float(bound):
+        return progress
+    reason = (
+        f"it has cost {cost:.0f} J after {progress.epoch or Decimal(0)} epochs without reaching the target; "
+        f"the decision allows {float(bound):.0f} J"
+    )
+    return progress.model_copy(update={"stop_requested": True, "stop_reason": reason})
+
+
+def _rounded(watts: float | None) -> int | None:
+    return None if watts is None or watts < 1 else round(watts)

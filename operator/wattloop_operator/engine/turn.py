@@ -1,0 +1,203 @@
+"""The engine: one pure function from the state of a job and the time to what is to be done now.
+
+Each turn takes every open attempt a step further, remembers what has ended, starts what is due and says so in the
+status. It is asked again after each change and at `Turn.wake_at`; asked twice of the same state it gives the same turn,
+and where nothing is to be done, none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from wattloop_operator.api.recurring_training_job import ConcurrencyPolicy, MissedRunPolicy
+from wattloop_operator.engine import memory
+from wattloop_operator.engine.actions import (
+    Action,
+    Announce,
+    CreateRecurrence,
+    DeleteRecurrence,
+    RecordObservation,
+    RecordProfile,
+    Turn,
+    WriteJobStatus,
+)
+from wattloop_operator.engine.attempts import attempt_turn, cancelled
+from wattloop_operator.engine.decide import Attempt, decide
+from wattloop_operator.engine.history import beyond_limits
+from wattloop_operator.engine.job_status import MOST_ACTIVE, Standing, job_status
+from wattloop_operator.engine.naming import slot_of_request, slot_of_time
+from wattloop_operator.engine.recurrences import (
+    Recurrence,
+    last_end,
+    latest_slot_time,
+    next_index,
+    recurrences_of,
+    taken_slots,
+)
+from wattloop_operator.engine.slots import ScheduleError, Slots, slots
+from wattloop_operator.engine.snapshot import Snapshot
+from wattloop_planner.bandit.policy import NoArmLeftError
+
+# How late a start may be with missedRunPolicy Skip before it counts as missed.
+SKIP_SECONDS = 60
+
+
+def next_turn(snapshot: Snapshot, now: datetime) -> Turn:
+    """Decide what to do now.
+
+    Args:
+        snapshot: The state of one job.
+        now: The time, with a time zone.
+    """
+    if snapshot.job.metadata.deletion_timestamp is not None:
+        return Turn((), None)
+    actions: list[Action] = list(_remember(snapshot))
+    wakes: list[datetime] = []
+    for recurrence in sorted(snapshot.recurrences, key=lambda each: (each.spec.index, each.spec.attempt)):
+        step = attempt_turn(snapshot, recurrence, now)
+        actions += step.actions
+        wakes += [] if step.wake_at is None else [step.wake_at]
+    everything = recurrences_of(snapshot)
+    limit = snapshot.job.spec.retry_policy.limit
+    open_now = tuple(each for each in everything if each.is_open(limit))
+    starts, standing = _start(snapshot, open_now, now)
+    actions += starts
+    actions += [DeleteRecurrence(each) for each in beyond_limits(snapshot, frozenset(each.index for each in open_now))]
+    status = job_status(snapshot, standing, frozenset(each.index for each in open_now), now)
+    if status != snapshot.job.status:
+        actions.append(WriteJobStatus(status))
+    wakes += [] if standing.following is None else [standing.following]
+    return Turn(tuple(actions), min(wakes, default=None))
+
+
+def _remember(snapshot: Snapshot) -> Iterator[Action]:
+    """Bring the store up to what the objects say."""
+    stored = {(record.recurrence, record.attempt) for record in snapshot.records}
+    profiled = {profile.key for profile in snapshot.profiles}
+    for recurrence in snapshot.recurrences:
+        if recurrence.status.result is None or (recurrence.spec.index, recurrence.spec.attempt) in stored:
+            continue
+        measured = memory.profile_of(recurrence)
+        if measured is not None and measured[0] not in profiled:
+            yield RecordProfile(*measured)
+        yield RecordObservation(memory.record_of(recurrence))
+
+
+def _start(snapshot: Snapshot, open_now: tuple[Recurrence, ...], now: datetime) -> tuple[list[Action], Standing]:
+    """Start retries and whatever is due, or say why nothing starts."""
+    job = snapshot.job
+    try:
+        standing_slots = slots(
+            job.spec.trigger,
+            created=job.metadata.creation_timestamp or now,
+            handled=latest_slot_time(snapshot),
+            last_end=last_end(snapshot),
+            now=now,
+        )
+    except ScheduleError as error:
+        return [], Standing(ready=False, reason="InvalidSchedule", message=f"spec.trigger.cron.{error}")
+    blocked = _blocked(snapshot, open_now)
+    if blocked is not None:
+        return [], blocked
+    ready = Standing(ready=True, reason="Scheduled", message="", following=standing_slots.following)
+    try:
+        retries = [_retry(snapshot, each) for each in open_now if each.retry_due(job.spec.retry_policy.limit)]
+        if retries:
+            return list(retries), ready
+        return _due(snapshot, open_now, standing_slots, ready, now)
+    except NoArmLeftError as error:
+        return [
+            *_announced_once(snapshot, "NoArmLeft", str(error)),
+        ], Standing(ready=False, reason="NoArmLeft", message=str(error))
+
+
+def _blocked(snapshot: Snapshot, open_now: tuple[Recurrence, ...]) -> Standing | None:
+    """Why nothing may start, whatever is due."""
+    spec = snapshot.job.spec
+    if spec.suspend:
+        return Standing(ready=False, reason="Suspended", message="spec.suspend is true; set it to false to go on")
+    if snapshot.refusal:
+        return Standing(ready=False, reason="TemplateRefused", message=snapshot.refusal)
+    done = spec.max_recurrences is not None and next_index(snapshot) >= spec.max_recurrences
+    if done and not any(each.retry_due(spec.retry_policy.limit) for each in open_now):
+        text = f"all {spec.max_recurrences} recurrences of spec.maxRecurrences were started"
+        return Standing(ready=False, reason="AllStarted", message=text)
+    return None
+
+
+def _retry(snapshot: Snapshot, recurrence: Recurrence) -> CreateRecurrence:
+    """The next attempt of a recurrence."""
+    spec = recurrence.latest.spec
+    return CreateRecurrence(decide(snapshot, Attempt(spec.index, spec.attempt + 1, spec.slot, spec.scheduled_time)))
+
+
+def _due(
+    snapshot: Snapshot, open_now: tuple[Recurrence, ...], found: Slots, ready: Standing, now: datetime
+) -> tuple[list[Action], Standing]:
+    """Start the run request or the slot that is due, as the concurrency policy allows."""
+    spec = snapshot.job.spec
+    request = spec.run_request
+    requested = request is not None and _request_is_new(snapshot, request)
+    if requested and request is not None:
+        attempt = Attempt(next_index(snapshot), 0, slot_of_request(request), now.replace(microsecond=0))
+        standing = replace(ready, last_run_request=request)
+    elif found.due is not None:
+        late = _too_late(snapshot, found, now)
+        if late is not None:
+            return list(_missed(snapshot, found, late)), replace(ready, missed=found.missed + 1, last_missed=found.due)
+        attempt = Attempt(next_index(snapshot), 0, slot_of_time(found.due), found.due)
+        standing = replace(ready, missed=found.missed)
+    else:
+        return [], ready
+    if open_now and (spec.concurrency_policy is ConcurrencyPolicy.FORBID or spec.trigger.continuous is not None):
+        return [], replace(ready, message="the next run waits for the one that is going on")
+    if open_now and spec.concurrency_policy is ConcurrencyPolicy.REPLACE:
+        return _make_room(snapshot, open_now, now), ready
+    if len(open_now) >= MOST_ACTIVE:
+        return [], replace(ready, message=f"{len(open_now)} runs are going on; the next one waits for one of them")
+    actions: list[Action] = list(_missed(snapshot, found, "")) if not requested and found.missed else []
+    return [*actions, CreateRecurrence(decide(snapshot, attempt))], standing
+
+
+def _request_is_new(snapshot: Snapshot, request: str) -> bool:
+    return request != snapshot.job.status.last_run_request and slot_of_request(request) not in taken_slots(snapshot)
+
+
+def _too_late(snapshot: Snapshot, found: Slots, now: datetime) -> str | None:
+    """Why the due slot is not started any more."""
+    spec = snapshot.job.spec
+    if found.due is None:
+        return None
+    late = now - found.due
+    deadline = spec.starting_deadline_seconds
+    if deadline is not None and late > timedelta(seconds=deadline):
+        return f"it is later than startingDeadlineSeconds ({deadline} s)"
+    if spec.missed_run_policy is MissedRunPolicy.SKIP and late > timedelta(seconds=deadline or SKIP_SECONDS):
+        return "missedRunPolicy is Skip"
+    return None
+
+
+def _make_room(snapshot: Snapshot, open_now: tuple[Recurrence, ...], now: datetime) -> list[Action]:
+    actions: list[Action] = []
+    for recurrence in open_now:
+        if recurrence.latest.status.result is None:
+            why = "ended to make room for the next run (concurrencyPolicy Replace)"
+            actions += cancelled(snapshot, recurrence.latest, why, now)
+    return actions
+
+
+def _missed(snapshot: Snapshot, found: Slots, why: str) -> Iterator[Announce]:
+    """Tell once of starts that were missed: they are counted when the slot after them is started or given up."""
+    name = f"{snapshot.job.metadata.namespace}/{snapshot.job.metadata.name}"
+    if found.missed:
+        count = f"{found.missed} or more" if found.missed >= 100 else str(found.missed)
+        yield Announce(True, "MissedStarts", f"{name}: {count} starts before {found.due} were missed")
+    if why:
+        yield Announce(True, "MissedStart", f"{name}: the start at {found.due} was missed: {why}")
+
+
+def _announced_once(snapshot: Snapshot, reason: str, text: str) -> Iterator[Announce]:
+    if not any(each.reason == reason for each in snapshot.job.status.conditions):
+        yield Announce(True, reason, f"{snapshot.job.metadata.namespace}/{snapshot.job.metadata.name}: {text}")
