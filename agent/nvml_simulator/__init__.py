@@ -1,1 +1,40 @@
-"""Simulated GPUs: a libnvidia-ml.so.1 in C that the real pynvml loads, and the Python way to build and steer it."""
+"""Simulated GPUs: a libnvidia-ml.so.1 in C that the real pynvml loads, and the Python way to build and steer it.
+
+Example:
+    >>> import tempfile, pathlib
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     state = create(pathlib.Path(folder) / "gpus", model="A100", count=1, clock="virtual")
+    ...     with Machine(state) as gpus:
+    ...         seconds = gpus.occupy(0, work=312.0, intensity=0.5)
+    ...         joules = gpus.describe().gpus[0].energy_microjoules / 1e6
+    >>> round(seconds, 3), round(joules, 1)
+    (1.0, 281.6)
+"""
+
+from nvml_simulator.build import build
+from nvml_simulator.description import Description, SimulatedGpu
+from nvml_simulator.driving import clock_seconds, describe, inject_fault, machine, occupy
+from nvml_simulator.library import load
+from nvml_simulator.machine import Machine
+from nvml_simulator.models import Model, busy_power_and_throughput, model_named, models
+from nvml_simulator.state import STATE_VARIABLE, create, environment
+
+__all__ = [
+    "STATE_VARIABLE",
+    "Description",
+    "Machine",
+    "Model",
+    "SimulatedGpu",
+    "build",
+    "busy_power_and_throughput",
+    "clock_seconds",
+    "create",
+    "describe",
+    "environment",
+    "inject_fault",
+    "load",
+    "machine",
+    "model_named",
+    "models",
+    "occupy",
+]

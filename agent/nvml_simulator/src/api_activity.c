@@ -1,0 +1,138 @@
+/* What a GPU does: memory, utilisation, processes, temperature, performance state. */
+#include <stddef.h>
+
+#include "api.h"
+#include "processes.h"
+
+#define MEBIBYTE 1048576ULL
+
+enum { RESERVED_MEBIBYTES = 600, AMBIENT_CELSIUS = 27, MILLIWATTS_PER_KELVIN = 9000 };
+
+/* What a call that fills an array answers: its size, and whether that fits. */
+static nvmlReturn_t fit(unsigned *count, unsigned needed, const void *array) {
+    bool fits = *count >= needed;
+    *count = needed;
+    if (!fits) {
+        return NVML_ERROR_INSUFFICIENT_SIZE;
+    }
+    return needed > 0 && array == NULL ? NVML_ERROR_INVALID_ARGUMENT : NVML_SUCCESS;
+}
+
+static uint64_t used_bytes(struct gpu *gpu) { return (uint64_t)processes_prune(gpu) * CONTEXT_BYTES; }
+
+EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
+    struct call call;
+    nvmlReturn_t result = call_begin_on(&call, FUNCTION_nvmlDeviceGetMemoryInfo, device);
+    if (result != NVML_SUCCESS) {
+        return result;
+    }
+    if (memory == NULL) {
+        return call_end(&call, NVML_ERROR_INVALID_ARGUMENT);
+    }
+    /* The first form counts what is reserved as used. */
+    memory->total = call.model->memory_mebibytes * MEBIBYTE;
+    memory->used = used_bytes(call.gpu) + RESERVED_MEBIBYTES * MEBIBYTE;
+    memory->free = memory->total - memory->used;
+    return call_end(&call, NVML_SUCCESS);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
+    struct call call;
+    nvmlReturn_t result = call_begin_on(&call, FUNCTION_nvmlDeviceGetMemoryInfo_v2, device);
+    if (result != NVML_SUCCESS) {
+        return result;
+    }
+    if (memory == NULL) {
+        return call_end(&call, NVML_ERROR_INVALID_ARGUMENT);
+    }
+    if (memory->version != NVML_STRUCT_VERSION(nvmlMemory_v2_t, 2)) {
+        return call_end(&call, NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+    }
+    memory->total = call.model->memory_mebibytes * MEBIBYTE;
+    memory->reserved = RESERVED_MEBIBYTES * MEBIBYTE;
+    memory->used = used_bytes(call.gpu);
+    memory->free = memory->total - memory->reserved - memory->used;
+    return call_end(&call, NVML_SUCCESS);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *utilization) {
+    struct call call;
+    nvmlReturn_t result = call_begin_on(&call, FUNCTION_nvmlDeviceGetUtilizationRates, device);
+    if (result != NVML_SUCCESS) {
+        return result;
+    }
+    if (utilization == NULL) {
+        return call_end(&call, NVML_ERROR_INVALID_ARGUMENT);
+    }
+    timeline_utilization_percent(call.gpu, &utilization->gpu, &utilization->memory);
+    return call_end(&call, NVML_SUCCESS);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count,
+                                                            nvmlProcessInfo_t *processes) {
+    struct call call;
+    nvmlReturn_t result = call_begin_on(&call, FUNCTION_nvmlDeviceGetComputeRunningProcesses_v3, device);
+    if (result != NVML_SUCCESS) {
+        return result;
+    }
+    if (count == NULL) {
+        return call_end(&call, NVML_ERROR_INVALID_ARGUMENT);
+    }
+    result = fit(count, processes_prune(call.gpu), processes);
+    if (result != NVML_SUCCESS) {
+        return call_end(&call, result);
+    }
+    for (unsigned number = 0, filled = 0; number < MAX_PROCESSES; number++) {
+        const struct process *process = &call.gpu->processes[number];
+        if (process->pid != 0) {
+            processes[filled++] = (nvmlProcessInfo_t){
+                .pid = (unsigned)process->pid,
+                .used_gpu_memory = process->memory_bytes,
+                .gpu_instance_id = 0xFFFFFFFF,
+                .compute_instance_id = 0xFFFFFFFF,
+            };
+        }
+    }
+    return call_end(&call, NVML_SUCCESS);
+}
+
+static unsigned temperature_celsius(const struct call *call) {
+    return AMBIENT_CELSIUS + timeline_average_power_mw(call->gpu, call->model) / MILLIWATTS_PER_KELVIN;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, unsigned sensor, unsigned *temperature) {
+    struct call call;
+    nvmlReturn_t result = call_begin_on(&call, FUNCTION_nvmlDeviceGetTemperature, device);
+    if (result != NVML_SUCCESS) {
+        return result;
+    }
+    if (sensor != NVML_TEMPERATURE_GPU || temperature == NULL) {
+        return call_end(&call, NVML_ERROR_INVALID_ARGUMENT);
+    }
+    *temperature = temperature_celsius(&call);
+    return call_end(&call, NVML_SUCCESS);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetTemperatureV(nvmlDevice_t device, nvmlTemperature_v1_t *temperature) {
+    struct call call;
+    nvmlReturn_t result = call_begin_on(&call, FUNCTION_nvmlDeviceGetTemperatureV, device);
+    if (result != NVML_SUCCESS) {
+        return result;
+    }
+    if (temperature == NULL) {
+        return call_end(&call, NVML_ERROR_INVALID_ARGUMENT);
+    }
+    if (temperature->version != NVML_STRUCT_VERSION(nvmlTemperature_v1_t, 1)) {
+        return call_end(&call, NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+    }
+    if (temperature->sensor_type != NVML_TEMPERATURE_GPU) {
+        return call_end(&call, NVML_ERROR_INVALID_ARGUMENT);
+    }
+    temperature->temperature = (int)temperature_celsius(&call);
+    return call_end(&call, NVML_SUCCESS);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetPerformanceState(nvmlDevice_t device, unsigned *state) {
+    ANSWER(nvmlDeviceGetPerformanceState, device, state,
+           timeline_point(call.gpu, call.model).megaflops_per_second > 0 ? NVML_PSTATE_0 : NVML_PSTATE_8);
+}

@@ -1,0 +1,67 @@
+/* What a GPU is: names, numbers, place on the bus, architecture. */
+#include <stdio.h>
+#include <string.h>
+
+#include "api.h"
+
+EXPORT nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned length) {
+    ANSWER_TEXT(nvmlDeviceGetName, device, name, length, call.model->name);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned length) {
+    ANSWER_TEXT(nvmlDeviceGetUUID, device, uuid, length, call.gpu->uuid);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetSerial(nvmlDevice_t device, char *serial, unsigned length) {
+    ANSWER_TEXT(nvmlDeviceGetSerial, device, serial, length, call.gpu->serial);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *index) {
+    ANSWER(nvmlDeviceGetIndex, device, index, call.index);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned *minor) {
+    ANSWER(nvmlDeviceGetMinorNumber, device, minor, call.index);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetArchitecture(nvmlDevice_t device, unsigned *architecture) {
+    ANSWER(nvmlDeviceGetArchitecture, device, architecture, call.model->architecture);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetBrand(nvmlDevice_t device, unsigned *brand) {
+    ANSWER(nvmlDeviceGetBrand, device, brand, call.model->brand);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor) {
+    struct call call;
+    nvmlReturn_t result = call_begin_on(&call, FUNCTION_nvmlDeviceGetCudaComputeCapability, device);
+    if (result != NVML_SUCCESS) {
+        return result;
+    }
+    if (major == NULL || minor == NULL) {
+        return call_end(&call, NVML_ERROR_INVALID_ARGUMENT);
+    }
+    *major = (int)call.model->compute_major;
+    *minor = (int)call.model->compute_minor;
+    return call_end(&call, NVML_SUCCESS);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci) {
+    struct call call;
+    nvmlReturn_t result = call_begin_on(&call, FUNCTION_nvmlDeviceGetPciInfo_v3, device);
+    if (result != NVML_SUCCESS) {
+        return result;
+    }
+    if (pci == NULL) {
+        return call_end(&call, NVML_ERROR_INVALID_ARGUMENT);
+    }
+    *pci = (nvmlPciInfo_t){
+        .bus = call.gpu->bus,
+        .pci_device_id = call.model->pci_device_id,
+        .pci_subsystem_id = call.model->pci_subsystem_id,
+    };
+    memcpy(pci->bus_id, call.gpu->bus_id, sizeof pci->bus_id);
+    /* The old form has four digits of domain, of the eight. */
+    snprintf(pci->bus_id_legacy, sizeof pci->bus_id_legacy, "%.12s", call.gpu->bus_id + 4);
+    return call_end(&call, NVML_SUCCESS);
+}

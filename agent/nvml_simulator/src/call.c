@@ -1,0 +1,212 @@
+#include "call.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "faults.h"
+
+/* The state this process has open. It outlives nvmlShutdown for as long as a call in another thread is under way. */
+struct session {
+    struct machine machine;
+    unsigned calls;
+    bool closed;
+};
+
+static pthread_mutex_t session_mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct session *session;
+static unsigned initializations;
+
+/* Handles are addresses in here, so that a foreign pointer is told from ours without reading it. */
+struct nvml_device {
+    char unused;
+};
+static struct nvml_device devices[MAX_GPUS];
+
+nvmlDevice_t call_handle(unsigned index) { return &devices[index]; }
+
+bool call_find(struct call *call, nvmlDevice_t device) {
+    for (call->index = 0; call->index < call->machine->layout->gpu_count; call->index++) {
+        if (device == &devices[call->index]) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static struct session *session_enter(void) {
+    pthread_mutex_lock(&session_mutex);
+    struct session *entered = initializations > 0 ? session : NULL;
+    if (entered != NULL) {
+        entered->calls++;
+    }
+    pthread_mutex_unlock(&session_mutex);
+    return entered;
+}
+
+static void session_leave(struct session *left) {
+    pthread_mutex_lock(&session_mutex);
+    bool last = --left->calls == 0 && left->closed;
+    pthread_mutex_unlock(&session_mutex);
+    if (last) {
+        machine_close(&left->machine);
+        free(left);
+    }
+}
+
+static struct session *session_of(struct call *call) { return (struct session *)call->machine; }
+
+/* Counts the call and lets faults strike it; the lock is held after NVML_SUCCESS. */
+static nvmlReturn_t admit(struct machine *machine, enum function function, int gpu) {
+    machine_lock(machine);
+    machine->layout->calls[function]++;
+    struct verdict verdict = faults_strike(machine->layout, function, gpu);
+    if (verdict.delay_ns > 0) {
+        machine_unlock(machine);
+        faults_wait(machine, &verdict);
+        machine_lock(machine);
+    }
+    if (verdict.code != NVML_SUCCESS) {
+        machine_unlock(machine);
+    }
+    return verdict.code;
+}
+
+static nvmlReturn_t enter(struct call *call) {
+    struct session *entered = session_enter();
+    if (entered == NULL) {
+        return NVML_ERROR_UNINITIALIZED;
+    }
+    call->machine = &entered->machine;
+    call->model = machine_model(call->machine);
+    call->gpu = NULL;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t call_begin(struct call *call, enum function function) {
+    nvmlReturn_t result = enter(call);
+    if (result != NVML_SUCCESS) {
+        return result;
+    }
+    result = admit(call->machine, function, -1);
+    if (result != NVML_SUCCESS) {
+        session_leave(session_of(call));
+    }
+    return result;
+}
+
+nvmlReturn_t call_begin_quietly(struct call *call) {
+    nvmlReturn_t result = enter(call);
+    if (result == NVML_SUCCESS) {
+        machine_lock(call->machine);
+    }
+    return result;
+}
+
+nvmlReturn_t call_begin_on(struct call *call, enum function function, nvmlDevice_t device) {
+    nvmlReturn_t result = enter(call);
+    if (result != NVML_SUCCESS) {
+        return result;
+    }
+    if (!call_find(call, device)) {
+        session_leave(session_of(call));
+        return NVML_ERROR_INVALID_ARGUMENT;
+    }
+    result = admit(call->machine, function, (int)call->index);
+    if (result != NVML_SUCCESS) {
+        session_leave(session_of(call));
+        return result;
+    }
+    call->gpu = machine_touch(call->machine, call->index);
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t call_end(struct call *call, nvmlReturn_t result) {
+    machine_unlock(call->machine);
+    session_leave(session_of(call));
+    return result;
+}
+
+nvmlReturn_t call_permission(const struct call *call) {
+    switch (call->machine->layout->permission) {
+        case PERMISSION_ANYONE:
+            return NVML_SUCCESS;
+        case PERMISSION_ROOT:
+            return geteuid() == 0 ? NVML_SUCCESS : NVML_ERROR_NO_PERMISSION;
+        default:
+            return NVML_ERROR_NO_PERMISSION;
+    }
+}
+
+static nvmlReturn_t open_session(void) {
+    struct session *opened = calloc(1, sizeof *opened);
+    if (opened == NULL) {
+        return NVML_ERROR_MEMORY;
+    }
+    nvmlReturn_t result = machine_open(getenv("WATTLOOP_SIMULATED_GPUS_STATE"), &opened->machine);
+    if (result != NVML_SUCCESS) {
+        free(opened);
+        return result;
+    }
+    session = opened;
+    return NVML_SUCCESS;
+}
+
+/* With `session_mutex` held: forgets the session; the last call in it, or this one, closes it. */
+static struct session *retire_session(void) {
+    struct session *retired = session;
+    session = NULL;
+    retired->closed = true;
+    return retired->calls == 0 ? retired : NULL;
+}
+
+static void dispose(struct session *retired) {
+    if (retired != NULL) {
+        machine_close(&retired->machine);
+        free(retired);
+    }
+}
+
+nvmlReturn_t call_initialize(enum function function) {
+    pthread_mutex_lock(&session_mutex);
+    nvmlReturn_t result = initializations == 0 ? open_session() : NVML_SUCCESS;
+    if (result == NVML_SUCCESS) {
+        initializations++;
+    }
+    pthread_mutex_unlock(&session_mutex);
+    if (result != NVML_SUCCESS) {
+        return result;
+    }
+    struct call call;
+    result = call_begin(&call, function);
+    if (result == NVML_SUCCESS) {
+        return call_end(&call, NVML_SUCCESS);
+    }
+    call_shutdown();
+    return result;
+}
+
+nvmlReturn_t call_shutdown(void) {
+    struct session *retired = NULL;
+    pthread_mutex_lock(&session_mutex);
+    nvmlReturn_t result = initializations > 0 ? NVML_SUCCESS : NVML_ERROR_UNINITIALIZED;
+    if (result == NVML_SUCCESS && --initializations == 0) {
+        retired = retire_session();
+    }
+    pthread_mutex_unlock(&session_mutex);
+    dispose(retired);
+    return result;
+}
+
+nvmlReturn_t call_text(char *buffer, unsigned size, const char *text) {
+    if (buffer == NULL) {
+        return NVML_ERROR_INVALID_ARGUMENT;
+    }
+    size_t needed = strlen(text) + 1;
+    if (needed > size) {
+        return NVML_ERROR_INSUFFICIENT_SIZE;
+    }
+    memcpy(buffer, text, needed);
+    return NVML_SUCCESS;
+}

@@ -1,0 +1,155 @@
+/* The calls that NVML has not: how nvml_simulator (Python) makes, drives and inspects simulated GPUs. They work on a
+ * state that the caller opens, whether or not NVML is initialised. They return an NVML code, except where an errno is
+ * said. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "clock.h"
+#include "faults.h"
+#include "machine.h"
+#include "power.h"
+#include "timeline.h"
+#include "work.h"
+
+#define MEGAFLOPS_PER_TERAFLOP 1e6
+#define MOST_TERAFLOPS 1e9
+
+/* An errno. `clock` and `permission` are numbers of layout.h. */
+EXPORT int wattloopSimulatorCreate(const char *path, const char *model, unsigned count, unsigned clock, double scale,
+                                   unsigned permission, uint64_t seed, int replace) {
+    struct machine_options options = {
+        .model = model_by_key(model),
+        .gpu_count = count,
+        .clock_mode = clock,
+        .permission = permission,
+        .scale = scale,
+        .seed = seed,
+    };
+    bool right = options.model < model_count() && count >= 1 && count <= MAX_GPUS && clock <= CLOCK_MODE_VIRTUAL &&
+                 permission <= PERMISSION_NOBODY && scale > 0 && scale <= 1e6;
+    return right ? machine_create(path, &options, replace != 0) : EINVAL;
+}
+
+EXPORT nvmlReturn_t wattloopSimulatorOpen(const char *path, struct machine **machine) {
+    *machine = calloc(1, sizeof **machine);
+    if (*machine == NULL) {
+        return NVML_ERROR_MEMORY;
+    }
+    nvmlReturn_t result = machine_open(path, *machine);
+    if (result != NVML_SUCCESS) {
+        free(*machine);
+        *machine = NULL;
+    }
+    return result;
+}
+
+EXPORT void wattloopSimulatorClose(struct machine *machine) {
+    machine_close(machine);
+    free(machine);
+}
+
+/* -1 where there is none of that UUID. */
+EXPORT int wattloopSimulatorIndex(struct machine *machine, const char *uuid) {
+    for (unsigned index = 0; index < machine->layout->gpu_count; index++) {
+        if (strcmp(machine->layout->gpus[index].uuid, uuid) == 0) {
+            return (int)index;
+        }
+    }
+    return -1;
+}
+
+static bool distinct(const struct machine *machine, const unsigned *gpus, unsigned count) {
+    uint64_t seen = 0;
+    for (unsigned position = 0; position < count && position < MAX_GPUS; position++) {
+        if (gpus[position] >= machine->layout->gpu_count || (seen >> gpus[position] & 1) != 0) {
+            return false;
+        }
+        seen |= 1ULL << gpus[position];
+    }
+    return count >= 1 && count <= MAX_GPUS;
+}
+
+/* Occupies the GPUs together, each with this work; see work.h. */
+EXPORT nvmlReturn_t wattloopSimulatorWork(struct machine *machine, const unsigned *gpus, unsigned count, double teraflops,
+                                          double intensity) {
+    bool right = teraflops >= 0 && teraflops <= MOST_TERAFLOPS && intensity >= 0 && intensity <= 1;
+    if (!right || !distinct(machine, gpus, count)) {
+        return NVML_ERROR_INVALID_ARGUMENT;
+    }
+    struct request request = {
+        .gpus = gpus,
+        .count = count,
+        .megaflops = (uint64_t)(teraflops * MEGAFLOPS_PER_TERAFLOP + 0.5),
+        .intensity_ppm = (uint32_t)(intensity * 1e6 + 0.5),
+    };
+    return work_together(machine, &request);
+}
+
+/* With the virtual clock alone: the GPUs come to the latest time among them plus `nanoseconds`, idle. */
+EXPORT nvmlReturn_t wattloopSimulatorIdle(struct machine *machine, const unsigned *gpus, unsigned count,
+                                          uint64_t nanoseconds) {
+    if (!distinct(machine, gpus, count)) {
+        return NVML_ERROR_INVALID_ARGUMENT;
+    }
+    if (machine->layout->clock_mode != CLOCK_MODE_VIRTUAL) {
+        return NVML_ERROR_NOT_SUPPORTED;
+    }
+    work_pass_idle(machine, gpus, count, nanoseconds);
+    return NVML_SUCCESS;
+}
+
+/* The present in simulated nanoseconds since creation: of one GPU, or with -1 of the machine. */
+EXPORT nvmlReturn_t wattloopSimulatorMachineTime(struct machine *machine, int gpu, uint64_t *nanoseconds) {
+    if (gpu >= (int)machine->layout->gpu_count) {
+        return NVML_ERROR_INVALID_ARGUMENT;
+    }
+    machine_lock(machine);
+    *nanoseconds = gpu < 0 ? clock_machine_ns(machine->layout) : clock_now_ns(machine->layout, &machine->layout->gpus[gpu]);
+    machine_unlock(machine);
+    return NVML_SUCCESS;
+}
+
+/* `ticket` is what wattloopSimulatorClearFault takes. NVML_ERROR_NOT_FOUND: the library offers no such function. */
+EXPORT nvmlReturn_t wattloopSimulatorFault(struct machine *machine, const char *function, int gpu, int code,
+                                           uint64_t first, uint64_t count, uint64_t delay_ns, uint64_t *ticket) {
+    struct fault fault = {.gpu = gpu, .code = code, .first = first, .count = count, .delay_ns = delay_ns};
+    if (first < 1 || gpu >= (int)machine->layout->gpu_count || strlen(function) >= sizeof fault.function) {
+        return NVML_ERROR_INVALID_ARGUMENT;
+    }
+    if (strcmp(function, "*") != 0 && function_by_name(function) == FUNCTION_COUNT) {
+        return NVML_ERROR_NOT_FOUND;
+    }
+    strcpy(fault.function, function);
+    machine_lock(machine);
+    *ticket = faults_add(machine->layout, &fault);
+    machine_unlock(machine);
+    return *ticket != 0 ? NVML_SUCCESS : NVML_ERROR_INSUFFICIENT_RESOURCES;
+}
+
+/* With ticket 0 all faults. */
+EXPORT void wattloopSimulatorClearFault(struct machine *machine, uint64_t ticket) {
+    machine_lock(machine);
+    faults_clear(machine->layout, ticket);
+    machine_unlock(machine);
+}
+
+/* Changes the limit as another administrator would: no permission asked, no call counted, no fault met. */
+EXPORT nvmlReturn_t wattloopSimulatorSetPowerLimit(struct machine *machine, unsigned gpu, unsigned milliwatts) {
+    const struct model *model = machine_model(machine);
+    if (gpu >= machine->layout->gpu_count || milliwatts < model->power_min_mw || milliwatts > model->power_max_mw) {
+        return NVML_ERROR_INVALID_ARGUMENT;
+    }
+    machine_lock(machine);
+    machine_touch(machine, gpu)->limit_mw = milliwatts;
+    machine_unlock(machine);
+    return NVML_SUCCESS;
+}
+
+/* Takes the lock, leaves a GPU half changed and returns, for a test that then kills this very process. */
+EXPORT void wattloopSimulatorLockForEver(struct machine *machine, unsigned gpu) {
+    machine_lock(machine);
+    struct gpu *half = machine_touch(machine, gpu);
+    half->limit_mw = 1;
+    half->energy_uj = 0;
+}

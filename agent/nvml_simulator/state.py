@@ -1,0 +1,99 @@
+"""The state file of simulated GPUs: made once, then shared by every process that is pointed at it."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Literal, get_args
+
+from nvml_simulator.build import build
+from nvml_simulator.library import load
+from nvml_simulator.models import model_named
+from wattloop.errors import CannotError, UsageError
+
+STATE_VARIABLE = "WATTLOOP_SIMULATED_GPUS_STATE"
+MOST_GPUS = 64
+
+Clock = Literal["wall", "scaled", "virtual"]
+Permission = Literal["root", "anyone", "nobody"]
+
+
+def create(
+    path: Path | str,
+    *,
+    model: str = "A100",
+    count: int = 4,
+    clock: Clock = "wall",
+    scale: float = 1.0,
+    seed: int = 0,
+    permission: Permission = "root",
+    replace: bool = False,
+) -> Path:
+    """Writes a state file of ``count`` idle GPUs of one model.
+
+    Args:
+        path: The file to be made; it appears whole or not at all.
+        model: ``A40``, ``V100``, ``A100``, ``H100`` or ``H200``; see `nvml_simulator.models`.
+        count: Number of GPUs, 1 to 64.
+        clock: ``wall`` as the system's clock; ``scaled`` ``scale`` times as fast; ``virtual`` moves with work alone.
+        scale: Simulated seconds per real second, with the scaled clock.
+        seed: Makes the UUIDs, serial numbers, where the counters start and when the sensors step: 0 to 2^64 - 1.
+        permission: Who may change GPUs: ``root`` (effective user 0, as on real ones), ``anyone``, ``nobody``.
+        replace: Replace a file that exists. Processes that have the old one open keep it.
+
+    Returns:
+        The path, absolute.
+
+    Raises:
+        UsageError: An argument is out of its range, or the file exists and is not to be replaced.
+        CannotError: The file cannot be written, or the library cannot be built.
+    """
+    path = Path(path).absolute()
+    _check(count=count, clock=clock, scale=scale, seed=seed, permission=permission)
+    model = model_named(model).key
+    code = load().wattloopSimulatorCreate(
+        os.fsencode(path),
+        model.encode(),
+        count,
+        get_args(Clock).index(clock),
+        scale,
+        get_args(Permission).index(permission),
+        seed,
+        replace,
+    )
+    if code == errno.EEXIST:
+        raise UsageError(f"{path} exists already; choose another path, or replace it (replace=True)")
+    if code != 0:
+        raise CannotError(f"cannot write the state of simulated GPUs to {path}: {os.strerror(code)}")
+    return path
+
+
+def _check(*, count: int, clock: str, scale: float, seed: int, permission: str) -> None:
+    if not 1 <= count <= MOST_GPUS:
+        raise UsageError(f"found {count} simulated GPUs, expected 1 to {MOST_GPUS}")
+    if clock not in get_args(Clock):
+        raise UsageError(f"found clock {clock!r}, expected one of {', '.join(get_args(Clock))}")
+    if permission not in get_args(Permission):
+        raise UsageError(f"found permission {permission!r}, expected one of {', '.join(get_args(Permission))}")
+    if not 0 < scale <= 1e6:
+        raise UsageError(f"found a time scale of {scale}, expected more than 0 and at most 1000000")
+    if clock != "scaled" and scale != 1.0:
+        raise UsageError(f"found a time scale of {scale} with the {clock} clock, expected it with clock 'scaled' alone")
+    if not 0 <= seed < 2**64:
+        raise UsageError(f"found seed {seed}, expected 0 to 2^64 - 1")
+
+
+def environment(path: Path | str) -> dict[str, str]:
+    """What to add to a child process's environment so that it sees these GPUs through any NVML binding.
+
+    Args:
+        path: A state file that `create` has written.
+
+    Returns:
+        ``LD_LIBRARY_PATH`` with the library's folder before what this process has there, and the state's path.
+    """
+    folders = [str(build().parent)]
+    if inherited := os.environ.get("LD_LIBRARY_PATH"):
+        folders.append(inherited)
+    return {"LD_LIBRARY_PATH": ":".join(folders), STATE_VARIABLE: str(Path(path).absolute())}

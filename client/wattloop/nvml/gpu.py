@@ -1,0 +1,172 @@
+"""One GPU in our units. NVML's milliwatts and millijoules end here."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from wattloop.nvml.errors import NotSupported
+from wattloop.nvml.library import invoke, simulated_clock_nanoseconds
+
+_CLOCK_GRAPHICS = 0
+_CLOCK_MEMORY = 2
+_TEMPERATURE_GPU = 0
+_FIELD_POWER_INSTANT = 186
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU of this machine; `wattloop.nvml.Session` gives them out, and they live as long as it is open.
+
+    Every method calls NVML, which takes from microseconds to some milliseconds under load, and raises
+    `wattloop.nvml.NvmlError`: `NotSupported` where the GPU has no such thing, `NoPermission` where a setter needs root,
+    `GpuLost` where the GPU does not answer any more.
+
+    Attributes:
+        uuid: ``GPU-…``, the name to use everywhere: a container's indices are not the host's.
+        index: NVML's index, in this process.
+        name: The model as NVML names it.
+    """
+
+    uuid: str
+    index: int
+    name: str
+    handle: Any = field(repr=False, compare=False)
+
+    # Power
+
+    def power_limit_watts(self) -> float:
+        """The limit that was asked for last."""
+        return self._number("nvmlDeviceGetPowerManagementLimit") / 1e3
+
+    def enforced_power_limit_watts(self) -> float:
+        """The limit in force: the least of what was asked for and what other actors hold the GPU to."""
+        return self._number("nvmlDeviceGetEnforcedPowerLimit") / 1e3
+
+    def default_power_limit_watts(self) -> float:
+        """The limit after a restart of the driver."""
+        return self._number("nvmlDeviceGetPowerManagementDefaultLimit") / 1e3
+
+    def power_limit_range_watts(self) -> tuple[float, float]:
+        """The least and the largest limit that can be set."""
+        least, largest = self._invoke("nvmlDeviceGetPowerManagementLimitConstraints")
+        return int(least) / 1e3, int(largest) / 1e3
+
+    def set_power_limit_watts(self, watts: float) -> None:
+        """Sets the limit, to the milliwatt. Needs root.
+
+        Raises:
+            InvalidArgument: Outside `power_limit_range_watts`.
+        """
+        self._invoke("nvmlDeviceSetPowerManagementLimit", round(watts * 1e3))
+
+    def power_watts(self) -> float:
+        """What the GPU draws: the mean of the last second from Ampere on (not A100), before that the last reading."""
+        return self._number("nvmlDeviceGetPowerUsage") / 1e3
+
+    def instant_power_watts(self) -> float:
+        """The last reading of the power, without a mean: what to integrate where there is no energy counter.
+
+        Falls back to `power_watts` on GPUs that do not have it apart (before Ampere, where that is the last reading).
+        """
+        (value,) = self._invoke("nvmlDeviceGetFieldValues", [_FIELD_POWER_INSTANT])
+        if value.nvmlReturn != 0:
+            return self.power_watts()
+        return int(value.value.uiVal) / 1e3
+
+    # Energy
+
+    def energy_millijoules(self) -> int:
+        """The energy counter: since the driver was loaded, in steps of 20 to 100 ms. Volta and newer."""
+        return self._number("nvmlDeviceGetTotalEnergyConsumption")
+
+    def energy_joules(self) -> float:
+        """The same in joules."""
+        return self.energy_millijoules() / 1e3
+
+    def clock_seconds(self) -> float:
+        """The clock that this GPU's energy is to be measured against.
+
+        The system's monotonic clock; with simulated GPUs the simulator's, which may go faster, or move with work alone.
+        """
+        simulated = simulated_clock_nanoseconds(self.handle)
+        return time.monotonic() if simulated is None else simulated / 1e9
+
+    # Clocks
+
+    def memory_clocks_megahertz(self) -> tuple[int, ...]:
+        """The supported memory clocks, falling."""
+        return tuple(int(clock) for clock in self._invoke("nvmlDeviceGetSupportedMemoryClocks"))
+
+    def graphics_clocks_megahertz(self, memory_clock_megahertz: int | None = None) -> tuple[int, ...]:
+        """The supported graphics (SM) clocks, falling.
+
+        Args:
+            memory_clock_megahertz: At this memory clock; by default at the highest.
+        """
+        memory = self.memory_clocks_megahertz()[0] if memory_clock_megahertz is None else memory_clock_megahertz
+        return tuple(int(clock) for clock in self._invoke("nvmlDeviceGetSupportedGraphicsClocks", memory))
+
+    def graphics_clock_megahertz(self) -> int:
+        """The graphics clock it runs at."""
+        return self._number("nvmlDeviceGetClockInfo", _CLOCK_GRAPHICS)
+
+    def memory_clock_megahertz(self) -> int:
+        """The memory clock it runs at."""
+        return self._number("nvmlDeviceGetClockInfo", _CLOCK_MEMORY)
+
+    def lock_graphics_clocks(self, least_megahertz: int, largest_megahertz: int) -> None:
+        """Holds the graphics clock within a range, ends included. Needs root. NVML offers no way to read it back."""
+        self._invoke("nvmlDeviceSetGpuLockedClocks", least_megahertz, largest_megahertz)
+
+    def reset_graphics_clocks(self) -> None:
+        """Takes the lock off. Needs root."""
+        self._invoke("nvmlDeviceResetGpuLockedClocks")
+
+    def lock_memory_clocks(self, least_megahertz: int, largest_megahertz: int) -> None:
+        """Holds the memory clock within a range. Needs root; Ampere and newer."""
+        self._invoke("nvmlDeviceSetMemoryLockedClocks", least_megahertz, largest_megahertz)
+
+    def reset_memory_clocks(self) -> None:
+        """Takes the memory clock's lock off. Needs root."""
+        self._invoke("nvmlDeviceResetMemoryLockedClocks")
+
+    # What it does
+
+    def utilization_percent(self) -> int:
+        """Share of the last sampling period with work on it."""
+        return int(self._invoke("nvmlDeviceGetUtilizationRates").gpu)
+
+    def temperature_celsius(self) -> int:
+        """Of the GPU itself."""
+        return self._number("nvmlDeviceGetTemperature", _TEMPERATURE_GPU)
+
+    def memory_bytes(self) -> tuple[int, int]:
+        """(used, total) memory of the device."""
+        memory = self._invoke("nvmlDeviceGetMemoryInfo")
+        return int(memory.used), int(memory.total)
+
+    def process_ids(self) -> tuple[int, ...]:
+        """Processes with a compute context on it, as this PID namespace knows them."""
+        return tuple(int(process.pid) for process in self._invoke("nvmlDeviceGetComputeRunningProcesses"))
+
+    def is_partitioned(self) -> bool:
+        """Whether MIG is on: then limits and energy are of several owners together."""
+        try:
+            current, _pending = self._invoke("nvmlDeviceGetMigMode")
+        except NotSupported:
+            return False
+        return bool(current)
+
+    @cached_property
+    def pci_bus_id(self) -> str:
+        """``00000000:07:00.0``."""
+        return str(self._invoke("nvmlDeviceGetPciInfo").busId)
+
+    def _invoke(self, call: str, *arguments: object) -> Any:
+        return invoke(call, self.handle, *arguments, gpu=self.uuid)
+
+    def _number(self, call: str, *arguments: object) -> int:
+        return int(self._invoke(call, *arguments))
