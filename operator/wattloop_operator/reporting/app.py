@@ -1,0 +1,92 @@
+"""The reporting API's transport: two routes, bounded bodies, every refusal with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, TypeVar
+
+from fastapi import Depends, FastAPI, HTTPException, Path, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from wattloop.errors import CannotError
+from wattloop.messages import MessageError, Report
+from wattloop_operator.reporting.body import json_body
+from wattloop_operator.reporting.forms import AnswerForm, DecisionForm, decision_form, report_form
+from wattloop_operator.reporting.seams import ForeignRecurrenceError, UnknownCallerError
+from wattloop_operator.reporting.service import ReportService, UnknownRecurrenceError
+
+Result = TypeVar("Result")
+NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+Name = Annotated[str, Path(min_length=1, max_length=63, pattern=NAME_PATTERN)]
+BEARER = HTTPBearer(auto_error=False, description="A token with the audience of the reporting API.")
+Token = Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)]
+REFUSALS = {
+    401: {"description": "The token is missing or cannot be trusted."},
+    403: {"description": "The recurrence is not the caller's own."},
+    404: {"description": "There is no such recurrence."},
+    503: {"description": "It cannot be answered now; try again later."},
+}
+BODY_REFUSALS = {
+    413: {"description": "The body has too many bytes."},
+    415: {"description": "The body is not application/json."},
+    422: {"description": "The body is no report; the answer names the field."},
+}
+
+
+def create_app(service: ReportService) -> FastAPI:
+    """The ASGI application of the reporting API.
+
+    Args:
+        service: Takes in the reports.
+    """
+    app = FastAPI(
+        title="Wattloop reporting API",
+        version="v1",
+        description="Training processes report their progress and energy here, and hear whether to stop.",
+        docs_url=None,
+        redoc_url=None,
+    )
+
+    @app.post(
+        "/v1/namespaces/{namespace}/recurrences/{name}/progress",
+        summary="Report the progress of an attempt",
+        responses={**REFUSALS, **BODY_REFUSALS},
+        openapi_extra={"requestBody": report_form()},
+    )
+    async def progress(namespace: Name, name: Name, request: Request, token: Token) -> AnswerForm:
+        """Take in a cumulative report; repeated, late or out of order, it changes nothing that newer ones said."""
+        try:
+            report = Report.from_json(await json_body(request))
+        except MessageError as error:
+            raise HTTPException(422, str(error)) from error
+        answer = await _answered(lambda: service.take(_text(token), namespace, name, report))
+        return AnswerForm(stop=answer.stop, reason=answer.reason)
+
+    @app.get(
+        "/v1/namespaces/{namespace}/recurrences/{name}/decision",
+        summary="Look up the decision of an attempt",
+        responses={**REFUSALS, 422: {"description": "A name is none of Kubernetes'."}},
+    )
+    async def decision(namespace: Name, name: Name, token: Token) -> DecisionForm:
+        """The batch size and power limit that were decided for this attempt, and why."""
+        return decision_form(await _answered(lambda: service.look_up(_text(token), namespace, name)))
+
+    return app
+
+
+def _text(token: HTTPAuthorizationCredentials | None) -> str:
+    return "" if token is None else token.credentials
+
+
+async def _answered(call: Callable[[], Result]) -> Result:
+    try:
+        return await run_in_threadpool(call)
+    except UnknownCallerError as error:
+        raise HTTPException(401, str(error), {"WWW-Authenticate": "Bearer"}) from error
+    except ForeignRecurrenceError as error:
+        raise HTTPException(403, str(error)) from error
+    except UnknownRecurrenceError as error:
+        raise HTTPException(404, str(error)) from error
+    except CannotError as error:
+        raise HTTPException(503, str(error), {"Retry-After": "5"}) from error
