@@ -11,8 +11,13 @@ def own_observations(question: Question) -> tuple[Observation, ...]:
     return tuple(
         observation
         for observation in in_order(question.observations)
-        if not observation.from_other_job and observation.gpu_model == question.gpu_model
+        if not observation.from_other_job and same_model(observation.gpu_model, question.gpu_model)
     )
+
+
+def same_model(one: str, other: str) -> bool:
+    """Whether costs on these GPU models compare: the same, or one of them unknown."""
+    return one == other or not one or not other
 
 
 def in_order(observations: tuple[Observation, ...]) -> tuple[Observation, ...]:

@@ -13,7 +13,7 @@ BAD = {
     "limit twice": ("power_limit_watts,energy_joules,time_seconds\n100,1,1\n100,2,2\n", "line 3"),
     "half a GPU": ("power_limit_watts,energy_joules,time_seconds,gpus\n100,1,1,1.5\n", "line 2, column gpus"),
     "header only": ("power_limit_watts,energy_joules,time_seconds\n", "line 2"),
-    "empty": ("", "line 1"),
+    "empty": ("", "line 1, column 1"),
     "window without limit": ("window_name,elapsed_time,gpu0_energy\nwarmup,1,1\n", "line 2, column window_name"),
     "window without GPU": ("window_name,elapsed_time\na_100,1\n", "line 1"),
 }
