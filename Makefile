@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help install demo test test-unit test-cluster lint format generate clean
+.PHONY: help install demo test postgres test-unit test-cluster lint format generate clean
 
 help:
 	@echo "make demo          install, then 24 recurrences of a real training on simulated GPUs (under 2 minutes)"
@@ -37,8 +37,18 @@ format: $(STAMP)
 
 test: test-unit test-cluster
 
-test-unit: $(STAMP)
+test-unit: $(STAMP) postgres
 	$(BIN)/pytest -n 2 -m 'not cluster'
+
+# The store's tests start a PostgreSQL server of their own. Where it is missing and may be installed, this installs
+# Debian's package (without the cluster that the package would set up and start); elsewhere the tests skip it, and say so.
+postgres:
+	@if command -v initdb || ls /usr/lib/postgresql/*/bin/initdb 2> /dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get; then \
+		mkdir -p /etc/postgresql-common && echo 'create_main_cluster = false' >> /etc/postgresql-common/createcluster.conf && \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends \
+			-o Dpkg::Options::=--force-confold postgresql; \
+	fi > /dev/null || echo "PostgreSQL could not be installed; its tests will be skipped" >&2
 
 # Each of the two processes has a control plane of its own; docs/testing.md.
 test-cluster: $(STAMP)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 
 from sqlalchemy import ColumnElement, Connection, func, select
 
@@ -32,6 +32,9 @@ class Observations:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._insert = (
+            database.insert(OBSERVATIONS).on_conflict_do_nothing(index_elements=KEY).returning(OBSERVATIONS.c.attempt)
+        )
 
     def record(self, record: ObservationRecord) -> bool:
         """Keep an observation, durably when this returns.
@@ -47,13 +50,7 @@ class Observations:
             CannotError: The database failed; nothing is recorded, and it may be tried again.
         """
         with self._database.writing(f"record the observation of {record.namespace}/{record.recurrence_name}") as on:
-            inserted = on.execute(
-                self._database.insert(OBSERVATIONS)
-                .values(asdict(record))
-                .on_conflict_do_nothing(index_elements=KEY)
-                .returning(OBSERVATIONS.c.attempt)
-            ).first()
-            if inserted is not None:
+            if on.execute(self._insert, vars(record)).first() is not None:
                 return True
             kept = _select(
                 on,

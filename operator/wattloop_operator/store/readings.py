@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, fields
+from dataclasses import fields
 
 from sqlalchemy import and_, delete, exists, select, tuple_
 
@@ -33,7 +33,7 @@ class Readings:
         """
         # Once each, in one order: two writers of overlapping readings then never wait for each other in a circle.
         rows = [
-            asdict(reading) for reading in sorted({_key(reading): reading for reading in readings}.values(), key=_key)
+            vars(reading) for reading in sorted({_key(reading): reading for reading in readings}.values(), key=_key)
         ]
         if not rows:
             return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,6 +20,8 @@ from wattloop_operator.store.tables import MARKER, PRODUCT, SCHEMA_VERSION
 MIGRATIONS = Path(__file__).parent / "migrations"
 # The key of PostgreSQL's advisory lock: "wattloop" in ASCII, read as one 64-bit number.
 ADVISORY_LOCK = int.from_bytes(PRODUCT.encode(), "big")
+# Alembic keeps what it is at work on in module globals.
+ONE_AT_A_TIME = threading.Lock()
 PURPOSE = "bring the database to this version's schema"
 
 
@@ -43,8 +46,7 @@ def migrate(database: Database, *, create: bool = True) -> None:
             failed. It is then as it was.
     """
     with database.reading("read whose database it is") as on:
-        marker = read_marker(on)
-        _refuse_others(database.name, marker, inspect(on).get_table_names())
+        marker = _own_marker(database.name, on)
     if marker is None and not create:
         raise CannotError(f"{database.name}: the database is empty; name one that Wattloop has run with")
     if marker is None or marker.schema_version < SCHEMA_VERSION:
@@ -63,7 +65,11 @@ def read_marker(on: Connection) -> Marker | None:
     return None if row is None else Marker(*row)
 
 
-def _refuse_others(name: str, marker: Marker | None, tables: list[str]) -> None:
+def _own_marker(name: str, on: Connection) -> Marker | None:
+    """The marker of a database that is ours; None where it is empty."""
+    # In this order: another process may make our tables and the marker, at one stroke, between the two statements.
+    tables = inspect(on).get_table_names()
+    marker = read_marker(on)
     if marker is None and tables:
         shown = ", ".join(sorted(tables)[:5]) + (", …" if len(tables) > 5 else "")
         raise CannotError(
@@ -77,6 +83,7 @@ def _refuse_others(name: str, marker: Marker | None, tables: list[str]) -> None:
             f"{name}: Wattloop {marker.product_version} made its schema {marker.schema_version}, and this is Wattloop "
             f"{version('wattloop')}, which knows up to {SCHEMA_VERSION}; use Wattloop {marker.product_version} or newer"
         )
+    return marker
 
 
 def _wait_for_others(database: Database, on: Connection) -> None:
@@ -87,15 +94,15 @@ def _wait_for_others(database: Database, on: Connection) -> None:
 
 
 def _upgrade(name: str, on: Connection) -> None:
-    marker = read_marker(on)
-    _refuse_others(name, marker, inspect(on).get_table_names())
+    marker = _own_marker(name, on)
     if marker is not None and marker.schema_version == SCHEMA_VERSION:
         return
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = on
-    command.upgrade(config, "head")
+    with ONE_AT_A_TIME:
+        command.upgrade(config, "head")
     on.execute(delete(MARKER))
     on.execute(
         insert(MARKER).values(

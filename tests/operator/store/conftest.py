@@ -3,119 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import pwd
-import shutil
-import signal
-import subprocess
-import tempfile
-import threading
-import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-import psycopg
 import pytest
 
+from postgresql_server import PostgreSqlMissingError, PostgreSqlServer, postgresql_programs, running_postgresql
 from wattloop_operator.store import ObservationRecord, Store, open_store
-
-PASSWORD = "a-secret-that-no-message-shows"
-
-
-@dataclasses.dataclass(frozen=True)
-class PostgreSqlServer:
-    """A server on a Unix socket in a folder of its own."""
-
-    folder: Path
-
-    def url(self, database: str, user: str = "wattloop", password: str = PASSWORD) -> str:
-        return f"postgresql://{user}:{password}@/{database}?host={self.folder}"
-
-    def new_database(self) -> str:
-        name = f"test_{uuid.uuid4().hex}"
-        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
-            connection.execute(f'CREATE DATABASE "{name}"'.encode())
-        return self.url(name)
-
-
-def _program(name: str) -> str | None:
-    # Debian keeps the programs of each version in a folder of its own, off the path.
-    installed = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), key=lambda path: float(path.parts[4]))
-    return str(installed[-1]) if installed else shutil.which(name)
-
-
-def _unprivileged_user() -> str | None:
-    """PostgreSQL refuses to run as root."""
-    if os.geteuid() != 0:
-        return None
-    users = {entry.pw_name for entry in pwd.getpwall()}
-    return "postgres" if "postgres" in users else "nobody"
-
-
-def _start(user: str | None, folder: Path, *words: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        words,
-        cwd=folder,
-        user=user,
-        extra_groups=[] if user else None,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
-def _make_cluster(initdb: str, user: str | None, folder: Path) -> None:
-    secret = folder / "password"
-    secret.write_text(PASSWORD)
-    if user is not None:
-        for path in (folder, secret):
-            shutil.chown(path, user)
-    words = [initdb, "--pgdata", str(folder / "data"), "--username", "wattloop", "--pwfile", str(secret)]
-    words += ["--auth", "scram-sha-256", "--encoding", "UTF8", "--locale", "C.UTF-8", "--no-sync"]
-    with _start(user, folder, *words) as making:
-        output, _ = making.communicate()
-    assert making.returncode == 0, output
 
 
 @pytest.fixture(scope="session")
 def postgresql_server() -> Iterator[PostgreSqlServer]:
     """A real server, started once for each test process and stopped at its end."""
-    initdb, postgres = _program("initdb"), _program("postgres")
-    if initdb is None or postgres is None:
-        pytest.skip("PostgreSQL is not installed, so nothing was tested on it; as root, `make postgres` installs it")
-    user = _unprivileged_user()
-    # Not below pytest's folder: a socket's path is short, and the server's user must reach it.
-    with tempfile.TemporaryDirectory(prefix="wattloop-postgresql-") as name:
-        folder = Path(name)
-        _make_cluster(initdb, user, folder)
-        # A time zone other than ours, so that a time kept without its zone would come back wrong.
-        settings = [f"unix_socket_directories={folder}", "listen_addresses=", "fsync=off", "timezone=Asia/Tokyo"]
-        words = [postgres, "-D", str(folder / "data"), *(word for each in settings for word in ("-c", each))]
-        with _start(user, folder, *words) as server:
-            log: list[str] = []
-            ready = threading.Event()
-            reader = threading.Thread(target=_read_log, args=(server, log, ready))
-            reader.start()
-            try:
-                assert ready.wait(timeout=60), "".join(log)
-                assert server.poll() is None, "".join(log)
-                yield PostgreSqlServer(folder)
-            finally:
-                # Fast shutdown: it ends its connections and all of its processes.
-                server.send_signal(signal.SIGINT)
-                server.wait()
-                reader.join()
-
-
-def _read_log(server: subprocess.Popen[str], log: list[str], ready: threading.Event) -> None:
-    assert server.stdout is not None
-    for line in server.stdout:
-        log.append(line)
-        if "ready to accept connections" in line:
-            ready.set()
-    ready.set()
+    try:
+        programs = postgresql_programs()
+    except PostgreSqlMissingError as error:
+        pytest.skip(f"{error}; nothing was tested on PostgreSQL")
+    with running_postgresql(programs) as server:
+        yield server
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
