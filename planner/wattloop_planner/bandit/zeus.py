@@ -4,7 +4,8 @@ Pruning (`zeus_pruning`), then Gaussian Thompson sampling over the survivors, ea
 
 Kept for fidelity, though they are defects: a run that did not reach the target enters the sampling stage with its cost
 as if that bought the target; identical runs give an arm infinite precision; the window is per arm; the least cost seen
-never ages; another GPU model starts from nothing. Not kept, being faults of one implementation and not of the algorithm: an exploration that vanished is asked for again; an arm that crashes again and again is pruned; late results
+never ages; another GPU model starts from nothing. Not kept, being faults of one implementation and not of the
+algorithm: an exploration that vanished is asked for again; an arm that crashes again and again is pruned; late results
 are used; every arm draws its own number; all sizes pruned is an error that says the way out; a run stopped early does
 not lower the bound.
 """
