@@ -11,6 +11,7 @@ from kubernetes import client, config
 from kubernetes.dynamic import DynamicClient
 
 from binaries.build import USED_BY_TESTS, BinariesUnavailableError, ensure
+from harness.chart import Release, install_for_operator_under_test
 from harness.commands import ClusterCommand
 from harness.control_plane import ControlPlane, running_control_plane
 from harness.kubelet import Kubelet
@@ -122,6 +123,18 @@ def crds(kubectl: ClusterCommand) -> None:
     """The custom resource definitions of crds/, established."""
     kubectl("apply", "--server-side", "--force-conflicts", f"--filename={CRDS}")
     kubectl("wait", "--for=condition=Established", f"--filename={CRDS}", "--timeout=30s")
+
+
+@pytest.fixture(scope="session")
+def release(helm: ClusterCommand, crds: None) -> Release:
+    """The chart installed without pods, for an operator that a test runs as a process."""
+    return install_for_operator_under_test(helm)
+
+
+@pytest.fixture(scope="session")
+def operator_kubeconfig(release: Release, service_account_kubeconfig: Callable[[str, str], Path]) -> Path:
+    """The kubeconfig of the chart's operator account: exactly the rights that the chart gives, no more."""
+    return service_account_kubeconfig(release.namespace, release.operator_service_account)
 
 
 @pytest.fixture

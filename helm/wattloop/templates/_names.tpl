@@ -1,0 +1,78 @@
+{{/* The chart's name, or what stands in its place. */}}
+{{- define "wattloop.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* The release's full name; a release that is named after the chart is not named twice. */}}
+{{- define "wattloop.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- $name := include "wattloop.name" . -}}
+{{- if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The name of an object without a namespace: two releases in two namespaces must not meet. */}}
+{{- define "wattloop.clusterName" -}}
+{{- $fullname := include "wattloop.fullname" . -}}
+{{- if eq $fullname .Release.Namespace -}}{{ $fullname }}{{- else -}}{{ printf "%s:%s" .Release.Namespace $fullname }}{{- end -}}
+{{- end -}}
+
+{{- define "wattloop.operatorName" -}}{{ include "wattloop.fullname" . }}-operator{{- end -}}
+{{- define "wattloop.agentName" -}}{{ include "wattloop.fullname" . }}-agent{{- end -}}
+
+{{- define "wattloop.operatorServiceAccount" -}}
+{{- if .Values.operator.serviceAccount.create -}}
+{{- default (include "wattloop.operatorName" .) .Values.operator.serviceAccount.name -}}
+{{- else -}}
+{{- default "default" .Values.operator.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "wattloop.databaseClaim" -}}
+{{- default (printf "%s-database" (include "wattloop.fullname" .)) .Values.database.sqlite.existingClaim -}}
+{{- end -}}
+
+{{/* The labels by which pods are selected; dict "root" $ "component" "operator". */}}
+{{- define "wattloop.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "wattloop.name" .root }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end -}}
+
+{{/* The labels of every object; dict "root" $ "component" "operator". */}}
+{{- define "wattloop.labels" -}}
+{{ include "wattloop.selectorLabels" . }}
+app.kubernetes.io/part-of: wattloop
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name (.root.Chart.Version | replace "+" "_") }}
+{{- with .root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* An image's reference; dict "root" $ "image" .Values.operator.image. */}}
+{{- define "wattloop.image" -}}
+{{- if .image.digest -}}
+{{ .image.repository }}@{{ .image.digest }}
+{{- else -}}
+{{ .image.repository }}:{{ default .root.Chart.AppVersion .image.tag }}
+{{- end -}}
+{{- end -}}
+
+{{/* What a container needs that runs without any right. */}}
+{{- define "wattloop.restrictedContainer" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+capabilities:
+  drop: [ALL]
+{{- end -}}
