@@ -58,6 +58,7 @@ class RunEnvironment:
         power_selector: How the best limit is chosen: Energy, Time, Cost or MaxSlowdown.
         max_slowdown_percent: For MaxSlowdown.
         eta: Weight of energy against time in the cost.
+        seed: A number for the training's own random draws, another one for each attempt; None outside Wattloop.
         parameters: Further knobs by name.
         report_url: Where reports go; empty for nowhere.
         token_file: File with the token that reports carry.
@@ -77,6 +78,7 @@ class RunEnvironment:
     power_selector: str = "Cost"
     max_slowdown_percent: float = 10.0
     eta: float = 0.5
+    seed: int | None = None
     parameters: Mapping[str, str] = field(default_factory=dict)
     report_url: str = ""
     token_file: str = ""
@@ -102,6 +104,7 @@ class RunEnvironment:
             "WATTLOOP_POWER_SELECTOR": self.power_selector,
             "WATTLOOP_MAX_SLOWDOWN_PERCENT": _shown(self.max_slowdown_percent),
             "WATTLOOP_ETA": _shown(self.eta),
+            "WATTLOOP_SEED": _shown(self.seed),
             "WATTLOOP_REPORT_URL": self.report_url,
             "WATTLOOP_TOKEN_FILE": self.token_file,
             "WATTLOOP_CA_FILE": self.certificate_authority_file,
@@ -140,6 +143,7 @@ class RunEnvironment:
             power_selector=variables.get("WATTLOOP_POWER_SELECTOR", defaults.power_selector),
             max_slowdown_percent=_number(variables, "WATTLOOP_MAX_SLOWDOWN_PERCENT", defaults.max_slowdown_percent),
             eta=_number(variables, "WATTLOOP_ETA", defaults.eta),
+            seed=_whole(variables, "WATTLOOP_SEED"),
             parameters={
                 name.removeprefix(PARAMETER_PREFIX): value
                 for name, value in variables.items()
@@ -190,6 +194,6 @@ def _whole(variables: Mapping[str, str], name: str) -> int | None:
     text = variables.get(name, "")
     if not text:
         return None
-    if not text.isdecimal() or not 0 < int(text) < 2**63:
+    if not (text.isascii() and text.isdecimal()) or not 0 < int(text) < 2**64:
         raise InputError("the environment", repr(text), f"a positive whole number in {name}")
     return int(text)

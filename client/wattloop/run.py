@@ -95,6 +95,11 @@ class Run:
         return bool(self.stop_reason)
 
     @property
+    def seed(self) -> int:
+        """A number for the training's own random draws: the attempt's, or 0 when run by hand."""
+        return self.environment.seed or 0
+
+    @property
     def parameters(self) -> Mapping[str, str]:
         """Further knobs that the job searches over, by name."""
         return self.environment.parameters

@@ -1,8 +1,8 @@
 """A small neural network whose training gives the same bits on every machine.
 
-Floating-point sums depend on their order, and a fast matrix product orders them as the processor likes. So every operand
-of a product is first rounded to a grid of binary fractions, coarse enough that the whole sum is exact in 53 bits: then
-any order gives the same result. The exponential comes from a table computed in decimal arithmetic.
+Floating-point sums depend on their order, and a fast matrix product orders them as the processor likes. So every
+operand of a product is first rounded to a grid of binary fractions, coarse enough that the whole sum is exact in 53
+bits: then any order gives the same result. The exponential comes from a table computed in decimal arithmetic.
 """
 
 from __future__ import annotations
@@ -80,7 +80,5 @@ class Network:
         gradients = (examples.T @ at_hidden, hidden.T @ at_logits, at_hidden.sum(axis=0), at_logits.sum(axis=0))
         parameters = (*self.weights, *self.biases)
         for values, velocity, gradient in zip(parameters, self._velocities, gradients, strict=True):
-            velocity *= momentum
-            velocity -= learning_rate / len(labels) * gradient
-            values += velocity
-            values[:] = on_grid(values, WEIGHT_BITS)
+            velocity[:] = momentum * velocity - learning_rate / len(labels) * gradient
+            values[:] = on_grid(values + velocity, WEIGHT_BITS)

@@ -1,0 +1,46 @@
+"""``python -m nvml_simulator PATH``: makes a state file of simulated GPUs and prints the environment to use it as JSON.
+
+For programs that may not import this package, such as the operator's local mode, and for people in a shell.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import get_args
+
+from nvml_simulator.state import Clock, Permission, create, environment
+from wattloop.errors import WattloopError
+
+
+def main() -> int:
+    """Make the state file that the command line asks for; the exit code says whether it could be made."""
+    parser = argparse.ArgumentParser(prog="python -m nvml_simulator", description=__doc__)
+    parser.add_argument("path", help="the state file to make")
+    parser.add_argument("--model", default="A100", help="A40, V100, A100, H100 or H200")
+    parser.add_argument("--count", type=int, default=1, help="number of GPUs")
+    parser.add_argument("--clock", choices=get_args(Clock), default="wall")
+    parser.add_argument("--scale", type=float, default=1.0, help="simulated seconds per real second (clock scaled)")
+    parser.add_argument("--seed", type=int, default=0, help="of UUIDs and of where counters start")
+    parser.add_argument("--permission", choices=get_args(Permission), default="root", help="who may change GPUs")
+    arguments = parser.parse_args()
+    try:
+        path = create(
+            arguments.path,
+            model=arguments.model,
+            count=arguments.count,
+            clock=arguments.clock,
+            scale=arguments.scale,
+            seed=arguments.seed,
+            permission=arguments.permission,
+        )
+    except WattloopError as error:
+        sys.stderr.write(f"nvml_simulator: {error}\n")
+        return 1
+    sys.stdout.write(json.dumps(environment(path)) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

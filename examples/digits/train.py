@@ -1,0 +1,54 @@
+"""Trains a small network on scikit-learn's handwritten digits.
+
+By hand, without Wattloop: python examples/digits/train.py
+
+What Wattloop needs of a script is marked with (wattloop): the batch size, a loop over epochs, a metric.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from network import Array, Network
+from numpy.typing import NDArray
+from simulated_gpu import SimulatedGpu
+from sklearn.datasets import load_digits
+
+import wattloop
+
+HIDDEN_UNITS = 32
+TRAINING_EXAMPLES = 1437
+# Tuned for the default batch size of job.yaml; other sizes scale it by the square root of their ratio.
+LEARNING_RATE = 0.8
+MOMENTUM = 0.9
+
+
+def examples() -> tuple[Array, NDArray[np.int64]]:
+    """Pixels from 0 to 1 and labels, in a fixed shuffled order."""
+    digits = load_digits()
+    order = np.random.default_rng(7).permutation(len(digits.target))
+    return digits.data[order] / 16.0, digits.target[order].astype(np.int64)
+
+
+def main() -> None:
+    """Train until the validation accuracy reaches the target."""
+    pixels, labels = examples()
+    train, validation = slice(0, TRAINING_EXAMPLES), slice(TRAINING_EXAMPLES, None)
+    gpu = SimulatedGpu()
+    with wattloop.Run(batch_size=1024, max_epochs=60) as run:  # (wattloop) values for a run by hand
+        random = np.random.default_rng(run.seed)
+        network = Network(pixels.shape[1], HIDDEN_UNITS, 10, random)
+        learning_rate = LEARNING_RATE * run.learning_rate_scale
+        for epoch in run.epochs():  # (wattloop) ends at the target, or when told to stop
+            order = random.permutation(TRAINING_EXAMPLES)
+            for start in range(0, TRAINING_EXAMPLES, run.batch_size):
+                batch = order[start : start + run.batch_size]
+                network.train_step(pixels[train][batch], labels[train][batch], learning_rate, MOMENTUM)
+                gpu.train_step(len(batch))
+                run.step()  # (wattloop) only needed where power limits are to be measured
+            accuracy = network.accuracy(pixels[validation], labels[validation])
+            print(f"epoch {epoch + 1} batch_size {run.batch_size} accuracy={accuracy:.4f}", flush=True)
+            run.report(metric=accuracy)  # (wattloop)
+
+
+if __name__ == "__main__":
+    main()
