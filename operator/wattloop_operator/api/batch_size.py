@@ -35,7 +35,7 @@ class BatchSize(ApiModel):
     rules = (
         Rule(
             "self.default in self.candidates",
-            "the default must be one of the candidates; add it to batchSize.candidates",
+            "a default that is one of the candidates; add it to batchSize.candidates",
             ".default",
         ),
     )
@@ -73,7 +73,7 @@ class Parameter(ApiModel):
     rules = (
         Rule(
             "self.default in self.candidates",
-            "the default must be one of the candidates; add it to the parameter's candidates",
+            "a default that is one of the candidates; add it to the parameter's candidates",
             ".default",
         ),
     )

@@ -59,11 +59,14 @@ class FrequencyPlanSpec(ApiModel):
     """The plan, written once."""
 
     rules = (
-        Rule("self == oldSelf", "a plan is immutable; create another one and refer to it by its name"),
-        Rule("has(self.stages) != has(self.configMapRef)", "exactly one of stages and configMapRef must be given"),
+        Rule(
+            "self == oldSelf",
+            "the spec as it was, since a plan is immutable; create another one and refer to it by its name",
+        ),
+        Rule("has(self.stages) != has(self.configMapRef)", "exactly one of stages and configMapRef"),
         Rule(
             f"!has(self.stages) || self.stages.map(stage, size(stage.operations)).sum() <= {MOST_OPERATIONS}",
-            f"all stages together have at most {MOST_OPERATIONS} operations; put a larger plan into a ConfigMap and "
+            f"at most {MOST_OPERATIONS} operations in all stages together; put a larger plan into a ConfigMap and "
             "name it in configMapRef",
             ".stages",
         ),

@@ -28,10 +28,10 @@ class PowerRange(ApiModel):
     rules = (
         Rule(
             "!has(self.minWatts) || !has(self.maxWatts) || self.minWatts <= self.maxWatts",
-            "minWatts must be at most maxWatts",
+            "a minWatts of at most maxWatts",
             ".minWatts",
         ),
-        Rule("has(self.minWatts) || has(self.maxWatts)", "at least one of minWatts and maxWatts must be given"),
+        Rule("has(self.minWatts) || has(self.maxWatts)", "at least one of minWatts and maxWatts"),
     )
 
     min_watts: int | None = Field(
@@ -48,12 +48,12 @@ class ClockRange(ApiModel):
     rules = (
         Rule(
             "!has(self.minMegahertz) || !has(self.maxMegahertz) || self.minMegahertz <= self.maxMegahertz",
-            "minMegahertz must be at most maxMegahertz",
+            "a minMegahertz of at most maxMegahertz",
             ".minMegahertz",
         ),
         Rule(
             "has(self.minMegahertz) || has(self.maxMegahertz)",
-            "at least one of minMegahertz and maxMegahertz must be given",
+            "at least one of minMegahertz and maxMegahertz",
         ),
     )
 

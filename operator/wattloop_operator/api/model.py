@@ -17,7 +17,7 @@ class Rule:
 
     Attributes:
         expression: CEL over `self` (and `oldSelf`, which makes it a rule about updates only).
-        message: What would be right, shown to the user.
+        message: What would be right, so that it reads well after "expected".
         field: Path below the checked object that the error points to, as `.batchSize.default`; empty: the object.
     """
 
@@ -28,8 +28,7 @@ class Rule:
     def to_schema(self) -> dict[str, str]:
         """The rule as an entry of `x-kubernetes-validations`."""
         entry = {"rule": self.expression, "message": self.message}
-        # The API server owns the schema of metadata and takes no path into it.
-        return entry if not self.field or self.field.startswith(".metadata") else entry | {"fieldPath": self.field}
+        return entry | {"fieldPath": self.field} if self.field else entry
 
 
 # How the API server merges and checks a list (server-side apply): as one value, as a set, or by key.

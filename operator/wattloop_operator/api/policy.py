@@ -64,7 +64,7 @@ class PolicyChoice(ApiModel):
     rules = (
         Rule(
             "[has(self.thompsonSampling), has(self.zeus), has(self.fixed)].filter(given, given).size() == 1",
-            "exactly one of thompsonSampling, zeus, fixed must be given, such as policy: {thompsonSampling: {}}",
+            "exactly one of thompsonSampling, zeus, fixed, such as policy: {thompsonSampling: {}}",
         ),
     )
 

@@ -34,12 +34,12 @@ class PowerLimit(ApiModel):
     rules = (
         Rule(
             "(self.mode == 'Fixed') == has(self.watts)",
-            "watts must be given with mode Fixed, and only with it",
+            "watts with mode Fixed, and with no other mode",
             ".watts",
         ),
         Rule(
             "(self.selector == 'MaxSlowdown') == has(self.maxSlowdownPercent)",
-            "maxSlowdownPercent must be given with selector MaxSlowdown, and only with it",
+            "maxSlowdownPercent with selector MaxSlowdown, and with no other selector",
             ".maxSlowdownPercent",
         ),
     )

@@ -171,12 +171,12 @@ class RecurringTrainingJob(ApiModel):
     rules = (
         Rule(
             f"size(self.metadata.name) <= {LONGEST_NAME}",
-            f"a name has at most {LONGEST_NAME} characters, since those of its runs and pods are made from it",
+            f"a name of at most {LONGEST_NAME} characters, since those of its runs and pods are made from it",
             ".metadata.name",
         ),
         Rule(
             "!self.metadata.name.contains('.')",
-            "a name holds lower-case letters, digits and - but no dot, since those of its pods are made from it",
+            "a name of lower-case letters, digits and -, without a dot, since those of its pods are made from it",
             ".metadata.name",
         ),
     )

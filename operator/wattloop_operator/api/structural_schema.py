@@ -26,6 +26,10 @@ def structural_schema(model: type[BaseModel]) -> Schema:
     properties["kind"] = {"type": "string", "description": KIND_DESCRIPTION}
     properties["metadata"] = {"type": "object"}
     properties["status"] = _without_defaults(properties["status"])
+    for rule in schema.get("x-kubernetes-validations", []):
+        if rule.get("fieldPath", "").startswith(".metadata"):
+            # The API server owns the schema of metadata and takes no path into it.
+            del rule["fieldPath"]
     return schema
 
 

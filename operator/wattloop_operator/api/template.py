@@ -23,8 +23,8 @@ class EnvironmentVariableShape(ApiModel):
     rules = (
         Rule(
             f"!self.name.startsWith('{RESERVED_PREFIX}')",
-            "variables WATTLOOP_... are set by Wattloop, which edits none of yours; remove it, or give it another name "
-            "(args may use $(WATTLOOP_BATCH_SIZE))",
+            "a name that does not begin with WATTLOOP_: Wattloop sets such variables itself and edits none of yours; "
+            "remove it, or give it another name (args may use $(WATTLOOP_BATCH_SIZE))",
             ".name",
         ),
     )
@@ -53,7 +53,7 @@ class PodSpecShape(ApiModel):
     rules = (
         Rule(
             "!has(self.restartPolicy) || self.restartPolicy in ['Never', 'OnFailure']",
-            "the restart policy of a job's pods must be Never or OnFailure",
+            "Never or OnFailure, as for the pods of any Job",
             ".restartPolicy",
         ),
     )
@@ -123,12 +123,12 @@ class Template(ApiModel):
     rules = (
         Rule(
             "has(self.job) != has(self.workload)",
-            "exactly one of job (a batch/v1 JobSpec) and workload {apiVersion, kind, spec} must be given",
+            "exactly one of job (a batch/v1 JobSpec) and workload {apiVersion, kind, spec}",
         ),
         Rule(
             "!has(self.trainingContainers) || !has(self.job) || self.trainingContainers.all(name, "
             "self.job.template.spec.containers.exists(container, container.name == name))",
-            "every name must be that of a container of job.template.spec.containers",
+            "names of containers of job.template.spec.containers",
             ".trainingContainers",
         ),
     )

@@ -67,7 +67,8 @@ class TrainingRecurrenceSpec(ApiModel):
     rules = (
         Rule(
             "self == oldSelf",
-            "a decision is immutable; to run with another one, change the RecurringTrainingJob and its runRequest",
+            "the spec as it was, since a decision is immutable; to run with another one, change the "
+            "RecurringTrainingJob and its runRequest",
         ),
     )
 

@@ -6,8 +6,28 @@ from pydantic import Field
 
 from wattloop_operator.api.model import ApiModel, Rule
 
-CRON_FIELD = r"[0-9A-Za-z*,/#-]+"
-CRON_PATTERN = rf"^(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|{CRON_FIELD}( +{CRON_FIELD}){{4}})$"
+# As far as a regular expression can tell; wattloop_operator.api.cron tells the rest (30 February, 50-10).
+MINUTE = "[0-5]?[0-9]"
+HOUR = "([01]?[0-9]|2[0-3])"
+DAY = "(0?[1-9]|[12][0-9]|3[01])"
+MONTH = "(0?[1-9]|1[0-2]|JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC)"
+WEEKDAY = "([0-7]|SUN|MON|TUE|WED|THU|FRI|SAT)"
+
+
+def _cron_field(value: str, special: str = "") -> str:
+    """The pattern of a cron field: `*`, values, ranges, steps, and what this field alone may hold, between commas."""
+    term = rf"((\*|{value}(-{value})?)(/0*[1-9][0-9]*)?{special})"
+    return f"{term}(,{term})*"
+
+
+CRON_FIELDS = (
+    _cron_field(MINUTE),
+    _cron_field(HOUR),
+    _cron_field(DAY, "|LW?"),
+    _cron_field(MONTH),
+    _cron_field(WEEKDAY, f"|{WEEKDAY}(#[1-5]|L)"),
+)
+CRON_PATTERN = f"^(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|(?i:{' +'.join(CRON_FIELDS)}))$"
 
 
 class CronTrigger(ApiModel):
@@ -16,13 +36,13 @@ class CronTrigger(ApiModel):
     rules = (
         Rule(
             "!self.schedule.contains('TZ=')",
-            "a schedule must not contain TZ= or CRON_TZ=; name the time zone in timeZone",
+            "a schedule without TZ= or CRON_TZ=; name the time zone in timeZone",
             ".schedule",
         ),
         Rule(
-            f"self.schedule.contains('TZ=') || self.schedule.matches('{CRON_PATTERN}')",
-            "a schedule has five fields (minute, hour, day of month, month, day of week) such as '0 3 * * 1-5', "
-            "or is one of @hourly, @daily, @weekly, @monthly, @yearly",
+            f"self.schedule.contains('TZ=') || self.schedule.matches(r'{CRON_PATTERN}')",
+            "five cron fields (minute, hour, day of month, month, day of week) such as '0 3 * * 1-5', "
+            "or one of @hourly, @daily, @weekly, @monthly, @yearly",
             ".schedule",
         ),
     )
@@ -75,7 +95,7 @@ class Trigger(ApiModel):
         Rule(
             "[has(self.cron), has(self.interval), has(self.continuous), has(self.manual), has(self.once)]"
             ".filter(given, given).size() == 1",
-            "exactly one of cron, interval, continuous, manual, once must be given, such as trigger: {manual: {}}",
+            "exactly one of cron, interval, continuous, manual, once, such as trigger: {manual: {}}",
         ),
     )
 

@@ -1,0 +1,85 @@
+"""Cron schedules: nicknames, and the check that no regular expression can make."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from cronsim import CronSim, CronSimError
+
+NICKNAMES = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+
+
+class ScheduleError(ValueError):
+    """A schedule that never means anything.
+
+    Attributes:
+        field: `schedule` or `timeZone`, whichever is wrong.
+        found: What stands there.
+        expected: What would be right.
+    """
+
+    def __init__(self, field: str, found: str, expected: str) -> None:
+        super().__init__(f"{field}: found {found}, expected {expected}")
+        self.field = field
+        self.found = found
+        self.expected = expected
+
+
+def time_zone(name: str) -> ZoneInfo:
+    """The time zone of this name.
+
+    Raises:
+        ScheduleError: There is none.
+    """
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ScheduleError(
+            "timeZone", repr(name), "a name of the IANA time zone database such as Europe/Paris"
+        ) from None
+
+
+def schedule_times(schedule: str, zone: ZoneInfo, start: datetime, *, backwards: bool = False) -> CronSim:
+    """The times of a schedule after (or before) a moment, which itself is left out.
+
+    Raises:
+        ScheduleError: The schedule means nothing, such as the 30th of February.
+
+    Example:
+        >>> next(schedule_times("@daily", ZoneInfo("UTC"), datetime(2026, 3, 1, 12, tzinfo=ZoneInfo("UTC")))).day
+        2
+    """
+    try:
+        return CronSim(NICKNAMES.get(schedule, schedule), start.astimezone(zone), reverse=backwards)
+    except CronSimError as error:
+        raise ScheduleError(
+            "schedule",
+            f"{schedule!r} ({str(error).lower()})",
+            "five cron fields (minute, hour, day of month, month, day of week) such as '0 3 * * 1-5'",
+        ) from None
+
+
+def check_schedule(schedule: str, zone_name: str) -> None:
+    """Make sure that the schedule means something.
+
+    Raises:
+        ScheduleError: The schedule or the time zone means nothing.
+
+    Example:
+        >>> check_schedule("0 3 30 2 *", "Europe/Paris")
+        Traceback (most recent call last):
+        ...
+        wattloop_operator.api.cron.ScheduleError: schedule: found '0 3 30 2 *' (bad day-of-month), expected five cron \
+fields (minute, hour, day of month, month, day of week) such as '0 3 * * 1-5'
+    """
+    zone = time_zone(zone_name)
+    schedule_times(schedule, zone, datetime(2026, 1, 1, tzinfo=zone))

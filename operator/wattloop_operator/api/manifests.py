@@ -1,0 +1,155 @@
+"""Manifests in files, checked as the API server would and read into models."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from wattloop.errors import InputError
+from wattloop_operator.api.checks.closed_schema import open_schema
+from wattloop_operator.api.checks.defaults import with_defaults
+from wattloop_operator.api.checks.documents import LARGEST_FILE_BYTES, Document, DocumentError, read_documents
+from wattloop_operator.api.checks.problem import Problem
+from wattloop_operator.api.checks.rule_check import rule_problems
+from wattloop_operator.api.checks.schema_check import schema_problems
+from wattloop_operator.api.checks.words import shown
+from wattloop_operator.api.cron import ScheduleError, check_schedule
+from wattloop_operator.api.group import API_VERSION, GROUP
+from wattloop_operator.api.kinds import KINDS, Kind
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+
+MODELS: dict[str, type[Kind]] = {model.resource.kind: model for model in KINDS}
+
+
+@dataclass
+class Checked:
+    """What came of a file.
+
+    Attributes:
+        accepted: The objects that are right, with all defaults.
+        problems: What is wrong, in the order of the file.
+        passed_over: Kind and name of each object that is none of ours.
+    """
+
+    accepted: list[Kind] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    passed_over: list[str] = field(default_factory=list)
+
+
+def check_file(path: str) -> Checked:
+    """Check every manifest of a file (`-`: of standard input).
+
+    Example:
+        >>> check_file("no/such/file.yaml").problems[0].found
+        'no readable file (No such file or directory)'
+    """
+    try:
+        data = _read(path)
+        text = data.decode("utf-8-sig")
+    except OSError as error:
+        found = f"no readable file ({error.strerror})"
+        return Checked(problems=[Problem(path, "", found, "a manifest in YAML or JSON")])
+    except UnicodeDecodeError as error:
+        found = f"a byte that is not UTF-8 at offset {error.start}"
+        return Checked(problems=[Problem(path, "", found, "a manifest in UTF-8")])
+    return check_text(path, text)
+
+
+def check_text(source: str, text: str) -> Checked:
+    """Check every manifest of a text; `source` is its name in problems."""
+    checked = Checked()
+    try:
+        for document in read_documents(source, text):
+            _check(document, checked)
+    except DocumentError as error:
+        checked.problems.append(error.problem)
+    return checked
+
+
+def read_job(path: str) -> RecurringTrainingJob:
+    """The one RecurringTrainingJob of a file; other kinds may stand beside it.
+
+    Raises:
+        InputError: The file cannot be read, a manifest in it is wrong, or it holds no or several such jobs.
+    """
+    checked = check_file(path)
+    if checked.problems:
+        raise checked.problems[0].to_error()
+    jobs = [manifest for manifest in checked.accepted if isinstance(manifest, RecurringTrainingJob)]
+    if len(jobs) != 1:
+        raise InputError(path, f"{len(jobs)} RecurringTrainingJobs", "one")
+    return jobs[0]
+
+
+def _read(path: str) -> bytes:
+    # One byte more than is allowed is enough to see that it is too much.
+    if path == "-":
+        return sys.stdin.buffer.read(LARGEST_FILE_BYTES + 1)
+    with Path(path).open("rb") as stream:
+        return stream.read(LARGEST_FILE_BYTES + 1)
+
+
+def _check(document: Document, checked: Checked) -> None:
+    value = document.value
+    if not isinstance(value, dict):
+        checked.problems.append(document.problem((), shown(value), "a manifest: an object with apiVersion and kind"))
+        return
+    version, kind = value.get("apiVersion"), value.get("kind")
+    missing = [
+        name for name, part in (("apiVersion", version), ("kind", kind)) if not isinstance(part, str) or not part
+    ]
+    if missing:
+        expected = f"a manifest with {' and '.join(missing)}, such as apiVersion: {API_VERSION}"
+        checked.problems.append(document.problem((), f"no {' and no '.join(missing)}", expected))
+    elif kind in MODELS or str(version).partition("/")[0] == GROUP:
+        _check_ours(document, str(version), str(kind), checked)
+    else:
+        checked.passed_over.append(f"{kind} {_name(value)}")
+
+
+def _check_ours(document: Document, version: str, kind: str, checked: Checked) -> None:
+    if kind not in MODELS:
+        close = difflib.get_close_matches(kind, MODELS, n=1)
+        hint = f" (did you mean {close[0]}?)" if close else ""
+        checked.problems.append(document.problem(("kind",), f"'{kind}'", f"one of {', '.join(MODELS)}{hint}"))
+        return
+    if version != API_VERSION:
+        checked.problems.append(document.problem(("apiVersion",), f"'{version}'", API_VERSION))
+        return
+    value = with_defaults(open_schema(kind), document.value)
+    metadata = value.get("metadata")
+    if isinstance(metadata, dict) and "name" not in metadata and isinstance(metadata.get("generateName"), str):
+        # The API server adds five characters.
+        value["metadata"] = metadata | {"name": f"{metadata['generateName']}00000"}
+    problems = schema_problems(document, kind, value) or rule_problems(document, kind, value)
+    problems = problems or _model_problems(document, kind, value, checked)
+    checked.problems.extend(problems)
+
+
+def _model_problems(document: Document, kind: str, value: dict[str, Any], checked: Checked) -> list[Problem]:
+    try:
+        manifest = MODELS[kind].from_wire(value)
+    except ValidationError as error:
+        return [
+            document.problem(tuple(each["loc"]), shown(each["input"]), each["msg"].removeprefix("Value error, "))
+            for each in error.errors()
+        ]
+    if isinstance(manifest, RecurringTrainingJob) and manifest.spec.trigger.cron is not None:
+        cron = manifest.spec.trigger.cron
+        try:
+            check_schedule(cron.schedule, cron.time_zone)
+        except ScheduleError as error:
+            return [document.problem(("spec", "trigger", "cron", error.field), error.found, error.expected)]
+    checked.accepted.append(manifest)
+    return []
+
+
+def _name(value: dict[str, Any]) -> str:
+    metadata = value.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return str(name)[:253] if name else "without a name"
