@@ -23,7 +23,7 @@ from wattloop_operator.api.training_recurrence import (
 from wattloop_operator.engine import memory
 from wattloop_operator.engine.naming import recurrence_name
 from wattloop_operator.engine.snapshot import Snapshot
-from wattloop_operator.store.records import ObservationRecord, PowerProfile
+from wattloop_operator.store.records import PowerProfile
 from wattloop_planner.bandit.policies import policy_named
 from wattloop_planner.bandit.policy import Decision, Policy, Question, decision_seed
 
@@ -62,7 +62,7 @@ def question(snapshot: Snapshot, index: int, attempt: int) -> Question:
         observations=memory.observations(snapshot.learned, from_other_job=True) + memory.observations(records),
         seed=decision_seed(job.metadata.uid, index, attempt, _policy_seed(spec)),
         running=running,
-        gpu_model=_latest_gpus(records)[0],
+        gpu_model=memory.latest_gpus(records)[0],
         remaining_recurrences=None if spec.max_recurrences is None else max(spec.max_recurrences - index, 1),
         max_epochs=spec.objective.max_epochs,
     )
@@ -182,16 +182,7 @@ def _power_limit(snapshot: Snapshot, batch_size: int) -> tuple[int | None, bool]
 
 def known_profile(snapshot: Snapshot, batch_size: int) -> PowerProfile | None:
     """The power profile of a batch size on the GPUs that the job ran on last, from the store or the objects."""
-    gpus = _latest_gpus(memory.remembered(snapshot))
-    known = {profile.key: profile for profile in snapshot.profiles}
-    for recurrence in snapshot.recurrences:
-        measured = memory.profile_of(recurrence)
-        if measured is not None and recurrence.status.result is not None:
-            known.setdefault(measured[0], PowerProfile(*measured))
-    for profile in known.values():
-        if (profile.key.gpu_model, profile.key.gpu_count) == gpus and profile.key.batch_size == batch_size:
-            return profile
-    return None
+    return memory.profile_on_latest_gpus(memory.remembered(snapshot), memory.profiles(snapshot), batch_size)
 
 
 def _selector(limit: PowerLimit, eta: float) -> Selector:
@@ -204,11 +195,3 @@ def _selector(limit: PowerLimit, eta: float) -> Selector:
             return MaxSlowdown(1 + (limit.max_slowdown_percent or 0) / 100)
         case _:
             return Cost(eta)
-
-
-def _latest_gpus(records: tuple[ObservationRecord, ...]) -> tuple[str, int]:
-    """Model and number of the GPUs of the latest attempt that had any."""
-    for record in reversed(records):
-        if record.gpu_model:
-            return record.gpu_model, record.gpu_count
-    return "", 0

@@ -13,7 +13,7 @@ from wattloop_operator.api.progress import Progress
 from wattloop_operator.api.result import Result
 from wattloop_operator.api.training_recurrence import Attribution, TrainingRecurrence
 from wattloop_operator.engine.snapshot import Snapshot
-from wattloop_operator.store.records import ObservationRecord, PowerMeasurement, ProfileKey
+from wattloop_operator.store.records import ObservationRecord, PowerMeasurement, PowerProfile, ProfileKey
 from wattloop_planner.observations import Observation, Outcome
 
 OUTCOMES = {
@@ -88,6 +88,33 @@ def profile_of(recurrence: TrainingRecurrence) -> tuple[ProfileKey, tuple[PowerM
         )
         for point in progress.profile
     )
+
+
+def profiles(snapshot: Snapshot) -> tuple[PowerProfile, ...]:
+    """Every power profile that the store or the ended objects know; the store's word counts."""
+    known = {profile.key: profile for profile in snapshot.profiles}
+    for recurrence in snapshot.recurrences:
+        measured = profile_of(recurrence)
+        if measured is not None and recurrence.status.result is not None:
+            known.setdefault(measured[0], PowerProfile(*measured))
+    return tuple(known.values())
+
+
+def profile_on_latest_gpus(
+    records: Iterable[ObservationRecord], profiles: Iterable[PowerProfile], batch_size: int
+) -> PowerProfile | None:
+    """The power profile of a batch size on the GPUs that the job ran on last."""
+    gpus = latest_gpus(records)
+    for profile in profiles:
+        if (profile.key.gpu_model, profile.key.gpu_count) == gpus and profile.key.batch_size == batch_size:
+            return profile
+    return None
+
+
+def latest_gpus(records: Iterable[ObservationRecord]) -> tuple[str, int]:
+    """Model and number of the GPUs of the latest attempt that had any; empty and 0 where there is none."""
+    ran = [(record.gpu_model, record.gpu_count) for record in records if record.gpu_model]
+    return ran[-1] if ran else ("", 0)
 
 
 def observations(records: Iterable[ObservationRecord], *, from_other_job: bool = False) -> tuple[Observation, ...]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from wattloop.cost import CostModel
 from wattloop_operator.engine import memory
-from wattloop_operator.engine.decide import known_profile
 from wattloop_operator.engine.snapshot import Snapshot
+from wattloop_operator.store.records import ObservationRecord, PowerProfile
 from wattloop_planner.observations import Outcome
 from wattloop_planner.savings import DefaultRun, default_cost_joules
 
@@ -13,15 +15,33 @@ from wattloop_planner.savings import DefaultRun, default_cost_joules
 def default_cost(snapshot: Snapshot) -> float | None:
     """Expected cost in joules of one recurrence in the default configuration; None before it is known."""
     spec = snapshot.job.spec
-    default, eta = spec.batch_size.default, spec.objective.energy_weight_percent / 100
+    return default_cost_of(
+        memory.remembered(snapshot),
+        memory.profiles(snapshot),
+        default_batch_size=spec.batch_size.default,
+        eta=spec.objective.energy_weight_percent / 100,
+    )
+
+
+def default_cost_of(
+    records: Sequence[ObservationRecord], profiles: Sequence[PowerProfile], *, default_batch_size: int, eta: float
+) -> float | None:
+    """The same, from records and profiles without their job.
+
+    Args:
+        records: Of one job, ordered by (recurrence, attempt).
+        profiles: Of the same job.
+        default_batch_size: The job's default batch size.
+        eta: Weight of energy in the cost, 0 to 1.
+    """
     runs = [
         observation
-        for observation in memory.observations(memory.remembered(snapshot))
-        if observation.batch_size == default and observation.outcome in (Outcome.REACHED, Outcome.EXHAUSTED)
+        for observation in memory.observations(records)
+        if observation.batch_size == default_batch_size and observation.outcome in (Outcome.REACHED, Outcome.EXHAUSTED)
     ]
     if not runs:
         return None
-    profile = known_profile(snapshot, default)
+    profile = memory.profile_on_latest_gpus(records, profiles, default_batch_size)
     epoch_cost = None
     if profile is not None:
         highest = max(profile.measurements, key=lambda each: each.power_limit_watts)
