@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 import tempfile
@@ -30,6 +31,17 @@ def written_whole(path: str | Path) -> Iterator[IO[str]]:
         yield sys.stdout
         sys.stdout.flush()
         return
+    with bytes_written_whole(path) as binary:
+        stream = io.TextIOWrapper(binary, encoding="utf-8", newline="\n", write_through=True)
+        try:
+            yield stream
+        finally:
+            stream.detach()
+
+
+@contextlib.contextmanager
+def bytes_written_whole(path: str | Path) -> Iterator[IO[bytes]]:
+    """The same for a file of bytes, such as a picture; ``-`` is a file name here."""
     target = Path(path)
     try:
         descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
@@ -39,7 +51,7 @@ def written_whole(path: str | Path) -> Iterator[IO[str]]:
         ) from error
     aside = Path(name)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as stream:
+        with os.fdopen(descriptor, "wb") as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
