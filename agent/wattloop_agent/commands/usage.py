@@ -1,0 +1,43 @@
+"""What GPUs used between two looks at them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from wattloop_agent.reader.meter import GpuCondition
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What one GPU used since the monitor began.
+
+    Attributes:
+        now: Its condition.
+        energy_joules: By its counter; None: it has none.
+        duration_seconds: On the clock that its energy was integrated on.
+    """
+
+    now: GpuCondition
+    energy_joules: float | None
+    duration_seconds: float
+
+    @property
+    def mean_power_watts(self) -> float | None:
+        """Energy by duration; None where either is not known."""
+        if self.energy_joules is None or self.duration_seconds <= 0:
+            return None
+        return self.energy_joules / self.duration_seconds
+
+
+def usage_between(begin: Sequence[GpuCondition], end: Sequence[GpuCondition]) -> list[Usage]:
+    """What each GPU of the end used since the begin."""
+    before = {condition.uuid: condition for condition in begin}
+    return [_usage(before.get(condition.uuid, condition), condition) for condition in end]
+
+
+def _usage(begin: GpuCondition, end: GpuCondition) -> Usage:
+    energy = None
+    if begin.energy_millijoules is not None and end.energy_millijoules is not None:
+        energy = (end.energy_millijoules - begin.energy_millijoules) / 1000
+    return Usage(end, energy, end.time_seconds - begin.time_seconds)

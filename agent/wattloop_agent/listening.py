@@ -1,0 +1,35 @@
+"""A unix socket at a path: what a dead process left there is replaced, what lives there is not."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+
+def listening_socket(path: Path, mode: int = 0o600) -> socket.socket:
+    """A socket listening at a path; what a dead process left there is replaced.
+
+    Raises:
+        OSError: The path is no socket, or something listens there (``EADDRINUSE``), or its folder can't be used.
+    """
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if path.is_socket() and not _answers(path):
+            path.unlink()
+        listening.bind(str(path))
+        # Nobody can connect before listen(), so there is no moment of another mode.
+        path.chmod(mode)
+        listening.listen(128)
+    except OSError:
+        listening.close()
+        raise
+    return listening
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            return False
+        return True

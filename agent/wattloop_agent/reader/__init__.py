@@ -1,0 +1,1 @@
+"""The unprivileged part: knows callers, reads energy, asks the setter on their behalf."""

@@ -1,0 +1,70 @@
+"""The seam of identity: who calls, and whether an owner still is there.
+
+A caller is known by what the kernel says of its socket, never by what it says of itself. On a laptop an owner is a
+process (`processes`); on a node it is a pod.
+"""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from typing import Protocol
+
+from wattloop_agent.refusal import Reason, Refused
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who is at the other end of a connection.
+
+    Attributes:
+        owner: The name that its leases are held under; no two owners of one boot share one.
+        gpus: The GPUs that are its own, by uuid; None: every GPU of the machine.
+    """
+
+    owner: str
+    gpus: frozenset[str] | None
+
+    def own(self, gpus: tuple[str, ...]) -> None:
+        """Refuse a GPU that is not the caller's.
+
+        Raises:
+            Refused: `Reason.NOT_YOURS`.
+        """
+        foreign = [gpu for gpu in gpus if self.gpus is not None and gpu not in self.gpus]
+        if foreign:
+            yours = ", ".join(sorted(self.gpus or ())) or "none"
+            raise Refused(
+                Reason.NOT_YOURS, f"GPU {', '.join(foreign)}: not given to {self.owner}; its own are: {yours}"
+            )
+
+
+class Peer(Protocol):
+    """One connection's other end; asked anew at every request, since a process may end or move while it is open."""
+
+    def caller(self) -> Caller:
+        """Who it is now.
+
+        Raises:
+            Refused: It is nobody any more, or nobody who may call.
+        """
+
+    def close(self) -> None:
+        """Forget it."""
+
+
+class Callers(Protocol):
+    """Identifies connections and owners."""
+
+    def peer(self, connection: socket.socket) -> Peer:
+        """Who is at the other end of this accepted connection.
+
+        Raises:
+            Refused: `Reason.NOT_PERMITTED`: nobody who may call.
+        """
+
+    def alive(self, owner: str) -> bool:
+        """Whether this owner, named perhaps by an earlier agent, still is there. In doubt: yes."""
+
+    def watch(self, owner: str) -> None:
+        """Say so when this owner is gone, as soon as the machine can."""

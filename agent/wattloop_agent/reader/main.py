@@ -1,0 +1,155 @@
+"""Puts the reader together and runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Coroutine
+from pathlib import Path
+from typing import Any
+
+from wattloop.errors import CannotError
+from wattloop_agent.listening import listening_socket
+from wattloop_agent.reader.leases import LeaseKeeper
+from wattloop_agent.reader.meter import Meter
+from wattloop_agent.reader.nvml_readings import NvmlReadings
+from wattloop_agent.reader.processes import ProcessCallers
+from wattloop_agent.reader.sampler import Sampler
+from wattloop_agent.reader.server import Server
+from wattloop_agent.reader.setter_link import PathOpener, SetterLink
+from wattloop_agent.reader.setter_process import SetterProcess
+from wattloop_agent.reader.verbs import Verbs
+from wattloop_agent.refusal import Refused
+from wattloop_agent.settings import Settings
+from wattloop_agent.telemetry.metrics import AgentState, serve_metrics
+
+logger = logging.getLogger(__name__)
+
+
+def run_reader(settings: Settings, watch_parent: int | None = None, ready: int | None = None) -> int:
+    """Serve callers until SIGTERM or SIGINT, or until a process is gone; then have everything given back.
+
+    Args:
+        settings: The agent's.
+        watch_parent: The process with which the agent ends.
+        ready: A file descriptor that gets a line once the socket is served, and is closed.
+
+    Raises:
+        CannotError: The socket's path or the metrics' address can't be used.
+    """
+    with _listening(settings.socket) as listening:
+        try:
+            return asyncio.run(_Reader(settings, watch_parent, ready).run(listening))
+        finally:
+            settings.socket.unlink(missing_ok=True)
+
+
+class _Reader:
+    def __init__(self, settings: Settings, watch_parent: int | None, ready: int | None) -> None:
+        self._settings = settings
+        self._watch_parent = watch_parent
+        self._ready = ready
+        self._ending = asyncio.Event()
+
+    async def run(self, listening: socket.socket) -> int:
+        settings = self._settings
+        process = SetterProcess(setter_options(settings)) if settings.part == "both" else None
+        assert settings.setter_socket is not None or process is not None
+        setter = SetterLink(process or PathOpener(settings.setter_socket or Path()), settings.heartbeat_timeout)
+        keeper = LeaseKeeper(setter, min(1.0, settings.heartbeat_timeout / 4))
+        callers = ProcessCallers(lambda _: keeper.look_now())
+        meter = Meter(NvmlReadings(settings.nvml_library))
+        sampler = Sampler(meter, settings.sample_interval)
+        server = Server(callers, Verbs(meter, setter, keeper))
+        self._end_on_signals()
+        with contextlib.suppress(Refused):
+            # The setter restores what an earlier one left before the first caller is served; without it we serve too.
+            await keeper.refresh()
+        async with contextlib.AsyncExitStack() as stack:
+            stack.callback(meter.close)
+            if process is not None:
+                stack.push_async_callback(process.end)
+            stack.callback(setter.close)
+            if settings.metrics_bind is not None:
+                stack.callback(serve_metrics(settings.metrics_bind, AgentState(sampler, keeper, server)))
+                await stack.enter_async_context(_running(sampler.run()))
+            await stack.enter_async_context(_running(keeper.run(callers)))
+            stack.push_async_callback(server.close)
+            await server.serve(listening)
+            logger.info("agent ready", extra={"socket": str(settings.socket)})
+            self._tell_ready()
+            await self._ending.wait()
+        return 0
+
+    def _end_on_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._end, number.name)
+        if self._watch_parent is not None:
+            try:
+                pidfd = os.pidfd_open(self._watch_parent)
+            except ProcessLookupError:
+                self._end("the process it watches is gone")
+            else:
+                loop.add_reader(pidfd, self._orphaned, pidfd)
+
+    def _orphaned(self, pidfd: int) -> None:
+        asyncio.get_running_loop().remove_reader(pidfd)
+        os.close(pidfd)
+        self._end("the process it watches is gone")
+
+    def _end(self, because: str) -> None:
+        if not self._ending.is_set():
+            logger.info("agent ends", extra={"because": because})
+        self._ending.set()
+
+    def _tell_ready(self) -> None:
+        if self._ready is not None:
+            with contextlib.suppress(OSError):
+                os.write(self._ready, b"ready\n")
+            os.close(self._ready)
+
+
+@contextlib.asynccontextmanager
+async def _running(coroutine: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    task = asyncio.create_task(coroutine)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+def setter_options(settings: Settings) -> list[str]:
+    """The command line of a setter that this reader starts."""
+    options = [
+        "--state-directory",
+        str(settings.state_directory),
+        "--heartbeat-timeout",
+        f"{settings.heartbeat_timeout:g}",
+        "--log-format",
+        settings.log_format,
+        "--log-level",
+        settings.log_level,
+    ]
+    for name in ("nvml-library", "minimum-power-limit", "maximum-power-limit"):
+        value = getattr(settings, name.replace("-", "_"))
+        if value is not None:
+            options += [f"--{name}", str(value)]
+    return options
+
+
+def _listening(path: Path) -> socket.socket:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return listening_socket(path)
+    except OSError as error:
+        in_use = error.errno == errno.EADDRINUSE
+        told = "an agent serves it, or it is no socket" if in_use else error.strerror or str(error)
+        raise CannotError(f"{path}: cannot listen there: {told}; name another with --socket") from error

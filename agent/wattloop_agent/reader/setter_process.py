@@ -1,0 +1,91 @@
+"""On a laptop the reader starts the setter itself, and starts it again when it dies or hangs.
+
+The two are joined by a socket pair: when the reader dies, however it dies, the setter sees its end close and gives
+everything back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+
+logger = logging.getLogger(__name__)
+
+# A change of all GPUs of a node and a write to a slow disk fit into it; a hanging driver does not.
+END_SECONDS = 6.0
+
+
+class SetterProcess:
+    """Keeps one setter process; as an `Opener`, each connection is to a new one.
+
+    Args:
+        options: The setter's command line after its module, without the connection.
+    """
+
+    def __init__(self, options: Sequence[str]) -> None:
+        self._options = list(options)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The setter's process; None: there is none."""
+        return None if self._process is None else self._process.pid
+
+    async def open(self) -> socket.socket:
+        """Start a setter; the one before, which did not answer, is killed first. The new one restores what it held."""
+        if self._process is not None:
+            logger.error("the setter is gone or hangs: starting another", extra={"setter": self._process.pid})
+            self._process.kill()
+            await asyncio.to_thread(self._process.wait)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        with theirs:
+            self._process = subprocess.Popen(  # noqa: S603 - our own module; a fork takes a millisecond
+                [
+                    sys.executable,
+                    "-m",
+                    "wattloop_agent.setter",
+                    "--connection",
+                    str(theirs.fileno()),
+                    *self._options,
+                ],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+            )
+        ours.setblocking(False)
+        return ours
+
+    async def end(self) -> bool:
+        """Have the setter give everything back and end; returns whether it did so by itself in time."""
+        process = self._process
+        if process is None:
+            return True
+        self._process = None
+        process.terminate()
+        with contextlib.suppress(TimeoutError):
+            await _waited(process)
+            return process.returncode == 0
+        logger.error("the setter hangs at its end: killed", extra={"setter": process.pid})
+        process.kill()
+        await asyncio.to_thread(process.wait)
+        return False
+
+
+async def _waited(process: subprocess.Popen[bytes]) -> None:
+    pidfd = os.pidfd_open(process.pid)
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_reader(pidfd, ended.set)
+    try:
+        async with asyncio.timeout(END_SECONDS):
+            await ended.wait()
+    finally:
+        loop.remove_reader(pidfd)
+        os.close(pidfd)
+    process.wait()

@@ -1,0 +1,180 @@
+"""What may become of leases, as pure functions: no device, no disk, no clock.
+
+A change is two steps, so that one that is cut off anywhere can be undone: `begin_hold` gives the leases to write down
+before any device is touched, `finish_hold` those to write down after all were. `restoration` says what has to be set
+to give a lease back, seen what is set now.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from wattloop_agent.refusal import Reason, Refused
+from wattloop_agent.setter.lease import UNITS, Key, Lease, Leases, Setting
+
+# NVML holds whole milliwatts; two readings of one limit can't differ by more.
+SAME_WATTS = 0.002
+
+
+@dataclass(frozen=True)
+class HoldRequest:
+    """Hold one setting of all of these GPUs at a value, for an owner.
+
+    Attributes:
+        gpus: Uuids, none twice.
+        setting: Which setting.
+        value: Watts or megahertz.
+        owner: For whom.
+        expires_seconds: On CLOCK_BOOTTIME, when it ends by itself; None: never.
+    """
+
+    gpus: tuple[str, ...]
+    setting: Setting
+    value: float
+    owner: str
+    expires_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """What a device accepts for a setting: a range, and for clocks the steps in it (ascending; empty: any value)."""
+
+    least: float
+    most: float
+    steps: tuple[float, ...] = ()
+
+    def nearest(self, value: float) -> float:
+        """The value itself, or where there are steps the nearest of them (the lower of two as near)."""
+        return min(self.steps, key=lambda step: (abs(step - value), step)) if self.steps else value
+
+
+def refuse_foreign(leases: Leases, request: HoldRequest) -> None:
+    """Refuse a GPU of which another owner holds any setting.
+
+    Raises:
+        Refused: `Reason.NOT_YOURS`.
+    """
+    wanted = set(request.gpus)
+    for lease in leases.values():
+        if lease.gpu in wanted and lease.owner != request.owner:
+            raise Refused(
+                Reason.NOT_YOURS,
+                f"GPU {lease.gpu}: {lease.owner} holds its {lease.setting.words} until it releases it or is gone",
+            )
+
+
+def settled_values(request: HoldRequest, allowed: Mapping[str, Allowed], bounds: Allowed | None) -> dict[str, float]:
+    """What is to be set on each GPU of a request: the value asked for, for clocks the nearest step.
+
+    Args:
+        request: What is asked for.
+        allowed: By GPU, what the device accepts.
+        bounds: What the administrator allows, on top; None: no bounds.
+
+    Raises:
+        Refused: `Reason.OUT_OF_RANGE`, naming both ranges.
+    """
+    unit = UNITS[request.setting]
+    administrator = f"the administrator allows {bounds.least:g} to {bounds.most:g}" if bounds else "no other bounds"
+    for gpu in request.gpus:
+        device = allowed[gpu]
+        ranges = [device] if bounds is None else [device, bounds]
+        if not all(each.least <= request.value <= each.most for each in ranges):
+            raise Refused(
+                Reason.OUT_OF_RANGE,
+                f"GPU {gpu}: a {request.setting.words} of {request.value:g} {unit} is out of range: the device accepts "
+                f"{device.least:g} to {device.most:g} {unit}, {administrator}",
+            )
+    return {gpu: allowed[gpu].nearest(request.value) for gpu in request.gpus}
+
+
+def begin_hold(
+    leases: Leases, request: HoldRequest, values: Mapping[str, float], found: Mapping[str, float | None], boot_id: str
+) -> dict[Key, Lease]:
+    """The leases to write down before the first device of a request is touched.
+
+    Args:
+        leases: Those of now.
+        request: Not refused by `refuse_foreign` or `settled_values`.
+        values: By GPU, what will be set.
+        found: By GPU, what is set now; it matters where there is no lease yet.
+        boot_id: Of now.
+
+    Returns:
+        All leases, those of the request with their value pending.
+    """
+    begun = dict(leases)
+    for gpu in request.gpus:
+        key = (gpu, request.setting)
+        before = leases.get(key)
+        if before is None:
+            before = Lease(gpu, request.setting, found[gpu], None, None, request.owner, boot_id)
+        begun[key] = replace(before, pending=values[gpu], expires_seconds=request.expires_seconds, releasing=False)
+    return begun
+
+
+def finish_hold(leases: Leases, keys: Iterable[Key]) -> dict[Key, Lease]:
+    """The leases to write down after every device of a request was set: what was pending is held."""
+    finished = dict(leases)
+    for key in keys:
+        lease = finished[key]
+        finished[key] = replace(lease, held=lease.pending, pending=None)
+    return finished
+
+
+def chosen_for_release(leases: Leases, owner: str | None, gpus: Sequence[str] | None) -> list[Lease]:
+    """The leases to give back: of this owner (None: of all), on these GPUs (None: on all).
+
+    Raises:
+        Refused: `Reason.NOT_YOURS`: one of the GPUs named is held, but for another owner.
+    """
+    if owner is not None and gpus is not None:
+        for lease in leases.values():
+            if lease.gpu in gpus and lease.owner != owner:
+                raise Refused(Reason.NOT_YOURS, f"GPU {lease.gpu}: its {lease.setting.words} is held for {lease.owner}")
+    return [
+        lease
+        for lease in leases.values()
+        if (owner is None or lease.owner == owner) and (gpus is None or lease.gpu in gpus)
+    ]
+
+
+def expired(leases: Leases, now_seconds: float) -> list[Lease]:
+    """The leases whose time is over (``now_seconds`` on CLOCK_BOOTTIME)."""
+    return [
+        each for each in leases.values() if each.expires_seconds is not None and each.expires_seconds <= now_seconds
+    ]
+
+
+def of_this_boot(leases: Iterable[Lease], boot_id: str) -> dict[Key, Lease]:
+    """The leases that still mean something: a reboot has reset the devices of the others."""
+    return {lease.key: lease for lease in leases if lease.boot_id == boot_id}
+
+
+class Restoration(enum.Enum):
+    """What giving a lease back asks of the device."""
+
+    SET_FOUND = "set what was found"
+    NOTHING = "it is already as found"
+    LEAVE = "another actor has set it to something of its own, which is left"
+
+
+def restoration(lease: Lease, current: float | None) -> Restoration:
+    """What has to be done to give a lease back, seen what is set now.
+
+    Clocks can be locked and unlocked but their lock can't be read, so they are always set. A power limit that is
+    neither what was found nor anything that we set is another actor's: it is reported and left, not fought.
+
+    Example:
+        >>> lease = Lease("GPU-1", Setting.POWER_LIMIT, 300.0, 200.0, None, "process:1@2", "boot")
+        >>> [restoration(lease, watts).name for watts in (200.0, 300.0, 250.0)]
+        ['SET_FOUND', 'NOTHING', 'LEAVE']
+    """
+    if lease.setting is not Setting.POWER_LIMIT or current is None or lease.found is None:
+        return Restoration.SET_FOUND
+    if abs(current - lease.found) <= SAME_WATTS:
+        return Restoration.NOTHING
+    ours = [value for value in (lease.held, lease.pending) if value is not None]
+    return Restoration.SET_FOUND if any(abs(current - value) <= SAME_WATTS for value in ours) else Restoration.LEAVE

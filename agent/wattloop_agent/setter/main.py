@@ -1,0 +1,87 @@
+"""Puts the setter together and runs it."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+from collections.abc import Callable
+
+from wattloop.errors import CannotError
+from wattloop_agent.boot import boot_id, boot_time_seconds
+from wattloop_agent.listening import listening_socket
+from wattloop_agent.refusal import Refused
+from wattloop_agent.setter.decisions import Allowed
+from wattloop_agent.setter.devices import Devices
+from wattloop_agent.setter.holder import Holder
+from wattloop_agent.setter.nvml_devices import NvmlDevices
+from wattloop_agent.setter.server import Server
+from wattloop_agent.setter.verbs import Verbs
+from wattloop_agent.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+
+def run_setter(settings: Settings, connection: socket.socket | None = None) -> int:
+    """Serve holds until told to end, then give everything back.
+
+    Args:
+        settings: The agent's.
+        connection: To the reader that started it; None: it listens at the settings' setter socket.
+
+    Raises:
+        CannotError: The socket's path can't be used.
+    """
+    holder = _holder(settings, NvmlDevices(settings.nvml_library))
+    server = Server(holder, Verbs(holder, boot_time_seconds), settings.heartbeat_timeout, settings.setter_uids)
+    holder.recover()
+    if connection is not None:
+        server.adopt(connection)
+        server.run()
+        return 0
+    assert settings.setter_socket is not None, "settings_from demands it of --part setter"
+    with _listening(settings) as listening:
+        server.listen(listening)
+        server.run()
+        settings.setter_socket.unlink(missing_ok=True)
+    return 0
+
+
+def restore_everything(settings: Settings) -> int:
+    """Give back whatever an agent that is gone left held on this state folder.
+
+    Raises:
+        CannotError: An agent runs on it, it can't be read, or a GPU could not be restored.
+    """
+    holder = _holder(settings, NvmlDevices(settings.nvml_library))
+    holder.recover()
+    if holder.state != "ready":
+        raise CannotError(holder.state)
+    try:
+        restored = holder.release()
+    except Refused as refusal:
+        raise CannotError(refusal.message) from refusal
+    finally:
+        holder.close()
+    if holder.warning:
+        raise CannotError(holder.warning)
+    logger.info("everything is as found", extra={"restored": len(restored)})
+    return 0
+
+
+def _holder(settings: Settings, devices: Devices, clock: Callable[[], float] = boot_time_seconds) -> Holder:
+    bounds = None
+    if settings.minimum_power_limit is not None or settings.maximum_power_limit is not None:
+        bounds = Allowed(settings.minimum_power_limit or 0.0, settings.maximum_power_limit or float("inf"))
+    return Holder(devices, settings.state_directory, boot_id(), clock, power_bounds=bounds)
+
+
+def _listening(settings: Settings) -> socket.socket:
+    path = settings.setter_socket
+    assert path is not None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return listening_socket(path, 0o600 if len(settings.setter_uids) == 1 else 0o666)
+    except OSError as error:
+        told = "another setter listens there" if error.errno == errno.EADDRINUSE else error.strerror
+        raise CannotError(f"{path}: cannot listen: {told}; one agent a node") from error

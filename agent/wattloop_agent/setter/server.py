@@ -1,0 +1,162 @@
+"""The setter's loop: the reader's connections, the heartbeat, the signals. One thread; a change is never interrupted.
+
+Any request is a heartbeat. When none came for the heartbeat timeout nobody looks after the owners any more, so
+everything is given back; the setter stays, for the reader that comes next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import selectors
+import signal
+import socket
+import struct
+import time
+
+from wattloop_agent.lines import REQUEST_LIMIT_BYTES, decoded_request, encoded
+from wattloop_agent.refusal import Reason, Refused, error_answer
+from wattloop_agent.setter.holder import Holder
+from wattloop_agent.setter.verbs import Verbs
+
+logger = logging.getLogger(__name__)
+
+CONNECTIONS_LIMIT = 4
+TICK_SECONDS = 0.5
+
+
+class Server:
+    """Serves one holder until told to end.
+
+    Args:
+        holder: The leases.
+        verbs: What answers a request.
+        heartbeat_timeout_seconds: How long without any request until everything is given back.
+        allowed_uids: Whose connections to a listening socket are taken.
+    """
+
+    def __init__(
+        self, holder: Holder, verbs: Verbs, heartbeat_timeout_seconds: float, allowed_uids: frozenset[int]
+    ) -> None:
+        self._holder = holder
+        self._verbs = verbs
+        self._timeout_seconds = heartbeat_timeout_seconds
+        self._allowed_uids = allowed_uids
+        self._selector = selectors.DefaultSelector()
+        self._received: dict[socket.socket, bytes] = {}
+        self._lifeline: socket.socket | None = None
+        self._last_request = time.monotonic()
+        self._ending: str | None = None
+        self._handing_over = False
+
+    def adopt(self, connection: socket.socket) -> None:
+        """Take the connection of the reader that started this setter: when it ends, so does the setter."""
+        self._lifeline = connection
+        self._add(connection)
+
+    def listen(self, listening: socket.socket) -> None:
+        """Take connections from this socket."""
+        listening.setblocking(False)
+        self._selector.register(listening, selectors.EVENT_READ, self._accept)
+
+    def run(self) -> None:
+        """Serve until SIGTERM, SIGINT or the end of the adopted connection; then give everything back.
+
+        SIGUSR2 ends it too, but leaves the leases to the setter that comes next: an upgrade hands over.
+        """
+        wake, woken = socket.socketpair()
+        for end in (wake, woken):
+            end.setblocking(False)
+        self._selector.register(woken, selectors.EVENT_READ, lambda _: self._signalled(woken))
+        signal.set_wakeup_fd(wake.fileno())
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2):
+            signal.signal(number, lambda *_: None)
+        try:
+            while self._ending is None:
+                self._pass()
+        finally:
+            signal.set_wakeup_fd(-1)
+        logger.info("setter ends", extra={"because": self._ending, "handing_over": self._handing_over})
+        if not self._handing_over:
+            self._give_everything_back()
+        self._holder.close()
+
+    def _pass(self) -> None:
+        for key, _ in self._selector.select(TICK_SECONDS):
+            key.data(key.fileobj)
+        self._holder.tick()
+        if time.monotonic() - self._last_request > self._timeout_seconds:
+            if self._holder.leases:
+                logger.error("no heartbeat of the reader: giving everything back")
+            self._give_everything_back()
+            self._last_request = time.monotonic()
+
+    def _give_everything_back(self) -> None:
+        try:
+            self._holder.release()
+        except Refused as refusal:
+            logger.error("not everything could be given back", extra={"told": refusal.message})  # noqa: TRY400
+
+    def _signalled(self, woken: socket.socket) -> None:
+        numbers = woken.recv(64)
+        self._ending = ", ".join(signal.Signals(number).name for number in numbers)
+        self._handing_over = signal.SIGUSR2 in numbers
+
+    def _accept(self, listening: socket.socket) -> None:
+        connection, _ = listening.accept()
+        uid = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
+        if uid not in self._allowed_uids or len(self._received) >= CONNECTIONS_LIMIT:
+            logger.warning("connection refused", extra={"uid": uid, "connections": len(self._received)})
+            connection.close()
+        else:
+            self._add(connection)
+
+    def _add(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        self._received[connection] = b""
+        self._selector.register(connection, selectors.EVENT_READ, self._read)
+
+    def _read(self, connection: socket.socket) -> None:
+        try:
+            part = connection.recv(REQUEST_LIMIT_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            part = b""
+        if not part:
+            self._drop(connection)
+            return
+        *lines, rest = (self._received[connection] + part).split(b"\n")
+        self._received[connection] = rest
+        for line in lines:
+            answered = self._send(connection, self._answer(line))
+            # After the answer, not before: a slow driver is not a reader that fell silent.
+            self._last_request = time.monotonic()
+            if not answered:
+                return
+        if len(rest) > REQUEST_LIMIT_BYTES:
+            refusal = Refused(Reason.BAD_REQUEST, f"a request has {REQUEST_LIMIT_BYTES} bytes at most")
+            if self._send(connection, error_answer(refusal)):
+                self._drop(connection)
+
+    def _answer(self, line: bytes) -> dict[str, object]:
+        try:
+            return {"result": self._verbs.answer(decoded_request(line))}
+        except Refused as refusal:
+            return error_answer(refusal)
+
+    def _send(self, connection: socket.socket, answer: dict[str, object]) -> bool:
+        data = encoded(answer)
+        with contextlib.suppress(OSError):
+            # Answers are far smaller than the socket's buffer: one that does not fit has a reader that takes none.
+            if connection.send(data) == len(data):
+                return True
+        self._drop(connection)
+        return False
+
+    def _drop(self, connection: socket.socket) -> None:
+        self._selector.unregister(connection)
+        del self._received[connection]
+        connection.close()
+        if connection is self._lifeline:
+            self._ending = "the reader that started it is gone"

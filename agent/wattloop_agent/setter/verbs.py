@@ -1,0 +1,84 @@
+"""The four verbs of the setter: hold_limit, hold_clocks, release, list. There is no other way to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from wattloop_agent.lines import gpu_names, number, text
+from wattloop_agent.refusal import Reason, Refused
+from wattloop_agent.setter.decisions import HoldRequest
+from wattloop_agent.setter.holder import Held, Holder
+from wattloop_agent.setter.lease import Setting
+
+CLOCKS = {"graphics": Setting.GRAPHICS_CLOCK, "memory": Setting.MEMORY_CLOCK}
+
+
+class Verbs:
+    """Answers the reader's requests from a holder.
+
+    Args:
+        holder: The leases.
+        clock: CLOCK_BOOTTIME, in seconds.
+    """
+
+    def __init__(self, holder: Holder, clock: Callable[[], float]) -> None:
+        self._holder = holder
+        self._clock = clock
+
+    def answer(self, request: Mapping[str, object]) -> object:
+        """The result of one request.
+
+        Raises:
+            Refused: With the reason.
+        """
+        match request["verb"]:
+            case "hold_limit":
+                return self._hold(request, Setting.POWER_LIMIT, number(request, "watts"))
+            case "hold_clocks":
+                return self._hold(request, _clock_setting(request), number(request, "megahertz"))
+            case "release":
+                owner = text(request, "owner") if "owner" in request else None
+                gpus = gpu_names(request) if "gpus" in request else None
+                return [{"uuid": gpu, "setting": setting} for gpu, setting in self._holder.release(owner, gpus)]
+            case "list":
+                return self._list()
+            case verb:
+                raise Refused(
+                    Reason.BAD_REQUEST, f"no verb {verb!r:.60}; there are hold_limit, hold_clocks, release, list"
+                )
+
+    def _hold(self, request: Mapping[str, object], setting: Setting, value: float) -> list[dict[str, object]]:
+        expires = None
+        if request.get("for_seconds") is not None:
+            expires = self._clock() + number(request, "for_seconds")
+        wanted = HoldRequest(gpu_names(request), setting, value, text(request, "owner"), expires)
+        return [_record(held) for held in self._holder.hold(wanted)]
+
+    def _list(self) -> dict[str, object]:
+        return {
+            "state": self._holder.state,
+            "warning": self._holder.warning,
+            "leases": [
+                {
+                    "uuid": lease.gpu,
+                    "setting": lease.setting,
+                    "found": lease.found,
+                    "held": lease.held,
+                    "owner": lease.owner,
+                    "releasing": lease.releasing,
+                }
+                for lease in self._holder.leases.values()
+            ],
+        }
+
+
+def _clock_setting(request: Mapping[str, object]) -> Setting:
+    domain = request.get("domain", "graphics")
+    if domain not in CLOCKS:
+        raise Refused(Reason.BAD_REQUEST, f'"domain" is {domain!r:.60}; it is "graphics" or "memory"')
+    return CLOCKS[str(domain)]
+
+
+def _record(held: Held) -> dict[str, object]:
+    lease = held.lease
+    return {"uuid": lease.gpu, "found": lease.found, "held": lease.held, "enforced": held.enforced}

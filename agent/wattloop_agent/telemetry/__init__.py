@@ -1,0 +1,1 @@
+"""What the agent tells about itself: logs and metrics."""

@@ -1,0 +1,178 @@
+"""A real agent on simulated GPUs, asked through the client."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from bench import Bench, until
+from processes import holding_process
+
+from wattloop.agent import AgentConnection, AgentRefused, AgentUnavailable, connected_agent
+from wattloop.agent_process import end_agent, start_agent
+
+
+@pytest.fixture
+def connection(agent: Bench) -> Iterator[AgentConnection]:
+    with AgentConnection(agent.socket) as connection:
+        yield connection
+
+
+def test_the_gpus_come_with_their_limits(agent: Bench, connection: AgentConnection) -> None:
+    gpus = connection.gpus()
+    assert [gpu.uuid for gpu in gpus] == agent.uuids
+    limits = gpus[0].power_limits
+    assert limits is not None
+    assert (limits.found_watts, limits.current_watts, limits.minimum_watts, limits.maximum_watts) == (
+        400,
+        400,
+        100,
+        400,
+    )
+    connection.hold_limit([gpus[0].uuid], 150)
+    held = connection.gpus()[0].power_limits
+    assert held is not None
+    assert (held.found_watts, held.current_watts) == (400, 150)
+
+
+def test_energy_is_the_counter_on_the_clock_it_was_integrated_on(agent: Bench, connection: AgentConnection) -> None:
+    uuid = agent.uuids[1]
+    before = connection.energy([uuid])[0]
+    seconds = agent.gpus.occupy(uuid, work=312.0 * 30, intensity=1.0)
+    after = connection.energy([uuid])[0]
+    assert after.time_seconds - before.time_seconds == pytest.approx(seconds)
+    truth = agent.gpus.describe().gpus[1]
+    assert after.energy_millijoules == truth.counter_millijoules
+    watts = (after.energy_millijoules - before.energy_millijoules) / 1000 / seconds
+    assert 0.9 * 400 < watts <= 400
+
+
+def test_a_limit_is_held_and_released(agent: Bench, connection: AgentConnection) -> None:
+    uuids = agent.uuids[:2]
+    held = connection.hold_limit(uuids, 200)
+    assert [(each.uuid, each.found_watts, each.held_watts, each.enforced_watts) for each in held] == [
+        (uuid, 400, 200, 200) for uuid in uuids
+    ]
+    assert agent.limits == [200, 200, 400]
+    assert {lease.uuid for lease in connection.leases() if lease.yours} == set(uuids)
+    assert connection.release() == uuids
+    assert connection.release() == []
+    assert agent.limits == [400, 400, 400]
+    assert connection.leases() == []
+
+
+def test_a_second_hold_still_gives_back_what_the_first_found(agent: Bench, connection: AgentConnection) -> None:
+    connection.hold_limit(agent.uuids, 200)
+    assert {each.found_watts for each in connection.hold_limit(agent.uuids, 150)} == {400}
+    connection.release(agent.uuids[:1])
+    assert agent.limits == [400, 150, 150]
+
+
+def test_a_limit_out_of_range_names_both_ranges_and_changes_nothing(agent: Bench, connection: AgentConnection) -> None:
+    with pytest.raises(AgentRefused, match=r"the device accepts 100 to 400 watts, no other bounds") as caught:
+        connection.hold_limit(agent.uuids, 99)
+    assert caught.value.reason == "OutOfRange"
+    assert agent.limits == [400, 400, 400]
+
+
+def test_a_gpu_that_another_process_holds_is_refused(agent: Bench, connection: AgentConnection) -> None:
+    other = holding_process(agent.socket, 300, agent.uuids[:1])
+    for attempt in (lambda: connection.hold_limit(agent.uuids, 200), lambda: connection.release(agent.uuids[:1])):
+        with pytest.raises(AgentRefused) as caught:
+            attempt()
+        assert caught.value.reason == "NotYours"
+    assert agent.limits == [300, 400, 400]
+    other.communicate()
+    until(lambda: agent.limits == [400, 400, 400], "restored when the process that held it has ended")
+
+
+def test_one_failing_gpu_leaves_all_of_the_request_as_they_were(agent: Bench, connection: AgentConnection) -> None:
+    connection.hold_limit(agent.uuids[:1], 300)
+    agent.gpus.inject_fault("nvmlDeviceSetPowerManagementLimit", code=999, gpu=agent.uuids[2], count=1)
+    with pytest.raises(AgentRefused, match=agent.uuids[2]) as caught:
+        connection.hold_limit(agent.uuids, 200)
+    assert caught.value.reason == "DeviceFailed"
+    assert agent.limits == [300, 400, 400]
+    assert [lease.uuid for lease in connection.leases()] == agent.uuids[:1]
+
+
+def test_a_subscription_tells_the_counters_again_and_again(agent: Bench, connection: AgentConnection) -> None:
+    readings = connection.subscribe(0.02)
+    first = next(readings)
+    agent.gpus.occupy(0, work=312.0, intensity=1.0)
+    while (second := next(readings))[0].time_seconds == first[0].time_seconds:
+        pass
+    readings.close()
+    assert [reading.uuid for reading in first] == agent.uuids
+    assert second[0].energy_millijoules > first[0].energy_millijoules
+    assert connection.gpus(), "the connection can be used again"
+
+
+BAD = {
+    "no JSON": b"hello\n",
+    "an array": b"[]\n",
+    "no verb": b"{}\n",
+    "an unknown verb": b'{"verb": "shutdown"}\n',
+    "no GPUs": b'{"verb": "hold_limit", "watts": 200}\n',
+    "GPUs by index": b'{"verb": "hold_limit", "gpus": [0], "watts": 200}\n',
+    "a GPU twice": b'{"verb": "energy", "gpus": ["a", "a"]}\n',
+    "not a number": b'{"verb": "hold_limit", "gpus": ["a"], "watts": NaN}\n',
+    "true for a number": b'{"verb": "hold_limit", "gpus": ["a"], "watts": true}\n',
+    "a text for a number": b'{"verb": "hold_limit", "gpus": ["a"], "watts": "200"}\n',
+    "too fast a subscription": b'{"verb": "subscribe", "interval_seconds": 0}\n',
+    "deep nesting": b"[" * 50_000 + b"\n",
+    "no UTF-8": b"\xff\xfe\n",
+}
+
+
+def raw_answer(path: Path, line: bytes) -> dict[str, dict[str, str]]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(10)
+        connection.connect(str(path))
+        connection.sendall(line)
+        answer: dict[str, dict[str, str]] = json.loads(connection.makefile("rb").readline())
+        return answer
+
+
+@pytest.mark.filterwarnings("default")
+def test_every_bad_request_is_answered_with_what_is_wrong(agent: Bench) -> None:
+    answers = {name: raw_answer(agent.socket, line) for name, line in BAD.items()}
+    assert {name: answer["error"]["reason"] for name, answer in answers.items()} == dict.fromkeys(BAD, "BadRequest")
+    too_long = raw_answer(agent.socket, b"x" * 70_000)
+    assert too_long["error"]["message"] == "a request has 65536 bytes at most"
+    unknown = raw_answer(agent.socket, b'{"verb": "hold_limit", "gpus": ["GPU-0"], "watts": 200}\n')
+    assert unknown["error"]["reason"] == "UnknownGpu"
+    assert agent.uuids[0] in unknown["error"]["message"]
+
+
+def test_without_an_agent_a_client_is_told_so(folder: Path) -> None:
+    with pytest.raises(AgentUnavailable, match="no agent answers"):
+        AgentConnection(folder / "agent.sock").energy()
+    assert connected_agent(folder / "agent.sock") is None
+
+
+def test_a_client_finds_an_agent_that_was_started_again(bench: Bench) -> None:
+    connection = AgentConnection(bench.socket)
+    for _ in range(2):
+        process = start_agent(bench.socket, bench.state, environment=bench.environment, log=bench.log)
+        assert [gpu.uuid for gpu in connection.gpus()] == bench.uuids
+        assert end_agent(process) == 0
+    connection.close()
+
+
+def test_a_second_agent_on_the_same_socket_is_refused(agent: Bench) -> None:
+    with pytest.raises(AgentUnavailable, match="before it served"):
+        start_agent(agent.socket, agent.folder / "other", environment=agent.environment, log=agent.log)
+    assert "an agent serves it, or it is no socket" in agent.log.read_text()
+
+
+def test_a_second_agent_on_the_same_state_folder_gives_out_no_lease(agent: Bench) -> None:
+    second = agent.folder / "second.sock"
+    process = start_agent(second, agent.state, environment=agent.environment, log=agent.log)
+    with AgentConnection(second) as connection, pytest.raises(AgentRefused, match="another agent uses this state"):
+        connection.hold_limit(agent.uuids, 200)
+    assert agent.limits == [400, 400, 400]
+    assert end_agent(process) == 0

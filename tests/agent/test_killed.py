@@ -1,0 +1,146 @@
+"""Whatever is killed, however: every GPU is as found, or held for an owner that lives."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from bench import Bench, until
+from processes import children_of, holding_process, wait_for_end
+
+from wattloop.agent import AgentConnection
+from wattloop.agent_process import end_agent, start_agent
+
+FOUND = [400.0, 400.0, 400.0]
+
+
+def started(bench: Bench) -> tuple[subprocess.Popen[bytes], int]:
+    """An agent, and its setter's pid."""
+    process = start_agent(bench.socket, bench.state, environment=bench.environment, log=bench.log)
+    (setter,) = children_of(process.pid)
+    return process, setter
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_an_owner_that_dies_gives_its_gpus_back(agent: Bench, number: int) -> None:
+    owner = holding_process(agent.socket, 200, agent.uuids)
+    assert agent.limits == [200, 200, 200]
+    owner.send_signal(number)
+    until(lambda: agent.limits == FOUND, "restored after the owner")
+    owner.communicate()
+    with AgentConnection(agent.socket) as connection:
+        until(lambda: connection.leases() == [], "no lease left")
+
+
+def test_an_agent_that_is_killed_gives_everything_back(bench: Bench) -> None:
+    process, setter = started(bench)
+    with AgentConnection(bench.socket) as connection:
+        connection.hold_limit(bench.uuids, 200)
+        process.kill()
+        process.wait()
+        wait_for_end(setter)
+    assert bench.limits == FOUND
+
+
+def test_a_setter_that_is_killed_is_replaced_and_the_leases_of_the_living_stay(bench: Bench) -> None:
+    process, setter = started(bench)
+    dead = holding_process(bench.socket, 300, bench.uuids[:1])
+    with AgentConnection(bench.socket) as connection:
+        connection.hold_limit(bench.uuids[1:], 200)
+        # Nothing may happen between the two deaths: the reader is stopped meanwhile.
+        os.kill(process.pid, signal.SIGSTOP)
+        os.kill(setter, signal.SIGKILL)
+        dead.kill()
+        dead.communicate()
+        os.kill(process.pid, signal.SIGCONT)
+        until(lambda: bench.limits == [400, 200, 200], "the dead owner's GPU restored by the next setter")
+        assert connection.release() == bench.uuids[1:]
+    assert bench.limits == FOUND
+    assert children_of(process.pid) != [setter]
+    assert end_agent(process) == 0
+
+
+def test_when_both_are_killed_the_next_agent_gives_everything_back(bench: Bench) -> None:
+    process, setter = started(bench)
+    owner = holding_process(bench.socket, 200, bench.uuids)
+    for pid in (setter, process.pid):
+        os.kill(pid, signal.SIGSTOP)
+    for pid in (setter, process.pid):
+        os.kill(pid, signal.SIGKILL)
+    process.wait()
+    owner.kill()
+    owner.communicate()
+    assert bench.limits == [200, 200, 200]
+    following, _ = started(bench)
+    until(lambda: bench.limits == FOUND, "restored by the next agent")
+    assert end_agent(following) == 0
+
+
+def test_restore_only_gives_back_what_killed_agents_left(bench: Bench) -> None:
+    process, setter = started(bench)
+    with AgentConnection(bench.socket) as connection:
+        connection.hold_limit(bench.uuids, 200)
+    for pid in (setter, process.pid):
+        os.kill(pid, signal.SIGSTOP)
+    for pid in (setter, process.pid):
+        os.kill(pid, signal.SIGKILL)
+    process.wait()
+    wait_for_end(setter)
+    words = [sys.executable, "-m", "wattloop_agent", "--restore-only", "--state-directory", str(bench.state)]
+    done = subprocess.run(words, env=bench.environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert bench.limits == FOUND
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_agent_that_is_told_to_end_gives_everything_back_first(bench: Bench, number: int) -> None:
+    process, setter = started(bench)
+    with AgentConnection(bench.socket) as connection:
+        connection.hold_limit(bench.uuids, 200)
+        process.send_signal(number)
+        assert process.wait(10) == 0
+        assert bench.limits == FOUND
+    wait_for_end(setter)
+    assert not bench.socket.exists()
+
+
+def test_an_agent_ends_with_the_process_it_watches(bench: Bench) -> None:
+    script = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from wattloop.agent import AgentConnection\n"
+        "from wattloop.agent_process import start_agent\n"
+        "agent = start_agent(Path(sys.argv[1]), Path(sys.argv[2]), log=Path(sys.argv[3]))\n"
+        "AgentConnection(sys.argv[1]).hold_limit(sys.argv[4:], 200)\n"
+        "print(agent.pid, flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script, str(bench.socket), str(bench.state), str(bench.log), *bench.uuids],
+        env=bench.environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert parent.stdout is not None
+    agent = int(parent.stdout.readline())
+    assert bench.limits == [200, 200, 200]
+    parent.kill()
+    wait_for_end(agent)
+    assert bench.limits == FOUND
+    parent.communicate()
+
+
+@pytest.mark.parametrize("which", ["reader", "setter"])
+def test_a_part_that_hangs_leaves_no_gpu_at_a_limit_of_a_dead_owner(bench: Bench, which: str) -> None:
+    process, setter = started(bench)
+    owner = holding_process(bench.socket, 200, bench.uuids)
+    os.kill(process.pid if which == "reader" else setter, signal.SIGSTOP)
+    owner.kill()
+    owner.communicate()
+    until(lambda: bench.limits == FOUND, f"restored though the {which} hangs")
+    os.kill(process.pid, signal.SIGCONT)
+    assert end_agent(process) == 0
