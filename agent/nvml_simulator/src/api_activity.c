@@ -46,7 +46,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v
         return call_end(&call, NVML_ERROR_INVALID_ARGUMENT);
     }
     if (memory->version != NVML_STRUCT_VERSION(nvmlMemory_v2_t, 2)) {
-        return call_end(&call, NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+        return call_end(&call, NVML_ERROR_FUNCTION_NOT_FOUND); /* as driver 580 answers */
     }
     memory->total = call.model->memory_mebibytes * MEBIBYTE;
     memory->reserved = RESERVED_MEBIBYTES * MEBIBYTE;
@@ -132,7 +132,11 @@ EXPORT nvmlReturn_t nvmlDeviceGetTemperatureV(nvmlDevice_t device, nvmlTemperatu
     return call_end(&call, NVML_SUCCESS);
 }
 
+static unsigned performance_state(const struct call *call) {
+    bool idle = timeline_point(call->gpu, call->model).megaflops_per_second == 0;
+    return idle && call->model->memory_idle_mhz != 0 ? NVML_PSTATE_8 : NVML_PSTATE_0;
+}
+
 EXPORT nvmlReturn_t nvmlDeviceGetPerformanceState(nvmlDevice_t device, unsigned *state) {
-    ANSWER(nvmlDeviceGetPerformanceState, device, state,
-           timeline_point(call.gpu, call.model).megaflops_per_second > 0 ? NVML_PSTATE_0 : NVML_PSTATE_8);
+    ANSWER(nvmlDeviceGetPerformanceState, device, state, performance_state(&call));
 }

@@ -40,18 +40,15 @@ EXPORT const char *nvmlErrorString(int result) {
     return result >= 0 && (size_t)result < sizeof texts / sizeof texts[0] ? texts[result] : "Unknown Error";
 }
 
-static nvmlReturn_t answer_text(enum function function, char *buffer, unsigned size, const char *text) {
-    struct call call;
-    nvmlReturn_t result = call_begin(&call, function);
-    return result == NVML_SUCCESS ? call_end(&call, call_text(buffer, size, text)) : result;
-}
-
 EXPORT nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned length) {
-    return answer_text(FUNCTION_nvmlSystemGetDriverVersion, version, length, DRIVER_VERSION);
+    struct call call;
+    nvmlReturn_t result = call_begin(&call, FUNCTION_nvmlSystemGetDriverVersion);
+    return result == NVML_SUCCESS ? call_end(&call, call_text(version, length, DRIVER_VERSION)) : result;
 }
 
 EXPORT nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned length) {
-    return answer_text(FUNCTION_nvmlSystemGetNVMLVersion, version, length, "13." DRIVER_VERSION);
+    /* The library's own version: the one question that NVML answers without being initialised. */
+    return call_text(version, length, "13." DRIVER_VERSION);
 }
 
 static nvmlReturn_t answer_cuda_version(enum function function, int *version) {

@@ -4,8 +4,9 @@
 
 #include "nvml_abi.h"
 
-/* The curves of the A40 and the A100 are fitted to the stage profiles published with Perseus (SOSP '24), within about
- * 6 %; their waiting power is the published blocking power. The others have the A100's shape at their own limits. */
+/* The curves of the A40 and the A100 are fitted to the stage profiles published with Perseus (SOSP '24); their waiting
+ * power is the blocking power published there. The H200's was read on one (driver 580: idle, waiting, and two clocks
+ * under matrix products), and so were its tables. The H100 has the H200's shape, the V100 the A100's. */
 static const struct model MODELS[] = {
     {
         .key = "A40", .name = "NVIDIA A40",
@@ -14,7 +15,7 @@ static const struct model MODELS[] = {
         .power_min_mw = 100000, .power_max_mw = 300000, .power_default_mw = 300000,
         .clock_min_mhz = 210, .clock_max_mhz = 1740, .clock_step_half_mhz = 30,
         .clock_idle_mhz = 210, .clock_application_default_mhz = 1740, .clock_video_max_mhz = 1530,
-        .memory_clocks_mhz = {7251, 6501, 810, 405},
+        .memory_clocks_mhz = {7251, 6501, 810, 405}, .memory_idle_mhz = 405,
         .averages_power = true, .has_power_fields = true, .locks_memory_clocks = true,
         .idle_mw = 30000, .waiting_mw = 70380, .dynamic_mw = 300000,
         .voltage_knee_mhz = 1110, .voltage_floor_ppm = 803000, .memory_share_permille = 450,
@@ -54,21 +55,21 @@ static const struct model MODELS[] = {
         .clock_idle_mhz = 345, .clock_application_default_mhz = 1980, .clock_video_max_mhz = 1545,
         .memory_clocks_mhz = {2619, 1593},
         .averages_power = true, .has_power_fields = true, .locks_memory_clocks = true, .has_mig = true,
-        .idle_mw = 72000, .waiting_mw = 122000, .dynamic_mw = 693000,
-        .voltage_knee_mhz = 1470, .voltage_floor_ppm = 820000, .memory_share_permille = 220,
+        .idle_mw = 72000, .waiting_mw = 115000, .dynamic_mw = 860000,
+        .voltage_knee_mhz = 480, .voltage_floor_ppm = 820000, .memory_share_permille = 300,
         .megaflops_per_second = 989000000,
     },
     {
         .key = "H200", .name = "NVIDIA H200",
         .architecture = NVML_DEVICE_ARCH_HOPPER, .brand = NVML_BRAND_NVIDIA, .compute_major = 9, .compute_minor = 0,
-        .pci_device_id = 0x233510DE, .pci_subsystem_id = 0x18BE10DE, .memory_mebibytes = 143771,
+        .pci_device_id = 0x233510DE, .pci_subsystem_id = 0x18BF10DE, .memory_mebibytes = 143771,
         .power_min_mw = 200000, .power_max_mw = 700000, .power_default_mw = 700000,
         .clock_min_mhz = 345, .clock_max_mhz = 1980, .clock_step_half_mhz = 30,
         .clock_idle_mhz = 345, .clock_application_default_mhz = 1980, .clock_video_max_mhz = 1545,
-        .memory_clocks_mhz = {3201, 1593},
+        .memory_clocks_mhz = {3201, 2201},
         .averages_power = true, .has_power_fields = true, .locks_memory_clocks = true, .has_mig = true,
-        .idle_mw = 76000, .waiting_mw = 122000, .dynamic_mw = 680000,
-        .voltage_knee_mhz = 1470, .voltage_floor_ppm = 820000, .memory_share_permille = 200,
+        .idle_mw = 79600, .waiting_mw = 121800, .dynamic_mw = 880000,
+        .voltage_knee_mhz = 480, .voltage_floor_ppm = 820000, .memory_share_permille = 300,
         .megaflops_per_second = 989000000,
     },
 };

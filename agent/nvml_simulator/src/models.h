@@ -18,6 +18,7 @@ struct model {
     uint32_t clock_step_half_mhz; /* Volta steps by 7.5 MHz and reports the whole part */
     uint32_t clock_idle_mhz, clock_application_default_mhz, clock_video_max_mhz;
     uint32_t memory_clocks_mhz[MAX_MEMORY_CLOCKS]; /* falling, ended by 0 where there are fewer */
+    uint32_t memory_idle_mhz; /* in performance state 8; 0: it stays in 0, as GPUs with HBM do */
     bool averages_power;       /* nvmlDeviceGetPowerUsage is the mean of the last second, as on GA10x and Hopper */
     bool has_power_fields;     /* NVML_FI_DEV_POWER_AVERAGE and what follows it, from Ampere on */
     bool locks_memory_clocks;  /* from Ampere on */

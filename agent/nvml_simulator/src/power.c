@@ -88,6 +88,7 @@ struct operating_point power_point(const struct gpu *gpu, const struct model *mo
         uint32_t floor = gpu->locked_min_mhz;
         point.graphics_mhz = floor > model->clock_idle_mhz ? floor : model->clock_idle_mhz;
         point.power_mw = model->idle_mw;
+        point.memory_mhz = model->memory_idle_mhz != 0 ? model->memory_idle_mhz : point.memory_mhz;
         return point;
     }
     uint32_t ceiling = ceiling_mhz(gpu, model);
