@@ -87,14 +87,15 @@ class ProcessGpus:
         self._profiling = LimitProfiling(limits_to_measure(*self._range_watts))
         self.hold(self._profiling.limit_watts)
 
-    def step_done(self, choose: Callable[[tuple[LimitMeasurement, ...]], float]) -> None:
+    def step_done(self, samples: float, choose: Callable[[tuple[LimitMeasurement, ...]], float]) -> None:
         """Count an optimizer step towards the measurement of limits, and hold the next limit when it is time.
 
         Args:
+            samples: How many samples the step was made on.
             choose: Gives the limit to hold once all are measured.
         """
         profiling = self._profiling
-        if profiling is None or not profiling.step_done():
+        if profiling is None or not profiling.step_done(samples):
             return
         totals = self._totals()
         if totals is None:
@@ -106,9 +107,9 @@ class ProcessGpus:
         elif profiling.limit_watts != before:
             self.hold(profiling.limit_watts)
 
-    def measurements(self, steps_per_epoch: float) -> tuple[LimitMeasurement, ...]:
+    def measurements(self, samples_per_epoch: float) -> tuple[LimitMeasurement, ...]:
         """The limits measured so far in this run."""
-        return () if self._profiling is None else self._profiling.measurements(steps_per_epoch)
+        return () if self._profiling is None else self._profiling.measurements(samples_per_epoch)
 
     def end(self) -> None:
         """Give the GPUs back as they were found."""

@@ -63,7 +63,7 @@ class Run:
         self._evaluations = 0
         self._reached_in_a_row = 0
         self._metric: float | None = None
-        self._steps = 0
+        self._samples = 0.0
         self._reported_epochs = 0
 
     def __enter__(self) -> Self:
@@ -116,10 +116,16 @@ class Run:
             if self._reported_epochs < self.completed_epochs:
                 self._send()
 
-    def step(self) -> None:
-        """Say that an optimizer step is done. Only a run that measures power limits needs to know; it is cheap."""
-        self._steps += 1
-        self._gpus.step_done(self._best_limit)
+    def step(self, samples: int | None = None) -> None:
+        """Say that an optimizer step is done. Only a run that measures power limits needs to know; it is cheap.
+
+        Args:
+            samples: How many samples it was made on, where the last batch of an epoch is smaller; default: a whole
+                batch.
+        """
+        counted = float(self.batch_size if samples is None else samples)
+        self._samples += counted
+        self._gpus.step_done(counted, self._best_limit)
 
     def report(self, *, metric: float) -> None:
         """Say what the evaluation after this epoch gave, before the body of `epochs` ends.
@@ -158,7 +164,7 @@ class Run:
             gpu_product=self._gpus.product,
             max_power_limit_watts=self._gpus.max_power_limit_watts,
             power_limit_watts=self._gpus.limit_watts,
-            profile=self._gpus.measurements(self._steps / epochs) if epochs and self._steps else (),
+            profile=self._gpus.measurements(self._samples / epochs) if epochs and self._samples else (),
             finished=finished,
         )
 

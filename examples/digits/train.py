@@ -44,7 +44,7 @@ def main() -> None:
                 batch = order[start : start + run.batch_size]
                 network.train_step(pixels[train][batch], labels[train][batch], learning_rate, MOMENTUM)
                 gpu.train_step(len(batch))
-                run.step()  # (wattloop) only needed where power limits are to be measured
+                run.step(len(batch))  # (wattloop) only needed where power limits are to be measured
             accuracy = network.accuracy(pixels[validation], labels[validation])
             print(f"epoch {epoch + 1} batch_size {run.batch_size} accuracy={accuracy:.4f}", flush=True)
             run.report(metric=accuracy)  # (wattloop)

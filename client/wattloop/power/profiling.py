@@ -53,9 +53,10 @@ class LimitProfiling:
 
     def __init__(self, limits_watts: tuple[float, ...]) -> None:
         self._limits = limits_watts
-        self._measured: list[tuple[float, Totals, int]] = []
+        self._measured: list[tuple[float, Totals, float]] = []
         self._start: Totals | None = None
         self._steps = 0
+        self._samples = 0.0
         self._steps_until_read = WARM_UP_STEPS
 
     @property
@@ -68,17 +69,18 @@ class LimitProfiling:
         """The limit to hold now."""
         return self._limits[min(len(self._measured), len(self._limits) - 1)]
 
-    def step_done(self) -> bool:
-        """Count one optimizer step; answers whether the totals are to be read now."""
+    def step_done(self, samples: float) -> bool:
+        """Count one optimizer step on so many samples; answers whether the totals are to be read now."""
         if self.finished:
             return False
         self._steps += 1
+        self._samples += samples
         return self._steps >= self._steps_until_read
 
     def read(self, totals: Totals) -> None:
         """Take the totals: the start of a window, its end, or a sign of how many steps it still needs."""
         if self._start is None:
-            self._start, self._steps, self._steps_until_read = totals, 0, 1
+            self._start, self._steps, self._samples, self._steps_until_read = totals, 0, 0.0, 1
             return
         elapsed = totals.time_seconds - self._start.time_seconds
         if elapsed < LEAST_WINDOW_SECONDS:
@@ -88,16 +90,16 @@ class LimitProfiling:
             self._steps_until_read = self._steps + max(1, min(more, self._steps))
             return
         spent = Totals(totals.energy_joules - self._start.energy_joules, elapsed)
-        self._measured.append((self.limit_watts, spent, self._steps))
+        self._measured.append((self.limit_watts, spent, self._samples))
         self._start, self._steps, self._steps_until_read = None, 0, WARM_UP_STEPS
 
-    def measurements(self, steps_per_epoch: float) -> tuple[LimitMeasurement, ...]:
+    def measurements(self, samples_per_epoch: float) -> tuple[LimitMeasurement, ...]:
         """What has been measured so far.
 
         Args:
-            steps_per_epoch: Turns counted steps into parts of an epoch.
+            samples_per_epoch: Turns counted samples into parts of an epoch.
         """
         return tuple(
-            LimitMeasurement(limit, spent.energy_joules, spent.time_seconds, steps / steps_per_epoch)
-            for limit, spent, steps in self._measured
+            LimitMeasurement(limit, spent.energy_joules, spent.time_seconds, samples / samples_per_epoch)
+            for limit, spent, samples in self._measured
         )

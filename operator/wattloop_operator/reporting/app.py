@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, FastAPI, HTTPException, Path, Request
 from fastapi.concurrency import run_in_threadpool
@@ -21,13 +21,13 @@ NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 Name = Annotated[str, Path(min_length=1, max_length=63, pattern=NAME_PATTERN)]
 BEARER = HTTPBearer(auto_error=False, description="A token with the audience of the reporting API.")
 Token = Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)]
-REFUSALS = {
+REFUSALS: dict[int | str, dict[str, Any]] = {
     401: {"description": "The token is missing or cannot be trusted."},
     403: {"description": "The recurrence is not the caller's own."},
     404: {"description": "There is no such recurrence."},
     503: {"description": "It cannot be answered now; try again later."},
 }
-BODY_REFUSALS = {
+BODY_REFUSALS: dict[int | str, dict[str, Any]] = {
     413: {"description": "The body has too many bytes."},
     415: {"description": "The body is not application/json."},
     422: {"description": "The body is no report; the answer names the field."},

@@ -1,0 +1,72 @@
+"""The command line of an attempt on this machine, from the container that the manifest's job template would run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from wattloop.errors import InputError
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+
+REFERENCE = re.compile(r"\$(\$|\(([A-Za-z_][A-Za-z0-9_.-]*)\))")
+
+
+@dataclass(frozen=True)
+class LocalCommand:
+    """What to start.
+
+    Attributes:
+        words: The program and its arguments.
+        environment: The container's own variables.
+    """
+
+    words: tuple[str, ...]
+    environment: Mapping[str, str]
+
+
+def command_of(job: RecurringTrainingJob, injected: Mapping[str, str], source: str) -> LocalCommand:
+    """The command of the training container, with ``$(NAME)`` expanded as Kubernetes does.
+
+    Args:
+        job: The job.
+        injected: Wattloop's variables, which the command and the user's own variables may refer to.
+        source: The manifest, for messages.
+
+    Raises:
+        InputError: The template is no job, or its container has nothing that could be started without an image.
+    """
+    template = job.spec.template
+    if template.job is None:
+        raise InputError(source, "a template without job", "spec.template.job, which can run as a process")
+    containers = template.job["template"]["spec"]["containers"]
+    chosen = template.training_containers or (containers[0]["name"],)
+    container = next(each for each in containers if each["name"] == chosen[0])
+    words = [*container.get("command", ()), *container.get("args", ())]
+    if not container.get("command"):
+        found = f"container {container['name']!r} without command"
+        raise InputError(source, found, "a command: on this machine there is no image to take one from")
+    environment = _own_environment(container, injected, source)
+    known = {**injected, **environment}
+    return LocalCommand(tuple(_expanded(word, known) for word in words), environment)
+
+
+def _own_environment(container: Mapping[str, Any], injected: Mapping[str, str], source: str) -> dict[str, str]:
+    environment: dict[str, str] = {}
+    for entry in container.get("env", ()):
+        if "value" not in entry:
+            found = f"variable {entry['name']} of container {container['name']!r} from another object"
+            raise InputError(source, found, "a plain value: on this machine there are no secrets and no config maps")
+        environment[entry["name"]] = _expanded(entry["value"], {**injected, **environment})
+    return environment
+
+
+def _expanded(text: str, variables: Mapping[str, str]) -> str:
+    """Expand ``$(NAME)``; an unknown name stays as it is, ``$$`` is a dollar.
+
+    Example:
+        >>> _expanded("--batch=$(B) $$(B) $(C)", {"B": "32"})
+        '--batch=32 $(B) $(C)'
+    """
+    return REFERENCE.sub(lambda match: "$" if match[1] == "$" else variables.get(match[2], match[0]), text)

@@ -1,0 +1,66 @@
+"""The job of a manifest, made ready to run on this machine."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime
+from pathlib import Path
+
+from wattloop.errors import InputError, UsageError
+from wattloop_operator.api.manifests import check_file
+from wattloop_operator.api.metadata import ObjectMeta
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.trigger import ContinuousTrigger, Trigger
+from wattloop_operator.local.command import command_of
+
+NAMESPACE = "local"
+IDENTITY = uuid.UUID("6f1d8c4e-5a0f-4d57-9b0c-3c1a57f0a8de")
+
+
+def read_job(path: Path) -> RecurringTrainingJob:
+    """Read the one RecurringTrainingJob of a manifest.
+
+    Raises:
+        InputError: The manifest is wrong, holds no such job, or one that cannot run as a process.
+        UsageError: It holds several.
+    """
+    checked = check_file(str(path))
+    if checked.problems:
+        raise UsageError("\n".join(str(problem) for problem in checked.problems))
+    jobs = [each for each in checked.accepted if isinstance(each, RecurringTrainingJob)]
+    if len(jobs) != 1:
+        names = ", ".join(each.metadata.name for each in jobs) or "none"
+        raise InputError(str(path), f"RecurringTrainingJobs: {names}", "exactly one")
+    command_of(jobs[0], {}, str(path))
+    return jobs[0]
+
+
+def made_local(
+    job: RecurringTrainingJob, seed: int, recurrences: int | None, created: datetime
+) -> RecurringTrainingJob:
+    """The job as the engine sees it on this machine.
+
+    Args:
+        job: As the manifest has it.
+        seed: Changes every random draw; the same seed gives the same run.
+        recurrences: Run this many, one after another, in place of the schedule.
+        created: When it first ran here.
+    """
+    spec = job.spec
+    if recurrences is not None:
+        update = {"trigger": Trigger(continuous=ContinuousTrigger()), "max_recurrences": recurrences, "suspend": False}
+        spec = spec.model_copy(update=update)
+    namespace = job.metadata.namespace or NAMESPACE
+    return job.model_copy(
+        update={
+            "metadata": ObjectMeta(
+                name=job.metadata.name,
+                namespace=namespace,
+                # Derived, not drawn: decisions follow from it, and the same seed must give the same run everywhere.
+                uid=str(uuid.uuid5(IDENTITY, f"{namespace}/{job.metadata.name}/{seed}")),
+                creation_timestamp=created,
+                generation=1,
+            ),
+            "spec": spec,
+        }
+    )

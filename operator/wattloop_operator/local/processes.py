@@ -1,0 +1,83 @@
+"""Training processes: started so that they never outlive this one, watched, ended with all that they started."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from wattloop.errors import CannotError
+
+PR_SET_PDEATHSIG = 1
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+class TrainingProcess:
+    """One running training process and its group.
+
+    Args:
+        words: The program and its arguments.
+        environment: All of its environment.
+        folder: Where it runs.
+        log: The file that its output is appended to.
+        on_end: Called, from another thread, once it has ended.
+
+    Raises:
+        CannotError: It cannot be started.
+    """
+
+    def __init__(
+        self,
+        words: Sequence[str],
+        environment: Mapping[str, str],
+        folder: Path,
+        log: Path,
+        on_end: Callable[[], None],
+    ) -> None:
+        self.started_at = datetime.now(UTC)
+        self.ended_at: datetime | None = None
+        self.ended_by_us = False
+        try:
+            with log.open("ab") as output:
+                self._process = subprocess.Popen(  # noqa: S603  the user's own command, as a list, without a shell
+                    list(words),
+                    env=dict(environment),
+                    cwd=folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    preexec_fn=_end_with_parent,  # noqa: PLW1509  only async-signal-safe calls are made there
+                )
+        except OSError as error:
+            raise CannotError(f"{words[0]}: cannot be started: {error.strerror or error}") from error
+        self._watcher = threading.Thread(target=self._watch, args=(on_end,), daemon=True)
+        self._watcher.start()
+
+    @property
+    def exit_code(self) -> int | None:
+        """Its exit code, negative for a signal; None while it runs."""
+        return None if self.ended_at is None else self._process.returncode
+
+    def end(self) -> None:
+        """End it and all that it started, and wait until it is gone."""
+        self.ended_by_us = True
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._watcher.join()
+
+    def _watch(self, on_end: Callable[[], None]) -> None:
+        self._process.wait()
+        self.ended_at = datetime.now(UTC)
+        on_end()
+
+
+def _end_with_parent() -> None:
+    # The kernel ends the process when the thread that started it is gone: the main thread, so the whole run.
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

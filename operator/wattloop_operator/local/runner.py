@@ -1,0 +1,65 @@
+"""The loop of a local run: settle, wait for something to happen, settle again, until there is nothing more to come."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from wattloop.errors import CannotError
+from wattloop_operator.engine.snapshot import Snapshot
+from wattloop_operator.local.world import LocalWorld
+from wattloop_operator.loop.settle import settle
+from wattloop_operator.loop.world import JobKey
+
+LONGEST_WAIT_SECONDS = 3600.0
+
+
+class Runner:
+    """Runs one job until all its recurrences are done.
+
+    Args:
+        world: This machine.
+        key: The job.
+        happened: Set whenever something has happened.
+        show: Called with the state after each change.
+    """
+
+    def __init__(
+        self, world: LocalWorld, key: JobKey, happened: threading.Event, show: Callable[[Snapshot], None]
+    ) -> None:
+        self._world = world
+        self._key = key
+        self._happened = happened
+        self._show = show
+
+    def run(self) -> Snapshot:
+        """Run until nothing is going on and nothing more will start.
+
+        Raises:
+            CannotError: The database failed, or no recurrence can be started any more.
+        """
+        while True:
+            self._happened.clear()
+            wake_at = settle(self._world, self._key, lambda: datetime.now(UTC))
+            snapshot = self._world.snapshot(self._key)
+            if snapshot is None:
+                raise CannotError(f"{self._key} is gone from the database")
+            self._show(snapshot)
+            status = snapshot.job.status
+            if not status.active and wake_at is None:
+                self._check_done(snapshot)
+                return snapshot
+            self._happened.wait(self._wait_seconds(wake_at))
+
+    @staticmethod
+    def _wait_seconds(wake_at: datetime | None) -> float:
+        if wake_at is None:
+            return LONGEST_WAIT_SECONDS
+        return min(max((wake_at - datetime.now(UTC)).total_seconds(), 0.0), LONGEST_WAIT_SECONDS)
+
+    @staticmethod
+    def _check_done(snapshot: Snapshot) -> None:
+        ready = next((each for each in snapshot.job.status.conditions if each.type == "Ready"), None)
+        if ready is not None and ready.reason in ("NoArmLeft", "InvalidSchedule", "TemplateRefused", "Suspended"):
+            raise CannotError(f"{snapshot.job.metadata.name}: {ready.reason}: {ready.message}")

@@ -1,0 +1,117 @@
+"""One local run put together: folder, store, GPUs, agent, reporting API, engine, and what it leaves behind."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from wattloop.errors import CannotError
+from wattloop.files.whole import written_whole
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.engine.snapshot import Snapshot
+from wattloop_operator.local.book import LocalBook
+from wattloop_operator.local.folder import OutputFolder
+from wattloop_operator.local.gpus import Simulation, running_agent, simulated
+from wattloop_operator.local.job_file import made_local
+from wattloop_operator.local.report_server import running_report_server
+from wattloop_operator.local.runner import Runner
+from wattloop_operator.local.tokens import Tokens
+from wattloop_operator.local.world import LocalWorld
+from wattloop_operator.loop.world import JobKey
+from wattloop_operator.pictures.job_history import JobHistory
+from wattloop_operator.pictures.rows import rows_of, write_csv
+from wattloop_operator.reporting.service import ReportService
+from wattloop_operator.store.store import Store, open_store
+from wattloop_operator.workloads.run_environment import Surroundings
+
+
+@dataclass(frozen=True)
+class LocalRun:
+    """What is to be run, and where.
+
+    Attributes:
+        source: The manifest.
+        job: The job in it.
+        output: The output folder.
+        database: URL of the store; None: a SQLite file in the output folder.
+        recurrences: Run this many, one after another, in place of the schedule; None: by the schedule.
+        simulation: The GPUs to simulate; None: this machine's own.
+        seed: Changes every random draw.
+    """
+
+    source: Path
+    job: RecurringTrainingJob
+    output: Path
+    database: str | None = None
+    recurrences: int | None = None
+    simulation: Simulation | None = None
+    seed: int = 0
+
+    def owner(self) -> dict[str, object]:
+        """What an output folder belongs to: another value of one of these would mix two histories."""
+        simulation = self.simulation
+        return {
+            "job": self.job.metadata.name,
+            "seed": self.seed,
+            "gpus": "this machine's" if simulation is None else f"{simulation.count} simulated {simulation.model}",
+        }
+
+    def carry_out(self, show: Callable[[Snapshot], None]) -> Snapshot:
+        """Run until all recurrences are done; what has been done is kept, however this ends.
+
+        Args:
+            show: Called with the state after each change.
+
+        Raises:
+            UsageError: The output folder is another job's.
+            CannotError: Something could not be done; the same run again goes on from there.
+        """
+        folder = OutputFolder.open(self.output, self.owner())
+        folder.logs.mkdir(exist_ok=True)
+        with contextlib.ExitStack() as stack:
+            store = stack.enter_context(open_store(self.database or folder.database))
+            happened = threading.Event()
+            world = self._world(stack, folder, store, happened)
+            job = made_local(self.job, self.seed, self.recurrences, datetime.now(UTC))
+            world.ensure_job(job)
+            stack.callback(world.end_all)
+            key = JobKey(job.metadata.namespace, job.metadata.name)
+            stack.callback(self._leave_results, world, key, folder)
+            return Runner(world, key, happened, show).run()
+
+    def _world(
+        self, stack: contextlib.ExitStack, folder: OutputFolder, store: Store, happened: threading.Event
+    ) -> LocalWorld:
+        environment: dict[str, str] = {}
+        if self.simulation is not None:
+            environment = simulated(self.simulation, folder.gpus_state)
+        # In the system's folder for temporary files: a socket's path has at most 107 characters.
+        private = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="wattloop-")))
+        socket = stack.enter_context(running_agent(folder.path, private, environment))
+        tokens = Tokens(private)
+        service = ReportService(LocalBook(store.objects, happened.set), tokens, store.readings)
+        url = stack.enter_context(running_report_server(service))
+        return LocalWorld(
+            store,
+            source=self.source.absolute(),
+            logs=folder.logs,
+            surroundings=Surroundings(report_url=url, agent_socket=str(socket)),
+            tokens=tokens,
+            gpu_environment=environment,
+            devices=1 if self.simulation is None else self.simulation.count,
+            wake=happened.set,
+        )
+
+    def _leave_results(self, world: LocalWorld, key: JobKey, folder: OutputFolder) -> None:
+        """Write the table and the pictures, also of a run that was interrupted."""
+        snapshot = world.snapshot(key)
+        if snapshot is None:
+            raise CannotError(f"{key} is gone from the database; there are no results to write")
+        history = JobHistory.of_snapshot(snapshot)
+        with written_whole(folder.recurrences) as stream:
+            write_csv(stream, rows_of(history))

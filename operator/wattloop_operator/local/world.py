@@ -1,0 +1,275 @@
+"""This machine as a world of the engine: objects in the store's database, workloads as processes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from wattloop.errors import CannotError
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.engine import actions
+from wattloop_operator.engine.snapshot import Failure, Snapshot, WorkloadPhase, WorkloadState
+from wattloop_operator.local.command import command_of
+from wattloop_operator.local.processes import TrainingProcess
+from wattloop_operator.local.tokens import Tokens
+from wattloop_operator.loop.world import ChangedError, JobKey
+from wattloop_operator.store.objects import ConflictError, ObjectExistsError, ObjectMissingError
+from wattloop_operator.store.store import Store
+from wattloop_operator.workloads.run_environment import Surroundings, run_environment
+
+logger = logging.getLogger(__name__)
+
+JOB = "RecurringTrainingJob"
+RECURRENCE = "TrainingRecurrence"
+WORKLOAD = "Workload"
+SIGNALS_FROM_OUTSIDE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class LocalWorld:
+    """Runs one job on this machine.
+
+    Args:
+        store: The database.
+        source: The manifest; processes run in its folder.
+        logs: Where the processes' outputs go.
+        surroundings: Where a training process finds the reporting API and the agent.
+        tokens: Gives each attempt its token.
+        gpu_environment: What training processes need in their environment to see the GPUs.
+        devices: GPUs that share the batch.
+        wake: Called, from any thread, when something has happened.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        source: Path,
+        logs: Path,
+        surroundings: Surroundings,
+        tokens: Tokens,
+        gpu_environment: dict[str, str],
+        devices: int,
+        wake: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._source = source
+        self._logs = logs
+        self._surroundings = surroundings
+        self._tokens = tokens
+        self._gpu_environment = gpu_environment
+        self._devices = devices
+        self._wake = wake
+        self._processes: dict[str, TrainingProcess] = {}
+        self._lock = threading.Lock()
+
+    def snapshot(self, key: JobKey) -> Snapshot | None:
+        """See `World`."""
+        stored = self._store.objects.get(JOB, key.namespace, key.name)
+        if stored is None:
+            return None
+        job = RecurringTrainingJob.from_wire(stored.body)
+        recurrences = tuple(
+            TrainingRecurrence.from_wire(_versioned(each.body, each.resource_version))
+            for each in self._store.objects.list(RECURRENCE, key.namespace)
+        )
+        own = tuple(each for each in recurrences if each.spec.job_ref.uid == job.metadata.uid)
+        learn_from = job.spec.batch_size.learn_from
+        return Snapshot(
+            job=job,
+            recurrences=own,
+            workloads={
+                each.name: self._workload(each.name, each.body)
+                for each in self._store.objects.list(WORKLOAD, key.namespace)
+            },
+            records=self._store.observations.of_job(job.metadata.uid),
+            profiles=self._store.profiles.of_job(job.metadata.uid),
+            learned=self._store.observations.of_name(key.namespace, learn_from) if learn_from else (),
+        )
+
+    def carry_out(self, snapshot: Snapshot, action: actions.Action) -> None:
+        """See `World`."""
+        match action:
+            case actions.RecordObservation(record):
+                self._store.observations.record(record)
+            case actions.RecordProfile(key, measurements):
+                self._store.profiles.record(key, measurements)
+            case actions.CreateRecurrence(recurrence):
+                self._create_recurrence(recurrence)
+            case actions.StartWorkload(recurrence):
+                self._start(snapshot.job, recurrence)
+            case actions.EndWorkload(recurrence):
+                self._end(recurrence.metadata.name)
+            case actions.WriteRecurrenceStatus(recurrence, status):
+                self._replace(recurrence, recurrence.model_copy(update={"status": status}))
+            case actions.DeleteRecurrence(recurrence):
+                self._delete(recurrence)
+            case actions.WriteJobStatus(status):
+                self._write_job(snapshot.job.model_copy(update={"status": status}))
+            case actions.Announce(warning, reason, message):
+                logger.log(logging.WARNING if warning else logging.INFO, "%s: %s", reason, message)
+
+    def ensure_job(self, job: RecurringTrainingJob) -> None:
+        """Bring the stored job up to the manifest: its status stays, a changed spec is a new generation."""
+        metadata = job.metadata
+        stored = self._store.objects.get(JOB, metadata.namespace, metadata.name)
+        if stored is None:
+            self._store.objects.create(JOB, metadata.namespace, metadata.name, job.to_wire())
+            return
+        before = RecurringTrainingJob.from_wire(stored.body)
+        if before.spec != job.spec:
+            generation = (before.metadata.generation or 0) + 1
+            self._write_job(
+                before.model_copy(
+                    update={"spec": job.spec, "metadata": before.metadata.model_copy(update={"generation": generation})}
+                )
+            )
+
+    def end_all(self) -> None:
+        """End every process that still runs; what they were doing counts as disrupted."""
+        for process in list(self._processes.values()):
+            process.end()
+
+    def _create_recurrence(self, recurrence: TrainingRecurrence) -> None:
+        # Its uid and creation time, which an API server would give, are its name and the moment it was due.
+        metadata = recurrence.metadata.model_copy(
+            update={"uid": recurrence.metadata.name, "creation_timestamp": datetime.now(UTC)}
+        )
+        body = recurrence.model_copy(update={"metadata": metadata}).to_wire()
+        try:
+            self._store.objects.create(RECURRENCE, metadata.namespace, metadata.name, body)
+        except ObjectExistsError:
+            logger.debug("%s/%s was created before", metadata.namespace, metadata.name)
+
+    def _start(self, job: RecurringTrainingJob, recurrence: TrainingRecurrence) -> None:
+        namespace, name = recurrence.metadata.namespace, recurrence.metadata.name
+        surroundings = Surroundings(
+            report_url=self._surroundings.report_url,
+            token_file=str(self._tokens.file_for(namespace, name)),
+            agent_socket=self._surroundings.agent_socket,
+        )
+        injected = run_environment(job, recurrence, surroundings, self._devices).variables()
+        command = command_of(job, injected, str(self._source))
+        environment = {**os.environ, **self._gpu_environment, **injected, **command.environment}
+        # The script shall find the same Python, with the same packages, as this program.
+        environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', '')}"
+        # Written down before it starts: where this program is killed in between, the attempt counts as disrupted.
+        try:
+            self._store.objects.create(WORKLOAD, namespace, name, {})
+        except ObjectExistsError:
+            return
+        try:
+            # Held until the process is known here, so that its end is not written down before.
+            with self._lock:
+                self._processes[name] = TrainingProcess(
+                    command.words,
+                    environment,
+                    self._source.parent,
+                    self._logs / f"{name}.log",
+                    lambda: self._ended(namespace, name),
+                )
+        except CannotError as error:
+            self._store.objects.delete(WORKLOAD, namespace, name)
+            self._store.objects.create(WORKLOAD, namespace, name, _ended_body(Failure.CRASHED, str(error)))
+
+    def _ended(self, namespace: str, name: str) -> None:
+        """Write down how a process ended; called from its watcher."""
+        with self._lock:
+            process, stored = self._processes[name], self._store.objects.get(WORKLOAD, namespace, name)
+            if stored is not None:
+                self._store.objects.replace(
+                    WORKLOAD, namespace, name, _process_body(process, name), expected_version=stored.resource_version
+                )
+        self._wake()
+
+    def _end(self, name: str) -> None:
+        process = self._processes.get(name)
+        if process is not None:
+            process.end()
+
+    def _workload(self, name: str, body: dict[str, Any]) -> WorkloadState:
+        process = self._processes.get(name)
+        if body:
+            return WorkloadState(
+                name=name,
+                kind="Process",
+                api_version="v1",
+                phase=WorkloadPhase(body["phase"]),
+                started_at=datetime.fromisoformat(body["startedAt"]),
+                ended_at=datetime.fromisoformat(body["endedAt"]),
+                failure=Failure(body["failure"]) if body["failure"] else None,
+                message=body["message"],
+            )
+        if process is None:
+            text = "wattloop run was ended while it ran"
+            return WorkloadState(
+                name, "v1", "Process", phase=WorkloadPhase.FAILED, failure=Failure.DISRUPTED, message=text
+            )
+        return WorkloadState(name, "v1", "Process", phase=WorkloadPhase.RUNNING, started_at=process.started_at)
+
+    def _replace(self, before: TrainingRecurrence, after: TrainingRecurrence) -> None:
+        metadata = before.metadata
+        try:
+            self._store.objects.replace(
+                RECURRENCE,
+                metadata.namespace,
+                metadata.name,
+                after.to_wire(),
+                expected_version=int(metadata.resource_version or 0),
+            )
+        except (ConflictError, ObjectMissingError) as error:
+            raise ChangedError(str(error)) from error
+
+    def _delete(self, recurrence: TrainingRecurrence) -> None:
+        namespace, name = recurrence.metadata.namespace, recurrence.metadata.name
+        for kind in (WORKLOAD, RECURRENCE):
+            try:
+                self._store.objects.delete(kind, namespace, name)
+            except ObjectMissingError:
+                logger.debug("%s %s/%s was deleted before", kind, namespace, name)
+
+    def _write_job(self, job: RecurringTrainingJob) -> None:
+        stored = self._store.objects.get(JOB, job.metadata.namespace, job.metadata.name)
+        if stored is None:
+            raise ChangedError(f"{job.metadata.namespace}/{job.metadata.name} is gone")
+        self._store.objects.replace(
+            JOB,
+            job.metadata.namespace,
+            job.metadata.name,
+            job.to_wire(),
+            expected_version=stored.resource_version,
+        )
+
+
+def _versioned(body: dict[str, Any], version: int) -> dict[str, Any]:
+    return {**body, "metadata": {**body["metadata"], "resourceVersion": str(version)}}
+
+
+def _process_body(process: TrainingProcess, name: str) -> dict[str, Any]:
+    code = process.exit_code
+    if code == 0:
+        return _ended_body(None, "", process)
+    if process.ended_by_us or (code is not None and -code in SIGNALS_FROM_OUTSIDE):
+        return _ended_body(Failure.DISRUPTED, "its process was ended from outside", process)
+    how = f"exit code {code}" if code is None or code > 0 else f"killed by signal {signal.Signals(-code).name}"
+    return _ended_body(Failure.CRASHED, f"{how}; see logs/{name}.log", process)
+
+
+def _ended_body(failure: Failure | None, message: str, process: TrainingProcess | None = None) -> dict[str, Any]:
+    now = datetime.now(UTC)
+    started = now if process is None else process.started_at
+    ended = now if process is None else process.ended_at or now
+    return {
+        "phase": (WorkloadPhase.SUCCEEDED if failure is None else WorkloadPhase.FAILED).value,
+        "startedAt": started.isoformat(),
+        "endedAt": ended.isoformat(),
+        "failure": None if failure is None else failure.value,
+        "message": message,
+    }
