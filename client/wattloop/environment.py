@@ -13,7 +13,9 @@ from typing import overload
 
 from wattloop.errors import InputError
 
-PARAMETER_PREFIX = "WATTLOOP_PARAM_"
+# Reserved as a whole, so that a variable that Wattloop sets in a later version breaks no manifest of today.
+PREFIX = "WATTLOOP_"
+PARAMETER_PREFIX = f"{PREFIX}PARAM_"
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,8 @@ from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from wattloop.environment import PREFIX
 from wattloop_operator.api.model import ATOMIC, SET, ApiModel, Rule
-
-# Reserved as a whole, so that a variable that Wattloop sets in a later version breaks no manifest of today.
-RESERVED_PREFIX = "WATTLOOP_"
 
 
 class EnvironmentVariableShape(ApiModel):
@@ -22,7 +20,7 @@ class EnvironmentVariableShape(ApiModel):
     model_config = ConfigDict(alias_generator=to_camel, extra="allow")
     rules = (
         Rule(
-            f"!self.name.startsWith('{RESERVED_PREFIX}')",
+            f"!self.name.startsWith('{PREFIX}')",
             "a name that does not begin with WATTLOOP_: Wattloop sets such variables itself and edits none of yours; "
             "remove it, or give it another name (args may use $(WATTLOOP_BATCH_SIZE))",
             ".name",

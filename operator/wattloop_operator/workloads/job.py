@@ -1,0 +1,51 @@
+"""A batch/v1 Job of an attempt, from the user's template."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.workloads.ownership import labels_of
+from wattloop_operator.workloads.pod_template import Additions, TemplateError, gpus, with_additions
+from wattloop_operator.workloads.run_environment import run_environment
+from wattloop_operator.workloads.surroundings import ClusterSurroundings
+
+# Says in the Job itself, which outlives its pods, that the cluster ended it.
+DISRUPTION_RULE = {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+
+
+def job_spec(
+    job: RecurringTrainingJob, recurrence: TrainingRecurrence, surroundings: ClusterSurroundings
+) -> dict[str, Any]:
+    """The spec of an attempt's Job.
+
+    Raises:
+        TemplateError: The template cannot be started as it stands.
+    """
+    template = job.spec.template
+    if template.job is None:
+        raise TemplateError("spec.template.job is missing")
+    spec = copy.deepcopy(template.job)
+    pod_spec = spec["template"]["spec"]
+    parallelism = spec.get("parallelism")
+    pods = parallelism if isinstance(parallelism, int) else 1
+    devices = pods * gpus(pod_spec, template.training_containers)
+    environment = run_environment(job, recurrence, surroundings.in_pod(), devices)
+    additions = Additions(
+        labels=labels_of(recurrence, template.labels),
+        variables=environment.variables(),
+        certificate_authority=surroundings.certificate_authority,
+        reports=bool(surroundings.report_url),
+        agent_folder=surroundings.agent_folder,
+    )
+    spec["template"] = with_additions(spec["template"], template.training_containers, additions)
+    pod_spec = spec["template"]["spec"]
+    pod_spec.setdefault("restartPolicy", "Never")
+    if "backoffLimit" not in spec and "backoffLimitPerIndex" not in spec:
+        # Wattloop retries by itself, with another decision.
+        spec["backoffLimit"] = 0
+        if "podFailurePolicy" not in spec and pod_spec["restartPolicy"] == "Never":
+            spec["podFailurePolicy"] = {"rules": [DISRUPTION_RULE]}
+    return spec

@@ -1,0 +1,32 @@
+"""Whose a workload is: labels to find it by, and the owner reference that makes it a recurrence's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.engine.decide import JOB_LABEL, RECURRENCE_LABEL
+
+
+def labels_of(recurrence: TrainingRecurrence, further: Mapping[str, str]) -> dict[str, str]:
+    """The labels of everything that an attempt starts."""
+    return {**further, JOB_LABEL: recurrence.spec.job_ref.name, RECURRENCE_LABEL: recurrence.metadata.name}
+
+
+def owner_reference(recurrence: TrainingRecurrence) -> dict[str, Any]:
+    """The reference by which a workload is deleted with its recurrence."""
+    return {
+        "apiVersion": recurrence.api_version,
+        "kind": recurrence.kind,
+        "name": recurrence.metadata.name,
+        "uid": recurrence.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def controller_uid(metadata: Mapping[str, Any]) -> str:
+    """The uid of an object's controller; empty where it has none."""
+    owners = metadata.get("ownerReferences") or ()
+    return next((str(owner.get("uid", "")) for owner in owners if owner.get("controller")), "")

@@ -1,0 +1,260 @@
+"""What is started: the user's template with what Wattloop adds, and nothing of the user's changed."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from wattloop.environment import RunEnvironment
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.workloads.manifest import manifest
+from wattloop_operator.workloads.pod_template import TemplateError
+from wattloop_operator.workloads.surroundings import ClusterSurroundings
+
+RecurrenceOf = Callable[[RecurringTrainingJob], TrainingRecurrence]
+SURROUNDINGS = ClusterSurroundings(report_url="https://reports:8080")
+GPUS = {"limits": {"nvidia.com/gpu": 2}}
+
+
+def environment(container: dict[str, Any]) -> RunEnvironment:
+    return RunEnvironment.read({each["name"]: each.get("value", "") for each in container["env"]})
+
+
+def containers(workload: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = workload["spec"]["template"]["spec"]["containers"]
+    return found
+
+
+def test_a_job_is_named_as_its_recurrence_and_owned_by_it(
+    make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
+) -> None:
+    job = make_job()
+    made = manifest(job, recurrence_of(job), SURROUNDINGS)
+    assert (made["apiVersion"], made["kind"]) == ("batch/v1", "Job")
+    assert made["metadata"]["name"] == "digits-1772323200-0"
+    (owner,) = made["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["uid"], owner["controller"]) == ("TrainingRecurrence", "recurrence-uid", True)
+    labels = {"wattloop.dev/job": "digits", "wattloop.dev/recurrence": "digits-1772323200-0"}
+    assert made["metadata"]["labels"] == labels
+    assert made["spec"]["template"]["metadata"]["labels"] == labels
+
+
+def test_what_the_training_reads_is_what_was_decided(
+    make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
+) -> None:
+    job = make_job(parameters=[{"name": "dropout", "default": "0.1", "candidates": ["0.1"]}])
+    recurrence = recurrence_of(job)
+    told = environment(containers(manifest(job, recurrence, SURROUNDINGS))[0])
+    assert told.job == "team/digits"
+    assert told.recurrence == recurrence.metadata.name
+    assert told.batch_size == recurrence.spec.batch_size
+    assert told.max_epochs == 7
+    assert told.target is not None
+    assert (told.target.metric, told.target.threshold) == ("accuracy", 0.9)
+    assert told.parameters == {"DROPOUT": "0.1"}
+    assert told.report_url == "https://reports:8080/v1/namespaces/team/recurrences/digits-1772323200-0"
+    assert told.token_file == "/var/run/secrets/wattloop.dev/token"
+    assert told.agent_socket == ""
+
+
+def test_the_users_variables_come_after_ours_and_stay_as_they_are(
+    make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
+) -> None:
+    own = [{"name": "ARGS", "value": "--batch $(WATTLOOP_BATCH_SIZE)"}, {"name": "X", "valueFrom": {"fieldRef": {}}}]
+    job = make_job({"name": "train", "image": "train:1", "env": own})
+    env = containers(manifest(job, recurrence_of(job), SURROUNDINGS))[0]["env"]
+    assert env[-2:] == own
+    assert all(each["name"].startswith("WATTLOOP_") for each in env[:-2])
+
+
+def test_a_dollar_sign_in_a_parameter_is_no_reference(
+    make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
+) -> None:
+    job = make_job(parameters=[{"name": "note", "default": "$(HOME)", "candidates": ["$(HOME)"]}])
+    env = containers(manifest(job, recurrence_of(job), SURROUNDINGS))[0]["env"]
+    assert {"name": "WATTLOOP_PARAM_NOTE", "value": "$$(HOME)"} in env
+
+
+def test_only_the_training_containers_are_equipped(
+    make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
+) -> None:
+    both = [{"name": "train", "image": "a"}, {"name": "log", "image": "b"}]
+    job = make_job(
+        template={"trainingContainers": ["train"], "job": {"template": {"spec": {"containers": both}}}},
+    )
+    train, log = containers(manifest(job, recurrence_of(job), SURROUNDINGS))
+    assert "env" in train
+    assert log == both[1]
+
+
+@pytest.mark.parametrize(
+    ("scope", "gpus", "parallelism", "together", "each"),
+    [
+        ("Global", None, None, 64, 64),
+        ("Global", GPUS, None, 64, 32),
+        ("Global", GPUS, 4, 64, 8),
+        ("Global", {"limits": {"nvidia.com/mig-1g.10gb": 1}}, 3, 64, 21),
+        ("PerDevice", None, None, 64, 64),
+        ("PerDevice", GPUS, 4, 512, 64),
+        ("Global", {"requests": {"cpu": "4"}}, None, 64, 64),
+    ],
+)
+def test_a_batch_is_shared_by_all_gpus_of_all_pods(
+    scope: str,
+    gpus: dict[str, Any] | None,
+    parallelism: int | None,
+    together: int,
+    each: int,
+    make_job: Callable[..., RecurringTrainingJob],
+    recurrence_of: RecurrenceOf,
+) -> None:
+    container = {"name": "train", "image": "a"} | ({} if gpus is None else {"resources": gpus})
+    spec = {"template": {"spec": {"containers": [container]}}} | (
+        {} if parallelism is None else {"parallelism": parallelism}
+    )
+    job = make_job(
+        template={"job": spec},
+        batchSize={"default": 64, "candidates": [64], "scope": scope},
+    )
+    told = environment(containers(manifest(job, recurrence_of(job), SURROUNDINGS))[0])
+    assert (told.batch_size, told.per_device_batch_size) == (together, each)
+
+
+def test_a_token_of_its_own_audience_is_mounted_read_only(
+    make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
+) -> None:
+    job = make_job()
+    pod = manifest(job, recurrence_of(job), SURROUNDINGS)["spec"]["template"]["spec"]
+    (volume,) = pod["volumes"]
+    assert volume["projected"]["sources"][0]["serviceAccountToken"]["audience"] == "wattloop.dev/report"
+    (mount,) = pod["containers"][0]["volumeMounts"]
+    assert (mount["name"], mount["readOnly"]) == (volume["name"], True)
+
+
+def test_certificates_travel_with_the_pod(
+    make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
+) -> None:
+    job = make_job()
+    surroundings = ClusterSurroundings("https://reports", certificate_authority="-----BEGIN CERTIFICATE-----")
+    template = manifest(job, recurrence_of(job), surroundings)["spec"]["template"]
+    annotation = "wattloop.dev/report-certificate-authority"
+    assert template["metadata"]["annotations"] == {annotation: surroundings.certificate_authority}
+    (item,) = template["spec"]["volumes"][0]["projected"]["sources"][1]["downwardAPI"]["items"]
+    assert item == {"path": "ca.crt", "fieldRef": {"fieldPath": f"metadata.annotations['{annotation}']"}}
+    told = environment(template["spec"]["containers"][0])
+    assert told.certificate_authority_file == "/var/run/secrets/wattloop.dev/ca.crt"
+
+
+def test_the_agents_socket_is_mounted_where_there_are_agents(
+    make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
+) -> None:
+    job = make_job()
+    surroundings = ClusterSurroundings(report_url="", agent_folder="/run/wattloop")
+    pod = manifest(job, recurrence_of(job), surroundings)["spec"]["template"]["spec"]
+    (volume,) = pod["volumes"]
+    assert volume["hostPath"]["path"] == "/run/wattloop"
+    assert environment(pod["containers"][0]).agent_socket == "/run/wattloop/agent.sock"
+
+
+@pytest.mark.parametrize(
+    ("given", "limit", "policy"),
+    [
+        ({}, 0, True),
+        ({"backoffLimit": 3}, 3, False),
+        ({"podFailurePolicy": {"rules": []}}, 0, False),
+    ],
+)
+def test_a_job_does_not_retry_unless_the_user_says_so(
+    given: dict[str, Any],
+    limit: int,
+    policy: bool,
+    make_job: Callable[..., RecurringTrainingJob],
+    recurrence_of: RecurrenceOf,
+) -> None:
+    spec = {"template": {"spec": {"containers": [{"name": "train", "image": "a"}]}}, **given}
+    job = make_job(template={"job": spec})
+    made = manifest(job, recurrence_of(job), SURROUNDINGS)["spec"]
+    assert made["backoffLimit"] == limit
+    rules = made.get("podFailurePolicy", {}).get("rules", [])
+    assert bool(rules) is policy
+
+
+def test_a_restart_policy_of_the_users_stands(
+    make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
+) -> None:
+    pod = {"restartPolicy": "OnFailure", "containers": [{"name": "train", "image": "a"}]}
+    job = make_job(template={"job": {"template": {"spec": pod}}})
+    made = manifest(job, recurrence_of(job), SURROUNDINGS)["spec"]
+    assert made["template"]["spec"]["restartPolicy"] == "OnFailure"
+    assert "podFailurePolicy" not in made
+
+
+def test_the_template_itself_is_never_changed(
+    make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
+) -> None:
+    job = make_job()
+    before = copy.deepcopy(job)
+    manifest(job, recurrence_of(job), SURROUNDINGS)
+    assert job == before
+
+
+@pytest.mark.parametrize(
+    ("pod", "names", "says"),
+    [
+        ({"env": [{"name": "WATTLOOP_BATCH_SIZE", "value": "1"}]}, None, "sets WATTLOOP_BATCH_SIZE"),
+        ({}, ["main"], "trainingContainers names main, but the containers are train"),
+    ],
+)
+def test_a_template_that_cannot_be_equipped_is_refused(
+    pod: dict[str, Any],
+    names: list[str] | None,
+    says: str,
+    make_job: Callable[..., RecurringTrainingJob],
+    recurrence_of: RecurrenceOf,
+) -> None:
+    container = {"name": "train", "image": "a", **pod}
+    template = {"job": {"template": {"spec": {"containers": [container]}}}} | (
+        {} if names is None else {"trainingContainers": names}
+    )
+    job = make_job(template=template)
+    with pytest.raises(TemplateError, match=says):
+        manifest(job, recurrence_of(job), SURROUNDINGS)
+
+
+def job_set(**worker: Any) -> dict[str, Any]:
+    pod = {"spec": {"containers": [{"name": "train", "image": "a", "resources": GPUS}]}}
+    replicated = {"name": "workers", "replicas": 3, "template": {"spec": {"parallelism": 2, "template": pod}}}
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "spec": {"replicatedJobs": [replicated | worker]},
+    }
+
+
+def test_every_pod_template_of_another_kind_is_equipped(
+    make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
+) -> None:
+    job = make_job(template={"workload": job_set()})
+    made = manifest(job, recurrence_of(job), SURROUNDINGS)
+    assert (made["apiVersion"], made["kind"]) == ("jobset.x-k8s.io/v1alpha2", "JobSet")
+    pod = made["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    told = environment(pod["spec"]["containers"][0])
+    assert (told.batch_size, told.per_device_batch_size) == (64, 5)
+    assert pod["metadata"]["labels"]["wattloop.dev/recurrence"] == "digits-1772323200-0"
+
+
+def test_a_kind_without_pod_templates_is_refused(
+    make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
+) -> None:
+    workload = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "spec": {"runtimeRef": {"name": "x"}},
+    }
+    job = make_job(template={"workload": workload})
+    with pytest.raises(TemplateError, match="a TrainJob whose spec holds no pod template"):
+        manifest(job, recurrence_of(job), SURROUNDINGS)

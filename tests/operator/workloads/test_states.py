@@ -1,0 +1,199 @@
+"""What is read from a Job and its pods: where it stands, and whose fault a failure was."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from wattloop_operator.engine.snapshot import Failure, WorkloadPhase
+from wattloop_operator.workloads.job_state import job_state, needs_pods
+from wattloop_operator.workloads.other_kind import other_state
+
+EARLY, LATE = "2026-03-01T10:00:05Z", "2026-03-01T10:00:09Z"
+FAILED = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "lastTransitionTime": LATE}
+DISRUPTED_BY_POLICY = FAILED | {
+    "reason": "PodFailurePolicy",
+    "message": "Pod team/a has condition DisruptionTarget matching FailJob rule at index 0",
+}
+
+
+def job(*conditions: dict[str, Any], **status: Any) -> dict[str, Any]:
+    owner = {"kind": "TrainingRecurrence", "name": "a", "uid": "recurrence-uid", "controller": True}
+    return {
+        "metadata": {"name": "a", "uid": "u", "ownerReferences": [owner]},
+        "spec": {},
+        "status": {"conditions": list(conditions), **status},
+    }
+
+
+def pod(name: str = "a-x", phase: str = "Failed", *, deleted: bool = False, **status: Any) -> dict[str, Any]:
+    metadata = {"name": name} | ({"deletionTimestamp": LATE} if deleted else {})
+    return {"metadata": metadata, "status": {"phase": phase, **status}}
+
+
+def terminated(exit_code: int, at: str = EARLY, **more: Any) -> dict[str, Any]:
+    state = {"exitCode": exit_code, "startedAt": "2026-03-01T10:00:00Z", "finishedAt": at, **more}
+    return {"containerStatuses": [{"name": "train", "state": {"terminated": state}}]}
+
+
+def target(reason: str, at: str = EARLY) -> dict[str, Any]:
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": reason, "lastTransitionTime": at}
+    return {"conditions": [condition]}
+
+
+@pytest.mark.parametrize(
+    ("conditions", "pods", "failure", "says"),
+    [
+        ([FAILED], [pod(**terminated(3, reason="Error"))], Failure.CRASHED, "container train ended with exit code 3"),
+        ([FAILED], [pod(**terminated(137, reason="OOMKilled"))], Failure.CRASHED, "ran out of memory"),
+        ([FAILED], [pod(**terminated(139, signal=11))], Failure.CRASHED, "signal 11"),
+        ([FAILED], [pod(reason="Evicted", message="disk pressure")], Failure.DISRUPTED, "Evicted: disk pressure"),
+        ([FAILED], [pod(**target("PreemptionByScheduler"))], Failure.DISRUPTED, "PreemptionByScheduler"),
+        ([FAILED], [pod(**target("DeletionByTaintManager"), **terminated(143))], Failure.DISRUPTED, "TaintManager"),
+        ([FAILED], [pod(reason="NodeLost")], Failure.DISRUPTED, "NodeLost"),
+        ([FAILED], [pod(reason="UnexpectedAdmissionError", message="no GPU")], Failure.DISRUPTED, "no GPU"),
+        ([FAILED], [], Failure.DISRUPTED, "its pods are gone"),
+        ([DISRUPTED_BY_POLICY], [], Failure.DISRUPTED, "DisruptionTarget"),
+        ([FAILED | {"reason": "DeadlineExceeded"}], [], Failure.DEADLINE, "activeDeadlineSeconds"),
+        ([FAILED], [pod(reason="DeadlineExceeded")], Failure.DEADLINE, "activeDeadlineSeconds"),
+    ],
+)
+def test_a_failure_is_blamed_on_whom_it_belongs_to(
+    conditions: list[dict[str, Any]], pods: list[dict[str, Any]], failure: Failure, says: str
+) -> None:
+    state = job_state(job(*conditions), pods, "recurrence-uid")
+    assert (state.phase, state.failure) == (WorkloadPhase.FAILED, failure)
+    assert says in state.message
+    assert state.ended_at == datetime(2026, 3, 1, 10, 0, 9, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "failure"),
+    [
+        (pod("a-1", **terminated(1, EARLY)), pod("a-2", **target("NodeDrain", LATE)), Failure.CRASHED),
+        (pod("a-1", **terminated(1, LATE)), pod("a-2", **target("NodeDrain", EARLY)), Failure.DISRUPTED),
+        (pod("a-1", **terminated(1, EARLY)), pod("a-2", **target("NodeDrain", EARLY)), Failure.DISRUPTED),
+        (pod("a-1", **terminated(1, LATE)), pod("a-2", deleted=True, **terminated(143, EARLY)), Failure.CRASHED),
+    ],
+)
+def test_of_several_pods_the_first_to_fail_counts(
+    first: dict[str, Any], second: dict[str, Any], failure: Failure
+) -> None:
+    for pods in ([first, second], [second, first]):
+        assert job_state(job(FAILED), pods, "recurrence-uid").failure is failure
+
+
+@pytest.mark.parametrize(
+    ("body", "pods", "phase", "says"),
+    [
+        (job(), [], WorkloadPhase.PENDING, "no pod yet"),
+        (job() | {"spec": {"suspend": True}}, [], WorkloadPhase.PENDING, "suspended"),
+        (job(), [pod(phase="Pending")], WorkloadPhase.PENDING, ""),
+        (
+            job(),
+            [
+                pod(
+                    phase="Pending",
+                    containerStatuses=[{"name": "t", "state": {"waiting": {"reason": "ContainerCreating"}}}],
+                )
+            ],
+            WorkloadPhase.PENDING,
+            "",
+        ),
+        (
+            job(),
+            [
+                pod(
+                    phase="Pending",
+                    containerStatuses=[
+                        {"name": "t", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
+                    ],
+                )
+            ],
+            WorkloadPhase.PENDING,
+            "container t: ImagePullBackOff: no such image",
+        ),
+        (
+            job(),
+            [
+                pod(
+                    phase="Pending",
+                    conditions=[
+                        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
+                    ],
+                )
+            ],
+            WorkloadPhase.PENDING,
+            "Unschedulable: 0/3 nodes",
+        ),
+        (job(), [pod(phase="Running")], WorkloadPhase.RUNNING, ""),
+        (job(ready=1, startTime=EARLY), [], WorkloadPhase.RUNNING, ""),
+        (
+            job({"type": "Complete", "status": "True", "lastTransitionTime": LATE}),
+            [pod(phase="Succeeded", **terminated(0))],
+            WorkloadPhase.SUCCEEDED,
+            "",
+        ),
+        (job({"type": "SuccessCriteriaMet", "status": "True"}), [pod(phase="Running")], WorkloadPhase.RUNNING, ""),
+    ],
+)
+def test_a_job_stands_where_its_conditions_and_pods_say(
+    body: dict[str, Any], pods: list[dict[str, Any]], phase: WorkloadPhase, says: str
+) -> None:
+    state = job_state(body, pods, "recurrence-uid")
+    assert state.phase is phase
+    assert says in state.message
+    if not says:
+        assert state.message == ""
+
+
+def test_it_started_when_its_first_container_did() -> None:
+    state = job_state(job(FAILED, startTime="2026-03-01T09:00:00Z"), [pod(**terminated(1))], "recurrence-uid")
+    assert state.started_at == datetime(2026, 3, 1, 10, tzinfo=UTC)
+
+
+def test_an_object_without_our_owner_reference_is_not_ours() -> None:
+    assert job_state(job(), [], "recurrence-uid").owned
+    assert not job_state(job(), [], "another-uid").owned
+    assert not job_state({"metadata": {"name": "a"}}, [], "recurrence-uid").owned
+
+
+@pytest.mark.parametrize(
+    ("body", "pods", "needed"),
+    [
+        (job(FAILED), [], True),
+        (job(FAILED), [pod(phase="Running")], True),
+        (job(FAILED), [pod(**terminated(1))], False),
+        (job(DISRUPTED_BY_POLICY), [], False),
+        (job(), [], False),
+    ],
+)
+def test_pods_are_asked_for_where_only_they_can_tell(
+    body: dict[str, Any], pods: list[dict[str, Any]], needed: bool
+) -> None:
+    assert needs_pods(body, pods) is needed
+
+
+@pytest.mark.parametrize(
+    ("conditions", "phase", "failure"),
+    [
+        ([], WorkloadPhase.PENDING, None),
+        ([("Running", "True", "")], WorkloadPhase.RUNNING, None),
+        ([("Running", "False", ""), ("Succeeded", "True", "")], WorkloadPhase.SUCCEEDED, None),
+        ([("Completed", "True", "AllJobsCompleted")], WorkloadPhase.SUCCEEDED, None),
+        ([("Failed", "True", "FailedJobs")], WorkloadPhase.FAILED, Failure.CRASHED),
+        ([("Failed", "True", "DeadlineExceeded")], WorkloadPhase.FAILED, Failure.DEADLINE),
+    ],
+)
+def test_another_kind_stands_where_its_conditions_say(
+    conditions: list[tuple[str, str, str]], phase: WorkloadPhase, failure: Failure | None
+) -> None:
+    written = [
+        {"type": kind, "status": status, "reason": reason, "lastTransitionTime": LATE}
+        for kind, status, reason in conditions
+    ]
+    body = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"} | job(*written)
+    state = other_state(body, "recurrence-uid")
+    assert (state.phase, state.failure, state.owned, state.kind) == (phase, failure, True, "JobSet")
