@@ -98,11 +98,12 @@ class NvmlGpus:
         except NvmlError as error:
             if isinstance(error, (LibraryMissing, GpuLost)) or error.code in {_UNINITIALIZED, _UNKNOWN}:
                 # A driver that was restarted knows nothing of the handles of before.
-                self._forget()
+                self.close()
             reason = next((reason for kind, reason in _REASONS if isinstance(error, kind)), Reason.DEVICE_FAILED)
             raise Refused(reason, str(error)) from error
 
-    def _forget(self) -> None:
+    def close(self) -> None:
+        """Let NVML go; the next question opens it again."""
         session, self._session, self._gpus = self._session, None, {}
         if session is not None:
             try:

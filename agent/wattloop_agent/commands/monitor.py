@@ -32,9 +32,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _positive(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
     if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected a number of seconds above 0")
     return value
 
 

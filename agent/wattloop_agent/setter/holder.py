@@ -103,6 +103,8 @@ class Holder:
             Refused: For any reason; every GPU of the request is as it was before it.
         """
         if self.state != "ready":
+            self.recover()
+        if self.state != "ready":
             raise Refused(Reason.STATE_NOT_DURABLE, self.state)
         decisions.refuse_foreign(self.leases, request)
         values = self._values(request)

@@ -20,6 +20,10 @@ class NvmlDevices:
         self._gpus = NvmlGpus(library)
         self._allowed: dict[tuple[str, Setting], Allowed] = {}
 
+    def close(self) -> None:
+        """Let NVML go; the next question opens it again."""
+        self._gpus.close()
+
     def allowed(self, gpu: str, setting: Setting) -> Allowed:
         """What the device accepts; asked once, it is a property of the device."""
         key = (gpu, setting)
