@@ -1,0 +1,14 @@
+"""docs/metrics.md says what the agent serves."""
+
+from wattloop_agent.telemetry.catalogue import CATALOGUE
+from wattloop_agent.telemetry.document import PATH, document
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert PATH.read_text(encoding="utf-8") == document()
+
+
+def test_every_name_says_its_unit_and_is_there_once() -> None:
+    names = [metric.name for metric in CATALOGUE]
+    assert len(set(names)) == len(names)
+    assert all(name.startswith(("wattloop_gpu_", "wattloop_agent_")) for name in names)
