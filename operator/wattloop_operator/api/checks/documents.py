@@ -75,7 +75,7 @@ def read_documents(source: str, text: str) -> Iterator[Document]:
     """
     if len(text.encode()) > LARGEST_FILE_BYTES:
         raise DocumentError(
-            Problem(source, "", f"{len(text.encode())} bytes", f"a manifest of at most {LARGEST_FILE_BYTES} bytes")
+            Problem(source, "", f"more than {LARGEST_FILE_BYTES} bytes", f"a manifest of at most {LARGEST_FILE_BYTES}")
         )
     try:
         for node in YAML(typ="rt").compose_all(text):
@@ -87,10 +87,13 @@ def read_documents(source: str, text: str) -> Iterator[Document]:
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (None, None) if mark is None else (mark.line + 1, mark.column + 1)
-        raise DocumentError(Problem(source, "", str(error.problem or error.context), "YAML", line, column)) from error
-    except (YAMLError, RecursionError) as error:
-        first_line = str(error).strip().partition("\n")[0]
-        raise DocumentError(Problem(source, "", first_line or "text that cannot be read", "YAML")) from error
+        found = f"text that is not YAML ({error.problem or error.context})"
+        raise DocumentError(Problem(source, "", found, "YAML", line, column)) from error
+    except YAMLError as error:
+        found = f"text that is not YAML ({str(error).strip().partition(chr(10))[0]})"
+        raise DocumentError(Problem(source, "", found, "YAML")) from error
+    except RecursionError as error:
+        raise DocumentError(Problem(source, "", "values nested too deeply", "a plain manifest")) from error
 
 
 class _Reader:

@@ -1,0 +1,124 @@
+"""The CustomResourceDefinitions on a real API server: defaults, immutability, unions, columns, documentation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.commands import ClusterCommand, CommandError
+from wattloop_operator.api.checks.closed_schema import open_schema
+from wattloop_operator.api.checks.defaults import with_defaults
+from wattloop_operator.api.checks.documents import read_documents
+from wattloop_operator.api.kinds import KINDS
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+
+pytestmark = pytest.mark.usefixtures("crds")
+MANIFESTS = Path(__file__).parents[2] / "manifests"
+
+
+def manifest(name: str) -> Any:
+    """The first document of an accepted manifest."""
+    path = MANIFESTS / "accepted" / f"{name}.yaml"
+    return next(read_documents(str(path), path.read_text(encoding="utf-8"))).value
+
+
+@pytest.mark.parametrize("name", ["minimal", "everything", "workload-jobset", "training-recurrence", "frequency-plan"])
+def test_the_server_fills_in_the_defaults_that_validate_and_the_models_know(
+    kubectl: ClusterCommand, namespace: str, name: str
+) -> None:
+    written = manifest(name)
+    kubectl.apply(written, namespace=namespace)
+    stored = kubectl.json("get", f"{written['kind'].lower()}/{written['metadata']['name']}", namespace=namespace)
+    assert stored["spec"] == with_defaults(open_schema(written["kind"]), written)["spec"]
+    model = next(model for model in KINDS if model.resource.kind == written["kind"])
+    assert model.from_wire(stored).to_wire()["spec"] == model.from_wire(written).to_wire()["spec"]
+
+
+def test_what_a_model_writes_the_server_stores_unchanged(kubectl: ClusterCommand, namespace: str) -> None:
+    recurrence = TrainingRecurrence.from_wire(manifest("training-recurrence"))
+    kubectl.apply(recurrence.to_wire(), namespace=namespace)
+    stored = kubectl.json("get", "trec", recurrence.metadata.name, namespace=namespace)
+    assert TrainingRecurrence.from_wire(stored).spec == recurrence.spec
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("training-recurrence", '{"spec": {"batchSize": 32}}'),
+        ("training-recurrence", '{"spec": {"stopCostJoules": null}}'),
+        ("frequency-plan", '{"spec": {"gpuProduct": "NVIDIA H200"}}'),
+    ],
+)
+def test_a_decision_and_a_plan_are_immutable(kubectl: ClusterCommand, namespace: str, name: str, change: str) -> None:
+    written = manifest(name)
+    kubectl.apply(written, namespace=namespace)
+    target = f"{written['kind'].lower()}/{written['metadata']['name']}"
+    with pytest.raises(CommandError, match=r"the spec as it was, since a (decision|plan) is immutable"):
+        kubectl("patch", target, "--type=merge", f"--patch={change}", namespace=namespace)
+    kubectl("label", target, "team=vision", namespace=namespace)
+
+
+def test_another_policy_replaces_the_one_before(kubectl: ClusterCommand, namespace: str) -> None:
+    job = manifest("minimal")
+    for policy in ({}, {"policy": {"zeus": {}}}, {"policy": {"fixed": {}}}, {"policy": {"thompsonSampling": {}}}):
+        kubectl.apply(job | {"spec": job["spec"] | policy}, namespace=namespace)
+        stored = kubectl.json("get", "rtj", "digits", namespace=namespace)
+        assert stored["spec"].get("policy", {}).keys() == policy.get("policy", {}).keys()
+
+
+def test_kubectl_get_shows_batch_size_cost_saving_and_next_run(kubectl: ClusterCommand, namespace: str) -> None:
+    kubectl.apply(manifest("minimal"), namespace=namespace)
+    status = RecurringTrainingJob.from_wire(manifest("minimal")).status.model_validate(
+        {
+            "bestBatchSize": 32,
+            "nextScheduleTime": "2026-03-02T03:00:00Z",
+            "counts": {"active": 1},
+            "savings": {"costJoules": "1500", "costPercent": "12.5"},
+            "recentRecurrences": [{"name": "digits-1", "index": 1, "batchSize": 128, "costJoules": "9876.5"}],
+        }
+    )
+    _set_status(kubectl, namespace, "rtj/digits", status.model_dump_json(by_alias=True, exclude_none=True))
+    heading, row = _table(kubectl("get", "rtj", namespace=namespace))
+    assert heading == ["NAME", "BATCH", "BEST", "COST (J)", "SAVED (%)", "NEXT RUN", "ACTIVE", "READY", "AGE"]
+    assert row[:7] == ["digits", "128", "32", "9876.5", "12.5", "2026-03-02T03:00:00Z", "1"]
+
+
+def test_kubectl_get_shows_the_cost_of_each_recurrence(kubectl: ClusterCommand, namespace: str) -> None:
+    written = manifest("training-recurrence")
+    kubectl.apply(written, namespace=namespace)
+    status = (
+        '{"result": "Reached", "cost": {"joules": "9876.5"}, '
+        '"usage": {"gpuEnergyJoules": "5000", "durationSeconds": "31.5"}}'
+    )
+    _set_status(kubectl, namespace, f"trec/{written['metadata']['name']}", status)
+    heading, row = _table(kubectl("get", "trec", namespace=namespace))
+    assert heading[1:9] == ["INDEX", "BATCH", "LIMIT (W)", "WHY", "RESULT", "ENERGY (J)", "TIME (S)", "COST (J)"]
+    assert row[1:9] == ["3", "64", "250", "Sample", "Reached", "5000", "31.5", "9876.5"]
+
+
+def test_kubectl_explain_tells_when_to_take_which_policy(kubectl: ClusterCommand) -> None:
+    said = " ".join(kubectl("explain", "rtj.spec.policy").split())
+    assert "thompsonSampling <Object> Take this one (it is the default)" in said
+    assert "zeus <Object> For comparison only" in said
+    assert "fixed <Object> Always the default batch size" in said
+
+
+@pytest.mark.parametrize("model", KINDS, ids=lambda model: model.resource.short_name)
+def test_kubectl_explains_every_field(kubectl: ClusterCommand, model: Any) -> None:
+    said = kubectl("explain", model.resource.short_name, "--recursive")
+    assert f"KIND:       {model.resource.kind}" in said
+    assert "<empty>" not in kubectl("explain", f"{model.resource.short_name}.spec")
+
+
+def _set_status(kubectl: ClusterCommand, namespace: str, target: str, status: str) -> None:
+    patch = f'--patch={{"status": {status}}}'
+    kubectl("patch", target, "--subresource=status", "--type=merge", patch, namespace=namespace)
+
+
+def _table(printed: str) -> tuple[list[str], list[str]]:
+    """Heading and first row of what kubectl printed; columns stand at least three blanks apart."""
+    heading, row = (line.split("  ") for line in printed.splitlines()[:2])
+    return [cell.strip() for cell in heading if cell.strip()], [cell.strip() for cell in row if cell.strip()]

@@ -1,0 +1,110 @@
+"""YAML as Kubernetes reads it, however odd or hostile."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wattloop_operator.api.checks.documents import LARGEST_FILE_BYTES, DocumentError, Place, read_documents
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.text(st.characters(codec="utf-8", categories="LN")),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text("abcdef", min_size=1, max_size=3), inner, max_size=3)
+    ),
+    max_leaves=12,
+)
+
+
+def values(text: str) -> list[Any]:
+    return [document.value for document in read_documents("f.yaml", text)]
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("yes", True),
+        ("On", True),
+        ("n", False),
+        ("'yes'", "yes"),
+        ("true", True),
+        ("~", None),
+        ("", None),
+        ("0100", 64),
+        ("0o17", 15),
+        ("-0x1F", -31),
+        ("0b101", 5),
+        ("1_000", 1000),
+        ("09", 9),
+        ("+7", 7),
+        ("1.5", 1.5),
+        ("2026-03-01", "2026-03-01"),
+        ("2026-03-01T12:00:00Z", "2026-03-01T12:00:00Z"),
+        ("!!str 12", "12"),
+        ("12:30", "12:30"),
+        ("|\n  two\n  lines", "two\nlines\n"),
+    ],
+)
+def test_a_scalar_is_read_as_kubectl_reads_it(written: str, value: object) -> None:
+    (document,) = values(f"key: {written}\n")
+    assert document == {"key": value}
+    assert type(document["key"]) is type(value)
+
+
+@given(st.dictionaries(st.text("abcdef", min_size=1, max_size=3), JSON_VALUES, min_size=1, max_size=3))
+def test_json_is_yaml(value: dict[str, Any]) -> None:
+    assert values(json.dumps(value, ensure_ascii=False)) == [value]
+
+
+def test_places_of_keys_and_values_are_kept() -> None:
+    (document,) = read_documents("f.yaml", "a: 1\nb:\n  - c: x\n    d: [1, 2]\n")
+    assert document.keys["b", 0, "d"] == Place(4, 5)
+    assert document.values["b", 0, "d", 1] == Place(4, 12)
+    problem = document.problem(("b", 0, "missing", "deeper"), "nothing", "something")
+    assert (problem.line, problem.column, problem.path) == (3, 5, "b[0].missing.deeper")
+
+
+def test_own_keys_win_over_merged_ones_and_earlier_merges_over_later_ones() -> None:
+    text = "a: &a {x: 1, y: 1}\nb: &b {y: 2, z: 2}\nc:\n  z: 3\n  <<: [*a, *b]\n"
+    assert values(text)[0]["c"] == {"x": 1, "y": 1, "z": 3}
+
+
+def test_empty_documents_are_passed_over() -> None:
+    assert values("---\n---\na: 1\n---\n# only a comment\n...\n") == [{"a": 1}]
+
+
+BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 10)}]\n" for level in range(1, 9)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("a: [1\n", "expected ',' or ']'"),
+        ("a: 1\n\tb: 2\n", r"'\t' that cannot start any token"),
+        ("a: *nowhere\n", "undefined alias"),
+        ("a: 1\na: 2\n", "a second a (the first is on line 1)"),
+        ("? [1, 2]\n: x\n", "a key that is no text"),
+        ("a: .inf\n", ".inf"),
+        ("a: .NaN\n", ".NaN"),
+        ("a: !!binary aGVsbG8=\n", "the tag tag:yaml.org,2002:binary"),
+        ("a: !ours 1\n", "the tag !ours"),
+        ("a: &a\n  b: *a\n", "an alias that contains itself"),
+        (BOMB, "too many values"),
+        ("[" * 400 + "]" * 400, "too many values"),
+        ("[" * 800, "nested too deeply"),
+        ("a: '" + "x" * LARGEST_FILE_BYTES + "'\n", f"more than {LARGEST_FILE_BYTES} bytes"),
+        ("a: \x00\n", "special characters"),
+    ],
+    ids=lambda value: repr(value[:24]),
+)
+def test_a_text_that_is_no_manifest_is_refused_with_its_place(text: str, found: str) -> None:
+    with pytest.raises(DocumentError) as refusal:
+        values(text)
+    assert found in refusal.value.problem.found
+    assert refusal.value.problem.expected
