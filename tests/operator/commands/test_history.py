@@ -1,0 +1,191 @@
+"""`wattloop history` and `wattloop plot` on a database: rows, pictures, and what is said when there are none."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from wattloop.commands.main import main
+from wattloop_operator.store import ObservationRecord, PowerMeasurement, ProfileKey, Store, open_store
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+RECORD = ObservationRecord(
+    job_uid="uid-1",
+    namespace="team",
+    job_name="digits",
+    recurrence=0,
+    attempt=0,
+    recurrence_name="digits-0-0",
+    batch_size=32,
+    power_limit_watts=300.0,
+    result="Reached",
+    epochs=10.0,
+    metric=0.97,
+    energy_joules=2000.0,
+    time_seconds=10.0,
+    max_power_watts=300.0,
+    gpu_model="NVIDIA A40",
+    gpu_count=1,
+    epoch_energy_joules=200.0,
+    epoch_time_seconds=1.0,
+    attribution="Exclusive",
+    decision_kind="Trial",
+    reason="every batch size is tried",
+    scheduled_at=START,
+    finished_at=START,
+)
+# As `wattloop run` keeps it beside the observations.
+JOB = {
+    "apiVersion": "wattloop.dev/v1alpha1",
+    "kind": "RecurringTrainingJob",
+    "metadata": {"name": "digits", "namespace": "team", "uid": "uid-1"},
+    "spec": {
+        "trigger": {"manual": {}},
+        "objective": {"energyWeightPercent": 100, "target": {"metric": "accuracy", "threshold": "0.97"}},
+        "batchSize": {"default": 32, "candidates": [32, 64]},
+        "template": {
+            "job": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "b"}]}}}
+        },
+    },
+}
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'wattloop.db'}"
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[Store]:
+    with open_store(url) as opened:
+        opened.observations.record(RECORD)
+        opened.observations.record(
+            dataclasses.replace(RECORD, recurrence=1, batch_size=64, energy_joules=1000.0, recurrence_name="digits-1-0")
+        )
+        yield opened
+
+
+@pytest.fixture
+def job(store: Store) -> None:
+    store.objects.create("RecurringTrainingJob", "team", "digits", JOB)
+
+
+@pytest.mark.usefixtures("job")
+def test_the_rows_are_at_the_weight_and_against_the_default_of_the_job(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["history", "digits", "--database", url, "--format", "csv"]) == 0
+    said = capsys.readouterr()
+    rows = list(csv.DictReader(io.StringIO(said.out)))
+    assert [(row["cost_joules"], row["default_cost_joules"]) for row in rows] == [("2000", "2000"), ("1000", "2000")]
+    assert "over all 2 recurrences, learning included, 25 % was saved" in said.err
+
+
+@pytest.mark.usefixtures("store")
+def test_without_the_job_the_weight_and_the_default_are_to_be_said(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["history", "digits", "--database", url, "--format", "json"]) == 0
+    said = capsys.readouterr()
+    assert [row["default_cost_joules"] for row in json.loads(said.out)] == [None, None]
+    assert "costs are at eta 0.5 and compared with nothing; give --eta and --default-batch-size" in said.err
+    told = ["--eta", "0", "--default-batch-size", "64"]
+    assert main(["history", "digits", "--database", url, "--format", "json", *told]) == 0
+    assert [row["default_cost_joules"] for row in json.loads(capsys.readouterr().out)] == [3000.0, 3000.0]
+
+
+@pytest.mark.usefixtures("job")
+def test_the_table_is_for_people_and_a_file_takes_any_form(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["history", "digits", "--database", url]) == 0
+    assert "every batch size is tried" in capsys.readouterr().out
+    assert main(["history", "digits", "--database", url, "--format", "csv", "--output", str(tmp_path / "h.csv")]) == 0
+    assert capsys.readouterr().out == ""
+    assert (tmp_path / "h.csv").read_text().startswith("recurrence,attempt,batch_size,")
+
+
+@pytest.mark.usefixtures("job")
+def test_plot_draws_both_pictures_into_a_folder_that_it_makes(url: str, store: Store, tmp_path: Path) -> None:
+    key = ProfileKey("uid-1", 32, "NVIDIA A40", 1)
+    store.profiles.record(key, [PowerMeasurement(limit, 50.0, 300 / limit, 0.25) for limit in (100.0, 300.0)])
+    folder = tmp_path / "new" / "pictures"
+    assert main(["plot", "digits", "--database", url, "--output", str(folder)]) == 0
+    assert sorted(path.name for path in folder.iterdir()) == ["cost.png", "tradeoff.png"]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in folder.iterdir())
+
+
+@pytest.mark.usefixtures("job")
+def test_a_job_made_again_under_its_name_is_another_job(
+    url: str, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    later = dataclasses.replace(RECORD, job_uid="uid-0", batch_size=64, finished_at=START + timedelta(days=1))
+    store.observations.record(later)
+    arguments = ["history", "digits", "--database", url, "--format", "csv", "--default-batch-size", "64"]
+    assert main(arguments) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert main([*arguments, "--uid", "uid-1"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+@pytest.mark.usefixtures("store")
+def test_a_job_that_is_not_there_is_answered_with_those_that_are(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["history", "letters", "--database", url]) == 2
+    assert "there are no recurrences of a job letters; there are those of: team/digits" in capsys.readouterr().err
+
+
+def test_a_name_in_two_namespaces_asks_which(url: str, store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    store.observations.record(dataclasses.replace(RECORD, job_uid="uid-2", namespace="other"))
+    assert main(["history", "digits", "--database", url]) == 2
+    assert "choose with --namespace: other/digits, team/digits" in capsys.readouterr().err
+    assert main(["history", "digits", "--database", url, "--namespace", "other", "--format", "csv"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+def test_a_job_that_this_version_cannot_read_is_named(
+    url: str, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.objects.create("RecurringTrainingJob", "team", "digits", {**JOB, "spec": {}})
+    assert main(["history", "digits", "--database", url]) == 2
+    assert "RecurringTrainingJob team/digits: found an object that this version" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize(
+    ("arguments", "code", "complaint"),
+    [
+        (["--eta", "2"], 2, "--eta is 2.0; it weighs energy against time and must lie from 0 to 1"),
+        (["--default-batch-size", "0"], 2, "--default-batch-size is 0"),
+        (["--output", "missing/history.csv"], 1, "name a file in an existing, writable folder"),
+    ],
+)
+def test_wrong_usage_says_what_would_be_right(
+    url: str, arguments: list[str], code: int, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["history", "digits", "--database", url, *arguments]) == code
+    assert complaint in capsys.readouterr().err
+
+
+def test_a_uid_without_a_database_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["history", "digits", "--uid", "uid-1"]) == 2
+    assert "give --database URL with it" in capsys.readouterr().err
+
+
+def test_a_database_that_is_not_there_is_not_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["history", "digits", "--database", f"sqlite:///{tmp_path / 'typo.db'}"]) == 1
+    assert "there is no such file" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("job")
+def test_a_folder_that_cannot_be_made_is_said(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    assert main(["plot", "digits", "--database", url, "--output", str(tmp_path / "file" / "pictures")]) == 1
+    assert "cannot be the folder of the pictures" in capsys.readouterr().err
