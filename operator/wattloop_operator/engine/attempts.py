@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -37,9 +36,10 @@ class AttemptTurn:
 
 def attempt_turn(snapshot: Snapshot, recurrence: TrainingRecurrence, now: datetime) -> AttemptTurn:
     """Take one attempt a step further."""
-    if recurrence.status.result is not None:
-        return AttemptTurn(())
     workload = snapshot.workloads.get(recurrence.metadata.name)
+    if recurrence.status.result is not None:
+        # The outcome is written first, so that a kill in between can't have an ended workload started again.
+        return AttemptTurn((EndWorkload(recurrence),) if workload is not None and workload.lingers else ())
     if workload is None and recurrence.status.workload_ref is None:
         return AttemptTurn((StartWorkload(recurrence),))
     spec = snapshot.job.spec
@@ -51,16 +51,16 @@ def attempt_turn(snapshot: Snapshot, recurrence: TrainingRecurrence, now: dateti
         now=now,
     )
     if isinstance(stand, Ended):
-        return AttemptTurn(tuple(_ended(snapshot, recurrence, stand, now)))
+        return AttemptTurn((_ended(snapshot, recurrence, stand, now),))
     status = _watched(recurrence, workload, now)
     if status == recurrence.status:
         return AttemptTurn((), stand.until)
     return AttemptTurn((WriteRecurrenceStatus(recurrence, status),), stand.until)
 
 
-def cancelled(snapshot: Snapshot, recurrence: TrainingRecurrence, why: str, now: datetime) -> tuple[Action, ...]:
-    """End an attempt that is to make room."""
-    return tuple(_ended(snapshot, recurrence, Ended(Result.CANCELLED, why, workload_runs=True), now))
+def cancelled(snapshot: Snapshot, recurrence: TrainingRecurrence, why: str, now: datetime) -> Action:
+    """Give up an attempt that is to make room; its workload is ended in the next turn."""
+    return _ended(snapshot, recurrence, Ended(Result.CANCELLED, why), now)
 
 
 def _watched(recurrence: TrainingRecurrence, workload: WorkloadState | None, now: datetime) -> TrainingRecurrenceStatus:
@@ -97,16 +97,14 @@ def _reference(workload: WorkloadState) -> WorkloadReference:
     return WorkloadReference(api_version=workload.api_version, kind=workload.kind, name=workload.name, uid=workload.uid)
 
 
-def _ended(snapshot: Snapshot, recurrence: TrainingRecurrence, ended: Ended, now: datetime) -> Iterator[Action]:
-    if ended.workload_runs:
-        yield EndWorkload(recurrence)
+def _ended(snapshot: Snapshot, recurrence: TrainingRecurrence, ended: Ended, now: datetime) -> Action:
     spec = snapshot.job.spec
     workload = snapshot.workloads.get(recurrence.metadata.name)
     progress = recurrence.status.progress or Progress()
     usage = usage_of(progress)
     cost = cost_of(recurrence.spec, progress, usage)
     energy = 0.0 if usage is None else float(usage.gpu_energy_joules)
-    yield WriteRecurrenceStatus(
+    return WriteRecurrenceStatus(
         recurrence,
         recurrence.status.model_copy(
             update={

@@ -16,17 +16,15 @@ RETRIED = frozenset({Result.STOPPED, Result.EXHAUSTED, Result.CRASHED, Result.DE
 
 @dataclass(frozen=True)
 class Ended:
-    """The attempt has ended, or is to be ended.
+    """The attempt has ended, or is given up: what still runs of its workload is to be ended.
 
     Attributes:
         result: How.
         message: What happened and, where one is needed, the next step.
-        workload_runs: Whether its workload has to be ended first.
     """
 
     result: Result
     message: str
-    workload_runs: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,10 +94,10 @@ def _running(
     progress = recurrence.status.progress or Progress()
     if deadline is not None and now >= deadline:
         text = f"still running at activeDeadlineSeconds; {_last_word(progress)}"
-        return Ended(Result.DEADLINE_EXCEEDED, text, workload_runs=True)
+        return Ended(Result.DEADLINE_EXCEEDED, text)
     if grace is not None and now >= grace:
         result, message = _judged(recurrence, progress)
-        return Ended(result, f"{message}; its process did not end within {GRACE_SECONDS} s", workload_runs=True)
+        return Ended(result, f"{message}; its process did not end within {GRACE_SECONDS} s")
     return GoingOn(min((end for end in (deadline, grace) if end is not None), default=None))
 
 

@@ -53,6 +53,7 @@ class WorkloadState:
         started_at: When its first process started.
         ended_at: When it ended.
         failure: Why it failed.
+        ending: Whether it is being deleted already.
         message: What its kind says of its state: an exit code, an image that cannot be pulled, no node to run on.
     """
 
@@ -65,7 +66,13 @@ class WorkloadState:
     started_at: datetime | None = None
     ended_at: datetime | None = None
     failure: Failure | None = None
+    ending: bool = False
     message: str = ""
+
+    @property
+    def lingers(self) -> bool:
+        """Whether something of it runs that nobody has ended."""
+        return self.owned and not self.ending and not self.phase.ended
 
 
 @dataclass(frozen=True)

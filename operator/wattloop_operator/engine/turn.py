@@ -168,7 +168,8 @@ def _request_is_new(snapshot: Snapshot, request: str) -> bool:
 def _too_late(snapshot: Snapshot, found: Slots, now: datetime) -> str | None:
     """Why the due slot is not started any more."""
     spec = snapshot.job.spec
-    if found.due is None:
+    if found.due is None or spec.trigger.continuous is not None or spec.trigger.once is not None:
+        # What has no calendar cannot be late: it starts when it can.
         return None
     late = now - found.due
     deadline = spec.starting_deadline_seconds
@@ -184,7 +185,7 @@ def _make_room(snapshot: Snapshot, open_now: tuple[Recurrence, ...], now: dateti
     for recurrence in open_now:
         if recurrence.latest.status.result is None:
             why = "ended to make room for the next run (concurrencyPolicy Replace)"
-            actions += cancelled(snapshot, recurrence.latest, why, now)
+            actions.append(cancelled(snapshot, recurrence.latest, why, now))
     return actions
 
 

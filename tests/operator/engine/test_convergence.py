@@ -1,0 +1,179 @@
+"""The engine under random events, kills at any point and clock jumps: nothing is started twice, no outcome is lost."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from model_world import KEY, KilledError, ModelWorld, job
+
+from wattloop_operator.engine.snapshot import Failure, WorkloadPhase
+from wattloop_operator.engine.turn import next_turn
+from wattloop_operator.loop.settle import MOST_TURNS, settle
+
+TRIGGERS: list[dict[str, Any]] = [
+    {"interval": {"seconds": 600}},
+    {"cron": {"schedule": "*/15 * * * *", "timeZone": "Europe/Paris"}},
+    {"continuous": {"minGapSeconds": 30}},
+    {"manual": {}},
+    {"once": {}},
+]
+
+
+class RecurringJob(RuleBasedStateMachine):
+    """A job whose operator, user, cluster and clock do what they like."""
+
+    @initialize(
+        trigger=st.sampled_from(TRIGGERS),
+        concurrency=st.sampled_from(["Allow", "Forbid", "Replace"]),
+        missed=st.sampled_from(["RunOnce", "Skip"]),
+        retries=st.integers(0, 2),
+        policy=st.sampled_from([{"thompsonSampling": {}}, {"zeus": {}}, {"fixed": {}}]),
+        histories=st.tuples(st.integers(0, 2), st.integers(0, 2)),
+    )
+    def apply(
+        self,
+        trigger: dict[str, Any],
+        concurrency: str,
+        missed: str,
+        retries: int,
+        policy: dict[str, Any],
+        histories: tuple[int, int],
+    ) -> None:
+        self.concurrency = concurrency
+        self.world = ModelWorld(
+            job(
+                trigger=trigger,
+                concurrencyPolicy=concurrency,
+                missedRunPolicy=missed,
+                retryPolicy={"limit": retries},
+                policy=policy,
+                successfulHistoryLimit=histories[0],
+                failedHistoryLimit=histories[1],
+                activeDeadlineSeconds=1200,
+            )
+        )
+        self.request = 0
+        self.sequence = 0
+        self.ever_recorded: dict[tuple[int, int], str] = {}
+        self.database_lost = False
+
+    @rule()
+    def operator_settles(self) -> None:
+        settle(self.world, KEY, self.world.clock)
+        snapshot = self.world.snapshot(KEY)
+        assert snapshot is not None
+        assert next_turn(snapshot, self.world.now).actions == (), f"not settled after {MOST_TURNS} turns"
+        for recurrence in self.world.recurrences.values():
+            if recurrence.status.result is not None:
+                assert (recurrence.spec.index, recurrence.spec.attempt) in self.world.records
+
+    @rule(actions=st.integers(0, 6), after=st.booleans())
+    def operator_is_killed(self, actions: int, after: bool) -> None:
+        self.world.actions_until_killed, self.world.killed_after = actions, after
+        with contextlib.suppress(KilledError):
+            settle(self.world, KEY, self.world.clock)
+        self.world.actions_until_killed = None
+
+    @rule(seconds=st.sampled_from([1, 31, 61, 600, 1300, 90_000]))
+    def time_passes(self, seconds: int) -> None:
+        self.world.pass_seconds(seconds)
+
+    @rule(seconds=st.sampled_from([-3600, -60, 40_000_000]))
+    def clock_jumps(self, seconds: int) -> None:
+        self.world.pass_seconds(seconds)
+
+    @precondition(lambda self: self.waiting())
+    @rule(data=st.data())
+    def process_starts(self, data: st.DataObject) -> None:
+        self.world.run_workload(data.draw(st.sampled_from(self.waiting())))
+
+    @precondition(lambda self: self.going_on())
+    @rule(data=st.data(), metric=st.sampled_from([None, 0.5, 0.95]), finished=st.booleans(), joules=st.integers(1, 9))
+    def process_reports(self, data: st.DataObject, metric: float | None, finished: bool, joules: int) -> None:
+        self.sequence += 1
+        self.world.report(
+            data.draw(st.sampled_from(self.going_on())),
+            sequence=self.sequence,
+            epoch=self.sequence,
+            metric=metric,
+            joules=joules * 1000.0,
+            finished=finished,
+        )
+
+    @precondition(lambda self: self.going_on())
+    @rule(data=st.data(), failure=st.sampled_from([None, *Failure]))
+    def process_ends(self, data: st.DataObject, failure: Failure | None) -> None:
+        self.world.end_workload(data.draw(st.sampled_from(self.going_on())), failure, "the test ended it")
+
+    @precondition(lambda self: self.world.workloads)
+    @rule(data=st.data())
+    def workload_is_deleted_by_hand(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.world.workloads)))
+        # Not before the operator has seen it: until then, a workload that is not there is one to be started.
+        if self.world.recurrences[name].status.workload_ref is not None:
+            del self.world.workloads[name]
+
+    @rule(suspended=st.booleans())
+    def user_suspends_or_resumes(self, suspended: bool) -> None:
+        self.world.change_spec(suspend=suspended)
+
+    @rule()
+    def user_requests_a_run(self) -> None:
+        self.request += 1
+        self.world.change_spec(runRequest=f"request {self.request}")
+
+    @rule()
+    def database_is_lost(self) -> None:
+        self.world.lose_database()
+        self.database_lost = True
+
+    @invariant()
+    def no_slot_and_no_workload_is_started_twice(self) -> None:
+        world = getattr(self, "world", None)
+        if world is not None:
+            assert all(count == 1 for count in world.created.values()), world.created
+            assert all(count == 1 for count in world.started.values()), world.started
+            slots = [(each.spec.index, each.spec.slot) for each in world.recurrences.values()]
+            by_index = dict(slots)
+            assert len(set(slots)) == len(by_index), "two slots share an index"
+
+    @invariant()
+    def no_outcome_is_lost(self) -> None:
+        world = getattr(self, "world", None)
+        if world is None:
+            return
+        for key, record in world.records.items():
+            assert world.outcomes[record.recurrence_name] == record.result, key
+        if not self.database_lost:
+            remembered = {record.recurrence_name for record in world.records.values()}
+            assert set(world.outcomes) <= remembered | set(world.recurrences)
+
+    @invariant()
+    def forbid_means_one_at_a_time(self) -> None:
+        world = getattr(self, "world", None)
+        if world is None or self.concurrency == "Allow":
+            return
+        latest: dict[int, Any] = {}
+        for each in world.recurrences.values():
+            if each.spec.index not in latest or each.spec.attempt > latest[each.spec.index].spec.attempt:
+                latest[each.spec.index] = each
+        running = [each for each in latest.values() if each.status.result is None]
+        assert len(running) <= 1, [each.metadata.name for each in running]
+
+    def waiting(self) -> list[str]:
+        return sorted(name for name, state in self.world.workloads.items() if state.phase is WorkloadPhase.PENDING)
+
+    def going_on(self) -> list[str]:
+        return sorted(
+            name
+            for name, state in self.world.workloads.items()
+            if state.phase is WorkloadPhase.RUNNING and name in self.world.recurrences
+        )
+
+
+TestRecurringJob = RecurringJob.TestCase
+TestRecurringJob.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
