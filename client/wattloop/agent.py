@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from wattloop.errors import CannotError, WattloopError
 
@@ -109,6 +109,14 @@ class HeldLimit:
     found_watts: float
     held_watts: float
     enforced_watts: float
+
+
+@dataclass(frozen=True)
+class HeldClock:
+    """A clock that the agent holds locked for the caller, at the supported step nearest to what was asked for."""
+
+    uuid: str
+    held_megahertz: float
 
 
 @dataclass(frozen=True)
@@ -217,6 +225,18 @@ class AgentConnection:
             )
             for entry in held
         ]
+
+    def hold_clocks(
+        self, uuids: Sequence[str], megahertz: float, domain: Literal["graphics", "memory"] = "graphics"
+    ) -> list[HeldClock]:
+        """Hold a clock of all of these GPUs locked until released, or until this process is gone. All or none.
+
+        Raises:
+            AgentUnavailable: No agent answers.
+            AgentRefused: It may not or cannot be locked on one of them; none is changed.
+        """
+        asked = {"verb": "hold_clocks", "gpus": list(uuids), "megahertz": megahertz, "domain": domain}
+        return [HeldClock(str(entry["uuid"]), float(entry["held_megahertz"])) for entry in self._ask(asked)]
 
     def release(self, uuids: Sequence[str] | None = None) -> list[str]:
         """Give back what the caller holds on these GPUs (default: on all); returns the GPUs that were given back.

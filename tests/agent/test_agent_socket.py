@@ -78,6 +78,29 @@ def test_a_limit_out_of_range_names_both_ranges_and_changes_nothing(agent: Bench
     assert agent.limits == [400, 400, 400]
 
 
+def test_clocks_are_locked_at_the_nearest_step_and_unlocked(agent: Bench, connection: AgentConnection) -> None:
+    def locked() -> list[object]:
+        return [gpu.locked_graphics_clocks_megahertz for gpu in agent.gpus.describe().gpus]
+
+    steps = {held.held_megahertz for held in connection.hold_clocks(agent.uuids[:2], 1003.0)}
+    assert steps == {1005.0}
+    assert locked() == [(1005, 1005), (1005, 1005), None]
+    for megahertz in (900, 1200):
+        connection.hold_clocks(agent.uuids[:2], megahertz)
+    assert locked() == [(1200, 1200), (1200, 1200), None]
+    connection.hold_limit(agent.uuids[:1], 250)
+    assert {lease.setting for lease in connection.leases()} == {"graphics_clock", "power_limit"}
+    connection.release()
+    assert locked() == [None, None, None]
+    assert agent.limits == [400, 400, 400]
+
+
+def test_a_clock_out_of_range_is_refused(agent: Bench, connection: AgentConnection) -> None:
+    with pytest.raises(AgentRefused, match="a graphics clock of 5000 megahertz is out of range") as caught:
+        connection.hold_clocks(agent.uuids, 5000)
+    assert caught.value.reason == "OutOfRange"
+
+
 def test_a_gpu_that_another_process_holds_is_refused(agent: Bench, connection: AgentConnection) -> None:
     other = holding_process(agent.socket, 300, agent.uuids[:1])
     for attempt in (lambda: connection.hold_limit(agent.uuids, 200), lambda: connection.release(agent.uuids[:1])):

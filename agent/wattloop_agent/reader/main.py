@@ -42,7 +42,7 @@ def run_reader(settings: Settings, watch_parent: int | None = None, ready: int |
     Raises:
         CannotError: The socket's path or the metrics' address can't be used.
     """
-    with _listening(settings.socket) as listening:
+    with _listening(settings) as listening:
         try:
             return asyncio.run(_Reader(settings, watch_parent, ready).run(listening))
         finally:
@@ -145,10 +145,12 @@ def setter_options(settings: Settings) -> list[str]:
     return options
 
 
-def _listening(path: Path) -> socket.socket:
+def _listening(settings: Settings) -> socket.socket:
+    path = settings.socket
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return listening_socket(path)
+        # A pod's user is whatever its image says; who may do what is decided by what the kernel says of the caller.
+        return listening_socket(path, 0o666 if settings.identity == "pod" else 0o600)
     except OSError as error:
         in_use = error.errno == errno.EADDRINUSE
         told = "an agent serves it, or it is no socket" if in_use else error.strerror or str(error)

@@ -1,0 +1,114 @@
+"""Setter and reader as two containers of a pod are: each started by itself, meeting at a socket."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from bench import Bench, until
+
+from wattloop.agent import AgentConnection
+from wattloop.errors import WattloopError
+
+
+@contextmanager
+def part(bench: Bench, name: str, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+    command = [
+        sys.executable,
+        "-m",
+        "wattloop_agent",
+        "--part",
+        name,
+        "--setter-socket",
+        str(bench.folder / "setter.sock"),
+    ]
+    places = ["--socket", str(bench.socket), "--state-directory", str(bench.state)]
+    with bench.log.open("ab") as log:
+        process = subprocess.Popen([*command, *places, *words], env=bench.environment, stderr=log)
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGCONT)
+        process.terminate()
+        assert process.wait(10) in {0, -signal.SIGKILL, -signal.SIGTERM}, bench.log.read_text()
+
+
+def connected(bench: Bench) -> AgentConnection:
+    until(bench.socket.is_socket, "the reader serves")
+    connection = AgentConnection(bench.socket)
+    until(lambda: holds(connection, bench), "the reader has found the setter")
+    return connection
+
+
+def holds(connection: AgentConnection, bench: Bench) -> bool:
+    try:
+        connection.hold_limit(bench.uuids, 200)
+    except WattloopError:
+        return False
+    return True
+
+
+def test_the_reader_finds_the_setter_whichever_starts_first(bench: Bench) -> None:
+    with part(bench, "reader"), part(bench, "setter"):
+        connected(bench).close()
+        assert bench.limits == [200, 200, 200]
+    assert bench.limits == [400, 400, 400]
+
+
+def test_a_reader_that_falls_silent_loses_everything_it_held(bench: Bench) -> None:
+    with part(bench, "setter"), part(bench, "reader") as reader:
+        connected(bench).close()
+        reader.send_signal(signal.SIGSTOP)
+        until(lambda: bench.limits == [400, 400, 400], "given back without a heartbeat")
+        reader.send_signal(signal.SIGCONT)
+        with AgentConnection(bench.socket) as connection:
+            assert connection.leases() == []
+            connection.hold_limit(bench.uuids, 150)
+        assert bench.limits == [150, 150, 150]
+
+
+def test_a_reader_that_comes_back_in_time_keeps_the_leases_of_the_living(bench: Bench) -> None:
+    with part(bench, "setter"):
+        with part(bench, "reader") as reader:
+            connected(bench).close()
+            reader.kill()
+            reader.wait()
+        with part(bench, "reader"):
+            until(lambda: answers(bench), "the next reader serves")
+            with AgentConnection(bench.socket) as connection:
+                assert [lease.held for lease in connection.leases()] == [200, 200, 200]
+            assert bench.limits == [200, 200, 200]
+
+
+def answers(bench: Bench) -> bool:
+    try:
+        with AgentConnection(bench.socket) as connection:
+            connection.leases()
+    except WattloopError:
+        return False
+    return True
+
+
+def test_an_upgrade_hands_the_leases_to_the_next_setter(bench: Bench) -> None:
+    with part(bench, "reader"):
+        with part(bench, "setter") as setter:
+            connected(bench).close()
+            setter.send_signal(signal.SIGUSR2)
+            assert setter.wait(10) == 0
+        assert bench.limits == [200, 200, 200], "held though no setter runs"
+        with part(bench, "setter"), AgentConnection(bench.socket) as connection:
+            until(lambda: answers(bench), "the next setter is found")
+            assert [lease.held for lease in connection.leases()] == [200, 200, 200]
+            assert {lease.found for lease in connection.leases()} == {400}
+    assert bench.limits == [400, 400, 400]
+
+
+def test_a_stranger_at_the_setters_socket_is_not_served(bench: Bench) -> None:
+    with part(bench, "setter", "--setter-uids", str(os.geteuid() + 1)), part(bench, "reader"):
+        until(bench.socket.is_socket, "the reader serves")
+        until(lambda: "connection refused" in bench.log.read_text(), "the setter has refused the reader")
+        assert bench.limits == [400, 400, 400]
