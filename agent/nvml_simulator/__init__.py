@@ -15,8 +15,8 @@ from nvml_simulator.build import build
 from nvml_simulator.description import Description, SimulatedGpu
 from nvml_simulator.driving import clock_seconds, describe, inject_fault, machine, occupy
 from nvml_simulator.library import load
-from nvml_simulator.machine import Machine
 from nvml_simulator.models import Model, busy_power_and_throughput, model_named, models
+from nvml_simulator.simulated_machine import Machine
 from nvml_simulator.state import STATE_VARIABLE, create, environment
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""The same as `nvml_simulator.machine.Machine`, on the state that the environment names."""
+"""The same as `nvml_simulator.Machine`, on the state that the environment names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from nvml_simulator.description import Description
-from nvml_simulator.machine import NVML_SUCCESS, GpuName, Machine
+from nvml_simulator.simulated_machine import NVML_SUCCESS, GpuName, Machine
 from nvml_simulator.state import STATE_VARIABLE
 from wattloop.errors import UsageError
 

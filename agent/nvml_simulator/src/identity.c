@@ -17,9 +17,8 @@ void identity_fill(struct gpu *gpu, uint64_t seed, unsigned index) {
     snprintf(gpu->uuid, sizeof gpu->uuid, "GPU-%08x-%04x-%04x-%04x-%04x%08x", (unsigned)(high >> 32),
              (unsigned)(high >> 16 & 0xFFFF), (unsigned)(high & 0xFFFF), (unsigned)(low >> 48),
              (unsigned)(low >> 32 & 0xFFFF), (unsigned)(low & 0xFFFFFFFF));
-    gpu->bus = 0x07 + 4 * index;
-    snprintf(gpu->bus_id, sizeof gpu->bus_id, "%08X:%02X:%02X.0", gpu->bus >> 8, gpu->bus & 0xFF, 0u);
-    gpu->bus &= 0xFF;
+    gpu->bus = 0x07 + 3 * index; /* below 0x100 for the last of MAX_GPUS */
+    snprintf(gpu->bus_id, sizeof gpu->bus_id, "%08X:%02X:%02X.0", 0u, gpu->bus, 0u);
     snprintf(gpu->serial, sizeof gpu->serial, "%013llu", (unsigned long long)(mixed(&state) % 10000000000000ULL));
     gpu->phase_ns = mixed(&state) % SAMPLE_STEP_NS;
     /* A driver that has run for a while: whoever takes the counter for a difference finds out here. */

@@ -1,0 +1,129 @@
+"""The three clocks, and that the virtual one makes a run the same every time."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import nvml_simulator
+from nvml_simulator import Description, Machine
+from wattloop.errors import UsageError
+
+Step = tuple[str, tuple[int, ...], float, float]
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["work", "idle", "limit"]),
+        st.lists(st.integers(0, 3), min_size=1, max_size=4, unique=True).map(tuple),
+        st.floats(0.0, 50.0),
+        st.floats(0.0, 1.0),
+    ),
+    max_size=12,
+)
+
+
+def play(moves: Sequence[Step], *, seed: int = 0) -> Description:
+    with tempfile.TemporaryDirectory() as folder:
+        path = nvml_simulator.create(Path(folder) / "gpus", model="A100", count=4, clock="virtual", seed=seed)
+        with Machine(path) as machine:
+            for kind, gpus, amount, share in moves:
+                if kind == "work":
+                    machine.occupy(gpus, amount, share)
+                elif kind == "idle":
+                    machine.idle(gpus, amount)
+                else:
+                    machine.set_power_limit_as_another_actor(gpus[0], 100 + 300 * share)
+            return machine.describe()
+
+
+@given(moves=steps, seed=st.integers(0, 2**64 - 1))
+def test_the_same_moves_give_the_same_bits(moves: list[Step], seed: int) -> None:
+    assert play(moves, seed=seed) == play(moves, seed=seed)
+
+
+def test_a_known_run_gives_these_bits_on_every_machine() -> None:
+    gpus = play([("limit", (1,), 0.0, 0.37), ("work", (0, 1, 2), 1234.5, 0.93), ("idle", (0,), 1.7, 0.0)]).gpus
+    assert [(gpu.energy_microjoules, gpu.time_seconds, gpu.counter_millijoules) for gpu in gpus] == [
+        (1982140152, 8.61438704, 2428072385),
+        (1452636658, 6.91438704, 1128421270),
+        (1888640152, 6.91438704, 695044498),
+        (0, 0.0, 3233833366),
+    ]
+
+
+@given(moves=steps, order=st.randoms(use_true_random=False))
+def test_what_a_gpu_sees_does_not_depend_on_work_elsewhere(moves: list[Step], order: object) -> None:
+    apart = [(kind, (gpus[0],), amount, share) for kind, gpus, amount, share in moves]
+    by_gpu = [[move for move in apart if move[1] == (gpu,)] for gpu in range(4)]
+    interleaved = list(itertools.chain.from_iterable(itertools.zip_longest(*by_gpu)))
+    assert play([move for move in interleaved if move]).gpus == play(list(itertools.chain(*by_gpu))).gpus
+
+
+def test_virtual_time_moves_with_work_alone(make_machine: Callable[..., Machine]) -> None:
+    machine = make_machine(model="A100", count=2)
+    assert machine.clock_seconds() == 0
+    seconds = machine.occupy(0, 31.2, 0.1)
+    assert machine.clock_seconds(0) == machine.clock_seconds() == seconds == pytest.approx(0.1)
+    assert machine.clock_seconds(1) == 0
+
+
+def test_gpus_that_work_together_end_together_and_the_faster_one_waits(make_machine: Callable[..., Machine]) -> None:
+    machine = make_machine(model="A100", count=3)
+    machine.set_power_limit_as_another_actor(1, 150)
+    machine.occupy(2, 312.0, 0.1)
+    begin = machine.clock_seconds(2)
+    seconds = machine.occupy([0, 1, 2], 312.0, 1.0)
+    fast, slow, _ = machine.describe().gpus
+    assert fast.time_seconds == slow.time_seconds == pytest.approx(begin + seconds)
+    alone = make_machine(model="A100", count=1)
+    working = alone.occupy(0, 312.0, 1.0)
+    worked = alone.describe().gpus[0].energy_microjoules
+    waited = (seconds - working) * nvml_simulator.model_named("A100").waiting_watts * 1e6
+    idled = begin * nvml_simulator.model_named("A100").idle_watts * 1e6
+    assert fast.energy_microjoules == pytest.approx(idled + worked + waited, rel=1e-6)
+
+
+def test_the_wall_clock_is_the_systems(make_machine: Callable[..., Machine]) -> None:
+    machine = make_machine(clock="wall", count=1)
+    before = machine.clock_seconds()
+    seconds = machine.occupy(0, 3.12, 0.1)
+    assert before + seconds <= machine.clock_seconds()
+    assert machine.describe().gpus[0].busy_seconds == pytest.approx(0.01)
+
+
+def test_the_scaled_clock_goes_so_many_times_as_fast(make_machine: Callable[..., Machine]) -> None:
+    slow, fast = make_machine(clock="wall"), make_machine(clock="scaled", scale=1000.0)
+    fast.occupy(0, 312.0, 0.1)
+    assert fast.describe().gpus[0].busy_seconds == pytest.approx(1.0)
+    assert fast.clock_seconds() > 10 * slow.clock_seconds()
+
+
+def test_time_does_not_pass_by_command_where_it_passes_by_itself(make_machine: Callable[..., Machine]) -> None:
+    with pytest.raises(UsageError, match="not virtual"):
+        make_machine(clock="wall").idle(0, 1.0)
+
+
+@pytest.mark.parametrize("clock", ["wall", "virtual"])
+@pytest.mark.parametrize(
+    ("work", "intensity"), [(-1.0, 0.5), (float("nan"), 0.5), (1.0, 1.01), (1.0, -0.1), (2e9, 0.5)]
+)
+def test_work_out_of_range_is_refused(
+    clock: str, work: float, intensity: float, make_machine: Callable[..., Machine]
+) -> None:
+    with pytest.raises(UsageError, match="an intensity of 0 to 1"):
+        make_machine(clock=clock).occupy(0, work, intensity)
+
+
+def test_a_gpu_named_twice_or_unknown_is_refused(make_machine: Callable[..., Machine]) -> None:
+    machine = make_machine(count=2)
+    with pytest.raises(UsageError, match="every GPU once"):
+        machine.occupy([0, 0], 1.0, 0.5)
+    for unknown in (2, -1, "GPU-unknown"):
+        with pytest.raises(UsageError, match="index of 0 to 1"):
+            machine.occupy(unknown, 1.0, 0.5)

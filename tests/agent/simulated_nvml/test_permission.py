@@ -1,0 +1,47 @@
+"""Who may change simulated GPUs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+import nvml_simulator
+from nvml_simulator import Machine
+
+CHANGE = """
+import os, sys, pynvml
+pynvml.nvmlInit()
+if sys.argv[1] == "nobody":
+    os.seteuid(65534)
+handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+try:
+    pynvml.nvmlDeviceSetPowerManagementLimit(handle, 250000)
+    print("changed")
+except pynvml.NVMLError_NoPermission:
+    print("refused")
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize(
+    ("permission", "user", "outcome"),
+    [
+        ("root", "root", "changed"),
+        ("root", "nobody", "refused"),
+        ("anyone", "nobody", "changed"),
+        ("nobody", "root", "refused"),
+    ],
+)
+def test_a_change_needs_the_permission_of_the_state(
+    permission: str, user: str, outcome: str, make_machine: Callable[..., Machine]
+) -> None:
+    machine = make_machine(permission=permission, model="A100")
+    environment = {**os.environ, **nvml_simulator.environment(machine.path)}
+    command = [sys.executable, "-c", CHANGE, user]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == outcome
+    assert machine.describe().gpus[0].power_limit_watts == (250 if outcome == "changed" else 400)

@@ -1,0 +1,164 @@
+"""Several processes on the same GPUs, and what one leaves behind that is killed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import nvml_simulator
+from nvml_simulator import Machine
+from wattloop.errors import CannotError
+
+HOLD_THE_LOCK = """
+import sys, nvml_simulator
+machine = nvml_simulator.Machine(sys.argv[1])
+nvml_simulator.load().wattloopSimulatorLockForEver(machine._machine, 0)
+print("locked", flush=True)
+sys.stdin.read()
+"""
+WORK_FOR_LONG = """
+import sys, threading, nvml_simulator
+machine = nvml_simulator.Machine(sys.argv[1])
+threading.Thread(target=machine.occupy, args=(0, 1e6, 0.5), daemon=True).start()
+while machine.describe().gpus[0].busy_seconds == 0:
+    pass
+print("working", flush=True)
+sys.stdin.read()
+"""
+
+
+def start(script: str, machine: Machine) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, str(machine.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline().strip() in {"locked", "working"}
+    return process
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.communicate()
+
+
+def test_two_processes_see_the_same_gpus(
+    make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
+) -> None:
+    machine = make_machine(model="H100", count=2)
+    other = """
+import pynvml
+pynvml.nvmlInit()
+handle = pynvml.nvmlDeviceGetHandleByIndex(1)
+pynvml.nvmlDeviceSetPowerManagementLimit(handle, 300000)
+print(pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetTotalEnergyConsumption(handle))
+"""
+    machine.occupy(1, 5000.0, 0.5)
+    environment = {**os.environ, **nvml_simulator.environment(machine.path)}
+    result = subprocess.run([sys.executable, "-c", other], env=environment, capture_output=True, text=True, check=True)
+    nvml = start_nvml()
+    handle = nvml.nvmlDeviceGetHandleByIndex(1)
+    uuid, energy = result.stdout.split()
+    assert uuid == nvml.nvmlDeviceGetUUID(handle)
+    assert int(energy) == nvml.nvmlDeviceGetTotalEnergyConsumption(handle)
+    assert nvml.nvmlDeviceGetPowerManagementLimit(handle) == 300000
+
+
+def test_a_process_killed_in_the_middle_of_a_change_blocks_nobody_and_leaves_the_gpu_as_it_was(
+    make_machine: Callable[..., Machine],
+) -> None:
+    machine = make_machine(count=2)
+    machine.occupy([0, 1], 100.0, 0.5)
+    before = machine.describe().gpus
+    kill(start(HOLD_THE_LOCK, machine))
+    assert machine.describe().gpus == before
+    assert machine.occupy(0, 31.2, 0.1) == pytest.approx(0.1)
+
+
+def test_the_work_of_a_killed_process_ends(make_machine: Callable[..., Machine]) -> None:
+    machine = make_machine(clock="wall", count=1)
+    process = start(WORK_FOR_LONG, machine)
+    idle_watts = nvml_simulator.model_named("A100").idle_watts
+    assert machine.describe().gpus[0].power_watts > idle_watts
+    kill(process)
+    while machine.describe().gpus[0].power_watts > idle_watts:  # bounded by the test's own time limit
+        pass
+    assert machine.describe().gpus[0].busy_seconds < 60
+
+
+def test_running_processes_are_listed_until_they_end(
+    make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
+) -> None:
+    machine = make_machine(clock="wall", count=2)
+    nvml = start_nvml()
+    first, second = (nvml.nvmlDeviceGetHandleByIndex(index) for index in (0, 1))
+    process = start(WORK_FOR_LONG, machine)
+    assert [found.pid for found in nvml.nvmlDeviceGetComputeRunningProcesses(first)] == [process.pid]
+    assert nvml.nvmlSystemGetProcessName(process.pid).startswith(sys.executable[:5])
+    assert nvml.nvmlDeviceGetComputeRunningProcesses(second) == []
+    used = nvml.nvmlDeviceGetMemoryInfo(first).used
+    assert used > nvml.nvmlDeviceGetMemoryInfo(second).used
+    kill(process)
+    assert nvml.nvmlDeviceGetComputeRunningProcesses(first) == []
+    assert nvml.nvmlDeviceGetMemoryInfo(first).used < used
+
+
+def test_work_at_the_same_time_shares_the_throughput(make_machine: Callable[..., Machine]) -> None:
+    machine = make_machine(clock="scaled", scale=100.0, count=1)
+    threads = [threading.Thread(target=machine.occupy, args=(0, 312.0, 0.1)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert machine.describe().gpus[0].busy_seconds == pytest.approx(3.0)
+
+
+def test_more_work_than_a_gpu_takes_is_refused_and_harms_nothing(make_machine: Callable[..., Machine]) -> None:
+    machine = make_machine(clock="scaled", scale=100.0, count=2)
+    refused: list[Exception] = []
+
+    def occupy() -> None:
+        try:
+            machine.occupy([1, 0], 312.0, 0.1)
+        except CannotError as error:
+            refused.append(error)
+
+    threads = [threading.Thread(target=occupy) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    done = 20 - len(refused)
+    assert all("too much work" in str(error) for error in refused)
+    assert done >= 16
+    assert machine.describe().gpus[0].busy_seconds == pytest.approx(done, rel=0.2)
+
+
+def test_a_limit_set_while_work_runs_slows_it(make_machine: Callable[..., Machine]) -> None:
+    machine = make_machine(clock="scaled", scale=20.0, count=1)
+    free = nvml_simulator.busy_power_and_throughput(nvml_simulator.model_named("A100"), 1410, 0.5)[1]
+    done: list[float] = []
+    thread = threading.Thread(target=lambda: done.append(machine.occupy(0, 2 * free, 0.5)))
+    thread.start()
+    while machine.describe().gpus[0].busy_seconds == 0:
+        pass
+    machine.set_power_limit_as_another_actor(0, 100)
+    thread.join()
+    assert machine.describe().gpus[0].busy_seconds > 2.2
+
+
+def test_another_process_hears_of_a_state_that_is_made_anew(
+    tmp_path: Path, make_machine: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = nvml_simulator.create(tmp_path / "gpus", count=1, clock="virtual")
+    monkeypatch.setenv(nvml_simulator.STATE_VARIABLE, str(path))
+    nvml_simulator.occupy(0, 312.0, 0.1)
+    nvml_simulator.create(path, count=2, clock="virtual", replace=True)
+    assert nvml_simulator.clock_seconds() == 0
+    nvml_simulator.occupy(1, 312.0, 0.1)
