@@ -27,10 +27,12 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m wattloop_operator.api.crd --check
+	$(BIN)/python -m wattloop_operator.api.reference --check
 	$(BIN)/python -m wattloop_agent.telemetry.document --check
 
 generate: $(STAMP)
 	$(BIN)/python -m wattloop_operator.api.crd
+	$(BIN)/python -m wattloop_operator.api.reference
 	$(BIN)/python -m wattloop_agent.telemetry.document
 
 format: $(STAMP)

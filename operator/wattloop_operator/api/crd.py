@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
 
-from wattloop.files.whole import written_whole
+from wattloop_operator.api import generated
 from wattloop_operator.api.group import CATEGORY, GROUP, VERSION
 from wattloop_operator.api.kinds import KINDS, Kind
 from wattloop_operator.api.resource import Column
@@ -78,29 +76,11 @@ def _as_yaml(document: dict[str, Any]) -> str:
     return HEADER + stream.getvalue()
 
 
-def _out_of_date(folder: Path) -> list[str]:
-    """Names of files in the folder that are missing, differ, or should not be there."""
-    expected = rendered()
-    found = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.yaml")}
-    return sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the files, or with --check only compare them; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m wattloop_operator.api.crd", description=__doc__)
-    parser.add_argument("folder", type=Path, nargs="?", default=Path("crds"), help="where they are (default: crds)")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is out of date")
-    options = parser.parse_args(arguments)
-    if options.check:
-        stale = _out_of_date(options.folder)
-        for name in stale:
-            sys.stderr.write(f"{options.folder / name}: out of date; run make generate\n")
-        return 1 if stale else 0
-    options.folder.mkdir(parents=True, exist_ok=True)
-    for name, text in rendered().items():
-        with written_whole(options.folder / name) as stream:
-            stream.write(text)
-    return 0
+    return generated.main(
+        arguments, what="the CustomResourceDefinitions of the API", folder="crds", pattern="*.yaml", files=rendered()
+    )
 
 
 if __name__ == "__main__":

@@ -59,7 +59,9 @@ class PodSpecShape(ApiModel):
     containers: tuple[ContainerShape, ...] = Field(
         description="The containers, at least one.", min_length=1, max_length=16, json_schema_extra=ATOMIC
     )
-    restart_policy: str | None = Field(default=None, description="Never or OnFailure.", max_length=16)
+    restart_policy: str | None = Field(
+        default=None, description="Never (set where it is left out) or OnFailure.", max_length=16
+    )
 
 
 class PodTemplateShape(ApiModel):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from wattloop_operator.api import crd
+from wattloop_operator.api import crd, reference
 from wattloop_operator.api.kinds import KINDS
 from wattloop_operator.api.structural_schema import structural_schema
 
@@ -38,6 +38,13 @@ ALL: list[Node] = [
 
 def test_the_files_are_what_the_models_say() -> None:
     assert crd.main(["--check", str(REPOSITORY / "crds")]) == 0
+    assert reference.main(["--check", str(REPOSITORY / "docs")]) == 0
+
+
+def test_the_page_of_the_api_tells_of_every_field() -> None:
+    rows = set(re.findall(r"^\| `([\w.\[\]]+)` \|", reference.rendered(), re.MULTILINE))
+    fields = {re.sub(r"^\w+\.(spec|status)\.", "", path) for path, _ in ALL if path.count(".") > 1}
+    assert fields - {f"{row}[]" for row in rows} <= rows
 
 
 def test_a_file_that_is_missing_changed_or_too_many_is_out_of_date(
