@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 import psycopg
@@ -24,9 +24,10 @@ import psycopg
 from wattloop_operator.store import ObservationRecord, open_store
 from wattloop_operator.store.tables import OBSERVATIONS
 
-# The server that the tests start.
+# The server that the tests start, and a record of theirs.
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests/operator/store"))
 from postgresql_server import PostgreSqlMissingError, postgresql_programs, running_postgresql
+from sample_record import RECORD
 
 COLUMNS = [column.name for column in OBSERVATIONS.columns]
 THREADS = 4
@@ -36,32 +37,7 @@ READ = "store, read back"
 
 def record(job_uid: str, recurrence: int) -> ObservationRecord:
     """The recurrence-th observation of a job."""
-    moment = datetime(2026, 1, 1, tzinfo=UTC)
-    return ObservationRecord(
-        job_uid=job_uid,
-        namespace="team",
-        job_name="digits",
-        recurrence=recurrence,
-        attempt=0,
-        recurrence_name=f"digits-{recurrence}",
-        batch_size=32,
-        power_limit_watts=250.0,
-        result="Reached",
-        epochs=3.5,
-        metric=0.97,
-        energy_joules=12_345.678,
-        time_seconds=61.5,
-        max_power_watts=300.0,
-        gpu_model="NVIDIA A40",
-        gpu_count=1,
-        epoch_energy_joules=3527.3,
-        epoch_time_seconds=17.6,
-        attribution="Exclusive",
-        decision_kind="trial",
-        reason="every batch size is tried once",
-        scheduled_at=moment,
-        finished_at=moment,
-    )
+    return dataclasses.replace(RECORD, job_uid=job_uid, recurrence=recurrence, recurrence_name=f"digits-{recurrence}")
 
 
 def per_second(count: int, work: Callable[[], None]) -> float:

@@ -7,45 +7,20 @@ import dataclasses
 import io
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from sample_record import RECORD
 from wattloop.commands.main import main
-from wattloop_operator.store import ObservationRecord, PowerMeasurement, ProfileKey, Store, open_store
+from wattloop_operator.store import PowerMeasurement, ProfileKey, Store, open_store
 
-START = datetime(2026, 3, 1, tzinfo=UTC)
-RECORD = ObservationRecord(
-    job_uid="uid-1",
-    namespace="team",
-    job_name="digits",
-    recurrence=0,
-    attempt=0,
-    recurrence_name="digits-0-0",
-    batch_size=32,
-    power_limit_watts=300.0,
-    result="Reached",
-    epochs=10.0,
-    metric=0.97,
-    energy_joules=2000.0,
-    time_seconds=10.0,
-    max_power_watts=300.0,
-    gpu_model="NVIDIA A40",
-    gpu_count=1,
-    epoch_energy_joules=200.0,
-    epoch_time_seconds=1.0,
-    attribution="Exclusive",
-    decision_kind="Trial",
-    reason="every batch size is tried",
-    scheduled_at=START,
-    finished_at=START,
-)
 # As `wattloop run` keeps it beside the observations.
 JOB = {
     "apiVersion": "wattloop.dev/v1alpha1",
     "kind": "RecurringTrainingJob",
-    "metadata": {"name": "digits", "namespace": "team", "uid": "uid-1"},
+    "metadata": {"name": "digits", "namespace": "team", "uid": RECORD.job_uid},
     "spec": {
         "trigger": {"manual": {}},
         "objective": {"energyWeightPercent": 100, "target": {"metric": "accuracy", "threshold": "0.97"}},
@@ -67,7 +42,7 @@ def store(url: str) -> Iterator[Store]:
     with open_store(url) as opened:
         opened.observations.record(RECORD)
         opened.observations.record(
-            dataclasses.replace(RECORD, recurrence=1, batch_size=64, energy_joules=1000.0, recurrence_name="digits-1-0")
+            dataclasses.replace(RECORD, recurrence=1, batch_size=64, energy_joules=1000.0, recurrence_name="digits-1")
         )
         yield opened
 
@@ -114,7 +89,7 @@ def test_the_table_is_for_people_and_a_file_takes_any_form(
 
 @pytest.mark.usefixtures("job")
 def test_plot_draws_both_pictures_into_a_folder_that_it_makes(url: str, store: Store, tmp_path: Path) -> None:
-    key = ProfileKey("uid-1", 32, "NVIDIA A40", 1)
+    key = ProfileKey(RECORD.job_uid, 32, "NVIDIA A40", 1)
     store.profiles.record(key, [PowerMeasurement(limit, 50.0, 300 / limit, 0.25) for limit in (100.0, 300.0)])
     folder = tmp_path / "new" / "pictures"
     assert main(["plot", "digits", "--database", url, "--output", str(folder)]) == 0
@@ -126,12 +101,14 @@ def test_plot_draws_both_pictures_into_a_folder_that_it_makes(url: str, store: S
 def test_a_job_made_again_under_its_name_is_another_job(
     url: str, store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    later = dataclasses.replace(RECORD, job_uid="uid-0", batch_size=64, finished_at=START + timedelta(days=1))
+    later = dataclasses.replace(
+        RECORD, job_uid="later", batch_size=64, finished_at=RECORD.finished_at + timedelta(days=1)
+    )
     store.observations.record(later)
     arguments = ["history", "digits", "--database", url, "--format", "csv", "--default-batch-size", "64"]
     assert main(arguments) == 0
     assert len(capsys.readouterr().out.splitlines()) == 2
-    assert main([*arguments, "--uid", "uid-1"]) == 0
+    assert main([*arguments, "--uid", "0c3b2d9e"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 3
 
 
@@ -174,7 +151,7 @@ def test_wrong_usage_says_what_would_be_right(
 
 
 def test_a_uid_without_a_database_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["history", "digits", "--uid", "uid-1"]) == 2
+    assert main(["history", "digits", "--uid", "0c3b2d9e"]) == 2
     assert "give --database URL with it" in capsys.readouterr().err
 
 

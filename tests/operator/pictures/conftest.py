@@ -4,39 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
+from sample_record import RECORD
 from wattloop_operator.pictures.job_history import JobHistory
 from wattloop_operator.store import ObservationRecord, PowerMeasurement, PowerProfile, ProfileKey
-
-START = datetime(2026, 3, 1, tzinfo=UTC)
-_RECORD = ObservationRecord(
-    job_uid="uid",
-    namespace="team",
-    job_name="digits",
-    recurrence=0,
-    attempt=0,
-    recurrence_name="digits-0-0",
-    batch_size=32,
-    power_limit_watts=300.0,
-    result="Reached",
-    epochs=10.0,
-    metric=0.97,
-    energy_joules=2000.0,
-    time_seconds=10.0,
-    max_power_watts=300.0,
-    gpu_model="NVIDIA A40",
-    gpu_count=1,
-    epoch_energy_joules=200.0,
-    epoch_time_seconds=1.0,
-    attribution="Exclusive",
-    decision_kind="Trial",
-    reason="every batch size is tried, once",
-    scheduled_at=START,
-    finished_at=START,
-)
 
 
 @pytest.fixture
@@ -45,11 +19,11 @@ def record() -> Callable[..., ObservationRecord]:
 
     def make(recurrence: int = 0, attempt: int = 0, **changes: object) -> ObservationRecord:
         return dataclasses.replace(
-            _RECORD,
+            RECORD,
             recurrence=recurrence,
             attempt=attempt,
             recurrence_name=f"digits-{recurrence}-{attempt}",
-            finished_at=START + timedelta(hours=recurrence, minutes=attempt + 1),
+            finished_at=RECORD.scheduled_at + timedelta(hours=recurrence, minutes=attempt + 1),
             **changes,  # type: ignore[arg-type]
         )
 
@@ -63,7 +37,7 @@ def profile() -> Callable[..., PowerProfile]:
     def make(batch_size: int, *points: tuple[float, float, float], gpu_model: str = "NVIDIA A40") -> PowerProfile:
         # Measured over a quarter of an epoch, as a trainer does.
         measured = tuple(PowerMeasurement(limit, energy / 4, time / 4, 0.25) for limit, energy, time in points)
-        return PowerProfile(ProfileKey("uid", batch_size, gpu_model, 1), measured)
+        return PowerProfile(ProfileKey(RECORD.job_uid, batch_size, gpu_model, 1), measured)
 
     return make
 
