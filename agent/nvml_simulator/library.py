@@ -75,6 +75,9 @@ _SIGNATURES = {
     "wattloopSimulatorClose": (None, c_void_p),
     "wattloopSimulatorIndex": (c_int, c_void_p, c_char_p),
     "wattloopSimulatorWork": (c_int, c_void_p, POINTER(c_uint), c_uint, c_double, c_double),
+    "wattloopSimulatorWorkBegin": (c_int, c_void_p, POINTER(c_uint), c_uint, c_double, c_double, POINTER(c_void_p)),
+    "wattloopSimulatorWorkWait": (c_int, c_void_p, c_void_p),
+    "wattloopSimulatorWorkEnd": (None, c_void_p, c_void_p),
     "wattloopSimulatorIdle": (c_int, c_void_p, POINTER(c_uint), c_uint, c_uint64),
     "wattloopSimulatorMachineTime": (c_int, c_void_p, c_int, POINTER(c_uint64)),
     "wattloopSimulatorFault": (

@@ -88,8 +88,11 @@ class Machine:
             CannotError: A GPU has 16 pieces of work on it already.
         """
         array = self._indices(gpus)
-        begin = max(self.clock_seconds(index) for index in array)
-        code = self._library.wattloopSimulatorWork(self._machine, array, len(array), work, intensity)
+        begin = max(self._nanoseconds(index) for index in array)
+        handle = c_void_p()
+        code = self._library.wattloopSimulatorWorkBegin(
+            self._machine, array, len(array), work, intensity, byref(handle)
+        )
         if code == NVML_ERROR_INVALID_ARGUMENT:
             raise UsageError(
                 f"found work {work}, intensity {intensity} on GPUs {list(array)}, expected 0 to 1e9 teraflops, "
@@ -97,7 +100,13 @@ class Machine:
             )
         if code != NVML_SUCCESS:
             raise CannotError(f"a GPU of {list(array)} has too much work on it already (NVML code {code}); wait for it")
-        return self.clock_seconds(array[0]) - begin
+        try:
+            # In slices, so that a signal's handler has its turn: Ctrl-C ends the work.
+            while not self._library.wattloopSimulatorWorkWait(self._machine, handle):
+                pass
+        finally:
+            self._library.wattloopSimulatorWorkEnd(self._machine, handle)
+        return (self._nanoseconds(array[0]) - begin) / 1e9
 
     def idle(self, gpus: GpuName | Sequence[GpuName], seconds: float) -> None:
         """With the virtual clock: brings the GPUs to the latest time among them plus ``seconds``, idle.
@@ -118,10 +127,7 @@ class Machine:
 
     def clock_seconds(self, gpu: GpuName | None = None) -> float:
         """Simulated time since creation: of one GPU, or of the machine (virtual clock: the latest of its GPUs)."""
-        nanoseconds = c_uint64()
-        index = -1 if gpu is None else self.index(gpu)
-        self._library.wattloopSimulatorMachineTime(self._machine, index, byref(nanoseconds))
-        return nanoseconds.value / 1e9
+        return self._nanoseconds(-1 if gpu is None else self.index(gpu)) / 1e9
 
     def inject_fault(
         self,
@@ -213,6 +219,11 @@ class Machine:
         description = MachineDescription()
         self._library.wattloopSimulatorDescribe(self._machine, byref(description))
         return description
+
+    def _nanoseconds(self, index: int) -> int:
+        nanoseconds = c_uint64()
+        self._library.wattloopSimulatorMachineTime(self._machine, index, byref(nanoseconds))
+        return nanoseconds.value
 
     def _calls(self) -> list[tuple[str, int]]:
         calls = c_uint64()

@@ -27,6 +27,8 @@ typedef unsigned __int128 wide_t;
 struct occupancy {
     wide_t remaining;        /* megaflops times SECOND_NS, so that rate times nanoseconds takes from it exactly */
     uint64_t holds_until_ns; /* GPU time; its process moves it on, so that the work of a killed process ends */
+    uint64_t owner_start_ticks; /* the process, as in struct process */
+    int32_t owner_pid;
     uint32_t intensity_ppm;
     bool active;
     bool waits; /* when done it keeps the GPU at its waiting power, as a collective operation does */

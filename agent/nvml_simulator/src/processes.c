@@ -4,8 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* When a process began, in clock ticks since boot: field 22 of /proc/PID/stat. 0 where there is no such process. */
-static uint64_t start_ticks(int32_t pid) {
+uint64_t processes_start_ticks(int32_t pid) {
     char path[64];
     char text[1024];
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
@@ -16,7 +15,7 @@ static uint64_t start_ticks(int32_t pid) {
     size_t length = fread(text, 1, sizeof text - 1, file);
     fclose(file);
     text[length] = '\0';
-    /* The command's name, in parentheses, may hold anything: fields are counted from its end. */
+    /* It is field 22. The command's name, in parentheses, may hold anything: fields are counted from its end. */
     const char *at = strrchr(text, ')');
     for (int field = 2; at != NULL && field < 22; field++) {
         at = strchr(at + 1, ' ');
@@ -26,23 +25,26 @@ static uint64_t start_ticks(int32_t pid) {
 }
 
 static bool lives(const struct process *process) {
-    return process->pid != 0 && start_ticks(process->pid) == process->start_ticks;
+    return process->pid != 0 && processes_start_ticks(process->pid) == process->start_ticks;
 }
 
-void processes_register(struct gpu *gpu) {
+struct process processes_self(void) {
     int32_t pid = (int32_t)getpid();
-    struct process *place = NULL;
+    return (struct process){.start_ticks = processes_start_ticks(pid), .memory_bytes = CONTEXT_BYTES, .pid = pid};
+}
+
+void processes_register(struct gpu *gpu, const struct process *self) {
     for (unsigned number = 0; number < MAX_PROCESSES; number++) {
-        struct process *process = &gpu->processes[number];
-        if (process->pid == pid && lives(process)) {
+        const struct process *process = &gpu->processes[number];
+        if (process->pid == self->pid && process->start_ticks == self->start_ticks) {
             return;
         }
-        if (place == NULL && !lives(process)) {
-            place = process;
-        }
     }
-    if (place != NULL) {
-        *place = (struct process){.start_ticks = start_ticks(pid), .memory_bytes = CONTEXT_BYTES, .pid = pid};
+    for (unsigned number = 0; number < MAX_PROCESSES; number++) {
+        if (!lives(&gpu->processes[number])) {
+            gpu->processes[number] = *self;
+            return;
+        }
     }
 }
 

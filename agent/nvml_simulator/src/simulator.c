@@ -70,20 +70,60 @@ static bool distinct(const struct machine *machine, const unsigned *gpus, unsign
     return count >= 1 && count <= MAX_GPUS;
 }
 
-/* Occupies the GPUs together, each with this work; see work.h. */
-EXPORT nvmlReturn_t wattloopSimulatorWork(struct machine *machine, const unsigned *gpus, unsigned count, double teraflops,
-                                          double intensity) {
+static bool make_request(const struct machine *machine, const unsigned *gpus, unsigned count, double teraflops,
+                         double intensity, struct request *request) {
     bool right = teraflops >= 0 && teraflops <= MOST_TERAFLOPS && intensity >= 0 && intensity <= 1;
     if (!right || !distinct(machine, gpus, count)) {
-        return NVML_ERROR_INVALID_ARGUMENT;
+        return false;
     }
-    struct request request = {
-        .gpus = gpus,
+    *request = (struct request){
         .count = count,
         .megaflops = (uint64_t)(teraflops * MEGAFLOPS_PER_TERAFLOP + 0.5),
         .intensity_ppm = (uint32_t)(intensity * 1e6 + 0.5),
     };
-    return work_together(machine, &request);
+    memcpy(request->gpus, gpus, count * sizeof *gpus);
+    return true;
+}
+
+/* Puts this much work on each of the GPUs together, see work.h: wattloopSimulatorWorkWait until it answers 1, then
+ * wattloopSimulatorWorkEnd, which may come early. */
+EXPORT nvmlReturn_t wattloopSimulatorWorkBegin(struct machine *machine, const unsigned *gpus, unsigned count,
+                                               double teraflops, double intensity, struct work **work) {
+    struct request request;
+    if (!make_request(machine, gpus, count, teraflops, intensity, &request)) {
+        return NVML_ERROR_INVALID_ARGUMENT;
+    }
+    *work = malloc(sizeof **work);
+    if (*work == NULL) {
+        return NVML_ERROR_MEMORY;
+    }
+    nvmlReturn_t result = work_begin(machine, &request, *work);
+    if (result != NVML_SUCCESS) {
+        free(*work);
+    }
+    return result;
+}
+
+EXPORT int wattloopSimulatorWorkWait(struct machine *machine, const struct work *work) {
+    return work_wait(machine, work) ? 1 : 0;
+}
+
+EXPORT void wattloopSimulatorWorkEnd(struct machine *machine, struct work *work) {
+    work_end(machine, work);
+    free(work);
+}
+
+/* The three in one, for programs that need not look about meanwhile. */
+EXPORT nvmlReturn_t wattloopSimulatorWork(struct machine *machine, const unsigned *gpus, unsigned count, double teraflops,
+                                          double intensity) {
+    struct work *work;
+    nvmlReturn_t result = wattloopSimulatorWorkBegin(machine, gpus, count, teraflops, intensity, &work);
+    if (result == NVML_SUCCESS) {
+        while (!work_wait(machine, work)) {
+        }
+        wattloopSimulatorWorkEnd(machine, work);
+    }
+    return result;
 }
 
 /* With the virtual clock alone: the GPUs come to the latest time among them plus `nanoseconds`, idle. */

@@ -4,17 +4,12 @@
 #include "processes.h"
 #include "timeline.h"
 
-/* How long work lasts without a sign from its process, and how long that process sleeps at most, both in real time. */
+/* How long work lasts without a sign from its process, and how long work_wait sleeps at most, both in real time. */
 #define HOLD_NS 500000000ULL
 #define SLEEP_NS 20000000ULL
 
-/* Where the request's work lies: its place on each of the GPUs. */
-struct places {
-    unsigned place[MAX_GPUS];
-};
-
-static struct occupancy *occupancy_of(struct gpu *gpu, const struct places *places, unsigned position) {
-    return &gpu->occupancies[places->place[position]];
+static struct occupancy *occupancy_of(struct gpu *gpu, const struct work *work, unsigned position) {
+    return &gpu->occupancies[work->places[position]];
 }
 
 static uint64_t hold_until_ns(const struct layout *layout, const struct gpu *gpu) {
@@ -24,35 +19,45 @@ static uint64_t hold_until_ns(const struct layout *layout, const struct gpu *gpu
     return gpu->time_ns + (uint64_t)((double)HOLD_NS * (layout->clock_mode == CLOCK_MODE_SCALED ? layout->scale : 1.0));
 }
 
+/* Work that is not held may be that of a stopped process, which goes on with it: only the dead leave their place. */
+static bool is_free(const struct gpu *gpu, const struct occupancy *occupancy) {
+    bool held = occupancy->holds_until_ns > gpu->time_ns;
+    return !occupancy->active ||
+           (!held && processes_start_ticks(occupancy->owner_pid) != occupancy->owner_start_ticks);
+}
+
 static bool find_place(struct gpu *gpu, unsigned *place) {
     for (*place = 0; *place < MAX_OCCUPANCIES; ++*place) {
-        const struct occupancy *occupancy = &gpu->occupancies[*place];
-        if (!occupancy->active || occupancy->holds_until_ns <= gpu->time_ns) {
+        if (is_free(gpu, &gpu->occupancies[*place])) {
             return true;
         }
     }
     return false;
 }
 
-static void remove_work(struct machine *machine, const struct request *request, const struct places *places,
-                        unsigned count) {
+/* From the first `count` GPUs of the work. */
+static void remove_work(struct machine *machine, const struct work *work, unsigned count) {
     for (unsigned position = 0; position < count; position++) {
-        struct gpu *gpu = machine_touch(machine, request->gpus[position]);
-        *occupancy_of(gpu, places, position) = (struct occupancy){0};
+        struct gpu *gpu = machine_touch(machine, work->request.gpus[position]);
+        *occupancy_of(gpu, work, position) = (struct occupancy){0};
     }
 }
 
-static nvmlReturn_t put_work(struct machine *machine, const struct request *request, struct places *places) {
+static nvmlReturn_t put_work(struct machine *machine, struct work *work) {
+    const struct request *request = &work->request;
+    struct process self = processes_self();
     for (unsigned position = 0; position < request->count; position++) {
         struct gpu *gpu = machine_touch(machine, request->gpus[position]);
-        if (!find_place(gpu, &places->place[position])) {
-            remove_work(machine, request, places, position);
+        if (!find_place(gpu, &work->places[position])) {
+            remove_work(machine, work, position);
             return NVML_ERROR_INSUFFICIENT_RESOURCES;
         }
-        processes_register(gpu);
-        *occupancy_of(gpu, places, position) = (struct occupancy){
+        processes_register(gpu, &self);
+        *occupancy_of(gpu, work, position) = (struct occupancy){
             .remaining = (wide_t)request->megaflops * SECOND_NS,
             .holds_until_ns = hold_until_ns(machine->layout, gpu),
+            .owner_start_ticks = self.start_ticks,
+            .owner_pid = self.pid,
             .intensity_ppm = request->intensity_ppm,
             .active = true,
             .waits = request->count > 1,
@@ -62,11 +67,11 @@ static nvmlReturn_t put_work(struct machine *machine, const struct request *requ
 }
 
 /* The time until the last GPU is done as things stand, in GPU time; 0 when all are. Holds the work meanwhile. */
-static uint64_t time_left_ns(struct machine *machine, const struct request *request, const struct places *places) {
+static uint64_t time_left_ns(struct machine *machine, const struct work *work) {
     uint64_t longest = 0;
-    for (unsigned position = 0; position < request->count; position++) {
-        struct gpu *gpu = machine_touch(machine, request->gpus[position]);
-        struct occupancy *occupancy = occupancy_of(gpu, places, position);
+    for (unsigned position = 0; position < work->request.count; position++) {
+        struct gpu *gpu = machine_touch(machine, work->request.gpus[position]);
+        struct occupancy *occupancy = occupancy_of(gpu, work, position);
         occupancy->holds_until_ns = hold_until_ns(machine->layout, gpu);
         uint64_t left = timeline_finish_ns(gpu, machine_model(machine), occupancy) - gpu->time_ns;
         longest = left > longest ? left : longest;
@@ -74,26 +79,7 @@ static uint64_t time_left_ns(struct machine *machine, const struct request *requ
     return longest;
 }
 
-static nvmlReturn_t work_in_real_time(struct machine *machine, const struct request *request) {
-    struct places places;
-    machine_lock(machine);
-    nvmlReturn_t result = put_work(machine, request, &places);
-    uint64_t left = result == NVML_SUCCESS ? time_left_ns(machine, request, &places) : 0;
-    while (left > 0) {
-        machine_unlock(machine);
-        uint64_t real = clock_real_ns(machine->layout, left) + 1;
-        clock_sleep_ns(real < SLEEP_NS ? real : SLEEP_NS);
-        machine_lock(machine);
-        left = time_left_ns(machine, request, &places);
-    }
-    if (result == NVML_SUCCESS) {
-        remove_work(machine, request, &places, request->count);
-    }
-    machine_unlock(machine);
-    return result;
-}
-
-static uint64_t latest_ns(struct machine *machine, const unsigned *gpus, unsigned count) {
+static uint64_t latest_ns(const struct machine *machine, const unsigned *gpus, unsigned count) {
     uint64_t latest = 0;
     for (unsigned position = 0; position < count; position++) {
         uint64_t time = machine->layout->gpus[gpus[position]].time_ns;
@@ -108,27 +94,46 @@ static void advance_all(struct machine *machine, const unsigned *gpus, unsigned 
     }
 }
 
-/* The whole step under one lock: no other process sees, or changes, the middle of it. */
-static nvmlReturn_t work_in_virtual_time(struct machine *machine, const struct request *request) {
-    struct places places;
+nvmlReturn_t work_begin(struct machine *machine, const struct request *request, struct work *work) {
+    bool is_virtual = machine->layout->clock_mode == CLOCK_MODE_VIRTUAL;
+    work->request = *request;
     machine_lock(machine);
-    advance_all(machine, request->gpus, request->count, latest_ns(machine, request->gpus, request->count));
-    nvmlReturn_t result = put_work(machine, request, &places);
-    if (result == NVML_SUCCESS) {
+    if (is_virtual) {
+        advance_all(machine, request->gpus, request->count, latest_ns(machine, request->gpus, request->count));
+    }
+    nvmlReturn_t result = put_work(machine, work);
+    if (result == NVML_SUCCESS && is_virtual) {
+        /* All of it under one lock: no other process sees, or changes, the middle of a step. */
         uint64_t begin = latest_ns(machine, request->gpus, request->count);
-        uint64_t end = begin + time_left_ns(machine, request, &places);
-        advance_all(machine, request->gpus, request->count, end);
-        remove_work(machine, request, &places, request->count);
+        advance_all(machine, request->gpus, request->count, begin + time_left_ns(machine, work));
+        remove_work(machine, work, request->count);
     }
     machine_unlock(machine);
     return result;
 }
 
-nvmlReturn_t work_together(struct machine *machine, const struct request *request) {
+bool work_wait(struct machine *machine, const struct work *work) {
     if (machine->layout->clock_mode == CLOCK_MODE_VIRTUAL) {
-        return work_in_virtual_time(machine, request);
+        return true;
     }
-    return work_in_real_time(machine, request);
+    machine_lock(machine);
+    uint64_t left = time_left_ns(machine, work);
+    machine_unlock(machine);
+    if (left == 0) {
+        return true;
+    }
+    uint64_t real = clock_real_ns(machine->layout, left) + 1;
+    clock_sleep_ns(real < SLEEP_NS ? real : SLEEP_NS);
+    return false;
+}
+
+void work_end(struct machine *machine, const struct work *work) {
+    if (machine->layout->clock_mode == CLOCK_MODE_VIRTUAL) {
+        return;
+    }
+    machine_lock(machine);
+    remove_work(machine, work, work->request.count);
+    machine_unlock(machine);
 }
 
 void work_pass_idle(struct machine *machine, const unsigned *gpus, unsigned count, uint64_t idle_ns) {

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -33,10 +35,22 @@ print("working", flush=True)
 sys.stdin.read()
 """
 
+WORK_PIECE_BY_PIECE = """
+import sys, nvml_simulator
+machine = nvml_simulator.Machine(sys.argv[1])
+print("working", flush=True)
+while True:
+    machine.occupy(0, 31.2, 0.37)
+"""
+
 
 def start(script: str, machine: Machine) -> subprocess.Popen[str]:
     process = subprocess.Popen(
-        [sys.executable, "-c", script, str(machine.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", script, str(machine.path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None
     assert process.stdout.readline().strip() in {"locked", "working"}
@@ -90,6 +104,58 @@ def test_the_work_of_a_killed_process_ends(make_machine: Callable[..., Machine])
     while machine.describe().gpus[0].power_watts > idle_watts:  # bounded by the test's own time limit
         pass
     assert machine.describe().gpus[0].busy_seconds < 60
+
+
+def test_a_process_killed_while_it_works_leaves_whole_pieces_of_work_or_none(
+    make_machine: Callable[..., Machine],
+) -> None:
+    machine = make_machine(count=1)
+    for piece in range(1, 6):
+        process = start(WORK_PIECE_BY_PIECE, machine)
+        while machine.describe().gpus[0].busy_seconds < piece * 100:
+            pass
+        kill(process)
+    found = machine.describe().gpus[0]
+    replayed = make_machine(count=1)
+    while replayed.describe().gpus[0].time_seconds < found.time_seconds:
+        replayed.occupy(0, 31.2, 0.37)
+    assert replayed.describe().gpus[0] == found
+
+
+def test_an_interrupted_process_stops_its_work_at_once(make_machine: Callable[..., Machine]) -> None:
+    machine = make_machine(clock="wall", count=1)
+    script = WORK_FOR_LONG.replace("sys.stdin.read()", "machine.occupy(0, 1e6, 0.5)")
+    process = start(script, machine)
+    process.send_signal(signal.SIGINT)
+    _, _ = process.communicate(timeout=30)
+    assert process.returncode == -signal.SIGINT
+    assert machine.describe().gpus[0].busy_seconds < 30
+
+
+def test_a_program_in_another_language_occupies_gpus_by_one_call(make_machine: Callable[..., Machine]) -> None:
+    machine = make_machine(clock="scaled", scale=100.0, count=2)
+    gpus = (ctypes.c_uint * 2)(0, 1)
+    assert nvml_simulator.load().wattloopSimulatorWork(machine._machine, gpus, 2, 312.0, 0.1) == 0
+    assert [gpu.busy_seconds for gpu in machine.describe().gpus] == [pytest.approx(1.0, rel=0.2)] * 2
+
+
+def test_a_stopped_process_keeps_its_work_and_the_dead_leave_their_places(
+    make_machine: Callable[..., Machine],
+) -> None:
+    machine = make_machine(clock="scaled", scale=50.0, count=1)
+    idle_watts = nvml_simulator.model_named("A100").idle_watts
+    stopped = start(WORK_FOR_LONG, machine)
+    stopped.send_signal(signal.SIGSTOP)
+    one = "threading.Thread(target=machine.occupy, args=(0, 1e6, 0.5), daemon=True).start()"
+    kill(start(WORK_FOR_LONG.replace(one, f"for _ in range(15): {one}"), machine))
+    while machine.describe().gpus[0].power_watts > idle_watts:
+        pass
+    machine.occupy(0, 31.2, 0.1)
+    assert machine.describe().gpus[0].power_watts == idle_watts
+    stopped.send_signal(signal.SIGCONT)
+    while machine.describe().gpus[0].power_watts == idle_watts:
+        pass
+    kill(stopped)
 
 
 def test_running_processes_are_listed_until_they_end(
