@@ -10,7 +10,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from wattloop.errors import InputError
 from wattloop_operator.api.checks.closed_schema import open_schema
 from wattloop_operator.api.checks.defaults import with_defaults
 from wattloop_operator.api.checks.documents import LARGEST_FILE_BYTES, Document, DocumentError, read_documents
@@ -69,21 +68,6 @@ def check_text(source: str, text: str) -> Checked:
     except DocumentError as error:
         checked.problems.append(error.problem)
     return checked
-
-
-def read_job(path: str) -> RecurringTrainingJob:
-    """The one RecurringTrainingJob of a file; other kinds may stand beside it.
-
-    Raises:
-        InputError: The file cannot be read, a manifest in it is wrong, or it holds no or several such jobs.
-    """
-    checked = check_file(path)
-    if checked.problems:
-        raise checked.problems[0].to_error()
-    jobs = [manifest for manifest in checked.accepted if isinstance(manifest, RecurringTrainingJob)]
-    if len(jobs) != 1:
-        raise InputError(path, f"{len(jobs)} RecurringTrainingJobs", "one")
-    return jobs[0]
 
 
 def _read(path: str) -> bytes:

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from wattloop.commands.main import main
-from wattloop.errors import InputError
-from wattloop_operator.api.manifests import check_text, read_job
+from wattloop_operator.api.manifests import check_text
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 MINIMAL = MANIFESTS / "accepted" / "minimal.yaml"
@@ -110,27 +109,6 @@ def test_a_generated_name_may_be_30_characters_long() -> None:
     too_long = text.replace("name: digits", f"generateName: {'a' * 30}-", 1)
     (problem,) = check_text("f.yaml", too_long).problems
     assert "a name of at most 35 characters" in problem.expected
-
-
-def test_the_one_job_of_a_file_is_read() -> None:
-    assert read_job(str(MANIFESTS / "accepted" / "with-other-kinds.yaml")).metadata.name == "digits"
-
-
-@pytest.mark.parametrize(
-    ("manifest", "said"),
-    [
-        (
-            WRONG,
-            "line 15, column 26: found spec.objective.energyWeightPercent 200, expected a whole number from 0 to 100",
-        ),
-        (MANIFESTS / "accepted" / "frequency-plan.yaml", "found 0 RecurringTrainingJobs, expected one"),
-    ],
-    ids=["wrong", "none"],
-)
-def test_a_file_without_one_right_job_is_refused(manifest: Path, said: str) -> None:
-    with pytest.raises(InputError) as refusal:
-        read_job(str(manifest))
-    assert said in str(refusal.value)
 
 
 def test_help_shows_an_example(capsys: pytest.CaptureFixture[str]) -> None:

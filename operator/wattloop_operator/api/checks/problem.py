@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from wattloop.errors import InputError
-
 Path = tuple[str | int, ...]
 
 
@@ -34,11 +32,6 @@ class Problem:
         place = "".join(f":{number}" for number in (self.line, self.column) if number is not None)
         path = f"{self.path}: " if self.path else ""
         return f"{self.source}{place}: {path}found {self.found}, expected {self.expected}"
-
-    def to_error(self) -> InputError:
-        """The problem as the error of a command that cannot go on."""
-        path = f"{self.path} " if self.path else ""
-        return InputError(self.source, f"{path}{self.found}", self.expected, self.line, self.column)
 
 
 def shown_path(path: Path) -> str:
