@@ -11,7 +11,7 @@ Example:
     (1.0, 281.6)
 """
 
-from nvml_simulator.build import build
+from nvml_simulator.compilation import build_library
 from nvml_simulator.description import Description, SimulatedGpu
 from nvml_simulator.driving import clock_seconds, describe, inject_fault, machine, occupy
 from nvml_simulator.library import load
@@ -25,7 +25,7 @@ __all__ = [
     "Machine",
     "Model",
     "SimulatedGpu",
-    "build",
+    "build_library",
     "busy_power_and_throughput",
     "clock_seconds",
     "create",

@@ -6,7 +6,7 @@ import ctypes
 from ctypes import POINTER, c_char, c_char_p, c_double, c_int, c_uint, c_uint32, c_uint64, c_void_p
 from functools import cache
 
-from nvml_simulator.build import build
+from nvml_simulator.compilation import build_library
 
 UUID_BYTES = 48
 MAX_GRAPHICS_CLOCKS = 256
@@ -104,7 +104,7 @@ def load() -> ctypes.CDLL:
     Raises:
         CannotError: The library cannot be built.
     """
-    library = ctypes.CDLL(str(build()))
+    library = ctypes.CDLL(str(build_library()))
     for name, (result, *arguments) in _SIGNATURES.items():
         function = getattr(library, name)
         function.restype = result

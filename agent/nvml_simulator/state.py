@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Literal, get_args
 
-from nvml_simulator.build import build
+from nvml_simulator.compilation import build_library
 from nvml_simulator.library import load
 from nvml_simulator.models import model_named
 from wattloop.errors import CannotError, UsageError
@@ -93,7 +93,7 @@ def environment(path: Path | str) -> dict[str, str]:
     Returns:
         ``LD_LIBRARY_PATH`` with the library's folder before what this process has there, and the state's path.
     """
-    folders = [str(build().parent)]
+    folders = [str(build_library().parent)]
     if inherited := os.environ.get("LD_LIBRARY_PATH"):
         folders.append(inherited)
     return {"LD_LIBRARY_PATH": ":".join(folders), STATE_VARIABLE: str(Path(path).absolute())}

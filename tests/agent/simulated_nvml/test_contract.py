@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -50,7 +51,7 @@ def test_the_table_holds_every_function_that_the_library_offers(make_machine: Ca
 
 def test_the_library_exports_what_it_lists_and_nothing_else_of_nvml() -> None:
     exported = subprocess.run(
-        ["nm", "-D", "--defined-only", str(nvml_simulator.build())], capture_output=True, text=True, check=True
+        ["nm", "-D", "--defined-only", str(nvml_simulator.build_library())], capture_output=True, text=True, check=True
     ).stdout
     assert set(re.findall(r"\bnvml\w+", exported)) == set(FUNCTIONS)
 
@@ -172,3 +173,9 @@ def test_a_real_nvml_keeps_to_the_same_table() -> None:
         [sys.executable, "-m", "nvml_simulator.contract"], env=environment, capture_output=True, text=True, check=False
     )
     assert result.stdout == "no difference\n", result.stderr
+
+
+def test_the_documentation_lists_every_function() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "simulator.md").read_text()
+    listed = page[page.index("<!-- functions -->") : page.index("<!-- end -->")]
+    assert re.findall(r"`(nvml\w+)`", listed) == list(FUNCTIONS)
