@@ -43,7 +43,7 @@ class Kubelet:
         self._terminations = _Terminations(self._core, node_name)
 
     def __enter__(self) -> Kubelet:
-        self._register_node()
+        register_node(self._core, self.node_name)
         self._terminations.start()
         return self
 
@@ -146,13 +146,20 @@ class Kubelet:
         }
         return dict(pods.status.patch(body={"status": status}, name=name, namespace=namespace).to_dict())
 
-    def _register_node(self) -> None:
-        node = client.V1Node(metadata=client.V1ObjectMeta(name=self.node_name))
-        try:
-            self._core.create_node(node)
-        except ApiException as error:
-            if error.status != _CONFLICT:
-                raise
+
+def register_node(core: client.CoreV1Api, name: str, labels: dict[str, str] | None = None) -> None:
+    """Makes a Node that is ready, unless there is one of this name."""
+    node = client.V1Node(metadata=client.V1ObjectMeta(name=name, labels=labels))
+    try:
+        core.create_node(node)
+    except ApiException as error:
+        if error.status != _CONFLICT:
+            raise
+    # A new node is tainted as not ready, which nobody here takes back.
+    core.patch_node(name, {"spec": {"taints": None}})
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastTransitionTime": _now()}
+    addresses = [{"type": "InternalIP", "address": _NODE_ADDRESS}]
+    core.patch_node_status(name, {"status": {"conditions": [ready], "addresses": addresses}})
 
 
 class _Terminations:

@@ -1,0 +1,241 @@
+"""Every value of the chart has the effect that values.yaml says, and is in the schema."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from chart.rendering import ABSENT, at, chosen, nested, render
+from harness.chart import CHART
+from harness.commands import ClusterCommand
+
+POSTGRESQL = {"database.type": "postgresql", "database.postgresql.secretName": "db"}
+MONITORED = {"metrics.podMonitor.enabled": True}
+OPERATOR = "spec.template.spec.containers[operator]"
+SETTER = "spec.template.spec.containers[setter]"
+READER = "spec.template.spec.containers[reader]"
+POD = "spec.template.spec"
+ENDPOINT = "spec.podMetricsEndpoints[0].interval"
+LABELS = {"team": "trains"}
+TOLERATION = {"key": "a", "operator": "Exists"}
+VARIABLE = {"name": "A", "value": "b"}
+RULE = {"apiGroups": ["jobset.x-k8s.io"], "resources": ["jobsets"], "verbs": ["get", "create"]}
+RESOURCES = {"requests": {"cpu": "2"}}
+AFFINITY = {"nodeAffinity": {}}
+PEER = {"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}
+EGRESS = {"ports": [{"port": 1}]}
+DIGEST = "sha256:" + "0" * 64
+SPREAD = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+
+# The value's path, another value for it, where its effect shows, what is there then, and other values that it needs.
+TABLE: list[tuple[str, Any, str, str, Any, dict[str, Any]]] = [
+    ("nameOverride", "loop", "Deployment", "metadata.name", "probe-loop-operator", {}),
+    ("fullnameOverride", "loop", "Deployment", "metadata.name", "loop-operator", {}),
+    ("commonLabels", LABELS, "Service", "metadata.labels.team", "trains", {}),
+    ("imagePullSecrets", [{"name": "key"}], "DaemonSet", f"{POD}.imagePullSecrets", [{"name": "key"}], {}),
+    ("crds.install", True, "CustomResourceDefinition", "spec.group", "wattloop.dev", {}),
+    ("rbac.create", False, "ClusterRole", "", ABSENT, {}),
+    ("rbac.userRoles", False, "ClusterRole/users", "", ABSENT, {}),
+    ("rbac.extraRules", [RULE], "ClusterRole/operator", "rules[9]", RULE, {}),
+    ("operator.replicas", 0, "Deployment", "spec.replicas", 0, {}),
+    ("operator.replicas", 3, "Deployment", "spec.replicas", 3, POSTGRESQL),
+    ("operator.image.repository", "r:5/o", "Deployment", f"{OPERATOR}.image", "r:5/o:0.1.0", {}),
+    ("operator.image.tag", "1", "Deployment", f"{OPERATOR}.image", "wattloop/operator:1", {}),
+    ("operator.image.digest", DIGEST, "Deployment", f"{OPERATOR}.image", f"wattloop/operator@{DIGEST}", {}),
+    ("operator.image.pullPolicy", "Always", "Deployment", f"{OPERATOR}.imagePullPolicy", "Always", {}),
+    ("operator.serviceAccount.create", False, "ServiceAccount/operator", "", ABSENT, {}),
+    ("operator.serviceAccount.name", "me", "Deployment", f"{POD}.serviceAccountName", "me", {}),
+    ("operator.serviceAccount.annotations", LABELS, "ServiceAccount/operator", "metadata.annotations", LABELS, {}),
+    ("operator.logFormat", "text", "Deployment", f"{OPERATOR}.args[6]", "--log-format=text", {}),
+    ("operator.environment", [VARIABLE], "Deployment", f"{OPERATOR}.env[A].value", "b", {}),
+    ("operator.resources", {**RESOURCES, "limits": None}, "Deployment", f"{OPERATOR}.resources.requests.cpu", "2", {}),
+    ("operator.podAnnotations", LABELS, "Deployment", "spec.template.metadata.annotations.team", "trains", {}),
+    ("operator.podLabels", LABELS, "Deployment", "spec.template.metadata.labels.team", "trains", {}),
+    ("operator.nodeSelector", LABELS, "Deployment", f"{POD}.nodeSelector", LABELS, {}),
+    ("operator.tolerations", [TOLERATION], "Deployment", f"{POD}.tolerations", [TOLERATION], {}),
+    ("operator.affinity", AFFINITY, "Deployment", f"{POD}.affinity", AFFINITY, {}),
+    ("operator.topologySpreadConstraints", [SPREAD], "Deployment", f"{POD}.topologySpreadConstraints[0]", SPREAD, {}),
+    ("operator.priorityClassName", "high", "Deployment", f"{POD}.priorityClassName", "high", {}),
+    ("operator.terminationGracePeriodSeconds", 9, "Deployment", f"{POD}.terminationGracePeriodSeconds", 9, {}),
+    ("database.type", "postgresql", "PersistentVolumeClaim", "", ABSENT, {"database.postgresql.secretName": "db"}),
+    ("database.sqlite.existingClaim", "mine", "PersistentVolumeClaim", "", ABSENT, {}),
+    ("database.sqlite.storageClassName", "fast", "PersistentVolumeClaim", "spec.storageClassName", "fast", {}),
+    ("database.sqlite.size", "5Gi", "PersistentVolumeClaim", "spec.resources.requests.storage", "5Gi", {}),
+    ("database.sqlite.keep", False, "PersistentVolumeClaim", "metadata.annotations", ABSENT, {}),
+    (
+        "database.postgresql.secretName",
+        "db",
+        "Deployment",
+        f"{OPERATOR}.env[WATTLOOP_DATABASE].valueFrom.secretKeyRef",
+        {"name": "db", "key": "url"},
+        {"database.type": "postgresql"},
+    ),
+    (
+        "database.postgresql.secretKey",
+        "uri",
+        "Deployment",
+        f"{OPERATOR}.env[WATTLOOP_DATABASE].valueFrom.secretKeyRef.key",
+        "uri",
+        POSTGRESQL,
+    ),
+    ("reporting.port", 80, "Service", "spec.ports[report].port", 80, {}),
+    (
+        "reporting.url",
+        "https://x.example/a",
+        "Deployment",
+        f"{OPERATOR}.args[2]",
+        "--report-url=https://x.example/a",
+        {},
+    ),
+    ("reporting.service.type", "NodePort", "Service", "spec.type", "NodePort", {}),
+    ("reporting.service.annotations", LABELS, "Service", "metadata.annotations", LABELS, {}),
+    ("health.port", 81, "Deployment", f"{OPERATOR}.args[4]", "--health-bind=0.0.0.0:81", {}),
+    ("metrics.port", 82, "Deployment", f"{OPERATOR}.args[3]", "--metrics-bind=0.0.0.0:82", {}),
+    ("metrics.podMonitor.enabled", True, "PodMonitor/agent", "metadata.namespace", "wattloop-agent", {}),
+    ("metrics.podMonitor.labels", LABELS, "PodMonitor/operator", "metadata.labels.team", "trains", MONITORED),
+    (
+        "metrics.podMonitor.interval",
+        "5s",
+        "PodMonitor/operator",
+        "spec.podMetricsEndpoints[0].interval",
+        "5s",
+        MONITORED,
+    ),
+    ("podDisruptionBudget.enabled", False, "PodDisruptionBudget", "", ABSENT, {}),
+    ("networkPolicy.enabled", False, "NetworkPolicy", "", ABSENT, {}),
+    ("networkPolicy.metricsFrom", [PEER], "NetworkPolicy/agent", "spec.ingress[0].from", [PEER], {}),
+    ("networkPolicy.apiServerPorts", [8443], "NetworkPolicy/operator", "spec.egress[1].ports[0].port", 8443, {}),
+    ("networkPolicy.databasePort", 6432, "NetworkPolicy/operator", "spec.egress[2].ports[0].port", 6432, POSTGRESQL),
+    ("networkPolicy.extraEgress", [EGRESS], "NetworkPolicy/operator", "spec.egress[2]", EGRESS, {}),
+    ("agent.enabled", False, "DaemonSet", "", ABSENT, {}),
+    ("agent.namespace", "gpus", "DaemonSet", "metadata.namespace", "gpus", {}),
+    ("agent.createNamespace", False, "Namespace", "", ABSENT, {}),
+    ("agent.image.repository", "r/a", "DaemonSet", f"{READER}.image", "r/a:0.1.0", {}),
+    ("agent.image.tag", "1", "DaemonSet", f"{SETTER}.image", "wattloop/agent:1", {}),
+    ("agent.image.digest", DIGEST, "DaemonSet", f"{POD}.initContainers[0].image", f"wattloop/agent@{DIGEST}", {}),
+    ("agent.image.pullPolicy", "Never", "DaemonSet", f"{SETTER}.imagePullPolicy", "Never", {}),
+    ("agent.runtimeClassName", "", "DaemonSet", f"{POD}.runtimeClassName", ABSENT, {}),
+    ("agent.nodeSelector", LABELS, "DaemonSet", f"{POD}.nodeSelector.team", "trains", {}),
+    ("agent.tolerations", [TOLERATION], "DaemonSet", f"{POD}.tolerations", [TOLERATION], {}),
+    ("agent.affinity", AFFINITY, "DaemonSet", f"{POD}.affinity", AFFINITY, {}),
+    ("agent.priorityClassName", "", "DaemonSet", f"{POD}.priorityClassName", ABSENT, {}),
+    ("agent.maxUnavailable", "10%", "DaemonSet", "spec.updateStrategy.rollingUpdate.maxUnavailable", "10%", {}),
+    ("agent.socketFolder", "/run/w", "DaemonSet", f"{POD}.volumes[socket].hostPath.path", "/run/w", {}),
+    ("agent.stateFolder", "/var/w", "DaemonSet", f"{POD}.volumes[state].hostPath.path", "/var/w", {}),
+    (
+        "agent.minimumPowerLimitWatts",
+        150,
+        "DaemonSet",
+        f"{SETTER}.env[WATTLOOP_AGENT_MINIMUM_POWER_LIMIT].value",
+        "150",
+        {},
+    ),
+    (
+        "agent.maximumPowerLimitWatts",
+        350.5,
+        "DaemonSet",
+        f"{SETTER}.env[WATTLOOP_AGENT_MAXIMUM_POWER_LIMIT].value",
+        "350.5",
+        {},
+    ),
+    (
+        "agent.metricsPort",
+        83,
+        "DaemonSet",
+        f"{READER}.env[WATTLOOP_AGENT_METRICS_BIND].value",
+        "0.0.0.0:83",
+        {},
+    ),
+    ("agent.logFormat", "text", "DaemonSet", f"{READER}.env[WATTLOOP_AGENT_LOG_FORMAT].value", "text", {}),
+    ("agent.environment", [VARIABLE], "DaemonSet", f"{SETTER}.env[A].value", "b", {}),
+    ("agent.resources.setter", RESOURCES, "DaemonSet", f"{SETTER}.resources.requests.cpu", "2", {}),
+    ("agent.resources.reader", RESOURCES, "DaemonSet", f"{READER}.resources.requests.cpu", "2", {}),
+    ("agent.podAnnotations", LABELS, "DaemonSet", "spec.template.metadata.annotations.team", "trains", {}),
+    ("agent.podLabels", LABELS, "DaemonSet", "spec.template.metadata.labels.team", "trains", {}),
+]
+
+SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+
+
+def leaves(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, inner in schema["properties"].items():
+        here = f"{path}.{name}" if path else name
+        if "properties" in inner:
+            yield from leaves(inner, here)
+        else:
+            yield here, inner
+
+
+def default_of(path: str) -> Any:
+    value = DEFAULTS
+    for name in path.split("."):
+        value = value[name]
+    return value
+
+
+@pytest.mark.parametrize(("path", "value", "objects", "place", "expected", "others"), TABLE, ids=lambda _: "")
+def test_a_value_has_its_effect(
+    path: str,
+    value: Any,
+    objects: str,
+    place: str,
+    expected: Any,
+    others: dict[str, Any],
+    rendered_without: Callable[[dict[str, Any]], list[dict[str, Any]]],
+    helm: ClusterCommand,
+    tmp_path: Path,
+) -> None:
+    # The definitions are most of the text; only their own row wants them.
+    others = {"crds.install": False, **others}
+
+    def effect(rendered: list[dict[str, Any]]) -> Any:
+        found = chosen(rendered, objects)
+        if not found:
+            return ABSENT
+        shown = [at(item, place) for item in found] if place else [item["metadata"]["name"] for item in found]
+        return shown[:1] if len({str(each) for each in shown}) == 1 else shown
+
+    with_value = effect(render(helm, nested(path, value, others), tmp_path))
+    assert with_value == (ABSENT if expected is ABSENT and not place else [expected])
+    if path != "database.postgresql.secretName":  # without it, this database is refused
+        assert with_value != effect(rendered_without(others))
+
+
+@pytest.fixture(scope="module")
+def rendered_without(
+    helm: ClusterCommand, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[dict[str, Any]], list[dict[str, Any]]]:
+    """Renders the default values and given others, each combination once."""
+    rendered: dict[str, list[dict[str, Any]]] = {}
+
+    def render_once(others: dict[str, Any]) -> list[dict[str, Any]]:
+        key = json.dumps(others)
+        if key not in rendered:
+            rendered[key] = render(helm, nested("global", {}, others), tmp_path_factory.mktemp("values"))
+        return rendered[key]
+
+    return render_once
+
+
+def test_the_table_has_every_value() -> None:
+    assert {row[0] for row in TABLE} == {path for path, _ in leaves(SCHEMA)} - {"global"}
+
+
+def test_every_value_has_a_default_and_a_description() -> None:
+    for path, schema in leaves(SCHEMA):
+        assert schema["description"].endswith("."), path
+        if path != "global":
+            default_of(path)
+
+
+def test_the_chart_and_the_distribution_are_of_one_version() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    project = (CHART.parents[1] / "pyproject.toml").read_text(encoding="utf-8")
+    assert f'\nversion = "{chart["appVersion"]}"\n' in project
+    assert chart["version"] == chart["appVersion"]
