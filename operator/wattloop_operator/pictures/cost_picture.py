@@ -85,7 +85,8 @@ def _draw_costs(axes: Axes, costs: tuple[RecurrenceCost, ...], default_cost_joul
             )
             bottom += cost
     handles: list[Artist] = [Patch(color=colour, label=str(batch_size)) for batch_size, colour in colours.items()]
-    handles.append(Patch(facecolor=FAINT, edgecolor="white", hatch="////", label="target missed"))
+    if any(len(each.attempts) > 1 or not each.reached for each in costs):
+        handles.append(Patch(facecolor=FAINT, edgecolor="white", hatch="////", label="target missed"))
     if default_cost_joules is not None:
         label = f"default configuration,\n{default_cost_joules / size:.3g} {unit}"
         handles.append(

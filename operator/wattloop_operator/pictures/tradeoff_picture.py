@@ -53,8 +53,8 @@ def _draw(title: str, points: Sequence[TradeoffPoint]) -> Figure:
     if not points:
         say(axes, "No batch size has reached the target yet.")
         return figure
-    energy, energy_unit = unit_for(max(point.energy_joules for point in points), ENERGY_UNITS)
-    time, time_unit = unit_for(max(point.time_seconds for point in points), TIME_UNITS)
+    energy, energy_unit = unit_for(min(point.energy_joules for point in points), ENERGY_UNITS)
+    time, time_unit = unit_for(min(point.time_seconds for point in points), TIME_UNITS)
     scale = (time, energy)
     colours = colours_of(point.batch_size for point in points)
     for batch_size, group in itertools.groupby(points, key=lambda point: point.batch_size):
@@ -63,9 +63,15 @@ def _draw(title: str, points: Sequence[TradeoffPoint]) -> Figure:
             *_coordinates(of_size, scale), color=colours[batch_size], linewidth=1.2, alpha=0.7, label=str(batch_size)
         )
         for point in of_size:
-            # Filled where runs were measured there, open where the profile foretells it.
-            filled = colours[batch_size] if point.runs else "white"
-            axes.plot(*_coordinates([point], scale), "o", color=colours[batch_size], markerfacecolor=filled, zorder=3)
+            # Filled where runs were measured there, open where the profile foretells it; a run is never covered.
+            colour = colours[batch_size]
+            axes.plot(
+                *_coordinates([point], scale),
+                "o",
+                color=colour,
+                markerfacecolor=colour if point.runs else "white",
+                zorder=4 if point.runs else 3,
+            )
     _make_logarithmic(axes)
     _draw_front(axes, pareto_front(points), scale)
     axes.set_xlabel(f"time to the target ({time_unit})")
@@ -94,7 +100,7 @@ def _make_logarithmic(axes: Axes) -> None:
 
 def _draw_front(axes: Axes, front: Sequence[TradeoffPoint], scale: tuple[float, float]) -> None:
     times, energies = _coordinates(front, scale)
-    axes.plot(times, energies, color=INK, linestyle=DASHES, linewidth=1.6, zorder=4)
+    axes.plot(times, energies, color=INK, linestyle=DASHES, linewidth=1.6, zorder=5)
     for point in _far_apart(axes, front, scale[1]):
         axes.annotate(
             _name(point),

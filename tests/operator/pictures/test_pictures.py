@@ -77,7 +77,7 @@ def test_the_front_is_drawn_and_its_ends_are_named(learned: Any) -> None:
     figure = tradeoff_picture._draw("team/digits", points)
     (axes,) = figure.axes
     front = pareto_front(points)
-    drawn = [line.get_xdata() for line in axes.lines if line.get_zorder() == 4]
+    drawn = [line.get_xdata() for line in axes.lines if line.get_linestyle() == "--"]
     assert [list(times) for times in drawn] == [[point.time_seconds for point in front]]
     assert [text.get_text() for text in axes.texts] == ["64 at 300 W", "64 at 100 W"]
 
