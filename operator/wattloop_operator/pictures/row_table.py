@@ -9,7 +9,7 @@ from rich.table import Table
 from wattloop_operator.pictures.rows import RecurrenceRow
 
 NUMBERS = ("run", "try", "batch", "limit (W)", "epochs")
-AMOUNTS = ("energy (J)", "time (s)", "cost (J)", "of default (%)")
+AMOUNTS = ("energy (J)", "time (s)", "cost (J)", "saved (%)")
 
 
 def table_of(rows: Iterable[RecurrenceRow], title: str = "") -> Table:
@@ -32,7 +32,7 @@ def table_of(rows: Iterable[RecurrenceRow], title: str = "") -> Table:
             _amount(row.energy_joules),
             _amount(row.time_seconds),
             _amount(row.cost_joules),
-            _percent(row),
+            _saved(row),
             row.reason,
             style=None if row.reached else "dim",
         )
@@ -51,7 +51,7 @@ def _amount(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-def _percent(row: RecurrenceRow) -> str:
+def _saved(row: RecurrenceRow) -> str:
     if row.cost_joules is None or not row.default_cost_joules:
         return "–"
-    return f"{100 * row.cost_joules / row.default_cost_joules:.0f}"
+    return f"{100 * (1 - row.cost_joules / row.default_cost_joules):.0f}"
