@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -17,10 +17,11 @@ from wattloop_operator.local.gpus import Simulation, has_driver
 from wattloop_operator.local.job_file import read_job
 from wattloop_operator.local.lines import LineWriter
 from wattloop_operator.local.session import LocalRun
-from wattloop_operator.local.view import table_of
+from wattloop_operator.local.view import live_table
 from wattloop_operator.pictures.job_history import JobHistory
 from wattloop_operator.pictures.recurrence_costs import saving_sentence
-from wattloop_operator.pictures.rows import rows_of
+from wattloop_operator.pictures.row_table import table_of
+from wattloop_operator.pictures.rows import RecurrenceRow, rows_of
 
 ROWS_WHILE_RUNNING = 20
 PIPED_WIDTH = 160
@@ -78,23 +79,23 @@ def _run(arguments: argparse.Namespace) -> int:
         snapshot = run.carry_out(LineWriter(sys.stdout).show)
     else:
         snapshot = _with_table(run.carry_out, words)
-        _printed_whole(snapshot)
+        _print_whole(rows_of(JobHistory.of_snapshot(snapshot)))
     sentence = saving_sentence(rows_of(JobHistory.of_snapshot(snapshot)))
     words.print(f"\n{sentence}\nTable and pictures: {output}", highlight=False, soft_wrap=True)
     return 0
 
 
-def _printed_whole(snapshot: Snapshot) -> None:
+def _print_whole(rows: Sequence[RecurrenceRow]) -> None:
     """The whole table on stdout; where that is no terminal, nothing is cut to a terminal's width."""
     out = Console()
-    (out if out.is_terminal else Console(width=PIPED_WIDTH)).print(table_of(snapshot))
+    (out if out.is_terminal else Console(width=PIPED_WIDTH)).print(table_of(rows))
 
 
 def _with_table(carry_out: Callable[[Callable[[Snapshot], None]], Snapshot], words: Console) -> Snapshot:
     if not words.is_terminal:
         return carry_out(lambda _: None)
     with Live(console=words, transient=True, auto_refresh=False) as live:
-        return carry_out(lambda snapshot: live.update(table_of(snapshot, ROWS_WHILE_RUNNING), refresh=True))
+        return carry_out(lambda snapshot: live.update(live_table(snapshot, ROWS_WHILE_RUNNING), refresh=True))
 
 
 def _simulation(arguments: argparse.Namespace) -> Simulation | None:

@@ -41,7 +41,8 @@ def attempt_turn(snapshot: Snapshot, recurrence: TrainingRecurrence, now: dateti
         # The outcome is written first, so that a kill in between can't have an ended workload started again.
         return AttemptTurn((EndWorkload(recurrence),) if workload is not None and workload.lingers else ())
     if workload is None and recurrence.status.workload_ref is None:
-        return AttemptTurn((StartWorkload(recurrence),))
+        # What was refused would only be refused again; the job's status says why it waits.
+        return AttemptTurn(() if snapshot.refusal else (StartWorkload(recurrence),))
     spec = snapshot.job.spec
     stand = standing(
         recurrence,

@@ -10,17 +10,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from cronsim import CronSim, CronSimError
+from cronsim import CronSim
 
+from wattloop_operator.api.cron import schedule_times, time_zone
 from wattloop_operator.api.trigger import CronTrigger, IntervalTrigger, Trigger
 
 MOST_MISSED_COUNTED = 100
-
-
-class ScheduleError(ValueError):
-    """A schedule that never means anything; the text says what is wrong and what would be right."""
 
 
 @dataclass(frozen=True)
@@ -109,26 +105,4 @@ def _first(trigger: CronTrigger, start: datetime, *, backwards: bool) -> datetim
 
 
 def _iterator(trigger: CronTrigger, start: datetime, *, backwards: bool) -> CronSim:
-    try:
-        zone = ZoneInfo(trigger.time_zone)
-    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise ScheduleError(
-            f"timeZone: found {trigger.time_zone!r}, expected a name of the IANA database such as Europe/Paris"
-        ) from error
-    try:
-        return CronSim(NICKNAMES.get(trigger.schedule, trigger.schedule), start.astimezone(zone), reverse=backwards)
-    except CronSimError as error:
-        raise ScheduleError(
-            f"schedule: found {trigger.schedule!r} ({error}), expected five cron fields such as '0 3 * * 1-5'"
-        ) from error
-
-
-NICKNAMES = {
-    "@yearly": "0 0 1 1 *",
-    "@annually": "0 0 1 1 *",
-    "@monthly": "0 0 1 * *",
-    "@weekly": "0 0 * * 0",
-    "@daily": "0 0 * * *",
-    "@midnight": "0 0 * * *",
-    "@hourly": "0 * * * *",
-}
+    return schedule_times(trigger.schedule, time_zone(trigger.time_zone), start, backwards=backwards)

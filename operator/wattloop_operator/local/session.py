@@ -24,6 +24,7 @@ from wattloop_operator.local.tokens import Tokens
 from wattloop_operator.local.world import LocalWorld
 from wattloop_operator.loop.world import JobKey
 from wattloop_operator.pictures.job_history import JobHistory
+from wattloop_operator.pictures.pictures import write_pictures
 from wattloop_operator.pictures.rows import rows_of, write_csv
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.store.store import Store, open_store
@@ -115,3 +116,5 @@ class LocalRun:
         history = JobHistory.of_snapshot(snapshot)
         with written_whole(folder.recurrences) as stream:
             write_csv(stream, rows_of(history))
+        if history.records:
+            write_pictures(folder.path, history)

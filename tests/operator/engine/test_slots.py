@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wattloop_operator.api.cron import ScheduleError
 from wattloop_operator.api.trigger import Trigger
-from wattloop_operator.engine.slots import MOST_MISSED_COUNTED, ScheduleError, Slots, slots
+from wattloop_operator.engine.slots import MOST_MISSED_COUNTED, Slots, slots
 
 PARIS = ZoneInfo("Europe/Paris")
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)

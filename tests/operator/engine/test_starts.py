@@ -143,6 +143,9 @@ def test_no_more_than_the_recurrences_asked_for_are_started(world_with: Worlds, 
         ({"trigger": {"cron": {"schedule": "0 0 31 2 *"}}}, "", "InvalidSchedule"),
         ({}, "Job is invalid: spec.template.spec.containers[0].image: Required value", "TemplateRefused"),
         ({"suspend": True}, "", "Suspended"),
+        ({"reporting": {"source": "Logs"}}, "", "NotSupported"),
+        ({"power": {"frequencyPlanRef": {"name": "plan"}}}, "", "NotSupported"),
+        ({"parameters": [{"name": "dropout", "default": "0.1", "candidates": ["0.1", "0.2"]}]}, "", "NotSupported"),
     ],
 )
 def test_a_job_that_cannot_start_says_why(
