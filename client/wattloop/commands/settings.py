@@ -1,0 +1,182 @@
+"""Settings of a long-running command: an option, else an environment variable, else the config file, else a default.
+
+A command lists its settings once; options, variables, the file's keys and the table of its documentation come from
+that list.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from wattloop.errors import InputError, UsageError
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where to listen; port 0 is any that is free."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting.
+
+    Attributes:
+        name: Its name, with dashes.
+        read: Makes a value of its text; raises `ValueError` with what would be right.
+        default: The default's text; None: it has none.
+        help: What it means.
+        metavar: What its value is, for --help.
+    """
+
+    name: str
+    read: Callable[[str], Any]
+    default: str | None
+    help: str
+    metavar: str
+
+    @property
+    def key(self) -> str:
+        """Its name in the config file and among the values."""
+        return self.name.replace("-", "_")
+
+    def variable(self, prefix: str) -> str:
+        """Its environment variable."""
+        return prefix + self.key.upper()
+
+
+def add_options(parser: argparse.ArgumentParser, settings: Sequence[Setting], prefix: str) -> None:
+    """Add an option for each setting, and ``--config``."""
+    parser.add_argument("--config", type=Path, metavar="FILE", help=f"a TOML file of settings ({prefix}CONFIG)")
+    for setting in settings:
+        default = f"; default: {setting.default}" if setting.default else ""
+        told = f"{setting.help} ({setting.variable(prefix)}{default})"
+        parser.add_argument(f"--{setting.name}", metavar=setting.metavar, help=told)
+
+
+def values_of(
+    settings: Sequence[Setting], prefix: str, arguments: argparse.Namespace, environment: Mapping[str, str]
+) -> dict[str, Any]:
+    """The values in force, by key; None where a setting has neither a value nor a default.
+
+    Raises:
+        UsageError: An option or a variable has a value that it cannot have.
+        InputError: The config file is no TOML, or a key or a value in it is wrong.
+    """
+    config = arguments.config or environment.get(f"{prefix}CONFIG")
+    file = _file_values(Path(config), settings) if config else {}
+    values: dict[str, Any] = {}
+    for setting in settings:
+        given = _given(setting, prefix, arguments, environment)
+        if given is None and setting.key in file:
+            given = file[setting.key]
+        values[setting.key] = setting.read(setting.default) if given is None and setting.default is not None else given
+    return values
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    """Reads one of a few words."""
+
+    def read(text: str) -> str:
+        if text not in choices:
+            raise ValueError(f"one of {', '.join(choices)}")
+        return text
+
+    return read
+
+
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """Reads a whole number within bounds."""
+
+    def read(text: str) -> int:
+        if not text.isdecimal() or not least <= int(text) <= most:
+            raise ValueError(f"a whole number from {least} to {most}")
+        return int(text)
+
+    return read
+
+
+def positive(text: str) -> float:
+    """Reads a number above 0.
+
+    Example:
+        >>> positive("0.5")
+        0.5
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise ValueError("a number above 0")
+    return value
+
+
+def address(text: str) -> Address:
+    """Reads where to listen.
+
+    Example:
+        >>> address("127.0.0.1:9402")
+        Address(host='127.0.0.1', port=9402)
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+        raise ValueError("HOST:PORT, such as 127.0.0.1:9402")
+    return Address(host.strip("[]"), int(port))
+
+
+def address_or_off(text: str) -> Address | None:
+    """Reads where to listen, or `off`."""
+    if text == "off":
+        return None
+    try:
+        return address(text)
+    except ValueError as error:
+        raise ValueError(f"{error}, or off") from error
+
+
+def _given(setting: Setting, prefix: str, arguments: argparse.Namespace, environment: Mapping[str, str]) -> Any:
+    option = getattr(arguments, setting.key)
+    variable = environment.get(setting.variable(prefix)) or None
+    for source, text in ((f"--{setting.name}", option), (setting.variable(prefix), variable)):
+        if text is not None:
+            try:
+                return setting.read(text)
+            except ValueError as error:
+                raise UsageError(f"{source}: found {text!r}, expected {error}") from error
+    return None
+
+
+def _file_values(path: Path, settings: Sequence[Setting]) -> dict[str, Any]:
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(str(path), found=error.strerror or str(error), expected="a readable TOML file") from error
+    except ValueError as error:
+        raise InputError(str(path), found=str(error), expected="TOML") from error
+    known = {setting.key: setting for setting in settings}
+    values = {}
+    for key, value in content.items():
+        if key not in known:
+            raise InputError(str(path), found=f"the key {key!r}", expected=f"one of {', '.join(known)}")
+        try:
+            values[key] = known[key].read(_text(value))
+        except ValueError as error:
+            raise InputError(str(path), found=f"{key} = {value!r}", expected=str(error)) from error
+    return values
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise ValueError("a text or a number")  # noqa: TRY004 - bad input, reported with its place
+    return str(value)

@@ -1,0 +1,45 @@
+"""The reporting API's progress book on the API server: read live, written on the condition that nothing has changed."""
+
+from __future__ import annotations
+
+from wattloop.errors import CannotError
+from wattloop_operator.api.progress import Progress
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.cluster.api import ClusterApi, ConflictError, MissingError, RefusedError
+from wattloop_operator.cluster.resources import TRAINING_RECURRENCES
+from wattloop_operator.cluster.status_writing import progress_to_apply
+from wattloop_operator.loop.world import ChangedError
+
+# Not the engine's: each of the two owns its part of the status, and neither removes the other's.
+FIELD_MANAGER = "wattloop-reporting"
+
+
+class ClusterBook:
+    """Implements `wattloop_operator.reporting.seams.ProgressBook`.
+
+    Args:
+        api: The API server; every replica of the operator takes in reports, whether it leads or not.
+    """
+
+    def __init__(self, api: ClusterApi) -> None:
+        self._api = api
+
+    def read(self, namespace: str, name: str) -> TrainingRecurrence | None:
+        """The recurrence as it is now; None where there is none."""
+        try:
+            body = self._api.find(TRAINING_RECURRENCES, namespace, name)
+        except RefusedError as error:
+            raise CannotError(f"{namespace}/{name} cannot be read: {error}") from error
+        return None if body is None else TrainingRecurrence.from_wire(body)
+
+    def write(self, recurrence: TrainingRecurrence, progress: Progress) -> None:
+        """Write the progress of a recurrence that is still as it was read."""
+        try:
+            self._api.apply_status(
+                TRAINING_RECURRENCES, progress_to_apply(recurrence, progress), field_manager=FIELD_MANAGER
+            )
+        except (ConflictError, MissingError) as error:
+            raise ChangedError(str(error)) from error
+        except RefusedError as error:
+            name = f"{recurrence.metadata.namespace}/{recurrence.metadata.name}"
+            raise CannotError(f"the progress of {name} cannot be written: {error}") from error

@@ -1,0 +1,82 @@
+"""What a user is told as Kubernetes Events: each start, each end, and why nothing starts."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from wattloop_operator.api.conditions import ConditionStatus
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.result import Result
+from wattloop_operator.engine.actions import (
+    Action,
+    Announce,
+    CreateRecurrence,
+    WriteJobStatus,
+    WriteRecurrenceStatus,
+)
+from wattloop_operator.engine.snapshot import Snapshot
+
+CONTROLLER = "wattloop.dev/operator"
+LONGEST_NOTE = 1024
+WORTH_ATTENTION = frozenset(
+    {Result.CRASHED, Result.DEADLINE_EXCEEDED, Result.MISSING_METRIC, Result.DISRUPTED, Result.REFUSED}
+)
+BLOCKED_BY_MISTAKE = frozenset({"TemplateRefused", "InvalidSchedule"})
+
+
+def notices(snapshot: Snapshot, action: Action) -> Iterator[Announce]:
+    """What to tell the user of an action that was carried out."""
+    match action:
+        case Announce():
+            yield action
+        case CreateRecurrence(recurrence):
+            spec = recurrence.spec
+            text = (
+                f"recurrence {spec.index}, attempt {spec.attempt} ({recurrence.metadata.name}) starts with batch size "
+                f"{spec.batch_size}: {spec.decision.reason}"
+            )
+            yield Announce(False, "RecurrenceStarted", text)
+        case WriteRecurrenceStatus(recurrence, status) if status.result is not None:
+            text = f"recurrence {recurrence.spec.index} ({recurrence.metadata.name}): {status.message}"
+            yield Announce(status.result in WORTH_ATTENTION, f"Recurrence{status.result.value}", text)
+        case WriteJobStatus(status):
+            before = {each.reason for each in snapshot.job.status.conditions}
+            for condition in status.conditions:
+                blocked = condition.reason in BLOCKED_BY_MISTAKE and condition.status is ConditionStatus.FALSE
+                if blocked and condition.reason not in before:
+                    yield Announce(True, condition.reason, condition.message)
+
+
+def event(job: RecurringTrainingJob, notice: Announce, reporter: str, now: datetime) -> dict[str, Any]:
+    """The Event of a notice; its name follows from what it says, so that said twice it is there once.
+
+    Args:
+        job: What it is about.
+        notice: What is said.
+        reporter: Name of this operator's process.
+        now: The time.
+    """
+    said = f"{job.metadata.uid}/{notice.reason}/{notice.message}"
+    digest = hashlib.blake2b(said.encode(), digest_size=8).hexdigest()
+    return {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": f"{job.metadata.name}.{digest}", "namespace": job.metadata.namespace},
+        "eventTime": now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        "reportingController": CONTROLLER,
+        "reportingInstance": reporter[:128],
+        "action": "Reconcile",
+        "reason": notice.reason,
+        "type": "Warning" if notice.warning else "Normal",
+        "regarding": {
+            "apiVersion": job.api_version,
+            "kind": job.kind,
+            "namespace": job.metadata.namespace,
+            "name": job.metadata.name,
+            "uid": job.metadata.uid,
+        },
+        "note": notice.message[:LONGEST_NOTE],
+    }

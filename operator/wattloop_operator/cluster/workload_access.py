@@ -1,0 +1,127 @@
+"""Starting, reading and ending workloads at the API server, Jobs and other kinds alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from wattloop.errors import CannotError
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.cluster.api import ClusterApi, ExistsError, RefusedError
+from wattloop_operator.cluster.cache import ObjectCache
+from wattloop_operator.cluster.resources import JOBS, PODS, ResourceType
+from wattloop_operator.cluster.shelf import Held
+from wattloop_operator.engine.snapshot import WorkloadState
+from wattloop_operator.workloads.job_state import job_state, needs_pods
+from wattloop_operator.workloads.manifest import JOB, kind_of, manifest
+from wattloop_operator.workloads.other_kind import other_state
+from wattloop_operator.workloads.surroundings import ClusterSurroundings
+
+Body = Mapping[str, Any]
+
+
+class WorkloadAccess:
+    """The workloads of recurrences.
+
+    Jobs are watched, so they are read from the cache; workloads of other kinds are asked for each time.
+
+    Args:
+        api: The API server.
+        cache: What was seen of Jobs and pods.
+        surroundings: What pods are told.
+    """
+
+    def __init__(self, api: ClusterApi, cache: ObjectCache, surroundings: ClusterSurroundings) -> None:
+        self._api = api
+        self._cache = cache
+        self._surroundings = surroundings
+        self._resources: dict[tuple[str, str], ResourceType] = {JOB: JOBS}
+
+    def try_out(self, job: RecurringTrainingJob, recurrence: TrainingRecurrence) -> None:
+        """Have the server check a workload and keep nothing.
+
+        Raises:
+            TemplateError: The template cannot be started as it stands.
+            RefusedError: The server refuses it.
+        """
+        body = manifest(job, recurrence, self._surroundings)
+        try:
+            self._api.create(self._resource(*kind_of(job)), body, dry_run=True)
+        except ExistsError:
+            return
+
+    def start(self, job: RecurringTrainingJob, recurrence: TrainingRecurrence) -> None:
+        """Start the workload of a recurrence; whatever has its name already is left as it is.
+
+        Raises:
+            TemplateError: The template cannot be started as it stands.
+            RefusedError: The server refuses it.
+        """
+        resource = self._resource(*kind_of(job))
+        try:
+            body = self._api.create(resource, manifest(job, recurrence, self._surroundings))
+        except ExistsError:
+            found = self._api.find(resource, recurrence.metadata.namespace, recurrence.metadata.name)
+            if found is None:
+                raise CannotError(f"{resource.path(*_key(recurrence))} was there and is gone; trying again") from None
+            body = found
+        self._keep(resource, body)
+
+    def state(self, job: RecurringTrainingJob, recurrence: TrainingRecurrence) -> WorkloadState | None:
+        """What is seen of the workload of a recurrence; None where there is none.
+
+        It is called gone only by the server itself, never because no event has told of it.
+        """
+        status = recurrence.status
+        kind = (
+            kind_of(job) if status.workload_ref is None else (status.workload_ref.api_version, status.workload_ref.kind)
+        )
+        started, ended = status.workload_ref is not None, status.result is not None
+        if kind != JOB:
+            return self._state_of_other(kind, recurrence) if started or not ended else None
+        held = self._cache.workloads.get(_key(recurrence))
+        if held is None and started and not ended:
+            body = self._api.find(JOBS, *_key(recurrence))
+            if body is not None:
+                self._cache.put_workload(body)
+                held = self._cache.workloads.get(_key(recurrence))
+        return None if held is None else self._state_of_job(held, recurrence)
+
+    def end(self, recurrence: TrainingRecurrence, state: WorkloadState) -> None:
+        """End a workload and everything that runs in it."""
+        resource = self._resource(state.api_version, state.kind)
+        self._api.delete(resource, *_key(recurrence), state.uid)
+        if resource == JOBS:
+            self._cache.workloads.remove(_key(recurrence), state.uid, by_us=True)
+
+    def _state_of_job(self, held: Held[Body], recurrence: TrainingRecurrence) -> WorkloadState:
+        pods = self._cache.pods_of(held)
+        if needs_pods(held.value, pods):
+            selector = f"batch.kubernetes.io/controller-uid={held.uid}"
+            bodies, _ = self._api.list(PODS, namespace=recurrence.metadata.namespace, labels=selector)
+            for body in bodies:
+                self._cache.put_pod(body)
+            pods = self._cache.pods_of(held)
+        return job_state(held.value, pods, recurrence.metadata.uid)
+
+    def _state_of_other(self, kind: tuple[str, str], recurrence: TrainingRecurrence) -> WorkloadState | None:
+        try:
+            body = self._api.find(self._resource(*kind), *_key(recurrence))
+        except RefusedError as error:
+            raise CannotError(f"{kind[1]} {'/'.join(_key(recurrence))} cannot be read: {error}") from error
+        return None if body is None else other_state(body, recurrence.metadata.uid)
+
+    def _keep(self, resource: ResourceType, body: Body) -> None:
+        if resource == JOBS:
+            self._cache.put_workload(body)
+
+    def _resource(self, api_version: str, kind: str) -> ResourceType:
+        known = self._resources.get((api_version, kind))
+        if known is None:
+            known = self._resources[(api_version, kind)] = self._api.resource_of(api_version, kind)
+        return known
+
+
+def _key(recurrence: TrainingRecurrence) -> tuple[str, str]:
+    return recurrence.metadata.namespace, recurrence.metadata.name

@@ -1,0 +1,232 @@
+"""A Kubernetes cluster as the world of the engine: snapshots from what was seen, actions as requests."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+
+from wattloop.errors import CannotError
+from wattloop_operator.api.recurring_training_job_status import RecurringTrainingJobStatus
+from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus
+from wattloop_operator.cluster.api import ClusterApi, ConflictError, ExistsError, MissingError, RefusedError
+from wattloop_operator.cluster.cache import ObjectCache
+from wattloop_operator.cluster.notices import event, notices
+from wattloop_operator.cluster.refusals import RECHECK_SECONDS, Refusals
+from wattloop_operator.cluster.resources import EVENTS, RECURRING_TRAINING_JOBS, TRAINING_RECURRENCES
+from wattloop_operator.cluster.status_writing import job_status_to_apply, outcome_to_apply
+from wattloop_operator.cluster.store_memory import StoreMemory
+from wattloop_operator.cluster.workload_access import WorkloadAccess
+from wattloop_operator.engine.actions import (
+    Action,
+    Announce,
+    CreateRecurrence,
+    DeleteRecurrence,
+    EndWorkload,
+    RecordObservation,
+    RecordProfile,
+    StartWorkload,
+    WriteJobStatus,
+    WriteRecurrenceStatus,
+)
+from wattloop_operator.engine.decide import Attempt, decide
+from wattloop_operator.engine.snapshot import Snapshot
+from wattloop_operator.loop.world import ChangedError, JobKey
+from wattloop_operator.store import Store
+from wattloop_operator.workloads.manifest import JOB, kind_of
+from wattloop_operator.workloads.pod_template import TemplateError
+from wattloop_planner.bandit.policy import NoArmLeftError
+
+logger = logging.getLogger(__name__)
+
+DRY_RUN_SLOT = "dry-run"
+# How often a workload is asked for whose kind no watch covers.
+UNWATCHED_SECONDS = 10.0
+
+
+class ClusterWorld:
+    """Implements `wattloop_operator.loop.world.World` on an API server and a store.
+
+    Args:
+        api: The API server.
+        cache: What was seen of its objects; every write's answer is put there too.
+        workloads: Access to workloads.
+        store: Where outcomes are remembered.
+        clock: The time, with a time zone.
+        monotonic: Monotonic seconds.
+        reporter: Name of this process, for Events.
+    """
+
+    def __init__(
+        self,
+        *,
+        api: ClusterApi,
+        cache: ObjectCache,
+        workloads: WorkloadAccess,
+        store: Store,
+        clock: Callable[[], datetime],
+        monotonic: Callable[[], float],
+        reporter: str,
+    ) -> None:
+        self._api = api
+        self._cache = cache
+        self._workloads = workloads
+        self._store = store
+        self._memory = StoreMemory(store)
+        self._refusals = Refusals(workloads.try_out, monotonic)
+        self._clock = clock
+        self._reporter = reporter
+
+    def snapshot(self, key: JobKey) -> Snapshot | None:
+        """The state of one job; None where there is no such job."""
+        held = self._cache.jobs.get((key.namespace, key.name))
+        if held is None:
+            return None
+        job = held.value
+        if job.metadata.deletion_timestamp is not None:
+            return Snapshot(job)
+        remembered = self._memory.of_job(held.uid)
+        source = job.spec.batch_size.learn_from
+        recurrences = tuple(
+            each.value for each in self._cache.recurrences.of_group(held.key) if each.value.spec.job_ref.uid == held.uid
+        )
+        states = ((each.metadata.name, self._workloads.state(job, each)) for each in recurrences)
+        snapshot = Snapshot(
+            job=job,
+            recurrences=recurrences,
+            workloads={name: state for name, state in states if state is not None},
+            records=remembered.records,
+            profiles=remembered.profiles,
+            learned=() if source is None else self._memory.learned_from(key.namespace, source),
+        )
+        return replace(snapshot, refusal=self._refusal(snapshot))
+
+    def carry_out(self, snapshot: Snapshot, action: Action) -> None:
+        """Carry out one action, and tell the user of it."""
+        try:
+            self._do(snapshot, action)
+        except RefusedError as error:
+            raise CannotError(f"{_subject(snapshot, action)}: the API server refuses: {error}") from error
+        for notice in notices(snapshot, action):
+            self._tell(snapshot, notice)
+
+    def look_again_seconds(self, key: JobKey) -> float | None:
+        """After what time to look again though no event will tell: a refusal may be lifted, a workload be unwatched."""
+        held = self._cache.jobs.get((key.namespace, key.name))
+        if held is None:
+            return None
+        if self._refusals.stands(held.value):
+            return RECHECK_SECONDS
+        unwatched = kind_of(held.value) != JOB and held.value.status.counts.active > 0
+        return UNWATCHED_SECONDS if unwatched else None
+
+    def forget(self, key: JobKey, uid: str) -> None:
+        """Drop what is remembered of a job that is gone."""
+        logger.info("%s is gone", key)
+        self._memory.forget(uid)
+        self._refusals.forget(uid)
+
+    def _do(self, snapshot: Snapshot, action: Action) -> None:
+        match action:
+            case RecordObservation(record):
+                self._store.observations.record(record)
+                self._memory.forget(record.job_uid)
+            case RecordProfile(profile_key, measurements):
+                self._store.profiles.record(profile_key, measurements)
+                self._memory.forget(profile_key.job_uid)
+            case CreateRecurrence(recurrence):
+                self._create(recurrence)
+            case StartWorkload(recurrence):
+                self._start(snapshot, recurrence)
+            case EndWorkload(recurrence):
+                state = snapshot.workloads.get(recurrence.metadata.name)
+                if state is not None and state.owned:
+                    self._workloads.end(recurrence, state)
+            case WriteRecurrenceStatus(recurrence, status):
+                self._write_outcome(recurrence, status)
+            case DeleteRecurrence(recurrence):
+                metadata = recurrence.metadata
+                self._api.delete(TRAINING_RECURRENCES, metadata.namespace, metadata.name, metadata.uid)
+                self._cache.recurrences.remove((metadata.namespace, metadata.name), metadata.uid, by_us=True)
+            case WriteJobStatus(status):
+                self._write_job_status(snapshot, status)
+            case Announce():
+                pass
+
+    def _create(self, recurrence: TrainingRecurrence) -> None:
+        metadata = recurrence.metadata
+        body = {**recurrence.to_wire()}
+        del body["status"]
+        try:
+            self._cache.put_recurrence(self._api.create(TRAINING_RECURRENCES, body))
+        except ExistsError:
+            found = self._api.find(TRAINING_RECURRENCES, metadata.namespace, metadata.name)
+            if found is None or found["spec"]["jobRef"]["uid"] != recurrence.spec.job_ref.uid:
+                raise CannotError(
+                    f"{metadata.namespace}/{metadata.name}: a TrainingRecurrence of another job of this name is in the "
+                    "way; it goes with that job, or delete it"
+                ) from None
+            self._cache.put_recurrence(found)
+
+    def _start(self, snapshot: Snapshot, recurrence: TrainingRecurrence) -> None:
+        try:
+            self._workloads.start(snapshot.job, recurrence)
+        except (RefusedError, TemplateError) as error:
+            self._refusals.refuse(snapshot.job, str(error))
+            raise ChangedError(f"the workload of {recurrence.metadata.name} is refused: {error}") from error
+
+    def _write_outcome(self, recurrence: TrainingRecurrence, status: TrainingRecurrenceStatus) -> None:
+        metadata = recurrence.metadata
+        key = (metadata.namespace, metadata.name)
+        try:
+            body = self._api.apply_status(TRAINING_RECURRENCES, outcome_to_apply(recurrence, status))
+        except (ConflictError, MissingError) as error:
+            now = self._api.find(TRAINING_RECURRENCES, *key)
+            if now is None:
+                self._cache.recurrences.remove(key, metadata.uid, by_us=True)
+            else:
+                self._cache.put_recurrence(now)
+            raise ChangedError(f"{metadata.namespace}/{metadata.name}: {error}") from error
+        self._cache.put_recurrence(body)
+
+    def _write_job_status(self, snapshot: Snapshot, status: RecurringTrainingJobStatus) -> None:
+        metadata = snapshot.job.metadata
+        try:
+            body = self._api.apply_status(RECURRING_TRAINING_JOBS, job_status_to_apply(snapshot.job, status))
+        except (ConflictError, MissingError) as error:
+            now = self._api.find(RECURRING_TRAINING_JOBS, metadata.namespace, metadata.name)
+            if now is None:
+                self._cache.jobs.remove((metadata.namespace, metadata.name), metadata.uid, by_us=True)
+            else:
+                self._cache.put_job(now)
+            raise ChangedError(f"{metadata.namespace}/{metadata.name}: {error}") from error
+        self._cache.put_job(body)
+
+    def _refusal(self, snapshot: Snapshot) -> str:
+        try:
+            return self._refusals.of(snapshot.job, lambda: decide(snapshot, Attempt(0, 0, DRY_RUN_SLOT, self._clock())))
+        except NoArmLeftError:
+            # Nothing would be started, so nothing can be refused; the engine says why.
+            return ""
+
+    def _tell(self, snapshot: Snapshot, notice: Announce) -> None:
+        """Post an Event; a lost one loses nothing but words, so work goes on."""
+        job = snapshot.job
+        try:
+            self._api.create(EVENTS, event(job, notice, self._reporter, self._clock()))
+        except ExistsError:
+            return
+        except (CannotError, RefusedError, MissingError) as error:
+            logger.warning(
+                "%s/%s: an Event was not posted (%s): %s",
+                job.metadata.namespace,
+                job.metadata.name,
+                notice.reason,
+                error,
+            )
+
+
+def _subject(snapshot: Snapshot, action: Action) -> str:
+    metadata = getattr(action, "recurrence", snapshot.job).metadata
+    return f"{type(action).__name__} {metadata.namespace}/{metadata.name}"

@@ -1,0 +1,213 @@
+"""What is wired to what, once: the parts of a running operator from its settings."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from kubernetes.client import ApiClient
+from prometheus_client import make_asgi_app
+
+from wattloop.errors import UsageError
+from wattloop_operator.cluster.api import ClusterApi
+from wattloop_operator.cluster.book import ClusterBook
+from wattloop_operator.cluster.cache import ObjectCache
+from wattloop_operator.cluster.comparison import watched_kinds
+from wattloop_operator.cluster.connection import ClusterAddress, credentials
+from wattloop_operator.cluster.election import ElectionTimes
+from wattloop_operator.cluster.gate import TokenReviewGate
+from wattloop_operator.cluster.transport import HttpTransport, Transport, fenced
+from wattloop_operator.cluster.workload_access import WorkloadAccess
+from wattloop_operator.cluster.world import ClusterWorld
+from wattloop_operator.handlers.desk import Desk
+from wattloop_operator.handlers.scheduler import Scheduler
+from wattloop_operator.handlers.shift import Shift
+from wattloop_operator.handlers.watching import registry_of, settings_of
+from wattloop_operator.loop.settle import settle
+from wattloop_operator.loop.world import JobKey
+from wattloop_operator.reporting.app import create_app
+from wattloop_operator.reporting.service import ReportService
+from wattloop_operator.settings import Settings
+from wattloop_operator.store import Store
+from wattloop_operator.telemetry.health import create_health_app, watches_check
+from wattloop_operator.telemetry.metrics import Metrics, StateCollector
+from wattloop_operator.telemetry.pulse import Pulse
+from wattloop_operator.telemetry.serving import HttpService
+from wattloop_operator.workloads.surroundings import ClusterSurroundings
+
+Clock = Callable[[], datetime]
+
+
+def utc_now() -> datetime:
+    """The time."""
+    return datetime.now(UTC)
+
+
+@dataclass
+class Factory:
+    """Makes the parts.
+
+    Attributes:
+        settings: The operator's settings.
+        store: The open store.
+        client: The official client, logged in.
+        transport: Carries requests to the API server; a test puts its own before it.
+        clock: The time that schedules follow.
+    """
+
+    settings: Settings
+    store: Store
+    client: ApiClient
+    transport: Transport
+    clock: Clock = utc_now
+
+    def __post_init__(self) -> None:
+        self.metrics = Metrics()
+        self.transport = self.metrics.counted(self.transport)
+        self.identity = f"{os.environ.get('POD_NAME') or socket.gethostname()}-{uuid.uuid4().hex[:8]}"
+        self.cache = ObjectCache()
+        self.kinds = watched_kinds(self.cache)
+        self.pulse = Pulse(kind.resource.kind for kind in self.kinds)
+
+    def report_service(self) -> HttpService:
+        """The reporting API; every replica serves it, whether it leads or not."""
+        api = ClusterApi(self.transport)
+        service = ReportService(ClusterBook(api), TokenReviewGate(api, time.monotonic), self.store.readings)
+        settings = self.settings
+        app = self.metrics.counting_reports(create_app(service))
+        return HttpService(
+            "reporting API",
+            app,
+            settings.report_bind,
+            certificate=settings.report_certificate,
+            key=settings.report_key,
+        )
+
+    def surroundings(self, report_url: str) -> ClusterSurroundings:
+        """What training pods are told.
+
+        Args:
+            report_url: Where the reporting API serves, if the settings name no other address.
+
+        Raises:
+            UsageError: The certificates cannot be read.
+        """
+        settings, certificates = self.settings, ""
+        if settings.report_certificate_authority is not None:
+            try:
+                certificates = settings.report_certificate_authority.read_text(encoding="ascii")
+            except (OSError, ValueError) as error:
+                raise UsageError(
+                    f"--report-certificate-authority: {settings.report_certificate_authority}: {error}; expected "
+                    "a file of certificates (PEM)"
+                ) from error
+        return ClusterSurroundings(settings.report_url or report_url, certificates, settings.agent_socket_folder)
+
+    def shift(self, surroundings: ClusterSurroundings, may_write: Callable[[], bool]) -> Shift:
+        """What an operator does while it leads."""
+        api = ClusterApi(fenced(self.transport, may_write))
+        world = ClusterWorld(
+            api=api,
+            cache=self.cache,
+            workloads=WorkloadAccess(api, self.cache, surroundings),
+            store=self.store,
+            clock=self.clock,
+            monotonic=time.monotonic,
+            reporter=self.identity,
+        )
+
+        def settled(key: JobKey) -> datetime | None:
+            following = settle(world, key, self.clock)
+            soon = world.look_again_seconds(key)
+            latest = None if soon is None else self.clock() + timedelta(seconds=soon)
+            return min((moment for moment in (following, latest) if moment is not None), default=None)
+
+        scheduler = Scheduler(
+            settled,
+            workers=self.settings.workers,
+            clock=lambda: self.clock().timestamp(),
+            settled=lambda _, seconds: self.metrics.settled(seconds),
+            failed=lambda _: self.metrics.failed(),
+        )
+
+        def job_is_gone(key: JobKey, uid: str) -> None:
+            world.forget(key, uid)
+            scheduler.forget(key)
+
+        desk = Desk(
+            self.kinds,
+            ask=scheduler.ask,
+            job_is_gone=job_is_gone,
+            pulse=self.pulse.beat,
+            open_for_work=scheduler.start,
+        )
+        return Shift(
+            registry=registry_of(desk, lambda: credentials(self.client)),
+            settings=settings_of(self.kinds),
+            scheduler=scheduler,
+            desk=desk,
+            api=api,
+            pulse=self.pulse.beat,
+            missed=self.metrics.missed,
+            resync_seconds=self.settings.resync_seconds,
+        )
+
+    def health_service(self, shift: Callable[[], Shift | None], reports: HttpService) -> HttpService | None:
+        """Liveness and readiness; None where the settings turn them off."""
+        if self.settings.health_bind is None:
+            return None
+        watches = watches_check(self.pulse.ages_seconds, 2.0 * self.settings.resync_seconds + 60.0)
+
+        def at_work() -> str:
+            now = shift()
+            return "" if now is None else now.trouble() or watches()
+
+        def reporting() -> str:
+            return "" if reports.alive else "the reporting API does not serve"
+
+        live = {"work": at_work}
+        return HttpService(
+            "health", create_health_app(live, live | {"reporting": reporting}), self.settings.health_bind
+        )
+
+    def metrics_service(self, shift: Callable[[], Shift | None], leads: Callable[[], bool]) -> HttpService | None:
+        """Prometheus metrics; None where the settings turn them off."""
+        if self.settings.metrics_bind is None:
+            return None
+
+        def waiting() -> int:
+            now = shift()
+            return 0 if now is None else now.waiting
+
+        self.metrics.registry.register(
+            StateCollector(
+                jobs=lambda: [held.value for held in self.cache.jobs.all()],
+                waiting=waiting,
+                watch_ages_seconds=lambda: self.pulse.ages_seconds() if shift() is not None else {},
+                leads=leads,
+            )
+        )
+        return HttpService("metrics", make_asgi_app(self.metrics.registry), self.settings.metrics_bind)
+
+    def election_times(self) -> ElectionTimes:
+        """How the lead is held: acted on for two thirds of the lease, looked at every eighth of it."""
+        lease = self.settings.leader_lease_seconds
+        return ElectionTimes(lease, lease * 2 // 3, max(lease // 8, 1))
+
+
+def connect(settings: Settings) -> tuple[ApiClient, Transport]:
+    """The client and the transport of a cluster.
+
+    Raises:
+        CannotError: There is no usable configuration.
+        UsageError: The kubeconfig does not exist.
+    """
+    address = ClusterAddress(settings.kubeconfig, settings.context)
+    # The workers' requests, those of reports under way, and the comparison's.
+    client = address.client(connections=settings.workers + 40)
+    return client, HttpTransport(client)

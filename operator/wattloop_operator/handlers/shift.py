@@ -1,0 +1,120 @@
+"""What an operator does while it leads: watch, settle, compare. Begun once; when it ends, so does the process."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+import kopf
+
+from wattloop.errors import CannotError
+from wattloop_operator.cluster.api import ClusterApi, RefusedError
+from wattloop_operator.cluster.comparison import Comparison
+from wattloop_operator.handlers.desk import Desk
+from wattloop_operator.handlers.scheduler import Scheduler
+
+logger = logging.getLogger(__name__)
+
+STOP_PATIENCE_SECONDS = 15.0
+
+
+class Shift:
+    """The threads of a leading operator.
+
+    Args:
+        registry: kopf's handlers.
+        settings: kopf's settings.
+        scheduler: Settles jobs; it is started when everything has been listed.
+        desk: Takes in what is seen.
+        api: The API server, for comparing.
+        pulse: Is told that the watch of a kind is alive.
+        missed: Is told how many jobs a watch of a kind has missed changes of.
+        resync_seconds: How often what was seen is compared with what there is.
+    """
+
+    def __init__(
+        self,
+        *,
+        registry: kopf.OperatorRegistry,
+        settings: kopf.OperatorSettings,
+        scheduler: Scheduler,
+        desk: Desk,
+        api: ClusterApi,
+        pulse: Callable[[str], None],
+        missed: Callable[[str, int], None],
+        resync_seconds: int,
+    ) -> None:
+        self._registry = registry
+        self._settings = settings
+        self._scheduler = scheduler
+        self._desk = desk
+        self._api = api
+        self._pulse = pulse
+        self._missed = missed
+        self._resync_seconds = resync_seconds
+        self._stopping = threading.Event()
+        self._kopf = threading.Thread(target=self._watch, name="kopf", daemon=True)
+        self._comparing = threading.Thread(target=self._compare, name="compare", daemon=True)
+        self._began = False
+
+    def begin(self) -> None:
+        """Start to watch; what is watched starts the rest."""
+        self._began = True
+        for kind in self._desk.kinds:
+            self._pulse(kind.resource.kind)
+        self._kopf.start()
+        self._comparing.start()
+
+    def end(self) -> None:
+        """Finish what was begun and stop."""
+        self._stopping.set()
+        if not self._began:
+            return
+        if not self._scheduler.stop(STOP_PATIENCE_SECONDS):
+            logger.warning("a job was still being settled after %.0f s; the next leader goes on", STOP_PATIENCE_SECONDS)
+        self._kopf.join(STOP_PATIENCE_SECONDS)
+        self._comparing.join(STOP_PATIENCE_SECONDS)
+
+    def trouble(self) -> str:
+        """What is wrong with its threads; empty: nothing is."""
+        if self._stopping.is_set() or not self._began:
+            return ""
+        if not self._kopf.is_alive():
+            return "the watches have ended"
+        if not self._comparing.is_alive():
+            return "the comparison has ended"
+        if self._desk.opened and not self._scheduler.alive:
+            return "a worker has ended"
+        return ""
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs wait for a worker."""
+        return self._scheduler.waiting
+
+    def _watch(self) -> None:
+        kopf.run(
+            registry=self._registry,
+            settings=self._settings,
+            clusterwide=True,
+            standalone=True,
+            stop_flag=self._stopping,
+        )
+
+    def _compare(self) -> None:
+        while not self._stopping.wait(self._resync_seconds):
+            for kind in self._desk.kinds:
+                try:
+                    jobs = Comparison(self._api, kind, lambda seconds: not self._stopping.wait(seconds)).missed()
+                except (CannotError, RefusedError) as error:
+                    logger.warning("%s: could not be compared: %s", kind.resource.kind, error)
+                    continue
+                if jobs:
+                    self._missed(kind.resource.kind, len(jobs))
+                else:
+                    self._pulse(kind.resource.kind)
+                for job in jobs:
+                    self._scheduler.ask(job)
+            for key in self._desk.jobs():
+                self._scheduler.ask(key)

@@ -1,0 +1,93 @@
+"""A running operator: serves reports all the time, leads when it is its turn, and ends cleanly when told to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+from wattloop.errors import CannotError
+from wattloop_operator.cluster.connection import own_namespace
+from wattloop_operator.cluster.election import Leadership, LeaseLock
+from wattloop_operator.factory import Factory
+from wattloop_operator.handlers.shift import Shift
+from wattloop_operator.telemetry.serving import HttpService
+
+logger = logging.getLogger(__name__)
+
+CHECK_SECONDS = 1.0
+
+
+class LostLeadError(CannotError):
+    """Another operator may lead by now: this one ends, and starts anew as one that waits."""
+
+
+async def run_operator(factory: Factory) -> None:
+    """Run until SIGTERM or SIGINT.
+
+    Raises:
+        CannotError: The lead was lost, or a part of the operator has ended by itself.
+        UsageError: A file that a setting names cannot be read.
+    """
+    settings = factory.settings
+    namespace = settings.leader_election_namespace or own_namespace()
+    shift: Shift | None = None
+    lock = LeaseLock(factory.transport, settings.leader_election_name, namespace, factory.identity)
+    leadership = Leadership(lock, factory.election_times())
+    with contextlib.ExitStack() as stack:
+        reports = stack.enter_context(_serving(factory.report_service()))
+        surroundings = factory.surroundings(reports.url)
+        for service in (
+            factory.health_service(lambda: shift, reports),
+            factory.metrics_service(lambda: shift, leadership.holds),
+        ):
+            if service is not None:
+                stack.enter_context(_serving(service))
+
+        async def work() -> None:
+            nonlocal shift
+            logger.info("%s leads", factory.identity)
+            shift = factory.shift(surroundings, leadership.holds)
+            shift.begin()
+            while not (trouble := shift.trouble()):
+                await asyncio.sleep(CHECK_SECONDS)
+            raise CannotError(f"a part of the operator has ended: {trouble}")
+
+        logger.info("%s waits for the Lease %s/%s", factory.identity, namespace, settings.leader_election_name)
+        try:
+            await _until_told_to_end(leadership, work)
+        finally:
+            if shift is not None:
+                await asyncio.to_thread(shift.end)
+            await leadership.release()
+
+
+async def _until_told_to_end(leadership: Leadership, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    told = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told.set)
+    leading = asyncio.create_task(leadership.lead(work))
+    ending = asyncio.create_task(told.wait())
+    try:
+        await asyncio.wait({leading, ending}, return_when=asyncio.FIRST_COMPLETED)
+        if not told.is_set():
+            await leading
+            raise LostLeadError("the Lease could not be renewed in time; another operator may lead by now")
+        logger.info("told to end")
+    finally:
+        for task in (leading, ending):
+            task.cancel()
+        await asyncio.gather(leading, ending, return_exceptions=True)
+
+
+@contextlib.contextmanager
+def _serving(service: HttpService) -> Iterator[HttpService]:
+    service.start()
+    try:
+        yield service
+    finally:
+        service.stop()
