@@ -34,11 +34,16 @@ class PostgreSqlServer:
         """The URL of one of its databases."""
         return f"postgresql://{user}:{password}@/{database}?host={self.folder}"
 
-    def new_database(self) -> str:
-        """The URL of a new, empty database."""
+    def new_database(self, on_disk: Path | None = None) -> str:
+        """The URL of a new, empty database, kept in this folder instead of the server's own."""
         name = f"test_{uuid.uuid4().hex}"
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
-            connection.execute(f'CREATE DATABASE "{name}"'.encode())
+            place = ""
+            if on_disk is not None:
+                os.chown(on_disk, (self.folder / "data").stat().st_uid, -1)
+                connection.execute(f"CREATE TABLESPACE {name} LOCATION '{on_disk}'".encode())
+                place = f" TABLESPACE {name}"
+            connection.execute(f"CREATE DATABASE {name}{place}".encode())
         return self.url(name)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import random
 import re
 import resource
 import shutil
@@ -110,6 +112,44 @@ def test_a_full_disk_is_said_and_what_was_recorded_before_is_kept(tmp_path: Path
         kept = [reading.energy_millijoules for reading in store.readings.of_attempt("job", 0, 0)]
         assert kept == [int(line) for line in recorded]
         store.objects.create("FrequencyPlan", "team", "plan", {})
+
+
+@pytest.fixture
+def small_disk() -> Iterator[Path]:
+    """A file system of 11 MiB, of which an empty database takes 8."""
+    folder = Path(tempfile.mkdtemp(prefix="wattloop-small-disk-"))
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=11m,mode=0777", "wattloop", folder], capture_output=True, check=False
+    )
+    if mounted.returncode != 0:
+        folder.rmdir()
+        pytest.skip("this user may not mount a small file system, so no full disk was tried on PostgreSQL")
+    yield folder
+    # PostgreSQL may still be removing the files of a database; lazily, the mount goes when it has.
+    subprocess.run(["umount", "--lazy", folder], check=True)
+    folder.rmdir()
+
+
+@pytest.mark.postgres
+def test_a_full_disk_of_the_server_is_said_and_what_was_recorded_before_is_kept(
+    postgresql_server: Any, small_disk: Path
+) -> None:
+    url = postgresql_server.new_database(on_disk=small_disk)
+    noise = random.Random(1)
+    with open_store(url) as store:
+        created: list[str] = []
+
+        def create_more_than_fits() -> None:
+            for number in range(32):
+                # Of a kind that no compression makes smaller.
+                body = {"noise": base64.b85encode(noise.randbytes(2**20)).decode()}
+                created.append(store.objects.create("FrequencyPlan", "team", f"plan-{number:02}", body).name)
+
+        with pytest.raises(CannotError, match=r"cannot create FrequencyPlan team/.*free space on the server's disk"):
+            create_more_than_fits()
+        assert created
+        assert [one.name for one in store.objects.list("FrequencyPlan")] == created
+        store.objects.delete("FrequencyPlan", "team", created[0])
 
 
 @pytest.fixture
