@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 
 PASSWORD = "a-secret-that-no-message-shows"
 
@@ -34,17 +35,26 @@ class PostgreSqlServer:
         """The URL of one of its databases."""
         return f"postgresql://{user}:{password}@/{database}?host={self.folder}"
 
-    def new_database(self, on_disk: Path | None = None) -> str:
-        """The URL of a new, empty database, kept in this folder instead of the server's own."""
+    def new_database(self, settings: str = "") -> str:
+        """The URL of a new, empty database."""
         name = f"test_{uuid.uuid4().hex}"
-        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
-            place = ""
-            if on_disk is not None:
-                os.chown(on_disk, (self.folder / "data").stat().st_uid, -1)
-                connection.execute(f"CREATE TABLESPACE {name} LOCATION '{on_disk}'".encode())
-                place = f" TABLESPACE {name}"
-            connection.execute(f"CREATE DATABASE {name}{place}".encode())
+        self._execute(f"CREATE DATABASE {name} {settings}")
         return self.url(name)
+
+    @contextlib.contextmanager
+    def database_on(self, disk: Path) -> Iterator[str]:
+        """The URL of a new, empty database that is kept in this folder, and gone from it when the block ends."""
+        os.chown(disk, (self.folder / "data").stat().st_uid, -1)
+        space = f"space_{uuid.uuid4().hex}"
+        self._execute(f"CREATE TABLESPACE {space} LOCATION '{disk}'")
+        url = self.new_database(f"TABLESPACE {space}")
+        yield url
+        self._execute(f"DROP DATABASE {conninfo_to_dict(url)['dbname']} WITH (FORCE)")
+        self._execute(f"DROP TABLESPACE {space}")
+
+    def _execute(self, statement: str) -> None:
+        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
+            connection.execute(statement.encode())
 
 
 @dataclass(frozen=True)

@@ -125,8 +125,7 @@ def small_disk() -> Iterator[Path]:
         folder.rmdir()
         pytest.skip("this user may not mount a small file system, so no full disk was tried on PostgreSQL")
     yield folder
-    # PostgreSQL may still be removing the files of a database; lazily, the mount goes when it has.
-    subprocess.run(["umount", "--lazy", folder], check=True)
+    subprocess.run(["umount", folder], check=True)
     folder.rmdir()
 
 
@@ -134,9 +133,8 @@ def small_disk() -> Iterator[Path]:
 def test_a_full_disk_of_the_server_is_said_and_what_was_recorded_before_is_kept(
     postgresql_server: Any, small_disk: Path
 ) -> None:
-    url = postgresql_server.new_database(on_disk=small_disk)
     noise = random.Random(1)
-    with open_store(url) as store:
+    with postgresql_server.database_on(small_disk) as url, open_store(url) as store:
         created: list[str] = []
 
         def create_more_than_fits() -> None:
