@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from wattloop.cost import CostModel
-from wattloop_operator.api.conditions import Condition
 from wattloop_operator.api.recurring_training_job_status import (
     ActiveRecurrence,
     ArmStatus,
@@ -18,79 +14,20 @@ from wattloop_operator.api.recurring_training_job_status import (
     Savings,
     Totals,
 )
-from wattloop_operator.api.result import Result
 from wattloop_operator.engine import memory
-from wattloop_operator.engine.conditions import condition
 from wattloop_operator.engine.decide import policy_of, question
+from wattloop_operator.engine.job_conditions import job_conditions
+from wattloop_operator.engine.recurrence_history import RecurrenceHistory, histories_of
 from wattloop_operator.engine.recurrences import latest_slot_time, next_index
 from wattloop_operator.engine.savings import default_cost
 from wattloop_operator.engine.snapshot import Snapshot
+from wattloop_operator.engine.standing import Standing
 from wattloop_operator.engine.usage import JOULES_PER_KILOWATT_HOUR, money
-from wattloop_operator.store.records import ObservationRecord
 from wattloop_planner.bandit.arms_left import crashes_in_a_row
 from wattloop_planner.bandit.policy import NoArmLeftError
 
-READY = "Ready"
-LAST_RUN = "LastRunSucceeded"
 MOST_RECENT = 10
 MOST_ACTIVE = 64
-
-
-@dataclass(frozen=True)
-class Standing:
-    """What the turn found out about the job's next start.
-
-    Attributes:
-        ready: Whether further recurrences start.
-        reason: Why or why not, in one CamelCase word.
-        message: The same in a sentence, with the way out.
-        following: When the next one starts, where that is known.
-        missed: Starts found missed in this turn.
-        last_missed: The latest of them.
-        last_run_request: The run request acted on last.
-    """
-
-    ready: bool
-    reason: str
-    message: str
-    following: datetime | None = None
-    missed: int = 0
-    last_missed: datetime | None = None
-    last_run_request: str | None = None
-
-
-@dataclass(frozen=True)
-class ClosedRecurrence:
-    """What is remembered of one recurrence, over all its attempts."""
-
-    index: int
-    records: tuple[ObservationRecord, ...]
-
-    @property
-    def latest(self) -> ObservationRecord:
-        """Its latest attempt."""
-        return self.records[-1]
-
-    @property
-    def reached(self) -> bool:
-        """Whether it reached the target."""
-        return any(record.result == Result.REACHED.value for record in self.records)
-
-    @property
-    def energy_joules(self) -> float:
-        """Energy of all attempts."""
-        return sum(record.energy_joules for record in self.records)
-
-    @property
-    def time_seconds(self) -> float:
-        """Time of all attempts."""
-        return sum(record.time_seconds for record in self.records)
-
-    def cost_joules(self, eta: float) -> float | None:
-        """Cost of all attempts; None where one that ran for some time has no known cost."""
-        costs = [_cost(record, eta) for record in self.records]
-        known = [cost for cost in costs if cost is not None]
-        return sum(known) if known else None
 
 
 def job_status(
@@ -98,7 +35,8 @@ def job_status(
 ) -> RecurringTrainingJobStatus:
     """The status as it should be; equal to the one before where nothing has changed."""
     before, spec = snapshot.job.status, snapshot.job.spec
-    closed = _closed(memory.remembered(snapshot))
+    records = memory.remembered(snapshot)
+    closed = histories_of(records)
     running = [each for each in snapshot.recurrences if each.status.result is None]
     recent = _recent(snapshot, closed)
     eta = spec.objective.energy_weight_percent / 100
@@ -106,7 +44,7 @@ def job_status(
     ended = [each for each in closed if each.index not in open_indices]
     return RecurringTrainingJobStatus(
         observed_generation=snapshot.job.metadata.generation,
-        conditions=_conditions(before, standing, ended, now),
+        conditions=job_conditions(snapshot, standing, ended, records, now),
         active=tuple(
             ActiveRecurrence(name=each.metadata.name, uid=each.metadata.uid)
             for each in sorted(running, key=lambda each: each.metadata.name)[:MOST_ACTIVE]
@@ -130,42 +68,12 @@ def job_status(
     )
 
 
-def _closed(records: Sequence[ObservationRecord]) -> list[ClosedRecurrence]:
-    by_index: dict[int, list[ObservationRecord]] = {}
-    for record in records:
-        by_index.setdefault(record.recurrence, []).append(record)
-    return [ClosedRecurrence(index, tuple(by_index[index])) for index in sorted(by_index)]
-
-
-def _cost(record: ObservationRecord, eta: float) -> float | None:
-    if record.max_power_watts <= 0:
-        return None
-    return CostModel(eta, record.max_power_watts).cost_joules(record.energy_joules, record.time_seconds)
-
-
 def _last_schedule_time(snapshot: Snapshot) -> datetime | None:
     latest, missed = latest_slot_time(snapshot), snapshot.job.status.last_missed_time
     return snapshot.job.status.last_schedule_time if latest == missed else latest
 
 
-def _conditions(
-    before: RecurringTrainingJobStatus, standing: Standing, ended: list[ClosedRecurrence], now: datetime
-) -> tuple[Condition, ...]:
-    conditions = [
-        condition(
-            before.conditions, READY, holds=standing.ready, reason=standing.reason, message=standing.message, now=now
-        )
-    ]
-    if ended:
-        latest = ended[-1].latest
-        text = f"recurrence {latest.recurrence} ({latest.recurrence_name}), batch size {latest.batch_size}"
-        conditions.append(
-            condition(before.conditions, LAST_RUN, holds=ended[-1].reached, reason=latest.result, message=text, now=now)
-        )
-    return tuple(conditions)
-
-
-def _recent(snapshot: Snapshot, closed: list[ClosedRecurrence]) -> tuple[RecentRecurrence, ...]:
+def _recent(snapshot: Snapshot, closed: list[RecurrenceHistory]) -> tuple[RecentRecurrence, ...]:
     eta = snapshot.job.spec.objective.energy_weight_percent / 100
     default = default_cost(snapshot)
     entries: dict[int, RecentRecurrence] = {}
@@ -201,7 +109,7 @@ def _recent(snapshot: Snapshot, closed: list[ClosedRecurrence]) -> tuple[RecentR
     return tuple(entries[index] for index in newest)
 
 
-def _totals(snapshot: Snapshot, closed: list[ClosedRecurrence], eta: float) -> Totals | None:
+def _totals(snapshot: Snapshot, closed: list[RecurrenceHistory], eta: float) -> Totals | None:
     if not closed:
         return None
     objective = snapshot.job.spec.objective
@@ -218,7 +126,7 @@ def _totals(snapshot: Snapshot, closed: list[ClosedRecurrence], eta: float) -> T
     )
 
 
-def _savings(ended: list[ClosedRecurrence], default: float | None, eta: float) -> Savings | None:
+def _savings(ended: list[RecurrenceHistory], default: float | None, eta: float) -> Savings | None:
     """Against the default configuration, over all recurrences that ended with a known cost."""
     costs = [cost for cost in (each.cost_joules(eta) for each in ended) if cost is not None]
     if not default or not costs:

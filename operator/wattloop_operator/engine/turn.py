@@ -27,7 +27,7 @@ from wattloop_operator.engine.actions import (
 from wattloop_operator.engine.attempts import attempt_turn, cancelled
 from wattloop_operator.engine.decide import Attempt, decide
 from wattloop_operator.engine.history import beyond_limits
-from wattloop_operator.engine.job_status import MOST_ACTIVE, Standing, job_status
+from wattloop_operator.engine.job_status import MOST_ACTIVE, job_status
 from wattloop_operator.engine.naming import slot_of_request, slot_of_time
 from wattloop_operator.engine.recurrences import (
     Recurrence,
@@ -39,6 +39,7 @@ from wattloop_operator.engine.recurrences import (
 )
 from wattloop_operator.engine.slots import Slots, slots
 from wattloop_operator.engine.snapshot import Snapshot
+from wattloop_operator.engine.standing import Standing
 from wattloop_planner.bandit.policy import NoArmLeftError
 
 # How late a start may be with missedRunPolicy Skip before it counts as missed.

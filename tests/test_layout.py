@@ -1,0 +1,32 @@
+"""What the layout of the repository must keep to."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ROOTS = ("client", "operator", "agent", "planner")
+LONGEST_FILE_LINES = 500
+
+
+def test_the_folder_operator_is_no_package() -> None:
+    assert not (ROOT / "operator" / "__init__.py").exists(), "it would shadow the standard library's operator"
+
+
+def test_the_interpreter_keeps_its_own_operator_in_the_repository_s_root() -> None:
+    words = [sys.executable, "-c", "import operator; print(operator.__file__)"]
+    found = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert not Path(found.strip()).is_relative_to(ROOT / "operator")
+
+
+@pytest.mark.parametrize("root", ROOTS)
+def test_every_package_is_typed_and_every_file_is_of_a_size_to_read(root: str) -> None:
+    packages = [path.parent for path in (ROOT / root).glob("*/__init__.py")]
+    assert packages
+    assert all((package / "py.typed").exists() for package in packages)
+    long = [path for path in (ROOT / root).rglob("*.py") if len(path.read_text().splitlines()) > LONGEST_FILE_LINES]
+    assert long == []
