@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 
 from wattloop.errors import UsageError
-from wattloop_operator.pictures.cluster_history import cluster_history
+from wattloop_operator.pictures.cluster_history import cluster_context, cluster_history
 from wattloop_operator.pictures.job_history import JobHistory
 from wattloop_operator.pictures.stored_history import WantedJob, stored_history
 from wattloop_operator.store import open_store
@@ -43,7 +43,9 @@ def job_history(arguments: argparse.Namespace) -> JobHistory:
     """
     _check(arguments)
     if arguments.database is None:
-        found = cluster_history(arguments.job, context=arguments.context, namespace=arguments.namespace)
+        context = cluster_context(arguments.context)
+        with context.client:
+            found = cluster_history(context, arguments.job, arguments.namespace)
         overriding = {"eta": arguments.eta, "default_batch_size": arguments.default_batch_size}
         return replace(found, **{name: value for name, value in overriding.items() if value is not None})
     wanted = WantedJob(arguments.job, arguments.namespace, arguments.uid, arguments.eta, arguments.default_batch_size)

@@ -1,0 +1,149 @@
+"""`wattloop history` and `wattloop plot` on a real API server: as a user of the cluster, with a kubeconfig alone."""
+
+from __future__ import annotations
+
+import json
+import sysconfig
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.commands import ClusterCommand, CommandError
+from harness.control_plane import ControlPlane
+from harness.kubeconfig import write_kubeconfig
+
+pytestmark = pytest.mark.usefixtures("crds")
+
+JOB: dict[str, Any] = {
+    "apiVersion": "wattloop.dev/v1alpha1",
+    "kind": "RecurringTrainingJob",
+    "metadata": {"name": "digits"},
+    "spec": {
+        "trigger": {"manual": {}},
+        "objective": {"energyWeightPercent": 100, "target": {"metric": "accuracy", "threshold": "0.97"}},
+        "batchSize": {"default": 32, "candidates": [32, 64]},
+        "template": {
+            "job": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "b"}]}}}
+        },
+    },
+}
+
+
+def recurrence(uid: str, index: int, batch_size: int) -> dict[str, Any]:
+    return {
+        "apiVersion": "wattloop.dev/v1alpha1",
+        "kind": "TrainingRecurrence",
+        "metadata": {"name": f"digits-{uid[:4]}-{index}"},
+        "spec": {
+            "jobRef": {"name": "digits", "uid": uid},
+            "index": index,
+            "attempt": 0,
+            "slot": str(index),
+            "scheduledTime": "2026-03-01T00:00:00Z",
+            "batchSize": batch_size,
+            "maxEpochs": 100,
+            "target": {"metric": "accuracy", "threshold": "0.97"},
+            "learningRateScale": "1",
+            "energyWeightPercent": 100,
+            "decision": {
+                "policy": "thompsonSampling",
+                "kind": "Trial",
+                "reason": "every batch size is tried",
+                "seed": "1",
+                "digest": "none",
+            },
+        },
+    }
+
+
+def ended(energy_joules: str) -> str:
+    gpu = {
+        "uuid": "GPU-0",
+        "startEnergyMillijoules": 0,
+        "energyMillijoules": 1,
+        "startTimeSeconds": "0",
+        "timeSeconds": "1",
+    }
+    status = {
+        "result": "Reached",
+        "epochs": "10",
+        "completionTime": "2026-03-01T00:10:00Z",
+        "usage": {"gpuEnergyJoules": energy_joules, "durationSeconds": "10", "attribution": "Exclusive"},
+        "progress": {"metric": "0.98", "gpus": [gpu], "gpuProduct": "NVIDIA A40", "maxPowerLimitWatts": 300},
+    }
+    return f"--patch={json.dumps({'status': status})}"
+
+
+@pytest.fixture(scope="session")
+def wattloop(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> ClusterCommand:
+    """The `wattloop` command as an administrator of the cluster."""
+    program = Path(sysconfig.get_path("scripts")) / "wattloop"
+    return ClusterCommand(program, control_plane.admin_kubeconfig, tmp_path_factory.mktemp("wattloop-home"))
+
+
+@pytest.fixture
+def job(kubectl: ClusterCommand, namespace: str) -> str:
+    """A job with two recurrences that ended, one that runs, and one of an earlier job of its name; its namespace."""
+    kubectl.apply(JOB, namespace=namespace)
+    uid = kubectl.json("get", "rtj", "digits", namespace=namespace)["metadata"]["uid"]
+    shown = [(recurrence(uid, 0, 32), "2000"), (recurrence(uid, 1, 64), "1500.25"), (recurrence(uid, 2, 64), None)]
+    for written, energy_joules in [*shown, (recurrence("earlier", 0, 32), "77")]:
+        kubectl.apply(written, namespace=namespace)
+        if energy_joules is not None:
+            target = f"trec/{written['metadata']['name']}"
+            kubectl(
+                *("patch", target, "--subresource=status", "--type=merge", ended(energy_joules)), namespace=namespace
+            )
+    return namespace
+
+
+def test_history_shows_what_the_objects_of_this_job_remember(wattloop: ClusterCommand, job: str) -> None:
+    rows = json.loads(wattloop("history", "digits", "--format=json", namespace=job))
+    assert [(row["recurrence"], row["batch_size"], row["outcome"], row["cost_joules"]) for row in rows] == [
+        (0, 32, "reached", 2000.0),
+        (1, 64, "reached", 1500.25),
+    ]
+    assert {row["default_cost_joules"] for row in rows} == {2000.0}
+    (first, _) = json.loads(wattloop("history", "digits", "--format=json", "--eta=0", namespace=job))
+    assert first["cost_joules"] == 3000.0
+
+
+def test_plot_draws_from_the_objects(wattloop: ClusterCommand, job: str, tmp_path: Path) -> None:
+    wattloop("plot", "digits", f"--output={tmp_path}", namespace=job)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cost.png", "tradeoff.png"]
+
+
+def test_a_job_or_a_context_that_is_not_there_is_said(wattloop: ClusterCommand, namespace: str) -> None:
+    with pytest.raises(CommandError) as refused:
+        wattloop("history", "letters", namespace=namespace)
+    assert f"there is no RecurringTrainingJob {namespace}/letters" in refused.value.stderr
+    with pytest.raises(CommandError) as refused:
+        wattloop("history", "letters", "--context=elsewhere", namespace=namespace)
+    assert "the kubeconfig has no context 'elsewhere'; it has: tests" in refused.value.stderr
+
+
+def test_a_user_without_the_right_is_told_which(
+    wattloop: ClusterCommand, namespace: str, service_account_kubeconfig: Callable[[str, str], Path]
+) -> None:
+    stranger = wattloop.as_user(service_account_kubeconfig(namespace, "default"))
+    with pytest.raises(CommandError) as refused:
+        stranger("history", "digits")
+    assert "cannot get resource" in refused.value.stderr
+    assert f'in the namespace "{namespace}"; ask for the right' in refused.value.stderr
+
+
+def test_a_server_that_is_not_there_is_said(wattloop: ClusterCommand, tmp_path: Path) -> None:
+    nowhere = write_kubeconfig(tmp_path / "kubeconfig", server="http://127.0.0.1:1", authority=b"", token="none")
+    with pytest.raises(CommandError) as refused:
+        wattloop.as_user(nowhere)("history", "digits")
+    assert "no answer from the API server" in refused.value.stderr
+    assert "read a database with --database URL" in refused.value.stderr
+    assert "Traceback" not in refused.value.stderr
+
+
+def test_no_kubeconfig_is_said(wattloop: ClusterCommand, tmp_path: Path) -> None:
+    with pytest.raises(CommandError) as refused:
+        wattloop.as_user(tmp_path / "missing")("history", "digits")
+    assert "Name a kubeconfig in KUBECONFIG, or read a database with --database URL" in refused.value.stderr
