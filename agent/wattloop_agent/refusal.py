@@ -10,6 +10,7 @@ class Reason(enum.StrEnum):
 
     BAD_REQUEST = "BadRequest"
     NOT_YOURS = "NotYours"
+    SHARED = "Shared"
     UNKNOWN_GPU = "UnknownGpu"
     OUT_OF_RANGE = "OutOfRange"
     NOT_SUPPORTED = "NotSupported"

@@ -36,6 +36,8 @@ class Settings:
     setter_socket: Path | None
     setter_uids: frozenset[int]
     identity: str
+    kubelet_socket: Path
+    pod_logs: Path
     metrics_bind: Address | None
     nvml_library: Path | None
     minimum_power_limit: float | None
@@ -126,6 +128,10 @@ SETTINGS = (
             "UID,…"),
     Setting("identity", _one_of("process", "pod"), "process", "what an owner is: a process of this machine, or a pod "
             "of this node", "KIND"),
+    Setting("kubelet-socket", Path, "/var/lib/kubelet/pod-resources/kubelet.sock", "with --identity pod: the kubelet's "
+            "pod-resources socket, which says which GPUs are whose", "PATH"),
+    Setting("pod-logs", Path, "/var/log/pods", "with --identity pod: the kubelet's folder of pod logs, which says "
+            "which pod has which uid", "PATH"),
     Setting("metrics-bind", _address, "off", "where to serve Prometheus metrics, HOST:PORT or off", "ADDRESS"),
     Setting("nvml-library", Path, None, "the libnvidia-ml.so.1 to load, in place of the system's", "PATH"),
     Setting("minimum-power-limit", _positive, None, "refuse power limits below this", "WATTS"),

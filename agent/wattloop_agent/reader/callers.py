@@ -20,29 +20,50 @@ class Caller:
     Attributes:
         owner: The name that its leases are held under; no two owners of one boot share one.
         gpus: The GPUs that are its own, by uuid; None: every GPU of the machine.
+        shared: The GPUs that it has together with others: it may see them, not set them.
     """
 
     owner: str
     gpus: frozenset[str] | None
+    shared: frozenset[str] = frozenset()
 
-    def own(self, gpus: tuple[str, ...]) -> None:
-        """Refuse a GPU that is not the caller's.
+    def sees(self, gpu: str) -> bool:
+        """Whether it may know of this GPU."""
+        return self.gpus is None or gpu in self.gpus or gpu in self.shared
+
+    def require_seen(self, gpus: tuple[str, ...]) -> None:
+        """Refuse a GPU that is not the caller's to see.
 
         Raises:
             Refused: `Reason.NOT_YOURS`.
         """
-        foreign = [gpu for gpu in gpus if self.gpus is not None and gpu not in self.gpus]
+        foreign = [gpu for gpu in gpus if not self.sees(gpu)]
         if foreign:
-            yours = ", ".join(sorted(self.gpus or ())) or "none"
+            yours = ", ".join(sorted((self.gpus or frozenset()) | self.shared)) or "none"
             raise Refused(
                 Reason.NOT_YOURS, f"GPU {', '.join(foreign)}: not given to {self.owner}; its own are: {yours}"
+            )
+
+    def require_own(self, gpus: tuple[str, ...]) -> None:
+        """Refuse a GPU that is not the caller's to set.
+
+        Raises:
+            Refused: `Reason.NOT_YOURS`, or `Reason.SHARED` where others have it too.
+        """
+        self.require_seen(gpus)
+        shared = [gpu for gpu in gpus if gpu in self.shared]
+        if shared:
+            raise Refused(
+                Reason.SHARED,
+                f"GPU {', '.join(shared)}: shared by time slicing or MIG, so a limit would be its other users' too; "
+                "ask for a whole GPU",
             )
 
 
 class Peer(Protocol):
     """One connection's other end; asked anew at every request, since a process may end or move while it is open."""
 
-    def caller(self) -> Caller:
+    async def caller(self) -> Caller:
         """Who it is now.
 
         Raises:

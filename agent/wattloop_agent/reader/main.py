@@ -15,6 +15,7 @@ from typing import Any
 
 from wattloop.errors import CannotError
 from wattloop_agent.listening import listening_socket
+from wattloop_agent.reader.callers import Callers
 from wattloop_agent.reader.leases import LeaseKeeper
 from wattloop_agent.reader.meter import Meter
 from wattloop_agent.reader.nvml_readings import NvmlReadings
@@ -62,8 +63,8 @@ class _Reader:
         assert settings.setter_socket is not None or process is not None
         setter = SetterLink(process or PathOpener(settings.setter_socket or Path()), settings.heartbeat_timeout)
         keeper = LeaseKeeper(setter, min(1.0, settings.heartbeat_timeout / 4))
-        callers = ProcessCallers(lambda _: keeper.look_now())
         meter = Meter(NvmlReadings(settings.nvml_library))
+        callers = _callers(settings, keeper, meter)
         sampler = Sampler(meter, settings.sample_interval)
         server = Server(callers, Verbs(meter, setter, keeper))
         self._end_on_signals()
@@ -113,6 +114,18 @@ class _Reader:
             with contextlib.suppress(OSError):
                 os.write(self._ready, b"ready\n")
             os.close(self._ready)
+
+
+def _callers(settings: Settings, keeper: LeaseKeeper, meter: Meter) -> Callers:
+    def gone(_: str) -> None:
+        keeper.look_now()
+
+    if settings.identity == "process":
+        return ProcessCallers(gone)
+    # On a laptop nobody needs an HTTP/2 library.
+    from wattloop_agent.reader.pods.owners import Node, PodCallers  # noqa: PLC0415
+
+    return PodCallers(gone, meter.uuid_of_node, Node(settings.kubelet_socket, settings.pod_logs))
 
 
 @contextlib.asynccontextmanager

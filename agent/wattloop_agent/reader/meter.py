@@ -51,6 +51,9 @@ class ReadableGpus(Protocol):
     def energy(self, uuids: Sequence[str]) -> list[EnergyReading]:
         """The counters of these GPUs, in this order."""
 
+    def uuid_of_node(self) -> dict[int, str]:
+        """By the number of its device node, each GPU's uuid."""
+
     def conditions(self) -> list[GpuCondition]:
         """All GPUs; one that can't be read is there with its problem."""
 
@@ -91,6 +94,14 @@ class Meter:
             Refused: The driver can't say.
         """
         return await self._in_thread(self._gpus.conditions)
+
+    async def uuid_of_node(self) -> dict[int, str]:
+        """By the number of its device node, each GPU's uuid.
+
+        Raises:
+            Refused: The driver can't say.
+        """
+        return await self._in_thread(self._gpus.uuid_of_node)
 
     def close(self) -> None:
         """Stop; a call that hangs is left behind."""

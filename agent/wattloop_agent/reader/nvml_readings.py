@@ -41,6 +41,11 @@ class NvmlReadings:
         """All GPUs; what one can't say is None, and its problem says why."""
         return [self._condition(gpu) for gpu in self._gpus.all()]
 
+    def uuid_of_node(self) -> dict[int, str]:
+        """By the number of its device node, each GPU's uuid."""
+        with self._gpus.refusing():
+            return {gpu.minor_number: gpu.uuid for gpu in self._gpus.all()}
+
     def _energy(self, gpu: Gpu) -> EnergyReading:
         with self._gpus.refusing():
             return EnergyReading(gpu.uuid, gpu.energy_millijoules(), gpu.clock_seconds())

@@ -6,19 +6,14 @@ A pid alone is no identity, it is used again; with the process's start time it i
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import select
 import socket
-import struct
 from collections.abc import Callable
 from pathlib import Path
 
 from wattloop_agent.reader.callers import Caller
+from wattloop_agent.reader.pidfd import has_ended, peer_process
 from wattloop_agent.refusal import Reason, Refused
-
-# Linux 6.5 and newer: a pidfd of the process that connected, made when it did. Not in the socket module yet.
-SO_PEERPIDFD = 77
 
 
 class ProcessPeer:
@@ -33,13 +28,13 @@ class ProcessPeer:
         self._pidfd = pidfd
         self._owner = owner
 
-    def caller(self) -> Caller:
+    async def caller(self) -> Caller:
         """The process, which may use every GPU of the machine.
 
         Raises:
             Refused: It ended; a child that inherited its socket is not it.
         """
-        if _ended(self._pidfd):
+        if has_ended(self._pidfd):
             raise Refused(
                 Reason.NOT_PERMITTED, f"{self._owner}, which opened this connection, has ended; open your own"
             )
@@ -67,14 +62,13 @@ class ProcessCallers:
         Raises:
             Refused: It has ended already.
         """
-        pid = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
         try:
-            pidfd = _peer_pidfd(connection, pid)
+            pid, pidfd = peer_process(connection)
         except OSError as error:
-            raise Refused(Reason.NOT_PERMITTED, f"process {pid}, which opened this connection, has ended") from error
+            raise Refused(Reason.NOT_PERMITTED, "the process that opened this connection has ended") from error
         owner = owner_of(pid)
         # The start time was read by pid: if the process of the pidfd still is there, it was its own.
-        if owner is None or _ended(pidfd):
+        if owner is None or has_ended(pidfd):
             os.close(pidfd)
             raise Refused(Reason.NOT_PERMITTED, f"process {pid}, which opened this connection, has ended")
         return ProcessPeer(pidfd, owner)
@@ -127,15 +121,3 @@ def _pid(owner: str) -> int | None:
     kind, _, rest = owner.partition(":")
     number = rest.partition(":")[0]
     return int(number) if kind == "process" and number.isdecimal() else None
-
-
-def _peer_pidfd(connection: socket.socket, pid: int) -> int:
-    with contextlib.suppress(OSError):
-        return connection.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD)
-    return os.pidfd_open(pid)
-
-
-def _ended(pidfd: int) -> bool:
-    poll = select.poll()
-    poll.register(pidfd, select.POLLIN)
-    return bool(poll.poll(0))

@@ -90,7 +90,7 @@ class Server:
 
     async def _counted(self, peer: Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            owner = peer.caller().owner
+            owner = (await peer.caller()).owner
         except Refused as refusal:
             await self._refuse(writer, refusal)
             return
@@ -119,7 +119,7 @@ class Server:
             return False
         try:
             request = decoded_request(line)
-            caller = peer.caller()
+            caller = await peer.caller()
             if request["verb"] == "subscribe":
                 await self._stream(peer, request, writer)
                 return False
@@ -141,7 +141,7 @@ class Server:
         loop = asyncio.get_running_loop()
         due = loop.time()
         while True:
-            readings = await self._verbs.readings(peer.caller(), request)
+            readings = await self._verbs.readings(await peer.caller(), request)
             writer.write(encoded({"result": readings}))
             async with asyncio.timeout(SLOW_SECONDS):
                 await writer.drain()

@@ -60,13 +60,13 @@ class Verbs:
         """
         if "gpus" in request:
             gpus = gpu_names(request)
-            caller.own(gpus)
+            caller.require_seen(gpus)
         else:
             gpus = tuple(facts.uuid for facts in await self._facts(caller))
         return [asdict(reading) for reading in await self._meter.energy(gpus)]
 
     async def _facts(self, caller: Caller) -> list[Any]:
-        return [facts for facts in await self._meter.gpus() if caller.gpus is None or facts.uuid in caller.gpus]
+        return [facts for facts in await self._meter.gpus() if caller.sees(facts.uuid)]
 
     async def _gpus(self, caller: Caller) -> list[dict[str, object]]:
         facts = await self._facts(caller)
@@ -84,7 +84,7 @@ class Verbs:
 
     async def _hold_limit(self, caller: Caller, request: Mapping[str, object]) -> list[dict[str, object]]:
         gpus = gpu_names(request)
-        caller.own(gpus)
+        caller.require_own(gpus)
         asked = {"verb": "hold_limit", "gpus": gpus, "watts": number(request, "watts"), **_owned(caller, request)}
         held = await self._setter.ask(asked)
         self._keeper.look_now()
@@ -100,7 +100,7 @@ class Verbs:
 
     async def _hold_clocks(self, caller: Caller, request: Mapping[str, object]) -> list[dict[str, object]]:
         gpus = gpu_names(request)
-        caller.own(gpus)
+        caller.require_own(gpus)
         asked = {
             "verb": "hold_clocks",
             "gpus": gpus,
@@ -116,7 +116,7 @@ class Verbs:
         asked: dict[str, object] = {"verb": "release", "owner": caller.owner}
         if "gpus" in request:
             gpus = gpu_names(request)
-            caller.own(gpus)
+            caller.require_seen(gpus)
             asked["gpus"] = gpus
         released = await self._setter.ask(asked)
         return list(dict.fromkeys(each["uuid"] for each in released))
@@ -125,7 +125,7 @@ class Verbs:
         return [
             {**lease, "yours": lease["owner"] == caller.owner}
             for lease in await self._leases()
-            if caller.gpus is None or lease["uuid"] in caller.gpus
+            if caller.sees(lease["uuid"])
         ]
 
 

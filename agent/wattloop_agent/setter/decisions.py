@@ -111,7 +111,7 @@ def begin_hold(
         before = leases.get(key)
         if before is None:
             before = Lease(gpu, request.setting, found[gpu], None, None, request.owner, boot_id)
-        begun[key] = replace(before, pending=values[gpu], expires_seconds=request.expires_seconds, releasing=False)
+        begun[key] = replace(before, pending=values[gpu], expires_seconds=request.expires_seconds)
     return begun
 
 
@@ -120,7 +120,8 @@ def finish_hold(leases: Leases, keys: Iterable[Key]) -> dict[Key, Lease]:
     finished = dict(leases)
     for key in keys:
         lease = finished[key]
-        finished[key] = replace(lease, held=lease.pending, pending=None)
+        # One that was given up and not restored yet stays so until here: undone, it is still to be restored.
+        finished[key] = replace(lease, held=lease.pending, pending=None, releasing=False)
     return finished
 
 
@@ -151,6 +152,14 @@ def expired(leases: Leases, now_seconds: float) -> list[Lease]:
 def of_this_boot(leases: Iterable[Lease], boot_id: str) -> dict[Key, Lease]:
     """The leases that still mean something: a reboot has reset the devices of the others."""
     return {lease.key: lease for lease in leases if lease.boot_id == boot_id}
+
+
+def clocks_pending(leases: Leases) -> dict[Key, Lease]:
+    """The same leases, with clocks that are held yet to be set."""
+    return {
+        key: replace(lease, pending=lease.pending or lease.held) if lease.setting is not Setting.POWER_LIMIT else lease
+        for key, lease in leases.items()
+    }
 
 
 class Restoration(enum.Enum):

@@ -94,6 +94,8 @@ class Holder:
             logger.info("leases of an earlier boot discarded", extra={"leases": len(found) - len(self.leases)})
             self._unwritten = True
         self.state = "ready"
+        # Where clocks were moved to last may be half a second newer than the file: set what it says.
+        self.leases = decisions.clocks_pending(self.leases)
         self._settle()
 
     def hold(self, request: HoldRequest) -> list[Held]:
@@ -201,6 +203,8 @@ class Holder:
                 self._settle()
                 raise
         self.leases = decisions.finish_hold(moved, [(gpu, request.setting) for gpu in request.gpus])
+        # The next tick writes it.
+        self._unwritten = True
 
     def _give_back(self, chosen: Iterable[Lease]) -> None:
         marked = {lease.key: replace(lease, releasing=True) for lease in chosen}

@@ -46,6 +46,7 @@ class Server:
         self._received: dict[socket.socket, bytes] = {}
         self._lifeline: socket.socket | None = None
         self._last_request = time.monotonic()
+        self._next_tick = time.monotonic()
         self._ending: str | None = None
         self._handing_over = False
 
@@ -84,7 +85,9 @@ class Server:
     def _pass(self) -> None:
         for key, _ in self._selector.select(TICK_SECONDS):
             key.data(key.fileobj)
-        self._holder.tick()
+        if time.monotonic() >= self._next_tick:
+            self._holder.tick()
+            self._next_tick = time.monotonic() + TICK_SECONDS
         if time.monotonic() - self._last_request > self._timeout_seconds:
             if self._holder.leases:
                 logger.error("no heartbeat of the reader: giving everything back")

@@ -165,6 +165,11 @@ class Gpu:
         """``00000000:07:00.0``."""
         return str(self._invoke("nvmlDeviceGetPciInfo").busId)
 
+    @cached_property
+    def minor_number(self) -> int:
+        """The number in the name of its device node, ``/dev/nvidia<number>``."""
+        return self._number("nvmlDeviceGetMinorNumber")
+
     def _invoke(self, call: str, *arguments: object) -> Any:
         return invoke(call, self.handle, *arguments, gpu=self.uuid)
 

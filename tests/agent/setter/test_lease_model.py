@@ -114,6 +114,7 @@ class Leases(RuleBasedStateMachine):
 
     @rule()
     def killed_and_started_again(self) -> None:
+        self.holder.tick()
         self.holder.close()
         self.start()
 

@@ -1,0 +1,215 @@
+"""Owners that are pods of this node."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from wattloop_agent.reader.callers import Caller
+from wattloop_agent.reader.pidfd import has_ended, peer_process
+from wattloop_agent.reader.pods.cgroup import ForeignCgroup, pod_of
+from wattloop_agent.reader.pods.device_ids import PodGpus, gpus_of
+from wattloop_agent.reader.pods.grpc_call import CallFailed
+from wattloop_agent.reader.pods.kubelet import PodName, devices_by_pod, names_by_uid
+from wattloop_agent.refusal import Reason, Refused
+
+# A GPU that the kubelet gives to another pod can be set by the pod before for so long at most, if that still runs.
+ANSWER_AGE_SECONDS = 1.0
+KUBELET_TIMEOUT_SECONDS = 3.0
+_KIND = "pod:"
+
+
+@dataclass(frozen=True)
+class Node:
+    """Where this node's truths are.
+
+    Attributes:
+        kubelet: The kubelet's pod-resources socket.
+        pod_logs: The kubelet's folder of pod logs, which names pods with their uids.
+        processes: ``/proc`` of the node's PID namespace.
+    """
+
+    kubelet: Path = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
+    pod_logs: Path = Path("/var/log/pods")
+    processes: Path = Path("/proc")
+
+
+@dataclass(frozen=True)
+class _Kubelet:
+    devices: Mapping[PodName, frozenset[str]]
+    names: Mapping[str, PodName]
+    asked_seconds: float
+
+
+class PodPeer:
+    """A process of a pod at the other end of a connection.
+
+    Args:
+        callers: Who gave it out.
+        pid: Of the process.
+        pidfd: Of the process; the peer closes it.
+        pod_uid: Where it was when it connected.
+    """
+
+    def __init__(self, callers: PodCallers, pid: int, pidfd: int, pod_uid: str) -> None:
+        self._callers = callers
+        self._pid = pid
+        self._pidfd = pidfd
+        self._pod_uid = pod_uid
+
+    async def caller(self) -> Caller:
+        """Its pod, with the GPUs that the kubelet says it has.
+
+        Raises:
+            Refused: The process has ended or is elsewhere than it was, or the kubelet does not know its pod.
+        """
+        caller = await self._callers.caller(self._pod_uid)
+        now = self._callers.pod_uid_of(self._pid)
+        # The cgroup was read by pid: if the process of the pidfd still is there, it was its own.
+        if has_ended(self._pidfd):
+            raise Refused(Reason.NOT_PERMITTED, "the process that opened this connection has ended; open your own")
+        if now != self._pod_uid:
+            raise Refused(
+                Reason.NOT_PERMITTED, f"process {self._pid} connected from pod {self._pod_uid} and has left it"
+            )
+        return caller
+
+    def close(self) -> None:
+        """Close the pidfd."""
+        os.close(self._pidfd)
+
+
+class PodCallers:
+    """Identifies callers and owners as pods of this node.
+
+    Args:
+        gone: Called with an owner that is watched, once the process that it was seen by is gone.
+        uuid_of_node: Gives, by the number of its device node, each GPU's uuid.
+        node: Where this node's truths are.
+    """
+
+    def __init__(
+        self,
+        gone: Callable[[str], None],
+        uuid_of_node: Callable[[], Awaitable[Mapping[int, str]]],
+        node: Node | None = None,
+    ) -> None:
+        self._gone = gone
+        self._uuid_of_node = uuid_of_node
+        self._node = node or Node()
+        self._watched: dict[str, int] = {}
+        self._told: _Kubelet | None = None
+        self._asking = asyncio.Lock()
+
+    def peer(self, connection: socket.socket) -> PodPeer:
+        """The pod's process that opened this connection.
+
+        Raises:
+            Refused: It has ended, or is in no pod.
+        """
+        try:
+            pid, pidfd = peer_process(connection)
+        except OSError as error:
+            raise Refused(Reason.NOT_PERMITTED, "the process that opened this connection has ended") from error
+        uid = self.pod_uid_of(pid)
+        if uid is None or has_ended(pidfd):
+            os.close(pidfd)
+            raise Refused(
+                Reason.NOT_PERMITTED,
+                f"process {pid or '(unseen; the agent needs hostPID)'} is in no pod of this node; only pods are served",
+            )
+        return PodPeer(self, pid, pidfd, uid)
+
+    async def caller(self, pod_uid: str) -> Caller:
+        """The caller that a pod is.
+
+        Raises:
+            Refused: The kubelet does not answer, or knows no such pod, or two pods of its name still run.
+        """
+        told = await self._ask_kubelet()
+        pod = told.names.get(pod_uid)
+        if pod is None or pod not in told.devices:
+            raise Refused(Reason.NOT_PERMITTED, f"pod {pod_uid}: the kubelet lists no such pod; it has ended")
+        namesakes = {uid for uid, name in told.names.items() if name == pod} - {pod_uid}
+        if namesakes and any(self._processes_of(namesakes)):
+            raise Refused(
+                Reason.NOT_PERMITTED,
+                f"pod {pod.namespace}/{pod.name}: another of this name still runs here, and the kubelet says not whose "
+                "the GPUs are; ask again when one has ended",
+            )
+        gpus = await self._gpus(told.devices[pod])
+        return Caller(f"{_KIND}{pod_uid}", gpus.whole, gpus.shared)
+
+    def alive(self, owner: str) -> bool:
+        """Whether any process of the pod is there."""
+        if not owner.startswith(_KIND):
+            return True
+        pidfd = self._watched.get(owner)
+        if pidfd is not None and not has_ended(pidfd):
+            return True
+        return next(self._processes_of({owner.removeprefix(_KIND)}), None) is not None
+
+    def watch(self, owner: str) -> None:
+        """Call `gone` when a process of the pod ends: whether another is there is for `alive` to say."""
+        if owner in self._watched or not owner.startswith(_KIND):
+            return
+        for pid in self._processes_of({owner.removeprefix(_KIND)}):
+            try:
+                pidfd = os.pidfd_open(pid)
+            except OSError:
+                continue
+            self._watched[owner] = pidfd
+            asyncio.get_running_loop().add_reader(pidfd, self._ended, owner)
+            return
+
+    def pod_uid_of(self, pid: int) -> str | None:
+        """The pod that a process is in now; None: in none."""
+        try:
+            return pod_of((self._node.processes / str(pid) / "cgroup").read_text()).pod_uid
+        except (OSError, ForeignCgroup):
+            return None
+
+    def _processes_of(self, pod_uids: set[str]) -> Iterator[int]:
+        for folder in self._node.processes.iterdir():
+            pid = int(folder.name) if folder.name.isdecimal() else 0
+            if pid and self.pod_uid_of(pid) in pod_uids and not self._is_zombie(folder):
+                yield pid
+
+    def _is_zombie(self, process: Path) -> bool:
+        try:
+            stat = (process / "stat").read_text()
+        except OSError:
+            return True
+        return stat.rpartition(")")[2].split()[0] in "ZX"
+
+    def _ended(self, owner: str) -> None:
+        pidfd = self._watched.pop(owner)
+        asyncio.get_running_loop().remove_reader(pidfd)
+        os.close(pidfd)
+        self._gone(owner)
+
+    async def _ask_kubelet(self) -> _Kubelet:
+        async with self._asking:
+            if self._told is None or time.monotonic() - self._told.asked_seconds > ANSWER_AGE_SECONDS:
+                asked = time.monotonic()
+                try:
+                    devices, names = await asyncio.to_thread(self._read_kubelet)
+                except (CallFailed, OSError, ValueError) as error:
+                    raise Refused(
+                        Reason.UNAVAILABLE, f"the kubelet does not say which GPUs are whose: {error}; try again"
+                    ) from error
+                self._told = _Kubelet(devices, names, asked)
+            return self._told
+
+    def _read_kubelet(self) -> tuple[Mapping[PodName, frozenset[str]], Mapping[str, PodName]]:
+        # Names first: a pod that came between the two is known by its name and not by its uid, so it has to ask again.
+        names = names_by_uid(self._node.pod_logs)
+        return devices_by_pod(self._node.kubelet, KUBELET_TIMEOUT_SECONDS), names
+
+    async def _gpus(self, ids: frozenset[str]) -> PodGpus:
+        return gpus_of(ids, await self._uuid_of_node() if any(each.startswith("nvidia") for each in ids) else {})

@@ -1,0 +1,182 @@
+"""The agent as it is on a node: real cgroups, a real gRPC kubelet, pods that are processes in cgroups of their own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench import Bench, until
+from kubelet_server import KubeletServer, serving
+
+from wattloop.agent import AgentConnection, AgentRefused
+from wattloop.agent_process import running_agent
+
+# Started with stdin as a line of [method, arguments]; answers a line of [result or null, reason or null].
+POD = """
+import json, sys
+from wattloop.agent import AgentConnection, AgentRefused
+connection = AgentConnection(sys.argv[1])
+for line in sys.stdin:
+    method, arguments = json.loads(line)
+    try:
+        result = getattr(connection, method)(*arguments)
+        print(json.dumps([len(result), None]), flush=True)
+    except AgentRefused as refused:
+        print(json.dumps([None, refused.reason]), flush=True)
+"""
+
+
+def hierarchies() -> list[Path]:
+    """Where cgroups can be made on this machine: of v2, and of one controller of v1."""
+    root = Path("/sys/fs/cgroup")
+    return [path for path in (root, root / "unified", root / "pids") if (path / "cgroup.procs").exists()]
+
+
+@dataclass
+class Pod:
+    """One pod: a uid, a name, its processes."""
+
+    hierarchy: Path
+    name: str
+    uid: str = field(default_factory=lambda: str(uuid.uuid4()))
+    processes: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    @property
+    def cgroup(self) -> Path:
+        return self.hierarchy / "kubepods" / f"pod{self.uid}" / ("c" * 64)
+
+    def start(self, bench: Bench) -> subprocess.Popen[str]:
+        """One more process in the pod; it is in its cgroup before it runs."""
+        self.cgroup.mkdir(parents=True, exist_ok=True)
+        enter = f'echo $$ > {self.cgroup}/cgroup.procs && exec "$@"'
+        process = subprocess.Popen(
+            ["sh", "-c", enter, "sh", sys.executable, "-c", POD, str(bench.socket)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.processes.append(process)
+        return process
+
+    def ask(self, method: str, *arguments: Any, process: int = 0) -> tuple[int | None, str | None]:
+        """What the agent answers one of its processes: how many entries, or the reason of the refusal."""
+        asked = self.processes[process]
+        assert asked.stdin is not None
+        assert asked.stdout is not None
+        asked.stdin.write(json.dumps([method, arguments]) + "\n")
+        asked.stdin.flush()
+        count, reason = json.loads(asked.stdout.readline())
+        return count, reason
+
+    def end(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.communicate()
+        for folder in (self.cgroup, self.cgroup.parent):
+            if folder.exists():
+                folder.rmdir()
+
+
+@dataclass
+class Cluster:
+    """A bench whose agent is a node's."""
+
+    bench: Bench
+    kubelet: KubeletServer
+    hierarchy: Path
+    pods: list[Pod] = field(default_factory=list)
+
+    def pod(self, name: str, ids: list[str]) -> Pod:
+        pod = Pod(self.hierarchy, name)
+        self.pods.append(pod)
+        (self.bench.folder / "logs" / f"default_{name}_{pod.uid}").mkdir()
+        self.kubelet.pods["default", name] = ids
+        pod.start(self.bench)
+        return pod
+
+
+@pytest.fixture(params=["v2", "v1"])
+def cluster(request: pytest.FixtureRequest, bench: Bench) -> Iterator[Cluster]:
+    named = [path for path in hierarchies() if (path.name == "pids") == (request.param == "v1")]
+    if not named:
+        pytest.skip(f"cgroup {request.param} is not mounted here")
+    with made_cgroups(named[0]), serving(bench.folder / "kubelet.sock") as kubelet:
+        (bench.folder / "logs").mkdir()
+        environment = {
+            **bench.environment,
+            "WATTLOOP_AGENT_IDENTITY": "pod",
+            "WATTLOOP_AGENT_KUBELET_SOCKET": str(bench.folder / "kubelet.sock"),
+            "WATTLOOP_AGENT_POD_LOGS": str(bench.folder / "logs"),
+        }
+        with running_agent(bench.socket, bench.state, environment=environment, log=bench.log):
+            cluster = Cluster(bench, kubelet, named[0])
+            yield cluster
+            for pod in cluster.pods:
+                pod.end()
+
+
+@contextmanager
+def made_cgroups(hierarchy: Path) -> Iterator[None]:
+    try:
+        (hierarchy / "kubepods").mkdir()
+    except OSError as error:
+        pytest.skip(f"no cgroup can be made in {hierarchy}: {error.strerror}")
+    try:
+        yield
+    finally:
+        (hierarchy / "kubepods").rmdir()
+
+
+def test_a_pod_touches_its_own_gpus_and_no_others(cluster: Cluster) -> None:
+    bench = cluster.bench
+    trainer = cluster.pod("trainer", bench.uuids[:1])
+    neighbour = cluster.pod("neighbour", bench.uuids[1:2])
+    sharer = cluster.pod("sharer", [f"{bench.uuids[2]}::0"])
+    assert trainer.ask("gpus") == (1, None)
+    assert trainer.ask("hold_limit", bench.uuids[:1], 200) == (1, None)
+    assert trainer.ask("hold_limit", bench.uuids[:2], 150) == (None, "NotYours")
+    assert trainer.ask("energy", bench.uuids[1:]) == (None, "NotYours")
+    assert neighbour.ask("release", bench.uuids[:1]) == (None, "NotYours")
+    assert neighbour.ask("leases") == (0, None)
+    assert sharer.ask("energy") == (1, None)
+    assert sharer.ask("hold_limit", bench.uuids[2:], 200) == (None, "Shared")
+    assert bench.limits == [200, 400, 400]
+
+
+def test_a_process_outside_every_pod_is_refused(cluster: Cluster) -> None:
+    with AgentConnection(cluster.bench.socket) as connection, pytest.raises(AgentRefused) as caught:
+        connection.gpus()
+    assert caught.value.reason == "NotPermitted"
+
+
+def test_a_lease_is_the_pods_and_ends_with_its_last_process(cluster: Cluster) -> None:
+    bench = cluster.bench
+    trainer = cluster.pod("trainer", bench.uuids)
+    trainer.start(bench)
+    assert trainer.ask("hold_limit", bench.uuids, 200) == (3, None)
+    assert trainer.ask("hold_limit", bench.uuids, 250, process=1) == (3, None), "another process of the same pod"
+    trainer.processes[0].kill()
+    trainer.processes[0].communicate()
+    assert trainer.ask("hold_limit", bench.uuids, 300, process=1) == (3, None)
+    assert bench.limits == [300, 300, 300]
+    trainer.processes[1].kill()
+    until(lambda: bench.limits == [400, 400, 400], "restored after the pod's last process")
+
+
+def test_a_process_that_moves_to_another_pods_cgroup_is_refused(cluster: Cluster) -> None:
+    bench = cluster.bench
+    thief = cluster.pod("thief", [])
+    victim = cluster.pod("victim", bench.uuids)
+    assert victim.ask("hold_limit", bench.uuids, 200) == (3, None)
+    assert thief.ask("gpus") == (0, None)
+    (victim.cgroup / "cgroup.procs").write_text(str(thief.processes[0].pid))
+    assert thief.ask("hold_limit", bench.uuids, 100) == (None, "NotPermitted")
+    assert bench.limits == [200, 200, 200]
