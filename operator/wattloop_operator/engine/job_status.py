@@ -174,4 +174,5 @@ def _belief(snapshot: Snapshot, recent: tuple[RecentRecurrence, ...]) -> dict[st
 
 
 def _rounded(cost: float | None) -> float | None:
-    return None if cost is None or cost >= 10**15 else round(cost, 3)
+    # The published policy's Gaussian may reach below zero; no cost does.
+    return None if cost is None or cost >= 10**15 else round(max(cost, 0.0), 3)
