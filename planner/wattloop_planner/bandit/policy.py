@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from wattloop_planner.observations import Observation
 
@@ -96,6 +96,29 @@ class Decision:
     arms: tuple[Arm, ...] = ()
 
 
+@dataclass(frozen=True)
+class Progress:
+    """What an attempt under way has shown, at the moment its epoch cost became known.
+
+    Attributes:
+        batch_size: The arm.
+        epochs: Epochs run so far.
+        energy_joules: Energy of all GPUs so far.
+        time_seconds: Duration so far.
+        max_power_watts: Sum of the maximum power limits of the GPUs it runs on.
+        epoch_energy_joules: Energy of one epoch at the best power limit.
+        epoch_time_seconds: Duration of one epoch at the best power limit.
+    """
+
+    batch_size: int
+    epochs: float
+    energy_joules: float
+    time_seconds: float
+    max_power_watts: float
+    epoch_energy_joules: float
+    epoch_time_seconds: float
+
+
 class NoArmLeftError(Exception):
     """Every batch size is pruned; the text says by what, and the way out."""
 
@@ -108,6 +131,23 @@ class Policy(Protocol):
 
         Raises:
             NoArmLeftError: No batch size is left that could be run.
+        """
+        ...
+
+
+@runtime_checkable
+class ReviewingPolicy(Policy, Protocol):
+    """A policy that thinks again about an attempt under way, once its first epoch has shown what an epoch costs."""
+
+    def review(self, question: Question, decision: Decision, progress: Progress) -> float | None:
+        """The cost at which the attempt is to be stopped now, in place of the decision's; None: never.
+
+        A cost that is paid already stops it at once.
+
+        Args:
+            question: The question that the attempt was decided by.
+            decision: The decision.
+            progress: What the attempt has shown.
         """
         ...
 

@@ -1,102 +1,268 @@
-"""Policy `thompsonSampling`: Thompson sampling over epochs and epoch cost, each a smooth function of the batch size."""
+"""Policy `thompsonSampling`, the default: trials by their value over the recurrences to come, else the best arm known.
+
+The model (`evidence`, `belief`): log cost = log epochs + log epoch cost, each smooth in log2 of the batch size. The
+choice (`trial_value`): an arm is tried when what it may save in the recurrences to come exceeds what the trial takes;
+otherwise the arm of least expected cost runs, or beside another attempt a joint Thompson sample of the arms known.
+docs/bandit.md has the equations and the measurements.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from wattloop.cost import CostModel
 from wattloop_planner.bandit.arms_left import CRASH_BUDGET, arms_left, nearest_arm
-from wattloop_planner.bandit.gaussian_process import Matrix, SmoothPrior, Vector, posterior, prior_covariance
-from wattloop_planner.bandit.history import in_order
-from wattloop_planner.bandit.policy import Arm, Decision, DecisionKind, Question
+from wattloop_planner.bandit.belief import CostBelief, cost_belief
+from wattloop_planner.bandit.evidence import ChangeDetection, Evidence, NoisePrior
+from wattloop_planner.bandit.evidence_memory import EvidenceMemory
+from wattloop_planner.bandit.policy import Arm, Decision, DecisionKind, Progress, Question
+from wattloop_planner.bandit.smooth_prior import Flags, Indices, Vector
+from wattloop_planner.bandit.trial_value import best_stop, knowledge_gain, probe_option
 from wattloop_planner.observations import Observation, Outcome
 
-COST_PRIOR = SmoothPrior(level=1.0, trend=0.35, wiggle=0.4, length_octaves=3.0, nugget=0.1)
-NOISE = 0.1
-CENSORED_NOISE = 0.3
-NINETY_PERCENT = 1.6448536269514722
+MOST_PROBES = 3  # trials in one recurrence that are given up after their first epoch
+ONE_EPOCH = 1.001
+EXPECTED_NOISE = NoisePrior()
+WATCHFUL = ChangeDetection()
 
 
 @dataclass(frozen=True)
 class ThompsonSamplingPolicy:
-    """Thompson sampling among the sizes tried and those an octave around them.
+    """Value of information over a structured posterior.
 
     Attributes:
-        window: Observations of all arms together that count, the last ones; 0: all.
-        beta: Factor of the incumbent's cost at which a trial is stopped.
+        window: Observations of all arms together that count, the last ones; 0: all, forgotten where a change shows.
         crash_budget: Crashes in a row after which an arm is out.
+        horizon: Recurrences to come that the first trial is worth its cost for; no more than are left, where known.
+        horizon_growth: By how much that grows with each recurrence: a job that has run long will run long.
+        failing: Probability that an arm never tried does not reach the target.
+        reach_octaves: How far beyond the arms tried a trial may go, unless the cost is expected to fall there.
+        noise: What is expected of the spread between runs.
+        detection: When the past is forgotten, without a window.
+        describe_arms: Whether decisions carry what is believed of each arm.
     """
 
     window: int = 0
-    beta: float = 2.0
     crash_budget: int = CRASH_BUDGET
+    horizon: float = 8.0
+    horizon_growth: float = 1.0
+    failing: float = 0.08
+    reach_octaves: float = 1.0
+    noise: NoisePrior = EXPECTED_NOISE
+    detection: ChangeDetection = WATCHFUL
+    describe_arms: bool = True
+    _memory: EvidenceMemory = field(default_factory=EvidenceMemory, compare=False, repr=False)
 
     def decide(self, question: Question) -> Decision:
-        """The arm with the best sample; the incumbent on a retry.
+        """A trial where it is worth its cost, otherwise the batch size believed cheapest.
 
         Raises:
             NoArmLeftError: Every arm crashed too often in a row.
         """
-        ordered = in_order(question.observations)
-        left = arms_left(question.batch_sizes, ordered, self.crash_budget)
-        sizes = left.batch_sizes
-        runs = [o for o in ordered if o.outcome is not Outcome.CRASHED and o.batch_size in sizes]
-        runs = runs[-self.window :]
-        default = nearest_arm(sizes, question.default_batch_size)
-        if not any(o.outcome is Outcome.REACHED for o in runs):
-            tried = {o.batch_size for o in runs}
-            size = min((s for s in sizes if s not in tried), key=lambda s: abs(math.log2(s / default)), default=default)
-            return Decision(size, DecisionKind.DEFAULT, f"batch size {size}: nothing has reached the target yet")
-        mean, covariance, counts = _belief(sizes, default, runs, question.eta)
-        arms = tuple(
-            _arm(size, *belief) for size, *belief in zip(sizes, counts, mean, covariance.diagonal(), strict=True)
+        thought = self._think(question)
+        if thought is None:
+            return self._without_knowledge(question)
+        if question.attempt == 0 or thought.may_probe_again:
+            trial = self._trial(thought)
+            if trial is not None:
+                return trial
+        return self._known(thought)
+
+    def review(self, question: Question, decision: Decision, progress: Progress) -> float | None:
+        """Stop a trial at once when its epoch cost makes it, or makes another, the better use of the recurrence."""
+        if decision.kind is not DecisionKind.TRIAL:
+            return decision.stop_cost_joules
+        thought = self._think(question, progress)
+        if thought is None:
+            return decision.stop_cost_joules
+        belief, arm = thought.belief, np.array([question.batch_sizes.index(progress.batch_size)])
+        unit = math.exp(float(belief.log_expected[thought.incumbent]))
+        model = CostModel(question.eta, progress.max_power_watts)
+        paid = model.cost_joules(progress.energy_joules, progress.time_seconds)
+        still, stop = best_stop(
+            belief.log_cost[arm] - math.log(unit),
+            np.sqrt(belief.variance[arm] + belief.noise_sd**2),
+            thought.failing[arm],
+            thought.horizon,
+            np.array([paid / unit]),
         )
-        reached = [
-            i for i, s in enumerate(sizes) if any(o.batch_size == s and o.outcome is Outcome.REACHED for o in runs)
-        ]
-        incumbent = min(reached, key=mean.__getitem__)
-        if question.attempt > 0 or question.running:
-            return Decision(sizes[incumbent], DecisionKind.INCUMBENT, "the batch size believed cheapest", None, arms)
-        candidates = _near(sizes, {o.batch_size for o in runs})
-        draws = np.random.default_rng(question.seed).multivariate_normal(mean, covariance, method="cholesky")
-        chosen = min(candidates, key=draws.__getitem__)
-        if chosen == incumbent:
-            return Decision(sizes[chosen], DecisionKind.INCUMBENT, "the batch size believed cheapest", None, arms)
-        kind = DecisionKind.SAMPLE if counts[chosen] else DecisionKind.TRIAL
-        reason = f"batch size {sizes[chosen]} may be cheaper than {sizes[incumbent]}"
-        return Decision(sizes[chosen], kind, reason, self.beta * math.exp(mean[incumbent]), arms)
+        gain = thought.horizon * knowledge_gain(belief, thought.incumbent, arm)
+        values, _ = self._trial_values(thought)
+        values[arm] = -np.inf
+        if gain[0] - (still[0] - 1) < max(0.0, float(values.max())):
+            return paid
+        return float(stop[0]) * unit
+
+    def _think(self, question: Question, progress: Progress | None = None) -> _Thought | None:
+        evidence = self._memory.evidence(question, self.window, self.noise, self.detection)
+        left = self._memory.arms_left(question, self.crash_budget)
+        offered = np.array([size in left for size in question.batch_sizes])
+        known = np.flatnonzero(offered & (evidence.ever_reached > 0))
+        belief = cost_belief(evidence, question.gpu_model, progress) if known.size else None
+        if belief is None:
+            return None
+        incumbent = int(known[np.argmin(belief.log_expected[known])])
+        horizon = self.horizon + self.horizon_growth * question.recurrence
+        if question.remaining_recurrences is not None:
+            horizon = min(horizon, float(question.remaining_recurrences))
+        failing = np.where(evidence.ever_reached > 0, 0.2 * self.failing, self.failing)
+        return _Thought(question, evidence, belief, offered, known, incumbent, horizon, failing)
+
+    def _trial(self, thought: _Thought) -> Decision | None:
+        values, stops = self._trial_values(thought)
+        arm = int(np.argmax(values))
+        if not values[arm] > 0:
+            return None
+        sizes, belief = thought.question.batch_sizes, thought.belief
+        unit = math.exp(float(belief.log_expected[thought.incumbent]))
+        reason = (
+            f"batch size {sizes[arm]} may be cheaper than {sizes[thought.incumbent]}: "
+            f"a trial is worth {values[arm]:.2g} runs more than it takes"
+        )
+        return Decision(sizes[arm], DecisionKind.TRIAL, reason, float(stops[arm]) * unit, self._arms(thought))
+
+    def _trial_values(self, thought: _Thought) -> tuple[Vector, Vector]:
+        """Net value of a trial of each arm, −∞ where it may not be tried, and where to stop it, in incumbent runs."""
+        belief, incumbent, horizon = thought.belief, thought.incumbent, thought.horizon
+        values, stops = np.full(len(thought.offered), -np.inf), np.zeros(len(thought.offered))
+        arms = thought.candidates(self.reach_octaves)
+        if not arms.size or not belief.level_known or horizon <= 0:
+            return values, stops
+        unit = belief.log_expected[incumbent]
+        spread = np.sqrt(belief.variance[arms] + belief.noise_sd**2)
+        still, stop = best_stop(
+            belief.log_cost[arms] - unit, spread, thought.failing[arms], horizon, np.zeros(len(arms))
+        )
+        profiling = thought.profiling_cost(arms)
+        values[arms] = horizon * knowledge_gain(belief, incumbent, arms) - (still - 1) - profiling
+        stops[arms] = stop + profiling
+        unmeasured = arms[~belief.measured[arms]]
+        if unmeasured.size:
+            values[unmeasured] += probe_option(belief, incumbent, unmeasured, thought.failing[unmeasured], horizon)
+        return values, stops
+
+    def _known(self, thought: _Thought) -> Decision:
+        """The best arm known; beside another attempt a joint Thompson sample of the arms known."""
+        question, belief = thought.question, thought.belief
+        sizes, arms = question.batch_sizes, thought.known
+        failed = thought.failed_now()
+        usable = np.array([arm for arm in arms if sizes[arm] not in failed], dtype=np.intp)
+        if not usable.size:
+            others = np.array([arm for arm in np.flatnonzero(thought.offered) if sizes[arm] not in failed])
+            usable = others if others.size else arms
+        chosen = int(usable[np.argmin(belief.log_expected[usable])])
+        if question.running and usable.size > 1:
+            generator = np.random.default_rng(question.seed)
+            draws = generator.standard_normal(len(usable))
+            root = np.linalg.cholesky(belief.covariance[np.ix_(usable, usable)] + 1e-12 * np.eye(len(usable)))
+            chosen = int(usable[np.argmin(belief.log_expected[usable] + root @ draws)])
+            reason = (
+                f"batch size {sizes[chosen]}: a joint sample of the arms known, beside {len(question.running)} running"
+            )
+            return Decision(sizes[chosen], DecisionKind.SAMPLE, reason, None, self._arms(thought))
+        reason = f"batch size {sizes[chosen]} is believed cheapest, and no trial is worth what it takes"
+        return Decision(sizes[chosen], DecisionKind.INCUMBENT, reason, None, self._arms(thought))
+
+    def _without_knowledge(self, question: Question) -> Decision:
+        """Nothing reached the target yet: the default first, then the sizes nearest to it."""
+        left = arms_left(question.batch_sizes, question.observations, self.crash_budget).batch_sizes
+        default = nearest_arm(left, question.default_batch_size)
+        tried = {o.batch_size for o in question.observations if o.outcome is not Outcome.CRASHED}
+        untried = tuple(size for size in left if size not in tried) or left
+        size = nearest_arm(untried, default)
+        reason = f"batch size {size}: the nearest to the default {default} that may reach the target; none has yet"
+        if not question.observations:
+            reason = f"nothing is known yet: the default batch size {size}"
+        return Decision(size, DecisionKind.DEFAULT, reason)
+
+    def _arms(self, thought: _Thought) -> tuple[Arm, ...]:
+        if not self.describe_arms:
+            return ()
+        belief, evidence = thought.belief, thought.evidence
+        low, high = belief.interval()
+        mean = np.exp(np.clip(belief.log_expected, -600.0, 600.0))
+        known = belief.level_known
+        return tuple(
+            Arm(
+                batch_size=size,
+                observations=int(evidence.runs[i]),
+                pruned=not thought.offered[i],
+                mean_cost_joules=float(mean[i]) if known else None,
+                low_cost_joules=float(low[i]) if known else None,
+                high_cost_joules=float(high[i]) if known else None,
+                note="" if thought.offered[i] else f"crashed {self.crash_budget} times in a row",
+            )
+            for i, size in enumerate(evidence.batch_sizes)
+        )
 
 
-def _belief(
-    sizes: Sequence[int], default: int, runs: Sequence[Observation], eta: float
-) -> tuple[Vector, Matrix, list[int]]:
-    precisions, sums = np.zeros(len(sizes)), np.zeros(len(sizes))
-    counts = [0] * len(sizes)
-    for run in runs:
-        reached = run.outcome is Outcome.REACHED
-        index = sizes.index(run.batch_size)
-        counts[index] += 1
-        precision = 1 / (NOISE if reached else CENSORED_NOISE) ** 2
-        precisions[index] += precision
-        sums[index] += precision * (math.log(max(run.cost_joules(eta), 1e-300)) + (0.0 if reached else 0.7))
-    values = np.divide(sums, precisions, out=np.zeros(len(sizes)), where=precisions > 0)
-    centre = float(values[precisions > 0].mean())
-    covariance = prior_covariance(COST_PRIOR, tuple(sizes), default)
-    mean, covariance = posterior(covariance, np.full(len(sizes), centre), values, precisions)
-    return mean, covariance, counts
+@dataclass(frozen=True)
+class _Thought:
+    """What a decision is made from, worked out once; vectors are (arms,), arms are indices."""
 
+    question: Question
+    evidence: Evidence
+    belief: CostBelief
+    offered: Flags
+    known: Indices
+    incumbent: int
+    horizon: float
+    failing: Vector
 
-def _near(sizes: Sequence[int], tried: set[int]) -> list[int]:
-    """Indices of the sizes in the interval tried, and one octave or one step beyond it."""
-    lowest, highest = min(tried), max(tried)
-    indices = [i for i, size in enumerate(sizes) if lowest / 2 <= size <= highest * 2]
-    first, last = sizes.index(lowest), sizes.index(highest)
-    return sorted({*indices, max(first - 1, 0), min(last + 1, len(sizes) - 1)})
+    def candidates(self, reach_octaves: float) -> Indices:
+        """Arms that may be tried: near those that ran, or where the cost is expected to fall, and not running now."""
+        octaves = np.log2(np.array(self.question.batch_sizes, dtype=np.float64))
+        ran = np.flatnonzero(self.evidence.ever_run)
+        first, last = int(ran[0]), int(ran[-1])
+        near = (octaves >= octaves[first] - reach_octaves - 1e-9) & (octaves <= octaves[last] + reach_octaves + 1e-9)
+        near[max(first - 1, 0)] = near[min(last + 1, len(near) - 1)] = True
+        near |= self.belief.log_expected < self.belief.log_expected[self.incumbent]
+        near &= self.offered
+        near[self.incumbent] = False
+        sizes = self.question.batch_sizes
+        for size in (*self.question.running, *self.tried_now()):
+            if size in sizes:
+                near[sizes.index(size)] = False
+        if any(size in sizes and not self.evidence.ever_reached[sizes.index(size)] for size in self.question.running):
+            near &= self.evidence.ever_reached > 0
+        return np.flatnonzero(near)
 
+    def profiling_cost(self, arms: Indices) -> Vector:
+        """What profiling the first epoch adds, in incumbent runs."""
+        seen = self.evidence.overheads
+        share = math.fsum(seen) / len(seen) if seen else 0.1
+        unit = self.belief.log_expected[self.incumbent]
+        logs = np.minimum(self.belief.log_epoch_cost[arms] - unit, 60.0)
+        cost: Vector = np.where(self.belief.measured[arms], 0.0, share * np.exp(logs))
+        return cost
 
-def _arm(size: int, count: int, mean: float, variance: float) -> Arm:
-    half = NINETY_PERCENT * math.sqrt(max(variance, 0.0))
-    return Arm(size, count, False, math.exp(mean), math.exp(mean - half), math.exp(mean + half))
+    def tried_now(self) -> set[int]:
+        """Sizes that this recurrence has tried already."""
+        return {o.batch_size for o in self._earlier_attempts()}
+
+    def failed_now(self) -> set[int]:
+        """Sizes that ran all their epochs in this recurrence without reaching the target."""
+        return {o.batch_size for o in self._earlier_attempts() if o.outcome is Outcome.EXHAUSTED}
+
+    @property
+    def may_probe_again(self) -> bool:
+        """Whether all earlier attempts of this recurrence were given up after their first epoch, and few."""
+        earlier = self._earlier_attempts()
+        return 0 < len(earlier) <= MOST_PROBES and all(
+            o.outcome is Outcome.STOPPED and o.epochs <= ONE_EPOCH for o in earlier
+        )
+
+    def _earlier_attempts(self) -> list[Observation]:
+        recurrence = self.question.recurrence
+        return (
+            [
+                o
+                for o in self.question.observations[-self.question.attempt :]
+                if o.recurrence == recurrence and not o.from_other_job
+            ]
+            if self.question.attempt
+            else []
+        )

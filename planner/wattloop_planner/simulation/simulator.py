@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from wattloop_planner.bandit.policy import Decision, DecisionKind, Policy, Question, decision_seed
+from wattloop_planner.bandit.policy import DecisionKind, Policy, Progress, Question, ReviewingPolicy, decision_seed
 from wattloop_planner.observations import Observation, Outcome
 from wattloop_planner.simulation.attempt import AttemptResult, Stop, run_attempt
 from wattloop_planner.simulation.job import BatchSizeTrace, JobTrace
@@ -98,7 +98,7 @@ def simulate(
     for recurrence in range(scenario.recurrences):
         for attempt in range(MOST_ATTEMPTS):
             question = _question(scenario, recurrence, attempt, tuple(observations), seed)
-            done = _attempt(scenario, question, policy.decide(question), profiles, seed)
+            done = _attempt(scenario, policy, question, profiles, seed)
             attempts.append(done)
             observations.append(_observation(scenario, done, done.batch_size in profiles))
             if done.result.outcome is Outcome.REACHED:
@@ -132,23 +132,30 @@ def _question(
     )
 
 
-def _attempt(
-    scenario: Scenario, question: Question, decision: Decision, profiles: set[int], seed: int
-) -> SimulatedAttempt:
+def _attempt(scenario: Scenario, policy: Policy, question: Question, profiles: set[int], seed: int) -> SimulatedAttempt:
+    decision = policy.decide(question)
     size = scenario.trace.by_batch_size[decision.batch_size]
     target = scenario.target_in_force(question.recurrence)
     paths = scenario.trace.paths[target][size.batch_size]
     path = drawn_path(paths, seed, question.recurrence, question.attempt, size.batch_size)
     profiled = scenario.optimise_power and size.batch_size not in profiles
-    later = size.best if scenario.optimise_power else size.unoptimised
-    result = run_attempt(
-        target_epoch=path.target_epoch,
-        max_epochs=scenario.max_epochs,
-        first=size.profiled if profiled else later,
-        later=later,
-        stop_cost_joules=decision.stop_cost_joules,
-        stop=scenario.stop,
-    )
+
+    def run_until(stop_cost_joules: float | None) -> AttemptResult:
+        later = size.best if scenario.optimise_power else size.unoptimised
+        return run_attempt(
+            target_epoch=path.target_epoch,
+            max_epochs=scenario.max_epochs,
+            first=size.profiled if profiled else later,
+            later=later,
+            stop_cost_joules=stop_cost_joules,
+            stop=scenario.stop,
+        )
+
+    result = run_until(decision.stop_cost_joules)
+    if profiled and result.epochs > 1 and isinstance(policy, ReviewingPolicy):
+        revised = policy.review(question, decision, _after_profiling(scenario, size))
+        paid = size.profiled.cost_joules
+        result = run_until(None if revised is None else max(revised, paid))
     if profiled and result.epochs >= 1:
         profiles.add(size.batch_size)
     return SimulatedAttempt(
@@ -161,6 +168,18 @@ def _attempt(
         profiled,
         result,
         decision.kind,
+    )
+
+
+def _after_profiling(scenario: Scenario, size: BatchSizeTrace) -> Progress:
+    return Progress(
+        batch_size=size.batch_size,
+        epochs=1.0,
+        energy_joules=size.profiled.energy_joules,
+        time_seconds=size.profiled.time_seconds,
+        max_power_watts=scenario.trace.max_power_watts,
+        epoch_energy_joules=size.best.energy_joules,
+        epoch_time_seconds=size.best.time_seconds,
     )
 
 

@@ -1,0 +1,93 @@
+"""Smooth functions of the batch size: what is expected of one before it is seen, and what is left to know after."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Indices = NDArray[np.intp]
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class SmoothPrior:
+    """A Gaussian process over x = log2(batch size / centre), in octaves.
+
+    ``h(x) = level + slope·x + curvature·x²/2 + wiggle(x) + own(x)``: the first three are random numbers with these
+    means and standard deviations, the fourth a Matérn-5/2 process, the last independent between arms.
+
+    Attributes:
+        level_sd: Of the level; large, for a level nobody knows.
+        slope: Mean of the slope, per octave.
+        slope_sd: Of the slope.
+        curvature: Mean of the curvature, per octave².
+        curvature_sd: Of the curvature.
+        wiggle_sd: Of the Matérn process.
+        wiggle_octaves: Its length scale.
+        own_sd: Of what an arm has for itself.
+    """
+
+    level_sd: float
+    slope: float
+    slope_sd: float
+    curvature: float
+    curvature_sd: float
+    wiggle_sd: float
+    wiggle_octaves: float
+    own_sd: float
+
+
+@lru_cache(maxsize=256)
+def prior_mean(prior: SmoothPrior, batch_sizes: tuple[int, ...], centre: int) -> Vector:
+    """Mean of h at these batch sizes, (arms,), its level taken as 0."""
+    octaves = np.log2(np.array(batch_sizes, dtype=np.float64) / centre)
+    mean: Vector = prior.slope * octaves + prior.curvature * octaves**2 / 2
+    mean.setflags(write=False)
+    return mean
+
+
+@lru_cache(maxsize=256)
+def prior_covariance(prior: SmoothPrior, batch_sizes: tuple[int, ...], centre: int) -> Matrix:
+    """Covariance of h at these batch sizes, (arms, arms)."""
+    octaves = np.log2(np.array(batch_sizes, dtype=np.float64) / centre)
+    bend = octaves**2 / 2
+    distance = np.sqrt(5.0) * np.abs(octaves[:, None] - octaves[None, :]) / prior.wiggle_octaves
+    matern = (1 + distance + distance**2 / 3) * np.exp(-distance)
+    covariance: Matrix = (
+        prior.level_sd**2
+        + prior.slope_sd**2 * np.outer(octaves, octaves)
+        + prior.curvature_sd**2 * np.outer(bend, bend)
+        + prior.wiggle_sd**2 * matern
+        + prior.own_sd**2 * np.eye(len(batch_sizes))
+    )
+    covariance.setflags(write=False)
+    return covariance
+
+
+def posterior(mean: Vector, covariance: Matrix, values: Vector, precisions: Vector) -> tuple[Vector, Matrix]:
+    """Mean and covariance of h at all arms, given a noisy value at some.
+
+    Args:
+        mean: Prior mean, (arms,).
+        covariance: Prior covariance, (arms, arms).
+        values: What each arm showed, (arms,); ignored where its precision is 0.
+        precisions: Precision of that, (arms,); 0 where it showed nothing.
+
+    Example:
+        >>> import numpy as np
+        >>> posterior(np.zeros(2), np.eye(2), np.array([1.0, 0.0]), np.array([1.0, 0.0]))[0].tolist()
+        [0.5, 0.0]
+    """
+    seen = np.flatnonzero(precisions)
+    if not seen.size:
+        return mean, covariance
+    cross = covariance[:, seen]
+    inner = cross[seen]
+    inner[np.diag_indices_from(inner)] += 1 / precisions[seen]
+    gains = np.linalg.solve(inner, cross.T)
+    return mean + (values[seen] - mean[seen]) @ gains, covariance - cross @ gains

@@ -1,0 +1,147 @@
+#include "pipeline.h"
+
+#include <string.h>
+
+/* Sums of durations are compared with this slack, relative to the deadline, so that a duration that exactly fills its
+ * room is not refused for the rounding of a sum. */
+#define RELATIVE_TOLERANCE 1e-12
+
+static double start_of(const pipeline *pipe, int32_t operation) {
+    double start = 0;
+    for (int32_t at = pipe->first_before[operation]; at < pipe->first_before[operation + 1]; at++)
+        if (pipe->finishes[pipe->befores[at]] > start)
+            start = pipe->finishes[pipe->befores[at]];
+    return start;
+}
+
+double pipeline_longest_path(pipeline *pipe, const double *durations) {
+    double time = 0;
+    for (int32_t i = 0; i < pipe->operations; i++) {
+        int32_t operation = pipe->order[i];
+        double finish = start_of(pipe, operation) + durations[operation];
+        pipe->finishes[operation] = finish;
+        if (finish > time)
+            time = finish;
+    }
+    return time;
+}
+
+static void look_up_durations(pipeline *pipe, const option_index *plan) {
+    for (int32_t i = 0; i < pipe->operations; i++)
+        pipe->durations[i] = pipe->times[pipe->fastest[i] + plan[i]];
+}
+
+static double total_cost(const pipeline *pipe, const option_index *plan) {
+    double cost = 0;
+    for (int32_t i = 0; i < pipe->operations; i++)
+        cost += pipe->costs[pipe->fastest[i] + plan[i]];
+    return cost;
+}
+
+realised pipeline_realise(pipeline *pipe, const option_index *plan) {
+    look_up_durations(pipe, plan);
+    realised result = {pipeline_longest_path(pipe, pipe->durations), total_cost(pipe, plan)};
+    return result;
+}
+
+void pipeline_finish_times(pipeline *pipe, const option_index *plan, double *finishes) {
+    pipeline_realise(pipe, plan);
+    memcpy(finishes, pipe->finishes, (size_t)pipe->operations * sizeof(double));
+}
+
+static void find_latest_finishes(pipeline *pipe, const double *durations, double deadline) {
+    for (int32_t i = pipe->operations - 1; i >= 0; i--) {
+        int32_t operation = pipe->order[i];
+        double latest = deadline;
+        for (int32_t at = pipe->first_after[operation]; at < pipe->first_after[operation + 1]; at++) {
+            int32_t next = pipe->afters[at];
+            double start = pipe->latest[next] - durations[next];
+            if (start < latest)
+                latest = start;
+        }
+        pipe->latest[operation] = latest;
+    }
+}
+
+/* The slowest option of at most this duration; the fastest where none is. */
+static option_index slowest_within(const pipeline *pipe, int32_t operation, double room) {
+    const double *times = pipe->times + pipe->fastest[operation];
+    int32_t low = 0, high = pipe->option_counts[operation] - 1;
+    while (low < high) {
+        int32_t middle = (low + high + 1) / 2;
+        if (times[middle] <= room)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return (option_index)low;
+}
+
+/* Each operation, in order, fills the room between its real start and its latest finish. */
+static realised fill_room(pipeline *pipe, double deadline, option_index *plan) {
+    double tolerance = deadline * RELATIVE_TOLERANCE, time = 0, cost = 0;
+    for (int32_t i = 0; i < pipe->operations; i++) {
+        int32_t operation = pipe->order[i];
+        double start = start_of(pipe, operation);
+        option_index option = slowest_within(pipe, operation, pipe->latest[operation] - start + tolerance);
+        double finish = start + pipe->times[pipe->fastest[operation] + option];
+        plan[operation] = option;
+        pipe->finishes[operation] = finish;
+        cost += pipe->costs[pipe->fastest[operation] + option];
+        if (finish > time)
+            time = finish;
+    }
+    realised result = {time, cost};
+    return result;
+}
+
+realised pipeline_reclaim(pipeline *pipe, option_index *plan) {
+    look_up_durations(pipe, plan);
+    double time = pipeline_longest_path(pipe, pipe->durations);
+    find_latest_finishes(pipe, pipe->durations, time);
+    return fill_room(pipe, time, plan);
+}
+
+realised pipeline_round(pipeline *pipe, const double *durations, double deadline, option_index *plan) {
+    find_latest_finishes(pipe, durations, deadline);
+    fill_room(pipe, deadline, plan);
+    return pipeline_reclaim(pipe, plan);
+}
+
+realised pipeline_split(pipeline *pipe, const option_index *until, const option_index *after, double cut,
+                        option_index *plan) {
+    look_up_durations(pipe, until);
+    pipeline_longest_path(pipe, pipe->durations);
+    for (int32_t i = 0; i < pipe->operations; i++)
+        plan[i] = pipe->finishes[i] - pipe->durations[i] < cut ? until[i] : after[i];
+    return pipeline_reclaim(pipe, plan);
+}
+
+/* splitmix64 (Steele, Lea, Flood 2014): the same numbers on every machine. */
+static uint64_t next_random(uint64_t *state) {
+    uint64_t z = *state += 0x9E3779B97F4A7C15u;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+realised pipeline_improve(pipeline *pipe, option_index *plan, double price, int32_t trials, uint64_t seed) {
+    size_t bytes = (size_t)pipe->operations * sizeof(option_index);
+    realised best = pipeline_realise(pipe, plan);
+    for (int32_t i = 0; i < trials; i++) {
+        uint64_t random = next_random(&seed);
+        int32_t operation = (int32_t)((random >> 3) % (uint64_t)pipe->operations);
+        int32_t change = (random & 6) == 6 ? 2 : 1;
+        int32_t option = plan[operation] + ((random & 1) ? change : -change);
+        if (option < 0 || option >= pipe->option_counts[operation])
+            continue;
+        memcpy(pipe->trial, plan, bytes);
+        pipe->trial[operation] = (option_index)option;
+        realised result = pipeline_reclaim(pipe, pipe->trial);
+        if (result.cost + price * result.time < best.cost + price * best.time) {
+            memcpy(plan, pipe->trial, bytes);
+            best = result;
+        }
+    }
+    return best;
+}

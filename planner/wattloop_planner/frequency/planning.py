@@ -1,0 +1,117 @@
+"""Planning a pipeline: the relaxation's frontier and real plans along it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from wattloop.errors import UsageError
+from wattloop_planner.frequency.plans import Plan, undominated
+from wattloop_planner.frequency.portfolio import breakpoint_plans, gaps, improved_plans, rounded_plans, split_plans
+from wattloop_planner.frequency.problem import Problem
+from wattloop_planner.frequency.relaxation import Floats, Frontier, Relaxation, Segment, Walk
+from wattloop_planner.frequency.selection import spread_plans
+from wattloop_planner.frequency.steady_state import steady_state
+
+LEAST_PLANS = 3
+MOST_PLANS = 10_000
+
+
+@dataclass(frozen=True)
+class Planning:
+    """What came of planning.
+
+    Attributes:
+        frontier: Of the continuous relaxation: no plan takes less energy in the same time.
+        plans: Real plans, slowest first, none dominated.
+        steady_microbatches: How many microbatches were solved where the rest repeats them; None where all were.
+        phase_seconds: Wall time of the phases relaxation and plans.
+    """
+
+    frontier: Frontier
+    plans: list[Plan]
+    steady_microbatches: int | None
+    phase_seconds: dict[str, float]
+
+    @property
+    def gaps(self) -> Floats:
+        """By what fraction each plan takes more energy than the relaxation in the same time, shape (plans,)."""
+        return gaps(self.frontier, self.plans)
+
+
+def plan_pipeline(
+    problem: Problem,
+    count: int | None = 40,
+    *,
+    use_steady_state: bool = True,
+    said: Callable[[str], None] = lambda _: None,
+) -> Planning:
+    """Find the time-energy frontier of a pipeline and real plans along it.
+
+    Args:
+        problem: The pipeline, see `pipeline_problem`.
+        count: At most so many plans, at least 3, spread so that the loss between neighbours is least; None: one for
+            each breakpoint of the relaxation, thinned evenly beyond 10,000.
+        use_steady_state: Whether a long iteration is planned by its repeated structure; the frontier is the same
+            within 0.001 %.
+        said: Told what is being done, in words, as it goes on.
+
+    Returns:
+        The frontier and the plans. The first plan runs every operation at its least effective energy, the last is the
+        fastest there is; the one of least energy is among them.
+
+    Raises:
+        UsageError: ``count`` is below 3.
+
+    Example:
+        See `wattloop_planner.frequency`.
+    """
+    if count is not None and count < LEAST_PLANS:
+        raise UsageError(
+            f"--plans {count}: must be at least {LEAST_PLANS} (the slowest, the cheapest, the fastest), or all"
+        )
+    clock = _Clock()
+    said("relaxation")
+    with clock.phase("relaxation"):
+        steady = steady_state(problem) if use_steady_state else None
+        walk: Walk = steady or Relaxation(problem)
+    with clock.phase("plans"):
+        segments = clock.within("relaxation", walk.segments())
+        if count is None:
+            pool = breakpoint_plans(problem, segments, MOST_PLANS)
+        else:
+            pool = list(rounded_plans(problem, segments, count))
+        frontier = walk.frontier
+        wanted = count or min(len(frontier.times_seconds), MOST_PLANS)
+        said("plans")
+        pool.extend(split_plans(problem, frontier, pool, wanted))
+        chosen = spread_plans(frontier, pool, max(wanted, LEAST_PLANS))
+        plans = undominated(improved_plans(problem, frontier, chosen))
+    return Planning(frontier, plans, steady.short.graph.microbatches if steady else None, clock.seconds)
+
+
+class _Clock:
+    """Wall time by phase; a phase within another counts for itself alone."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextlib.contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        others = sum(self.seconds.values())
+        started = time.perf_counter()
+        yield
+        elapsed = time.perf_counter() - started - (sum(self.seconds.values()) - others)
+        self.seconds[name] = self.seconds.get(name, 0.0) + elapsed
+
+    def within(self, name: str, items: Iterable[Segment]) -> Iterator[Segment]:
+        """The items; making them counts as this phase."""
+        iterator = iter(items)
+        while True:
+            with self.phase(name):
+                item = next(iterator, None)
+            if item is None:
+                return
+            yield item

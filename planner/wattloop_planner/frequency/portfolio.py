@@ -1,0 +1,170 @@
+"""Many real plans near the relaxation's frontier, of which the best are then chosen (docs/frequency.md, "Real plans")."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from wattloop_planner.frequency.plans import Plan, realised_plan, undominated
+from wattloop_planner.frequency.problem import Problem
+from wattloop_planner.frequency.relaxation import Floats, Frontier, Segment
+
+# Relaxed schedules that are rounded for each plan wanted.
+ROUNDED_A_PLAN = 8
+ROUNDED_A_PLAN_OF_MANY = 3
+MANY_OPERATIONS = 10_000
+MOST_CUTS = 32
+# Local search: so many trials in all, and so many operations looked at in all; below this gap it is left out.
+MOST_TRIALS = 8_000
+MOST_TRIED_OPERATIONS = 24_000_000
+SMALL_GAP = 0.0002
+FEWEST_TRIALS = 10
+
+
+def spread(frontier: Frontier) -> Floats:
+    """How far along the frontier each breakpoint is, in the measure in which plans are best spread evenly.
+
+    A deadline between two plans is met by the faster one, at a loss that grows with the price of time times the
+    distance to it. Over all deadlines the loss of K plans is least when their density is proportional to the square
+    root of the price (the integral of price · spacing / 2 under a fixed integral of 1 / spacing).
+
+    Returns:
+        Rising from 0, shape (breakpoints,).
+    """
+    falls = -np.diff(frontier.times_seconds)
+    rises = np.diff(frontier.effective_joules)
+    return np.concatenate([[0.0], np.cumsum(np.sqrt(np.maximum(falls * rises, 0.0)))])
+
+
+def places(frontier: Frontier, measure: Floats, plans: Sequence[Plan]) -> Floats:
+    """Where the plans' times lie in the measure of `spread`, shape (plans,)."""
+    times = np.array([plan.time_seconds for plan in plans])
+    return np.interp(-times, -frontier.times_seconds, measure)
+
+
+def price_at(frontier: Frontier, time_seconds: float) -> float:
+    """Effective watts: by how much the relaxation's energy rises for each second less, at this time."""
+    at = int(np.searchsorted(-frontier.times_seconds, -time_seconds))
+    at = min(max(at, 1), len(frontier.times_seconds) - 1)
+    fall = frontier.times_seconds[at - 1] - frontier.times_seconds[at]
+    return float((frontier.effective_joules[at] - frontier.effective_joules[at - 1]) / fall) if fall > 0 else 0.0
+
+
+def gaps(frontier: Frontier, plans: Sequence[Plan]) -> Floats:
+    """By what fraction each plan takes more energy than the relaxation in the same time, shape (plans,)."""
+    times = np.array([plan.time_seconds for plan in plans])
+    bounds = frontier.bound_joules(times)
+    energies = np.array([plan.effective_joules for plan in plans]) + frontier.waiting_power_watts * times
+    return np.asarray((energies - bounds) / bounds)
+
+
+def rounded_plans(problem: Problem, walk: Iterable[Segment], plans_wanted: int) -> Iterator[Plan]:
+    """Round relaxed schedules along a walk of the frontier, evenly in the measure of `spread`."""
+    fastest, slowest = realised_plan(problem, problem.fastest), realised_plan(problem, problem.slowest)
+    yield slowest
+    # By Cauchy and Schwarz the measure of the whole frontier is at most this.
+    most = math.sqrt(
+        max(slowest.time_seconds - fastest.time_seconds, 0.0)
+        * max(fastest.effective_joules - slowest.effective_joules, 0.0)
+    )
+    a_plan = ROUNDED_A_PLAN if problem.graph.operations <= MANY_OPERATIONS else ROUNDED_A_PLAN_OF_MANY
+    step = most / (a_plan * plans_wanted)
+    walked = 0.0
+    segment = None
+    for segment in walk:
+        length = math.sqrt(segment.price_watts) * (segment.slow_seconds - segment.fast_seconds)
+        crossed = math.floor((walked + length) / step) - math.floor(walked / step) if step > 0 else 0
+        walked += length
+        # Both ends of a piece that is long enough to be looked at: at its ends most operations are at a corner.
+        for number in range(crossed + 1 if crossed else 0):
+            share = number / crossed
+            time = segment.slow_seconds + share * (segment.fast_seconds - segment.slow_seconds)
+            yield from _rounded(problem, segment, time)
+    if segment is not None:
+        yield from _rounded(problem, segment, segment.fast_seconds)
+
+
+def breakpoint_plans(problem: Problem, walk: Iterable[Segment], most: int) -> list[Plan]:
+    """Round the relaxed schedule of each breakpoint, or of every second, fourth, … where there are more than ``most``."""
+    plans: list[Plan] = []
+    stride = 1
+    segment = None
+    for number, segment in enumerate(walk):
+        if number % stride:
+            continue
+        plans.extend(_rounded(problem, segment, segment.fast_seconds))
+        if len(plans) > most:
+            plans = plans[::2]
+            stride *= 2
+    if segment is not None:
+        plans.extend(_rounded(problem, segment, segment.fast_seconds))
+    return plans
+
+
+def _rounded(problem: Problem, segment: Segment, time_seconds: float) -> Iterator[Plan]:
+    """Real plans that take no longer than the relaxed schedules of this time."""
+    for durations in segment.durations_at(time_seconds):
+        choices = np.empty(problem.graph.operations, dtype=np.int16)
+        deadline = problem.pipeline.longest_path(durations)
+        yield Plan(choices, *problem.pipeline.round(durations, deadline, choices))
+
+
+def split_plans(problem: Problem, frontier: Frontier, plans: list[Plan], plans_wanted: int) -> Iterator[Plan]:
+    """Between neighbours among the best plans: one until some time, then the other; and the other way round.
+
+    Where all microbatches change option at once, no rounding lies near the frontier between the two plans, but a plan
+    that changes over once pays for one change only.
+    """
+    measure = spread(frontier)
+    spacing = measure[-1] / (2 * plans_wanted)
+    best = _lower_hull(undominated(plans))
+    distances = np.diff(places(frontier, measure, best))
+    choices = np.empty(problem.graph.operations, dtype=np.int16)
+    for (slow, fast), distance in zip(pairwise(best), distances.tolist(), strict=True):
+        cuts = min(math.ceil(distance / spacing), MOST_CUTS) if spacing > 0 else 0
+        if cuts < 2:
+            continue
+        for until, after in ((slow, fast), (fast, slow)):
+            for number in range(1, cuts):
+                cut = until.time_seconds * number / cuts
+                result = problem.pipeline.split(until.choices, after.choices, cut, choices)
+                yield Plan(choices.copy(), *result)
+
+
+def _lower_hull(plans: list[Plan]) -> list[Plan]:
+    hull: list[Plan] = []
+    for plan in plans:
+        while len(hull) > 1 and not _lies_below(hull[-2], hull[-1], plan):
+            hull.pop()
+        hull.append(plan)
+    return hull
+
+
+def _lies_below(slow: Plan, middle: Plan, fast: Plan) -> bool:
+    """Whether the middle plan takes less than the straight line between the other two."""
+    line = (fast.effective_joules - slow.effective_joules) * (slow.time_seconds - middle.time_seconds)
+    return (middle.effective_joules - slow.effective_joules) * (slow.time_seconds - fast.time_seconds) < line
+
+
+def improved_plans(problem: Problem, frontier: Frontier, plans: list[Plan]) -> list[Plan]:
+    """Local search from each plan that is not near the bound yet, at the frontier's price of time."""
+    far = gaps(frontier, plans) > SMALL_GAP
+    if not far.any():
+        return plans
+    trials = min(MOST_TRIALS, MOST_TRIED_OPERATIONS // problem.graph.operations) // int(far.sum())
+    if trials < FEWEST_TRIALS:
+        return plans
+    return [
+        _improved(problem, frontier, plan, trials) if is_far else plan for plan, is_far in zip(plans, far, strict=True)
+    ]
+
+
+def _improved(problem: Problem, frontier: Frontier, plan: Plan, trials: int) -> Plan:
+    choices = plan.choices.copy()
+    price = price_at(frontier, plan.time_seconds)
+    result = Plan(choices, *problem.pipeline.improve(choices, price, trials, 0))
+    before, after = gaps(frontier, [plan, result])
+    return result if after < before else plan

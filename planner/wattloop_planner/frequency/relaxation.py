@@ -1,0 +1,245 @@
+"""The continuous relaxation: every breakpoint of the time-energy frontier, by parametric flow (docs/frequency.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from wattloop_planner.frequency._parametric_flow import ParametricFlow
+from wattloop_planner.frequency.graph import OperationGraph
+from wattloop_planner.frequency.options import UsefulOptions
+from wattloop_planner.frequency.problem import Problem
+
+Floats = npt.NDArray[np.float64]
+# The longest path takes up to this many units of time, and the slopes add up to this many units of power.
+TIME_UNITS = 2.0**52
+POWER_UNITS = 2.0**60
+UNLIMITED = 2**61 - 1
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """The least energy of the relaxation at every time: convex, piecewise linear.
+
+    Attributes:
+        times_seconds: Times of the breakpoints, falling, shape (breakpoints,).
+        effective_joules: Least sum of effective energies at each, rising, shape (breakpoints,).
+        waiting_power_watts: Stages times blocking power.
+    """
+
+    times_seconds: Floats
+    effective_joules: Floats
+    waiting_power_watts: float
+
+    @cached_property
+    def energies_joules(self) -> Floats:
+        """Energy of the iteration at each breakpoint, shape (breakpoints,)."""
+        return self.effective_joules + self.waiting_power_watts * self.times_seconds
+
+    def bound_joules(self, time_seconds: npt.ArrayLike) -> Floats:
+        """No plan takes less energy in this time. Beyond the slowest breakpoint all further time is waiting.
+
+        Args:
+            time_seconds: Times of at least the fastest breakpoint's, any shape.
+
+        Returns:
+            Energies in joules, of the same shape.
+        """
+        times = np.asarray(time_seconds, dtype=np.float64)
+        effective = np.interp(times, self.times_seconds[::-1], self.effective_joules[::-1])
+        return effective + self.waiting_power_watts * times
+
+    @property
+    def time_least_seconds(self) -> float:
+        """Time of the fastest iteration."""
+        return float(self.times_seconds[-1])
+
+    @property
+    def time_most_seconds(self) -> float:
+        """Time beyond which nothing more is saved but by waiting."""
+        return float(self.times_seconds[0])
+
+    @property
+    def time_of_least_energy_seconds(self) -> float:
+        """Time of the breakpoint of least energy, waiting included."""
+        return float(self.times_seconds[int(np.argmin(self.energies_joules))])
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A straight piece of the frontier, while the relaxation's walk stands on it.
+
+    Attributes:
+        slow_seconds: Time of its slow end.
+        fast_seconds: Time of its fast end; equal to the slow end for the first, empty segment.
+        fast_effective_joules: Least sum of effective energies at the fast end.
+        price_watts: By how much the effective energy rises for each second less.
+        durations_at: The durations, shape (operations,), of one or several optimal relaxed schedules of a time between
+            the two ends. To be called before the walk goes on.
+    """
+
+    slow_seconds: float
+    fast_seconds: float
+    fast_effective_joules: float
+    price_watts: float
+    durations_at: Callable[[float], list[Floats]]
+
+
+class Walk(Protocol):
+    """A frontier that is walked from the slowest useful time to the fastest."""
+
+    def segments(self) -> Iterator[Segment]:
+        """First an empty segment at the slowest time, then each straight piece."""
+        ...
+
+    @property
+    def frontier(self) -> Frontier:
+        """The whole frontier, once it has been walked."""
+        ...
+
+
+class Relaxation:
+    """The relaxation of a problem, walked from the slowest useful time to the fastest.
+
+    The work is done while `segments` is iterated; afterwards `frontier` is complete.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        network = _Network(problem.graph)
+        slowest = np.array([options.times_seconds[-1] for options in problem.options])[problem.graph.kind_of]
+        most = problem.pipeline.longest_path(slowest)
+        # Powers of two, so that scaling loses nothing by itself.
+        self._time_unit = 2.0 ** np.ceil(np.log2(most / TIME_UNITS))
+        slopes = [_slopes(options, self._time_unit) for options in problem.options]
+        steepest = np.array([float(slope[0]) if len(slope) else 0.0 for _, slope in slopes])[problem.graph.kind_of]
+        self._power_unit = 2.0 ** np.ceil(np.log2(max(float(steepest.sum()), 1e-300) / POWER_UNITS))
+        lengths, capacities = zip(*(_corners(*found, self._power_unit) for found in slopes), strict=True)
+        self._flow = network.flow(problem.graph, lengths, capacities)
+        self._times: list[float] = []
+        self._effective: list[float] = []
+
+    def segments(self) -> Iterator[Segment]:
+        """Walk the frontier: first an empty segment at the slowest time, then each straight piece."""
+        flow, unit = self._flow, self._time_unit
+        # Whole numbers of both units: the sum below is exact.
+        work_unit = unit * self._power_unit
+        slowest = np.array([options.effective_joules[-1] for options in self._problem.options])
+        least = float(np.sum(slowest * np.bincount(self._problem.graph.kind_of, minlength=len(slowest))))
+        rise = 0
+        self._note(flow.time * unit, least)
+        yield Segment(flow.time * unit, flow.time * unit, least, 0.0, self._durations_at)
+        while flow.advance():
+            rise += flow.flow * (flow.previous_time - flow.time)
+            self._note(flow.time * unit, least + rise * work_unit)
+            ends = flow.previous_time * unit, flow.time * unit
+            yield Segment(*ends, self._effective[-1], flow.flow * self._power_unit, self._durations_at)
+
+    def _durations_at(self, time_seconds: float) -> list[Floats]:
+        time = min(max(round(time_seconds / self._time_unit), self._flow.time), self._flow.previous_time)
+        durations = np.empty(self._problem.graph.operations)
+        self._flow.durations(time, self._time_unit, durations)
+        return [durations]
+
+    def _note(self, time: float, effective: float) -> None:
+        self._times.append(time)
+        self._effective.append(effective)
+
+    @property
+    def frontier(self) -> Frontier:
+        """The breakpoints walked so far."""
+        return Frontier(np.array(self._times), np.array(self._effective), self._problem.waiting_power_watts)
+
+
+def relax(problem: Problem) -> Frontier:
+    """The whole frontier of a problem's relaxation.
+
+    Example:
+        See `wattloop_planner.frequency`.
+    """
+    relaxation = Relaxation(problem)
+    for _ in relaxation.segments():
+        pass
+    return relaxation.frontier
+
+
+class _Network:
+    """The graph with its operations as arcs between events.
+
+    An event is the end of some operations and the start of others. Where an operation's end has one successor, or a
+    start one predecessor, the two are one event: nothing is lost by ending later or starting earlier (docs/frequency.md).
+    """
+
+    def __init__(self, graph: OperationGraph) -> None:
+        count = graph.operations
+        after_count = np.bincount(graph.befores, minlength=count)
+        before_count = np.bincount(graph.afters, minlength=count)
+        together = (after_count[graph.befores] == 1) | (before_count[graph.afters] == 1)
+        operations = np.arange(count)
+        first, last = operations[before_count == 0], operations[after_count == 0]
+        # Starts are 0 … n - 1, ends n … 2n - 1, then the source and the sink.
+        joined_from = np.concatenate([graph.befores[together] + count, first, last + count])
+        joined_to = np.concatenate(
+            [graph.afters[together], np.full(len(first), 2 * count), np.full(len(last), 2 * count + 1)]
+        )
+        size = 2 * count + 2
+        joined = coo_array((np.ones(len(joined_from), dtype=np.int8), (joined_from, joined_to)), shape=(size, size))
+        self.events, event_of = connected_components(joined, directed=False)
+        apart = ~together
+        self.tails = np.concatenate([event_of[:count], event_of[graph.befores[apart] + count]]).astype(np.int32)
+        self.heads = np.concatenate([event_of[count : 2 * count], event_of[graph.afters[apart]]]).astype(np.int32)
+        self.source, self.sink = int(event_of[2 * count]), int(event_of[2 * count + 1])
+
+    def flow(
+        self,
+        graph: OperationGraph,
+        lengths: tuple[npt.NDArray[np.int64], ...],
+        capacities: tuple[npt.NDArray[np.int64], ...],
+    ) -> ParametricFlow:
+        """The parametric flow with these corners for each of the graph's kinds."""
+        # The precedences are one more kind, with one corner of length 0.
+        pools = [*lengths, np.zeros(1, dtype=np.int64)], [*capacities, np.full(1, UNLIMITED, dtype=np.int64)]
+        precedences = np.full(len(self.tails) - graph.operations, len(lengths), dtype=np.int32)
+        kind_of = np.concatenate([graph.kind_of, precedences])
+        sizes = np.array([len(pool) for pool in pools[0]])
+        starts = np.cumsum(sizes) - sizes
+        counts = sizes[kind_of]
+        first_points = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+        places = np.arange(first_points[-1]) - np.repeat(first_points[:-1] - starts[kind_of], counts)
+        return ParametricFlow(
+            nodes=self.events,
+            source=self.source,
+            sink=self.sink,
+            tails=self.tails,
+            heads=self.heads,
+            first_points=first_points,
+            lengths=np.concatenate(pools[0])[places],
+            capacities=np.concatenate(pools[1])[places],
+        )
+
+
+def _slopes(options: UsefulOptions, time_unit: float) -> tuple[npt.NDArray[np.int64], Floats]:
+    """The corners of an operation's cost in whole units of time, and the steepness between them in watts."""
+    times = options.times_seconds[options.corners]
+    costs = options.effective_joules[options.corners]
+    lengths = np.round(times / time_unit).astype(np.int64)
+    # Times that differ by less than a unit are one time; the cheapest, the last of them, counts.
+    kept = np.append(np.diff(lengths) > 0, True)
+    return lengths[kept], -np.diff(costs[kept]) / np.diff(times[kept])
+
+
+def _corners(
+    lengths: npt.NDArray[np.int64], slopes: Floats, power_unit: float
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The corners at which the steepness changes, and by how much, in whole units of power."""
+    steepness = np.append(np.round(slopes / power_unit), 0).astype(np.int64)
+    capacities = np.concatenate([[UNLIMITED], -np.diff(steepness)]).astype(np.int64)
+    kept = capacities > 0
+    return lengths[kept], capacities[kept]

@@ -1,0 +1,106 @@
+"""What a schedule is: for each stage, an order of its operations."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from wattloop.errors import UsageError
+
+FORWARD = "forward"
+BACKWARD = "backward"
+RECOMPUTATION = "recomputation"
+FORWARD_BACKWARD = "forwardbackward"
+
+Integers = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class StageOrder:
+    """The operations of one stage in execution order, as arrays of one length.
+
+    Attributes:
+        instructions: Index into the schedule's ``instructions``.
+        microbatches: From 0.
+        chunks: Which of the stage's model chunks; 0 where a stage has one.
+    """
+
+    instructions: Integers
+    microbatches: Integers
+    chunks: Integers
+
+
+@dataclass(frozen=True)
+class Schedule(ABC):
+    """An order of operations for every stage of a pipeline.
+
+    Attributes:
+        stages: Number of pipeline stages, at least 1.
+        microbatches: Number of microbatches in an iteration, at least 1.
+        chunks: Number of model chunks a stage holds, at least 1.
+    """
+
+    stages: int
+    microbatches: int
+    chunks: int = 1
+
+    instructions: ClassVar[tuple[str, ...]] = (FORWARD, BACKWARD)
+
+    def __post_init__(self) -> None:
+        """Check the sizes.
+
+        Raises:
+            UsageError: One is below 1, or the schedule does not take them together.
+        """
+        for name, value in (("stages", self.stages), ("microbatches", self.microbatches), ("chunks", self.chunks)):
+            if value < 1:
+                raise UsageError(f"--{name} {value}: must be at least 1")
+
+    @property
+    def operations(self) -> int:
+        """How many operations an iteration has, at most."""
+        return 2 * self.stages * self.microbatches * self.chunks
+
+    @property
+    def period(self) -> int:
+        """After how many microbatches the order of a long iteration repeats."""
+        return 1
+
+    @abstractmethod
+    def stage_order(self, stage: int) -> StageOrder:
+        """The operations of this stage in execution order."""
+
+
+def single_chunk(instructions: npt.ArrayLike, microbatches: npt.ArrayLike) -> StageOrder:
+    """A stage order with one chunk a stage."""
+    found = np.asarray(instructions, dtype=np.int32)
+    return StageOrder(found, np.asarray(microbatches, dtype=np.int32), np.zeros(len(found), dtype=np.int32))
+
+
+def alternating(warmup: int, count: int, interleaved: tuple[int, int]) -> tuple[Integers, Integers]:
+    """First ``warmup`` of one kind, then one of each in turn, then the rest of the second kind.
+
+    Args:
+        warmup: How many of the first kind go ahead, at most ``count``.
+        count: How many there are of each kind.
+        interleaved: The two kinds.
+
+    Returns:
+        The kinds, and for each its running number among its kind, in order.
+
+    Example:
+        >>> kinds, numbers = alternating(1, 2, (0, 1))
+        >>> kinds.tolist(), numbers.tolist()
+        ([0, 0, 1, 1], [0, 1, 0, 1])
+    """
+    first, second = interleaved
+    pairs = count - warmup
+    kinds = np.concatenate([np.full(warmup, first), np.tile([first, second], pairs), np.full(warmup, second)])
+    ahead = np.arange(warmup)
+    turns = np.stack([np.arange(warmup, count), np.arange(pairs)], axis=1).ravel()
+    numbers = np.concatenate([ahead, turns, np.arange(pairs, count)])
+    return kinds.astype(np.int32), numbers.astype(np.int32)

@@ -1,0 +1,142 @@
+"""Long iterations by their repeated structure: a few microbatches are solved, the rest repeats (docs/frequency.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from wattloop_planner.frequency.graph import schedule_graph
+from wattloop_planner.frequency.problem import Problem, pipeline_problem
+from wattloop_planner.frequency.relaxation import Floats, Frontier, Relaxation, Segment, relax
+from wattloop_planner.frequency.repetition import Repetition
+from wattloop_planner.frequency.schedules import Schedule
+
+# Below this many operations the whole problem is solved, exactly, in about a second.
+LEAST_OPERATIONS = 10_000
+# A microbatch more must change the value function by the same amount as the one before, to this relative accuracy.
+LINEAR_WITHIN = 1e-7
+# Prices that differ by less, relatively, are one price rounded twice.
+SAME_PRICE = 1e-9
+# How many of the middles tried on a trial iteration are spread over the long one.
+KEPT_MIDDLES = 2
+
+
+@dataclass(frozen=True)
+class SteadyState:
+    """A short iteration that stands for a long one.
+
+    Attributes:
+        frontier: Of the long iteration's relaxation.
+        short: The short iteration.
+        short_frontier: Of its relaxation.
+        trial: An iteration of twice its length, on which repetitions are tried before they are spread over the long.
+        repetition: Of the short iteration by the long one.
+        trial_repetition: Of the short iteration by the trial.
+    """
+
+    frontier: Frontier
+    short: Problem
+    short_frontier: Frontier
+    trial: Problem
+    repetition: Repetition
+    trial_repetition: Repetition
+
+    def segments(self) -> Iterator[Segment]:
+        """Walk the frontier by that of the short iteration, which has the same prices."""
+        # Each breakpoint of the short frontier is best at the prices around it; so is one of the long frontier.
+        prices = _prices(self.short_frontier)
+        between = np.sqrt(prices[1:] * prices[:-1])
+        around = np.concatenate([prices[:1] / 2, between, prices[-1:] * 2]) if len(prices) else np.zeros(1)
+        times, effective = _points(self.frontier, around)
+        slow = float(times[0])
+        for segment, fast, cost in zip(Relaxation(self.short).segments(), times.tolist(), effective.tolist(), strict=True):
+            yield Segment(slow, fast, cost, segment.price_watts, partial(self._durations_at, segment, slow, fast))
+            slow = fast
+
+    def _durations_at(self, segment: Segment, slow: float, fast: float, time_seconds: float) -> list[Floats]:
+        share = (slow - time_seconds) / (slow - fast) if slow > fast else 1.0
+        short_time = segment.slow_seconds + share * (segment.fast_seconds - segment.slow_seconds)
+        (durations,) = segment.durations_at(short_time)
+        middles = self.repetition.middles(durations)
+        values = [self._trial_value(durations, middle, segment.price_watts) for middle in middles]
+        best = sorted(range(len(middles)), key=values.__getitem__)[:KEPT_MIDDLES]
+        return [self.repetition.spread(durations, middles[index]) for index in best]
+
+    def _trial_value(self, durations: Floats, middle: Floats, price: float) -> float:
+        """What a real plan costs that repeats this middle, time included."""
+        pipeline = self.trial.pipeline
+        repeated = self.trial_repetition.spread(durations, middle)
+        choices = np.empty(self.trial.graph.operations, dtype=np.int16)
+        time, effective = pipeline.round(repeated, pipeline.longest_path(repeated), choices)
+        return effective + price * time
+
+
+def steady_state(problem: Problem) -> SteadyState | None:
+    """A short iteration that stands for this one; None where the iteration is not long, or does not repeat.
+
+    For each price of time, the relaxation's value (least effective energy plus price times time) grows by the same
+    amount for each further microbatch, once there are enough of them. The frontier is the value's conjugate, so two
+    short iterations give the frontier of every longer one; a third checks that the growth is even.
+    """
+    schedule = problem.graph.schedule
+    if schedule is None or problem.graph.operations < LEAST_OPERATIONS:
+        return None
+    period = schedule.period
+    length = 4 * schedule.stages
+    while 4 * length < schedule.microbatches:
+        count = length + (schedule.microbatches - length) % period
+        problems = [_resized(problem, schedule, count + extra * period) for extra in range(3)]
+        frontiers = [relax(short) for short in problems]
+        if _grows_evenly(frontiers):
+            short = problems[0]
+            frontier = _extrapolated(frontiers[0], frontiers[1], (schedule.microbatches - count) // period)
+            trial = _resized(problem, schedule, 2 * count - count % period)
+            repetitions = (Repetition(graph, short.graph, period) for graph in (problem.graph, trial.graph))
+            return SteadyState(frontier, short, frontiers[0], trial, *repetitions)
+        length *= 2
+    return None
+
+
+def _resized(problem: Problem, schedule: Schedule, microbatches: int) -> Problem:
+    graph = schedule_graph(replace(schedule, microbatches=microbatches))
+    return pipeline_problem(graph, problem.profile, problem.blocking_power_watts)
+
+
+def _prices(frontier: Frontier) -> Floats:
+    return np.asarray(np.diff(frontier.effective_joules) / -np.diff(frontier.times_seconds))
+
+
+def _common_prices(frontiers: list[Frontier]) -> Floats:
+    """Prices between which no frontier has a breakpoint of its own: one inside each of the intervals they leave."""
+    found = np.sort(np.concatenate([_prices(frontier) for frontier in frontiers]))
+    if len(found) == 0:
+        return np.zeros(1)
+    apart = found[np.append(True, np.diff(found) > SAME_PRICE * found[1:])]
+    return np.concatenate([[apart[0] / 2], (apart[1:] + apart[:-1]) / 2, [apart[-1] * 2]])
+
+
+def _points(frontier: Frontier, prices: Floats) -> tuple[Floats, Floats]:
+    """Time and effective energy of the breakpoint that is best at each price."""
+    at = np.searchsorted(_prices(frontier), prices)
+    return frontier.times_seconds[at], frontier.effective_joules[at]
+
+
+def _grows_evenly(frontiers: list[Frontier]) -> bool:
+    prices = _common_prices(frontiers)
+    first, second, third = (
+        effective + prices * times for times, effective in (_points(frontier, prices) for frontier in frontiers)
+    )
+    energy = frontiers[1].energies_joules.min() - frontiers[0].energies_joules.min()
+    return bool(np.all(np.abs(third - 2 * second + first) <= LINEAR_WITHIN * energy))
+
+
+def _extrapolated(short: Frontier, longer: Frontier, repeats: int) -> Frontier:
+    prices = _common_prices([short, longer])
+    (short_times, short_effective), (long_times, long_effective) = _points(short, prices), _points(longer, prices)
+    times = short_times + repeats * (long_times - short_times)
+    effective = short_effective + repeats * (long_effective - short_effective)
+    falls = np.append(True, np.diff(np.minimum.accumulate(times)) < 0)
+    return Frontier(times[falls], np.maximum.accumulate(effective[falls]), short.waiting_power_watts)
