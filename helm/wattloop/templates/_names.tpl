@@ -34,6 +34,16 @@
 {{- end -}}
 {{- end -}}
 
+{{/* The URL that training pods report to. */}}
+{{- define "wattloop.reportUrl" -}}
+{{- if .Values.reporting.url -}}
+{{- .Values.reporting.url -}}
+{{- else -}}
+{{- $scheme := ternary "https" "http" (not (empty .Values.reporting.tls.secretName)) -}}
+{{- printf "%s://%s.%s.svc:%v" $scheme (include "wattloop.operatorName" .) .Release.Namespace .Values.reporting.port -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "wattloop.databaseClaim" -}}
 {{- default (printf "%s-database" (include "wattloop.fullname" .)) .Values.database.sqlite.existingClaim -}}
 {{- end -}}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -10,9 +12,10 @@ import yaml
 from chart.rendering import at, chosen, render
 from harness.chart import CHART, REPOSITORY
 from harness.commands import ClusterCommand
-from wattloop_agent.settings import SETTINGS
-
-CONTAINERFILES = REPOSITORY / "images"
+from wattloop_agent import settings as agent_settings
+from wattloop_agent.commands import agent
+from wattloop_operator import settings as operator_settings
+from wattloop_operator.commands import operator
 
 
 def test_the_definitions_are_those_of_crds_and_are_kept(helm: ClusterCommand, tmp_path: Path) -> None:
@@ -31,16 +34,59 @@ def test_a_package_of_the_chart_has_the_definitions_in_it(helm: ClusterCommand, 
     assert from_package.count("kind: CustomResourceDefinition") == len(list((REPOSITORY / "crds").glob("*.yaml")))
 
 
-@pytest.mark.parametrize("container", ["setter", "reader"])
-def test_the_agent_knows_every_setting_that_it_is_given(container: str, helm: ClusterCommand, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("values", "database"),
+    [
+        ({}, "sqlite:////var/lib/wattloop/wattloop.db"),
+        ({"reporting": {"tls": {"secretName": "tls"}}}, "sqlite:////var/lib/wattloop/wattloop.db"),
+        ({"database": {"type": "postgresql", "postgresql": {"secretName": "db"}}}, "postgresql://from-secret/x"),
+    ],
+)
+def test_the_operator_understands_what_it_is_started_with(
+    values: dict[str, Any], database: str, helm: ClusterCommand, tmp_path: Path
+) -> None:
+    (deployment,) = chosen(render(helm, values, tmp_path), "Deployment")
+    container = at(deployment, "spec.template.spec.containers[operator]")
+    command, *options = container["args"]
+    assert command == "operator"
+    environment = {each["name"]: each.get("value", database) for each in container["env"]}
+
+    parser = argparse.ArgumentParser()
+    operator.COMMAND.configure(parser)
+    settings = operator_settings.settings_from(parser.parse_args(options), environment)
+
+    assert settings.database == database
+    assert {port["name"]: port["containerPort"] for port in container["ports"]} == {
+        "report": settings.report_bind.port,
+        "metrics": settings.metrics_bind and settings.metrics_bind.port,
+        "health": settings.health_bind and settings.health_bind.port,
+    }
+    assert settings.leader_election_namespace == "home"
+    assert settings.agent_socket_folder == "/run/wattloop"
+    assert (settings.report_certificate is not None) == settings.report_url.startswith("https://")
+
+
+@pytest.mark.parametrize("part", ["setter", "reader"])
+def test_the_agent_understands_what_it_is_started_with(part: str, helm: ClusterCommand, tmp_path: Path) -> None:
     values = {"agent": {"minimumPowerLimitWatts": 100, "maximumPowerLimitWatts": 300}}
     (daemon_set,) = chosen(render(helm, values, tmp_path), "DaemonSet")
-    known = {setting.variable: setting for setting in SETTINGS}
-    given = at(daemon_set, f"spec.template.spec.containers[{container}].env")
-    settings = {each["name"]: each["value"] for each in given if each["name"].startswith("WATTLOOP_")}
-    assert len(settings) >= 5
-    for name, value in settings.items():
-        known[name].read(value)
+    container = at(daemon_set, f"spec.template.spec.containers[{part}]")
+    environment = {each["name"]: each["value"] for each in container["env"]}
+
+    parser = argparse.ArgumentParser()
+    agent.COMMAND.configure(parser)
+    settings = agent_settings.settings_from(parser.parse_args(container["args"][1:]), environment)
+
+    known = {agent_settings.PREFIX + setting.key.upper() for setting in agent_settings.SETTINGS}
+    assert {name for name in environment if name.startswith("WATTLOOP_")} <= known
+    assert settings.part == part
+    assert (settings.identity == "pod") == (part == "reader")
+    assert (settings.maximum_power_limit == 300) == (part == "setter")
+    mounted = {each["mountPath"] for each in container["volumeMounts"]}
+    used = [settings.setter_socket] + ([settings.state_directory] if part == "setter" else [settings.socket])
+    for path in used:
+        assert path is not None
+        assert any(path.is_relative_to(folder) for folder in mounted)
 
 
 def test_only_the_setter_may_change_a_gpu(helm: ClusterCommand, tmp_path: Path) -> None:
@@ -49,7 +95,7 @@ def test_only_the_setter_may_change_a_gpu(helm: ClusterCommand, tmp_path: Path) 
     reader = at(daemon_set, "spec.template.spec.containers[reader].securityContext")
     assert setter["capabilities"] == {"drop": ["ALL"], "add": ["SYS_ADMIN"]}
     assert reader["capabilities"] == {"drop": ["ALL"]}
-    assert reader["runAsNonRoot"] is True
+    assert reader["allowPrivilegeEscalation"] is False
     assert at(daemon_set, "spec.template.spec.automountServiceAccountToken") is False
     assert at(daemon_set, "spec.template.spec.containers[reader].resources.limits").keys() == {"memory"}
 

@@ -49,7 +49,7 @@ from harness.commands import ClusterCommand, CommandError
         ("agent.socketFolder", "run/wattloop", "at '/agent/socketFolder'"),
         ("agent.minimumPowerLimitWatts", -5, "at '/agent/minimumPowerLimitWatts': minimum: got -5, want 0"),
     ],
-    ids=lambda _: "",
+    ids=lambda given: given if isinstance(given, str) and "'" not in given else "",
 )
 def test_a_wrong_value_is_refused(path: str, value: Any, told: str, helm: ClusterCommand, tmp_path: Path) -> None:
     with pytest.raises(CommandError) as refusal:

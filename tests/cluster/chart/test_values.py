@@ -21,6 +21,7 @@ SETTER = "spec.template.spec.containers[setter]"
 READER = "spec.template.spec.containers[reader]"
 POD = "spec.template.spec"
 ENDPOINT = "spec.podMetricsEndpoints[0].interval"
+SERVICE = "probe-wattloop-operator.home.svc:8080"
 LABELS = {"team": "trains"}
 TOLERATION = {"key": "a", "operator": "Exists"}
 VARIABLE = {"name": "A", "value": "b"}
@@ -41,7 +42,7 @@ TABLE: list[tuple[str, Any, str, str, Any, dict[str, Any]]] = [
     ("crds.install", True, "CustomResourceDefinition", "spec.group", "wattloop.dev", {}),
     ("rbac.create", False, "ClusterRole", "", ABSENT, {}),
     ("rbac.userRoles", False, "ClusterRole/users", "", ABSENT, {}),
-    ("rbac.extraRules", [RULE], "ClusterRole/operator", "rules[9]", RULE, {}),
+    ("rbac.extraRules", [RULE], "ClusterRole/operator", "rules[8]", RULE, {}),
     ("operator.replicas", 0, "Deployment", "spec.replicas", 0, {}),
     ("operator.replicas", 3, "Deployment", "spec.replicas", 3, POSTGRESQL),
     ("operator.image.repository", "r:5/o", "Deployment", f"{OPERATOR}.image", "r:5/o:0.1.0", {}),
@@ -52,6 +53,7 @@ TABLE: list[tuple[str, Any, str, str, Any, dict[str, Any]]] = [
     ("operator.serviceAccount.name", "me", "Deployment", f"{POD}.serviceAccountName", "me", {}),
     ("operator.serviceAccount.annotations", LABELS, "ServiceAccount/operator", "metadata.annotations", LABELS, {}),
     ("operator.logFormat", "text", "Deployment", f"{OPERATOR}.args[6]", "--log-format=text", {}),
+    ("operator.logLevel", "debug", "Deployment", f"{OPERATOR}.args[7]", "--log-level=debug", {}),
     ("operator.environment", [VARIABLE], "Deployment", f"{OPERATOR}.env[A].value", "b", {}),
     ("operator.resources", {**RESOURCES, "limits": None}, "Deployment", f"{OPERATOR}.resources.requests.cpu", "2", {}),
     ("operator.podAnnotations", LABELS, "Deployment", "spec.template.metadata.annotations.team", "trains", {}),
@@ -92,6 +94,15 @@ TABLE: list[tuple[str, Any, str, str, Any, dict[str, Any]]] = [
         "--report-url=https://x.example/a",
         {},
     ),
+    ("reporting.tls.secretName", "tls", "Deployment", f"{OPERATOR}.args[2]", f"--report-url=https://{SERVICE}", {}),
+    (
+        "reporting.tls.authorityKey",
+        "a.crt",
+        "Deployment",
+        f"{OPERATOR}.args[11]",
+        "--report-certificate-authority=/etc/wattloop/reporting/a.crt",
+        {"reporting.tls.secretName": "tls"},
+    ),
     ("reporting.service.type", "NodePort", "Service", "spec.type", "NodePort", {}),
     ("reporting.service.annotations", LABELS, "Service", "metadata.annotations", LABELS, {}),
     ("health.port", 81, "Deployment", f"{OPERATOR}.args[4]", "--health-bind=0.0.0.0:81", {}),
@@ -117,7 +128,7 @@ TABLE: list[tuple[str, Any, str, str, Any, dict[str, Any]]] = [
     ("agent.createNamespace", False, "Namespace", "", ABSENT, {}),
     ("agent.image.repository", "r/a", "DaemonSet", f"{READER}.image", "r/a:0.1.0", {}),
     ("agent.image.tag", "1", "DaemonSet", f"{SETTER}.image", "wattloop/agent:1", {}),
-    ("agent.image.digest", DIGEST, "DaemonSet", f"{POD}.initContainers[0].image", f"wattloop/agent@{DIGEST}", {}),
+    ("agent.image.digest", DIGEST, "DaemonSet", f"{READER}.image", f"wattloop/agent@{DIGEST}", {}),
     ("agent.image.pullPolicy", "Never", "DaemonSet", f"{SETTER}.imagePullPolicy", "Never", {}),
     ("agent.runtimeClassName", "", "DaemonSet", f"{POD}.runtimeClassName", ABSENT, {}),
     ("agent.nodeSelector", LABELS, "DaemonSet", f"{POD}.nodeSelector.team", "trains", {}),
@@ -125,7 +136,10 @@ TABLE: list[tuple[str, Any, str, str, Any, dict[str, Any]]] = [
     ("agent.affinity", AFFINITY, "DaemonSet", f"{POD}.affinity", AFFINITY, {}),
     ("agent.priorityClassName", "", "DaemonSet", f"{POD}.priorityClassName", ABSENT, {}),
     ("agent.maxUnavailable", "10%", "DaemonSet", "spec.updateStrategy.rollingUpdate.maxUnavailable", "10%", {}),
+    ("agent.mountSocket", False, "Deployment", f"{OPERATOR}.args[8]", ABSENT, {}),
     ("agent.socketFolder", "/run/w", "DaemonSet", f"{POD}.volumes[socket].hostPath.path", "/run/w", {}),
+    ("agent.kubeletFolder", "/k", "DaemonSet", f"{POD}.volumes[pod-resources].hostPath.path", "/k/pod-resources", {}),
+    ("agent.podLogsFolder", "/logs", "DaemonSet", f"{POD}.volumes[pod-logs].hostPath.path", "/logs", {}),
     ("agent.stateFolder", "/var/w", "DaemonSet", f"{POD}.volumes[state].hostPath.path", "/var/w", {}),
     (
         "agent.minimumPowerLimitWatts",
@@ -152,6 +166,7 @@ TABLE: list[tuple[str, Any, str, str, Any, dict[str, Any]]] = [
         {},
     ),
     ("agent.logFormat", "text", "DaemonSet", f"{READER}.env[WATTLOOP_AGENT_LOG_FORMAT].value", "text", {}),
+    ("agent.logLevel", "debug", "DaemonSet", f"{SETTER}.env[WATTLOOP_AGENT_LOG_LEVEL].value", "debug", {}),
     ("agent.environment", [VARIABLE], "DaemonSet", f"{SETTER}.env[A].value", "b", {}),
     ("agent.resources.setter", RESOURCES, "DaemonSet", f"{SETTER}.resources.requests.cpu", "2", {}),
     ("agent.resources.reader", RESOURCES, "DaemonSet", f"{READER}.resources.requests.cpu", "2", {}),
@@ -179,7 +194,9 @@ def default_of(path: str) -> Any:
     return value
 
 
-@pytest.mark.parametrize(("path", "value", "objects", "place", "expected", "others"), TABLE, ids=lambda _: "")
+@pytest.mark.parametrize(
+    ("path", "value", "objects", "place", "expected", "others"), TABLE, ids=[row[0] for row in TABLE]
+)
 def test_a_value_has_its_effect(
     path: str,
     value: Any,
