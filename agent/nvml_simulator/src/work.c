@@ -35,23 +35,20 @@ static bool find_place(struct gpu *gpu, unsigned *place) {
     return false;
 }
 
-/* From the first `count` GPUs of the work. */
-static void remove_work(struct machine *machine, const struct work *work, unsigned count) {
-    for (unsigned position = 0; position < count; position++) {
-        struct gpu *gpu = machine_touch(machine, work->request.gpus[position]);
-        *occupancy_of(gpu, work, position) = (struct occupancy){0};
+static nvmlReturn_t find_places(struct machine *machine, struct work *work) {
+    for (unsigned position = 0; position < work->request.count; position++) {
+        if (!find_place(machine_touch(machine, work->request.gpus[position]), &work->places[position])) {
+            return NVML_ERROR_INSUFFICIENT_RESOURCES;
+        }
     }
+    return NVML_SUCCESS;
 }
 
-static nvmlReturn_t put_work(struct machine *machine, struct work *work) {
+static void put_work(struct machine *machine, const struct work *work) {
     const struct request *request = &work->request;
     struct process self = processes_self();
     for (unsigned position = 0; position < request->count; position++) {
         struct gpu *gpu = machine_touch(machine, request->gpus[position]);
-        if (!find_place(gpu, &work->places[position])) {
-            remove_work(machine, work, position);
-            return NVML_ERROR_INSUFFICIENT_RESOURCES;
-        }
         processes_register(gpu, &self);
         *occupancy_of(gpu, work, position) = (struct occupancy){
             .remaining = (wide_t)request->megaflops * SECOND_NS,
@@ -63,7 +60,13 @@ static nvmlReturn_t put_work(struct machine *machine, struct work *work) {
             .waits = request->count > 1,
         };
     }
-    return NVML_SUCCESS;
+}
+
+static void remove_work(struct machine *machine, const struct work *work) {
+    for (unsigned position = 0; position < work->request.count; position++) {
+        struct gpu *gpu = machine_touch(machine, work->request.gpus[position]);
+        *occupancy_of(gpu, work, position) = (struct occupancy){0};
+    }
 }
 
 /* The time until the last GPU is done as things stand, in GPU time; 0 when all are. Holds the work meanwhile. */
@@ -94,19 +97,24 @@ static void advance_all(struct machine *machine, const unsigned *gpus, unsigned 
     }
 }
 
+/* The whole step under one lock: no other process sees, or changes, the middle of it. */
+static void work_in_virtual_time(struct machine *machine, const struct work *work) {
+    const struct request *request = &work->request;
+    uint64_t begin = latest_ns(machine, request->gpus, request->count);
+    advance_all(machine, request->gpus, request->count, begin);
+    put_work(machine, work);
+    advance_all(machine, request->gpus, request->count, begin + time_left_ns(machine, work));
+    remove_work(machine, work);
+}
+
 nvmlReturn_t work_begin(struct machine *machine, const struct request *request, struct work *work) {
-    bool is_virtual = machine->layout->clock_mode == CLOCK_MODE_VIRTUAL;
     work->request = *request;
     machine_lock(machine);
-    if (is_virtual) {
-        advance_all(machine, request->gpus, request->count, latest_ns(machine, request->gpus, request->count));
-    }
-    nvmlReturn_t result = put_work(machine, work);
-    if (result == NVML_SUCCESS && is_virtual) {
-        /* All of it under one lock: no other process sees, or changes, the middle of a step. */
-        uint64_t begin = latest_ns(machine, request->gpus, request->count);
-        advance_all(machine, request->gpus, request->count, begin + time_left_ns(machine, work));
-        remove_work(machine, work, request->count);
+    nvmlReturn_t result = find_places(machine, work);
+    if (result == NVML_SUCCESS && machine->layout->clock_mode == CLOCK_MODE_VIRTUAL) {
+        work_in_virtual_time(machine, work);
+    } else if (result == NVML_SUCCESS) {
+        put_work(machine, work);
     }
     machine_unlock(machine);
     return result;
@@ -132,7 +140,7 @@ void work_end(struct machine *machine, const struct work *work) {
         return;
     }
     machine_lock(machine);
-    remove_work(machine, work, work->request.count);
+    remove_work(machine, work);
     machine_unlock(machine);
 }
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nvml_simulator
@@ -42,6 +42,7 @@ def play(moves: Sequence[Step], *, seed: int = 0) -> Description:
             return machine.describe()
 
 
+@settings(deadline=None, max_examples=40)
 @given(moves=steps, seed=st.integers(0, 2**64 - 1))
 def test_the_same_moves_give_the_same_bits(moves: list[Step], seed: int) -> None:
     assert play(moves, seed=seed) == play(moves, seed=seed)
@@ -57,6 +58,7 @@ def test_a_known_run_gives_these_bits_on_every_machine() -> None:
     ]
 
 
+@settings(deadline=None, max_examples=40)
 @given(moves=steps, order=st.randoms(use_true_random=False))
 def test_what_a_gpu_sees_does_not_depend_on_work_elsewhere(moves: list[Step], order: object) -> None:
     apart = [(kind, (gpus[0],), amount, share) for kind, gpus, amount, share in moves]
@@ -98,10 +100,12 @@ def test_the_wall_clock_is_the_systems(make_machine: Callable[..., Machine]) -> 
 
 
 def test_the_scaled_clock_goes_so_many_times_as_fast(make_machine: Callable[..., Machine]) -> None:
-    slow, fast = make_machine(clock="wall"), make_machine(clock="scaled", scale=1000.0)
+    fast = make_machine(clock="scaled", scale=1000.0)
+    slow = make_machine(clock="wall")
     fast.occupy(0, 312.0, 0.1)
     assert fast.describe().gpus[0].busy_seconds == pytest.approx(1.0)
-    assert fast.clock_seconds() > 10 * slow.clock_seconds()
+    elapsed = slow.clock_seconds()
+    assert fast.clock_seconds() > 1000 * elapsed
 
 
 def test_time_does_not_pass_by_command_where_it_passes_by_itself(make_machine: Callable[..., Machine]) -> None:

@@ -18,6 +18,7 @@ from nvml_simulator import Machine, model_named, models
 STEP_SECONDS = 0.1
 
 
+@settings(deadline=None)
 @given(
     seed=st.integers(0, 2**64 - 1),
     steps=st.lists(st.tuples(st.booleans(), st.floats(0.0, 3.0), st.floats(0.0, 1.0)), min_size=1, max_size=20),
@@ -42,7 +43,7 @@ def test_the_counter_never_falls_and_lags_the_exact_energy_by_at_most_one_step(
                 last = gpu.counter_millijoules
 
 
-@settings(max_examples=10)
+@settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 2**64 - 1))
 def test_the_counter_steps_every_100_milliseconds(seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder:

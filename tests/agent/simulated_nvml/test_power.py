@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nvml_simulator
@@ -35,6 +35,7 @@ def run_once(
             return seconds, machine.describe().gpus[0]
 
 
+@settings(deadline=None)
 @given(model=st.sampled_from(MODEL_NAMES), low=limits, high=limits, intensity=intensities, work=works)
 def test_a_lower_limit_never_draws_more_power_nor_works_faster(
     model: str, low: float, high: float, intensity: float, work: float
@@ -46,6 +47,7 @@ def test_a_lower_limit_never_draws_more_power_nor_works_faster(
     assert slow.energy_microjoules / slow_seconds <= fast.energy_microjoules / fast_seconds + 1e-3 / fast_seconds
 
 
+@settings(deadline=None)
 @given(model=st.sampled_from(MODEL_NAMES), limit=limits, intensity=intensities)
 def test_a_gpu_runs_at_the_highest_clock_whose_power_is_within_the_limit(
     model: str, limit: float, intensity: float
@@ -59,6 +61,7 @@ def test_a_gpu_runs_at_the_highest_clock_whose_power_is_within_the_limit(
     assert gpu.energy_microjoules / 1e6 == pytest.approx(watts * seconds, rel=1e-6)
 
 
+@settings(deadline=None)
 @given(model=st.sampled_from(models()), intensity=intensities)
 def test_power_and_speed_rise_with_the_clock(model: Model, intensity: float) -> None:
     points = [busy_power_and_throughput(model, clock, intensity) for clock in reversed(model.graphics_clocks_megahertz)]
@@ -66,6 +69,7 @@ def test_power_and_speed_rise_with_the_clock(model: Model, intensity: float) -> 
     assert points[-1][1] == model.teraflops_per_second
 
 
+@settings(deadline=None)
 @given(model=st.sampled_from(models()), one=intensities, other=intensities)
 def test_power_rises_with_intensity_and_speed_does_not_depend_on_it(model: Model, one: float, other: float) -> None:
     low, high = sorted((one, other))
@@ -89,6 +93,7 @@ def test_energy_of_a_piece_of_work_is_least_between_the_lowest_and_the_highest_c
     assert 0 < joules_per_teraflop.index(min(joules_per_teraflop)) < len(points) - 1
 
 
+@settings(deadline=None)
 @given(
     model=st.sampled_from(["A40", "A100", "H200"]),
     clocks=st.lists(st.integers(100, 2500), min_size=2, max_size=2).map(sorted),

@@ -34,7 +34,18 @@ while machine.describe().gpus[0].busy_seconds == 0:
 print("working", flush=True)
 sys.stdin.read()
 """
-
+WORK_UNTIL_NO_MORE_FITS = """
+import os, sys, threading, nvml_simulator, wattloop.errors
+machine = nvml_simulator.Machine(sys.argv[1])
+def work():
+    try:
+        machine.occupy(0, 1e6, 0.5)
+    except wattloop.errors.CannotError:
+        os.write(1, b"working\\n")
+for _ in range(17):
+    threading.Thread(target=work, daemon=True).start()
+sys.stdin.read()
+"""
 WORK_PIECE_BY_PIECE = """
 import sys, nvml_simulator
 machine = nvml_simulator.Machine(sys.argv[1])
@@ -44,22 +55,29 @@ while True:
 """
 
 
-def start(script: str, machine: Machine) -> subprocess.Popen[str]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", script, str(machine.path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline().strip() in {"locked", "working"}
-    return process
+class Child(subprocess.Popen[str]):
+    """A process that works on the machine and is killed at the end, if not before."""
+
+    def __init__(self, script: str, machine: Machine) -> None:
+        super().__init__(
+            [sys.executable, "-c", script, str(machine.path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.stdout is not None
+        assert self.stdout.readline().strip() in {"locked", "working"}
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        self.communicate()
 
 
-def kill(process: subprocess.Popen[str]) -> None:
-    process.kill()
-    process.communicate()
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Looks again and again; the test's own time limit bounds it."""
+    while not condition():
+        threading.Event().wait(0.002)
 
 
 def test_two_processes_see_the_same_gpus(
@@ -90,20 +108,18 @@ def test_a_process_killed_in_the_middle_of_a_change_blocks_nobody_and_leaves_the
     machine = make_machine(count=2)
     machine.occupy([0, 1], 100.0, 0.5)
     before = machine.describe().gpus
-    kill(start(HOLD_THE_LOCK, machine))
+    with Child(HOLD_THE_LOCK, machine):
+        pass
     assert machine.describe().gpus == before
     assert machine.occupy(0, 31.2, 0.1) == pytest.approx(0.1)
 
 
 def test_the_work_of_a_killed_process_ends(make_machine: Callable[..., Machine]) -> None:
     machine = make_machine(clock="wall", count=1)
-    process = start(WORK_FOR_LONG, machine)
     idle_watts = nvml_simulator.model_named("A100").idle_watts
-    assert machine.describe().gpus[0].power_watts > idle_watts
-    kill(process)
-    while machine.describe().gpus[0].power_watts > idle_watts:  # bounded by the test's own time limit
-        pass
-    assert machine.describe().gpus[0].busy_seconds < 60
+    with Child(WORK_FOR_LONG, machine):
+        wait_until(lambda: machine.describe().gpus[0].power_watts > idle_watts)
+    wait_until(lambda: machine.describe().gpus[0].power_watts == idle_watts)
 
 
 def test_a_process_killed_while_it_works_leaves_whole_pieces_of_work_or_none(
@@ -111,13 +127,11 @@ def test_a_process_killed_while_it_works_leaves_whole_pieces_of_work_or_none(
 ) -> None:
     machine = make_machine(count=1)
     for piece in range(1, 4):
-        process = start(WORK_PIECE_BY_PIECE, machine)
-        while machine.describe().gpus[0].busy_seconds < piece * 100:
-            pass
-        kill(process)
+        with Child(WORK_PIECE_BY_PIECE, machine):
+            wait_until(lambda least=piece * 20: machine.describe().gpus[0].busy_seconds > least)  # type: ignore[misc]
     found = machine.describe().gpus[0]
     replayed = make_machine(count=1)
-    while replayed.describe().gpus[0].time_seconds < found.time_seconds:
+    while replayed.clock_seconds(0) < found.time_seconds:
         replayed.occupy(0, 31.2, 0.37)
     assert replayed.describe().gpus[0] == found
 
@@ -125,18 +139,16 @@ def test_a_process_killed_while_it_works_leaves_whole_pieces_of_work_or_none(
 def test_an_interrupted_process_stops_its_work_at_once(make_machine: Callable[..., Machine]) -> None:
     machine = make_machine(clock="wall", count=1)
     script = WORK_FOR_LONG.replace("sys.stdin.read()", "machine.occupy(0, 1e6, 0.5)")
-    process = start(script, machine)
-    process.send_signal(signal.SIGINT)
-    _, _ = process.communicate(timeout=30)
-    assert process.returncode == -signal.SIGINT
-    assert machine.describe().gpus[0].busy_seconds < 30
+    with Child(script, machine) as process:
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == -signal.SIGINT
 
 
 def test_a_program_in_another_language_occupies_gpus_by_one_call(make_machine: Callable[..., Machine]) -> None:
     machine = make_machine(clock="scaled", scale=100.0, count=2)
     gpus = (ctypes.c_uint * 2)(0, 1)
     assert nvml_simulator.load().wattloopSimulatorWork(machine._machine, gpus, 2, 312.0, 0.1) == 0
-    assert [gpu.busy_seconds for gpu in machine.describe().gpus] == [pytest.approx(1.0, rel=0.2)] * 2
+    assert all(gpu.busy_seconds >= 1.0 for gpu in machine.describe().gpus)
 
 
 def test_a_stopped_process_keeps_its_work_and_the_dead_leave_their_places(
@@ -144,18 +156,15 @@ def test_a_stopped_process_keeps_its_work_and_the_dead_leave_their_places(
 ) -> None:
     machine = make_machine(clock="scaled", scale=50.0, count=1)
     idle_watts = nvml_simulator.model_named("A100").idle_watts
-    stopped = start(WORK_FOR_LONG, machine)
-    stopped.send_signal(signal.SIGSTOP)
-    one = "threading.Thread(target=machine.occupy, args=(0, 1e6, 0.5), daemon=True).start()"
-    kill(start(WORK_FOR_LONG.replace(one, f"for _ in range(15): {one}"), machine))
-    while machine.describe().gpus[0].power_watts > idle_watts:
-        pass
-    machine.occupy(0, 31.2, 0.1)
-    assert machine.describe().gpus[0].power_watts == idle_watts
-    stopped.send_signal(signal.SIGCONT)
-    while machine.describe().gpus[0].power_watts == idle_watts:
-        pass
-    kill(stopped)
+    with Child(WORK_FOR_LONG, machine) as stopped:
+        stopped.send_signal(signal.SIGSTOP)
+        with Child(WORK_UNTIL_NO_MORE_FITS, machine):
+            pass
+        wait_until(lambda: machine.describe().gpus[0].power_watts == idle_watts)
+        machine.occupy(0, 31.2, 0.1)
+        assert machine.describe().gpus[0].power_watts == idle_watts
+        stopped.send_signal(signal.SIGCONT)
+        wait_until(lambda: machine.describe().gpus[0].power_watts > idle_watts)
 
 
 def test_running_processes_are_listed_until_they_end(
@@ -164,13 +173,12 @@ def test_running_processes_are_listed_until_they_end(
     machine = make_machine(clock="wall", count=2)
     nvml = start_nvml()
     first, second = (nvml.nvmlDeviceGetHandleByIndex(index) for index in (0, 1))
-    process = start(WORK_FOR_LONG, machine)
-    assert [found.pid for found in nvml.nvmlDeviceGetComputeRunningProcesses(first)] == [process.pid]
-    assert nvml.nvmlSystemGetProcessName(process.pid).startswith(sys.executable[:5])
-    assert nvml.nvmlDeviceGetComputeRunningProcesses(second) == []
-    used = nvml.nvmlDeviceGetMemoryInfo(first).used
-    assert used > nvml.nvmlDeviceGetMemoryInfo(second).used
-    kill(process)
+    with Child(WORK_FOR_LONG, machine) as process:
+        assert [found.pid for found in nvml.nvmlDeviceGetComputeRunningProcesses(first)] == [process.pid]
+        assert nvml.nvmlSystemGetProcessName(process.pid).startswith(sys.executable[:5])
+        assert nvml.nvmlDeviceGetComputeRunningProcesses(second) == []
+        used = nvml.nvmlDeviceGetMemoryInfo(first).used
+        assert used > nvml.nvmlDeviceGetMemoryInfo(second).used
     assert nvml.nvmlDeviceGetComputeRunningProcesses(first) == []
     assert nvml.nvmlDeviceGetMemoryInfo(first).used < used
 
@@ -186,37 +194,21 @@ def test_work_at_the_same_time_shares_the_throughput(make_machine: Callable[...,
 
 
 def test_more_work_than_a_gpu_takes_is_refused_and_harms_nothing(make_machine: Callable[..., Machine]) -> None:
-    machine = make_machine(clock="scaled", scale=100.0, count=2)
-    refused: list[Exception] = []
-
-    def occupy() -> None:
-        try:
-            machine.occupy([1, 0], 312.0, 0.1)
-        except CannotError as error:
-            refused.append(error)
-
-    threads = [threading.Thread(target=occupy) for _ in range(20)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    done = 20 - len(refused)
-    assert all("too much work" in str(error) for error in refused)
-    assert done >= 16
-    assert machine.describe().gpus[0].busy_seconds == pytest.approx(done, rel=0.2)
+    machine = make_machine(clock="wall", count=2)
+    with Child(WORK_UNTIL_NO_MORE_FITS, machine):
+        with pytest.raises(CannotError, match="too much work"):
+            machine.occupy([1, 0], 31.2, 0.1)
+        assert machine.describe().gpus[1].busy_seconds == 0
+        assert machine.occupy(1, 3.12, 0.1) > 0
 
 
 def test_a_limit_set_while_work_runs_slows_it(make_machine: Callable[..., Machine]) -> None:
-    machine = make_machine(clock="scaled", scale=20.0, count=1)
-    free = nvml_simulator.busy_power_and_throughput(nvml_simulator.model_named("A100"), 1410, 0.5)[1]
-    done: list[float] = []
-    thread = threading.Thread(target=lambda: done.append(machine.occupy(0, 2 * free, 0.5)))
-    thread.start()
-    while machine.describe().gpus[0].busy_seconds == 0:
-        pass
-    machine.set_power_limit_as_another_actor(0, 100)
-    thread.join()
-    assert machine.describe().gpus[0].busy_seconds > 2.2
+    machine = make_machine(clock="wall", count=1)
+    with Child(WORK_FOR_LONG, machine):
+        wait_until(lambda: machine.describe().gpus[0].graphics_clock_megahertz == 1410)
+        machine.set_power_limit_as_another_actor(0, 150)
+        wait_until(lambda: 210 < machine.describe().gpus[0].graphics_clock_megahertz < 1410)
+        assert machine.describe().gpus[0].power_watts <= 150
 
 
 def test_another_process_hears_of_a_state_that_is_made_anew(

@@ -32,7 +32,7 @@ def test_limits_are_in_watts(machine: Machine, session: Session) -> None:
     assert gpu.default_power_limit_watts() == gpu.power_limit_watts() == gpu.enforced_power_limit_watts() == 700.0
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(milliwatts=st.integers(200_000, 700_000))
 def test_a_limit_is_set_to_the_milliwatt_on_that_gpu_alone(machine: Machine, session: Session, milliwatts: int) -> None:
     other, gpu = session.gpus()
