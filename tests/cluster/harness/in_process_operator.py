@@ -1,0 +1,121 @@
+"""The operator without watches and threads: a test says when it looks, what time it is, and at which call it dies."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from wattloop_operator.cluster.api import ClusterApi
+from wattloop_operator.cluster.cache import ObjectCache
+from wattloop_operator.cluster.comparison import take_in_everything
+from wattloop_operator.cluster.transport import Request, Transport
+from wattloop_operator.cluster.workload_access import WorkloadAccess
+from wattloop_operator.cluster.world import ClusterWorld
+from wattloop_operator.loop.settle import settle
+from wattloop_operator.loop.world import JobKey
+from wattloop_operator.store import Store
+from wattloop_operator.workloads.surroundings import ClusterSurroundings
+
+
+class KilledError(BaseException):
+    """The operator was killed: what it had in memory is gone."""
+
+
+class Executioner:
+    """A transport that kills the operator once, before or after one of its calls.
+
+    Args:
+        transport: Carries the requests.
+        at: Number of the fatal call, from 1; 0: none is.
+        after: Whether the server still carries it out, and only the answer is lost.
+    """
+
+    def __init__(self, transport: Transport, at: int = 0, *, after: bool = False) -> None:
+        self._transport = transport
+        self._at = at
+        self._after = after
+        self.calls: list[str] = []
+
+    def __call__(self, request: Request) -> dict[str, Any]:
+        self.calls.append(f"{request.method} {request.path}")
+        fatal = len(self.calls) == self._at
+        if fatal and not self._after:
+            raise KilledError(self.calls[-1])
+        answer = self._transport(request)
+        if fatal:
+            raise KilledError(self.calls[-1])
+        return answer
+
+
+class TestClock:
+    """Real time plus what a test lets pass."""
+
+    __test__ = False
+
+    def __init__(self) -> None:
+        self._ahead = timedelta()
+
+    def __call__(self) -> datetime:
+        return datetime.now(UTC) + self._ahead
+
+    def pass_by(self, seconds: float) -> None:
+        """Let time pass."""
+        self._ahead += timedelta(seconds=seconds)
+
+
+class InProcessOperator:
+    """One operator, with the lives that it needs.
+
+    Args:
+        transport: Carries requests, with the operator's own rights.
+        store: Its database.
+        report_url: Where trainings report.
+        clock: The time.
+    """
+
+    def __init__(self, transport: Transport, store: Store, report_url: str, clock: TestClock) -> None:
+        self.transport = transport
+        self.store = store
+        self.clock = clock
+        self.lives = 0
+        self._report_url = report_url
+        self.world = self._born()
+
+    def look(self, key: JobKey) -> datetime | None:
+        """Settle a job as it is now; an operator that is killed is started again, until one gets through."""
+        while True:
+            try:
+                take_in_everything(self.api, self.cache)
+                return settle(self.world, key, self.clock)
+            except KilledError:
+                self.world = self._restarted()
+
+    def restart(self, store: Store | None = None) -> None:
+        """Start anew, on another database if one is given."""
+        self.store = store or self.store
+        self.world = self._restarted()
+
+    def _restarted(self) -> ClusterWorld:
+        while True:
+            try:
+                return self._born()
+            except KilledError:
+                continue
+
+    def _born(self) -> ClusterWorld:
+        self.lives += 1
+        self.api = ClusterApi(self.transport)
+        self.cache = ObjectCache()
+        surroundings = ClusterSurroundings(report_url=self._report_url)
+        monotonic: Callable[[], float] = time.monotonic
+        return ClusterWorld(
+            api=self.api,
+            cache=self.cache,
+            workloads=WorkloadAccess(self.api, self.cache, surroundings),
+            store=self.store,
+            clock=self.clock,
+            monotonic=monotonic,
+            reporter=f"test-{self.lives}",
+        )

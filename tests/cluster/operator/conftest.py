@@ -1,0 +1,153 @@
+"""The operator under test, in this process, with exactly the rights that the chart gives it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubernetes import client, config
+from kubernetes.dynamic import DynamicClient
+
+from harness.commands import ClusterCommand
+from harness.in_process_operator import InProcessOperator, TestClock
+from harness.kubelet import Kubelet
+from harness.training import Training
+from harness.waiting import Object, wait_until
+from wattloop.commands.settings import Address
+from wattloop_operator.cluster.api import ClusterApi
+from wattloop_operator.cluster.book import ClusterBook
+from wattloop_operator.cluster.gate import TokenReviewGate
+from wattloop_operator.cluster.transport import HttpTransport
+from wattloop_operator.loop.world import JobKey
+from wattloop_operator.reporting.app import create_app
+from wattloop_operator.reporting.service import ReportService
+from wattloop_operator.store import Store, open_store
+from wattloop_operator.telemetry.serving import HttpService
+
+MakeJob = Callable[..., JobKey]
+
+
+@pytest.fixture(scope="session")
+def transport(operator_kubeconfig: Path) -> Iterator[HttpTransport]:
+    """Requests with the rights of the chart's operator."""
+    configuration = client.Configuration()
+    config.load_kube_config(config_file=str(operator_kubeconfig), client_configuration=configuration)
+    configuration.connection_pool_maxsize = 16
+    with client.ApiClient(configuration) as api_client:
+        yield HttpTransport(api_client)
+
+
+@pytest.fixture(scope="session")
+def reporting(transport: HttpTransport) -> Iterator[HttpService]:
+    """The reporting API over HTTP, as every replica of the operator serves it."""
+    api = ClusterApi(transport)
+    service = ReportService(ClusterBook(api), TokenReviewGate(api, time.monotonic))
+    served = HttpService("reporting API", create_app(service), Address("127.0.0.1", 0))
+    served.start()
+    yield served
+    served.stop()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """An empty database."""
+    with open_store(tmp_path / "wattloop.db") as opened:
+        yield opened
+
+
+@pytest.fixture
+def clock() -> TestClock:
+    """Real time, and what the test lets pass."""
+    return TestClock()
+
+
+@pytest.fixture
+def operator(transport: HttpTransport, store: Store, reporting: HttpService, clock: TestClock) -> InProcessOperator:
+    """An operator that looks when the test says so."""
+    return InProcessOperator(transport, store, reporting.url, clock)
+
+
+@pytest.fixture
+def train(
+    kubelet: Kubelet, token_of_pod: Callable[[Object, str], str], tmp_path: Path
+) -> Callable[[JobKey, str], Training]:
+    """Runs the pod of a recurrence's Job and gives the training in it."""
+
+    def run(key: JobKey, name: str) -> Training:
+        (pod,) = kubelet.pods_of_job(name, key.namespace)
+        return Training(kubelet.run(pod), token_of_pod, tmp_path)
+
+    return run
+
+
+@pytest.fixture
+def ended(cluster: DynamicClient) -> Callable[[JobKey, str], None]:
+    """Waits until the Job of a recurrence has ended."""
+
+    def wait(key: JobKey, name: str) -> None:
+        def over(jobs: list[Object]) -> bool:
+            conditions = [each for job in jobs for each in job.get("status", {}).get("conditions", [])]
+            return any(each["type"] in {"Complete", "Failed"} and each["status"] == "True" for each in conditions)
+
+        wait_until(
+            cluster,
+            api_version="batch/v1",
+            kind="Job",
+            namespace=key.namespace,
+            field_selector=f"metadata.name={name}",
+            condition=over,
+            what=f"the Job {key.namespace}/{name} to end",
+        )
+
+    return wait
+
+
+def manifest(name: str = "digits", **spec: Any) -> dict[str, Any]:
+    """A job that runs on request, with two batch sizes."""
+    container = {"name": "train", "image": "example.invalid/train:1", "args": ["--batch", "$(WATTLOOP_BATCH_SIZE)"]}
+    return {
+        "apiVersion": "wattloop.dev/v1alpha1",
+        "kind": "RecurringTrainingJob",
+        "metadata": {"name": name},
+        "spec": {
+            "trigger": {"manual": {}},
+            "runRequest": "first",
+            "objective": {"target": {"metric": "accuracy", "threshold": "0.9"}, "maxEpochs": 50},
+            "batchSize": {"default": 64, "candidates": [32, 64]},
+            "power": {"limit": {"mode": "None"}},
+            "template": {"job": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}},
+            **spec,
+        },
+    }
+
+
+@pytest.fixture
+def make_job(kubectl: ClusterCommand, namespace: str) -> MakeJob:
+    """Applies a job that runs on request, with fields of its spec replaced; applied again, it is changed."""
+
+    def make(name: str = "digits", **spec: Any) -> JobKey:
+        kubectl.apply(manifest(name, **spec), namespace=namespace)
+        return JobKey(namespace, name)
+
+    return make
+
+
+@pytest.fixture
+def job_of(kubectl: ClusterCommand) -> Callable[[JobKey], Object]:
+    """A RecurringTrainingJob as it is now."""
+    return lambda key: kubectl.json("get", "rtj", key.name, namespace=key.namespace)
+
+
+@pytest.fixture
+def recurrences_of(kubectl: ClusterCommand) -> Callable[[JobKey], list[Object]]:
+    """The TrainingRecurrences of a job, by index and attempt."""
+
+    def recurrences(key: JobKey) -> list[Object]:
+        selector = f"--selector=wattloop.dev/job={key.name}"
+        items: list[Object] = kubectl.json("get", "trec", selector, namespace=key.namespace)["items"]
+        return sorted(items, key=lambda each: (each["spec"]["index"], each["spec"]["attempt"]))
+
+    return recurrences

@@ -1,0 +1,279 @@
+"""From a manifest to a measured cost in status, and every way in which a run can go wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from harness.commands import ClusterCommand
+from harness.in_process_operator import InProcessOperator, TestClock
+from harness.kubelet import Kubelet
+from harness.training import Training
+from harness.waiting import Object
+from wattloop_operator.engine.memory import observations
+from wattloop_operator.engine.naming import recurrence_name, slot_of_request
+from wattloop_operator.loop.world import JobKey
+from wattloop_planner.observations import Observation, Outcome
+
+MakeJob = Callable[..., JobKey]
+Train = Callable[[JobKey, str], Training]
+Ended = Callable[[JobKey, str], None]
+JobOf = Callable[[JobKey], Object]
+RecurrencesOf = Callable[[JobKey], list[Object]]
+
+
+def first_of(key: JobKey, request: str = "first", attempt: int = 0) -> str:
+    return recurrence_name(key.name, slot_of_request(request), attempt)
+
+
+def learned(operator: InProcessOperator, key: JobKey) -> tuple[Observation, ...]:
+    """What the bandit learns from."""
+    return observations(operator.store.observations.of_name(key.namespace, key.name))
+
+
+def condition(thing: Object, kind: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(each for each in thing["status"]["conditions"] if each["type"] == kind)
+    return found
+
+
+def test_a_run_reaches_its_target_and_its_cost_is_in_status(
+    operator: InProcessOperator,
+    make_job: MakeJob,
+    train: Train,
+    ended: Ended,
+    kubelet: Kubelet,
+    kubectl: ClusterCommand,
+    job_of: JobOf,
+    recurrences_of: RecurrencesOf,
+) -> None:
+    key = make_job()
+    operator.look(key)
+    training = train(key, first_of(key))
+    operator.look(key)
+    assert condition(recurrences_of(key)[0], "Running")["status"] == "True"
+    training.reach_target()
+    kubelet.succeed(training.pod)
+    ended(key, first_of(key))
+    operator.look(key)
+    (recurrence,) = recurrences_of(key)
+    assert recurrence["status"]["result"] == "Reached"
+    assert recurrence["status"]["workloadRef"]["name"] == first_of(key)
+    # 200 W for 2 epochs of 10 s each; half of it, and half of 300 W for 20 s.
+    assert float(recurrence["status"]["usage"]["gpuEnergyJoules"]) == 4000
+    assert float(recurrence["status"]["cost"]["joules"]) == 5000
+    status = job_of(key)["status"]
+    assert (status["counts"]["reached"], status["counts"]["active"]) == (1, 0)
+    assert status["recentRecurrences"][0]["costJoules"] == "5000"
+    assert [record.result for record in operator.store.observations.of_name(key.namespace, key.name)] == ["Reached"]
+    shown = kubectl("get", "rtj", key.name, namespace=key.namespace)
+    assert shown.splitlines()[0].split("  ")[0] == "NAME"
+    assert "5000" in shown
+    assert "Reached" in kubectl("get", "trec", namespace=key.namespace)
+    events = kubectl.json("get", "events", namespace=key.namespace)["items"]
+    assert {"RecurrenceStarted", "RecurrenceReached"} <= {each["reason"] for each in events}
+
+
+def test_a_pod_sees_the_batch_size_in_its_args(operator: InProcessOperator, make_job: MakeJob, train: Train) -> None:
+    key = make_job()
+    operator.look(key)
+    training = train(key, first_of(key))
+    assert training.environment.batch_size == 64
+    assert training.pod["spec"]["containers"][0]["args"] == ["--batch", "$(WATTLOOP_BATCH_SIZE)"]
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "reason", "says"),
+    [(3, "Error", "exit code 3"), (137, "OOMKilled", "out of memory")],
+)
+def test_a_process_that_dies_counts_against_its_batch_size(
+    exit_code: int,
+    reason: str,
+    says: str,
+    operator: InProcessOperator,
+    make_job: MakeJob,
+    train: Train,
+    ended: Ended,
+    kubelet: Kubelet,
+    recurrences_of: RecurrencesOf,
+) -> None:
+    key = make_job(retryPolicy={"limit": 0})
+    operator.look(key)
+    kubelet.fail(train(key, first_of(key)).pod, exit_code=exit_code, reason=reason)
+    ended(key, first_of(key))
+    operator.look(key)
+    (recurrence,) = recurrences_of(key)
+    assert recurrence["status"]["result"] == "Crashed"
+    assert condition(recurrence, "Complete")["reason"] == "Crashed"
+    assert says in recurrence["status"]["message"]
+    assert [each.outcome for each in learned(operator, key)] == [Outcome.CRASHED]
+
+
+def test_a_process_that_hangs_is_ended_at_its_deadline(
+    operator: InProcessOperator,
+    make_job: MakeJob,
+    train: Train,
+    clock: TestClock,
+    kubectl: ClusterCommand,
+    recurrences_of: RecurrencesOf,
+) -> None:
+    key = make_job(activeDeadlineSeconds=600, retryPolicy={"limit": 0})
+    operator.look(key)
+    training = train(key, first_of(key))
+    training.report(3.0, 0.5)
+    wake_at = operator.look(key)
+    assert wake_at is not None
+    clock.pass_by(601)
+    operator.look(key)
+    (recurrence,) = recurrences_of(key)
+    assert recurrence["status"]["result"] == "DeadlineExceeded"
+    assert "its last report was of epoch 3" in recurrence["status"]["message"]
+    assert kubectl.json("get", "jobs", namespace=key.namespace)["items"] == []
+    (bound,) = learned(operator, key)
+    assert (bound.outcome, bound.epochs) == (Outcome.STOPPED, 3)
+
+
+def test_a_process_that_reports_nothing_teaches_nothing(
+    operator: InProcessOperator,
+    make_job: MakeJob,
+    train: Train,
+    ended: Ended,
+    kubelet: Kubelet,
+    job_of: JobOf,
+    recurrences_of: RecurrencesOf,
+) -> None:
+    key = make_job()
+    operator.look(key)
+    kubelet.succeed(train(key, first_of(key)).pod)
+    ended(key, first_of(key))
+    operator.look(key)
+    (recurrence,) = recurrences_of(key)
+    assert condition(recurrence, "Complete")["reason"] == "MissingMetric"
+    assert "run.report(metric=" in recurrence["status"]["message"]
+    job = job_of(key)
+    assert condition(job, "LastRunSucceeded")["reason"] == "MissingMetric"
+    assert learned(operator, key) == ()
+
+
+def test_a_metric_that_never_reaches_the_target_is_an_exhausted_run(
+    operator: InProcessOperator,
+    make_job: MakeJob,
+    train: Train,
+    ended: Ended,
+    kubelet: Kubelet,
+    job_of: JobOf,
+    recurrences_of: RecurrencesOf,
+) -> None:
+    key = make_job(retryPolicy={"limit": 0})
+    operator.look(key)
+    training = train(key, first_of(key))
+    for epoch in (1.0, 2.0, 3.0):
+        training.report(epoch, 0.5, finished=epoch == 3.0)
+    kubelet.succeed(training.pod)
+    ended(key, first_of(key))
+    operator.look(key)
+    (recurrence,) = recurrences_of(key)
+    assert condition(recurrence, "Complete")["reason"] == "Exhausted"
+    assert "accuracy got to 0.5, the target is 0.9" in recurrence["status"]["message"]
+    assert [each.outcome for each in learned(operator, key)] == [Outcome.EXHAUSTED]
+
+
+def test_a_crashed_attempt_is_tried_again(
+    operator: InProcessOperator,
+    make_job: MakeJob,
+    train: Train,
+    ended: Ended,
+    kubelet: Kubelet,
+    recurrences_of: RecurrencesOf,
+) -> None:
+    key = make_job()
+    operator.look(key)
+    kubelet.fail(train(key, first_of(key)).pod)
+    ended(key, first_of(key))
+    operator.look(key)
+    results = [each["status"].get("result") for each in recurrences_of(key)]
+    assert results == ["Crashed", None]
+    training = train(key, first_of(key, attempt=1))
+    training.reach_target()
+    kubelet.succeed(training.pod)
+    ended(key, first_of(key, attempt=1))
+    operator.look(key)
+    assert [each["status"]["result"] for each in recurrences_of(key)] == ["Crashed", "Reached"]
+
+
+def test_an_image_that_is_missing_is_said_while_the_run_waits(
+    operator: InProcessOperator, make_job: MakeJob, kubelet: Kubelet, recurrences_of: RecurrencesOf
+) -> None:
+    key = make_job()
+    operator.look(key)
+    (pod,) = kubelet.pods_of_job(first_of(key), key.namespace)
+    kubelet.refuse_image(pod)
+    operator.look(key)
+    running = condition(recurrences_of(key)[0], "Running")
+    assert (running["status"], running["reason"]) == ("False", "Waiting")
+    assert "ImagePullBackOff" in running["message"]
+
+
+def test_a_template_that_the_server_refuses_is_said_and_starts_nothing_until_it_is_mended(
+    operator: InProcessOperator,
+    make_job: MakeJob,
+    job_of: JobOf,
+    kubectl: ClusterCommand,
+    recurrences_of: RecurrencesOf,
+) -> None:
+    bad = {"restartPolicy": "Never", "containers": [{"name": "train"}, {"name": "train", "image": "b"}]}
+    key = make_job(template={"job": {"template": {"spec": bad}}})
+    operator.look(key)
+    ready = condition(job_of(key), "Ready")
+    assert (ready["status"], ready["reason"]) == ("False", "TemplateRefused")
+    assert "Duplicate value" in ready["message"]
+    assert recurrences_of(key) == []
+    events = kubectl.json("get", "events", namespace=key.namespace)["items"]
+    assert "TemplateRefused" in {each["reason"] for each in events}
+    make_job()
+    operator.look(key)
+    assert condition(job_of(key), "Ready")["status"] == "True"
+    assert len(recurrences_of(key)) == 1
+
+
+def test_a_foreign_object_of_the_same_name_is_never_touched(
+    operator: InProcessOperator, make_job: MakeJob, kubectl: ClusterCommand, recurrences_of: RecurrencesOf
+) -> None:
+    key = make_job()
+    pod = {"restartPolicy": "Never", "containers": [{"name": "own", "image": "own:1"}]}
+    foreign = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": first_of(key)},
+        "spec": {"suspend": True, "template": {"spec": pod}},
+    }
+    kubectl.apply(foreign, namespace=key.namespace)
+    before = kubectl.json("get", "job", first_of(key), namespace=key.namespace)
+    operator.look(key)
+    (recurrence,) = recurrences_of(key)
+    assert recurrence["status"]["result"] == "Refused"
+    assert "not Wattloop's" in recurrence["status"]["message"]
+    after = kubectl.json("get", "job", first_of(key), namespace=key.namespace)
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert after["spec"] == before["spec"]
+    assert "ownerReferences" not in after["metadata"]
+
+
+def test_a_workload_deleted_by_hand_is_not_run_again(
+    operator: InProcessOperator,
+    make_job: MakeJob,
+    train: Train,
+    kubectl: ClusterCommand,
+    recurrences_of: RecurrencesOf,
+) -> None:
+    key = make_job()
+    operator.look(key)
+    train(key, first_of(key))
+    operator.look(key)
+    kubectl("delete", "job", first_of(key), "--cascade=foreground", namespace=key.namespace)
+    operator.restart()
+    operator.look(key)
+    (recurrence,) = recurrences_of(key)
+    assert recurrence["status"]["result"] == "Cancelled"
+    assert kubectl.json("get", "jobs", namespace=key.namespace)["items"] == []
