@@ -85,15 +85,20 @@ class EpochCosts:
     values: Vector
     precisions: Vector
 
-    def learn(self, arm: int, value: float, precision: float) -> None:
-        """Take in the epoch cost of an arm; one that has changed takes those of all other arms with it."""
+    def learn(self, arm: int, value: float, precision: float) -> bool:
+        """Take in the epoch cost of an arm; one that has changed takes those of all other arms with it.
+
+        Returns:
+            Whether that changed anything.
+        """
         if self.precisions[arm] == EXACT:
-            if precision < EXACT:
-                return
+            if precision < EXACT or value == self.values[arm]:
+                return False
             change = value - self.values[arm]
             if abs(change) > LEVEL_CHANGE:
                 self.values[self.precisions > 0] += change
         self.values[arm], self.precisions[arm] = value, precision
+        return True
 
 
 @dataclass
@@ -139,9 +144,11 @@ class Evidence:
         self.runs, self.means, self.squares = np.zeros(arms), np.zeros(arms), np.zeros(arms)
         self.bound_values, self.bound_precisions = np.zeros(arms), np.zeros(arms)
         self.ever_reached, self.ever_run = np.zeros(arms), np.zeros(arms)
+        self.octaves: Vector = np.log2(np.array(self.batch_sizes, dtype=np.float64))
         self._prior_mean: Vector | None = None
         self._prior_covariance = prior_covariance(EPOCHS_PRIOR, self.batch_sizes, self.batch_sizes[self.default])
         self._epochs: tuple[Vector, Matrix, float] | None = None
+        self._known_epoch_cost: dict[str, tuple[Vector, Matrix, Vector] | None] = {}
         self._upwards = self._downwards = 0.0
         self._before: Evidence | None = None
         self._since: list[Observation] = []
@@ -186,24 +193,17 @@ class Evidence:
         Returns:
             None where no epoch cost is known of any model.
         """
-        centre = self.batch_sizes[self.default]
+        if progress is None and gpu_model in self._known_epoch_cost:
+            return self._known_epoch_cost[gpu_model]
         own = self.epoch_costs.get(gpu_model)
-        if progress is not None:
-            own = copy.deepcopy(own) or self._no_epoch_costs()
-            model = CostModel(self.eta, progress.max_power_watts)
-            cost = model.cost_joules(progress.epoch_energy_joules, progress.epoch_time_seconds)
-            own.learn(self.batch_sizes.index(progress.batch_size), _log(cost), EXACT)
-        covariance = prior_covariance(EPOCH_COST_PRIOR, self.batch_sizes, centre)
-        mean = prior_mean(EPOCH_COST_PRIOR, self.batch_sizes, centre)
-        other = self._best_known_other(gpu_model)
-        if other is not None:
-            mean, covariance = posterior(mean + _level(other), covariance, other.values, other.precisions)
-            covariance = covariance + prior_covariance(OTHER_GPU, self.batch_sizes, centre)
-        if own is None:
-            return None if other is None else (mean, covariance, np.zeros_like(mean))
-        shift = _level(own, mean)
-        mean, covariance = posterior(mean + shift, covariance, own.values, own.precisions)
-        return mean, covariance, own.precisions
+        if progress is None:
+            self._known_epoch_cost[gpu_model] = self._epoch_cost(gpu_model, own)
+            return self._known_epoch_cost[gpu_model]
+        own = copy.deepcopy(own) or self._no_epoch_costs()
+        model = CostModel(self.eta, progress.max_power_watts)
+        cost = model.cost_joules(progress.epoch_energy_joules, progress.epoch_time_seconds)
+        own.learn(self.batch_sizes.index(progress.batch_size), _log(cost), EXACT)
+        return self._epoch_cost(gpu_model, own)
 
     def start_regime(self, difference: SmoothPrior) -> None:
         """Hold what was learned of the epochs to be of a regime that differs from the present one by this much."""
@@ -218,6 +218,20 @@ class Evidence:
             sums[:] = 0
         self._epochs = None
 
+    def _epoch_cost(self, gpu_model: str, own: EpochCosts | None) -> tuple[Vector, Matrix, Vector] | None:
+        centre = self.batch_sizes[self.default]
+        covariance = prior_covariance(EPOCH_COST_PRIOR, self.batch_sizes, centre)
+        mean = prior_mean(EPOCH_COST_PRIOR, self.batch_sizes, centre)
+        other = self._best_known_other(gpu_model)
+        if other is not None:
+            mean, covariance = posterior(mean + _level(other), covariance, other.values, other.precisions)
+            covariance = covariance + prior_covariance(OTHER_GPU, self.batch_sizes, centre)
+        if own is None:
+            return None if other is None else (mean, covariance, np.zeros_like(mean))
+        shift = _level(own, mean)
+        mean, covariance = posterior(mean + shift, covariance, own.values, own.precisions)
+        return mean, covariance, own.precisions
+
     def _learn_epoch_cost(self, arm: int, observation: Observation) -> None:
         if observation.from_other_job:
             return
@@ -228,9 +242,13 @@ class Evidence:
             epoch = model.cost_joules(observation.epoch_energy_joules, observation.epoch_time_seconds)
             if costs.precisions[arm] < EXACT and epoch > 0:
                 self.overheads.append(max(cost / epoch - observation.epochs, 0.0))
-            costs.learn(arm, _log(epoch), EXACT)
+            changed = costs.learn(arm, _log(epoch), EXACT)
         elif observation.epochs > 0:
-            costs.learn(arm, _log(cost / observation.epochs), ROUGH)
+            changed = costs.learn(arm, _log(cost / observation.epochs), ROUGH)
+        else:
+            return
+        if changed:
+            self._known_epoch_cost.clear()
 
     def _learn_epochs(self, arm: int, observation: Observation) -> None:
         value = _log(observation.epochs)

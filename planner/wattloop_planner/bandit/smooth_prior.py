@@ -7,6 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.lapack import dposv
 
 Vector = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -83,11 +84,13 @@ def posterior(mean: Vector, covariance: Matrix, values: Vector, precisions: Vect
         >>> posterior(np.zeros(2), np.eye(2), np.array([1.0, 0.0]), np.array([1.0, 0.0]))[0].tolist()
         [0.5, 0.0]
     """
-    seen = np.flatnonzero(precisions)
+    (seen,) = precisions.nonzero()
     if not seen.size:
         return mean, covariance
     cross = covariance[:, seen]
     inner = cross[seen]
-    inner[np.diag_indices_from(inner)] += 1 / precisions[seen]
-    gains = np.linalg.solve(inner, cross.T)
+    inner.flat[:: len(seen) + 1] += 1 / precisions[seen]
+    _, gains, failed = dposv(inner, cross.T)
+    if failed:
+        gains = np.linalg.solve(inner, cross.T)
     return mean + (values[seen] - mean[seen]) @ gains, covariance - cross @ gains

@@ -25,6 +25,8 @@ from wattloop_planner.observations import Observation, Outcome
 
 MOST_PROBES = 3  # trials in one recurrence that are given up after their first epoch
 ONE_EPOCH = 1.001
+LEAST_SAVING = 0.01  # in incumbent runs, over all recurrences to come: less is not worth thinking about
+RUNS_A_STRIDE = 40
 EXPECTED_NOISE = NoisePrior()
 WATCHFUL = ChangeDetection()
 
@@ -65,7 +67,7 @@ class ThompsonSamplingPolicy:
         thought = self._think(question)
         if thought is None:
             return self._without_knowledge(question)
-        if question.attempt == 0 or thought.may_probe_again:
+        if thought.considers_trials:
             trial = self._trial(thought)
             if trial is not None:
                 return trial
@@ -99,8 +101,10 @@ class ThompsonSamplingPolicy:
     def _think(self, question: Question, progress: Progress | None = None) -> _Thought | None:
         evidence = self._memory.evidence(question, self.window, self.noise, self.detection)
         left = self._memory.arms_left(question, self.crash_budget)
-        offered = np.array([size in left for size in question.batch_sizes])
-        known = np.flatnonzero(offered & (evidence.ever_reached > 0))
+        offered = np.ones(len(question.batch_sizes), dtype=np.bool_)
+        if len(left) < len(question.batch_sizes):
+            offered = np.array([size in left for size in question.batch_sizes])
+        (known,) = (offered & (evidence.ever_reached > 0)).nonzero()
         belief = cost_belief(evidence, question.gpu_model, progress) if known.size else None
         if belief is None:
             return None
@@ -131,13 +135,18 @@ class ThompsonSamplingPolicy:
         arms = thought.candidates(self.reach_octaves)
         if not arms.size or not belief.level_known or horizon <= 0:
             return values, stops
+        savings = horizon * knowledge_gain(belief, incumbent, arms)
+        worth_it = savings >= LEAST_SAVING
+        arms, savings = arms[worth_it], savings[worth_it]
+        if not arms.size:
+            return values, stops
         unit = belief.log_expected[incumbent]
         spread = np.sqrt(belief.variance[arms] + belief.noise_sd**2)
         still, stop = best_stop(
             belief.log_cost[arms] - unit, spread, thought.failing[arms], horizon, np.zeros(len(arms))
         )
         profiling = thought.profiling_cost(arms)
-        values[arms] = horizon * knowledge_gain(belief, incumbent, arms) - (still - 1) - profiling
+        values[arms] = savings - (still - 1) - profiling
         stops[arms] = stop + profiling
         unmeasured = arms[~belief.measured[arms]]
         if unmeasured.size:
@@ -214,8 +223,8 @@ class _Thought:
 
     def candidates(self, reach_octaves: float) -> Indices:
         """Arms that may be tried: near those that ran, or where the cost is expected to fall, and not running now."""
-        octaves = np.log2(np.array(self.question.batch_sizes, dtype=np.float64))
-        ran = np.flatnonzero(self.evidence.ever_run)
+        octaves = self.evidence.octaves
+        (ran,) = self.evidence.ever_run.nonzero()
         first, last = int(ran[0]), int(ran[-1])
         near = (octaves >= octaves[first] - reach_octaves - 1e-9) & (octaves <= octaves[last] + reach_octaves + 1e-9)
         near[max(first - 1, 0)] = near[min(last + 1, len(near) - 1)] = True
@@ -228,7 +237,8 @@ class _Thought:
                 near[sizes.index(size)] = False
         if any(size in sizes and not self.evidence.ever_reached[sizes.index(size)] for size in self.question.running):
             near &= self.evidence.ever_reached > 0
-        return np.flatnonzero(near)
+        arms: Indices = near.nonzero()[0]
+        return arms
 
     def profiling_cost(self, arms: Indices) -> Vector:
         """What profiling the first epoch adds, in incumbent runs."""
@@ -248,8 +258,14 @@ class _Thought:
         return {o.batch_size for o in self._earlier_attempts() if o.outcome is Outcome.EXHAUSTED}
 
     @property
-    def may_probe_again(self) -> bool:
-        """Whether all earlier attempts of this recurrence were given up after their first epoch, and few."""
+    def considers_trials(self) -> bool:
+        """Whether a trial may be had now: in a first attempt, ever less often as the runs of a regime add up.
+
+        In a later attempt where all earlier ones of the recurrence were given up after their first epoch, and few.
+        """
+        if self.question.attempt == 0:
+            stride = 1 + int(self.evidence.runs.sum()) // RUNS_A_STRIDE
+            return self.question.recurrence % stride == 0
         earlier = self._earlier_attempts()
         return 0 < len(earlier) <= MOST_PROBES and all(
             o.outcome is Outcome.STOPPED and o.epochs <= ONE_EPOCH for o in earlier

@@ -74,9 +74,11 @@ def best_stop(mean: Array, spread: Array, failing: Array, horizon: float, paid: 
     improvement = ndtr(at_one) - whole * ndtr(at_one - spread)
     seen = ndtr(at_stop) - whole[..., None] * mass_below
     lost = np.where(at_stop < at_one[..., None], improvement[..., None] - seen, 0.0)
-    index = np.argmin(taken + stopped + horizon * np.maximum(lost, 0.0), axis=-1)[..., None]
-    still = np.take_along_axis(taken + stopped, index, -1)[..., 0]
-    return still, np.take_along_axis(stops, index, -1)[..., 0]
+    whole_cost = taken + stopped
+    index = np.argmin(whole_cost + horizon * np.maximum(lost, 0.0), axis=-1).ravel()
+    rows = np.arange(index.size)
+    still = whole_cost.reshape(index.size, -1)[rows, index].reshape(mean.shape)
+    return still, stops.reshape(index.size, -1)[rows, index].reshape(mean.shape)
 
 
 def probe_option(belief: CostBelief, incumbent: int, arms: Indices, failing: Array, horizon: float) -> Vector:

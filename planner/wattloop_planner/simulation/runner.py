@@ -56,7 +56,7 @@ class TaskResult:
 
 def run_task(task: Task) -> TaskResult:
     """Simulate one job under one seed, and policy default beside it to compare."""
-    settings: dict[str, Any] = {}
+    settings: dict[str, Any] = {"describe_arms": False} if task.options.policy == "thompsonSampling" else {}
     if task.options.window is not None and task.options.policy in WINDOWED:
         settings["window"] = task.options.window
     default_scenario = replace(task.scenario, optimise_power=False)
