@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.installed-demo
 
-.PHONY: help install demo test postgres test-unit test-cluster lint format generate clean
+.PHONY: help install demo test postgres test-unit test-cluster lint format generate images clean
 
 help:
 	@echo "make demo          install, then 32 recurrences of a real training on a simulated GPU (about a minute)"
@@ -13,6 +13,7 @@ help:
 	@echo "make test-unit     no Kubernetes needed"
 	@echo "make test-cluster  on a real Kubernetes control plane, built on first use"
 	@echo "make lint          ruff, mypy, import-linter, generated files up to date"
+	@echo "make images        the images of operator and agent (IMAGE_BUILDER=docker, or buildah)"
 	@echo "make generate      writes the generated files: CRDs, OpenAPI"
 
 $(STAMP): pyproject.toml setup.py constraints.txt
@@ -68,6 +69,18 @@ postgres:
 # Each of the two processes has a control plane of its own; docs/testing.md.
 test-cluster: $(STAMP)
 	$(BIN)/pytest -n 2 -m cluster tests/cluster
+
+IMAGE_BUILDER ?= docker
+IMAGE_BASE ?= python:$(shell $(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')-slim
+IMAGE_TAG ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+
+images: $(STAMP)
+	rm -rf build/images
+	$(BIN)/pip wheel --quiet --constraint constraints.txt --wheel-dir build/images/wheels '.[operator,agent]'
+	for role in operator agent; do \
+		$(IMAGE_BUILDER) build $(IMAGE_OPTIONS) --build-arg BASE=$(IMAGE_BASE) --build-arg ROLE=$$role \
+			--tag wattloop/$$role:$(IMAGE_TAG) --file images/Containerfile build/images || exit 1; \
+	done
 
 clean:
 	rm -rf $(VENV) build dist
