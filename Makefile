@@ -41,11 +41,13 @@ lint: $(STAMP)
 	$(BIN)/python -m wattloop_operator.api.crd --check
 	$(BIN)/python -m wattloop_operator.api.reference --check
 	$(BIN)/python -m wattloop_agent.telemetry.document --check
+	$(BIN)/python -m wattloop_operator.reporting.openapi --check
 
 generate: $(STAMP)
 	$(BIN)/python -m wattloop_operator.api.crd
 	$(BIN)/python -m wattloop_operator.api.reference
 	$(BIN)/python -m wattloop_agent.telemetry.document
+	$(BIN)/python -m wattloop_operator.reporting.openapi
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
@@ -66,8 +68,10 @@ postgres:
 			-o Dpkg::Options::=--force-confold postgresql; \
 	fi > /dev/null || echo "PostgreSQL could not be installed; its tests will be skipped" >&2
 
-# Each of the two processes has a control plane of its own; docs/testing.md.
+# Each of the two processes has a control plane of its own; docs/testing.md. Built here first, where progress is seen;
+# what goes wrong there, the tests say again: they fail, or without Go are skipped and counted.
 test-cluster: $(STAMP)
+	-@$(BIN)/python tests/cluster/binaries/build.py
 	$(BIN)/pytest -n 2 -m cluster tests/cluster
 
 IMAGE_BUILDER ?= docker
