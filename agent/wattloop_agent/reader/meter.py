@@ -48,6 +48,9 @@ class ReadableGpus(Protocol):
     def describe(self) -> list[GpuDescription]:
         """All GPUs; of their limits, found is the current one: what is leased is not known here."""
 
+    def uuids(self) -> list[str]:
+        """All GPUs, by index."""
+
     def energy(self, uuids: Sequence[str]) -> list[EnergyReading]:
         """The counters of these GPUs, in this order."""
 
@@ -86,6 +89,14 @@ class Meter:
             Refused: One of them is not there or has no counter.
         """
         return await self._in_thread(lambda: self._gpus.energy(uuids))
+
+    async def energy_of(self, seen: Callable[[str], bool]) -> list[EnergyReading]:
+        """The counters of all GPUs for which this holds, by index, read now.
+
+        Raises:
+            Refused: One of them has no counter.
+        """
+        return await self._in_thread(lambda: self._gpus.energy([uuid for uuid in self._gpus.uuids() if seen(uuid)]))
 
     async def conditions(self) -> list[GpuCondition]:
         """What all GPUs do now.

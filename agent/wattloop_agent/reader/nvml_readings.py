@@ -33,6 +33,10 @@ class NvmlReadings:
             for gpu in self._gpus.all()
         ]
 
+    def uuids(self) -> list[str]:
+        """All GPUs, by index."""
+        return [gpu.uuid for gpu in self._gpus.all()]
+
     def energy(self, uuids: Sequence[str]) -> list[EnergyReading]:
         """The counters of these GPUs."""
         return [self._energy(self._gpus.gpu(uuid)) for uuid in uuids]

@@ -61,9 +61,10 @@ class Verbs:
         if "gpus" in request:
             gpus = gpu_names(request)
             caller.require_seen(gpus)
+            readings = await self._meter.energy(gpus)
         else:
-            gpus = tuple(facts.uuid for facts in await self._facts(caller))
-        return [asdict(reading) for reading in await self._meter.energy(gpus)]
+            readings = await self._meter.energy_of(caller.sees)
+        return [vars(reading) for reading in readings]
 
     async def _facts(self, caller: Caller) -> list[Any]:
         return [facts for facts in await self._meter.gpus() if caller.sees(facts.uuid)]
