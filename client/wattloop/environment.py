@@ -16,6 +16,9 @@ from wattloop.errors import InputError
 # Reserved as a whole, so that a variable that Wattloop sets in a later version breaks no manifest of today.
 PREFIX = "WATTLOOP_"
 PARAMETER_PREFIX = f"{PREFIX}PARAM_"
+SELECTORS = ("Energy", "Time", "Cost", "MaxSlowdown")
+LONGEST_WHOLE = 20
+RANK_VARIABLES = ("RANK", "JOB_COMPLETION_INDEX")
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,7 @@ class RunEnvironment:
         token_file: File with the token that reports carry.
         certificate_authority_file: Certificates that the report URL is checked against.
         agent_socket: The node agent's socket; empty for none.
+        rank: Which process of a distributed run this is, as its launcher says it; the metric of rank 0 counts.
     """
 
     job: str = ""
@@ -86,6 +90,7 @@ class RunEnvironment:
     token_file: str = ""
     certificate_authority_file: str = ""
     agent_socket: str = ""
+    rank: int = 0
 
     @property
     def managed(self) -> bool:
@@ -117,8 +122,8 @@ class RunEnvironment:
             named["WATTLOOP_TARGET_THRESHOLD"] = _shown(self.target.threshold)
             named["WATTLOOP_TARGET_DIRECTION"] = "Maximize" if self.target.maximize else "Minimize"
             named["WATTLOOP_TARGET_CONSECUTIVE_EVALUATIONS"] = str(self.target.consecutive_evaluations)
-        named |= {f"{PARAMETER_PREFIX}{name}": value for name, value in self.parameters.items()}
-        return {name: value for name, value in named.items() if value}
+        parameters = {f"{PARAMETER_PREFIX}{name}": value for name, value in self.parameters.items()}
+        return {name: value for name, value in named.items() if value} | parameters
 
     @staticmethod
     def read(variables: Mapping[str, str]) -> RunEnvironment:
@@ -137,15 +142,15 @@ class RunEnvironment:
             recurrence=variables.get("WATTLOOP_RECURRENCE", ""),
             batch_size=_whole(variables, "WATTLOOP_BATCH_SIZE"),
             per_device_batch_size=_whole(variables, "WATTLOOP_PER_DEVICE_BATCH_SIZE"),
-            learning_rate_scale=_number(variables, "WATTLOOP_LEARNING_RATE_SCALE") or defaults.learning_rate_scale,
+            learning_rate_scale=_number(variables, "WATTLOOP_LEARNING_RATE_SCALE", defaults.learning_rate_scale),
             max_epochs=_whole(variables, "WATTLOOP_MAX_EPOCHS"),
             target=_target(variables),
             power_limit_watts=_number(variables, "WATTLOOP_POWER_LIMIT_WATTS"),
             profile_power_limits=variables.get("WATTLOOP_PROFILE_POWER_LIMITS", "") == "1",
-            power_selector=variables.get("WATTLOOP_POWER_SELECTOR", defaults.power_selector),
+            power_selector=_choice(variables, "WATTLOOP_POWER_SELECTOR", SELECTORS, defaults.power_selector),
             max_slowdown_percent=_number(variables, "WATTLOOP_MAX_SLOWDOWN_PERCENT", defaults.max_slowdown_percent),
             eta=_number(variables, "WATTLOOP_ETA", defaults.eta),
-            seed=_whole(variables, "WATTLOOP_SEED"),
+            seed=_whole(variables, "WATTLOOP_SEED", least=0),
             parameters={
                 name.removeprefix(PARAMETER_PREFIX): value
                 for name, value in variables.items()
@@ -155,6 +160,7 @@ class RunEnvironment:
             token_file=variables.get("WATTLOOP_TOKEN_FILE", ""),
             certificate_authority_file=variables.get("WATTLOOP_CA_FILE", ""),
             agent_socket=variables.get("WATTLOOP_AGENT_SOCKET", ""),
+            rank=_rank(variables),
         )
 
 
@@ -166,9 +172,18 @@ def _target(variables: Mapping[str, str]) -> Target | None:
     return Target(
         metric,
         threshold,
-        maximize=variables.get("WATTLOOP_TARGET_DIRECTION", "Maximize") == "Maximize",
+        maximize=_choice(variables, "WATTLOOP_TARGET_DIRECTION", ("Maximize", "Minimize"), "Maximize") == "Maximize",
         consecutive_evaluations=_whole(variables, "WATTLOOP_TARGET_CONSECUTIVE_EVALUATIONS") or 1,
     )
+
+
+def _rank(variables: Mapping[str, str]) -> int:
+    """The rank as torchrun sets it, or as Kubernetes does for the pods of an indexed Job; these are not Wattloop's."""
+    if not variables.get("WATTLOOP_JOB"):
+        return 0
+    named = (variables.get(name, "") for name in RANK_VARIABLES)
+    text = next((text for text in named if text), "0")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < LONGEST_WHOLE else 0
 
 
 def _shown(value: float | None) -> str:
@@ -188,14 +203,26 @@ def _number(variables: Mapping[str, str], name: str, default: float | None = Non
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise InputError("the environment", repr(text), f"a finite number in {name}")
+        raise InputError("the environment", _cut(text), f"a finite number in {name}")
     return value
 
 
-def _whole(variables: Mapping[str, str], name: str) -> int | None:
+def _whole(variables: Mapping[str, str], name: str, *, least: int = 1) -> int | None:
     text = variables.get(name, "")
     if not text:
         return None
-    if not (text.isascii() and text.isdecimal()) or not 0 < int(text) < 2**64:
-        raise InputError("the environment", repr(text), f"a positive whole number in {name}")
+    digits = text.isascii() and text.isdecimal() and len(text) <= LONGEST_WHOLE
+    if not digits or not least <= int(text) < 2**64:
+        raise InputError("the environment", _cut(text), f"a whole number from {least} to 2^64-1 in {name}")
     return int(text)
+
+
+def _choice(variables: Mapping[str, str], name: str, choices: tuple[str, ...], default: str) -> str:
+    text = variables.get(name) or default
+    if text not in choices:
+        raise InputError("the environment", _cut(text), f"one of {', '.join(choices)} in {name}")
+    return text
+
+
+def _cut(text: str) -> str:
+    return repr(text[:80])

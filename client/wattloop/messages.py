@@ -8,13 +8,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 LARGEST_REPORT_BYTES = 64 * 1024
 MOST_GPUS = 64
 MOST_LIMITS = 64
-LONGEST_TEXT = 256
+LONGEST_UUID = 96
+LONGEST_PRODUCT = 128
+LONGEST_REASON = 2000
+# Bounds far beyond anything real, so that no sum over an attempt leaves what the API's decimal strings can say.
+LARGEST_NUMBER = 1e14
+LARGEST_ENERGY_MILLIJOULES = 2 * 10**14  # a GPU of 1 kW for six years
+LARGEST_TIME_SECONDS = 1e10
+LARGEST_POWER_WATTS = 1e6
+# The smallest part of an epoch, or of a second, that a limit can have been measured over.
+LEAST_MEASURED = 1e-6
+SHOWN_CHARACTERS = 80
 
 
 class MessageError(ValueError):
@@ -66,6 +76,8 @@ class Report:
         epoch: Epochs completed, a decimal.
         metric: The target metric as last evaluated; None before the first evaluation.
         evaluations: How often the metric has been evaluated.
+        reached_in_a_row: How many evaluations in a row, up to the last, reached the target: where a report was lost,
+            nobody else knows. None: not counted.
         gpus: One entry a GPU of the process; empty where no agent answers.
         gpu_product: Product name of the GPUs.
         max_power_limit_watts: Sum of the GPUs' maximum power limits.
@@ -79,6 +91,7 @@ class Report:
     epoch: float
     metric: float | None = None
     evaluations: int = 0
+    reached_in_a_row: int | None = None
     gpus: tuple[GpuEnergy, ...] = ()
     gpu_product: str = ""
     max_power_limit_watts: float = 0.0
@@ -103,24 +116,28 @@ class Report:
             Traceback (most recent call last):
             wattloop.messages.MessageError: metric: found nan, expected a finite number
         """
-        fields = _fields(body, "report", Report)
+        read = _Fields.of(body, "", Report)
         report = Report(
-            sequence=_whole(fields, "sequence"),
-            epoch=_number(fields, "epoch", least=0.0),
-            metric=None if fields.get("metric") is None else _number(fields, "metric"),
-            evaluations=_whole(fields, "evaluations", 0),
-            gpus=tuple(_gpu(entry, index) for index, entry in enumerate(_list(fields, "gpus", MOST_GPUS))),
-            gpu_product=_text(fields, "gpu_product", ""),
-            max_power_limit_watts=_number(fields, "max_power_limit_watts", 0.0, least=0.0),
-            power_limit_watts=(
-                None if fields.get("power_limit_watts") is None else _number(fields, "power_limit_watts", least=0.0)
+            sequence=read.whole("sequence"),
+            epoch=read.number("epoch", least=0.0, most=LARGEST_NUMBER),
+            metric=read.optional("metric", least=-LARGEST_NUMBER, most=LARGEST_NUMBER),
+            evaluations=read.whole("evaluations", default=0),
+            reached_in_a_row=None if read.values.get("reached_in_a_row") is None else read.whole("reached_in_a_row"),
+            gpus=tuple(_gpu(entry, index) for index, entry in enumerate(read.entries("gpus", MOST_GPUS))),
+            gpu_product=read.text("gpu_product", LONGEST_PRODUCT, default=""),
+            max_power_limit_watts=read.number(
+                "max_power_limit_watts", default=0.0, least=0.0, most=LARGEST_POWER_WATTS
             ),
-            profile=tuple(_limit(entry, index) for index, entry in enumerate(_list(fields, "profile", MOST_LIMITS))),
-            finished=_boolean(fields, "finished", default=False),
-            rank=_whole(fields, "rank", 0),
+            power_limit_watts=read.optional("power_limit_watts", least=0.0, most=LARGEST_POWER_WATTS),
+            profile=tuple(_limit(entry, index) for index, entry in enumerate(read.entries("profile", MOST_LIMITS))),
+            finished=read.boolean("finished", default=False),
+            rank=read.whole("rank", default=0),
         )
         if len({gpu.uuid for gpu in report.gpus}) != len(report.gpus):
             raise MessageError("gpus: found the same uuid twice, expected one entry a GPU")
+        # Limits are kept in whole watts.
+        if len({round(limit.power_limit_watts) for limit in report.profile}) != len(report.profile):
+            raise MessageError("profile: found the same power limit twice, expected one entry a limit, in whole watts")
         return report
 
 
@@ -138,24 +155,27 @@ class Answer:
 
     @staticmethod
     def from_json(body: object) -> Answer:
-        """Check and read an answer.
+        """Check and read an answer; fields that a later version may add are passed over.
 
         Raises:
             MessageError: It is not of the form {"stop": …, "reason": …}.
         """
-        fields = _fields(body, "answer", Answer)
-        return Answer(_boolean(fields, "stop", default=False), _text(fields, "reason", ""))
+        read = _Fields.of(body, "", None)
+        reason = read.values.get("reason", "")
+        if not isinstance(reason, str):
+            raise MessageError(f"reason: found {_shown(reason)}, expected a text")
+        return Answer(read.boolean("stop", default=False), reason[:LONGEST_REASON])
 
 
 def _gpu(body: object, index: int) -> GpuEnergy:
     place = f"gpus[{index}]"
-    fields = _fields(body, place, GpuEnergy)
+    read = _Fields.of(body, place, GpuEnergy)
     gpu = GpuEnergy(
-        uuid=_text(fields, "uuid", place=place),
-        start_energy_millijoules=_whole(fields, "start_energy_millijoules", place=place),
-        energy_millijoules=_whole(fields, "energy_millijoules", place=place),
-        start_time_seconds=_number(fields, "start_time_seconds", least=0.0, place=place),
-        time_seconds=_number(fields, "time_seconds", least=0.0, place=place),
+        uuid=read.text("uuid", LONGEST_UUID),
+        start_energy_millijoules=read.whole("start_energy_millijoules", most=LARGEST_ENERGY_MILLIJOULES),
+        energy_millijoules=read.whole("energy_millijoules", most=LARGEST_ENERGY_MILLIJOULES),
+        start_time_seconds=read.number("start_time_seconds", least=0.0, most=LARGEST_TIME_SECONDS),
+        time_seconds=read.number("time_seconds", least=0.0, most=LARGEST_TIME_SECONDS),
     )
     if gpu.energy_millijoules < gpu.start_energy_millijoules:
         raise MessageError(
@@ -168,74 +188,94 @@ def _gpu(body: object, index: int) -> GpuEnergy:
 
 
 def _limit(body: object, index: int) -> LimitMeasurement:
-    place = f"profile[{index}]"
-    fields = _fields(body, place, LimitMeasurement)
+    read = _Fields.of(body, f"profile[{index}]", LimitMeasurement)
     return LimitMeasurement(
-        power_limit_watts=_number(fields, "power_limit_watts", least=0.0, place=place),
-        energy_joules=_number(fields, "energy_joules", least=0.0, place=place),
-        time_seconds=_number(fields, "time_seconds", least=0.0, place=place),
-        epochs=_number(fields, "epochs", least=0.0, place=place),
+        power_limit_watts=read.number("power_limit_watts", least=1.0, most=LARGEST_POWER_WATTS),
+        energy_joules=read.number("energy_joules", least=0.0, most=LARGEST_NUMBER),
+        time_seconds=read.number("time_seconds", least=LEAST_MEASURED, most=LARGEST_TIME_SECONDS),
+        epochs=read.number("epochs", least=LEAST_MEASURED, most=LARGEST_NUMBER),
     )
 
 
-def _fields(body: object, place: str, form: type) -> Mapping[str, Any]:
-    if not isinstance(body, Mapping):
-        raise MessageError(f"{place}: found {type(body).__name__}, expected an object")
-    known = form.__dataclass_fields__  # type: ignore[attr-defined]
-    unknown = sorted(str(key)[:LONGEST_TEXT] for key in body if key not in known)
-    if unknown:
-        raise MessageError(f"{place}: found the unknown field {unknown[0]}, expected only {', '.join(known)}")
-    return body
+@dataclass(frozen=True)
+class _Fields:
+    """The fields of one object, each checked when it is read; `place` is where the object stands in the message."""
+
+    place: str
+    values: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, body: object, place: str, form: type | None) -> _Fields:
+        """Read an object; where a form is given, it may have no other fields than the form's."""
+        if not isinstance(body, Mapping):
+            raise MessageError(f"{place or 'the message'}: found {_shown(body)}, expected an object")
+        if form is not None:
+            known = [field.name for field in fields(form)]
+            unknown = next((key for key in body if key not in known), None)
+            if unknown is not None:
+                where = f"{place}: " if place else ""
+                raise MessageError(
+                    f"{where}found the unknown field {_shown(unknown)}, expected only {', '.join(known)}"
+                )
+        return cls(place, body)
+
+    def number(self, name: str, *, least: float, most: float, default: float | None = None) -> float:
+        value = self.values.get(name, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(_float(value)):
+            raise self._error(name, value, "a finite number")
+        if not least <= value <= most:
+            raise self._error(name, value, f"a number from {least:g} to {most:g}")
+        return float(value)
+
+    def optional(self, name: str, *, least: float, most: float) -> float | None:
+        return None if self.values.get(name) is None else self.number(name, least=least, most=most)
+
+    def whole(self, name: str, *, most: int = 2**63 - 1, default: int | None = None) -> int:
+        value = self.values.get(name, default)
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+            raise self._error(name, value, f"a whole number from 0 to {most}")
+        return value
+
+    def text(self, name: str, longest: int, *, default: str | None = None) -> str:
+        value = self.values.get(name, default)
+        # What cannot be printed cannot be kept either: no database takes a NUL, no file half a character.
+        sound = isinstance(value, str) and len(value) <= longest and value.isascii() and value.isprintable()
+        if not sound or (default is None and not value):
+            raise self._error(name, value, f"a text of at most {longest} characters of printable ASCII")
+        return str(value)
+
+    def boolean(self, name: str, *, default: bool) -> bool:
+        value = self.values.get(name, default)
+        if not isinstance(value, bool):
+            raise self._error(name, value, "true or false")
+        return value
+
+    def entries(self, name: str, most: int) -> list[Any] | tuple[Any, ...]:
+        value = self.values.get(name, [])
+        if not isinstance(value, list | tuple) or len(value) > most:
+            found = f"{len(value)} entries" if isinstance(value, list | tuple) else _shown(value)
+            raise MessageError(f"{name}: found {found}, expected a list of at most {most} entries")
+        return value
+
+    def _error(self, name: str, value: object, expected: str) -> MessageError:
+        where = f"{self.place}.{name}" if self.place else name
+        return MessageError(f"{where}: found {_shown(value)}, expected {expected}")
 
 
-def _number(
-    fields: Mapping[str, Any], name: str, default: float | None = None, *, least: float = -math.inf, place: str = ""
-) -> float:
-    value = fields.get(name, default)
-    where = f"{place}.{name}" if place else name
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise MessageError(f"{where}: found {_shown(value)}, expected a finite number")
+def _float(value: float) -> float:
     try:
-        number = float(value)
-    except OverflowError:
-        raise MessageError(f"{where}: found an integer beyond all bounds, expected a finite number") from None
-    if not math.isfinite(number):
-        raise MessageError(f"{where}: found {value}, expected a finite number")
-    if number < least:
-        raise MessageError(f"{where}: found {value}, expected at least {least:g}")
-    return number
-
-
-def _whole(fields: Mapping[str, Any], name: str, default: int | None = None, *, place: str = "") -> int:
-    value = fields.get(name, default)
-    where = f"{place}.{name}" if place else name
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
-        raise MessageError(f"{where}: found {_shown(value)}, expected a whole number from 0 to 2^63-1")
-    return value
-
-
-def _text(fields: Mapping[str, Any], name: str, default: str | None = None, *, place: str = "") -> str:
-    value = fields.get(name, default)
-    where = f"{place}.{name}" if place else name
-    if not isinstance(value, str) or len(value) > LONGEST_TEXT or (default is None and not value):
-        raise MessageError(f"{where}: found {_shown(value)}, expected a text of at most {LONGEST_TEXT} characters")
-    return value
-
-
-def _boolean(fields: Mapping[str, Any], name: str, *, default: bool) -> bool:
-    value = fields.get(name, default)
-    if not isinstance(value, bool):
-        raise MessageError(f"{name}: found {_shown(value)}, expected true or false")
-    return value
-
-
-def _list(fields: Mapping[str, Any], name: str, most: int) -> list[Any] | tuple[Any, ...]:
-    value = fields.get(name, [])
-    if not isinstance(value, list | tuple) or len(value) > most:
-        found = f"{len(value)} entries" if isinstance(value, list | tuple) else _shown(value)
-        raise MessageError(f"{name}: found {found}, expected a list of at most {most} entries")
-    return value
+        return float(value)
+    except OverflowError:  # a whole number beyond all floats
+        return math.inf
 
 
 def _shown(value: object) -> str:
-    return "nothing" if value is None else repr(value)[:LONGEST_TEXT]
+    """The value as it stands in an error message: not longer than a line, and nothing that is costly to print."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, list | tuple | Mapping):
+        return "a list" if isinstance(value, list | tuple) else "an object"
+    if isinstance(value, int) and value.bit_length() > 64:
+        return f"a number of {value.bit_length()} bits"
+    text = repr(value)
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"

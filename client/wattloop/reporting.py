@@ -7,6 +7,7 @@ of a run is worth waiting for.
 
 from __future__ import annotations
 
+import http.client
 import json
 import logging
 import ssl
@@ -16,7 +17,7 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
-from wattloop.messages import Answer, MessageError, Report
+from wattloop.messages import Answer, Report
 
 logger = logging.getLogger("wattloop")
 
@@ -24,6 +25,8 @@ TIMEOUT_SECONDS = 5.0
 FIRST_WAIT_SECONDS = 1.0
 LONGEST_WAIT_SECONDS = 30.0
 LARGEST_ANSWER_BYTES = 64 * 1024
+# Refusals that the same report may not meet again: a token just rotated, a server that is busy.
+PASSING_REFUSALS = frozenset({401, 408, 425, 429})
 
 
 class ReportChannel:
@@ -48,22 +51,12 @@ class ReportChannel:
     ) -> None:
         self._url = url.rstrip("/")
         self._token_file = token_file
+        self._certificate_authority_file = certificate_authority_file
         self._clock = clock
         self._sleep = sleep
         self._wait_seconds = 0.0
         self._next_attempt = -float("inf")
-        # No redirect handler and no proxy: the token goes to the operator and to nobody else.
-        handlers: list[urllib.request.BaseHandler] = [
-            urllib.request.HTTPHandler(),
-            urllib.request.HTTPErrorProcessor(),
-            urllib.request.HTTPDefaultErrorHandler(),
-        ]
-        if self._url.startswith("https://"):
-            context = ssl.create_default_context(cafile=certificate_authority_file or None)
-            handlers.append(urllib.request.HTTPSHandler(context=context))
-        self._opener = urllib.request.OpenerDirector()
-        for handler in handlers:
-            self._opener.add_handler(handler)
+        self._refused_for_good = False
 
     def send(self, report: Report) -> Answer | None:
         """Deliver a report, or give up at once where delivery failed a moment ago.
@@ -75,7 +68,8 @@ class ReportChannel:
             return None
         try:
             answer = self._post(report)
-        except (OSError, MessageError, ValueError) as error:
+        except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
+            self._refused_for_good = isinstance(error, urllib.error.HTTPError) and _for_good(error.code)
             self._wait_seconds = min(max(2 * self._wait_seconds, FIRST_WAIT_SECONDS), LONGEST_WAIT_SECONDS)
             self._next_attempt = self._clock() + self._wait_seconds
             logger.warning(
@@ -102,27 +96,55 @@ class ReportChannel:
         self._next_attempt = -float("inf")
         while True:
             answer = self.send(report)
-            if answer is not None or not self._url or self._clock() + self._wait_seconds >= give_up:
+            if answer is not None or not self._url or self._refused_for_good:
                 return answer
+            if self._clock() + self._wait_seconds >= give_up:
+                return None
             self._sleep(self._wait_seconds)
 
     def _post(self, report: Report) -> Answer:
         headers = {"Content-Type": "application/json"}
         if self._token_file:
             headers["Authorization"] = f"Bearer {Path(self._token_file).read_text(encoding='ascii').strip()}"
-        request = urllib.request.Request(  # noqa: S310  the URL is the operator's, and the opener knows http and https alone
+        request = urllib.request.Request(  # noqa: S310  the opener below knows http and https alone
             f"{self._url}/progress",
             data=json.dumps(report.to_json(), allow_nan=False).encode(),
             headers=headers,
             method="POST",
         )
-        with self._opener.open(request, timeout=TIMEOUT_SECONDS) as response:
+        if request.type not in ("http", "https"):
+            raise ValueError(f"found the scheme {request.type}, expected http or https in WATTLOOP_REPORT_URL")
+        with self._opener(request.type).open(request, timeout=TIMEOUT_SECONDS) as response:
             return Answer.from_json(json.loads(response.read(LARGEST_ANSWER_BYTES)))
+
+    def _opener(self, scheme: str) -> urllib.request.OpenerDirector:
+        # No redirect handler and no proxy: the token goes to the operator and to nobody else. Made for each report:
+        # the certificates may be rotated as the token is, and where they are missing only this report is lost.
+        handlers: list[urllib.request.BaseHandler] = [
+            urllib.request.HTTPErrorProcessor(),
+            urllib.request.HTTPDefaultErrorHandler(),
+        ]
+        if scheme == "https":
+            context = ssl.create_default_context(cafile=self._certificate_authority_file or None)
+            handlers.append(urllib.request.HTTPSHandler(context=context))
+        else:
+            handlers.append(urllib.request.HTTPHandler())
+        opener = urllib.request.OpenerDirector()
+        for handler in handlers:
+            opener.add_handler(handler)
+        return opener
+
+
+def _for_good(code: int) -> bool:
+    return code < 500 and code not in PASSING_REFUSALS
 
 
 def _described(error: Exception) -> str:
     if isinstance(error, urllib.error.HTTPError):
         with error:
-            text = error.read(512).decode("utf-8", "replace")
-        return f"HTTP {error.code}: {text}"
+            try:
+                text = error.read(512).decode("utf-8", "replace")
+            except (OSError, http.client.HTTPException):  # its status is known, its words are lost
+                text = ""
+        return f"HTTP {error.code} {error.reason}{': ' if text else ''}{text}"
     return str(error) or type(error).__name__

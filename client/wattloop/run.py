@@ -11,7 +11,7 @@ from typing import Self
 
 from wattloop.environment import RunEnvironment
 from wattloop.gpus import ProcessGpus
-from wattloop.messages import LimitMeasurement, Report
+from wattloop.messages import LARGEST_NUMBER, LimitMeasurement, Report
 from wattloop.power.selectors import Cost, Energy, MaxSlowdown, Measurement, Selector, Time
 from wattloop.reporting import ReportChannel
 
@@ -64,6 +64,7 @@ class Run:
         self._reached_in_a_row = 0
         self._metric: float | None = None
         self._samples = 0.0
+        self._samples_of_whole_epochs = 0.0
         self._reported_epochs = 0
 
     def __enter__(self) -> Self:
@@ -114,6 +115,7 @@ class Run:
             yield epoch
             self.completed_epochs = epoch + 1
             if self._reported_epochs < self.completed_epochs:
+                self._samples_of_whole_epochs = self._samples
                 self._send()
 
     def step(self, samples: int | None = None) -> None:
@@ -136,14 +138,17 @@ class Run:
         Raises:
             ValueError: The metric is not finite; a training that diverged has no result, and says so by ending.
         """
-        if not math.isfinite(metric):
-            raise ValueError(f"the metric is {metric}; report a finite number, or end the run where training diverged")
+        value = float(metric)
+        if not math.isfinite(value):
+            raise ValueError(f"the metric is {value}; report a finite number, or end the run where training diverged")
         target = self.environment.target
-        self._metric = float(metric)
+        # A loss on its way to infinity says no more than the largest number that a report can carry.
+        self._metric = min(max(value, -LARGEST_NUMBER), LARGEST_NUMBER)
         self._evaluations += 1
         reached = target is not None and target.reached_by(self._metric)
         self._reached_in_a_row = self._reached_in_a_row + 1 if reached else 0
         self._reported_epochs = self.completed_epochs + 1
+        self._samples_of_whole_epochs = self._samples
         self._send()
 
     def _send(self) -> None:
@@ -155,17 +160,21 @@ class Run:
     def _report(self, *, finished: bool) -> Report:
         self._sequence += 1
         epochs = max(self.completed_epochs, self._reported_epochs)
+        # A run that breaks off inside an epoch has counted samples that belong to no whole one.
+        samples_per_epoch = self._samples_of_whole_epochs / max(epochs, 1)
         return Report(
             sequence=self._sequence,
             epoch=float(epochs),
             metric=self._metric,
             evaluations=self._evaluations,
+            reached_in_a_row=self._reached_in_a_row,
             gpus=self._gpus.energy(),
             gpu_product=self._gpus.product,
             max_power_limit_watts=self._gpus.max_power_limit_watts,
             power_limit_watts=self._gpus.limit_watts,
-            profile=self._gpus.measurements(self._samples / epochs) if epochs and self._samples else (),
+            profile=self._gpus.measurements(samples_per_epoch) if samples_per_epoch else (),
             finished=finished,
+            rank=self.environment.rank,
         )
 
     def _best_limit(self, measurements: tuple[LimitMeasurement, ...]) -> float:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from wattloop.cost import CostModel
 from wattloop_operator.api.result import Result
+from wattloop_operator.engine.usage import believable
 from wattloop_operator.store.records import ObservationRecord
 
 
@@ -55,4 +56,4 @@ def histories_of(records: Sequence[ObservationRecord]) -> list[RecurrenceHistory
 def _cost(record: ObservationRecord, eta: float) -> float | None:
     if record.max_power_watts <= 0:
         return None
-    return CostModel(eta, record.max_power_watts).cost_joules(record.energy_joules, record.time_seconds)
+    return believable(CostModel(eta, record.max_power_watts).cost_joules(record.energy_joules, record.time_seconds))

@@ -17,6 +17,8 @@ from wattloop_operator.api.quantities import to_decimal
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.engine.usage import cost_of, usage_of
 
+MOST_GPUS_OF_ATTEMPT = 1024
+
 
 def target_of(target: TargetSpec) -> Target:
     """The target as the training process is told it."""
@@ -31,11 +33,12 @@ def target_of(target: TargetSpec) -> Target:
 def progress_after(recurrence: TrainingRecurrence, report: Report) -> Progress:
     """The progress once a report is taken in; the same object's progress where the report says nothing new."""
     before = recurrence.status.progress or Progress()
+    gpus = _merged(before.gpus, report.gpus)
     counted = before.model_copy(
         update={
-            "gpus": _merged(before.gpus, report.gpus),
+            "gpus": gpus,
             "gpu_product": report.gpu_product or before.gpu_product,
-            "max_power_limit_watts": _rounded(report.max_power_limit_watts) or before.max_power_limit_watts,
+            "max_power_limit_watts": _max_power(report, len(gpus)) or before.max_power_limit_watts,
         }
     )
     if report.rank == 0 and report.sequence > before.sequence:
@@ -64,7 +67,7 @@ def _news(recurrence: TrainingRecurrence, before: Progress, report: Report) -> d
         )
     if report.metric is not None and report.evaluations > before.evaluations:
         target = target_of(recurrence.spec.target)
-        in_a_row = before.consecutive_reached + 1 if target.reached_by(report.metric) else 0
+        in_a_row = _in_a_row(before, report) if target.reached_by(report.metric) else 0
         news |= {
             "metric": to_decimal(report.metric),
             "evaluations": report.evaluations,
@@ -74,21 +77,34 @@ def _news(recurrence: TrainingRecurrence, before: Progress, report: Report) -> d
     return news
 
 
+def _in_a_row(before: Progress, report: Report) -> int:
+    """How many evaluations in a row reached the target: as counted here, and by the process where reports were lost."""
+    most = before.consecutive_reached + report.evaluations - before.evaluations
+    return before.consecutive_reached + 1 if report.reached_in_a_row is None else min(report.reached_in_a_row, most)
+
+
 def _merged(before: tuple[GpuReading, ...], reported: tuple[GpuEnergy, ...]) -> tuple[GpuReading, ...]:
     merged = {reading.uuid: reading for reading in before}
     for gpu in reported:
         known = merged.get(gpu.uuid)
         if known is not None and gpu.energy_millijoules <= known.energy_millijoules:
             continue
+        time = to_decimal(gpu.time_seconds)
         merged[gpu.uuid] = GpuReading(
             uuid=gpu.uuid,
             # The first start that was heard of stands: a process that was started anew does not forget what it used.
             start_energy_millijoules=gpu.start_energy_millijoules if known is None else known.start_energy_millijoules,
             energy_millijoules=gpu.energy_millijoules,
             start_time_seconds=to_decimal(gpu.start_time_seconds) if known is None else known.start_time_seconds,
-            time_seconds=to_decimal(gpu.time_seconds),
+            # Another process's clock may be behind: time, too, only moves on.
+            time_seconds=max(time, time if known is None else known.time_seconds),
         )
-    return tuple(merged[uuid] for uuid in sorted(merged))
+    return tuple(merged[uuid] for uuid in sorted(merged)[:MOST_GPUS_OF_ATTEMPT])
+
+
+def _max_power(report: Report, gpus: int) -> int | None:
+    """Maximum power of all GPUs of the attempt: each process knows its own, and they are of one model."""
+    return _rounded(report.max_power_limit_watts * gpus / max(len(report.gpus), 1))
 
 
 def _with_stop(recurrence: TrainingRecurrence, progress: Progress) -> Progress:

@@ -11,6 +11,8 @@ from wattloop_operator.api.recurring_training_job_status import Money
 from wattloop_operator.api.training_recurrence import Attribution, Cost, TrainingRecurrenceSpec, Usage
 
 JOULES_PER_KILOWATT_HOUR = 3_600_000
+# More than any run can cost: counters that come to more are not to be believed, so its cost is not known.
+LARGEST_COST_JOULES = 1e14
 
 
 def usage_of(progress: Progress) -> Usage | None:
@@ -33,7 +35,12 @@ def cost_of(spec: TrainingRecurrenceSpec, progress: Progress, usage: Usage | Non
     if usage is None or not progress.max_power_limit_watts:
         return None
     model = CostModel(spec.energy_weight_percent / 100, float(progress.max_power_limit_watts))
-    return model.cost_joules(float(usage.gpu_energy_joules), float(usage.duration_seconds))
+    return believable(model.cost_joules(float(usage.gpu_energy_joules), float(usage.duration_seconds)))
+
+
+def believable(cost_joules: float) -> float | None:
+    """The cost, or None where it is more than any run can cost."""
+    return cost_joules if cost_joules < LARGEST_COST_JOULES else None
 
 
 def cost_status(
@@ -42,7 +49,7 @@ def cost_status(
     """The cost as the status shows it, beside that of the default configuration and in money."""
     if cost_joules is None:
         return None
-    relative = None if not default_cost_joules else 100 * cost_joules / default_cost_joules
+    relative = None if not default_cost_joules else believable(100 * cost_joules / default_cost_joules)
     return Cost.model_validate(
         {
             "joules": cost_joules,

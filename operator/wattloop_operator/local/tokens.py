@@ -33,7 +33,9 @@ class Tokens:
 
     def admit(self, token: str, namespace: str, name: str) -> None:
         """See `Gate`."""
-        owner = next((own for known, own in list(self._owners.items()) if hmac.compare_digest(known, token)), None)
+        given = token.encode()
+        owners = list(self._owners.items())
+        owner = next((own for known, own in owners if hmac.compare_digest(known.encode(), given)), None)
         if owner is None:
             raise UnknownCallerError("the token is not one that this run gave out")
         if owner != (namespace, name):

@@ -7,12 +7,14 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, FastAPI, HTTPException, Path, Request
 from fastapi.concurrency import run_in_threadpool
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from wattloop.errors import CannotError
 from wattloop.messages import MessageError, Report
 from wattloop_operator.reporting.body import json_body
-from wattloop_operator.reporting.forms import AnswerForm, DecisionForm, decision_form, report_form
+from wattloop_operator.reporting.forms import AnswerForm, DecisionForm, ErrorForm, decision_form, report_form
 from wattloop_operator.reporting.seams import ForeignRecurrenceError, UnknownCallerError
 from wattloop_operator.reporting.service import ReportService, UnknownRecurrenceError
 
@@ -22,15 +24,15 @@ Name = Annotated[str, Path(min_length=1, max_length=63, pattern=NAME_PATTERN)]
 BEARER = HTTPBearer(auto_error=False, description="A token with the audience of the reporting API.")
 Token = Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)]
 REFUSALS: dict[int | str, dict[str, Any]] = {
-    401: {"description": "The token is missing or cannot be trusted."},
-    403: {"description": "The recurrence is not the caller's own."},
-    404: {"description": "There is no such recurrence."},
-    503: {"description": "It cannot be answered now; try again later."},
+    401: {"model": ErrorForm, "description": "The token is missing or cannot be trusted."},
+    403: {"model": ErrorForm, "description": "The recurrence is not the caller's own."},
+    404: {"model": ErrorForm, "description": "There is no such recurrence."},
+    422: {"model": ErrorForm, "description": "A name is none of Kubernetes', or the body is no report; which field."},
+    503: {"model": ErrorForm, "description": "It cannot be answered now; try again later."},
 }
 BODY_REFUSALS: dict[int | str, dict[str, Any]] = {
-    413: {"description": "The body has too many bytes."},
-    415: {"description": "The body is not application/json."},
-    422: {"description": "The body is no report; the answer names the field."},
+    413: {"model": ErrorForm, "description": "The body has too many bytes."},
+    415: {"model": ErrorForm, "description": "The body is not application/json."},
 }
 
 
@@ -47,6 +49,8 @@ def create_app(service: ReportService) -> FastAPI:
         docs_url=None,
         redoc_url=None,
     )
+
+    app.add_exception_handler(RequestValidationError, _refused)
 
     @app.post(
         "/v1/namespaces/{namespace}/recurrences/{name}/progress",
@@ -66,13 +70,20 @@ def create_app(service: ReportService) -> FastAPI:
     @app.get(
         "/v1/namespaces/{namespace}/recurrences/{name}/decision",
         summary="Look up the decision of an attempt",
-        responses={**REFUSALS, 422: {"description": "A name is none of Kubernetes'."}},
+        responses=REFUSALS,
     )
     async def decision(namespace: Name, name: Name, token: Token) -> DecisionForm:
         """The batch size and power limit that were decided for this attempt, and why."""
         return decision_form(await _answered(lambda: service.look_up(_text(token), namespace, name)))
 
     return app
+
+
+async def _refused(_request: Request, error: Exception) -> JSONResponse:
+    """Say what is wrong with a path in one sentence, as every other refusal does."""
+    problems = error.errors() if isinstance(error, RequestValidationError) else []
+    text = "; ".join(f"{problem['loc'][-1]}: {problem['msg']}" for problem in problems)
+    return JSONResponse({"detail": text}, 422)
 
 
 def _text(token: HTTPAuthorizationCredentials | None) -> str:

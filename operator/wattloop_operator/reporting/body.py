@@ -18,15 +18,22 @@ async def json_body(request: Request) -> Any:
     """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise HTTPException(415, "expected the content type application/json")
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced[:20]) > LARGEST_REPORT_BYTES:
+        raise _too_large()
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
         if len(body) > LARGEST_REPORT_BYTES:
-            raise HTTPException(413, f"a report has at most {LARGEST_REPORT_BYTES} bytes", {"Connection": "close"})
+            raise _too_large()
     try:
         return json.loads(bytes(body), parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise HTTPException(422, f"expected JSON: {error}") from error
+
+
+def _too_large() -> HTTPException:
+    return HTTPException(413, f"a report has at most {LARGEST_REPORT_BYTES} bytes", {"Connection": "close"})
 
 
 def _refuse_constant(name: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from wattloop.errors import CannotError
-from wattloop.messages import Answer, Report
+from wattloop.messages import LONGEST_REASON, Answer, Report
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.engine.reports import progress_after
 from wattloop_operator.loop.world import ChangedError
@@ -55,7 +55,7 @@ class ReportService:
                 continue
             self._keep_readings(recurrence, report)
             if recurrence.status.result is not None:
-                return Answer(True, f"the attempt has ended: {recurrence.status.message}")
+                return Answer(True, f"the attempt has ended: {recurrence.status.message}"[:LONGEST_REASON])
             return Answer(progress.stop_requested, progress.stop_reason)
         raise CannotError(f"{namespace}/{name} changes faster than its report can be written; send the report again")
 

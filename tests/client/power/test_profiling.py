@@ -1,0 +1,124 @@
+"""Measuring power limits while training: each once, from the maximum, in windows that are long enough."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wattloop.power.profiling import (
+    LEAST_WINDOW_SECONDS,
+    MOST_LIMITS,
+    LimitProfiling,
+    Totals,
+    limits_to_measure,
+)
+
+RANGES = st.tuples(st.integers(50, 400), st.integers(0, 800)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+
+
+@dataclass
+class Training:
+    """A training under measurement: each step takes its time and energy at the limit that is held."""
+
+    profiling: LimitProfiling
+    seconds_per_sample: float
+    joules_per_sample: float = 2.0
+    time_seconds: float = 1000.0
+    energy_joules: float = 5e6
+    reads: int = 0
+    steps: int = 0
+    held: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.held.append(self.profiling.limit_watts)
+
+    def step(self, samples: float) -> None:
+        self.steps += 1
+        # Half the limit takes twice as long, and less energy: a shape by which windows can be told apart.
+        limit = self.held[-1]
+        self.time_seconds += samples * self.seconds_per_sample * 400 / limit
+        self.energy_joules += samples * self.joules_per_sample * limit / 400
+        if self.profiling.step_done(samples):
+            self.reads += 1
+            self.profiling.read(Totals(self.energy_joules, self.time_seconds))
+            if self.profiling.limit_watts != self.held[-1]:
+                self.held.append(self.profiling.limit_watts)
+
+
+@given(RANGES)
+def test_limits_fall_from_the_maximum_in_even_steps_within_the_range(bounds: tuple[int, int]) -> None:
+    least, most = bounds
+    limits = limits_to_measure(least, most)
+    assert limits[0] == most
+    assert len(limits) <= MOST_LIMITS
+    assert all(least <= limit <= most for limit in limits)
+    steps = {before - after for before, after in itertools.pairwise(limits)}
+    assert len(steps) <= 1
+    assert all(step % 25 == 0 for step in steps)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    RANGES,
+    st.floats(0.01, 10.0),
+    st.lists(st.integers(1, 64), min_size=1, max_size=8),
+)
+def test_every_limit_is_measured_once_over_a_window_that_is_long_enough(
+    bounds: tuple[int, int], seconds_per_sample: float, batches: list[int]
+) -> None:
+    limits = limits_to_measure(*bounds)
+    training = Training(LimitProfiling(limits), seconds_per_sample)
+    while not training.profiling.finished:
+        training.step(batches[training.steps % len(batches)])
+    assert tuple(training.held) == limits
+    measured = training.profiling.measurements(samples_per_epoch=1000.0)
+    assert tuple(each.power_limit_watts for each in measured) == limits
+    for each in measured:
+        samples = each.epochs * 1000
+        assert each.time_seconds >= LEAST_WINDOW_SECONDS
+        # Energy and time are those of the counted samples at this limit: no step of another limit is among them.
+        assert each.time_seconds == pytest.approx(samples * seconds_per_sample * 400 / each.power_limit_watts)
+        assert each.energy_joules == pytest.approx(samples * 2.0 * each.power_limit_watts / 400)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.floats(0.001, 0.1))
+def test_few_steps_read_the_counters(seconds_per_sample: float) -> None:
+    training = Training(LimitProfiling((400.0, 300.0)), seconds_per_sample)
+    while not training.profiling.finished:
+        training.step(1)
+    # Doubling: a read for each power of two of a window's steps, one at its start, and a few for the last approach.
+    assert training.reads <= 2 * (training.steps.bit_length() + 8)
+
+
+def test_windows_go_on_over_short_epochs() -> None:
+    training = Training(LimitProfiling((400.0,)), seconds_per_sample=1.0)
+    for _epoch in range(10):  # of two seconds each
+        training.step(1)
+        training.step(1)
+    (measured,) = training.profiling.measurements(samples_per_epoch=2.0)
+    assert measured.epochs == pytest.approx(measured.time_seconds / 2)
+    assert measured.epochs > 2
+
+
+def test_a_clock_that_stands_still_ends_no_window() -> None:
+    profiling = LimitProfiling((400.0, 300.0))
+    for _ in range(100):
+        if profiling.step_done(8):
+            profiling.read(Totals(5.0, 7.0))
+    assert not profiling.finished
+    assert profiling.limit_watts == 400.0
+
+
+def test_nothing_is_read_once_all_limits_are_measured() -> None:
+    training = Training(LimitProfiling((400.0,)), seconds_per_sample=10.0)
+    while not training.profiling.finished:
+        training.step(1)
+    reads = training.reads
+    training.step(1)
+    assert training.reads == reads
+    assert training.profiling.limit_watts == 400.0
