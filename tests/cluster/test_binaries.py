@@ -35,6 +35,10 @@ def hello(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     monkeypatch.setattr(build, "MODULES", tmp_path)
     monkeypatch.setitem(build.BINARIES, "hello", BINARY)
+    if shutil.which("go"):
+        # Go's own cache of compiled packages is beside ours, and must stay: the tests are of ours.
+        compiled = subprocess.run(["go", "env", "GOCACHE"], capture_output=True, text=True, check=True).stdout
+        monkeypatch.setenv("GOCACHE", compiled.strip())
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
     return folder

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubernetes import client
+from kubernetes import client, config
 from kubernetes.dynamic import DynamicClient
 
 from binaries.build import BINARIES
@@ -196,6 +196,20 @@ def test_waiting_in_vain_says_for_what_and_what_was_there(cluster: DynamicClient
             what="the impossible",
             timeout_seconds=1,
         )
+
+
+def test_with_a_scheduler_a_pod_is_bound_by_it(programs: Mapping[str, Path], tmp_path: Path) -> None:
+    with (
+        running_control_plane(programs, tmp_path) as plane,
+        config.new_client_from_config(str(plane.admin_kubeconfig)) as admin,
+        Kubelet(DynamicClient(admin, cache_file=str(tmp_path / "discovery.json"))) as kubelet,
+    ):
+        plane.start_scheduler()
+        kubectl = ClusterCommand(programs["kubectl"], plane.admin_kubeconfig, tmp_path)
+        kubectl.apply(job_manifest(), namespace="default")
+        (pod,) = kubelet.pods_of_job("train", "default")
+        kubectl("wait", f"pod/{pod['metadata']['name']}", f"--for=jsonpath={{.spec.nodeName}}={NODE_NAME}")
+        assert kubelet.run(pod)["status"]["phase"] == "Running"
 
 
 def test_stopping_ends_every_part(programs: Mapping[str, Path], tmp_path: Path) -> None:

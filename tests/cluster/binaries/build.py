@@ -134,8 +134,8 @@ BINARIES = {
 }
 CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kubectl", "etcd")
 """What every cluster test needs."""
-USED_BY_TESTS = (*CONTROL_PLANE, "helm")
-"""What `make test` needs; the scheduler and kwok are built when something asks for them."""
+USED_BY_TESTS = (*CONTROL_PLANE, "kube-scheduler", "helm")
+"""What `make test` needs; kwok is built when something asks for it."""
 
 
 def cache_folder() -> Path:

@@ -159,7 +159,9 @@ def register_node(core: client.CoreV1Api, name: str, labels: dict[str, str] | No
     core.patch_node(name, {"spec": {"taints": None}})
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastTransitionTime": _now()}
     addresses = [{"type": "InternalIP", "address": _NODE_ADDRESS}]
-    core.patch_node_status(name, {"status": {"conditions": [ready], "addresses": addresses}})
+    room = {"cpu": "64", "memory": "256Gi", "pods": "1000"}
+    status = {"conditions": [ready], "addresses": addresses, "capacity": room, "allocatable": room}
+    core.patch_node_status(name, {"status": status})
 
 
 class _Terminations:
