@@ -1,0 +1,174 @@
+"""What a hostile caller can and cannot do, and what each part is not able to do at all: docs/security.md's claims."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from bench import Bench, until
+from processes import children_of
+
+from wattloop.agent import AgentConnection, AgentRefused, AgentUnavailable
+from wattloop.agent_process import running_agent
+
+FORBIDDEN_IN_SETTER = ("asyncio", "http", "ssl", "urllib.request", "h2", "prometheus_client", "kubernetes", "yaml")
+
+
+def connected(path: Path) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(10)
+    connection.connect(str(path))
+    return connection
+
+
+def answer_to(connection: socket.socket, request: bytes) -> dict[str, dict[str, str]]:
+    connection.sendall(request)
+    with connection.makefile("rb") as stream:
+        answer: dict[str, dict[str, str]] = json.loads(stream.readline())
+        return answer
+
+
+def open_files(pid: int) -> list[str]:
+    return [os.readlink(f"/proc/{pid}/fd/{name}") for name in os.listdir(f"/proc/{pid}/fd")]  # noqa: PTH115, PTH208
+
+
+def test_the_setter_carries_no_network_code() -> None:
+    script = "import sys, wattloop_agent.setter.__main__\nprint('\\n'.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) & set(FORBIDDEN_IN_SETTER) == set()
+
+
+def test_the_setter_holds_no_socket_but_the_readers(bench: Bench) -> None:
+    with running_agent(bench.socket, bench.state, environment=bench.environment, log=bench.log) as agent:
+        (setter,) = children_of(agent.pid)
+        sockets = {
+            name.removeprefix("socket:[").rstrip("]") for name in open_files(setter) if name.startswith("socket:")
+        }
+        unix = {line.split()[6] for line in Path("/proc/net/unix").read_text().splitlines()[1:]}
+        assert sockets <= unix, "sockets of another kind"
+        assert len(sockets) <= 3, "the reader's, and the pair that signals wake"
+
+
+def test_the_reader_never_asks_nvml_to_change_anything(bench: Bench) -> None:
+    environment = {**bench.environment, "WATTLOOP_AGENT_PART": "reader"}
+    environment["WATTLOOP_AGENT_SETTER_SOCKET"] = str(bench.folder / "no-setter.sock")
+    with running_agent(bench.socket, bench.state, environment=environment, log=bench.log):
+        with AgentConnection(bench.socket) as connection:
+            connection.energy()
+            next(connection.subscribe(0.05))
+            for change in (
+                connection.release,
+                lambda: connection.hold_limit(bench.uuids, 200),
+                lambda: connection.hold_clocks(bench.uuids, 900),
+            ):
+                with pytest.raises(AgentRefused) as caught:
+                    change()
+                assert caught.value.reason == "Unavailable"
+    changing = [name for name in bench.gpus.functions() if "Set" in name or "Reset" in name]
+    assert len(changing) > 5
+    assert {name: bench.gpus.calls(name) for name in changing} == dict.fromkeys(changing, 0)
+
+
+def test_one_owner_cannot_take_all_connections(agent: Bench) -> None:
+    with ExitStack() as stack:
+        connections = [stack.enter_context(connected(agent.socket)) for _ in range(64)]
+        for connection in connections:
+            assert "result" in answer_to(connection, b'{"verb": "energy"}\n')
+        one_more = stack.enter_context(connected(agent.socket))
+        with one_more.makefile("rb") as stream:
+            assert json.loads(stream.readline())["error"]["reason"] == "TooMany"
+        script = (
+            "import sys; from wattloop.agent import AgentConnection; print(len(AgentConnection(sys.argv[1]).energy()))"
+        )
+        other = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", script, str(agent.socket)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert other.stdout == "3\n", "another owner is served all the same"
+
+
+def test_a_caller_that_never_reads_is_dropped_and_holds_nobody_up(agent: Bench) -> None:
+    with connected(agent.socket) as silent, AgentConnection(agent.socket) as other:
+        silent.setblocking(False)
+        request = b'{"verb": "gpus"}\n' * 1000
+        sent = 0
+        while sent < 3_000_000:
+            try:
+                sent += silent.send(request)
+            except BlockingIOError:
+                break
+        assert other.energy()
+
+
+def test_thousands_of_connections_later_no_file_is_left_open(bench: Bench) -> None:
+    with running_agent(bench.socket, bench.state, environment=bench.environment, log=bench.log) as agent:
+        with AgentConnection(bench.socket) as connection:
+            connection.hold_limit(bench.uuids, 200)
+            connection.release()
+        (setter,) = children_of(agent.pid)
+        before = {pid: len(open_files(pid)) for pid in (agent.pid, setter)}
+        for number in range(500):
+            with connected(bench.socket) as caller:
+                if number % 3:
+                    answer_to(caller, b'{"verb": "list"}\n' if number % 2 else b"nonsense\n")
+        until(lambda: {pid: len(open_files(pid)) for pid in before} == before, "every file is closed again")
+        threads = {pid: len(list(Path(f"/proc/{pid}/task").iterdir())) for pid in before}
+        assert threads[setter] == 1
+        assert threads[agent.pid] <= 3
+
+
+def test_a_stranger_on_a_laptop_cannot_open_the_socket(agent: Bench) -> None:
+    assert agent.socket.stat().st_mode & 0o777 == 0o600
+    assert agent.state.stat().st_mode & 0o777 == 0o700
+    assert (agent.state / "leases.json").exists() is False
+    with AgentConnection(agent.socket) as connection:
+        connection.hold_limit(agent.uuids, 200)
+    assert (agent.state / "leases.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_forked_child_is_not_the_process_that_connected(agent: Bench) -> None:
+    script = (
+        "import os, sys, time\n"
+        "from wattloop.agent import AgentConnection, AgentRefused\n"
+        "connection = AgentConnection(sys.argv[1])\n"
+        "connection.gpus()\n"
+        "parent = os.getpid()\n"
+        "reading, writing = os.pipe()\n"
+        "if os.fork():\n"
+        "    os._exit(0)\n"
+        "os.close(writing)\n"
+        "os.read(reading, 1)\n"
+        "try:\n"
+        "    connection.gpus()\n"
+        "except AgentRefused as refused:\n"
+        "    print(refused.reason, flush=True)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script, str(agent.socket)], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "NotPermitted\n", done.stderr
+
+
+def test_an_answer_without_an_end_is_cut_off_by_the_client(folder: Path) -> None:
+    script = (
+        "import socket, sys\n"
+        "s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen(); print('up', flush=True)\n"
+        "c, _ = s.accept(); c.recv(100)\n"
+        "try:\n"
+        "    while True: c.sendall(b'x' * 65536)\n"
+        "except OSError: pass\n"
+    )
+    path = folder / "endless.sock"
+    with subprocess.Popen([sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        server.stdout.readline()
+        with pytest.raises(AgentUnavailable, match="an answer of more than"):
+            AgentConnection(path).gpus()
