@@ -1,11 +1,41 @@
-"""Finds the packages of the four source roots; everything that can be said declaratively is in pyproject.toml.
+"""Finds the packages of the four source roots and builds the two extension modules; the rest is in pyproject.toml.
 
 `packages.find` takes one set of patterns for several roots but no prefix per root, and the root `operator/` must never
 itself be importable (it would shadow the standard library), so the roots are walked here.
+
+The extensions keep to Python's stable ABI, so one wheel serves every Python from 3.11 on.
 """
 
-from setuptools import find_packages, setup
+from setuptools import Extension, find_packages, setup
 
 ROOTS = ("client", "operator", "agent", "planner")
+NATIVE = "planner/wattloop_planner/frequency/native"
+STABLE_ABI = "0x030B0000"
 
-setup(packages=sorted(package for root in ROOTS for package in find_packages(root)))
+
+def extension(name: str, sources: list[str], headers: list[str]) -> Extension:
+    """A module of wattloop_planner.frequency from C files in its folder `native`."""
+    return Extension(
+        f"wattloop_planner.frequency.{name}",
+        sources=[f"{NATIVE}/{source}" for source in sources],
+        depends=[f"{NATIVE}/{header}" for header in ["buffers.h", *headers]],
+        define_macros=[("Py_LIMITED_API", STABLE_ABI)],
+        extra_compile_args=["-std=c11", "-O3", "-fvisibility=hidden"],
+        py_limited_api=True,
+    )
+
+
+setup(
+    packages=sorted(package for root in ROOTS for package in find_packages(root)),
+    ext_modules=[
+        extension(
+            "_parametric_flow",
+            ["parametric_flow_module.c", "parametric_flow.c", "network.c"],
+            ["parametric_flow.h", "network.h"],
+        ),
+        extension("_rounding", ["rounding_module.c", "rounding.c", "pipeline.c"], ["rounding.h", "pipeline.h"]),
+    ],
+    # C sources are for building, not for the wheel.
+    exclude_package_data={"wattloop_planner.frequency": ["native/*"]},
+    options={"bdist_wheel": {"py_limited_api": "cp311"}},
+)

@@ -1,0 +1,60 @@
+"""GPU frequency plans for pipeline-parallel training: the whole time-energy frontier, and real plans along it.
+
+An iteration of a pipeline is a graph of operations. Each runs at one GPU frequency and takes the time and the energy
+that were measured at it; a GPU that waits draws the blocking power. For every iteration time there is a least energy.
+
+Example:
+    >>> from wattloop_planner.frequency import (
+    ...     OneForwardOneBackward, Option, Profile, pipeline_problem, plan_frequencies, plan_pipeline, schedule_graph
+    ... )
+    >>> fast, slow = Option(1410, 0.10, 30.0), Option(1200, 0.12, 26.0)
+    >>> profile = Profile("example", {(s, i): (fast, slow) for s in (0, 1) for i in ("forward", "backward")})
+    >>> problem = pipeline_problem(schedule_graph(OneForwardOneBackward(stages=2, microbatches=2)), profile, 50.0)
+    >>> planning = plan_pipeline(problem)
+    >>> [round(plan.time_seconds, 2) for plan in planning.plans]
+    [0.72, 0.7, 0.68, 0.66, 0.64, 0.62, 0.6]
+    >>> [row.tolist() for row in plan_frequencies(problem, planning.plans[-1])]
+    [[1410, 1200, 1200, 1410], [1410, 1410, 1410, 1410]]
+"""
+
+from wattloop_planner.frequency.exact import exact_plan
+from wattloop_planner.frequency.graph import OperationGraph, schedule_graph
+from wattloop_planner.frequency.planning import Planning, plan_pipeline
+from wattloop_planner.frequency.plans import Plan, Realised, evaluate, plan_energy_joules, plan_frequencies
+from wattloop_planner.frequency.problem import Problem, pipeline_problem
+from wattloop_planner.frequency.profiles import Option, Profile, read_profile
+from wattloop_planner.frequency.relaxation import Frontier, relax
+from wattloop_planner.frequency.schedules import (
+    SCHEDULES,
+    EarlyRecomputation,
+    GPipe,
+    Interleaved,
+    OneForwardOneBackward,
+    Schedule,
+)
+
+__all__ = [
+    "SCHEDULES",
+    "EarlyRecomputation",
+    "Frontier",
+    "GPipe",
+    "Interleaved",
+    "OneForwardOneBackward",
+    "OperationGraph",
+    "Option",
+    "Plan",
+    "Planning",
+    "Problem",
+    "Profile",
+    "Realised",
+    "Schedule",
+    "evaluate",
+    "exact_plan",
+    "pipeline_problem",
+    "plan_energy_joules",
+    "plan_frequencies",
+    "plan_pipeline",
+    "read_profile",
+    "relax",
+    "schedule_graph",
+]

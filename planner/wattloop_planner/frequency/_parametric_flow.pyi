@@ -1,4 +1,5 @@
-from collections.abc import Buffer
+import numpy as np
+import numpy.typing as npt
 
 class ParametricFlow:
     def __new__(
@@ -6,11 +7,11 @@ class ParametricFlow:
         nodes: int,
         source: int,
         sink: int,
-        tails: Buffer,
-        heads: Buffer,
-        first_points: Buffer,
-        lengths: Buffer,
-        capacities: Buffer,
+        tails: npt.NDArray[np.int32],
+        heads: npt.NDArray[np.int32],
+        first_points: npt.NDArray[np.int32],
+        lengths: npt.NDArray[np.int64],
+        capacities: npt.NDArray[np.int64],
     ) -> ParametricFlow: ...
     @property
     def time(self) -> int: ...
@@ -19,4 +20,4 @@ class ParametricFlow:
     @property
     def flow(self) -> int: ...
     def advance(self) -> bool: ...
-    def durations(self, time: int, unit: float, out: Buffer, /) -> None: ...
+    def durations(self, time: int, unit: float, out: npt.NDArray[np.float64], /) -> None: ...

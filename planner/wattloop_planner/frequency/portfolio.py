@@ -1,4 +1,4 @@
-"""Many real plans near the relaxation's frontier, of which the best are then chosen (docs/frequency.md, "Real plans")."""
+"""Many real plans near the relaxation's frontier, of which the best are then chosen (docs/frequency.md)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def spread(frontier: Frontier) -> Floats:
 def places(frontier: Frontier, measure: Floats, plans: Sequence[Plan]) -> Floats:
     """Where the plans' times lie in the measure of `spread`, shape (plans,)."""
     times = np.array([plan.time_seconds for plan in plans])
-    return np.interp(-times, -frontier.times_seconds, measure)
+    return np.asarray(np.interp(-times, -frontier.times_seconds, measure))
 
 
 def price_at(frontier: Frontier, time_seconds: float) -> float:
@@ -88,7 +88,7 @@ def rounded_plans(problem: Problem, walk: Iterable[Segment], plans_wanted: int) 
 
 
 def breakpoint_plans(problem: Problem, walk: Iterable[Segment], most: int) -> list[Plan]:
-    """Round the relaxed schedule of each breakpoint, or of every second, fourth, … where there are more than ``most``."""
+    """Round the relaxed schedule of each breakpoint; of every second, fourth, … where there are more than ``most``."""
     plans: list[Plan] = []
     stride = 1
     segment = None
@@ -150,16 +150,26 @@ def _lies_below(slow: Plan, middle: Plan, fast: Plan) -> bool:
 
 
 def improved_plans(problem: Problem, frontier: Frontier, plans: list[Plan]) -> list[Plan]:
-    """Local search from each plan that is not near the bound yet, at the frontier's price of time."""
+    """Local search from each plan that is not near the bound yet, at the frontier's price of time.
+
+    The fastest of the plans stays as fast, and the one of least energy takes no more.
+    """
     far = gaps(frontier, plans) > SMALL_GAP
     if not far.any():
         return plans
     trials = min(MOST_TRIALS, MOST_TRIED_OPERATIONS // problem.graph.operations) // int(far.sum())
     if trials < FEWEST_TRIALS:
         return plans
-    return [
-        _improved(problem, frontier, plan, trials) if is_far else plan for plan, is_far in zip(plans, far, strict=True)
-    ]
+    energies = [plan.effective_joules + frontier.waiting_power_watts * plan.time_seconds for plan in plans]
+    least, fastest = min(energies), min(plan.time_seconds for plan in plans)
+    found = []
+    for plan, energy, is_far in zip(plans, energies, far.tolist(), strict=True):
+        better = _improved(problem, frontier, plan, trials) if is_far else plan
+        better_energy = better.effective_joules + frontier.waiting_power_watts * better.time_seconds
+        loses_fastest = plan.time_seconds == fastest and better.time_seconds > fastest
+        loses_least = energy == least and better_energy > least
+        found.append(plan if loses_fastest or loses_least else better)
+    return found
 
 
 def _improved(problem: Problem, frontier: Frontier, plan: Plan, trials: int) -> Plan:

@@ -140,7 +140,7 @@ def _oddities(options: tuple[Option, ...]) -> list[str]:
     for option in options:
         by_time[option.time_seconds].append(option)
     notes.extend(
-        f"several frequencies take {time:g} s ({', '.join(map(_place, same))}); the cheapest is used"
+        f"several frequencies take {time:g} s ({', '.join(map(_place, same))}); one is used"
         for time, same in by_time.items()
         if len(same) > 1
     )

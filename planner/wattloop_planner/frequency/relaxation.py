@@ -174,7 +174,7 @@ class _Network:
     """The graph with its operations as arcs between events.
 
     An event is the end of some operations and the start of others. Where an operation's end has one successor, or a
-    start one predecessor, the two are one event: nothing is lost by ending later or starting earlier (docs/frequency.md).
+    start one predecessor, the two are one event: ending later, or starting earlier, loses nothing (docs/frequency.md).
     """
 
     def __init__(self, graph: OperationGraph) -> None:

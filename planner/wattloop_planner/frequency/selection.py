@@ -42,12 +42,22 @@ def spread_plans(frontier: Frontier, plans: Sequence[Plan], count: int) -> list[
     chosen[int(slots[least])] = least
     kept = {0, least, len(pool) - 1}
     kept |= {index for slot, index in chosen.items() if slots[0] < slot < slots[-1]}
+    _thin(kept, {0, least, len(pool) - 1}, positions, count)
     _fill(kept, positions, count)
     return [pool[index] for index in sorted(kept)]
 
 
 def _energy(frontier: Frontier, plan: Plan) -> float:
     return plan.effective_joules + frontier.waiting_power_watts * plan.time_seconds
+
+
+def _thin(kept: set[int], needed: set[int], positions: Floats, count: int) -> None:
+    """Leave out the plans whose neighbours are nearest to each other, until there are few enough."""
+    while len(kept) > count:
+        order = sorted(kept)
+        inner = [at for at in range(1, len(order) - 1) if order[at] not in needed]
+        nearest = min(inner, key=lambda at: positions[order[at + 1]] - positions[order[at - 1]])
+        kept.remove(order[nearest])
 
 
 def _fill(kept: set[int], positions: Floats, count: int) -> None:

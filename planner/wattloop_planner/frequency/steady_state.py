@@ -17,9 +17,9 @@ from wattloop_planner.frequency.schedules import Schedule
 # Below this many operations the whole problem is solved, exactly, in about a second.
 LEAST_OPERATIONS = 10_000
 # A microbatch more must change the value function by the same amount as the one before, to this relative accuracy.
-LINEAR_WITHIN = 1e-7
+LINEAR_WITHIN = 1e-6
 # Prices that differ by less, relatively, are one price rounded twice.
-SAME_PRICE = 1e-9
+SAME_PRICE = 1e-7
 # How many of the middles tried on a trial iteration are spread over the long one.
 KEPT_MIDDLES = 2
 
@@ -52,7 +52,9 @@ class SteadyState:
         around = np.concatenate([prices[:1] / 2, between, prices[-1:] * 2]) if len(prices) else np.zeros(1)
         times, effective = _points(self.frontier, around)
         slow = float(times[0])
-        for segment, fast, cost in zip(Relaxation(self.short).segments(), times.tolist(), effective.tolist(), strict=True):
+        for segment, fast, cost in zip(
+            Relaxation(self.short).segments(), times.tolist(), effective.tolist(), strict=True
+        ):
             yield Segment(slow, fast, cost, segment.price_watts, partial(self._durations_at, segment, slow, fast))
             slow = fast
 
@@ -110,12 +112,9 @@ def _prices(frontier: Frontier) -> Floats:
 
 
 def _common_prices(frontiers: list[Frontier]) -> Floats:
-    """Prices between which no frontier has a breakpoint of its own: one inside each of the intervals they leave."""
+    """The prices of every straight piece of any of the frontiers, rising."""
     found = np.sort(np.concatenate([_prices(frontier) for frontier in frontiers]))
-    if len(found) == 0:
-        return np.zeros(1)
-    apart = found[np.append(True, np.diff(found) > SAME_PRICE * found[1:])]
-    return np.concatenate([[apart[0] / 2], (apart[1:] + apart[:-1]) / 2, [apart[-1] * 2]])
+    return found[np.diff(found, prepend=-1.0) > SAME_PRICE * found]
 
 
 def _points(frontier: Frontier, prices: Floats) -> tuple[Floats, Floats]:
@@ -124,19 +123,45 @@ def _points(frontier: Frontier, prices: Floats) -> tuple[Floats, Floats]:
     return frontier.times_seconds[at], frontier.effective_joules[at]
 
 
+def _values(frontier: Frontier, prices: Floats) -> Floats:
+    """Least effective energy plus price times time, for each price."""
+    times, effective = _points(frontier, prices)
+    return np.asarray(effective + prices * times)
+
+
 def _grows_evenly(frontiers: list[Frontier]) -> bool:
     prices = _common_prices(frontiers)
-    first, second, third = (
-        effective + prices * times for times, effective in (_points(frontier, prices) for frontier in frontiers)
-    )
+    first, second, third = (_values(frontier, prices) for frontier in frontiers)
     energy = frontiers[1].energies_joules.min() - frontiers[0].energies_joules.min()
     return bool(np.all(np.abs(third - 2 * second + first) <= LINEAR_WITHIN * energy))
 
 
 def _extrapolated(short: Frontier, longer: Frontier, repeats: int) -> Frontier:
+    """The frontier whose value at each price is that of the short one plus so many times what the longer one adds."""
+
+    def longest(of_short: Floats, of_longer: Floats) -> Floats:
+        return np.asarray(of_short + repeats * (of_longer - of_short))
+
     prices = _common_prices([short, longer])
-    (short_times, short_effective), (long_times, long_effective) = _points(short, prices), _points(longer, prices)
-    times = short_times + repeats * (long_times - short_times)
-    effective = short_effective + repeats * (long_effective - short_effective)
-    falls = np.append(True, np.diff(np.minimum.accumulate(times)) < 0)
-    return Frontier(times[falls], np.maximum.accumulate(effective[falls]), short.waiting_power_watts)
+    values = longest(_values(short, prices), _values(longer, prices))
+    slowest, fastest = (float(longest(short.times_seconds[end], longer.times_seconds[end])) for end in (0, -1))
+    # Each price gives a line under the frontier, effective = value - price * time; neighbours cross at the breakpoints.
+    lines: list[int] = []
+    crossings: list[float] = []
+    for line in range(len(prices)):
+        crossing = slowest
+        while lines:
+            crossing = float((values[line] - values[lines[-1]]) / (prices[line] - prices[lines[-1]]))
+            if crossing < crossings[-1]:
+                break
+            lines.pop()
+            crossings.pop()
+            crossing = slowest
+        lines.append(line)
+        crossings.append(crossing)
+    if not lines:
+        effective = longest(short.effective_joules[:1], longer.effective_joules[:1])
+        return Frontier(np.array([slowest]), effective, short.waiting_power_watts)
+    times = np.array([*crossings, min(fastest, crossings[-1])])
+    kept = np.array([*lines, lines[-1]])
+    return Frontier(times, values[kept] - prices[kept] * times, short.waiting_power_watts)

@@ -14,8 +14,8 @@ from wattloop_planner.frequency.schedules.schedule import Schedule, StageOrder, 
 class Interleaved(Schedule):
     """Chunk c of stage s is the part c·stages + s of the model; groups of `stages` microbatches take turns on a chunk.
 
-    As in Megatron-LM, a stage runs ahead by ``2·(stages - stage - 1) + (chunks - 1)·stages`` forwards. One chunk a stage
-    is plain 1F1B. A profile's rows hold for one chunk's part of an instruction.
+    As in Megatron-LM, a stage runs ahead by ``2·(stages - stage - 1) + (chunks - 1)·stages`` forwards. One chunk a
+    stage is plain 1F1B. A profile's rows hold for one chunk's part of an instruction.
     """
 
     def __post_init__(self) -> None:
@@ -27,7 +27,8 @@ class Interleaved(Schedule):
         super().__post_init__()
         if self.chunks > 1 and self.microbatches % self.stages:
             raise UsageError(
-                f"--schedule interleaved: --microbatches {self.microbatches} must be a multiple of --stages {self.stages}"
+                f"--schedule interleaved: --microbatches {self.microbatches} must be a multiple "
+                f"of --stages {self.stages}"
             )
 
     @property

@@ -1,0 +1,121 @@
+"""Judges of frequency plans: simple, slow, written from the problem's definition, sharing no code with the planner."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from scipy.optimize import linprog
+from scipy.sparse import coo_array
+
+from wattloop_planner.frequency.graph import OperationGraph
+from wattloop_planner.frequency.problem import Problem
+
+
+def longest_path(graph: OperationGraph, durations: Sequence[float]) -> float:
+    """By following every precedence until nothing changes."""
+    finish = list(durations)
+    edges = list(zip(graph.befores.tolist(), graph.afters.tolist(), strict=True))
+    changed = True
+    while changed:
+        changed = False
+        for before, after in edges:
+            if finish[before] + durations[after] > finish[after]:
+                finish[after] = finish[before] + durations[after]
+                changed = True
+    return max(finish)
+
+
+def judged(problem: Problem, frequencies: Sequence[Sequence[int]]) -> tuple[float, float]:
+    """Time and energy at these frequencies: E = Σ e + P · (S · T - Σ t)."""
+    graph = problem.graph
+    durations, energy = [0.0] * graph.operations, 0.0
+    for row, order in zip(frequencies, graph.order, strict=True):
+        for operation, frequency in zip(order.tolist(), row, strict=True):
+            kind = (int(graph.stage_of[operation]), graph.instructions[graph.instruction_of[operation]])
+            (option,) = [o for o in problem.profile.options[kind] if o.frequency_megahertz == frequency]
+            durations[operation] = option.time_seconds
+            energy += option.energy_joules
+    time = longest_path(graph, durations)
+    return time, energy + problem.blocking_power_watts * (graph.stages * time - sum(durations))
+
+
+def every_plan(problem: Problem) -> Iterator[tuple[float, float]]:
+    """Time and effective energy of every choice of measured frequencies."""
+    graph, power = problem.graph, problem.blocking_power_watts
+    pools = [problem.profile.options[graph.kinds[kind]] for kind in graph.kind_of.tolist()]
+    for chosen in itertools.product(*pools):
+        time = longest_path(graph, [option.time_seconds for option in chosen])
+        yield time, sum(option.energy_joules - power * option.time_seconds for option in chosen)
+
+
+class LinearProgram:
+    """The relaxation as a linear program, solved by HiGHS.
+
+    Variables: the start of each operation and the length used of each piece of its lower envelope. The pieces of a
+    convex envelope are used from the steepest on by themselves.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        graph = problem.graph
+        self.count = graph.operations
+        self.fixed, self.base = np.empty(self.count), 0.0
+        slopes: list[float] = []
+        lengths: list[float] = []
+        owners: list[int] = []
+        for operation in range(self.count):
+            points = _envelope(problem, graph.kinds[graph.kind_of[operation]])
+            self.fixed[operation] = points[0][0]
+            self.base += points[0][1]
+            for (time, cost), (next_time, next_cost) in itertools.pairwise(points):
+                owners.append(operation)
+                lengths.append(next_time - time)
+                slopes.append((next_cost - cost) / (next_time - time))
+        owner = np.array(owners, dtype=int)
+        piece = self.count + np.arange(len(owners))
+        edges = len(graph.befores)
+        # start[before] + fixed[before] + pieces[before] - start[after] <= 0, and the end of each operation <= time.
+        before = np.concatenate([graph.befores, np.arange(self.count)])
+        rows = np.arange(edges + self.count)
+        of_row = [(row, p) for row, op in zip(rows, before, strict=True) for p in piece[owner == op]]
+        entries = [(row, op, 1.0) for row, op in zip(rows, before, strict=True)]
+        entries += [(row, op, -1.0) for row, op in zip(range(edges), graph.afters, strict=True)]
+        entries += [(row, p, 1.0) for row, p in of_row]
+        row, column, value = zip(*entries, strict=True)
+        self.matrix = coo_array((value, (row, column)), shape=(len(rows), self.count + len(owners))).tocsr()
+        self.right = -self.fixed[before]
+        self.edges = edges
+        self.cost = np.concatenate([np.zeros(self.count), slopes])
+        self.bounds = [(0.0, None)] * self.count + [(0.0, length) for length in lengths]
+
+    def least_effective_joules(self, time: float) -> float:
+        """Least effective energy within this time."""
+        right = self.right.copy()
+        right[self.edges :] += time
+        accurate = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+        found = linprog(self.cost, self.matrix, right, bounds=self.bounds, method="highs", options=accurate)
+        assert found.status == 0, found.message
+        return self.base + float(found.fun)
+
+
+def _envelope(problem: Problem, kind: tuple[int, str]) -> list[tuple[float, float]]:
+    """Lower convex envelope of (time, effective energy) down to the least, by the definition: no chord lies below."""
+    power = problem.blocking_power_watts
+    points = sorted({(o.time_seconds, o.energy_joules - power * o.time_seconds) for o in problem.profile.options[kind]})
+    least = min(points, key=lambda point: (point[1], point[0]))
+    points = [point for point in points if point[0] <= least[0]]
+
+    def is_corner(point: tuple[float, float]) -> bool:
+        others = [other for other in points if other != point]
+        if any(other[0] == point[0] and other[1] <= point[1] for other in others):
+            return False
+        for a in others:
+            for b in others:
+                if a[0] < point[0] < b[0]:
+                    chord = a[1] + (b[1] - a[1]) * (point[0] - a[0]) / (b[0] - a[0])
+                    if chord <= point[1]:
+                        return False
+        return True
+
+    return [point for point in points if is_corner(point)]

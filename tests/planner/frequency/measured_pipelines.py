@@ -1,0 +1,39 @@
+"""Pipelines of the published profiles; tests that use them are skipped where the data are absent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from wattloop_planner.frequency.graph import schedule_graph
+from wattloop_planner.frequency.problem import Problem, pipeline_problem
+from wattloop_planner.frequency.profiles import Profile, read_profile
+from wattloop_planner.frequency.schedules import SCHEDULES
+
+PERSEUS = Path(__file__).resolve().parents[4] / "shared" / "data" / "perseus"
+# Name: file, stages, blocking power.
+MEASURED = {
+    "gpt3": ("stage_profile/gpt3-175b+a100_sxm_bf16.csv", 8, 83.64),
+    "bloom": ("stage_profile/bloom+a40_bf16.csv", 8, 70.38),
+    "bert": ("reconstructed/A100_bert-huge-uncased_pp4_nmb32.csv", 4, 83.64),
+    "wide-resnet": ("reconstructed/A100_wide-resnet101_8_pp4_nmb24.csv", 4, 83.64),
+}
+
+
+def measured_file(name: str) -> Path:
+    """The CSV file of a published profile."""
+    path = PERSEUS / MEASURED[name][0]
+    if not path.is_file():
+        pytest.skip(f"the reference data ../shared/data/perseus/{MEASURED[name][0]} are absent")
+    return path
+
+
+def measured_problem(name: str, microbatches: int, stages: int | None = None) -> Problem:
+    """A 1F1B pipeline with a published profile, or with the first stages of it."""
+    _, all_stages, power = MEASURED[name]
+    profile = read_profile(measured_file(name))
+    stages = stages or all_stages
+    kept = {key: options for key, options in profile.options.items() if key[0] < stages}
+    graph = schedule_graph(SCHEDULES["1f1b"](stages, microbatches))
+    return pipeline_problem(graph, Profile(profile.source, kept), power)

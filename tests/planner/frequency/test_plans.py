@@ -1,0 +1,145 @@
+"""Real plans: valid, never late, judged independently, near the bound; optimal where the exact method says so."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from judges import every_plan, judged, longest_path
+from measured_pipelines import measured_problem
+from random_pipelines import problems, randomly
+
+from wattloop.errors import UsageError
+from wattloop_planner.frequency.exact import exact_plan
+from wattloop_planner.frequency.planning import plan_pipeline
+from wattloop_planner.frequency.plans import Plan, evaluate, plan_energy_joules, plan_frequencies, undominated
+from wattloop_planner.frequency.problem import Problem
+from wattloop_planner.frequency.relaxation import Relaxation
+
+
+@randomly
+@given(problems(), st.sampled_from([3, 8, 40, None]))
+def test_every_emitted_plan_takes_what_it_says(problem: Problem, count: int | None) -> None:
+    for plan in plan_pipeline(problem, count).plans:
+        frequencies = [row.tolist() for row in plan_frequencies(problem, plan)]
+        time, energy = judged(problem, frequencies)
+        assert plan.time_seconds == pytest.approx(time, rel=1e-12)
+        assert plan_energy_joules(problem, plan) == pytest.approx(energy, rel=1e-9, abs=1e-9)
+        realised = evaluate(problem, frequencies)
+        assert (realised.time_seconds, realised.energy_joules) == pytest.approx((time, energy), rel=1e-9, abs=1e-9)
+
+
+@randomly
+@given(problems(), st.sampled_from([3, 8, 40, None]))
+def test_no_emitted_plan_is_dominated_and_the_ends_are_there(problem: Problem, count: int | None) -> None:
+    planning = plan_pipeline(problem, count)
+    times = [plan.time_seconds for plan in planning.plans]
+    costs = [plan.effective_joules for plan in planning.plans]
+    assert times == sorted(times, reverse=True)
+    assert len(set(times)) == len(times)
+    assert all(slow < fast for slow, fast in pairwise(costs))
+    assert times[-1] == pytest.approx(planning.frontier.time_least_seconds, rel=1e-9)
+    assert costs[0] == pytest.approx(planning.frontier.effective_joules[0], rel=1e-12, abs=1e-9)
+    assert count is None or len(times) <= count
+    assert (planning.gaps > -1e-9).all()
+
+
+@randomly
+@given(problems(), st.floats(0.0, 1.0))
+def test_a_rounded_plan_is_never_late(problem: Problem, share: float) -> None:
+    relaxation = Relaxation(problem)
+    for segment in relaxation.segments():
+        time = segment.slow_seconds + share * (segment.fast_seconds - segment.slow_seconds)
+        (durations,) = segment.durations_at(time)
+        choices = np.empty(problem.graph.operations, dtype=np.int16)
+        realised, _ = problem.pipeline.round(durations, problem.pipeline.longest_path(durations), choices)
+        assert realised <= time * (1 + 1e-11)
+
+
+@randomly
+@given(problems(most_operations=5, most_options=3), st.floats(0.0, 1.1))
+def test_an_exact_plan_is_the_best_of_all(problem: Problem, share: float) -> None:
+    plans = list(every_plan(problem))
+    fastest, slowest = min(time for time, _ in plans), max(time for time, _ in plans)
+    deadline = fastest + share * (slowest - fastest)
+    least = min(effective for time, effective in plans if time <= deadline * (1 + 1e-12))
+    found = exact_plan(problem, deadline)
+    assert found is not None
+    assert found.time_seconds <= deadline * (1 + 1e-9)
+    assert found.effective_joules == pytest.approx(least, rel=1e-9, abs=1e-9)
+    assert exact_plan(problem, fastest * 0.999) is None
+
+
+@randomly
+@given(problems(most_operations=6, most_options=3))
+def test_no_emitted_plan_is_better_than_the_exact_one(problem: Problem) -> None:
+    for plan in plan_pipeline(problem, 8).plans:
+        best = exact_plan(problem, plan.time_seconds)
+        assert best is not None
+        assert best.effective_joules <= plan.effective_joules + 1e-9
+
+
+def test_an_exact_plan_of_many_operations_is_refused() -> None:
+    with pytest.raises(UsageError, match="too long beyond 24 operations"):
+        exact_plan(measured_problem("gpt3", 12), 4.0)
+
+
+@pytest.mark.parametrize("name", ["gpt3", "bloom", "bert", "wide-resnet"])
+def test_measured_pipelines_are_planned_within_the_promised_gap(name: str) -> None:
+    problem = measured_problem(name, 12)
+    planning = plan_pipeline(problem)
+    assert 30 <= len(planning.plans) <= 40
+    assert planning.gaps.mean() <= 0.002
+    assert planning.gaps.max() <= 0.01
+    least = min(plan_energy_joules(problem, plan) for plan in planning.plans)
+    assert least <= planning.frontier.energies_joules.min() * 1.002
+
+
+def test_plans_for_all_are_one_a_breakpoint_at_most() -> None:
+    planning = plan_pipeline(measured_problem("gpt3", 4), None)
+    assert 0.9 * len(planning.frontier.times_seconds) <= len(planning.plans) <= len(planning.frontier.times_seconds)
+
+
+def test_planning_twice_gives_the_same_plans() -> None:
+    first, second = (plan_pipeline(measured_problem("bloom", 6)).plans for _ in range(2))
+    assert [plan.choices.tolist() for plan in first] == [plan.choices.tolist() for plan in second]
+
+
+def test_too_few_plans_are_refused() -> None:
+    with pytest.raises(UsageError, match="--plans 2: must be at least 3"):
+        plan_pipeline(measured_problem("gpt3", 1), 2)
+
+
+@pytest.mark.parametrize(
+    ("frequencies", "message"),
+    [
+        ([[1410, 1410]], "found 1 stages, expected 2"),
+        ([[1410, 1410], [1410]], "stage 1: found 1 operations, expected 2"),
+        (
+            [[1410, 1410], [1410, 1]],
+            "stage 1 backward of microbatch 0: found 1 MHz, expected a frequency of the profile",
+        ),
+    ],
+)
+def test_evaluating_frequencies_that_do_not_fit_is_refused(frequencies: list[list[int]], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        evaluate(measured_problem("gpt3", 1, stages=2), frequencies)
+
+
+def test_plans_of_one_time_leave_the_cheapest() -> None:
+    choices = np.zeros(1, dtype=np.int16)
+    plans = [Plan(choices, *pair) for pair in ((2.0, 1.0), (1.0, 5.0), (1.0 + 1e-14, 4.0), (3.0, 1.0), (1.5, 4.5))]
+    assert [(plan.time_seconds, plan.effective_joules) for plan in undominated(plans)] == [
+        (2.0, 1.0),
+        (1.0 + 1e-14, 4.0),
+    ]
+
+
+def test_the_longest_path_of_the_compiled_pipeline_is_the_judges() -> None:
+    problem = measured_problem("bert", 3)
+    durations = np.array([math.sin(number) ** 2 for number in range(problem.graph.operations)])
+    assert problem.pipeline.longest_path(durations) == pytest.approx(longest_path(problem.graph, durations.tolist()))

@@ -1,0 +1,125 @@
+"""Reading profiles: what is refused, with its place; what is kept and said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from measured_pipelines import measured_file
+
+from wattloop.errors import InputError
+from wattloop_planner.frequency.options import useful_options
+from wattloop_planner.frequency.profiles import Option, check_coverage, read_profile
+
+HEADER = "stage,instruction,frequency,time,energy\n"
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "profile.csv"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("0,forward,1410,-0.1,5\n", r"line 2, column time: found '-0.1', expected a finite number above 0"),
+        ("0,forward,1410,0,5\n", r"line 2, column time"),
+        ("0,forward,1410,nan,5\n", r"line 2, column time: found 'nan', expected a finite number above 0"),
+        ("0,forward,1410,0.1,inf\n", r"line 2, column energy"),
+        ("0,forward,1410,0.1,-5\n", r"line 2, column energy"),
+        ("0,forward,1410,fast,5\n", r"line 2, column time: found 'fast'"),
+        ("0,forward,0,0.1,5\n", r"line 2, column frequency: found '0', expected a whole number of at least 1"),
+        ("0,forward,1410.5,0.1,5\n", r"line 2, column frequency"),
+        ("-1,forward,1410,0.1,5\n", r"line 2, column stage"),
+        ("0,,1410,0.1,5\n", r"line 2, column instruction: found an empty cell"),
+        ("0,forward,1410,0.1\n", r"line 2.*: found 4 cells, expected 5"),
+        ("0,forward,1410,0.1,5\n0,forward,1410,0.2,5\n", r"line 3: found a second row .* disagrees with line 2"),
+        ("", r"found a header and no rows"),
+    ],
+)
+def test_a_bad_row_is_refused_with_its_place(tmp_path: Path, rows: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_profile(written(tmp_path, HEADER + rows))
+
+
+def test_a_missing_column_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="line 1, column energy: found no such column"):
+        read_profile(written(tmp_path, "stage,instruction,frequency,time\n0,forward,1410,0.1\n"))
+
+
+def test_rows_come_in_any_order_with_further_columns_and_spellings(tmp_path: Path) -> None:
+    header = "energy,note,time,frequency,instruction,stage\n"
+    text = header + "5,x,0.1,1410,Forward_Backward,0\n4,y,0.2,1395.0,forward-backward,0\n"
+    profile = read_profile(written(tmp_path, text))
+    assert profile.options == {(0, "forwardbackward"): (Option(1410, 0.1, 5.0, 2), Option(1395, 0.2, 4.0, 3))}
+    assert profile.notes == ()
+
+
+def test_rows_that_agree_are_merged_with_a_note(tmp_path: Path) -> None:
+    profile = read_profile(
+        written(tmp_path, HEADER + "0,forward,1410,0.1,5\n0,forward,1395,0.2,4\n0,forward,1410,0.10,5.0\n")
+    )
+    assert len(profile.options[0, "forward"]) == 2
+    assert profile.notes == ("rows that repeat another were merged: line 4 (as line 2)",)
+
+
+@pytest.mark.parametrize(
+    ("rows", "note"),
+    [
+        (
+            "0,forward,1410,0.1,5\n",
+            "stage 0, forward: one frequency only (1410 MHz, line 2), so it cannot be slowed down",
+        ),
+        (
+            "0,forward,1410,0.12,5\n0,forward,1395,0.1,4\n",
+            "stage 0, forward: the highest frequency (1410 MHz, line 2) is not the fastest (1395 MHz, line 3)",
+        ),
+        (
+            "0,forward,1410,0.1,5\n0,forward,1395,0.1,4\n",
+            "stage 0, forward: several frequencies take 0.1 s (1410 MHz, line 2, 1395 MHz, line 3); one is used",
+        ),
+        (
+            "0,forward,1410,0.1,5\n0,forward,1395,0.1001,5.001\n",
+            "stage 0, forward: beaten in time and energy, but by less than 0.2%, which may be noise: 1395 MHz, line 3",
+        ),
+    ],
+)
+def test_odd_measurements_are_reported_with_their_rows(tmp_path: Path, rows: str, note: str) -> None:
+    assert read_profile(written(tmp_path, HEADER + rows)).notes == (note,)
+
+
+def test_the_published_profiles_are_read_with_their_oddities() -> None:
+    profile = read_profile(measured_file("bloom"))
+    assert len(profile.options) == 16
+    assert (
+        "stage 0, forward: the highest frequency (1740 MHz, line 2) is not the fastest (1575 MHz, line 24)"
+        in profile.notes
+    )
+
+
+@pytest.mark.parametrize(
+    ("stages", "needed", "message"),
+    [
+        (1, [(0, "backward")], r"found no row of stage 0, backward \(its instructions: forward\)"),
+        (2, [(1, "forward")], r"found no row of stage 1 \(stages: 0\)"),
+        (0, [], r"found stage 0, expected exactly the stages 0 to -1"),
+    ],
+)
+def test_a_missing_stage_or_instruction_is_named(
+    tmp_path: Path, stages: int, needed: list[tuple[int, str]], message: str
+) -> None:
+    profile = read_profile(written(tmp_path, HEADER + "0,forward,1410,0.1,5\n"))
+    with pytest.raises(InputError, match=message):
+        check_coverage(profile, needed, stages)
+
+
+def test_a_stage_too_many_is_refused_with_its_line(tmp_path: Path) -> None:
+    profile = read_profile(written(tmp_path, HEADER + "0,forward,1410,0.1,5\n1,forward,1410,0.1,5\n"))
+    with pytest.raises(InputError, match="line 3, column stage: found stage 1, expected exactly the stages 0 to 0"):
+        check_coverage(profile, [(0, "forward")], 1)
+
+
+def test_the_dearer_waiting_is_the_slower_an_option_may_usefully_be() -> None:
+    options = [Option(1000, 1.0, 300.0), Option(900, 2.0, 320.0)]
+    assert [len(useful_options(options, power).times_seconds) for power in (0.0, 19.0, 21.0)] == [1, 1, 2]

@@ -1,0 +1,170 @@
+"""The relaxation's frontier against HiGHS, and what must hold of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from judges import LinearProgram, every_plan, longest_path
+from measured_pipelines import measured_problem
+from random_pipelines import EXHAUSTIVE, options_of, problems, randomly
+
+from wattloop_planner.frequency.graph import schedule_graph
+from wattloop_planner.frequency.problem import Problem, pipeline_problem
+from wattloop_planner.frequency.profiles import Option, Profile
+from wattloop_planner.frequency.relaxation import Relaxation, relax
+from wattloop_planner.frequency.schedules import SCHEDULES
+
+
+def assert_equals_linear_program(problem: Problem, most_times: int) -> None:
+    frontier = relax(problem)
+    program = LinearProgram(problem)
+    chosen = np.unique(np.linspace(0, len(frontier.times_seconds) - 1, most_times).astype(int))
+    times = frontier.times_seconds[chosen]
+    between = (times[1:] + times[:-1]) / 2
+    for time in [*times.tolist(), *between[:: max(len(between) // 5, 1)].tolist()]:
+        least = program.least_effective_joules(time * (1 + 1e-13)) + problem.waiting_power_watts * time
+        assert frontier.bound_joules(time) == pytest.approx(least, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "microbatches", "stages"), [("gpt3", 12, 8), ("bloom", 12, 8), ("bert", 32, 4), ("wide-resnet", 24, 4)]
+)
+def test_breakpoints_of_measured_profiles_equal_the_linear_program(name: str, microbatches: int, stages: int) -> None:
+    assert_equals_linear_program(measured_problem(name, microbatches, stages), 10_000 if EXHAUSTIVE else 3)
+
+
+@pytest.mark.parametrize(("name", "stages"), [("gpt3", 2), ("bloom", 2), ("bert", 1), ("wide-resnet", 1)])
+def test_every_breakpoint_of_a_short_pipeline_equals_the_linear_program(name: str, stages: int) -> None:
+    assert_equals_linear_program(measured_problem(name, 2, stages), 10_000)
+
+
+@randomly
+@given(problems())
+def test_breakpoints_of_a_random_graph_equal_the_linear_program(problem: Problem) -> None:
+    assert_equals_linear_program(problem, 10_000 if EXHAUSTIVE else 5)
+
+
+@randomly
+@given(problems(most_operations=5, most_options=3))
+def test_no_plan_lies_below_the_frontier_and_its_ends_are_plans(problem: Problem) -> None:
+    frontier = relax(problem)
+    plans = list(every_plan(problem))
+    for time, effective in plans:
+        bound = frontier.bound_joules(time) - problem.waiting_power_watts * time
+        assert effective >= bound - 1e-9 * max(1.0, abs(effective))
+    assert frontier.time_least_seconds == pytest.approx(min(time for time, _ in plans), rel=1e-12)
+    assert frontier.effective_joules[0] == pytest.approx(min(effective for _, effective in plans), rel=1e-12, abs=1e-12)
+
+
+@randomly
+@given(problems())
+def test_the_frontier_is_convex_and_its_times_fall(problem: Problem) -> None:
+    frontier = relax(problem)
+    falls, rises = -np.diff(frontier.times_seconds), np.diff(frontier.effective_joules)
+    assert (falls > 0).all()
+    assert (rises > 0).all()
+    prices = rises / falls
+    assert (np.diff(prices) > -1e-6 * prices[1:]).all()
+
+
+@randomly
+@given(problems(), st.floats(0.0, 1.0))
+def test_relaxed_durations_meet_their_time_and_cost_what_the_frontier_says(problem: Problem, share: float) -> None:
+    relaxation = Relaxation(problem)
+    for segment in relaxation.segments():
+        time = segment.slow_seconds + share * (segment.fast_seconds - segment.slow_seconds)
+        (durations,) = segment.durations_at(time)
+        assert longest_path(problem.graph, durations.tolist()) == pytest.approx(time, rel=1e-12)
+        cost = 0.0
+        for kind, duration in zip(problem.graph.kind_of.tolist(), durations.tolist(), strict=True):
+            options = problem.options[kind]
+            times, costs = options.times_seconds[options.corners], options.effective_joules[options.corners]
+            assert times[0] * (1 - 1e-12) <= duration <= times[-1] * (1 + 1e-12)
+            cost += float(np.interp(duration, times, costs))
+        back = (segment.fast_seconds - time) * segment.price_watts
+        assert cost == pytest.approx(segment.fast_effective_joules + back, rel=1e-9, abs=1e-9)
+
+
+@randomly
+@given(problems(), st.sampled_from([1e-6, 0.25, 3.0, 1e4]), st.sampled_from([1e-3, 7.0, 1e5]))
+def test_scaling_times_and_energies_scales_the_frontier(problem: Problem, longer: float, dearer: float) -> None:
+    options = {
+        key: tuple(Option(o.frequency_megahertz, o.time_seconds * longer, o.energy_joules * dearer) for o in found)
+        for key, found in problem.profile.options.items()
+    }
+    power = problem.blocking_power_watts * dearer / longer
+    scaled = relax(pipeline_problem(problem.graph, Profile("scaled", options), power))
+    frontier = relax(problem)
+    times = np.linspace(frontier.time_least_seconds, frontier.time_most_seconds, 7)
+    assert scaled.time_least_seconds == pytest.approx(frontier.time_least_seconds * longer, rel=1e-9)
+    inside = np.clip(times * longer, scaled.time_least_seconds, None)
+    assert scaled.bound_joules(inside) == pytest.approx(frontier.bound_joules(times) * dearer, rel=1e-7)
+
+
+@randomly
+@given(problems(), st.randoms(use_true_random=False))
+def test_renumbering_the_operations_changes_nothing(problem: Problem, random: object) -> None:
+    graph = problem.graph
+    new = list(range(graph.operations))
+    random.shuffle(new)  # type: ignore[attr-defined]
+    number = np.array(new, dtype=np.int32)
+    back = np.argsort(number)
+    renumbered = replace(
+        graph,
+        stage_of=graph.stage_of[back],
+        instruction_of=graph.instruction_of[back],
+        order=tuple(number[row] for row in graph.order),
+        befores=number[graph.befores],
+        afters=number[graph.afters],
+    )
+    other = relax(pipeline_problem(renumbered, problem.profile, problem.blocking_power_watts))
+    frontier = relax(problem)
+    assert other.times_seconds == pytest.approx(frontier.times_seconds, rel=1e-12)
+    assert other.effective_joules == pytest.approx(frontier.effective_joules, rel=1e-12, abs=1e-12)
+
+
+def edge_case(name: str) -> Problem:
+    falling = options_of((1000, 0.1, 30.0), (900, 0.12, 25.0), (800, 0.16, 22.0))
+    stages, microbatches, power = 3, 4, 50.0
+    options = {(stage, name): falling for stage in range(3) for name in ("forward", "backward")}
+    if name == "one option only":
+        options = dict.fromkeys(options, falling[:1])
+    elif name == "equal times":
+        options = dict.fromkeys(options, options_of((1000, 0.1, 30.0), (900, 0.1, 25.0), (800, 0.1, 40.0)))
+    elif name == "no blocking power":
+        power = 0.0
+    elif name == "blocking power above every option's":
+        power = 1e4
+    elif name == "one operation far longer":
+        options[1, "backward"] = options_of((1000, 100.0, 3e4), (900, 130.0, 2e4))
+    elif name == "one stage":
+        stages, options = 1, {key: options[key] for key in options if key[0] == 0}
+    elif name == "one microbatch":
+        microbatches = 1
+    elif name == "fewer microbatches than stages":
+        microbatches = 2
+    elif name == "times a rounding apart":
+        options = dict.fromkeys(options, options_of((1000, 0.1, 30.0), (900, 0.1 + 2e-17, 25.0), (800, 0.16, 22.0)))
+    return pipeline_problem(schedule_graph(SCHEDULES["1f1b"](stages, microbatches)), Profile(name, options), power)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "one option only",
+        "equal times",
+        "no blocking power",
+        "blocking power above every option's",
+        "one operation far longer",
+        "one stage",
+        "one microbatch",
+        "fewer microbatches than stages",
+        "times a rounding apart",
+    ],
+)
+def test_edge_cases_equal_the_linear_program(name: str) -> None:
+    assert_equals_linear_program(edge_case(name), 10_000)

@@ -1,0 +1,94 @@
+"""Long iterations by their repeated structure against the whole problem."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from judges import judged
+from measured_pipelines import measured_problem
+
+from wattloop_planner.frequency import steady_state as module
+from wattloop_planner.frequency.graph import schedule_graph
+from wattloop_planner.frequency.planning import plan_pipeline
+from wattloop_planner.frequency.plans import plan_energy_joules, plan_frequencies
+from wattloop_planner.frequency.problem import Problem, pipeline_problem
+from wattloop_planner.frequency.profiles import Profile
+from wattloop_planner.frequency.relaxation import relax
+from wattloop_planner.frequency.schedules import EarlyRecomputation, GPipe, Interleaved, Schedule
+from wattloop_planner.frequency.steady_state import SteadyState, steady_state
+
+
+@pytest.fixture
+def any_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The repeated structure is used however few the operations are, so that the whole problem can be solved too."""
+    monkeypatch.setattr(module, "LEAST_OPERATIONS", 0)
+
+
+def steady(problem: Problem) -> SteadyState:
+    found = steady_state(problem)
+    assert found is not None
+    return found
+
+
+def other_schedule(name: str, schedule: Schedule) -> Problem:
+    """The measured stages under another schedule; recomputation as fast as forward, both together as backward."""
+    problem = measured_problem(name, 1, schedule.stages)
+    options = dict(problem.profile.options)
+    for stage in range(schedule.stages):
+        options[stage, "recomputation"] = options[stage, "forward"]
+        options[stage, "forwardbackward"] = options[stage, "backward"]
+    profile = Profile(name, options)
+    return pipeline_problem(schedule_graph(schedule), profile, problem.blocking_power_watts)
+
+
+def assert_same_frontier(problem: Problem) -> None:
+    repeated, whole = steady(problem).frontier, relax(problem)
+    assert repeated.time_least_seconds == pytest.approx(whole.time_least_seconds, rel=1e-5)
+    assert repeated.time_most_seconds == pytest.approx(whole.time_most_seconds, rel=1e-5)
+    times = np.linspace(whole.time_least_seconds * (1 + 1e-5), whole.time_most_seconds * 1.01, 200)
+    assert repeated.bound_joules(times) == pytest.approx(whole.bound_joules(times), rel=1e-5)
+
+
+@pytest.mark.usefixtures("any_length")
+@pytest.mark.parametrize(
+    ("name", "stages", "microbatches"),
+    [("gpt3", 8, 150), ("bloom", 8, 150), ("gpt3", 3, 64), ("bert", 2, 100), ("wide-resnet", 2, 100), ("gpt3", 1, 20)],
+)
+def test_the_frontier_is_that_of_the_whole_problem(name: str, stages: int, microbatches: int) -> None:
+    assert_same_frontier(measured_problem(name, microbatches, stages))
+
+
+@pytest.mark.usefixtures("any_length")
+@pytest.mark.parametrize("schedule", [EarlyRecomputation(3, 60), GPipe(3, 60)])
+def test_the_frontier_of_other_schedules_is_that_of_the_whole_problem(schedule: Schedule) -> None:
+    assert_same_frontier(other_schedule("gpt3", schedule))
+
+
+@pytest.mark.usefixtures("any_length")
+def test_plans_of_a_long_iteration_are_near_its_bound_and_take_what_they_say() -> None:
+    problem = measured_problem("gpt3", 80, stages=4)
+    planning = plan_pipeline(problem)
+    assert planning.steady_microbatches is not None
+    assert planning.gaps.mean() <= 0.002
+    assert planning.gaps.max() <= 0.01
+    for plan in planning.plans[::8]:
+        time, energy = judged(problem, [row.tolist() for row in plan_frequencies(problem, plan)])
+        assert (plan.time_seconds, plan_energy_joules(problem, plan)) == pytest.approx((time, energy), rel=1e-9)
+
+
+def test_a_short_iteration_is_solved_whole() -> None:
+    assert steady_state(measured_problem("gpt3", 96)) is None
+    assert plan_pipeline(measured_problem("gpt3", 2)).steady_microbatches is None
+
+
+@pytest.mark.usefixtures("any_length")
+def test_a_schedule_that_does_not_grow_evenly_is_solved_whole() -> None:
+    assert steady_state(other_schedule("gpt3", Interleaved(3, 60, 2))) is None
+
+
+@pytest.mark.usefixtures("any_length")
+def test_a_graph_of_the_users_own_is_solved_whole() -> None:
+    problem = measured_problem("gpt3", 150, stages=2)
+    assert steady_state(replace(problem, graph=replace(problem.graph, schedule=None))) is None
