@@ -55,7 +55,7 @@ class NoisePrior:
     sd: float = 0.15
     weight: float = 4.0
     least_sd: float = 0.02
-    heavy_tails: float = 1.0
+    heavy_tails: float = 2.0
 
 
 @dataclass(frozen=True)

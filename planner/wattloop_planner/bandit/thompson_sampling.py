@@ -50,7 +50,7 @@ class ThompsonSamplingPolicy:
     window: int = 0
     crash_budget: int = CRASH_BUDGET
     horizon: float = 8.0
-    horizon_growth: float = 1.0
+    horizon_growth: float = 3.0
     failing: float = 0.08
     reach_octaves: float = 1.0
     noise: NoisePrior = EXPECTED_NOISE
