@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -15,6 +16,8 @@ GROUP = "wattloop.commands"
 EXIT_CANNOT = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
+# What the system says where a file, standard output among them, cannot be written any further.
+UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS})
 # Shown in the list of subcommands without importing the packages behind them.
 SUMMARIES = {
     "run": "run a RecurringTrainingJob on this machine, learning with each recurrence",
@@ -97,12 +100,24 @@ def _carried_out(name: str, command: Command, arguments: argparse.Namespace) -> 
     except CannotError as error:
         return _say(f"wattloop {name}: {error}", EXIT_CANNOT)
     except BrokenPipeError:
-        # The reader of our output is gone; point stdout elsewhere so that the interpreter's last flush is silent.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _silence_stdout()
         return EXIT_CANNOT
     except KeyboardInterrupt:
         return _say(f"wattloop {name}: interrupted", EXIT_INTERRUPTED)
+    except OSError as error:
+        if error.errno not in UNWRITABLE:
+            raise
+        where = f" {error.filename}" if error.filename else ""
+        _silence_stdout()
+        return _say(f"wattloop {name}: cannot write{where}: {error.strerror}; free space and run it again", EXIT_CANNOT)
     return code
+
+
+def _silence_stdout() -> None:
+    """Point stdout elsewhere, so that the interpreter's last flush of what could not be written is silent."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def _say(text: str, code: int) -> int:

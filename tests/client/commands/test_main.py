@@ -1,0 +1,143 @@
+"""The frame of the `wattloop` command: exit codes, and errors said without a traceback."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+
+import pytest
+
+from wattloop.commands import main as frame
+from wattloop.commands.contract import Command
+from wattloop.errors import CannotError, InputError, UsageError
+
+ENDS: dict[str, Callable[[argparse.Namespace], int]] = {}
+
+
+def _end(arguments: argparse.Namespace) -> int:
+    return ENDS["now"](arguments)
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--count", type=int, default=1)
+
+
+COMMAND = Command("tries", "Tries the frame.", "  wattloop try --count 2", _configure, _end)
+
+
+@pytest.fixture
+def subcommand(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[argparse.Namespace], int]], None]]:
+    """Makes `wattloop try` end as the test wants."""
+    entry = EntryPoint("try", f"{__name__}:COMMAND", frame.GROUP)
+    monkeypatch.setitem(sys.modules, __name__, sys.modules.get(__name__, type(sys)(__name__)))
+    monkeypatch.setattr(sys.modules[__name__], "COMMAND", COMMAND, raising=False)
+    monkeypatch.setattr(frame, "entry_points", lambda group: [entry] if group == frame.GROUP else [])
+    yield lambda end: ENDS.update(now=end)
+    ENDS.clear()
+
+
+def failing(error: BaseException) -> Callable[[argparse.Namespace], int]:
+    def end(_: argparse.Namespace) -> int:
+        raise error
+
+    return end
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (UsageError("--a goes with --b"), 2, "wattloop try: --a goes with --b\n"),
+        (InputError("t.csv", "'x'", "a number", 3, "power"), 2, "wattloop try: t.csv: line 3, column power: found 'x'"),
+        (CannotError("the disk is full"), 1, "wattloop try: the disk is full\n"),
+        (KeyboardInterrupt(), 130, "wattloop try: interrupted\n"),
+    ],
+)
+def test_an_error_is_a_sentence_and_an_exit_code(
+    subcommand: Callable[..., None], capsys: pytest.CaptureFixture[str], error: BaseException, code: int, words: str
+) -> None:
+    subcommand(failing(error))
+    assert frame.main(["try"]) == code
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith(words)
+
+
+def test_a_mistake_in_the_code_keeps_its_traceback(subcommand: Callable[..., None]) -> None:
+    subcommand(failing(PermissionError(1, "not ours")))
+    with pytest.raises(PermissionError):
+        frame.main(["try"])
+
+
+def test_the_commands_own_code_is_the_exit_code(subcommand: Callable[..., None]) -> None:
+    subcommand(lambda arguments: arguments.count)
+    assert frame.main(["try", "--count", "0"]) == 0
+    assert frame.main(["try"]) == 1
+
+
+@pytest.mark.parametrize("words", [["try", "--cou", "2"], ["try", "--count", "two"], ["try", "more"]])
+def test_wrong_arguments_are_wrong_usage(
+    subcommand: Callable[..., None], capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        frame.main(words)
+    assert ended.value.code == 2
+    assert "wattloop try: error:" in capsys.readouterr().err
+
+
+def test_an_unknown_subcommand_is_told_which_there_are(
+    subcommand: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert frame.main(["tri"]) == 2
+    assert capsys.readouterr().err == "wattloop: there is no subcommand 'tri'; there are: try\n"
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    entry = EntryPoint("plan", "wattloop_planner.no_such_module:COMMAND", frame.GROUP)
+    monkeypatch.setattr(frame, "entry_points", lambda group: [entry])
+    assert frame.main(["plan"]) == 1
+    assert "pip install 'wattloop[planner]'" in capsys.readouterr().err
+
+
+def test_the_list_of_subcommands_imports_none_of_them() -> None:
+    code = (
+        "import sys\nfrom wattloop.commands.main import main\nmain(['--version']) if '-v' in sys.argv else main([])\n"
+        "print(sorted(name for name in sys.modules if name.startswith('wattloop_')))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines()[-1] == "[]"
+    for entry in entry_points(group=frame.GROUP):
+        assert f"\n  {entry.name} " in ran.stdout
+        assert frame.SUMMARIES[entry.name] in ran.stdout
+
+
+PRINTING = """
+import sys
+from wattloop.commands.contract import Command
+from wattloop.commands.main import _carried_out
+command = Command("", "", "", lambda parser: None, lambda arguments: print("row\\n" * 50_000) or 0)
+sys.exit(_carried_out("history", command, None))
+"""
+
+
+def test_a_reader_that_goes_away_is_no_traceback() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as gone:
+        ran = subprocess.run(
+            [sys.executable, "-c", PRINTING], stdout=gone, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (ran.returncode, ran.stderr) == (1, "")
+
+
+def test_an_output_that_takes_nothing_more_is_told() -> None:
+    with Path("/dev/full").open("w") as full:
+        ran = subprocess.run(
+            [sys.executable, "-c", PRINTING], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert ran.returncode == 1
+    assert ran.stderr == "wattloop history: cannot write: No space left on device; free space and run it again\n"

@@ -1,0 +1,84 @@
+"""Tables: columns found by name, and errors that name the line and the column."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from wattloop.errors import InputError
+from wattloop.files.table import Row, read_table
+
+
+def table(tmp_path: Path, content: str | bytes) -> Path:
+    path = tmp_path / "table.csv"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def test_columns_are_found_by_name_in_any_order(tmp_path: Path) -> None:
+    rows = list(read_table(table(tmp_path, "\ufeffb , a,more\n2, 1 ,x\n\n4,3,\n"), ["a", "b"]))
+    assert [(row.line, row.cells) for row in rows] == [
+        (2, {"a": "1", "b": "2", "more": "x"}),
+        (4, {"a": "3", "b": "4", "more": ""}),
+    ]
+
+
+REFUSED: dict[str, tuple[str | bytes, str]] = {
+    "empty": ("", "line 1, column 1: found no header, expected line 1 with the columns a, b"),
+    "a missing column": ("a,c\n", "line 1, column b: found no such column (columns: a, c), expected one column b"),
+    "a column twice": ("a,b,a\n", "line 1, column a: found the column twice (columns: a, b, a)"),
+    "a short row": ("a,b\n1,2\n3\n", "line 3, column b: found 1 cells, expected 2 as in the header"),
+    "a long row": ("a,b\n1,2,3\n", "line 2, column 3: found 3 cells, expected 2 as in the header"),
+    "no CSV": ('a,b\n1,"2\n', "found text that is not CSV"),
+    "no UTF-8": (b"a,b\n1,\xff\n", "line 2, column 3: found bytes that are not UTF-8"),
+}
+
+
+@pytest.mark.parametrize(("content", "words"), REFUSED.values(), ids=REFUSED.keys())
+def test_a_wrong_table_is_refused_with_its_place(tmp_path: Path, content: str | bytes, words: str) -> None:
+    path = table(tmp_path, content)
+    with pytest.raises(InputError) as refusal:
+        list(read_table(path, ["a", "b"]))
+    assert str(refusal.value).startswith(f"{path}: ")
+    assert words in str(refusal.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"nowhere\.csv: found no readable file \(No such file"):
+        list(read_table(tmp_path / "nowhere.csv", ["a"]))
+
+
+def test_a_file_too_large_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "large.csv"
+    with path.open("wb") as stream:
+        stream.truncate(65 * 1024 * 1024)
+    with pytest.raises(InputError, match="68157440 bytes, expected a table of at most 67108864 bytes"):
+        list(read_table(path, ["a"]))
+
+
+ROW = Row("t.csv", 3, {"n": "12.0", "x": "1.5", "nan": "NaN", "inf": "inf", "word": "many", "empty": "", "minus": "-1"})
+
+
+@pytest.mark.parametrize(
+    ("read", "words"),
+    [
+        (lambda: ROW.text("empty"), "column empty: found an empty cell, expected a value"),
+        (lambda: ROW.number("word"), "column word: found 'many', expected a finite number"),
+        (lambda: ROW.number("nan"), "column nan: found 'NaN', expected a finite number"),
+        (lambda: ROW.number("inf"), "column inf: found 'inf', expected a finite number"),
+        (lambda: ROW.number("minus", least=0), "column minus: found '-1', expected a finite number of at least 0"),
+        (lambda: ROW.number("x", above=1.5), "column x: found '1.5', expected a finite number above 1.5"),
+        (lambda: ROW.integer("x"), "column x: found '1.5', expected a whole number"),
+        (lambda: ROW.integer("n", least=13), "column n: found '12.0', expected a whole number of at least 13"),
+    ],
+)
+def test_a_wrong_cell_is_refused_with_line_and_column(read: object, words: str) -> None:
+    with pytest.raises(InputError) as refusal:
+        read()  # type: ignore[operator]
+    assert str(refusal.value) == f"t.csv: line 3, {words}"
+
+
+def test_cells_are_read_as_what_they_are() -> None:
+    assert (ROW.integer("n"), ROW.number("x"), ROW.text("word")) == (12, 1.5, "many")
+    assert [ROW.optional_number(name) for name in ("x", "nan", "empty", "missing")] == [1.5, None, None, None]
