@@ -154,15 +154,3 @@ class Comparison:
             # Said when it was first seen, too: it is passed over, and stops no other.
             logger.debug("%s: %s", identity(body)[0], error)
             return False
-
-
-def take_in_everything(api: ClusterApi, cache: ObjectCache) -> None:
-    """Fill an empty cache from lists, where no watch does.
-
-    Raises:
-        CannotError: The API server could not be asked now.
-    """
-    for kind in watched_kinds(cache):
-        items, _ = api.list(kind.resource, labels=kind.labels)
-        for body in items:
-            kind.put(body)

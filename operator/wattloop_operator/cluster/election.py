@@ -2,8 +2,8 @@
 
 The official lock for Leases is not used: as of version 37 it cannot create a Lease (it sends `pretty` as a truth
 value), writes local times as UTC, ends the election when the API server is away for a moment, and never gives the Lease
-back. `LeaseLock` does these four. It also knows when it last renewed, on the monotonic clock: writes are fenced by that, so
-that an operator that was frozen for a while does not act on a lead that it has lost.
+back. `LeaseLock` does these four. It also knows when it last renewed, on the monotonic clock: writes are fenced by it,
+so that an operator that was frozen for a while does not act on a lead that it has lost.
 """
 
 from __future__ import annotations

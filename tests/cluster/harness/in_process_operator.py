@@ -8,11 +8,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from wattloop_operator.cluster.api import ClusterApi
-from wattloop_operator.cluster.cache import ObjectCache
-from wattloop_operator.cluster.comparison import take_in_everything
+from wattloop_operator.cluster.cache import ObjectCache, identity
+from wattloop_operator.cluster.comparison import watched_kinds
+from wattloop_operator.cluster.resources import RECURRING_TRAINING_JOBS
 from wattloop_operator.cluster.transport import Request, Transport
 from wattloop_operator.cluster.workload_access import WorkloadAccess
 from wattloop_operator.cluster.world import ClusterWorld
+from wattloop_operator.engine.decide import JOB_LABEL
 from wattloop_operator.loop.settle import settle
 from wattloop_operator.loop.world import JobKey
 from wattloop_operator.store import Store
@@ -73,10 +75,19 @@ class InProcessOperator:
         store: Its database.
         report_url: Where trainings report.
         clock: The time.
+        seeing: Carries the requests that stand in for the watches; the same transport unless given.
     """
 
-    def __init__(self, transport: Transport, store: Store, report_url: str, clock: TestClock) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        store: Store,
+        report_url: str,
+        clock: TestClock,
+        seeing: Transport | None = None,
+    ) -> None:
         self.transport = transport
+        self._seeing = ClusterApi(seeing or transport)
         self.store = store
         self.clock = clock
         self.lives = 0
@@ -87,10 +98,24 @@ class InProcessOperator:
         """Settle a job as it is now; an operator that is killed is started again, until one gets through."""
         while True:
             try:
-                take_in_everything(self.api, self.cache)
+                self._see(key)
                 return settle(self.world, key, self.clock)
             except KilledError:
                 self.world = self._restarted()
+
+    def _see(self, key: JobKey) -> None:
+        """Take in what the watches would have told by now."""
+        for kind in watched_kinds(self.cache):
+            if kind.resource == RECURRING_TRAINING_JOBS:
+                kind.put(self._seeing.get(kind.resource, key.namespace, key.name))
+                continue
+            bodies, _ = self._seeing.list(kind.resource, namespace=key.namespace, labels=f"{JOB_LABEL}={key.name}")
+            there = {identity(body)[0] for body in bodies}
+            for body in bodies:
+                kind.put(body)
+            for held in [] if kind.outlive else kind.shelf.all():
+                if held.key not in there:
+                    kind.shelf.remove(held.key, held.uid)
 
     def restart(self, store: Store | None = None) -> None:
         """Start anew, on another database if one is given."""

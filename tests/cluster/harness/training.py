@@ -37,12 +37,14 @@ class Training:
         token_of_pod: Gives the token that its projected volume would hold.
         folder: Where the token is written.
         url: The reporting API, in place of what the environment says.
+        patience_seconds: How long it tries to deliver a report.
     """
 
     pod: Object
     token_of_pod: TokenOfPod
     folder: Path
     url: str = ""
+    patience_seconds: float = 5.0
 
     def __post_init__(self) -> None:
         self.environment = RunEnvironment.read(environment_of(self.pod))
@@ -65,7 +67,7 @@ class Training:
                 max_power_limit_watts=MAX_POWER_WATTS,
                 finished=finished,
             ),
-            5.0,
+            self.patience_seconds,
         )
 
     def reach_target(self) -> None:

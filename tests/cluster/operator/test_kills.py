@@ -1,0 +1,162 @@
+"""Killed at every call that it makes to the API server, before it arrives or before its answer does, it loses nothing.
+
+Each case is a job of its own whose operator is killed at another call; all go through the same two attempts, side by
+side, since the Job controller counts finished pods only once a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubernetes.dynamic import DynamicClient
+
+from harness.commands import ClusterCommand
+from harness.in_process_operator import Executioner, InProcessOperator, TestClock
+from harness.kubelet import Kubelet
+from harness.training import Training
+from wattloop_operator.cluster.transport import HttpTransport
+from wattloop_operator.engine.naming import recurrence_name, slot_of_request
+from wattloop_operator.loop.world import JobKey
+from wattloop_operator.store import Store, open_store
+from wattloop_operator.telemetry.serving import HttpService
+
+MakeJob = Callable[..., JobKey]
+Train = Callable[[JobKey, str], Training]
+Ended = Callable[[JobKey, str], None]
+
+
+def attempt(key: JobKey, number: int) -> str:
+    return recurrence_name(key.name, slot_of_request("first"), number)
+
+
+class Case:
+    """One job and its operator, which is killed at one of its calls."""
+
+    def __init__(
+        self, key: JobKey, transport: HttpTransport, store: Store, report_url: str, at: int, *, after: bool
+    ) -> None:
+        self.key = key
+        self.executioner = Executioner(transport, at, after=after)
+        self.operator = InProcessOperator(self.executioner, store, report_url, TestClock(), seeing=transport)
+
+    def look(self) -> None:
+        self.operator.look(self.key)
+
+
+def first_attempt_crashes(cases: list[Case], train: Train, kubelet: Kubelet, ended: Ended) -> None:
+    for case in cases:
+        case.look()
+    for case in cases:
+        kubelet.fail(train(case.key, attempt(case.key, 0)).pod, exit_code=3)
+    for case in cases:
+        ended(case.key, attempt(case.key, 0))
+        case.look()
+
+
+def second_attempt_reaches(cases: list[Case], train: Train, kubelet: Kubelet, ended: Ended) -> None:
+    for case in cases:
+        training = train(case.key, attempt(case.key, 1))
+        case.look()
+        training.reach_target()
+        kubelet.succeed(training.pod)
+    for case in cases:
+        ended(case.key, attempt(case.key, 1))
+        case.look()
+
+
+def told(kubectl: ClusterCommand, case: Case) -> dict[str, Any]:
+    """All that is left of a case: objects, status, records, each without what differs by name and time."""
+    key = case.key
+
+    def anonymous(text: Any) -> Any:
+        return text.replace(key.name, "JOB") if isinstance(text, str) else text
+
+    job = kubectl.json("get", "rtj", key.name, namespace=key.namespace)
+    selector = f"--selector=wattloop.dev/job={key.name}"
+    recurrences = kubectl.json("get", "trec", selector, namespace=key.namespace)["items"]
+    jobs = kubectl.json("get", "jobs", selector, namespace=key.namespace)["items"]
+    records = case.operator.store.observations.of_job(job["metadata"]["uid"])
+    return {
+        "counts": job["status"]["counts"],
+        "reasons": [each["reason"] for each in job["status"]["conditions"]],
+        "recent": [
+            (each["attempts"], each["result"], each["costJoules"]) for each in job["status"]["recentRecurrences"]
+        ],
+        "recurrences": [
+            (
+                anonymous(each["metadata"]["name"]),
+                each["spec"]["index"],
+                each["spec"]["attempt"],
+                each["spec"]["batchSize"],
+                each["status"]["result"],
+                anonymous(each["status"]["message"]),
+            )
+            for each in recurrences
+        ],
+        "workloads": [anonymous(each["metadata"]["name"]) for each in jobs],
+        "records": [(each.recurrence, each.attempt, each.result, each.energy_joules) for each in records],
+    }
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> Iterator[Callable[[], Store]]:
+    """Gives empty databases."""
+    opened: list[Store] = []
+
+    def another() -> Store:
+        opened.append(open_store(tmp_path / f"{len(opened)}.db"))
+        return opened[-1]
+
+    yield another
+    for store in opened:
+        store.close()
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("after", [False, True], ids=["before-it-arrives", "before-its-answer-does"])
+def test_killed_at_any_call_it_loses_and_doubles_nothing(
+    after: bool,
+    transport: HttpTransport,
+    reporting: HttpService,
+    stores: Callable[[], Store],
+    make_job: MakeJob,
+    train: Train,
+    ended: Ended,
+    kubelet: Kubelet,
+    kubectl: ClusterCommand,
+) -> None:
+    undisturbed = Case(make_job("undisturbed"), transport, stores(), reporting.url, 0, after=after)
+    first_attempt_crashes([undisturbed], train, kubelet, ended)
+    second_attempt_reaches([undisturbed], train, kubelet, ended)
+    expected = told(kubectl, undisturbed)
+    assert [each[4] for each in expected["recurrences"]] == ["Crashed", "Reached"]
+    # Seeds follow from a job's uid, so that a sampled batch size may differ between jobs: here nothing is sampled yet.
+    cases = [
+        Case(make_job(f"killed-{call}"), transport, stores(), reporting.url, call, after=after)
+        for call in range(1, len(undisturbed.executioner.calls) + 1)
+    ]
+    first_attempt_crashes(cases, train, kubelet, ended)
+    second_attempt_reaches(cases, train, kubelet, ended)
+    for number, case in enumerate(cases, start=1):
+        assert case.operator.lives == 2, f"the operator of call {number} was not killed once"
+        call = case.executioner.calls[number - 1]
+        assert told(kubectl, case) == expected, f"killed at call {number}, {call}"
+
+
+def test_the_calls_at_which_it_is_killed_are_of_every_kind(
+    transport: HttpTransport,
+    reporting: HttpService,
+    store: Store,
+    make_job: MakeJob,
+    train: Train,
+    ended: Ended,
+    kubelet: Kubelet,
+    cluster: DynamicClient,
+) -> None:
+    case = Case(make_job(), transport, store, reporting.url, 0, after=False)
+    first_attempt_crashes([case], train, kubelet, ended)
+    kinds = {(call.split()[0], call.rpartition("/")[2].partition("?")[0]) for call in case.executioner.calls}
+    assert {("POST", "trainingrecurrences"), ("POST", "jobs"), ("PATCH", "status"), ("POST", "events")} <= kinds

@@ -1,0 +1,194 @@
+"""The operator as a process, with the chart's rights: the example, two at once, killed in the middle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+from kubernetes import client
+from kubernetes.dynamic import DynamicClient
+
+from harness.chart import Release
+from harness.commands import ClusterCommand
+from harness.crew import Crew
+from harness.kubelet import Kubelet
+from harness.operator_process import OperatorProcess, free_port
+from harness.waiting import Object, wait_until
+from wattloop_operator.store import open_store
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "digits" / "job.yaml"
+StartOperator = Callable[..., OperatorProcess]
+TokenOfPod = Callable[[Object, str], str]
+
+
+@pytest.fixture
+def start_operator(
+    operator_kubeconfig: Path, release: Release, namespace: str, tmp_path: Path
+) -> Iterator[StartOperator]:
+    """Starts operators that share a Lease of the test's own."""
+    started: list[OperatorProcess] = []
+
+    def start(name: str = "operator", *, report_port: int = 0, options: tuple[str, ...] = ()) -> OperatorProcess:
+        database = f"sqlite:///{tmp_path}/wattloop.db"
+        lease = (release.namespace, namespace)
+        process = OperatorProcess(
+            operator_kubeconfig, tmp_path, database, lease, name=name, report_port=report_port, options=options
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.stop()
+
+
+@pytest.fixture
+def crew(
+    core: client.CoreV1Api, kubelet: Kubelet, token_of_pod: TokenOfPod, tmp_path: Path, namespace: str
+) -> Iterator[Crew]:
+    """Runs the test's training pods."""
+    with Crew(core, kubelet, token_of_pod, tmp_path, namespace) as working:
+        yield working
+
+
+def await_jobs(
+    cluster: DynamicClient, namespace: str, holds: Callable[[Object], Any], what: str, timeout_seconds: float = 60.0
+) -> list[Object]:
+    def all_hold(jobs: list[Object]) -> list[Object] | None:
+        return jobs if jobs and all(holds(job.get("status") or {}) for job in jobs) else None
+
+    found: list[Object] = wait_until(
+        cluster,
+        api_version="wattloop.dev/v1alpha1",
+        kind="RecurringTrainingJob",
+        namespace=namespace,
+        condition=all_hold,
+        what=what,
+        timeout_seconds=timeout_seconds,
+    )
+    return found
+
+
+def test_the_example_runs_and_kubectl_shows_what_it_costs(
+    start_operator: StartOperator, crew: Crew, kubectl: ClusterCommand, cluster: DynamicClient, namespace: str
+) -> None:
+    operator = start_operator()
+    example = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
+    for request in range(1, 4):
+        kubectl.apply(example | {"spec": example["spec"] | {"runRequest": f"run {request}"}}, namespace=namespace)
+        await_jobs(
+            cluster,
+            namespace,
+            lambda status, request=request: (status.get("counts") or {}).get("reached") == request,
+            f"{request} recurrences to reach their target",
+        )
+    header, row = kubectl("get", "rtj", namespace=namespace).splitlines()
+    assert [word for word in ("BATCH", "COST (J)", "SAVED (%)", "NEXT RUN") if word not in header] == []
+    cells = row.split()
+    assert cells[0] == "digits"
+    assert cells[1] in {"8", "16", "32", "64", "128", "256", "512", "1024"}
+    assert "T02:00:00Z" in row or "T01:00:00Z" in row, "the next run is at 3 in Paris"
+    recurrences = kubectl("get", "trec", namespace=namespace).splitlines()[1:]
+    assert len(recurrences) == 3
+    assert all("Reached" in each for each in recurrences)
+    assert operator.health("/readyz").status_code == 200
+    assert operator.health("/healthz").status_code == 200
+    metrics = httpx.get(f"{operator.url_of('metrics')}/metrics").text
+    assert f'wattloop_job_recurrences_total{{job="digits",namespace="{namespace}",reached="true"}} 3.0' in metrics
+    assert "wattloop_operator_leads 1.0" in metrics
+    operator.stop()
+    assert operator.exit_code == 0
+
+
+def test_of_two_operators_one_acts_and_the_other_takes_over(
+    start_operator: StartOperator, crew: Crew, kubectl: ClusterCommand, cluster: DynamicClient, namespace: str
+) -> None:
+    first = start_operator("first")
+    first.await_line(" leads")
+    second = start_operator("second")
+    second.await_line("waits for the Lease")
+    assert second.health("/readyz").status_code == 200, "it takes in reports"
+    example = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
+    job = example | {"spec": example["spec"] | {"trigger": {"once": {}}}}
+    kubectl.apply(job, namespace=namespace)
+    await_jobs(cluster, namespace, lambda status: (status.get("counts") or {}).get("reached") == 1, "the run")
+    assert not any(" leads" in line["message"] for line in second.lines())
+    first.kill()
+    second.await_line(" leads")
+    kubectl.apply(job | {"spec": job["spec"] | {"runRequest": "another"}}, namespace=namespace)
+    await_jobs(cluster, namespace, lambda status: (status.get("counts") or {}).get("reached") == 2, "another run")
+    assert len(kubectl.json("get", "trec", namespace=namespace)["items"]) == 2
+
+
+@pytest.mark.timeout(400)
+def test_killed_and_started_again_in_the_middle_of_200_recurrences(
+    start_operator: StartOperator,
+    crew: Crew,
+    kubectl: ClusterCommand,
+    cluster: DynamicClient,
+    namespace: str,
+    tmp_path: Path,
+) -> None:
+    jobs, each = 20, 10
+    port = free_port()
+    operator = start_operator(report_port=port)
+    container = {"name": "train", "image": "example.invalid/train:1"}
+    manifests = [
+        {
+            "apiVersion": "wattloop.dev/v1alpha1",
+            "kind": "RecurringTrainingJob",
+            "metadata": {"name": f"job-{number}"},
+            "spec": {
+                "trigger": {"continuous": {}},
+                "maxRecurrences": each,
+                "objective": {"target": {"metric": "accuracy", "threshold": "0.9"}},
+                "batchSize": {"default": 64, "candidates": [64, 128]},
+                "power": {"limit": {"mode": "None"}},
+                "template": {"job": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}},
+            },
+        }
+        for number in range(jobs)
+    ]
+    kubectl.apply(*manifests, namespace=namespace)
+    for share in (0.2, 0.5, 0.8):
+        await_total(cluster, namespace, round(share * jobs * each))
+        operator.kill()
+        operator = start_operator(report_port=port)
+    done = await_jobs(
+        cluster,
+        namespace,
+        lambda status: (status.get("counts") or {}).get("reached") == each,
+        "every job to be done",
+        timeout_seconds=240,
+    )
+    operator.stop()
+    for job in done:
+        counts = job["status"]["counts"]
+        assert (counts["recurrences"], counts["attempts"], counts["failed"], counts["missed"]) == (each, each, 0, 0)
+    with open_store(tmp_path / "wattloop.db") as store:
+        records = [
+            record for number in range(jobs) for record in store.observations.of_name(namespace, f"job-{number}")
+        ]
+    assert len(records) == len({(record.job_name, record.recurrence) for record in records}) == jobs * each
+    assert len({record.recurrence_name for record in records}) == jobs * each
+    assert {record.result for record in records} == {"Reached"}
+    assert crew.pods == jobs * each
+
+
+def await_total(cluster: DynamicClient, namespace: str, total: int) -> None:
+    def enough(jobs: list[Object]) -> bool:
+        return sum(((job.get("status") or {}).get("counts") or {}).get("reached", 0) for job in jobs) >= total
+
+    wait_until(
+        cluster,
+        api_version="wattloop.dev/v1alpha1",
+        kind="RecurringTrainingJob",
+        namespace=namespace,
+        condition=enough,
+        what=f"{total} recurrences to reach their target",
+        timeout_seconds=180,
+    )

@@ -1,0 +1,124 @@
+"""Who may report for which recurrence, asked of a real API server with real tokens."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from kubernetes import client
+
+from harness.in_process_operator import InProcessOperator
+from harness.kubelet import Kubelet
+from harness.tokens import service_account_token
+from harness.training import AUDIENCE, Training, environment_of
+from harness.waiting import Object
+from wattloop import Run
+from wattloop_operator.engine.naming import recurrence_name, slot_of_request
+from wattloop_operator.loop.world import JobKey
+from wattloop_operator.telemetry.serving import HttpService
+
+MakeJob = Callable[..., JobKey]
+Train = Callable[[JobKey, str], Training]
+TokenOfPod = Callable[[Object, str], str]
+RecurrencesOf = Callable[[JobKey], list[Object]]
+
+
+def name_of(key: JobKey) -> str:
+    return recurrence_name(key.name, slot_of_request("first"), 0)
+
+
+def post(reporting: HttpService, key: JobKey, token: str) -> httpx.Response:
+    url = f"{reporting.url}/v1/namespaces/{key.namespace}/recurrences/{name_of(key)}/progress"
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    return httpx.post(url, json={"sequence": 1, "epoch": 1.0, "metric": 0.5, "evaluations": 1}, headers=headers)
+
+
+@pytest.fixture
+def two_jobs(operator: InProcessOperator, make_job: MakeJob, train: Train) -> tuple[JobKey, Training, JobKey, Training]:
+    """Two jobs of one namespace, each with its pod."""
+    first, second = make_job("first"), make_job("second")
+    operator.look(first)
+    operator.look(second)
+    return first, train(first, name_of(first)), second, train(second, name_of(second))
+
+
+def test_a_pod_reports_for_its_own_recurrence_alone(
+    two_jobs: tuple[JobKey, Training, JobKey, Training],
+    reporting: HttpService,
+    token_of_pod: TokenOfPod,
+    recurrences_of: RecurrencesOf,
+) -> None:
+    first, training, second, _ = two_jobs
+    token = token_of_pod(training.pod, AUDIENCE)
+    assert post(reporting, first, token).status_code == 200
+    foreign = post(reporting, second, token)
+    assert foreign.status_code == 403
+    assert f"does not run {second.namespace}/{name_of(second)}" in foreign.text
+    assert recurrences_of(first)[0]["status"]["progress"]["epoch"] == "1"
+    assert "progress" not in recurrences_of(second)[0]["status"]
+
+
+def test_a_token_of_another_audience_or_of_no_pod_is_not_known(
+    two_jobs: tuple[JobKey, Training, JobKey, Training],
+    reporting: HttpService,
+    token_of_pod: TokenOfPod,
+    core: client.CoreV1Api,
+) -> None:
+    key, training, _, _ = two_jobs
+    default = service_account_token(core, key.namespace, "default", audiences=[AUDIENCE])
+    tokens = ["", "forged", token_of_pod(training.pod, "someone.else"), default]
+    assert [post(reporting, key, token).status_code for token in tokens] == [401, 401, 401, 401]
+
+
+def test_a_pod_that_only_claims_to_belong_to_a_recurrence_is_refused(
+    two_jobs: tuple[JobKey, Training, JobKey, Training],
+    reporting: HttpService,
+    token_of_pod: TokenOfPod,
+    core: client.CoreV1Api,
+) -> None:
+    key, training, _, _ = two_jobs
+    labels = dict(training.pod["metadata"]["labels"])
+    labels.pop("batch.kubernetes.io/controller-uid", None)
+    labels.pop("controller-uid", None)
+    spec = client.V1PodSpec(containers=[client.V1Container(name="x", image="x:1")])
+    body = client.V1Pod(metadata=client.V1ObjectMeta(name="impostor", labels=labels), spec=spec)
+    core.create_namespaced_pod(key.namespace, body)
+    pod = core.api_client.sanitize_for_serialization(core.read_namespaced_pod("impostor", key.namespace))
+    assert post(reporting, key, token_of_pod(pod, AUDIENCE)).status_code == 403
+
+
+def test_a_recurrence_that_does_not_exist_is_nobodys(
+    two_jobs: tuple[JobKey, Training, JobKey, Training], reporting: HttpService, token_of_pod: TokenOfPod
+) -> None:
+    key, training, _, _ = two_jobs
+    url = f"{reporting.url}/v1/namespaces/{key.namespace}/recurrences/none/progress"
+    headers = {"Authorization": f"Bearer {token_of_pod(training.pod, AUDIENCE)}"}
+    assert httpx.post(url, json={"sequence": 1, "epoch": 1.0}, headers=headers).status_code == 403
+
+
+def test_a_script_with_the_client_reports_from_its_pod(
+    operator: InProcessOperator,
+    make_job: MakeJob,
+    train: Train,
+    kubelet: Kubelet,
+    token_of_pod: TokenOfPod,
+    tmp_path: Path,
+    recurrences_of: RecurrencesOf,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    key = make_job()
+    operator.look(key)
+    pod = train(key, name_of(key)).pod
+    token = tmp_path / "token"
+    token.write_text(token_of_pod(pod, AUDIENCE))
+    environment = environment_of(pod) | {"WATTLOOP_TOKEN_FILE": str(token)}
+    with caplog.at_level(logging.WARNING), Run(environment=environment) as run:
+        assert run.batch_size == 64
+        for epoch in run.epochs():
+            run.report(metric=(0.7, 0.8, 0.9)[epoch])
+    progress = recurrences_of(key)[0]["status"]["progress"]
+    assert (progress["epoch"], progress["reached"], progress["finished"]) == ("3", True, True)
+    assert "was not delivered" not in caplog.text
