@@ -81,7 +81,7 @@ def posterior(mean: Vector, covariance: Matrix, values: Vector, precisions: Vect
 
     Example:
         >>> import numpy as np
-        >>> posterior(np.zeros(2), np.eye(2), np.array([1.0, 0.0]), np.array([1.0, 0.0]))[0].tolist()
+        >>> posterior(np.zeros(2), np.eye(2), np.array([1.0, 0.0]), np.array([1.0, 0.0]))[0].round(6).tolist()
         [0.5, 0.0]
     """
     (seen,) = precisions.nonzero()
