@@ -31,14 +31,19 @@ def _run(arguments: argparse.Namespace) -> int:
         sys.stdout.write("\n")
     else:
         sys.stdout.writelines(f"{line}\n" for file, checked in results.items() for line in _lines(file, checked))
-    return EXIT_PROBLEMS if any(checked.problems for checked in results.values()) else 0
+    return EXIT_PROBLEMS if any(checked.problems or _is_empty(checked) for checked in results.values()) else 0
+
+
+def _is_empty(checked: Checked) -> bool:
+    """Whether a file holds nothing at all: `kubectl apply` refuses it, and a pipeline should not take it for checked."""
+    return not (checked.problems or checked.accepted or checked.passed_over)
 
 
 def _lines(file: str, checked: Checked) -> list[str]:
     lines = [str(problem) for problem in checked.problems]
     lines += [f"{file}: {_title(manifest)}: right" for manifest in checked.accepted]
     lines += [f"{file}: {title}: passed over, not a kind of Wattloop" for title in checked.passed_over]
-    return lines or [f"{file}: holds no manifest"]
+    return lines or [f"{file}: found no manifest, expected at least one"]
 
 
 def _as_json(results: dict[str, Checked]) -> dict[str, object]:

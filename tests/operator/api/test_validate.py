@@ -77,13 +77,13 @@ def test_a_folder_is_no_manifest(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "found no readable file (Is a directory)" in capsys.readouterr().out
 
 
-def test_a_file_without_manifests_is_right_and_said_to_be_empty(
+def test_a_file_without_manifests_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "empty.yaml"
     path.write_text("# nothing here\n")
-    assert main(["validate", str(path)]) == 0
-    assert capsys.readouterr().out == f"{path}: holds no manifest\n"
+    assert main(["validate", str(path)]) == 2
+    assert capsys.readouterr().out == f"{path}: found no manifest, expected at least one\n"
 
 
 def test_several_problems_of_a_document_come_in_the_order_of_the_file() -> None:
