@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 
 from rich.console import Console
 from rich.live import Live
 
 from wattloop.commands.contract import Command
+from wattloop.commands.main import EXIT_CANNOT, EXIT_INTERRUPTED
 from wattloop.errors import UsageError
 from wattloop_operator.engine.snapshot import Snapshot
-from wattloop_operator.local.gpus import Simulation, has_driver
+from wattloop_operator.local.endings import Endings
+from wattloop_operator.local.gpus import LARGEST_TIME_SCALE, MODELS, MOST_GPUS, Simulation, has_driver
 from wattloop_operator.local.job_file import read_job
 from wattloop_operator.local.lines import LineWriter
 from wattloop_operator.local.session import LocalRun
@@ -37,11 +42,13 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--simulated-gpus",
-        type=_positive,
+        type=_gpus,
         metavar="N",
         help="simulate N GPUs (default: 1 where this machine has no NVIDIA driver, else its own GPUs)",
     )
-    parser.add_argument("--gpu-model", default="A100", metavar="NAME", help="A40, V100, A100 (default), H100 or H200")
+    parser.add_argument(
+        "--gpu-model", choices=MODELS, default="A100", metavar="NAME", help=f"{', '.join(MODELS)} (default: A100)"
+    )
     parser.add_argument(
         "--time-scale",
         type=_positive_number,
@@ -74,28 +81,63 @@ def _run(arguments: argparse.Namespace) -> int:
         simulation=_simulation(arguments),
         seed=arguments.seed,
     )
-    words = Console(stderr=True)
-    if arguments.format == "jsonl":
-        snapshot = run.carry_out(LineWriter(sys.stdout).show)
-    else:
-        snapshot = _with_table(run.carry_out, words)
-        _print_whole(rows_of(JobHistory.of_snapshot(snapshot)))
-    sentence = saving_sentence(rows_of(JobHistory.of_snapshot(snapshot)))
-    words.print(f"\n{sentence}\nTable and pictures: {output}", highlight=False, soft_wrap=True)
-    return 0
+    words = Console(stderr=True, highlight=False, soft_wrap=True)
+    endings = Endings(lambda text: words.print(text, markup=False))
+    try:
+        with _ended_by(signal.SIGTERM, signal.SIGHUP):
+            snapshot = _carried_out(run, arguments.format, words, endings)
+    except KeyboardInterrupt:
+        words.print(f"wattloop run: interrupted; the same command goes on from what is kept in {output}")
+        return EXIT_INTERRUPTED
+    rows = rows_of(JobHistory.of_snapshot(snapshot))
+    if arguments.format == "table":
+        _print_whole(rows)
+    words.print(f"\n{saving_sentence(rows)}\nTable and pictures: {output}")
+    if not endings.results:
+        words.print("Nothing was left to run. To go on: a larger --recurrences; to begin anew: another --output.")
+    return 0 if endings.taught else EXIT_CANNOT
+
+
+def _carried_out(run: LocalRun, form: str, words: Console, endings: Endings) -> Snapshot:
+    """Carry out the run, and show what happens as it happens."""
+    if form == "jsonl":
+        lines = LineWriter(sys.stdout)
+        return run.carry_out(_both(endings.show, lines.show))
+    if not words.is_terminal:
+        return run.carry_out(endings.show)
+    with Live(console=words, transient=True, auto_refresh=False) as live:
+        return run.carry_out(
+            _both(endings.show, lambda snapshot: live.update(live_table(snapshot, ROWS_WHILE_RUNNING), refresh=True))
+        )
+
+
+def _both(first: Callable[[Snapshot], None], second: Callable[[Snapshot], None]) -> Callable[[Snapshot], None]:
+    def show(snapshot: Snapshot) -> None:
+        first(snapshot)
+        second(snapshot)
+
+    return show
+
+
+@contextlib.contextmanager
+def _ended_by(*signals: signal.Signals) -> Iterator[None]:
+    """Take these signals as Ctrl-C is taken: processes are ended, GPUs given back, results written."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {each: signal.signal(each, interrupt) for each in signals}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 def _print_whole(rows: Sequence[RecurrenceRow]) -> None:
     """The whole table on stdout; where that is no terminal, nothing is cut to a terminal's width."""
     out = Console()
     (out if out.is_terminal else Console(width=PIPED_WIDTH)).print(table_of(rows))
-
-
-def _with_table(carry_out: Callable[[Callable[[Snapshot], None]], Snapshot], words: Console) -> Snapshot:
-    if not words.is_terminal:
-        return carry_out(lambda _: None)
-    with Live(console=words, transient=True, auto_refresh=False) as live:
-        return carry_out(lambda snapshot: live.update(live_table(snapshot, ROWS_WHILE_RUNNING), refresh=True))
 
 
 def _simulation(arguments: argparse.Namespace) -> Simulation | None:
@@ -117,9 +159,16 @@ def _positive(text: str) -> int:
     return value
 
 
+def _gpus(text: str) -> int:
+    value = _positive(text)
+    if value > MOST_GPUS:
+        raise argparse.ArgumentTypeError(f"found {text}, expected at most {MOST_GPUS}")
+    return value
+
+
 def _whole(text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or int(text) >= 2**63:
-        raise argparse.ArgumentTypeError(f"found {text!r}, expected a whole number of at least 0")
+    if not text.isascii() or not text.isdecimal() or len(text) > 18:
+        raise argparse.ArgumentTypeError(f"found {text[:40]!r}, expected a whole number of at least 0")
     return int(text)
 
 
@@ -128,8 +177,8 @@ def _positive_number(text: str) -> float:
         value = float(text)
     except ValueError:
         value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"found {text!r}, expected a number above 0")
+    if not 0 < value <= LARGEST_TIME_SCALE:
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected a number above 0, at most {LARGEST_TIME_SCALE:g}")
     return value
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -13,6 +15,7 @@ from wattloop.errors import CannotError, UsageError
 from wattloop.files.whole import written_whole
 
 OWNER_FILE = "wattloop-run.json"
+LOCK_FILE = ".lock"
 
 
 @dataclass(frozen=True)
@@ -21,54 +24,67 @@ class OutputFolder:
 
     Attributes:
         path: The folder, absolute.
-        lock: The open lock; it goes with the process, however that ends.
     """
 
     path: Path
-    lock: int
 
     @classmethod
-    def open(cls, path: Path, owner: dict[str, object]) -> Self:
-        """Take a folder for a job: a new one, or one of an earlier run of the same job with the same settings.
+    @contextlib.contextmanager
+    def held(cls, path: Path, owner: dict[str, object]) -> Iterator[Self]:
+        """Hold a folder for a job: a new one, or one of an earlier run of the same job with the same settings.
 
         Args:
             path: The folder; it is made where it is missing.
             owner: What the folder belongs to: the job and what its figures depend on.
 
         Raises:
-            UsageError: It belongs to another job, holds other files, or another run uses it now.
+            UsageError: It belongs to another job, holds other files, or another run uses it now; it is left untouched.
             CannotError: It cannot be made or written.
         """
-        path = path.absolute()
+        folder = cls(path.absolute())
+        with folder._failures_named():
+            folder._refuse_foreign()
+            folder.path.mkdir(parents=True, exist_ok=True)
+            # Left where it is at the end: were it removed, two runs could hold two locks of the same name.
+            lock = os.open(folder.path / LOCK_FILE, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
-            path.mkdir(parents=True, exist_ok=True)
-            lock = os.open(path / ".lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise CannotError(f"{path}: cannot be used as output folder: {error.strerror}; choose another") from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                text = "another wattloop run is using it; wait for it or choose another folder"
+                raise UsageError(f"{folder.path}: {text}") from None
+            with folder._failures_named():
+                folder._claim(owner)
+                folder.logs.mkdir(exist_ok=True)
+            yield folder
+        finally:
             os.close(lock)
-            raise UsageError(
-                f"{path}: another wattloop run is using it; wait for it or choose another folder"
-            ) from None
-        folder = cls(path, lock)
-        folder._claim(owner)
-        return folder
+
+    @contextlib.contextmanager
+    def _failures_named(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            text = f"cannot be used as output folder: {error.strerror}; choose another"
+            raise CannotError(f"{self.path}: {text}") from error
+
+    def _refuse_foreign(self) -> None:
+        if not self.path.is_dir() or (self.path / OWNER_FILE).exists():
+            return
+        others = sorted(entry.name for entry in self.path.iterdir() if entry.name != LOCK_FILE)
+        if others:
+            text = f"it holds {others[0]} and no {OWNER_FILE}; name an empty folder or one of an earlier run"
+            raise UsageError(f"{self.path} is no output folder of wattloop run: {text}")
 
     def _claim(self, owner: dict[str, object]) -> None:
         marker = self.path / OWNER_FILE
         if not marker.exists():
-            others = sorted(entry.name for entry in self.path.iterdir() if entry.name != ".lock")
-            if others:
-                text = f"it holds {others[0]} and no {OWNER_FILE}; name an empty folder or one of an earlier run"
-                raise UsageError(f"{self.path} is no output folder of wattloop run: {text}")
             with written_whole(marker) as stream:
                 json.dump(owner, stream, indent=2)
             return
         try:
             found = json.loads(marker.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except ValueError as error:
             raise CannotError(f"{marker}: cannot be read ({error}); choose another folder") from error
         for key, value in owner.items():
             if not isinstance(found, dict) or found.get(key) != value:
@@ -95,3 +111,13 @@ class OutputFolder:
     def gpus_state(self) -> Path:
         """The simulated GPUs."""
         return self.path / "simulated-gpus"
+
+    @property
+    def agent_state(self) -> Path:
+        """The node agent's leases."""
+        return self.path / "agent"
+
+    @property
+    def agent_log(self) -> Path:
+        """What the node agent says."""
+        return self.path / "agent.log"

@@ -11,11 +11,17 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import IO
 
 from wattloop.errors import CannotError
+from wattloop_operator.local.guardian import Guardian
 
 PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+class CannotStartError(CannotError):
+    """A program that cannot be started: the fault of the manifest's command, not of this machine's state."""
 
 
 class TrainingProcess:
@@ -26,25 +32,30 @@ class TrainingProcess:
         environment: All of its environment.
         folder: Where it runs.
         log: The file that its output is appended to.
+        guardian: Ends its group where this program cannot.
         on_end: Called, from another thread, once it has ended.
 
     Raises:
-        CannotError: It cannot be started.
+        CannotStartError: There is no such program, or it may not be started.
+        CannotError: Its log cannot be written.
     """
 
     def __init__(
         self,
         words: Sequence[str],
+        *,
         environment: Mapping[str, str],
         folder: Path,
         log: Path,
+        guardian: Guardian,
         on_end: Callable[[], None],
     ) -> None:
         self.started_at = datetime.now(UTC)
         self.ended_at: datetime | None = None
         self.ended_by_us = False
-        try:
-            with log.open("ab") as output:
+        self._guardian = guardian
+        with _opened(log) as output:
+            try:
                 self._process = subprocess.Popen(  # noqa: S603  the user's own command, as a list, without a shell
                     list(words),
                     env=dict(environment),
@@ -55,8 +66,9 @@ class TrainingProcess:
                     start_new_session=True,
                     preexec_fn=_end_with_parent,  # noqa: PLW1509  only async-signal-safe calls are made there
                 )
-        except OSError as error:
-            raise CannotError(f"{words[0]}: cannot be started: {error.strerror or error}") from error
+            except OSError as error:
+                raise CannotStartError(f"{words[0]}: cannot be started: {error.strerror or error}") from error
+        guardian.watch(self._process.pid)
         self._watcher = threading.Thread(target=self._watch, args=(on_end,), daemon=True)
         self._watcher.start()
 
@@ -73,9 +85,21 @@ class TrainingProcess:
         self._watcher.join()
 
     def _watch(self, on_end: Callable[[], None]) -> None:
+        # Its pid stays its own until it is waited for: so what is left of its group can be ended without mistake.
+        os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._guardian.forget(self._process.pid)
         self._process.wait()
         self.ended_at = datetime.now(UTC)
         on_end()
+
+
+def _opened(log: Path) -> IO[bytes]:
+    try:
+        return log.open("ab")
+    except OSError as error:
+        raise CannotError(f"{log}: cannot write: {error.strerror}; free space and run it again") from error
 
 
 def _end_with_parent() -> None:

@@ -7,12 +7,16 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from wattloop.errors import CannotError
+from wattloop_operator.api.conditions import ConditionStatus
+from wattloop_operator.engine.job_conditions import READY
 from wattloop_operator.engine.snapshot import Snapshot
 from wattloop_operator.local.world import LocalWorld
 from wattloop_operator.loop.settle import settle
 from wattloop_operator.loop.world import JobKey
 
 LONGEST_WAIT_SECONDS = 3600.0
+# The one reason for which nothing more starts that is no failure.
+ALL_STARTED = "AllStarted"
 
 
 class Runner:
@@ -60,6 +64,6 @@ class Runner:
 
     @staticmethod
     def _check_done(snapshot: Snapshot) -> None:
-        ready = next((each for each in snapshot.job.status.conditions if each.type == "Ready"), None)
-        if ready is not None and ready.reason in ("NoArmLeft", "InvalidSchedule", "TemplateRefused", "Suspended"):
+        ready = next((each for each in snapshot.job.status.conditions if each.type == READY), None)
+        if ready is not None and ready.status is not ConditionStatus.TRUE and ready.reason != ALL_STARTED:
             raise CannotError(f"{snapshot.job.metadata.name}: {ready.reason}: {ready.message}")

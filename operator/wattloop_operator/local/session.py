@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import tempfile
 import threading
 from collections.abc import Callable
@@ -10,13 +11,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from wattloop.agent_process import running_agent
 from wattloop.errors import CannotError
 from wattloop.files.whole import written_whole
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.engine.snapshot import Snapshot
 from wattloop_operator.local.book import LocalBook
+from wattloop_operator.local.claim import claim
 from wattloop_operator.local.folder import OutputFolder
-from wattloop_operator.local.gpus import Simulation, running_agent, simulated
+from wattloop_operator.local.gpus import Simulation, gpu_count, simulated
+from wattloop_operator.local.guardian import Guardian
 from wattloop_operator.local.job_file import made_local
 from wattloop_operator.local.report_server import running_report_server
 from wattloop_operator.local.runner import Runner
@@ -72,17 +76,19 @@ class LocalRun:
             UsageError: The output folder is another job's.
             CannotError: Something could not be done; the same run again goes on from there.
         """
-        folder = OutputFolder.open(self.output, self.owner())
-        folder.logs.mkdir(exist_ok=True)
         with contextlib.ExitStack() as stack:
+            folder = stack.enter_context(OutputFolder.held(self.output, self.owner()))
             store = stack.enter_context(open_store(self.database or folder.database))
+            job = made_local(self.job, self.seed, self.recurrences, datetime.now(UTC))
+            if self.database is not None:
+                claim(store.objects, job, folder.path)
             happened = threading.Event()
             world = self._world(stack, folder, store, happened)
-            job = made_local(self.job, self.seed, self.recurrences, datetime.now(UTC))
             world.ensure_job(job)
-            stack.callback(world.end_all)
             key = JobKey(job.metadata.namespace, job.metadata.name)
+            # In this order at the end: processes, results, then what both need.
             stack.callback(self._leave_results, world, key, folder)
+            stack.callback(world.end_all)
             return Runner(world, key, happened, show).run()
 
     def _world(
@@ -93,7 +99,15 @@ class LocalRun:
             environment = simulated(self.simulation, folder.gpus_state)
         # In the system's folder for temporary files: a socket's path has at most 107 characters.
         private = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="wattloop-")))
-        socket = stack.enter_context(running_agent(folder.path, private, environment))
+        socket = private / "agent.sock"
+        stack.enter_context(
+            running_agent(
+                socket,
+                folder.agent_state,
+                environment={**os.environ, **environment},
+                log=folder.agent_log,
+            )
+        )
         tokens = Tokens(private)
         service = ReportService(LocalBook(store.objects, happened.set), tokens, store.readings)
         url = stack.enter_context(running_report_server(service))
@@ -104,7 +118,8 @@ class LocalRun:
             surroundings=Surroundings(report_url=url, agent_socket=str(socket)),
             tokens=tokens,
             gpu_environment=environment,
-            devices=1 if self.simulation is None else self.simulation.count,
+            devices=gpu_count(socket) if self.simulation is None else self.simulation.count,
+            guardian=stack.enter_context(Guardian()),
             wake=happened.set,
         )
 

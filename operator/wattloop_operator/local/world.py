@@ -6,19 +6,18 @@ import logging
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from wattloop.errors import CannotError
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.engine import actions
 from wattloop_operator.engine.snapshot import Failure, Snapshot, WorkloadPhase, WorkloadState
 from wattloop_operator.local.command import command_of
-from wattloop_operator.local.processes import TrainingProcess
+from wattloop_operator.local.guardian import Guardian
+from wattloop_operator.local.processes import CannotStartError, TrainingProcess
 from wattloop_operator.local.tokens import Tokens
 from wattloop_operator.loop.world import ChangedError, JobKey
 from wattloop_operator.store.objects import ConflictError, ObjectExistsError, ObjectMissingError
@@ -44,6 +43,7 @@ class LocalWorld:
         tokens: Gives each attempt its token.
         gpu_environment: What training processes need in their environment to see the GPUs.
         devices: GPUs that share the batch.
+        guardian: Ends processes where this program cannot.
         wake: Called, from any thread, when something has happened.
     """
 
@@ -57,6 +57,7 @@ class LocalWorld:
         tokens: Tokens,
         gpu_environment: dict[str, str],
         devices: int,
+        guardian: Guardian,
         wake: Callable[[], None],
     ) -> None:
         self._store = store
@@ -66,12 +67,14 @@ class LocalWorld:
         self._tokens = tokens
         self._gpu_environment = gpu_environment
         self._devices = devices
+        self._guardian = guardian
         self._wake = wake
-        self._processes: dict[str, TrainingProcess] = {}
-        self._lock = threading.Lock()
+        # Those whose end is not written down yet.
+        self._processes: dict[JobKey, TrainingProcess] = {}
 
     def snapshot(self, key: JobKey) -> Snapshot | None:
         """See `World`."""
+        self._write_down_ends()
         stored = self._store.objects.get(JOB, key.namespace, key.name)
         if stored is None:
             return None
@@ -86,7 +89,7 @@ class LocalWorld:
             job=job,
             recurrences=own,
             workloads={
-                each.name: self._workload(each.name, each.body)
+                each.name: self._workload(JobKey(each.namespace, each.name), each.body)
                 for each in self._store.objects.list(WORKLOAD, key.namespace)
             },
             records=self._store.observations.of_job(job.metadata.uid),
@@ -106,7 +109,7 @@ class LocalWorld:
             case actions.StartWorkload(recurrence):
                 self._start(snapshot.job, recurrence)
             case actions.EndWorkload(recurrence):
-                self._end(recurrence.metadata.name)
+                self._end(recurrence)
             case actions.WriteRecurrenceStatus(recurrence, status):
                 self._replace(recurrence, recurrence.model_copy(update={"status": status}))
             case actions.DeleteRecurrence(recurrence):
@@ -134,8 +137,11 @@ class LocalWorld:
 
     def end_all(self) -> None:
         """End every process that still runs; what they were doing counts as disrupted."""
-        for process in list(self._processes.values()):
-            process.end()
+        try:
+            self._write_down_ends()
+        finally:
+            for process in self._processes.values():
+                process.end()
 
     def _create_recurrence(self, recurrence: TrainingRecurrence) -> None:
         # Its uid and creation time, which an API server would give, are its name and the moment it was due.
@@ -166,36 +172,41 @@ class LocalWorld:
         except ObjectExistsError:
             return
         try:
-            # Held until the process is known here, so that its end is not written down before.
-            with self._lock:
-                self._processes[name] = TrainingProcess(
-                    command.words,
-                    environment,
-                    self._source.parent,
-                    self._logs / f"{name}.log",
-                    lambda: self._ended(namespace, name),
-                )
-        except CannotError as error:
+            self._processes[JobKey(namespace, name)] = TrainingProcess(
+                command.words,
+                environment=environment,
+                folder=self._source.parent,
+                log=self._logs / f"{name}.log",
+                guardian=self._guardian,
+                on_end=self._wake,
+            )
+        except CannotStartError as error:
             self._store.objects.delete(WORKLOAD, namespace, name)
             self._store.objects.create(WORKLOAD, namespace, name, _ended_body(Failure.CRASHED, str(error)))
 
-    def _ended(self, namespace: str, name: str) -> None:
-        """Write down how a process ended; called from its watcher."""
-        with self._lock:
-            process, stored = self._processes[name], self._store.objects.get(WORKLOAD, namespace, name)
+    def _write_down_ends(self) -> None:
+        """Keep how processes ended: a run that is started again goes on from there."""
+        for key, process in list(self._processes.items()):
+            if process.exit_code is None:
+                continue
+            stored = self._store.objects.get(WORKLOAD, key.namespace, key.name)
             if stored is not None:
                 self._store.objects.replace(
-                    WORKLOAD, namespace, name, _process_body(process, name), expected_version=stored.resource_version
+                    WORKLOAD,
+                    key.namespace,
+                    key.name,
+                    _process_body(process, key.name),
+                    expected_version=stored.resource_version,
                 )
-        self._wake()
+            del self._processes[key]
 
-    def _end(self, name: str) -> None:
-        process = self._processes.get(name)
+    def _end(self, recurrence: TrainingRecurrence) -> None:
+        process = self._processes.get(JobKey(recurrence.metadata.namespace, recurrence.metadata.name))
         if process is not None:
             process.end()
 
-    def _workload(self, name: str, body: dict[str, Any]) -> WorkloadState:
-        process = self._processes.get(name)
+    def _workload(self, key: JobKey, body: dict[str, Any]) -> WorkloadState:
+        process, name = self._processes.get(key), key.name
         if body:
             return WorkloadState(
                 name=name,
