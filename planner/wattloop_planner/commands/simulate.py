@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.progress import Progress
 
 from wattloop.commands.contract import Command
-from wattloop.errors import CannotError
 from wattloop.files.whole import written_whole
 from wattloop_planner.simulation.history_file import known_before, read_history
 from wattloop_planner.simulation.job import check_default, job_trace
@@ -48,9 +47,6 @@ def _run(arguments: argparse.Namespace) -> int:
             ),
         )
     _say_summary(tasks, results)
-    failures = [result.failure for result in results if result.failure]
-    if failures:
-        raise CannotError(f"{len(failures)} of {len(tasks)} simulations ended without an arm; first: {failures[0]}")
     return 0
 
 
@@ -99,10 +95,16 @@ def _with_progress(tasks: Sequence[Task]) -> list[TaskResult]:
 def _say_summary(tasks: Sequence[Task], results: Sequence[TaskResult]) -> None:
     pairs = zip(tasks, results, strict=True)
     for options, of_job in groupby(pairs, key=lambda pair: pair[0].options):
-        summaries = [result.summary for _, result in of_job if result.summary is not None]
+        all_results = [(task.seed, result) for task, result in of_job]
+        summaries = [result.summary for _, result in all_results if result.summary is not None]
         name = f"{options.job}{f' on {options.gpu}' if options.gpu else ''}, policy {options.policy}"
+        for seed, result in all_results:
+            if result.failure:
+                last = result.attempts[-1].recurrence if result.attempts else 0
+                sys.stderr.write(
+                    f"{name}, seed {seed}: ended in recurrence {last}, not counted below: {result.failure}\n"
+                )
         if not summaries:
-            sys.stderr.write(f"{name}: every seed ended without an arm\n")
             continue
         mean = mean_summary(summaries)
         sys.stderr.write(

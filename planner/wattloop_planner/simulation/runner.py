@@ -44,7 +44,7 @@ class TaskResult:
     """What a task came to.
 
     Attributes:
-        attempts: All attempts; none where the policy ran out of arms.
+        attempts: All attempts, up to the one that had no arm where the policy ran out of them.
         summary: Their sums; None where the policy ran out of arms.
         failure: Why the policy ran out of arms; empty otherwise.
     """
@@ -60,13 +60,15 @@ def run_task(task: Task) -> TaskResult:
     if task.options.window is not None and task.options.policy in WINDOWED:
         settings["window"] = task.options.window
     default_scenario = replace(task.scenario, optimise_power=False)
-    default_attempts = simulate(default_scenario, policy_named("default"), task.seed)
+    default_attempts = list(simulate(default_scenario, policy_named("default"), task.seed))
     if task.options.policy == "default":
         return TaskResult(default_attempts, summarise(task.scenario, default_attempts, default_attempts))
+    attempts: list[SimulatedAttempt] = []
     try:
-        attempts = simulate(task.scenario, policy_named(task.options.policy, **settings), task.seed, task.known)
+        for done in simulate(task.scenario, policy_named(task.options.policy, **settings), task.seed, task.known):
+            attempts.append(done)  # noqa: PERF402 — those before an error count
     except NoArmLeftError as error:
-        return TaskResult([], None, f"seed {task.seed}: {error}")
+        return TaskResult(attempts, None, str(error))
     return TaskResult(attempts, summarise(task.scenario, attempts, default_attempts))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from wattloop_planner.bandit.policy import DecisionKind, Policy, Progress, Question, ReviewingPolicy, decision_seed
@@ -80,8 +81,8 @@ class SimulatedAttempt:
 
 def simulate(
     scenario: Scenario, policy: Policy, seed: int, known: tuple[Observation, ...] = ()
-) -> list[SimulatedAttempt]:
-    """Run all recurrences of a job.
+) -> Iterator[SimulatedAttempt]:
+    """Run all recurrences of a job, attempt by attempt.
 
     Args:
         scenario: The job.
@@ -89,21 +90,22 @@ def simulate(
         seed: Of the luck, which all policies and GPU models share, and of the policy's own draws.
         known: Observations the policy starts from, of recurrences below 0.
 
+    Yields:
+        The attempts, in order.
+
     Raises:
         NoArmLeftError: The policy has pruned every batch size.
     """
     observations = list(known)
     profiles: set[int] = set()
-    attempts: list[SimulatedAttempt] = []
     for recurrence in range(scenario.recurrences):
         for attempt in range(MOST_ATTEMPTS):
             question = _question(scenario, recurrence, attempt, tuple(observations), seed)
             done = _attempt(scenario, policy, question, profiles, seed)
-            attempts.append(done)
+            yield done
             observations.append(_observation(scenario, done, done.batch_size in profiles))
             if done.result.outcome is Outcome.REACHED:
                 break
-    return attempts
 
 
 def drawn_path(
