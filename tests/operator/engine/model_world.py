@@ -129,7 +129,8 @@ class ModelWorld:
         if name in self.recurrences:
             return
         self.created[name] += 1
-        self.recurrences[name] = self._versioned(recurrence)
+        metadata = recurrence.metadata.model_copy(update={"uid": f"uid-of-{name}"})
+        self.recurrences[name] = self._versioned(recurrence.model_copy(update={"metadata": metadata}))
 
     def _start(self, name: str) -> None:
         if name not in self.workloads:
