@@ -17,7 +17,7 @@ from pathlib import Path
 
 import nvml_simulator
 from wattloop.agent import AgentConnection
-from wattloop.agent_process import running_agent
+from wattloop.agent_process import end_agent, start_agent
 from wattloop_agent.reader.nvml_readings import NvmlReadings
 from wattloop_agent.setter.lease import Setting
 from wattloop_agent.setter.nvml_devices import NvmlDevices
@@ -122,11 +122,12 @@ def main() -> int:
             "WATTLOOP_AGENT_SAMPLE_INTERVAL": str(INTERVAL_SECONDS),
             "WATTLOOP_AGENT_LOG_LEVEL": "warning",
         }
-        with running_agent(folder / "agent.sock", folder / "state", environment=environment) as agent:
-            measure_cost(folder / "agent.sock", agent.pid, seconds)
-            with AgentConnection(folder / "agent.sock") as connection:
-                uuid = connection.gpus()[0].uuid
-            measure_clocks(folder / "agent.sock", uuid)
+        agent = start_agent(folder / "agent.sock", folder / "state", environment=environment)
+        measure_cost(folder / "agent.sock", agent.pid, seconds)
+        with AgentConnection(folder / "agent.sock") as connection:
+            uuid = connection.gpus()[0].uuid
+        measure_clocks(folder / "agent.sock", uuid)
+        end_agent(agent)
     return 0
 
 

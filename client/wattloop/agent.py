@@ -8,9 +8,11 @@ knows the caller by the kernel's word (SO_PEERCRED), so nothing here carries an 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +21,15 @@ from typing import Any, Literal, Self
 
 from wattloop.errors import CannotError, WattloopError
 
+logger = logging.getLogger("wattloop")
+
 SOCKET_VARIABLE = "WATTLOOP_AGENT_SOCKET"
 REQUEST_LIMIT_BYTES = 64 * 1024
 ANSWER_LIMIT_BYTES = 1024 * 1024
 # Longer than the agent takes to replace a setter that hangs, so that the caller hears the agent's own word on it.
 TIMEOUT_SECONDS = 15.0
+# An agent that was killed is started again in about a second, by the kubelet or by the local mode.
+PATIENCE_SECONDS = 5.0
 
 
 class AgentUnavailable(CannotError):  # noqa: N818 - it is a state of the node, not a mistake of the caller
@@ -143,12 +149,18 @@ class LeaseDescription:
 class AgentConnection:
     """A connection to the agent of this node.
 
-    It connects when first used and again after a failure, so an agent that was started again is found. It may be
-    shared between threads: one request is under way at a time.
+    It connects when first used. When the agent goes away, it waits for the one that comes in its place, holds with it
+    again what was held with the one before, and repeats the request: every verb is idempotent. It may be shared between
+    threads: one request is under way at a time.
 
     Args:
         path: The agent's socket; default: the environment's ``WATTLOOP_AGENT_SOCKET``.
         timeout_seconds: How long one answer may take.
+        patience_seconds: How long to wait, once, for the agent that comes in place of one that is gone.
+
+    Attributes:
+        interruptions: How often the agent went away. What was held was not held for a moment each time, so a
+            measurement during which this changed is none.
 
     Raises:
         AgentUnavailable: No path is given and the environment names none.
@@ -161,12 +173,23 @@ class AgentConnection:
         /nowhere/agent.sock: no agent answers (No such file or directory); is one running?
     """
 
-    def __init__(self, path: str | Path | None = None, *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+    def __init__(
+        self,
+        path: str | Path | None = None,
+        *,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
         named = path if path is not None else os.environ.get(SOCKET_VARIABLE)
         if not named:
             raise AgentUnavailable(f"no agent: {SOCKET_VARIABLE} names no socket")
         self.path = Path(named)
         self._timeout_seconds = timeout_seconds
+        self._patience_seconds = patience_seconds
+        self._holds: dict[tuple[str, str], Mapping[str, object]] = {}
+        self._lost = False
+        self._patient = True
+        self.interruptions = 0
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         self._received = b""
@@ -215,7 +238,9 @@ class AgentConnection:
             AgentUnavailable: No agent answers.
             AgentRefused: It may not or cannot be set on one of them; none is changed.
         """
-        held = self._ask({"verb": "hold_limit", "gpus": list(uuids), "watts": watts})
+        asked = {"verb": "hold_limit", "watts": watts}
+        held = self._ask({**asked, "gpus": list(uuids)})
+        self._holds |= {("power", uuid): {**asked, "gpus": [uuid]} for uuid in uuids}
         return [
             HeldLimit(
                 uuid=str(entry["uuid"]),
@@ -235,8 +260,10 @@ class AgentConnection:
             AgentUnavailable: No agent answers.
             AgentRefused: It may not or cannot be locked on one of them; none is changed.
         """
-        asked = {"verb": "hold_clocks", "gpus": list(uuids), "megahertz": megahertz, "domain": domain}
-        return [HeldClock(str(entry["uuid"]), float(entry["held_megahertz"])) for entry in self._ask(asked)]
+        asked = {"verb": "hold_clocks", "megahertz": megahertz, "domain": domain}
+        held = self._ask({**asked, "gpus": list(uuids)})
+        self._holds |= {(domain, uuid): {**asked, "gpus": [uuid]} for uuid in uuids}
+        return [HeldClock(str(entry["uuid"]), float(entry["held_megahertz"])) for entry in held]
 
     def release(self, uuids: Sequence[str] | None = None) -> list[str]:
         """Give back what the caller holds on these GPUs (default: on all); returns the GPUs that were given back.
@@ -250,6 +277,8 @@ class AgentConnection:
         request: dict[str, object] = {"verb": "release"}
         if uuids is not None:
             request["gpus"] = list(uuids)
+        # Given up in any case: what is released must not be held again with the next agent.
+        self._holds = {key: held for key, held in self._holds.items() if uuids is not None and key[1] not in uuids}
         return [str(uuid) for uuid in self._ask(request)]
 
     def leases(self) -> list[LeaseDescription]:
@@ -291,18 +320,46 @@ class AgentConnection:
 
     def _ask(self, request: Mapping[str, object]) -> Any:
         with self._lock:
-            reused = self._socket is not None
+            if self._lost:
+                self._find_again()
             try:
                 return self._exchange(request)
             except _Gone:
-                # The agent behind an older connection was started again. Every verb is idempotent: ask the new one.
-                if not reused:
+                if not self._patient:
                     raise
+            # Every verb is idempotent: ask the agent that comes in place of the one that was there.
+            self._find_again()
             return self._exchange(request)
+
+    def _find_again(self) -> None:
+        """Connect to the agent that comes next, and hold with it what was held with the one that is gone."""
+        self._lost = False
+        deadline = time.monotonic() + self._patience_seconds
+        while True:
+            try:
+                self._connected()
+                for held in list(self._holds.values()):
+                    self._exchange(held)
+            except AgentRefused as error:
+                logger.warning("not held any more, since the agent started again: %s", error)
+                self._holds.clear()
+                return
+            except (OSError, AgentUnavailable):
+                if time.monotonic() >= deadline:
+                    # Not for each request again, until one comes by itself.
+                    self._patient = False
+                    self._holds.clear()
+                    return
+                # Nothing says when a path appears.
+                time.sleep(0.05)
+            else:
+                return
 
     def _exchange(self, request: Mapping[str, object]) -> Any:
         self._send(request)
-        return self._answer()
+        answer = self._answer()
+        self._patient = True
+        return answer
 
     def _send(self, request: Mapping[str, object]) -> None:
         line = json.dumps(request, allow_nan=False).encode() + b"\n"
@@ -347,6 +404,9 @@ class AgentConnection:
         return line
 
     def _failed(self, error: Exception) -> AgentUnavailable:
+        if self._socket is not None:
+            self._lost = True
+            self.interruptions += 1
         self.close()
         told = getattr(error, "strerror", None) or str(error)
         kind = _Gone if isinstance(error, ConnectionError) else AgentUnavailable

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from wattloop.agent import AgentUnavailable
 
+logger = logging.getLogger("wattloop")
+
+# Of starting it again, one after another.
+MOST_FAILURES = 3
 # A change of all GPUs and a setter that hangs fit into it; see the agent's own times.
 END_SECONDS = 10.0
 
@@ -94,14 +100,53 @@ def running_agent(
     nvml_library: Path | None = None,
     environment: Mapping[str, str] | None = None,
     log: Path | None = None,
-) -> Iterator[subprocess.Popen[bytes]]:
-    """`start_agent` for the time of a block, then `end_agent`.
+) -> Iterator[None]:
+    """An agent for the time of a block, started again whenever it dies: what the kubelet does on a node.
+
+    Connections find the next one by themselves, and hold with it what they held.
 
     Raises:
-        AgentUnavailable: As `start_agent`.
+        AgentUnavailable: As `start_agent`, for the first.
     """
-    process = start_agent(socket, state_directory, nvml_library=nvml_library, environment=environment, log=log)
+
+    def start() -> subprocess.Popen[bytes]:
+        return start_agent(socket, state_directory, nvml_library=nvml_library, environment=environment, log=log)
+
+    keeper = _Keeper(start)
+    thread = threading.Thread(target=keeper.keep, name="wattloop-agent-keeper", daemon=True)
+    thread.start()
     try:
-        yield process
+        yield
     finally:
-        end_agent(process)
+        keeper.end()
+        thread.join()
+
+
+class _Keeper:
+    def __init__(self, start: Callable[[], subprocess.Popen[bytes]]) -> None:
+        self._start = start
+        self._process = start()
+        self._lock = threading.Lock()
+        self._ending = False
+
+    def keep(self) -> None:
+        failures = 0
+        while failures < MOST_FAILURES:
+            code = self._process.wait()
+            with self._lock:
+                if self._ending:
+                    return
+                logger.warning("the node agent ended with %d; starting it again", code)
+                try:
+                    self._process = self._start()
+                except AgentUnavailable as error:
+                    failures += 1
+                    logger.warning("%s", error)
+                else:
+                    failures = 0
+        logger.error("the node agent does not start any more: energy is not measured, no power limit is held")
+
+    def end(self) -> None:
+        with self._lock:
+            self._ending = True
+            end_agent(self._process)

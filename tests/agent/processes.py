@@ -6,8 +6,24 @@ import os
 import select
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+
+from wattloop.agent_process import end_agent, start_agent
+
+
+@contextmanager
+def single_agent(
+    socket: Path, state_directory: Path, *, environment: Mapping[str, str], log: Path
+) -> Iterator[subprocess.Popen[bytes]]:
+    """One agent for the time of a block, and its process; it is not started again when it dies."""
+    process = start_agent(socket, state_directory, environment=environment, log=log)
+    try:
+        yield process
+    finally:
+        end_agent(process)
+
 
 HOLDER = """
 import sys
@@ -34,7 +50,8 @@ def holding_process(socket: Path, watts: float, uuids: Sequence[str]) -> subproc
 
 def children_of(pid: int) -> list[int]:
     """The processes that this one started."""
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    by_thread = [path.read_text().split() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    return sorted(int(child) for children in by_thread for child in children)
 
 
 def wait_for_end(pid: int, seconds: float = 10.0) -> None:

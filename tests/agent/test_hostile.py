@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 from bench import Bench, until
-from processes import children_of
+from processes import children_of, single_agent
 
 from wattloop.agent import AgentConnection, AgentRefused, AgentUnavailable
-from wattloop.agent_process import running_agent
 
 FORBIDDEN_IN_SETTER = ("asyncio", "http", "ssl", "urllib.request", "h2", "prometheus_client", "kubernetes", "yaml")
 
@@ -45,7 +44,7 @@ def test_the_setter_carries_no_network_code() -> None:
 
 
 def test_the_setter_holds_no_socket_but_the_readers(bench: Bench) -> None:
-    with running_agent(bench.socket, bench.state, environment=bench.environment, log=bench.log) as agent:
+    with single_agent(bench.socket, bench.state, environment=bench.environment, log=bench.log) as agent:
         (setter,) = children_of(agent.pid)
         names = [name for name in open_files(setter) if name.startswith("socket:")]
         sockets = {name.removeprefix("socket:[").rstrip("]") for name in names}
@@ -58,7 +57,7 @@ def test_the_reader_never_asks_nvml_to_change_anything(bench: Bench) -> None:
     environment = {**bench.environment, "WATTLOOP_AGENT_PART": "reader"}
     environment["WATTLOOP_AGENT_SETTER_SOCKET"] = str(bench.folder / "no-setter.sock")
     with (
-        running_agent(bench.socket, bench.state, environment=environment, log=bench.log),
+        single_agent(bench.socket, bench.state, environment=environment, log=bench.log),
         AgentConnection(bench.socket) as connection,
     ):
         assert len(connection.energy()) == 3
@@ -104,7 +103,7 @@ def test_a_caller_that_never_reads_is_dropped_and_holds_nobody_up(agent: Bench) 
 
 
 def test_thousands_of_connections_later_no_file_is_left_open(bench: Bench) -> None:
-    with running_agent(bench.socket, bench.state, environment=bench.environment, log=bench.log) as agent:
+    with single_agent(bench.socket, bench.state, environment=bench.environment, log=bench.log) as agent:
         with AgentConnection(bench.socket) as connection:
             connection.hold_limit(bench.uuids, 200)
             connection.release()

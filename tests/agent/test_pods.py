@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from bench import Bench, until
 from kubelet_server import KubeletServer, serving
+from processes import single_agent
 
 from wattloop.agent import AgentConnection, AgentRefused
-from wattloop.agent_process import running_agent
 
 # Started with stdin as a line of [method, arguments]; answers a line of [result or null, reason or null].
 POD = """
@@ -116,7 +116,7 @@ def cluster(request: pytest.FixtureRequest, bench: Bench) -> Iterator[Cluster]:
             "WATTLOOP_AGENT_KUBELET_SOCKET": str(bench.folder / "kubelet.sock"),
             "WATTLOOP_AGENT_POD_LOGS": str(bench.folder / "logs"),
         }
-        with running_agent(bench.socket, bench.state, environment=environment, log=bench.log):
+        with single_agent(bench.socket, bench.state, environment=environment, log=bench.log):
             cluster = Cluster(bench, kubelet, named[0])
             yield cluster
             for pod in cluster.pods:

@@ -10,16 +10,16 @@ from contextlib import contextmanager
 
 import pytest
 from bench import Bench
-from processes import children_of
+from processes import children_of, single_agent
 
 from wattloop.agent import AgentConnection, AgentRefused
-from wattloop.agent_process import end_agent, running_agent, start_agent
+from wattloop.agent_process import end_agent, start_agent
 
 
 @contextmanager
 def agent_on(bench: Bench) -> Iterator[AgentConnection]:
     with (
-        running_agent(bench.socket, bench.state, environment=bench.environment, log=bench.log) as process,
+        single_agent(bench.socket, bench.state, environment=bench.environment, log=bench.log) as process,
         AgentConnection(bench.socket) as connection,
     ):
         setters = children_of(process.pid)

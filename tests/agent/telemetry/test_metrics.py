@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 from bench import Bench, until
+from processes import single_agent
 from prometheus_client.parser import text_string_to_metric_families
 
 from wattloop.agent import AgentConnection, AgentRefused
-from wattloop.agent_process import running_agent
 from wattloop_agent.telemetry.catalogue import CATALOGUE
 
 Scraped = dict[str, list[tuple[dict[str, str], float]]]
@@ -32,7 +32,7 @@ def address(bench: Bench) -> Iterator[str]:
         "WATTLOOP_AGENT_METRICS_BIND": address,
         "WATTLOOP_AGENT_SAMPLE_INTERVAL": "0.05",
     }
-    with running_agent(bench.socket, bench.state, environment=environment, log=bench.log):
+    with single_agent(bench.socket, bench.state, environment=environment, log=bench.log):
         yield address
 
 
