@@ -65,7 +65,8 @@ class Desk:
         key = kind.job_of(body)
         if kind.resource == RECURRING_TRAINING_JOBS:
             self._job_is_gone(key, identity(body)[1])
-        self._ask(key)
+        else:
+            self._ask(key)
 
     @property
     def opened(self) -> bool:

@@ -67,7 +67,11 @@ class Scheduler:
         self._clock = clock
         self._settled = settled
         self._failed = failed
-        self._changed = threading.Condition()
+        lock = threading.Lock()
+        # Workers wait for work, the thread that wakes jobs for another time to wait for: a single call wakes one
+        # worker, and must not be spent on that thread.
+        self._work_there = threading.Condition(lock)
+        self._changed = threading.Condition(lock)
         self._jobs: dict[JobKey, _Job] = {}
         self._ready: deque[JobKey] = deque()
         self._wakes: list[tuple[float, str, JobKey]] = []
@@ -87,6 +91,7 @@ class Scheduler:
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
+            self._work_there.notify_all()
         deadline = time.monotonic() + patience_seconds
         for thread in self._threads:
             if thread.ident is not None:
@@ -100,9 +105,7 @@ class Scheduler:
             if job.running:
                 job.asked_again = True
             elif not job.waiting and job.failures < PATIENT_FAILURES:
-                job.waiting = True
-                self._ready.append(key)
-                self._changed.notify()
+                self._line_up(key, job)
 
     def forget(self, key: JobKey) -> None:
         """Drop a job that is gone, unless it is being settled."""
@@ -131,9 +134,9 @@ class Scheduler:
             self._done(key, wake_at)
 
     def _next(self) -> JobKey | None:
-        with self._changed:
+        with self._work_there:
             while not self._ready and not self._stopping:
-                self._changed.wait()
+                self._work_there.wait()
             if self._stopping:
                 return None
             key = self._ready.popleft()
@@ -165,14 +168,17 @@ class Scheduler:
             job.running = False
             # A job that failed waits, whatever was told of it meanwhile: its failure would only come again.
             if job.asked_again and not job.failures:
-                job.waiting = True
-                self._ready.append(key)
-                self._changed.notify()
-            job.wake_at = wake_at
-            if wake_at is not None:
+                self._line_up(key, job)
+            known, job.wake_at = job.wake_at, wake_at
+            if wake_at is not None and wake_at != known:
                 heapq.heappush(self._wakes, (wake_at, str(key), key))
-                # The thread that wakes jobs waits for the earliest time it knew.
-                self._changed.notify_all()
+            # The thread that wakes jobs waits for the earliest time it knew.
+            self._changed.notify_all()
+
+    def _line_up(self, key: JobKey, job: _Job) -> None:
+        job.waiting = True
+        self._ready.append(key)
+        self._work_there.notify()
 
     def _wake(self) -> None:
         with self._changed:
@@ -185,9 +191,7 @@ class Scheduler:
                         continue
                     job.wake_at = None
                     if not job.running and not job.waiting:
-                        job.waiting = True
-                        self._ready.append(key)
-                        self._changed.notify_all()
+                        self._line_up(key, job)
                 ahead = self._wakes[0][0] - now if self._wakes else LONGEST_SLEEP_SECONDS
                 self._changed.wait(min(ahead, LONGEST_SLEEP_SECONDS))
 

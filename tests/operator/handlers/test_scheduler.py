@@ -1,0 +1,145 @@
+"""Who is looked at when. The threads are real; what they wait for is told by events, never by sleeping."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+
+import pytest
+
+from wattloop.errors import CannotError
+from wattloop_operator.handlers.scheduler import PATIENT_FAILURES, Scheduler
+from wattloop_operator.loop.world import JobKey
+
+PATIENCE_SECONDS = 10.0
+NOW = 1_772_323_200.0
+FIRST, SECOND = JobKey("team", "first"), JobKey("team", "second")
+
+
+class Looks:
+    """Records who was looked at, and answers as the test says."""
+
+    def __init__(self) -> None:
+        self.seen: list[JobKey] = []
+        self.answer: Callable[[JobKey], datetime | None] = lambda _: None
+        self._changed = threading.Condition()
+
+    def __call__(self, key: JobKey) -> datetime | None:
+        with self._changed:
+            self.seen.append(key)
+            self._changed.notify_all()
+        return self.answer(key)
+
+    def await_count(self, count: int) -> list[JobKey]:
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(self.seen) >= count, PATIENCE_SECONDS), self.seen
+        return self.seen
+
+
+def let_pass(scheduler: Scheduler, clock: list[float], seconds: float) -> None:
+    """Let time pass once nobody is being looked at, and have the clock looked at."""
+    with scheduler._changed:
+        idle = scheduler._changed.wait_for(
+            lambda: not any(job.running or job.waiting for job in scheduler._jobs.values()), PATIENCE_SECONDS
+        )
+        assert idle
+        clock[0] += seconds
+        scheduler._changed.notify_all()
+
+
+@pytest.fixture
+def looks() -> Looks:
+    return Looks()
+
+
+@pytest.fixture
+def clock() -> list[float]:
+    return [NOW]
+
+
+@pytest.fixture
+def scheduler(looks: Looks, clock: list[float]) -> Iterator[Scheduler]:
+    made = Scheduler(looks, workers=2, clock=lambda: clock[0])
+    made.start()
+    yield made
+    assert made.stop(PATIENCE_SECONDS)
+
+
+def test_a_job_is_looked_at_when_asked_for(scheduler: Scheduler, looks: Looks) -> None:
+    scheduler.ask(FIRST)
+    assert looks.await_count(1) == [FIRST]
+
+
+def test_asked_while_it_is_looked_at_it_is_looked_at_once_more(scheduler: Scheduler, looks: Looks) -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def slow(_: JobKey) -> None:
+        if not entered.is_set():
+            entered.set()
+            assert leave.wait(PATIENCE_SECONDS)
+
+    looks.answer = slow
+    scheduler.ask(FIRST)
+    assert entered.wait(PATIENCE_SECONDS)
+    for _ in range(5):
+        scheduler.ask(FIRST)
+    scheduler.ask(SECOND)
+    looks.await_count(2)
+    assert looks.seen == [FIRST, SECOND], "never twice at once"
+    leave.set()
+    assert looks.await_count(3)[2] == FIRST
+    scheduler.ask(SECOND)
+    assert sorted(map(str, looks.await_count(4))) == ["team/first", "team/first", "team/second", "team/second"]
+
+
+def test_a_job_is_looked_at_when_its_time_has_come(scheduler: Scheduler, looks: Looks, clock: list[float]) -> None:
+    looks.answer = lambda key: datetime.fromtimestamp(NOW + 100, UTC) if key == FIRST and clock[0] == NOW else None
+    scheduler.ask(FIRST)
+    looks.await_count(1)
+    let_pass(scheduler, clock, 99)
+    scheduler.ask(SECOND)
+    assert looks.await_count(2) == [FIRST, SECOND]
+    let_pass(scheduler, clock, 2)
+    assert looks.await_count(3).count(FIRST) == 2
+
+
+@pytest.mark.parametrize("failure", [CannotError("away"), ValueError("a mistake")])
+def test_a_job_that_fails_holds_up_no_other_and_is_tried_again(
+    failure: Exception, scheduler: Scheduler, looks: Looks, clock: list[float]
+) -> None:
+    def failing(key: JobKey) -> None:
+        if key == FIRST and looks.seen.count(FIRST) == 1:
+            raise failure
+
+    looks.answer = failing
+    scheduler.ask(FIRST)
+    scheduler.ask(SECOND)
+    assert set(looks.await_count(2)) == {FIRST, SECOND}
+    let_pass(scheduler, clock, 2)
+    assert looks.await_count(3)[2] == FIRST
+
+
+def test_a_job_that_keeps_failing_waits_its_time_out_whatever_is_told(
+    scheduler: Scheduler, looks: Looks, clock: list[float]
+) -> None:
+    failed = threading.Semaphore(0)
+    scheduler._failed = lambda _: failed.release()
+
+    def failing(key: JobKey) -> None:
+        if key == FIRST:
+            raise CannotError("away")
+
+    looks.answer = failing
+    for _ in range(PATIENT_FAILURES):
+        scheduler.ask(FIRST)
+        assert failed.acquire(timeout=PATIENCE_SECONDS)
+        let_pass(scheduler, clock, 0)
+    scheduler.ask(FIRST)
+    scheduler.ask(SECOND)
+    looks.await_count(PATIENT_FAILURES + 1)
+    assert looks.seen.count(FIRST) == PATIENT_FAILURES
+
+
+def test_a_scheduler_that_was_never_started_can_be_stopped(looks: Looks) -> None:
+    assert Scheduler(looks, workers=2).stop(0.0)
