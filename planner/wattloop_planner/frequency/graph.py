@@ -65,6 +65,13 @@ class OperationGraph:
         """Index into ``kinds`` of each operation, shape (operations,)."""
         return np.unique(self._pair_of, return_inverse=True)[1].astype(np.int32)
 
+    @cached_property
+    def predecessors(self) -> tuple[Integers, Integers]:
+        """The operations that each one waits for: places, shape (operations + 1,), in a row of all of them."""
+        order = np.argsort(self.afters, kind="stable")
+        counts = np.bincount(self.afters, minlength=self.operations)
+        return np.concatenate([[0], np.cumsum(counts)]).astype(np.int32), self.befores[order]
+
     @property
     def _pair_of(self) -> npt.NDArray[np.int64]:
         return self.stage_of.astype(np.int64) * len(self.instructions) + self.instruction_of

@@ -17,6 +17,7 @@ from wattloop_planner.frequency.steady_state import steady_state
 
 LEAST_PLANS = 3
 MOST_PLANS = 10_000
+SEGMENTS_A_WORD = 32
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def plan_pipeline(
     count: int | None = 40,
     *,
     use_steady_state: bool = True,
-    said: Callable[[str], None] = lambda _: None,
+    said: Callable[[str, float], None] = lambda _what, _share: None,
 ) -> Planning:
     """Find the time-energy frontier of a pipeline and real plans along it.
 
@@ -56,7 +57,7 @@ def plan_pipeline(
             each breakpoint of the relaxation, thinned evenly beyond 10,000.
         use_steady_state: Whether a long iteration is planned by its repeated structure; the frontier is the same
             within 0.001 %.
-        said: Told what is being done, in words, as it goes on.
+        said: Told now and then what is being done, in words, and which share of it is.
 
     Returns:
         The frontier and the plans. The first plan runs every operation at its least effective energy, the last is the
@@ -73,23 +74,32 @@ def plan_pipeline(
             f"--plans {count}: must be at least {LEAST_PLANS} (the slowest, the cheapest, the fastest), or all"
         )
     clock = _Clock()
-    said("relaxation")
+    said("relaxation", 0.0)
     with clock.phase("relaxation"):
         steady = steady_state(problem) if use_steady_state else None
         walk: Walk = steady or Relaxation(problem)
     with clock.phase("plans"):
-        segments = clock.within("relaxation", walk.segments())
+        segments = _watched(problem, clock.within("relaxation", walk.segments()), said)
         if count is None:
             pool = breakpoint_plans(problem, segments, MOST_PLANS)
         else:
             pool = list(rounded_plans(problem, segments, count))
         frontier = walk.frontier
         wanted = count or min(len(frontier.times_seconds), MOST_PLANS)
-        said("plans")
+        said("plans", 0.0)
         pool.extend(split_plans(problem, frontier, pool, wanted))
         chosen = spread_plans(frontier, pool, max(wanted, LEAST_PLANS))
         plans = undominated(improved_plans(problem, frontier, chosen))
     return Planning(frontier, plans, steady.short.graph.microbatches if steady else None, clock.seconds)
+
+
+def _watched(problem: Problem, walk: Iterable[Segment], said: Callable[[str, float], None]) -> Iterator[Segment]:
+    """The walk; says how far along the frontier it is."""
+    slowest, fastest = (problem.pipeline.realise(choices)[0] for choices in (problem.slowest, problem.fastest))
+    for number, segment in enumerate(walk):
+        if number % SEGMENTS_A_WORD == 0 and slowest > fastest:
+            said("relaxation", (slowest - segment.fast_seconds) / (slowest - fastest))
+        yield segment
 
 
 class _Clock:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from wattloop.errors import UsageError
 from wattloop_planner.frequency.problem import Choices, Problem
 
+Floats = npt.NDArray[np.float64]
 # Relative; longest paths of the same operations, summed in another order, differ by less.
 SAME_TIME = 1e-10
 
@@ -50,15 +51,11 @@ def realised_plan(problem: Problem, choices: Choices) -> Plan:
 
 
 def plan_energy_joules(problem: Problem, plan: Plan) -> float:
-    """Energy of an iteration under the plan, waiting included; the measured energies are summed without rounding."""
-    energies, times = (
-        [getattr(options, name) for options in problem.options] for name in ("energies_joules", "times_seconds")
-    )
-    operations = problem.first_options[problem.graph.kind_of] + plan.choices
-    chosen, counts = np.unique(operations, return_counts=True)
-    drawn = math.fsum((np.concatenate(energies)[chosen] * counts).tolist())
-    busy = math.fsum((np.concatenate(times)[chosen] * counts).tolist())
-    return drawn + problem.blocking_power_watts * (problem.graph.stages * plan.time_seconds - busy)
+    """Energy of an iteration under the plan, waiting included."""
+    places = problem.first_options[problem.graph.kind_of] + plan.choices
+    energies = np.concatenate([options.energies_joules for options in problem.options])[places]
+    times = np.concatenate([options.times_seconds for options in problem.options])[places]
+    return realised(problem, times, energies).energy_joules
 
 
 def plan_frequencies(problem: Problem, plan: Plan) -> list[npt.NDArray[np.int64]]:
@@ -91,9 +88,17 @@ def evaluate(problem: Problem, frequencies: Sequence[Sequence[int]]) -> Realised
             if option is None:
                 raise UsageError(f"{graph.name(operation)}: found {frequency} MHz, expected a frequency of the profile")
             times[operation], energies[operation] = option.time_seconds, option.energy_joules
-    time = problem.pipeline.longest_path(times)
-    waited = graph.stages * time - math.fsum(times.tolist())
-    return Realised(time, math.fsum(energies.tolist()) + problem.blocking_power_watts * waited)
+    return realised(problem, times, energies)
+
+
+def realised(problem: Problem, times_seconds: Floats, energies_joules: Floats) -> Realised:
+    """What the pipeline takes when its operations take this, both of shape (operations,).
+
+    The energy is ``Σ e + P · (S · T - Σ t)``: a stage draws the blocking power P whenever it runs nothing.
+    """
+    time = problem.pipeline.longest_path(times_seconds)
+    waited = problem.graph.stages * time - math.fsum(times_seconds.tolist())
+    return Realised(time, math.fsum(energies_joules.tolist()) + problem.blocking_power_watts * waited)
 
 
 def undominated(plans: Iterable[Plan]) -> list[Plan]:

@@ -44,8 +44,8 @@ realised pipeline_realise(pipeline *pipe, const option_index *plan) {
     return result;
 }
 
-void pipeline_finish_times(pipeline *pipe, const option_index *plan, double *finishes) {
-    pipeline_realise(pipe, plan);
+void pipeline_finish_times(pipeline *pipe, const double *durations, double *finishes) {
+    pipeline_longest_path(pipe, durations);
     memcpy(finishes, pipe->finishes, (size_t)pipe->operations * sizeof(double));
 }
 

@@ -33,7 +33,7 @@ int pipeline_has_options(const pipeline *pipe, const option_index *plan);
 
 realised pipeline_realise(pipeline *pipe, const option_index *plan);
 double pipeline_longest_path(pipeline *pipe, const double *durations);
-void pipeline_finish_times(pipeline *pipe, const option_index *plan, double *finishes);
+void pipeline_finish_times(pipeline *pipe, const double *durations, double *finishes);
 
 /* A plan no later than the deadline, which the durations must meet: each operation, in order, takes its slowest option
  * that ends by its latest finish under the durations. Then slack is reclaimed. */

@@ -124,16 +124,17 @@ static PyObject *longest_path(PyObject *self, PyObject *object) {
 
 static PyObject *finish_times(PyObject *self, PyObject *args) {
     pipeline *pipe = ((python_pipeline *)self)->pipe;
-    PyObject *plan_object, *finishes_object;
-    Py_buffer plan, finishes;
-    if (!PyArg_ParseTuple(args, "OO", &plan_object, &finishes_object) || !get_plan(self, plan_object, 1, &plan))
+    PyObject *durations_object, *finishes_object;
+    Py_buffer durations, finishes;
+    if (!PyArg_ParseTuple(args, "OO", &durations_object, &finishes_object) ||
+        !get_items(durations_object, "durations", DOUBLE_ITEMS, pipeline_operations(pipe), 0, &durations))
         return NULL;
     int right = get_items(finishes_object, "finishes", DOUBLE_ITEMS, pipeline_operations(pipe), 1, &finishes);
     if (right) {
-        pipeline_finish_times(pipe, plan.buf, finishes.buf);
+        pipeline_finish_times(pipe, durations.buf, finishes.buf);
         PyBuffer_Release(&finishes);
     }
-    PyBuffer_Release(&plan);
+    PyBuffer_Release(&durations);
     return right ? Py_NewRef(Py_None) : NULL;
 }
 
@@ -199,7 +200,7 @@ static PyObject *improve(PyObject *self, PyObject *args) {
 static PyMethodDef methods[] = {
     {"realise", realise, METH_O, "realise(plan): its time and cost."},
     {"longest_path", longest_path, METH_O, "longest_path(durations)"},
-    {"finish_times", finish_times, METH_VARARGS, "finish_times(plan, out): when each operation ends."},
+    {"finish_times", finish_times, METH_VARARGS, "finish_times(durations, out): when each operation ends."},
     {"round", round_durations, METH_VARARGS, "round(durations, deadline, out): a plan that meets the deadline."},
     {"reclaim", reclaim, METH_O, "reclaim(plan): slow operations down within its time, in place."},
     {"split", split, METH_VARARGS, "split(until, after, cut, out): one plan until the cut, then the other."},

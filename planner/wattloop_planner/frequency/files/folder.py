@@ -1,0 +1,77 @@
+"""The output folder: a result appears in it whole, in the place of an earlier one, and nothing else is touched."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from wattloop.errors import CannotError, UsageError
+
+SUMMARY = "summary.json"
+ASIDE = ".wattloop-plan-"
+OURS = re.compile(
+    r"freqs_pipeline_\d{5,}\.py|pipeline_\d{5,}\.(png|svg)|frontier\.(csv|png|svg)|iteration_time_energy\.csv"
+    r"|stragglers\.csv|baselines\.csv|summary\.json"
+)
+
+
+def check_output(folder: str | Path) -> None:
+    """Check that a result may be written there.
+
+    Raises:
+        UsageError: It is a file, or holds anything but an earlier result.
+    """
+    path = Path(folder)
+    if not path.exists():
+        return
+    if not path.is_dir():
+        raise UsageError(
+            f"--output {folder}: found a file, expected a folder that is missing, empty or an earlier result"
+        )
+    names = sorted(item.name for item in path.iterdir())
+    strangers = [name for name in names if not OURS.fullmatch(name) and not name.startswith(ASIDE)]
+    # A result is complete with its summary; one that was interrupted still has what was written aside.
+    if names and not strangers and SUMMARY not in names and not any(name.startswith(ASIDE) for name in names):
+        strangers = names
+    if strangers:
+        raise UsageError(
+            f"--output {folder}: found {strangers[0]}, expected a folder that is missing, empty or an earlier result "
+            "of this command; name another folder"
+        )
+
+
+@contextlib.contextmanager
+def replaced(folder: str | Path) -> Iterator[Path]:
+    """A folder to write a result in, which replaces the earlier one when the block ends without an exception.
+
+    The files are written aside, inside the folder, and then renamed, the summary last. Should the machine stop in
+    between, no summary is there, and the next run replaces what is.
+
+    Raises:
+        CannotError: The folder cannot be written; an earlier result stays.
+    """
+    path = Path(folder)
+    existed = path.exists()
+    aside = None
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(prefix=ASIDE, dir=path))
+        yield aside
+        earlier = [item for item in path.iterdir() if OURS.fullmatch(item.name)]
+        for item in sorted(earlier, key=lambda item: item.name != SUMMARY):
+            item.unlink()
+        for item in sorted(aside.iterdir(), key=lambda item: item.name == SUMMARY):
+            item.rename(path / item.name)
+    except OSError as error:
+        raise CannotError(f"--output {folder}: cannot write: {error.strerror}; name a writable folder") from error
+    finally:
+        if aside is not None:
+            for left in path.glob(f"{ASIDE}*"):
+                shutil.rmtree(left, ignore_errors=True)
+        if not existed:
+            with contextlib.suppress(OSError):
+                path.rmdir()

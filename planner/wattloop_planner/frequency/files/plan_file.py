@@ -1,0 +1,101 @@
+"""Plan files in Lowtime's format: a Python list of one list a stage, then comments. They are read, never executed."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import IO
+
+from wattloop.errors import InputError
+from wattloop.files.table import LARGEST_FILE_BYTES
+from wattloop_planner.frequency.graph import OperationGraph
+from wattloop_planner.frequency.profiles import canonical_instruction
+from wattloop_planner.frequency.schedules import BACKWARD, FORWARD
+
+PLAIN_INSTRUCTIONS = {FORWARD, BACKWARD}
+ENTRY = "a frequency in MHz or a pair of instruction and frequency"
+
+
+def plan_file_name(number: int) -> str:
+    """The name of the plan with this number.
+
+    Example:
+        >>> plan_file_name(7)
+        'freqs_pipeline_00007.py'
+    """
+    return f"freqs_pipeline_{number:05d}.py"
+
+
+def write_plan(
+    stream: IO[str], graph: OperationGraph, frequencies: Sequence[Iterable[int]], comments: Sequence[str]
+) -> None:
+    """Write a plan: frequencies in MHz, with the instruction where there are others than forward and backward."""
+    with_names = not set(graph.instructions) <= PLAIN_INSTRUCTIONS
+    stream.write("[\n")
+    for order, row in zip(graph.order, frequencies, strict=True):
+        entries: list[object] = list(row)
+        if with_names:
+            names = [graph.instructions[index] for index in graph.instruction_of[order].tolist()]
+            entries = list(zip(names, entries, strict=True))
+        stream.write(f"{entries},\n")
+    stream.write("]\n")
+    stream.writelines(f"# {comment}\n" for comment in comments)
+
+
+def read_plan(path: str | Path, graph: OperationGraph) -> list[list[int]]:
+    """Read a plan of ours, of Lowtime or of Perseus' artifact.
+
+    Returns:
+        For each stage the frequencies in MHz of its operations in execution order.
+
+    Raises:
+        InputError: The file is no such list, or does not fit the graph.
+    """
+    rows = _literal(path)
+    source = str(path)
+    if len(rows) != graph.stages:
+        raise InputError(source, f"{len(rows)} stages", f"{graph.stages}")
+    return [_row(source, stage, row, graph) for stage, row in enumerate(rows)]
+
+
+def _literal(path: str | Path) -> list[object]:
+    source = str(path)
+    try:
+        size = Path(path).stat().st_size
+        if size > LARGEST_FILE_BYTES:
+            raise InputError(source, f"{size} bytes", f"a plan of at most {LARGEST_FILE_BYTES} bytes")
+        rows = ast.literal_eval(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(source, f"no readable file ({error.strerror})", "a plan file") from error
+    except SyntaxError as error:
+        raise InputError(source, f"no Python list ({error.msg})", "a list of one list a stage", error.lineno) from error
+    except (ValueError, TypeError, RecursionError, MemoryError) as error:
+        raise InputError(source, "something else than a list of numbers", "a list of one list a stage") from error
+    if not isinstance(rows, list):
+        raise InputError(source, f"a {type(rows).__name__}", "a list of one list a stage")
+    return rows
+
+
+def _row(source: str, stage: int, row: object, graph: OperationGraph) -> list[int]:
+    order = graph.order[stage].tolist()
+    if not isinstance(row, list):
+        raise InputError(source, repr(row)[:80], "a list of frequencies", column=f"stage {stage}")
+    if len(row) != len(order):
+        raise InputError(source, f"{len(row)} operations", f"{len(order)}", column=f"stage {stage}")
+    return [
+        _frequency(source, graph, operation, place, entry)
+        for place, (operation, entry) in enumerate(zip(order, row, strict=True))
+    ]
+
+
+def _frequency(source: str, graph: OperationGraph, operation: int, place: int, entry: object) -> int:
+    column = f"stage {graph.stage_of[operation]}, operation {place}"
+    expected = graph.instructions[graph.instruction_of[operation]]
+    if isinstance(entry, tuple) and len(entry) == 2:
+        name, entry = entry
+        if not isinstance(name, str) or canonical_instruction(name) != expected:
+            raise InputError(source, repr(name)[:80], f"the instruction {expected}", column=column)
+    if isinstance(entry, bool) or not isinstance(entry, int):
+        raise InputError(source, repr(entry)[:80], ENTRY, column=column)
+    return entry

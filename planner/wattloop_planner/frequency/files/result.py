@@ -1,0 +1,148 @@
+"""The files of a planning result, except plans and pictures: tables and summary."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import platform
+from collections.abc import Iterable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from wattloop.errors import InputError
+from wattloop.files.table import read_table
+from wattloop_planner.frequency.baselines import Baseline
+from wattloop_planner.frequency.files.folder import SUMMARY
+from wattloop_planner.frequency.files.plan_file import plan_file_name, write_plan
+from wattloop_planner.frequency.planning import Planning
+from wattloop_planner.frequency.plans import Realised, plan_frequencies
+from wattloop_planner.frequency.problem import Problem
+from wattloop_planner.frequency.stragglers import SLOWDOWNS, choose, energy_until
+
+COMMAND = "wattloop plan"
+
+
+def write_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Write a CSV file; numbers read back as they were, None is an empty cell."""
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows([_cell(value) for value in row] for row in rows)
+
+
+def _cell(value: object) -> object:
+    return float.__repr__(value) if isinstance(value, float) else value
+
+
+def write_frontier(folder: Path, planning: Planning) -> None:
+    """``frontier.csv``: every breakpoint of the relaxation."""
+    frontier = planning.frontier
+    rows = zip(frontier.times_seconds.tolist(), frontier.energies_joules.tolist(), strict=True)
+    write_table(folder / "frontier.csv", ("time", "energy"), rows)
+
+
+def write_plans(folder: Path, problem: Problem, planning: Planning, realised: Sequence[Realised]) -> None:
+    """The plan files and ``iteration_time_energy.csv``."""
+    for number, (plan, found) in enumerate(zip(planning.plans, realised, strict=True)):
+        comments = [
+            f"Plan {number}: time {found.time_seconds!r} s",
+            f"Plan {number}: energy {found.energy_joules!r} J",
+            f"Plan {number}: effective energy {plan.effective_joules!r} J",
+        ]
+        with (folder / plan_file_name(number)).open("w", encoding="utf-8", newline="\n") as stream:
+            write_plan(stream, problem.graph, [row.tolist() for row in plan_frequencies(problem, plan)], comments)
+    rows = ((number, found.time_seconds, found.energy_joules) for number, found in enumerate(realised))
+    write_table(folder / "iteration_time_energy.csv", ("plan", "time", "energy"), rows)
+
+
+def write_stragglers(folder: Path, problem: Problem, realised: Sequence[Realised], at_maximum: Realised) -> None:
+    """``stragglers.csv``: the plan to run while another pipeline, at maximum clocks, is slowed down by so much."""
+    rows = []
+    for slowdown in SLOWDOWNS:
+        deadline = slowdown * at_maximum.time_seconds
+        answer = choose(realised, deadline, problem.waiting_power_watts)
+        energy = answer.energy_until_deadline_joules
+        most = energy_until(at_maximum, deadline, problem.waiting_power_watts)
+        saving = None if energy is None else 100 * (1 - energy / most)
+        rows.append((slowdown, answer.plan, answer.realised.time_seconds, energy, most, saving))
+    header = ("slowdown", "plan", "time", "energy", "max_frequency_energy", "saving_percent")
+    write_table(folder / "stragglers.csv", header, rows)
+
+
+def write_baselines(folder: Path, points: Iterable[Baseline]) -> None:
+    """``baselines.csv``."""
+    rows = ((point.method, point.point, point.realised.time_seconds, point.realised.energy_joules) for point in points)
+    write_table(folder / "baselines.csv", ("method", "point", "time", "energy"), rows)
+
+
+def digest(path: str | Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+
+
+def write_summary(
+    folder: Path,
+    problem: Problem,
+    planning: Planning,
+    *,
+    phase_seconds: dict[str, float],
+    inputs: dict[str, str | Path],
+    schedule: str,
+) -> None:
+    """``summary.json``: what was planned, from what, by what, and how well."""
+    graph, frontier, gaps = problem.graph, planning.frontier, planning.gaps * 100
+    summary: dict[str, Any] = {
+        "command": COMMAND,
+        "schedule": schedule,
+        "stages": graph.stages,
+        "microbatches": graph.microbatches,
+        "operations": graph.operations,
+        "blocking_power_watts": problem.blocking_power_watts,
+        "time_least_seconds": frontier.time_least_seconds,
+        "time_of_least_energy_seconds": frontier.time_of_least_energy_seconds,
+        "time_most_seconds": frontier.time_most_seconds,
+        "breakpoints": len(frontier.times_seconds),
+        "plans": len(planning.plans),
+        "gap_percent": {"mean": float(gaps.mean()), "max": float(gaps.max())},
+        "steady_state_microbatches": planning.steady_microbatches,
+        "phase_seconds": phase_seconds,
+        "profile_notes": list(problem.profile.notes),
+        "versions": {
+            "wattloop": version("wattloop"),
+            "python": platform.python_version(),
+            "numpy": version("numpy"),
+            "scipy": version("scipy"),
+        },
+        "digests": {name: f"sha256:{digest(path)}" for name, path in inputs.items()},
+    }
+    text = json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False)
+    (folder / SUMMARY).write_text(text + "\n", encoding="utf-8")
+
+
+def read_realised(folder: str | Path) -> tuple[list[int], list[Realised], float]:
+    """What the plans of a result take.
+
+    Returns:
+        Their numbers, what each takes, and the power of all stages while they wait, in watts.
+
+    Raises:
+        InputError: The folder is no result of this command.
+    """
+    path = Path(folder)
+    expected = "a folder that `wattloop plan` wrote"
+    try:
+        summary = json.loads((path / SUMMARY).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(str(path / SUMMARY), f"no readable file ({error.strerror})", expected) from error
+    except ValueError as error:
+        raise InputError(str(path / SUMMARY), "no JSON", expected) from error
+    if not isinstance(summary, dict) or summary.get("command") != COMMAND:
+        raise InputError(str(path / SUMMARY), "another file", expected)
+    rows = list(read_table(path / "iteration_time_energy.csv", ("plan", "time", "energy")))
+    if not rows:
+        raise InputError(str(path / "iteration_time_energy.csv"), "no plan", expected)
+    numbers = [row.integer("plan", least=0) for row in rows]
+    realised = [Realised(row.number("time", above=0), row.number("energy")) for row in rows]
+    return numbers, realised, float(summary["stages"]) * float(summary["blocking_power_watts"])
