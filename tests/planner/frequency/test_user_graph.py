@@ -58,7 +58,7 @@ def test_a_graph_is_read_with_its_order_as_precedences(tmp_path: Path) -> None:
         (document(edges=[[0, True]]), r"column edges\[0\]: found true"),
         (
             document(edges=[[2, 0]]),
-            r"found operations that wait for each other: .*stage 0 forward of microbatch 0 \(operation 0\) → .*no cycle",
+            r"operations that wait for each other: .*stage 0 forward of microbatch 0 \(operation 0\) → .*no cycle",
         ),
         (document(edges=[[1, 1]]), r"wait for each other: stage 1 forward of microbatch 0 \(operation 1\) → stage 1"),
     ],

@@ -1,0 +1,123 @@
+"""The compiled modules refuse what they cannot work on, whatever Python hands them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from wattloop_planner.frequency._parametric_flow import ParametricFlow
+from wattloop_planner.frequency._rounding import Pipeline
+from wattloop_planner.frequency.relaxation import UNLIMITED
+
+
+def integers(*values: int) -> Any:
+    return np.array(values, dtype=np.int32)
+
+
+def longs(*values: int) -> Any:
+    return np.array(values, dtype=np.int64)
+
+
+# One operation from node 0 to node 1: 10 units long or, for 3 a unit, down to 4.
+FLOW: dict[str, Any] = {
+    "nodes": 2,
+    "source": 0,
+    "sink": 1,
+    "tails": integers(0),
+    "heads": integers(1),
+    "first_points": integers(0, 2),
+    "lengths": longs(4, 10),
+    "capacities": longs(UNLIMITED, 3),
+}
+PIPELINE: dict[str, Any] = {
+    "befores": integers(0),
+    "afters": integers(1),
+    "kind_of": integers(0, 0),
+    "first_options": integers(0, 2),
+    "times": np.array([1.0, 2.0]),
+    "costs": np.array([5.0, 3.0]),
+}
+
+
+def test_one_operation_is_shortened_to_its_fastest() -> None:
+    flow = ParametricFlow(**FLOW)
+    durations = np.empty(1)
+    assert (flow.time, flow.previous_time, flow.flow) == (10, 10, 0)
+    assert flow.advance()
+    assert (flow.time, flow.previous_time, flow.flow) == (4, 10, 3)
+    flow.durations(7, 0.5, durations)
+    assert durations.tolist() == [3.5]
+    assert not flow.advance()
+    assert not flow.advance()
+    flow.durations(4, 1.0, durations)
+    assert durations.tolist() == [4.0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"tails": longs(0)}, TypeError, "tails: expected int32 items"),
+        ({"tails": [0]}, TypeError, "bytes-like object"),
+        ({"heads": integers(1, 1)}, ValueError, "heads: expected 1 items, found 2"),
+        ({"heads": integers(2)}, ValueError, "an activity's node is out of range"),
+        ({"heads": integers(0)}, ValueError, "the network has a cycle"),
+        ({"sink": 0}, ValueError, "source and sink must be two of the nodes"),
+        ({"nodes": 1}, ValueError, "source and sink must be two of the nodes"),
+        ({"first_points": integers(0, 1)}, ValueError, "first_points: the last must be the number of lengths"),
+        ({"first_points": integers(-1, 2)}, ValueError, "first_points: must rise from 0"),
+        ({"lengths": longs(10, 4)}, ValueError, "lengths must rise"),
+        ({"lengths": longs(-1, 4)}, ValueError, "lengths must rise from at least 0"),
+        ({"capacities": longs(UNLIMITED, 0)}, ValueError, "capacities must be above 0"),
+    ],
+)
+def test_a_network_that_cannot_be_right_is_refused(
+    changes: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        ParametricFlow(**{**FLOW, **changes})
+
+
+def test_durations_of_another_time_or_of_too_many_activities_are_refused() -> None:
+    flow = ParametricFlow(**FLOW)
+    assert flow.advance()
+    with pytest.raises(ValueError, match="time: must lie between"):
+        flow.durations(3, 1.0, np.empty(1))
+    with pytest.raises(ValueError, match="more items than activities"):
+        flow.durations(5, 1.0, np.empty(2))
+    with pytest.raises(TypeError, match="durations: expected float64 items"):
+        flow.durations(5, 1.0, longs(1))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"afters": integers(2)}, "an edge's operation is out of range"),
+        ({"befores": integers(0, 1), "afters": integers(1, 0)}, "wait for each other in a cycle"),
+        ({"kind_of": integers(0, 1)}, "an operation's kind is out of range"),
+        ({"first_options": integers(0, 1)}, "the last must be the number of times"),
+        ({"first_options": integers(0, 0, 2)}, "every kind needs an option"),
+        ({"times": np.array([2.0, 2.0])}, "times must rise and its costs fall"),
+        ({"costs": np.array([5.0])}, "costs: expected 2 items, found 1"),
+    ],
+)
+def test_a_pipeline_that_cannot_be_right_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Pipeline(**{**PIPELINE, **changes})
+
+
+def test_a_plan_of_other_options_or_another_size_is_refused() -> None:
+    pipeline = Pipeline(**PIPELINE)
+    assert pipeline.realise(np.array([0, 1], dtype=np.int16)) == (3.0, 8.0)
+    for plan in ([0, 2], [-1, 0]):
+        with pytest.raises(ValueError, match="plan: an operation has no such option"):
+            pipeline.reclaim(np.array(plan, dtype=np.int16))
+    with pytest.raises(ValueError, match="plan: expected 2 items, found 1"):
+        pipeline.realise(np.zeros(1, dtype=np.int16))
+    with pytest.raises(TypeError, match="plan: expected int16 items"):
+        pipeline.realise(np.zeros(2, dtype=np.uint16))
+    frozen = np.zeros(2, dtype=np.int16)
+    frozen.setflags(write=False)
+    with pytest.raises((BufferError, ValueError), match=r"read-only|writable|not writeable"):
+        pipeline.reclaim(frozen)

@@ -1,0 +1,269 @@
+"""The command, whole: what it leaves behind, what it refuses, and that a refusal writes nothing."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from judges import judged
+from measured_pipelines import measured_file, measured_problem
+
+from wattloop.commands.main import main
+from wattloop_planner.frequency.files.plan_file import read_plan
+from wattloop_planner.frequency.relaxation import relax
+
+PROFILE = "stage,instruction,frequency,time,energy\n" + "".join(
+    f"{stage},{instruction},{clock},{scale * time},{scale * energy}\n"
+    for stage in (0, 1)
+    for instruction, scale in (("forward", 1), ("backward", 2))
+    for clock, time, energy in ((1410, 0.1, 30.0), (1200, 0.115, 26.0), (1000, 0.14, 24.5))
+)
+
+
+@pytest.fixture
+def profile(tmp_path: Path) -> Path:
+    path = tmp_path / "profile.csv"
+    path.write_text(PROFILE)
+    return path
+
+
+def small(profile: Path, *more: object, stages: object = 2, microbatches: object = 3, power: object = 50) -> list[str]:
+    words = ["--profile", profile, "--stages", stages, "--microbatches", microbatches, "--blocking-power", power, *more]
+    return [str(word) for word in words]
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_a_measured_pipeline_leaves_a_result_that_holds_by_the_judges(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    problem = measured_problem("gpt3", 4)
+    output = tmp_path / "plans"
+    words = small(measured_file("gpt3"), "--output", output, "--baselines", stages=8, microbatches=4, power=83.64)
+    assert main(["plan", *words]) == 0
+    assert capsys.readouterr().out == ""
+
+    frontier = relax(problem)
+    assert [float(row["time"]) for row in rows(output / "frontier.csv")] == frontier.times_seconds.tolist()
+    assert [float(row["energy"]) for row in rows(output / "frontier.csv")] == frontier.energies_joules.tolist()
+
+    plans = rows(output / "iteration_time_energy.csv")
+    files = sorted(output.glob("freqs_pipeline_*.py"))
+    assert [int(row["plan"]) for row in plans] == list(range(len(files)))
+    assert 30 <= len(files) <= 40
+    for row, file in list(zip(plans, files, strict=True))[::10]:
+        assert (float(row["time"]), float(row["energy"])) == pytest.approx(
+            judged(problem, read_plan(file, problem.graph))
+        )
+
+    summary = json.loads((output / "summary.json").read_text())
+    assert summary["plans"] == len(files)
+    assert summary["breakpoints"] == len(frontier.times_seconds)
+    assert set(summary["phase_seconds"]) == {"profile", "graph", "relaxation", "plans", "write"}
+    assert 0 <= summary["gap_percent"]["mean"] <= summary["gap_percent"]["max"] <= 1
+    assert {row["method"] for row in rows(output / "baselines.csv")} == {
+        "max-frequency",
+        "zeus-global",
+        "zeus-per-stage",
+        "envpipe",
+    }
+
+    power = 8 * 83.64
+    maximum = next(row for row in rows(output / "baselines.csv") if row["method"] == "max-frequency")
+    for row in rows(output / "stragglers.csv"):
+        deadline = float(row["slowdown"]) * float(maximum["time"])
+        in_time = [plan for plan in plans if float(plan["time"]) <= deadline]
+        assert row["plan"] == in_time[0]["plan"]
+        energy = float(in_time[0]["energy"]) + power * (deadline - float(in_time[0]["time"]))
+        most = float(maximum["energy"]) + power * (deadline - float(maximum["time"]))
+        assert float(row["energy"]) == pytest.approx(energy)
+        assert float(row["saving_percent"]) == pytest.approx(100 * (1 - energy / most))
+
+
+def test_evaluate_says_what_the_plan_files_take(
+    tmp_path: Path, profile: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "plans"
+    assert main(["plan", *small(profile, "--output", output)]) == 0
+    files = sorted(output.glob("freqs_pipeline_*.py"))
+    assert main(["plan", "evaluate", *small(profile), *map(str, files)]) == 0
+    found = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    expected = rows(output / "iteration_time_energy.csv")
+    assert [row["file"] for row in found] == [str(file) for file in files]
+    assert [(row["time"], row["energy"]) for row in found] == [(row["time"], row["energy"]) for row in expected]
+
+
+def test_choose_gives_the_slowest_plan_in_time_and_fails_where_none_is(
+    tmp_path: Path, profile: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "plans"
+    assert main(["plan", *small(profile, "--output", output)]) == 0
+    plans = rows(output / "iteration_time_energy.csv")
+    capsys.readouterr()
+    assert main(["plan", "choose", "--directory", str(output), "--deadline", plans[2]["time"]]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["plan"], answer["file"], answer["meets_deadline"]) == (2, "freqs_pipeline_00002.py", True)
+    assert answer["energy_until_deadline_joules"] == pytest.approx(float(plans[2]["energy"]))
+    assert main(["plan", "choose", "--directory", str(output), "--deadline", "0.01"]) == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["plan"], answer["meets_deadline"]) == (len(plans) - 1, False)
+
+
+def test_a_graph_of_ones_own_equals_the_schedule_it_writes_out(tmp_path: Path, profile: Path) -> None:
+    names = ("forward", "backward")
+    operations = [{"stage": s, "instruction": name, "microbatch": 0} for s in (0, 1) for name in names]
+    document = {"operations": operations, "order": [[0, 1], [2, 3]], "edges": [[0, 2], [3, 1]]}
+    graph = tmp_path / "graph.json"
+    graph.write_text(json.dumps(document))
+    own, scheduled = tmp_path / "own", tmp_path / "scheduled"
+    words = ["--profile", str(profile), "--blocking-power", "50", "--graph", str(graph), "--output", str(own)]
+    assert main(["plan", *words]) == 0
+    assert main(["plan", *small(profile, "--output", scheduled, microbatches=1)]) == 0
+    for name in ("frontier.csv", "iteration_time_energy.csv"):
+        assert rows(own / name) == rows(scheduled / name)
+    assert "graph" in json.loads((own / "summary.json").read_text())["digests"]
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "interleaved", "early-recompute-1f1b"])
+def test_every_schedule_is_planned(tmp_path: Path, profile: Path, schedule: str) -> None:
+    more = "".join(
+        line.replace("forward", instruction) + "\n"
+        for line in PROFILE.splitlines()
+        for instruction in ("recomputation", "forward_backward")
+        if ",forward," in line
+    )
+    profile.write_text(PROFILE + (more if schedule.startswith("early") else ""))
+    output = tmp_path / "plans"
+    assert main(["plan", *small(profile, "--schedule", schedule, "--output", output, microbatches=4)]) == 0
+    text = (output / "freqs_pipeline_00000.py").read_text()
+    assert ("('recomputation', " in text) == schedule.startswith("early")
+
+
+def test_pictures_are_drawn_of_every_plan_and_of_the_frontier(tmp_path: Path, profile: Path) -> None:
+    output = tmp_path / "plans"
+    assert main(["plan", *small(profile, "--output", output, "--plans", 3, "--pictures", "--baselines")]) == 0
+    names = {path.name for path in output.iterdir() if path.suffix in {".png", ".svg"}}
+    stems = ["frontier", *(path.stem for path in output.glob("pipeline_*.png"))]
+    assert len(stems) == 1 + len(rows(output / "iteration_time_energy.csv"))
+    assert names == {f"{stem}{suffix}" for stem in stems for suffix in (".png", ".svg")}
+    assert (output / "frontier.png").read_bytes().startswith(b"\x89PNG")
+    drawn = (output / "pipeline_00000.svg").read_text()
+    assert all(f">{name}{microbatch}<" in drawn for name in "FB" for microbatch in range(3))
+
+
+def test_a_result_replaces_an_earlier_one_and_nothing_else(
+    tmp_path: Path, profile: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "plans"
+    assert main(["plan", *small(profile, "--output", output, "--plans", "all", "--baselines")]) == 0
+    assert main(["plan", *small(profile, "--output", output, "--plans", 3)]) == 0
+    assert len(list(output.glob("freqs_pipeline_*.py"))) == 3
+    assert not (output / "baselines.csv").exists()
+    before = {path.name: path.read_bytes() for path in output.iterdir()}
+    (output / "notes.txt").write_text("mine")
+    assert main(["plan", *small(profile, "--output", output)]) == 2
+    assert "found notes.txt, expected a folder that is missing, empty or an earlier result" in capsys.readouterr().err
+    (output / "notes.txt").unlink()
+    assert {path.name: path.read_bytes() for path in output.iterdir()} == before
+
+
+def test_the_plans_of_another_program_are_not_replaced(
+    tmp_path: Path, profile: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "lowtime"
+    output.mkdir()
+    (output / "freqs_pipeline_00000.py").write_text("[[1410]]\n")
+    assert main(["plan", *small(profile, "--output", output)]) == 2
+    assert "found freqs_pipeline_00000.py" in capsys.readouterr().err
+    assert [path.name for path in output.iterdir()] == ["freqs_pipeline_00000.py"]
+
+
+def test_what_an_interrupted_run_left_is_replaced(tmp_path: Path, profile: Path) -> None:
+    output = tmp_path / "plans"
+    (output / ".wattloop-plan-x").mkdir(parents=True)
+    (output / "freqs_pipeline_00000.py").write_text("[")
+    assert main(["plan", *small(profile, "--output", output, "--plans", 3)]) == 0
+    assert (output / "summary.json").is_file()
+    assert not list(output.glob(".wattloop-plan-*"))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "--output: missing"),
+        (["--output", "plans", "--stages", "0"], "--stages 0: must be at least 1"),
+        (["--output", "plans", "--microbatches", "0"], "--microbatches 0: must be at least 1"),
+        (
+            ["--output", "plans", "--microbatches", "100000000"],
+            "400,000,000 operations would take about 800 GB of memory",
+        ),
+        (["--output", "plans", "--blocking-power", "-1"], "--blocking-power -1: must be a finite number of at least 0"),
+        (["--output", "plans", "--blocking-power", "nan"], "--blocking-power nan: must be a finite number"),
+        (["--output", "plans", "--plans", "2"], "--plans 2: must be at least 3"),
+        (["--output", "plans", "--chunks", "2"], "--chunks 2: only --schedule interleaved has several chunks"),
+        (["--output", "plans", "--schedule", "interleaved"], "--microbatches 3 must be a multiple of --stages 2"),
+        (["--output", "plans", "--stages", "3"], "found no row of stage 2 (stages: 0, 1)"),
+        (["--output", "plans", "--stages", "1"], "column stage: found stage 1, expected exactly the stages 0 to 0"),
+        (["--output", "plans", "--schedule", "early-recompute-1f1b"], "found no row of stage 0, forwardbackward"),
+        (["--output", "plans", "--profile", "none.csv"], "none.csv: found no readable file"),
+        (["--output", "plans", "--graph", "none.json"], "none.json: found no readable file"),
+    ],
+)
+def test_wrong_usage_ends_with_2_and_writes_nothing(
+    tmp_path: Path,
+    profile: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["plan", *small(profile), *words]) == 2
+    assert message in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == [profile.name]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["choose", "--directory", ".", "--deadline", "1"], "summary.json: found no readable file"),
+        (["choose", "--directory", ".", "--deadline", "nan"], "--deadline nan: must be a finite number of seconds"),
+        (["evaluate", "plan.py"], "--profile, --blocking-power: missing"),
+        (["--plans", "many"], ""),
+    ],
+)
+def test_wrong_usage_of_the_other_actions_ends_with_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: list[str], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    try:
+        code = main(["plan", *words])
+    except SystemExit as end:
+        code = int(str(end.code))
+    assert code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_plan_of_a_clock_that_was_not_measured_is_refused_by_name(
+    tmp_path: Path, profile: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = tmp_path / "plan.py"
+    plan.write_text("[[1410, 1410], [1410, 7]]\n")
+    assert main(["plan", "evaluate", *small(profile, microbatches=1), str(plan)]) == 2
+    error = capsys.readouterr().err
+    assert f"{plan}: stage 1 backward of microbatch 0: found 7 MHz, expected a frequency of the profile" in error
+
+
+def test_oddities_of_the_profile_are_said_and_kept(
+    tmp_path: Path, profile: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profile.write_text(PROFILE + PROFILE.splitlines()[1] + "\n")
+    output = tmp_path / "plans"
+    assert main(["plan", *small(profile, "--output", output, "--plans", 3)]) == 0
+    assert "rows that repeat another were merged: line 14 (as line 2)" in capsys.readouterr().err
+    assert len(json.loads((output / "summary.json").read_text())["profile_notes"]) == 1
