@@ -40,6 +40,8 @@ from wattloop_planner.bandit.policy import NoArmLeftError
 
 logger = logging.getLogger(__name__)
 
+# The rest is the API server's to give.
+GIVEN_METADATA = frozenset({"name", "namespace", "labels", "ownerReferences"})
 DRY_RUN_SLOT = "dry-run"
 # How often a workload is asked for whose kind no watch covers.
 UNWATCHED_SECONDS = 10.0
@@ -156,8 +158,9 @@ class ClusterWorld:
 
     def _create(self, recurrence: TrainingRecurrence) -> None:
         metadata = recurrence.metadata
-        body = {**recurrence.to_wire()}
+        body = recurrence.to_wire()
         del body["status"]
+        body["metadata"] = {name: value for name, value in body["metadata"].items() if name in GIVEN_METADATA}
         try:
             self._cache.put_recurrence(self._api.create(TRAINING_RECURRENCES, body))
         except ExistsError:

@@ -98,12 +98,12 @@ class InProcessOperator:
         """Settle a job as it is now; an operator that is killed is started again, until one gets through."""
         while True:
             try:
-                self._see(key)
+                self.see(key)
                 return settle(self.world, key, self.clock)
             except KilledError:
                 self.world = self._restarted()
 
-    def _see(self, key: JobKey) -> None:
+    def see(self, key: JobKey) -> None:
         """Take in what the watches would have told by now."""
         for kind in watched_kinds(self.cache):
             if kind.resource == RECURRING_TRAINING_JOBS:
