@@ -74,7 +74,7 @@ class ThompsonSamplingPolicy:
         return self._known(thought)
 
     def review(self, question: Question, decision: Decision, progress: Progress) -> float | None:
-        """Stop a trial at once when its epoch cost makes it, or makes another, the better use of the recurrence."""
+        """Stop a trial at once when its epoch cost says that it is not worth going on, or another one more so."""
         if decision.kind is not DecisionKind.TRIAL:
             return decision.stop_cost_joules
         thought = self._think(question, progress)
@@ -92,9 +92,12 @@ class ThompsonSamplingPolicy:
             np.array([paid / unit]),
         )
         gain = thought.horizon * knowledge_gain(belief, thought.incumbent, arm)
-        values, _ = self._trial_values(thought)
-        values[arm] = -np.inf
-        if gain[0] - (still[0] - 1) < max(0.0, float(values.max())):
+        needed = 0.0
+        if belief.log_expected[arm[0]] > belief.log_expected[thought.incumbent]:
+            values, _ = self._trial_values(thought)
+            values[arm] = -np.inf
+            needed = max(0.0, float(values.max()))
+        if gain[0] - (still[0] - 1) < needed:
             return paid
         return float(stop[0]) * unit
 
