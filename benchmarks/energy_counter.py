@@ -1,0 +1,105 @@
+"""How this machine's GPUs count energy: the agent's own reading code, the counter's edges, and energy against power.
+
+``python benchmarks/energy_counter.py [--seconds 10] [--load 'COMMAND'] [--record FILE]`` reads only; nothing is ever
+set. The command, where given, runs beside the second half as a load. The record is a CSV of every call: phase,
+begin_seconds, end_seconds, energy_millijoules, power_watts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import itertools
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from wattloop.energy import CounterHistory, Reading, energy_between, energy_of_power
+from wattloop.nvml import Gpu, Session
+from wattloop_agent.reader.nvml_readings import NvmlReadings
+
+INTERVAL_SECONDS = 0.005
+WARM_UP_SECONDS = 8.0
+Row = tuple[str, float, float, int, float]
+
+
+def describe() -> None:
+    """What the agent's reader says of each GPU."""
+    readings = NvmlReadings()
+    for gpu in readings.describe():
+        sys.stdout.write(f"{gpu}\n")
+    for condition in readings.conditions():
+        sys.stdout.write(f"{condition}\n")
+    with Session() as nvml:
+        for device in nvml.gpus():
+            graphics, memory = device.graphics_clocks_megahertz(), device.memory_clocks_megahertz()
+            sys.stdout.write(
+                f"driver {nvml.driver_version()}, node {device.minor_number}, MIG {device.is_partitioned()}; graphics "
+                f"clocks {graphics[-1]} to {graphics[0]} MHz in {len(graphics)} steps; memory clocks {memory} MHz\n"
+            )
+
+
+def record(gpu: Gpu, phase: str, seconds: float) -> list[Row]:
+    """Read the counter and the power again and again."""
+    rows = []
+    until = time.monotonic() + seconds
+    while (begin := time.monotonic()) < until:
+        energy = gpu.energy_millijoules()
+        end = time.monotonic()
+        rows.append((phase, begin, end, energy, gpu.instant_power_watts()))
+        time.sleep(max(0.0, begin + INTERVAL_SECONDS - time.monotonic()))
+    return rows
+
+
+def report(phase: str, rows: list[Row]) -> None:
+    """The calls' times, the edges, and energy against integrated power."""
+    calls = sorted((end - begin) * 1e3 for _, begin, end, _, _ in rows)
+    history = CounterHistory()
+    for _, begin, end, energy, _ in rows:
+        history.add(Reading(begin, end, energy))
+    edges = history.edges()
+    gaps = sorted((after.time_seconds - before.time_seconds) * 1e3 for before, after in itertools.pairwise(edges))
+    sys.stdout.write(
+        f"{phase}: {len(rows)} calls of {calls[len(calls) // 2]:.3f} ms (p99 {calls[int(len(calls) * 0.99)]:.3f} ms); "
+        f"{len(edges)} edges, one every {gaps[len(gaps) // 2]:.1f} ms ({gaps[0]:.1f} to {gaps[-1]:.1f})\n"
+    )
+    begin, end = edges[2].time_seconds, edges[-2].time_seconds
+    counted = energy_between(edges, begin, end)
+    integrated = energy_of_power([(row[1], row[4]) for row in rows if begin <= row[1] <= end])
+    sys.stdout.write(
+        f"{phase}: {end - begin:.2f} s: by the counter {counted.joules:.1f} ± {counted.uncertainty_joules:.1f} J, "
+        f"by power {integrated.joules:.1f} ± {integrated.uncertainty_joules:.1f} J\n"
+    )
+
+
+def main() -> int:
+    """Idle, then under the load."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--load", help="a command that keeps the GPU busy until it is ended")
+    parser.add_argument("--record", type=Path, help="where the CSV goes")
+    arguments = parser.parse_args()
+    describe()
+    with Session() as nvml:
+        gpu = nvml.gpus()[0]
+        rows = {"idle": record(gpu, "idle", arguments.seconds)}
+        if arguments.load:
+            with subprocess.Popen(shlex.split(arguments.load)) as load:
+                time.sleep(WARM_UP_SECONDS)
+                rows["load"] = record(gpu, "load", arguments.seconds)
+                load.terminate()
+    for phase, taken in rows.items():
+        report(phase, taken)
+    if arguments.record:
+        with arguments.record.open("w", newline="") as stream:
+            writer = csv.writer(stream)
+            writer.writerow(("phase", "begin_seconds", "end_seconds", "energy_millijoules", "power_watts"))
+            for taken in rows.values():
+                writer.writerows(taken)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
