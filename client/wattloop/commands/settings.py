@@ -78,9 +78,12 @@ def values_of(
     values: dict[str, Any] = {}
     for setting in settings:
         given = _given(setting, prefix, arguments, environment)
-        if given is None and setting.key in file:
-            given = file[setting.key]
-        values[setting.key] = setting.read(setting.default) if given is None and setting.default is not None else given
+        if given:
+            values[setting.key] = given[0]
+        elif setting.key in file:
+            values[setting.key] = file[setting.key]
+        else:
+            values[setting.key] = None if setting.default is None else setting.read(setting.default)
     return values
 
 
@@ -145,16 +148,19 @@ def address_or_off(text: str) -> Address | None:
         raise ValueError(f"{error}, or off") from error
 
 
-def _given(setting: Setting, prefix: str, arguments: argparse.Namespace, environment: Mapping[str, str]) -> Any:
+def _given(
+    setting: Setting, prefix: str, arguments: argparse.Namespace, environment: Mapping[str, str]
+) -> tuple[Any, ...]:
+    """The value of an option or a variable, which may itself be None; empty where neither is given."""
     option = getattr(arguments, setting.key)
     variable = environment.get(setting.variable(prefix)) or None
     for source, text in ((f"--{setting.name}", option), (setting.variable(prefix), variable)):
         if text is not None:
             try:
-                return setting.read(text)
+                return (setting.read(text),)
             except ValueError as error:
                 raise UsageError(f"{source}: found {text!r}, expected {error}") from error
-    return None
+    return ()
 
 
 def _file_values(path: Path, settings: Sequence[Setting]) -> dict[str, Any]:

@@ -1,0 +1,162 @@
+"""A workload of another kind than Job: started, watched by its conditions, its pods' reports taken in, ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubernetes import client
+
+from harness.chart import Release
+from harness.commands import ClusterCommand
+from harness.in_process_operator import InProcessOperator
+from harness.kubelet import Kubelet
+from harness.training import Training, environment_of
+from harness.waiting import Object
+from wattloop_operator.engine.naming import recurrence_name, slot_of_request
+from wattloop_operator.loop.world import JobKey
+
+MakeJob = Callable[..., JobKey]
+RecurrencesOf = Callable[[JobKey], list[Object]]
+GROUP = "stand-in.example.com"
+CRD = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": f"trainsets.{GROUP}"},
+    "spec": {
+        "group": GROUP,
+        "scope": "Namespaced",
+        "names": {"kind": "TrainSet", "plural": "trainsets", "singular": "trainset"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "subresources": {"status": {}},
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "properties": {
+                            name: {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+                            for name in ("spec", "status")
+                        },
+                    }
+                },
+            }
+        ],
+    },
+}
+WORKLOAD = {
+    "apiVersion": f"{GROUP}/v1",
+    "kind": "TrainSet",
+    "spec": {"workers": {"replicas": 2, "template": {"spec": {"containers": [{"name": "train", "image": "x:1"}]}}}},
+}
+
+
+@pytest.fixture
+def train_sets(kubectl: ClusterCommand, release: Release) -> Iterator[None]:
+    """The kind, and the rights to it that rbac.extraRules of the chart would give."""
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": "train-sets"},
+        "rules": [{"apiGroups": [GROUP], "resources": ["trainsets"], "verbs": ["get", "create", "delete"]}],
+    }
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "train-sets"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "train-sets"},
+        "subjects": [
+            {"kind": "ServiceAccount", "name": release.operator_service_account, "namespace": release.namespace}
+        ],
+    }
+    kubectl.apply(CRD, role, binding)
+    kubectl("wait", "--for=condition=Established", f"crd/trainsets.{GROUP}", "--timeout=30s")
+    yield
+    kubectl("delete", "clusterrolebinding/train-sets", "clusterrole/train-sets", f"crd/trainsets.{GROUP}")
+
+
+def name_of(key: JobKey) -> str:
+    return recurrence_name(key.name, slot_of_request("first"), 0)
+
+
+def set_condition(kubectl: ClusterCommand, key: JobKey, kind: str) -> None:
+    condition = f'{{"type":"{kind}","status":"True","lastTransitionTime":"2026-03-01T10:00:00Z"}}'
+    patch = f'--patch={{"status":{{"conditions":[{condition}]}}}}'
+    kubectl("patch", "trainset", name_of(key), "--subresource=status", "--type=merge", patch, namespace=key.namespace)
+
+
+def worker_pod(core: client.CoreV1Api, key: JobKey, workload: Object) -> Object:
+    """The pod that the kind's controller would make of its template."""
+    template: dict[str, Any] = workload["spec"]["workers"]["template"]
+    owner = {
+        "apiVersion": workload["apiVersion"],
+        "kind": workload["kind"],
+        "name": workload["metadata"]["name"],
+        "uid": workload["metadata"]["uid"],
+        "controller": True,
+    }
+    metadata = template["metadata"] | {"name": f"{name_of(key)}-worker-0", "ownerReferences": [owner]}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+    made: Object = core.api_client.sanitize_for_serialization(core.create_namespaced_pod(key.namespace, body))
+    return made
+
+
+@pytest.mark.usefixtures("train_sets")
+def test_a_workload_of_another_kind_runs_to_its_target(
+    operator: InProcessOperator,
+    make_job: MakeJob,
+    kubectl: ClusterCommand,
+    kubelet: Kubelet,
+    core: client.CoreV1Api,
+    token_of_pod: Callable[[Object, str], str],
+    tmp_path: Path,
+    recurrences_of: RecurrencesOf,
+) -> None:
+    key = make_job(template={"workload": WORKLOAD})
+    operator.look(key)
+    workload = kubectl.json("get", "trainset", name_of(key), namespace=key.namespace)
+    assert workload["metadata"]["ownerReferences"][0]["kind"] == "TrainingRecurrence"
+    set_condition(kubectl, key, "Running")
+    operator.look(key)
+    assert recurrences_of(key)[0]["status"]["workloadRef"]["kind"] == "TrainSet"
+    pod = kubelet.run(worker_pod(core, key, workload))
+    assert environment_of(pod)["WATTLOOP_BATCH_SIZE"] == "64"
+    Training(pod, token_of_pod, tmp_path).reach_target()
+    set_condition(kubectl, key, "Succeeded")
+    operator.look(key)
+    (recurrence,) = recurrences_of(key)
+    assert recurrence["status"]["result"] == "Reached"
+    assert operator.world.look_again_seconds(key) is None
+
+
+@pytest.mark.usefixtures("train_sets")
+def test_a_running_workload_of_another_kind_is_looked_at_again_and_ended_where_it_must(
+    operator: InProcessOperator, make_job: MakeJob, kubectl: ClusterCommand, recurrences_of: RecurrencesOf
+) -> None:
+    key = make_job(template={"workload": WORKLOAD}, concurrencyPolicy="Replace")
+    operator.look(key)
+    set_condition(kubectl, key, "Running")
+    operator.look(key)
+    assert operator.world.look_again_seconds(key) is not None
+    make_job(template={"workload": WORKLOAD}, concurrencyPolicy="Replace", runRequest="second")
+    operator.look(key)
+    results = [each["status"].get("result") for each in recurrences_of(key)]
+    assert results == ["Cancelled", None]
+    left = kubectl.json("get", "trainsets", namespace=key.namespace)["items"]
+    assert [each["metadata"]["name"] for each in left] == [recurrence_name(key.name, slot_of_request("second"), 0)]
+
+
+def test_a_kind_that_the_cluster_does_not_have_is_said(
+    operator: InProcessOperator, make_job: MakeJob, kubectl: ClusterCommand
+) -> None:
+    unknown = WORKLOAD | {"apiVersion": "nowhere.example.com/v1"}
+    key = make_job(template={"workload": unknown})
+    operator.look(key)
+    job = kubectl.json("get", "rtj", key.name, namespace=key.namespace)
+    (ready,) = [each for each in job["status"]["conditions"] if each["type"] == "Ready"]
+    assert ready["reason"] == "TemplateRefused"
+    assert "the cluster has no nowhere.example.com/v1; install what defines TrainSet" in ready["message"]

@@ -1,0 +1,82 @@
+"""What a user is told as Events."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from wattloop_operator.api.conditions import Condition, ConditionStatus
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.recurring_training_job_status import RecurringTrainingJobStatus
+from wattloop_operator.api.result import Result
+from wattloop_operator.cluster.notices import event, notices
+from wattloop_operator.engine.actions import (
+    Action,
+    Announce,
+    CreateRecurrence,
+    StartWorkload,
+    WriteJobStatus,
+    WriteRecurrenceStatus,
+)
+from wattloop_operator.engine.decide import Attempt, decide
+from wattloop_operator.engine.snapshot import Snapshot
+
+NOW = datetime(2026, 3, 1, 10, tzinfo=UTC)
+JOB = RecurringTrainingJob.from_wire(
+    {
+        "metadata": {"name": "digits", "namespace": "team", "uid": "u"},
+        "spec": {
+            "trigger": {"manual": {}},
+            "objective": {"target": {"metric": "accuracy", "threshold": "0.9"}},
+            "batchSize": {"default": 64, "candidates": [64]},
+            "template": {"job": {"template": {"spec": {"containers": [{"name": "train"}]}}}},
+        },
+    }
+)
+RECURRENCE = decide(Snapshot(JOB), Attempt(3, 0, "1", NOW))
+
+
+def ended(result: Result) -> WriteRecurrenceStatus:
+    status = RECURRENCE.status.model_copy(update={"result": result, "message": "so it ended"})
+    return WriteRecurrenceStatus(RECURRENCE, status)
+
+
+def ready(reason: str) -> WriteJobStatus:
+    condition = Condition(
+        type="Ready", status=ConditionStatus.FALSE, reason=reason, message="why", last_transition_time=NOW
+    )
+    return WriteJobStatus(RecurringTrainingJobStatus(conditions=(condition,)))
+
+
+@pytest.mark.parametrize(
+    ("action", "told"),
+    [
+        (CreateRecurrence(RECURRENCE), [("RecurrenceStarted", False)]),
+        (StartWorkload(RECURRENCE), []),
+        (WriteRecurrenceStatus(RECURRENCE, RECURRENCE.status), []),
+        (ended(Result.REACHED), [("RecurrenceReached", False)]),
+        (ended(Result.STOPPED), [("RecurrenceStopped", False)]),
+        (ended(Result.CRASHED), [("RecurrenceCrashed", True)]),
+        (ended(Result.MISSING_METRIC), [("RecurrenceMissingMetric", True)]),
+        (ready("Suspended"), []),
+        (ready("TemplateRefused"), [("TemplateRefused", True)]),
+        (Announce(True, "MissedStarts", "three"), [("MissedStarts", True)]),
+    ],
+)
+def test_the_user_is_told_of_starts_ends_and_mistakes(action: Action, told: list[tuple[str, bool]]) -> None:
+    assert [(each.reason, each.warning) for each in notices(Snapshot(JOB), action)] == told
+
+
+def test_a_mistake_that_stands_is_told_once() -> None:
+    action = ready("TemplateRefused")
+    known = Snapshot(JOB.model_copy(update={"status": action.status}))
+    assert list(notices(known, action)) == []
+
+
+def test_said_twice_it_is_one_event_and_another_thing_is_another() -> None:
+    once, again, other = (
+        event(JOB, Announce(False, reason, "text"), "operator", NOW)["metadata"]["name"] for reason in ("A", "A", "B")
+    )
+    assert once == again != other
+    assert len(event(JOB, Announce(False, "A", "x" * 5000), "operator", NOW)["note"]) == 1024

@@ -1,0 +1,156 @@
+"""What the operator says of itself."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from wattloop.commands.settings import Address
+from wattloop.errors import CannotError
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.cluster.transport import AnswerError, Request
+from wattloop_operator.telemetry.health import create_health_app, watches_check
+from wattloop_operator.telemetry.logs import set_up_logs
+from wattloop_operator.telemetry.metrics import Metrics, StateCollector
+from wattloop_operator.telemetry.pulse import Pulse
+from wattloop_operator.telemetry.serving import HttpService
+
+
+@pytest.fixture
+def ages() -> dict[str, float]:
+    return {"Job": 1.0, "Pod": 1.0}
+
+
+@pytest.fixture
+def health(ages: dict[str, float]) -> Iterator[HttpService]:
+    live = {"watches": watches_check(lambda: ages, 100.0)}
+    service = HttpService(
+        "health", create_health_app(live, live | {"database": lambda: "away"}), Address("127.0.0.1", 0)
+    )
+    service.start()
+    yield service
+    service.stop()
+
+
+def test_health_says_which_watch_is_old(health: HttpService, ages: dict[str, float]) -> None:
+    assert httpx.get(f"{health.url}/healthz").json() == {"watches": "ok"}
+    ages["Pod"] = 101.0
+    answer = httpx.get(f"{health.url}/healthz")
+    assert answer.status_code == 503
+    assert answer.json() == {"watches": "no sign of life of the watch of Pod for 101 s"}
+
+
+def test_ready_is_only_who_passes_every_check(health: HttpService) -> None:
+    answer = httpx.get(f"{health.url}/readyz")
+    assert (answer.status_code, answer.json()) == (503, {"watches": "ok", "database": "away"})
+
+
+def test_an_address_that_is_taken_is_said(health: HttpService) -> None:
+    with pytest.raises(CannotError, match=f"metrics: cannot listen at {health.address}"):
+        HttpService("metrics", None, health.address)
+
+
+def test_a_watch_ages_until_its_next_sign_of_life() -> None:
+    now = [10.0]
+    pulse = Pulse(["Job", "Pod"], lambda: now[0])
+    now[0] = 15.0
+    pulse.beat("Job")
+    now[0] = 16.0
+    assert pulse.ages_seconds() == {"Job": 1.0, "Pod": 6.0}
+
+
+def test_requests_are_counted_by_what_became_of_them() -> None:
+    metrics = Metrics()
+    errors: dict[str, Exception] = {"/apis/batch/v1/namespaces/team/jobs": CannotError("away")}
+
+    def carry(request: Request) -> dict[str, Any]:
+        if request.method == "PATCH":
+            raise AnswerError(request, 409, "Conflict", "")
+        if request.path in errors:
+            raise errors[request.path]
+        return {}
+
+    counted = metrics.counted(carry)
+    counted(Request("GET", "/api/v1/namespaces/team/pods/a"))
+    with pytest.raises(CannotError):
+        counted(Request("POST", "/apis/batch/v1/namespaces/team/jobs"))
+    with pytest.raises(AnswerError):
+        counted(Request("PATCH", "/apis/wattloop.dev/v1alpha1/namespaces/team/trainingrecurrences/a/status"))
+    text = generate_latest(metrics.registry).decode()
+    for line in (
+        'wattloop_operator_api_requests_total{method="GET",outcome="ok",resource="pods"} 1.0',
+        'wattloop_operator_api_requests_total{method="POST",outcome="unreachable",resource="jobs"} 1.0',
+        'wattloop_operator_api_requests_total{method="PATCH",outcome="409",resource="trainingrecurrences"} 1.0',
+    ):
+        assert line in text
+
+
+def test_a_jobs_figures_are_those_of_its_status() -> None:
+    job = RecurringTrainingJob.from_wire(
+        {
+            "metadata": {"name": "digits", "namespace": "team"},
+            "spec": {
+                "trigger": {"manual": {}},
+                "objective": {"target": {"metric": "accuracy", "threshold": "0.9"}},
+                "batchSize": {"default": 64, "candidates": [64]},
+                "template": {"job": {"template": {"spec": {"containers": [{"name": "train"}]}}}},
+            },
+            "status": {
+                "counts": {"active": 1, "reached": 5, "failed": 2},
+                "bestBatchSize": 64,
+                "totals": {"gpuEnergyJoules": "4000", "durationSeconds": "20", "costJoules": "5000"},
+                "savings": {"costJoules": "-300", "costPercent": "-6"},
+            },
+        }
+    )
+    registry = CollectorRegistry()
+    registry.register(
+        StateCollector(
+            jobs=lambda: [job], waiting=lambda: 3, watch_ages_seconds=lambda: {"Job": 2.0}, leads=lambda: True
+        )
+    )
+    text = generate_latest(registry).decode()
+    for line in (
+        'wattloop_job_active_recurrences{job="digits",namespace="team"} 1.0',
+        'wattloop_job_best_batch_size{job="digits",namespace="team"} 64.0',
+        'wattloop_job_recurrences_total{job="digits",namespace="team",reached="false"} 2.0',
+        'wattloop_job_gpu_energy_joules_total{job="digits",namespace="team"} 4000.0',
+        'wattloop_job_saved_cost_joules{job="digits",namespace="team"} -300.0',
+        "wattloop_operator_jobs_waiting 3.0",
+        'wattloop_operator_watch_age_seconds{kind="Job"} 2.0',
+        "wattloop_operator_leads 1.0",
+    ):
+        assert line in text
+
+
+@pytest.fixture
+def untouched_logging() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    levels = {name: logging.getLogger(name).level for name in list(logging.root.manager.loggerDict)}
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    for name, before in levels.items():
+        logging.getLogger(name).setLevel(before)
+    logging.captureWarnings(capture=False)
+
+
+@pytest.mark.usefixtures("untouched_logging")
+def test_a_json_line_has_time_level_and_text(capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_logs("json", "info")
+    logging.getLogger("wattloop_operator.test").info("team/digits: %s", "settled")
+    logging.getLogger("wattloop_operator.test").debug("unseen")
+    (line,) = [json.loads(text) for text in capsys.readouterr().err.splitlines()]
+    assert (line["level"], line["logger"], line["message"]) == (
+        "INFO",
+        "wattloop_operator.test",
+        "team/digits: settled",
+    )
+    assert line["time"].startswith("20")
