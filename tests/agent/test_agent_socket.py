@@ -19,6 +19,7 @@ from wattloop.agent_process import end_agent, start_agent
 def connection(agent: Bench) -> Iterator[AgentConnection]:
     with AgentConnection(agent.socket) as connection:
         yield connection
+        connection.release()
 
 
 def test_the_gpus_come_with_their_limits(agent: Bench, connection: AgentConnection) -> None:
