@@ -30,6 +30,7 @@ from wattloop_operator.cluster.transport import AnswerError, Request, Transport
 logger = logging.getLogger(__name__)
 
 ANSWER_WITHIN_SECONDS = 3.0
+FORBIDDEN, NOT_FOUND = 403, 404
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ class LeaseLock(BaseLock):
         try:
             self._lease = await self._call("GET", LEASES.path(namespace, name))
         except AnswerError as error:
+            self._check_allowed(error)
             body = json.dumps({"code": error.status})
             return False, ApiException(status=error.status, reason=str(error), body=body)
         except CannotError as error:
@@ -131,6 +133,7 @@ class LeaseLock(BaseLock):
         try:
             self._lease = await self._call(method, path, lease)
         except AnswerError as error:
+            self._check_allowed(error)
             # Another one was faster: that is how an election is lost.
             logger.debug("the Lease %s/%s was not taken: %s", self.namespace, self.name, error)
             return False
@@ -139,6 +142,14 @@ class LeaseLock(BaseLock):
             return False
         self.renewed_at = begun
         return True
+
+    def _check_allowed(self, error: AnswerError) -> None:
+        """End with words where waiting is of no use: there is no such namespace, or no right to Leases in it."""
+        if error.status == FORBIDDEN or (error.status == NOT_FOUND and "namespaces" in error.message):
+            raise CannotError(
+                f"the Lease {self.namespace}/{self.name} cannot be used ({error.message}); --leader-election-namespace "
+                "names a namespace where this operator may get, create and update Leases, as the chart's role lets it"
+            ) from error
 
     async def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         request = Request(method, path, body=body, timeout_seconds=ANSWER_WITHIN_SECONDS)

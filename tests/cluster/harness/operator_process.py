@@ -93,6 +93,18 @@ class OperatorProcess(ServerProcess):
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
 
+    def freeze(self) -> None:
+        """SIGSTOP: it does nothing until `thaw`, and does not know it."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        self._process.send_signal(signal.SIGCONT)
+
+    def await_exit(self, timeout_seconds: float = 30.0) -> int:
+        """Waits until it ends by itself; returns its exit code."""
+        return self._process.wait(timeout_seconds)
+
     @property
     def exit_code(self) -> int | None:
         """How it ended; None while it runs."""

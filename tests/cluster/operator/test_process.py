@@ -124,6 +124,32 @@ def test_of_two_operators_one_acts_and_the_other_takes_over(
     assert len(kubectl.json("get", "trec", namespace=namespace)["items"]) == 2
 
 
+def test_an_operator_that_was_frozen_does_not_act_on_the_lead_that_it_lost(
+    start_operator: StartOperator, crew: Crew, kubectl: ClusterCommand, cluster: DynamicClient, namespace: str
+) -> None:
+    first = start_operator("first")
+    first.await_line(" leads")
+    second = start_operator("second")
+    second.await_line("waits for the Lease")
+    first.freeze()
+    second.await_line(" leads")
+    example = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
+    kubectl.apply(example | {"spec": example["spec"] | {"trigger": {"once": {}}}}, namespace=namespace)
+    await_jobs(cluster, namespace, lambda status: (status.get("counts") or {}).get("reached") == 1, "the run")
+    first.thaw()
+    assert first.await_exit() == 1
+    assert "another operator may lead by now" in first.log_tail()
+    assert second.health("/healthz").status_code == 200
+
+
+def test_without_a_right_to_its_lease_the_operator_says_so(
+    operator_kubeconfig: Path, tmp_path: Path, namespace: str
+) -> None:
+    operator = OperatorProcess(operator_kubeconfig, tmp_path, f"sqlite:///{tmp_path}/x.db", (namespace, "none"))
+    assert operator.await_exit() == 1
+    assert f"the Lease {namespace}/none cannot be used" in operator.log_tail()
+
+
 @pytest.mark.timeout(400)
 def test_killed_and_started_again_in_the_middle_of_200_recurrences(
     start_operator: StartOperator,
