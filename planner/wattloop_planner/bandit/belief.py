@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from wattloop_planner.bandit.evidence import EXACT, Evidence
+from wattloop_planner.bandit.evidence import Evidence
 from wattloop_planner.bandit.policy import Progress
 from wattloop_planner.bandit.smooth_prior import Flags, Matrix, Vector
 
@@ -65,20 +65,19 @@ def cost_belief(evidence: Evidence, gpu_model: str, progress: Progress | None = 
         gpu_model: Where the next attempt runs.
         progress: An attempt under way whose epoch cost is known.
     """
-    epoch_cost = evidence.epoch_cost(gpu_model, progress)
+    epoch_cost = evidence.epoch_costs.belief(gpu_model, progress)
     if epoch_cost is None or not evidence.ever_reached.any():
         return None
     log_epochs, epochs_covariance, noise_sd = evidence.epochs()
-    log_epoch_cost, epoch_cost_covariance, precisions = epoch_cost
     return CostBelief(
-        log_cost=log_epochs + log_epoch_cost,
-        covariance=epochs_covariance + epoch_cost_covariance,
+        log_cost=log_epochs + epoch_cost.mean,
+        covariance=epochs_covariance + epoch_cost.covariance,
         epochs_variance=np.maximum(epochs_covariance.diagonal(), 1e-12),
-        log_epoch_cost=log_epoch_cost,
-        epoch_cost_variance=np.maximum(epoch_cost_covariance.diagonal(), 1e-12),
+        log_epoch_cost=epoch_cost.mean,
+        epoch_cost_variance=np.maximum(epoch_cost.covariance.diagonal(), 1e-12),
         noise_sd=noise_sd,
-        measured=precisions == EXACT,
-        level_known=bool(precisions.any()),
+        measured=epoch_cost.measured,
+        level_known=epoch_cost.level_known,
     )
 
 

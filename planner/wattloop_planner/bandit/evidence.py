@@ -14,91 +14,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.special import log_ndtr
 
-from wattloop.cost import CostModel
-from wattloop_planner.bandit.policy import Progress
-from wattloop_planner.bandit.smooth_prior import (
-    Matrix,
-    SmoothPrior,
-    Vector,
-    posterior,
-    prior_covariance,
-    prior_mean,
-)
+from wattloop_planner.bandit.epoch_costs import EpochCosts, log_of
+from wattloop_planner.bandit.priors import CHANGED_REGIME, EPOCHS, ChangeDetection, NoisePrior
+from wattloop_planner.bandit.smooth_prior import Matrix, SmoothPrior, Vector, posterior, prior_covariance, prior_mean
 from wattloop_planner.observations import Observation, Outcome
 
-# The priors' numbers are rounded maximum-likelihood fits over measured arms; docs/bandit.md says which and how stable.
-EPOCHS_PRIOR = SmoothPrior(2.0, 0.15, 0.3, 0.11, 0.05, 0.3, 1.5, 0.05)
-EPOCH_COST_PRIOR = SmoothPrior(2.0, -0.15, 0.2, 0.07, 0.03, 0.25, 3.0, 0.025)
-# What may differ when a regime ends (another target), for another job, and between the epoch costs of two GPU models.
-CHANGED_REGIME = SmoothPrior(0.7, 0.0, 0.15, 0.0, 0.03, 0.15, 1.5, 0.1)
-OTHER_JOB = SmoothPrior(0.5, 0.0, 0.1, 0.0, 0.02, 0.1, 1.5, 0.05)
-OTHER_GPU = SmoothPrior(1.5, 0.0, 0.1, 0.0, 0.02, 0.1, 3.0, 0.03)
-
-EXACT = 1e6  # precision of the log of a measured epoch cost: known within 0.1 %
-ROUGH = 1 / 0.15**2  # the same where only a whole attempt's cost over its epochs is known
-LEAST = 1e-30  # a cost or a number of epochs of 0 has no logarithm
-LEVEL_CHANGE = 0.05  # change of the log epoch cost of one arm that is taken as a change of all
-
-
-@dataclass(frozen=True)
-class NoisePrior:
-    """What is expected of the spread of log epochs between runs of one arm.
-
-    Attributes:
-        sd: Its guess.
-        weight: Degrees of freedom that the guess is worth.
-        least_sd: It is never taken to be smaller.
-        heavy_tails: The mean of n runs is trusted like that of n / (1 + heavy_tails / n): a single run that is far off
-            must not condemn an arm.
-    """
-
-    sd: float = 0.15
-    weight: float = 4.0
-    least_sd: float = 0.02
-    heavy_tails: float = 2.0
-
-
-@dataclass(frozen=True)
-class ChangeDetection:
-    """When the runs no longer fit what was learned: two one-sided cumulative sums of standardised surprises.
-
-    Attributes:
-        allowance: Surprise that is free of charge, in standard deviations.
-        threshold: Sum at which everything older is held to be of another regime; infinite: never.
-        largest: One run counts no more than this.
-    """
-
-    allowance: float = 1.0
-    threshold: float = 6.0
-    largest: float = 4.0
-
-
-@dataclass
-class EpochCosts:
-    """Log epoch cost of each arm on one GPU model.
-
-    Attributes:
-        values: What is known, (arms,).
-        precisions: How well, (arms,); 0: not at all.
-    """
-
-    values: Vector
-    precisions: Vector
-
-    def learn(self, arm: int, value: float, precision: float) -> bool:
-        """Take in the epoch cost of an arm; one that has changed takes those of all other arms with it.
-
-        Returns:
-            Whether that changed anything.
-        """
-        if self.precisions[arm] == EXACT:
-            if precision < EXACT or value == self.values[arm]:
-                return False
-            change = value - self.values[arm]
-            if abs(change) > LEVEL_CHANGE:
-                self.values[self.precisions > 0] += change
-        self.values[arm], self.precisions[arm] = value, precision
-        return True
+OWN_RUNS_SUFFICE = 3  # after so many runs of an arm what the others say of it no longer matters for a bound
 
 
 @dataclass
@@ -113,13 +34,11 @@ class Evidence:
         detection: When to forget.
         runs: Runs that reached the target, an arm.
         means: Mean of their log epochs.
-        squares: Sum of their squared deviations from it.
         bound_values: Bounds from runs that did not reach it, as Gaussian values.
         bound_precisions: Precisions of those.
         ever_reached: Arms that ever reached the target, in any regime.
         ever_run: Arms that ever ran beyond their first epoch.
-        epoch_costs: By GPU model.
-        overheads: Extra cost of each profiled first epoch, over that of an epoch.
+        epoch_costs: What epochs cost, by GPU model; no regime ends that.
         changes: How often a change of regime was found.
     """
 
@@ -130,35 +49,35 @@ class Evidence:
     detection: ChangeDetection
     runs: Vector = field(init=False)
     means: Vector = field(init=False)
-    squares: Vector = field(init=False)
     bound_values: Vector = field(init=False)
     bound_precisions: Vector = field(init=False)
     ever_reached: Vector = field(init=False)
     ever_run: Vector = field(init=False)
-    epoch_costs: dict[str, EpochCosts] = field(default_factory=dict)
-    overheads: list[float] = field(default_factory=list)
+    epoch_costs: EpochCosts = field(init=False)
     changes: int = 0
 
     def __post_init__(self) -> None:
         arms = len(self.batch_sizes)
-        self.runs, self.means, self.squares = np.zeros(arms), np.zeros(arms), np.zeros(arms)
+        self.runs, self.means = np.zeros(arms), np.zeros(arms)
         self.bound_values, self.bound_precisions = np.zeros(arms), np.zeros(arms)
         self.ever_reached, self.ever_run = np.zeros(arms), np.zeros(arms)
         self.octaves: Vector = np.log2(np.array(self.batch_sizes, dtype=np.float64))
+        self._index = {size: arm for arm, size in enumerate(self.batch_sizes)}
         self._prior_mean: Vector | None = None
-        self._prior_covariance = prior_covariance(EPOCHS_PRIOR, self.batch_sizes, self.batch_sizes[self.default])
+        self._prior_covariance = prior_covariance(EPOCHS, self.batch_sizes, self.batch_sizes[self.default])
         self._epochs: tuple[Vector, Matrix, float] | None = None
-        self._known_epoch_cost: dict[str, tuple[Vector, Matrix, Vector] | None] = {}
+        self.epoch_costs = EpochCosts(self.batch_sizes, self.default, self.eta)
+        self._squares_in_all = self._freedom = 0.0
         self._upwards = self._downwards = 0.0
         self._before: Evidence | None = None
         self._since: list[Observation] = []
 
     def fold(self, observation: Observation) -> None:
         """Take in one observation; crashes and sizes that are no longer offered teach nothing here."""
-        if observation.outcome is Outcome.CRASHED or observation.batch_size not in self.batch_sizes:
+        arm = self._index.get(observation.batch_size)
+        if observation.outcome is Outcome.CRASHED or arm is None:
             return
-        arm = self.batch_sizes.index(observation.batch_size)
-        self._learn_epoch_cost(arm, observation)
+        self.epoch_costs.fold(arm, observation)
         if observation.epochs <= 0:
             return
         surprise = self._surprise(arm, observation)
@@ -183,28 +102,6 @@ class Evidence:
             self._epochs = mean, covariance, noise
         return self._epochs
 
-    def epoch_cost(self, gpu_model: str, progress: Progress | None = None) -> tuple[Vector, Matrix, Vector] | None:
-        """Posterior mean and covariance of the log epoch cost on a GPU model, and the precisions it rests on.
-
-        Args:
-            gpu_model: The model; what others showed counts up to a level.
-            progress: An attempt under way whose epoch cost is known.
-
-        Returns:
-            None where no epoch cost is known of any model.
-        """
-        if progress is None and gpu_model in self._known_epoch_cost:
-            return self._known_epoch_cost[gpu_model]
-        own = self.epoch_costs.get(gpu_model)
-        if progress is None:
-            self._known_epoch_cost[gpu_model] = self._epoch_cost(gpu_model, own)
-            return self._known_epoch_cost[gpu_model]
-        own = copy.deepcopy(own) or self._no_epoch_costs()
-        model = CostModel(self.eta, progress.max_power_watts)
-        cost = model.cost_joules(progress.epoch_energy_joules, progress.epoch_time_seconds)
-        own.learn(self.batch_sizes.index(progress.batch_size), _log(cost), EXACT)
-        return self._epoch_cost(gpu_model, own)
-
     def start_regime(self, difference: SmoothPrior) -> None:
         """Hold what was learned of the epochs to be of a regime that differs from the present one by this much."""
         if self._prior_mean is None:
@@ -214,86 +111,66 @@ class Evidence:
         self._prior_covariance = covariance + prior_covariance(
             difference, self.batch_sizes, self.batch_sizes[self.default]
         )
-        for sums in (self.runs, self.means, self.squares, self.bound_values, self.bound_precisions):
+        for sums in (self.runs, self.means, self.bound_values, self.bound_precisions):
             sums[:] = 0
+        self._squares_in_all = self._freedom = 0.0
         self._epochs = None
 
-    def _epoch_cost(self, gpu_model: str, own: EpochCosts | None) -> tuple[Vector, Matrix, Vector] | None:
-        centre = self.batch_sizes[self.default]
-        covariance = prior_covariance(EPOCH_COST_PRIOR, self.batch_sizes, centre)
-        mean = prior_mean(EPOCH_COST_PRIOR, self.batch_sizes, centre)
-        other = self._best_known_other(gpu_model)
-        if other is not None:
-            mean, covariance = posterior(mean + _level(other), covariance, other.values, other.precisions)
-            covariance = covariance + prior_covariance(OTHER_GPU, self.batch_sizes, centre)
-        if own is None:
-            return None if other is None else (mean, covariance, np.zeros_like(mean))
-        shift = _level(own, mean)
-        mean, covariance = posterior(mean + shift, covariance, own.values, own.precisions)
-        return mean, covariance, own.precisions
-
-    def _learn_epoch_cost(self, arm: int, observation: Observation) -> None:
-        if observation.from_other_job:
-            return
-        costs = self.epoch_costs.setdefault(observation.gpu_model, self._no_epoch_costs())
-        cost = observation.cost_joules(self.eta)
-        if observation.epoch_energy_joules is not None and observation.epoch_time_seconds is not None:
-            model = CostModel(self.eta, observation.max_power_watts)
-            epoch = model.cost_joules(observation.epoch_energy_joules, observation.epoch_time_seconds)
-            if costs.precisions[arm] < EXACT and epoch > 0:
-                self.overheads.append(max(cost / epoch - observation.epochs, 0.0))
-            changed = costs.learn(arm, _log(epoch), EXACT)
-        elif observation.epochs > 0:
-            changed = costs.learn(arm, _log(cost / observation.epochs), ROUGH)
-        else:
-            return
-        if changed:
-            self._known_epoch_cost.clear()
-
     def _learn_epochs(self, arm: int, observation: Observation) -> None:
-        value = _log(observation.epochs)
+        value = log_of(observation.epochs)
         if self._prior_mean is None:
-            shape = prior_mean(EPOCHS_PRIOR, self.batch_sizes, self.batch_sizes[self.default])
+            shape = prior_mean(EPOCHS, self.batch_sizes, self.batch_sizes[self.default])
             self._prior_mean = shape + (value - shape[arm])
         if observation.epochs > 1 or observation.outcome is Outcome.REACHED:
             self.ever_run[arm] = 1
         if observation.outcome is Outcome.REACHED:
             self.ever_reached[arm] = 1
             self.runs[arm] += 1
-            step = value - self.means[arm]
+            step = value - float(self.means[arm])
             self.means[arm] += step / self.runs[arm]
-            self.squares[arm] += step * (value - self.means[arm])
+            self._squares_in_all += step * (value - float(self.means[arm]))
+            self._freedom += 0.0 if self.runs[arm] == 1 else 1.0
         else:
             self._learn_bound(arm, value)
         self._epochs = None
 
     def _learn_bound(self, arm: int, bound: float) -> None:
         """The epochs to the target are more than these: match the moments of the truncated posterior."""
-        mean, covariance, noise = self.epochs()
-        variance = float(covariance[arm, arm])
+        mean, variance, noise = self._believed_epochs(arm)
         spread = math.sqrt(variance + noise**2)
-        z = (float(mean[arm]) - bound) / spread
+        z = (mean - bound) / spread
         ratio = math.exp(-z * z / 2 - float(log_ndtr(z))) / math.sqrt(2 * math.pi)
         left = min(variance - variance**2 * ratio * (z + ratio) / spread**2, variance * (1 - 1e-9))
         left = max(left, variance * 1e-6)
         precision = 1 / left - 1 / variance
-        value = ((mean[arm] + variance * ratio / spread) / left - mean[arm] / variance) / precision
+        value = ((mean + variance * ratio / spread) / left - mean / variance) / precision
         total = self.bound_precisions[arm] + precision
         self.bound_values[arm] += (value - self.bound_values[arm]) * precision / total
         self.bound_precisions[arm] = total
 
+    def _believed_epochs(self, arm: int) -> tuple[float, float, float]:
+        """Mean and variance of an arm's log epochs, and the spread; of its own runs alone where they are enough."""
+        runs = float(self.runs[arm])
+        if runs < OWN_RUNS_SUFFICE:
+            means, covariance, noise = self.epochs()
+            return float(means[arm]), float(covariance[arm, arm]), noise
+        noise = self._noise_sd()
+        own, bound = runs**2 / (runs + self.noise_prior.heavy_tails) / noise**2, float(self.bound_precisions[arm])
+        mean = (own * float(self.means[arm]) + bound * float(self.bound_values[arm])) / (own + bound)
+        return mean, 1 / (own + bound), noise
+
     def _noise_sd(self) -> float:
         prior = self.noise_prior
-        squares = prior.weight * prior.sd**2 + float(self.squares.sum())
-        freedom = prior.weight + float(np.maximum(self.runs - 1, 0).sum())
-        return max(math.sqrt(squares / freedom), prior.least_sd)
+        squares = prior.weight * prior.sd**2 + self._squares_in_all
+        return max(math.sqrt(squares / (prior.weight + self._freedom)), prior.least_sd)
 
     def _surprise(self, arm: int, observation: Observation) -> float:
-        """How far the run is from what was expected, in standard deviations; 0 where it says nothing of a change."""
-        if self._prior_mean is None or not self.ever_reached[arm]:
+        """How far the run is from the arm's others, in standard deviations; 0 where it says nothing of a change."""
+        runs = float(self.runs[arm])
+        if not runs:
             return 0.0
-        mean, covariance, noise = self.epochs()
-        away = (_log(observation.epochs) - float(mean[arm])) / math.sqrt(float(covariance[arm, arm]) + noise**2)
+        spread = self._noise_sd() * math.sqrt(1 + (1 + self.noise_prior.heavy_tails / runs) / runs)
+        away = (log_of(observation.epochs) - float(self.means[arm])) / spread
         if observation.outcome is not Outcome.REACHED:
             away = max(away, 0.0)
         return min(max(away, -self.detection.largest), self.detection.largest)
@@ -309,39 +186,20 @@ class Evidence:
 
     def _change_regime(self, before: Evidence, since: list[Observation]) -> None:
         """Go back to before the runs that did not fit, end the regime there, and learn them anew."""
-        epoch_costs, overheads, changes = self.epoch_costs, self.overheads, self.changes + 1
+        epoch_costs, changes = self.epoch_costs, self.changes + 1
         ever_reached, ever_run = self.ever_reached, self.ever_run
         self.__dict__.update(before._copy().__dict__)
-        self.epoch_costs, self.overheads, self.changes = epoch_costs, overheads, changes
+        self.epoch_costs, self.changes = epoch_costs, changes
         self.start_regime(CHANGED_REGIME)
         self._upwards = self._downwards = 0.0
         self._before, self._since = None, []
         for observation in since:
-            self._learn_epochs(self.batch_sizes.index(observation.batch_size), observation)
+            self._learn_epochs(self._index[observation.batch_size], observation)
         self.ever_reached, self.ever_run = ever_reached, ever_run
 
     def _copy(self) -> Evidence:
         clone = copy.copy(self)
-        for name in ("runs", "means", "squares", "bound_values", "bound_precisions", "ever_reached", "ever_run"):
+        for name in ("runs", "means", "bound_values", "bound_precisions", "ever_reached", "ever_run"):
             setattr(clone, name, getattr(self, name).copy())
         clone._before, clone._since = None, []
         return clone
-
-    def _no_epoch_costs(self) -> EpochCosts:
-        return EpochCosts(np.zeros(len(self.batch_sizes)), np.zeros(len(self.batch_sizes)))
-
-    def _best_known_other(self, gpu_model: str) -> EpochCosts | None:
-        """The epoch costs of that other GPU model of which most arms are known."""
-        others = [(model, costs) for model, costs in sorted(self.epoch_costs.items()) if model != gpu_model]
-        return max(others, key=lambda item: np.count_nonzero(item[1].precisions))[1] if others else None
-
-
-def _level(costs: EpochCosts, mean: Vector | float = 0.0) -> float:
-    """Mean of what is known above a mean, (arms,)."""
-    known = costs.precisions > 0
-    above = costs.values - mean
-    return float(above[known].mean()) if known.any() else 0.0
-
-
-def _log(value: float) -> float:
-    return math.log(max(value, LEAST))

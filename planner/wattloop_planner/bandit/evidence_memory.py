@@ -7,9 +7,10 @@ whether it grew or was folded from nothing.
 from __future__ import annotations
 
 from wattloop_planner.bandit.arms_left import crashes_in_a_row, no_arm_left_text
-from wattloop_planner.bandit.evidence import OTHER_JOB, ChangeDetection, Evidence, NoisePrior
+from wattloop_planner.bandit.evidence import Evidence
 from wattloop_planner.bandit.history import in_order
 from wattloop_planner.bandit.policy import NoArmLeftError, Question
+from wattloop_planner.bandit.priors import OTHER_JOB, ChangeDetection, NoisePrior
 from wattloop_planner.observations import Observation, Outcome
 
 NO_DETECTION = ChangeDetection(threshold=float("inf"))

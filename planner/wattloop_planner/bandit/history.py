@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from wattloop_planner.bandit.policy import Question
 from wattloop_planner.observations import Observation
 
@@ -26,6 +28,8 @@ def in_order(observations: tuple[Observation, ...]) -> tuple[Observation, ...]:
     Two different reports of the same attempt of this job leave the one that sorts first, so that the result does not
     depend on the order of arrival.
     """
+    if _rising(observations):
+        return observations
     ranked = sorted(observations, key=_rank)
     kept: list[Observation] = []
     for observation in ranked:
@@ -33,6 +37,17 @@ def in_order(observations: tuple[Observation, ...]) -> tuple[Observation, ...]:
             continue
         kept.append(observation)
     return tuple(kept)
+
+
+def _rising(observations: tuple[Observation, ...]) -> bool:
+    """Whether these are of this job alone, each attempt once and in order."""
+    last = (-math.inf, -math.inf)
+    for observation in observations:
+        place = (observation.recurrence, observation.attempt)
+        if observation.from_other_job or place <= last:
+            return False
+        last = place
+    return True
 
 
 def _rank(observation: Observation) -> tuple[bool, int, int, int, str, float, float, float]:

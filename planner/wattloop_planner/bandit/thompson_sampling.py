@@ -16,9 +16,10 @@ import numpy as np
 from wattloop.cost import CostModel
 from wattloop_planner.bandit.arms_left import CRASH_BUDGET, arms_left, nearest_arm
 from wattloop_planner.bandit.belief import CostBelief, cost_belief
-from wattloop_planner.bandit.evidence import ChangeDetection, Evidence, NoisePrior
+from wattloop_planner.bandit.evidence import Evidence
 from wattloop_planner.bandit.evidence_memory import EvidenceMemory
 from wattloop_planner.bandit.policy import Arm, Decision, DecisionKind, Progress, Question
+from wattloop_planner.bandit.priors import ChangeDetection, NoisePrior
 from wattloop_planner.bandit.smooth_prior import Flags, Indices, Vector
 from wattloop_planner.bandit.trial_value import best_stop, knowledge_gain, probe_option
 from wattloop_planner.observations import Observation, Outcome
@@ -245,8 +246,7 @@ class _Thought:
 
     def profiling_cost(self, arms: Indices) -> Vector:
         """What profiling the first epoch adds, in incumbent runs."""
-        seen = self.evidence.overheads
-        share = math.fsum(seen) / len(seen) if seen else 0.1
+        share = self.evidence.epoch_costs.profiling_overhead
         unit = self.belief.log_expected[self.incumbent]
         logs = np.minimum(self.belief.log_epoch_cost[arms] - unit, 60.0)
         cost: Vector = np.where(self.belief.measured[arms], 0.0, share * np.exp(logs))
