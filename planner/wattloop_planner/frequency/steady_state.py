@@ -21,7 +21,7 @@ LINEAR_WITHIN = 1e-6
 # Prices that differ by less, relatively, are one price rounded twice.
 SAME_PRICE = 1e-7
 # How many of the middles tried on a trial iteration are spread over the long one.
-KEPT_MIDDLES = 2
+KEPT_MIDDLES = 1
 
 
 @dataclass(frozen=True)

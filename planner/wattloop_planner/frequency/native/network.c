@@ -39,6 +39,7 @@ static int allocate(network *net, const network_input *in) {
     net->capacities = copied(in->capacities, corners * sizeof(int64_t));
     net->first_steps = calloc(nodes + 2, sizeof(int32_t));
     net->steps = malloc((2 * count + 1) * sizeof(int32_t));
+    net->targets = malloc((2 * count + 1) * sizeof(int32_t));
     net->potentials = calloc(nodes, sizeof(int64_t));
     net->marks = calloc(nodes, sizeof(int32_t));
     net->reached = malloc(nodes * sizeof(int32_t));
@@ -50,7 +51,7 @@ static int allocate(network *net, const network_input *in) {
     /* A search looks at each step at most once before it goes beyond, and at most once after. */
     net->boundary_steps = malloc((4 * count + 1) * sizeof(int32_t));
     net->boundary_distances = malloc((4 * count + 1) * sizeof(int64_t));
-    return net->activities && net->lengths && net->capacities && net->first_steps && net->steps && net->potentials &&
+    return net->activities && net->lengths && net->capacities && net->first_steps && net->steps && net->targets && net->potentials &&
            net->marks && net->reached && net->arrivals && net->positions && net->path && net->stack && net->distances &&
            net->boundary_steps && net->boundary_distances;
 }
@@ -70,6 +71,8 @@ static void link_steps(network *net) {
         net->steps[next[net->activities[i].tail]++] = 2 * i;
     for (int32_t i = 0; i < net->activity_count; i++)
         net->steps[next[net->activities[i].head]++] = 2 * i + 1;
+    for (int32_t at = 0; at < 2 * net->activity_count; at++)
+        net->targets[at] = step_target(net, net->steps[at]);
 }
 
 /* Longest paths at the slowest corners, in topological order (Kahn). Returns 0 on a cycle. */
@@ -134,7 +137,7 @@ void network_free(network *net) {
     if (net == NULL)
         return;
     void *parts[] = {net->activities, net->lengths,   net->capacities, net->first_steps,
-                     net->steps,      net->potentials, net->marks,      net->reached,
+                     net->steps,      net->targets,   net->potentials, net->marks,      net->reached,
                      net->arrivals,   net->positions, net->path,       net->stack,
                      net->distances,  net->boundary_steps, net->boundary_distances};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)

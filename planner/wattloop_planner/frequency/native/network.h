@@ -25,6 +25,7 @@ struct network {
     activity *activities;
     int64_t *lengths, *capacities;
     int32_t *first_steps, *steps; /* the steps out of each node */
+    int32_t *targets;             /* where each of them leads: beside the steps, as it is looked at most often */
     int64_t *potentials;
     int64_t flow, time, previous_time;
     int finished;

@@ -92,9 +92,9 @@ static int64_t augment_depth_first(network *net, int32_t limit) {
     for (;;) {
         int32_t end = net->first_steps[node + 1], at = net->positions[node], step = -1;
         for (; at < end; at++) {
-            step = net->steps[at];
-            if (net->marks[step_target(net, step)] == net->stamp)
+            if (net->marks[net->targets[at]] == net->stamp)
                 continue;
+            step = net->steps[at];
             int64_t slack = step_slack(net, step);
             if (slack == 0)
                 break;
@@ -142,7 +142,7 @@ static int64_t augment_breadth_first(network *net) {
         for (int32_t i = 0; i < net->reached_count && net->marks[net->sink] != net->stamp; i++) {
             int32_t node = net->reached[i];
             for (int32_t at = net->first_steps[node]; at < net->first_steps[node + 1]; at++) {
-                int32_t step = net->steps[at], target = step_target(net, step);
+                int32_t step = net->steps[at], target = net->targets[at];
                 if (net->marks[target] != net->stamp && step_slack(net, step) == 0)
                     reach(net, target, step, 0);
             }
@@ -202,9 +202,10 @@ static int64_t search_beyond(network *net) {
         if (node == net->sink)
             return distance;
         for (int32_t at = net->first_steps[node + 1] - 1; at >= net->first_steps[node]; at--) {
-            int32_t step = net->steps[at], target = step_target(net, step);
+            int32_t target = net->targets[at];
             if (net->marks[target] == net->stamp)
                 continue;
+            int32_t step = net->steps[at];
             int64_t slack = step_slack(net, step);
             if (slack == 0) {
                 reach(net, target, step, distance);

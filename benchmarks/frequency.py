@@ -1,0 +1,262 @@
+"""Frequency plans: time, memory and distance to the bound, beside Lowtime in the same run.
+
+    python benchmarks/frequency.py                                # without Lowtime, about two minutes
+    python benchmarks/frequency.py --lowtime-python OTHER/bin/python    # an environment with `pip install lowtime`
+
+Every case runs in a process of its own, so that peak memory is its own; the run of least CPU time of --repeat counts
+(planning has one thread: on an idle machine wall time is CPU time). Reads the
+published profiles in ../shared/data/perseus. The report goes to stdout, with --output also as JSON to a file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import importlib.util
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from wattloop_planner.frequency import (
+    OneForwardOneBackward,
+    Option,
+    Planning,
+    Problem,
+    Profile,
+    evaluate,
+    pipeline_problem,
+    plan_pipeline,
+    read_profile,
+    schedule_graph,
+)
+
+PERSEUS = Path(__file__).resolve().parents[2] / "shared" / "data" / "perseus"
+GPT3, BLOOM = "stage_profile/gpt3-175b+a100_sxm_bf16.csv", "stage_profile/bloom+a40_bf16.csv"
+BERT, RESNET = "reconstructed/A100_bert-huge-uncased_pp4_nmb32.csv", "reconstructed/A100_wide-resnet101_8_pp4_nmb24.csv"
+POWER = {GPT3: 83.64, BLOOM: 70.38, BERT: 83.64, RESNET: 83.64}
+# Profile, stages, microbatches, target seconds.
+TARGETS = [
+    *(
+        (file, 8, microbatches, target)
+        for file in (GPT3, BLOOM)
+        for microbatches, target in ((12, 0.1), (96, 1.0), (256, 5.0))
+    ),
+    *((file, 16, 2048, 5.0) for file in (GPT3, BLOOM)),
+    (BERT, 4, 32, 1.0),
+    (RESNET, 4, 24, 1.0),
+]
+GROWTH = (12, 24, 48, 96, 192, 384, 640, 1024)
+AGAINST_LOWTIME = [(GPT3, 8, 12), (BLOOM, 8, 12), (BERT, 4, 32), (RESNET, 4, 24)]
+H200_CLOCKS = range(345, 1981, 15)
+
+
+def widened(file: str, stages: int) -> Profile:
+    """A published profile; for more stages than it has, its first stage repeated and its last at the end."""
+    profile = read_profile(PERSEUS / file)
+    last = max(stage for stage, _ in profile.options)
+    if stages == last + 1:
+        return profile
+    sources = [0] * (stages - 1) + [last]
+    names = ("forward", "backward")
+    return Profile(
+        file, {(s, name): profile.options[source, name] for s, source in enumerate(sources) for name in names}
+    )
+
+
+def modelled(clocks: Iterable[int], noise: float) -> Profile:
+    """Eight unequal stages: time in part bound by the clock, power growing with it, both measured with some noise."""
+    random = np.random.default_rng(7)
+    clocks = list(clocks)
+    options = {}
+    for stage in range(8):
+        for name, base in (("forward", 0.05), ("backward", 0.1)):
+            scale = base * random.uniform(0.9, 1.1)
+            jitter = 1 + noise * np.random.default_rng(stage).standard_normal((1981, 2))
+            times = {f: scale * (0.25 + 0.75 * 1980 / f) * float(jitter[f, 0]) for f in clocks}
+            options[stage, name] = tuple(
+                Option(f, times[f], times[f] * (120 + 480 * (f / 1980) ** 2.6) * float(jitter[f, 1]))
+                for f in sorted(clocks, reverse=True)
+            )
+    return Profile(f"{len(clocks)} frequencies, {noise:.1%} noise", options)
+
+
+def planned(
+    profile: Profile, stages: int, microbatches: int, power: float, **how: Any
+) -> tuple[Problem, Planning, tuple[float, float]]:
+    """Plan a 1F1B pipeline; wall and CPU seconds from the profile in memory to the plans."""
+    started, busy = time.perf_counter(), time.process_time()
+    graph = schedule_graph(OneForwardOneBackward(stages, microbatches))
+    problem = pipeline_problem(graph, profile, power)
+    planning = plan_pipeline(problem, **how)
+    return problem, planning, (time.perf_counter() - started, time.process_time() - busy)
+
+
+def one_case(case: dict[str, Any]) -> dict[str, Any]:
+    """Run a case in this process."""
+    modelled_one = "clocks" in case
+    profile = modelled(case["clocks"], case["noise"]) if modelled_one else widened(case["file"], case["stages"])
+    how = {"use_steady_state": case.get("steady", True)}
+    runs = [planned(profile, case["stages"], case["microbatches"], case["power"], **how) for _ in range(case["repeat"])]
+    problem, planning, (seconds, cpu_seconds) = min(runs, key=lambda run: run[2][1])
+    gaps = planning.gaps * 100
+    return {
+        "operations": problem.graph.operations,
+        "seconds": seconds,
+        "cpu_seconds": cpu_seconds,
+        "relaxation_seconds": planning.phase_seconds["relaxation"],
+        "breakpoints": len(planning.frontier.times_seconds),
+        "plans": len(planning.plans),
+        "gap_mean_percent": float(gaps.mean()),
+        "gap_max_percent": float(gaps.max()),
+        "peak_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+
+
+def in_own_process(case: dict[str, Any]) -> dict[str, Any]:
+    """Run a case in a process of its own."""
+    words = [sys.executable, __file__, "--case", json.dumps(case)]
+    done = subprocess.run(words, check=True, capture_output=True, text=True)
+    return {**case, **json.loads(done.stdout)}
+
+
+def against_lowtime(python: str, file: str, stages: int, microbatches: int) -> dict[str, Any]:
+    """Both on one pipeline: seconds, distance to the bound, and the worst time of the frontier for us."""
+    power = POWER[file]
+    words = [
+        python,
+        str(Path(__file__).with_name("lowtime_plans.py")),
+        str(PERSEUS / file),
+        stages,
+        microbatches,
+        power,
+    ]
+    done = subprocess.run([str(word) for word in words], check=True, capture_output=True, text=True)
+    theirs = json.loads(done.stdout)
+    problem, forty, (seconds, _) = planned(read_profile(PERSEUS / file), stages, microbatches, power)
+    every = plan_pipeline(problem, None)
+    found = [evaluate(problem, plan) for plan in theirs["plans"]]
+    waiting = problem.waiting_power_watts
+    lowtime = [(plan.time_seconds, plan.energy_joules - waiting * plan.time_seconds) for plan in found]
+    bounds = forty.frontier.bound_joules([time for time, _ in lowtime])
+    gaps = np.array([plan.energy_joules for plan in found]) / bounds - 1
+    return {
+        "file": file,
+        "operations": problem.graph.operations,
+        "lowtime_seconds": theirs["seconds"],
+        "seconds": seconds,
+        "times_faster": theirs["seconds"] / seconds,
+        "lowtime_gap_mean_percent": float(gaps.mean() * 100),
+        "gap_mean_percent": float(forty.gaps.mean() * 100),
+        "most_above_lowtime_percent_all": most_above(every, lowtime, waiting),
+        "most_above_lowtime_percent_40": most_above(forty, lowtime, waiting),
+    }
+
+
+def most_above(ours: Planning, lowtime: list[tuple[float, float]], waiting: float) -> float:
+    """The most, over our plans' times, by which our energy exceeds that of Lowtime's best plan by then, in percent.
+
+    Negative: at all times ours takes less.
+    """
+    worst = -np.inf
+    for plan in ours.plans:
+        by_then = [effective for time, effective in lowtime if time <= plan.time_seconds * (1 + 1e-9)]
+        if by_then:
+            spent = waiting * plan.time_seconds
+            worst = max(worst, (plan.effective_joules + spent) / (min(by_then) + spent) - 1)
+    return float(worst * 100)
+
+
+def exponent(sizes: list[float], values: list[float]) -> float:
+    """Slope of the logarithms: values grow like sizes to this power."""
+    return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
+
+
+def table(title: str, rows: list[dict[str, Any]], columns: list[str]) -> None:
+    """Print some columns of some rows."""
+    print(f"\n{title}")
+    writer = csv.writer(sys.stdout, delimiter="\t", lineterminator="\n")
+    writer.writerow(columns)
+    for row in rows:
+        writer.writerow([f"{row[name]:.4g}" if isinstance(row[name], float) else row[name] for name in columns])
+
+
+def lowtime_python(given: str | None) -> str | None:
+    """An interpreter that has Lowtime, or None."""
+    if given is not None:
+        return given
+    return sys.executable if importlib.util.find_spec("lowtime") else None
+
+
+def main() -> None:
+    """Measure and report."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lowtime-python", metavar="PROGRAM", help="interpreter of an environment that has Lowtime")
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--case", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.case:
+        json.dump(one_case(json.loads(arguments.case)), sys.stdout)
+        return
+    common = {"repeat": arguments.repeat}
+    targets = [
+        in_own_process({**common, "file": f, "stages": s, "microbatches": m, "power": POWER[f], "target_seconds": t})
+        for f, s, m, t in TARGETS
+    ]
+    shown = [
+        "seconds",
+        "cpu_seconds",
+        "breakpoints",
+        "plans",
+        "gap_mean_percent",
+        "gap_max_percent",
+        "peak_megabytes",
+    ]
+    table(
+        "Relaxation and 40 plans", targets, ["file", "stages", "microbatches", "operations", "target_seconds", *shown]
+    )
+    growth = [
+        in_own_process({**common, "file": GPT3, "stages": 8, "microbatches": m, "power": POWER[GPT3], "steady": False})
+        for m in GROWTH
+    ]
+    table("Growth, every operation solved", growth, ["operations", "seconds", "cpu_seconds", "peak_megabytes"])
+    sizes = [float(row["operations"]) for row in growth]
+    exponents = {name: exponent(sizes, [row[name] for row in growth]) for name in ("cpu_seconds", "peak_megabytes")}
+    print("exponents:", {name: round(value, 2) for name, value in exponents.items()})
+    clocks = {"110": list(H200_CLOCKS), "20": list(H200_CLOCKS)[::-1][:110:6][:20]}
+    frequencies = [
+        in_own_process(
+            {**common, "clocks": c, "noise": n, "stages": 8, "microbatches": m, "power": 75.0, "frequencies": k}
+        )
+        for n in (0.003, 0.0)
+        for m in (12, 96, 256)
+        for k, c in clocks.items()
+    ]
+    table("110 frequencies against 20", frequencies, ["frequencies", "noise", "operations", *shown])
+    peer: list[dict[str, Any]] = []
+    python = lowtime_python(arguments.lowtime_python)
+    if python is None:
+        print("\nLowtime: not installed (pip install lowtime, or --lowtime-python); left out")
+    else:
+        peer = [against_lowtime(python, *case) for case in AGAINST_LOWTIME]
+        table("Against Lowtime", peer, list(peer[0]))
+    if arguments.output:
+        report = {
+            "targets": targets,
+            "growth": growth,
+            "exponents": exponents,
+            "frequencies": frequencies,
+            "lowtime": peer,
+        }
+        arguments.output.write_text(json.dumps(report, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
