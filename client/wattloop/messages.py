@@ -22,7 +22,8 @@ LARGEST_NUMBER = 1e14
 LARGEST_ENERGY_MILLIJOULES = 2 * 10**14  # a GPU of 1 kW for six years
 LARGEST_TIME_SECONDS = 1e10
 LARGEST_POWER_WATTS = 1e6
-# The smallest part of an epoch, or of a second, that a limit can have been measured over.
+LARGEST_LIMIT_WATTS = 1e4
+# The smallest part of an epoch, of a second and of a joule that a limit can have been measured over.
 LEAST_MEASURED = 1e-6
 SHOWN_CHARACTERS = 80
 
@@ -128,7 +129,7 @@ class Report:
             max_power_limit_watts=read.number(
                 "max_power_limit_watts", default=0.0, least=0.0, most=LARGEST_POWER_WATTS
             ),
-            power_limit_watts=read.optional("power_limit_watts", least=0.0, most=LARGEST_POWER_WATTS),
+            power_limit_watts=read.optional("power_limit_watts", least=0.0, most=LARGEST_LIMIT_WATTS),
             profile=tuple(_limit(entry, index) for index, entry in enumerate(read.entries("profile", MOST_LIMITS))),
             finished=read.boolean("finished", default=False),
             rank=read.whole("rank", default=0),
@@ -190,8 +191,8 @@ def _gpu(body: object, index: int) -> GpuEnergy:
 def _limit(body: object, index: int) -> LimitMeasurement:
     read = _Fields.of(body, f"profile[{index}]", LimitMeasurement)
     return LimitMeasurement(
-        power_limit_watts=read.number("power_limit_watts", least=1.0, most=LARGEST_POWER_WATTS),
-        energy_joules=read.number("energy_joules", least=0.0, most=LARGEST_NUMBER),
+        power_limit_watts=read.number("power_limit_watts", least=1.0, most=LARGEST_LIMIT_WATTS),
+        energy_joules=read.number("energy_joules", least=LEAST_MEASURED, most=LARGEST_NUMBER),
         time_seconds=read.number("time_seconds", least=LEAST_MEASURED, most=LARGEST_TIME_SECONDS),
         epochs=read.number("epochs", least=LEAST_MEASURED, most=LARGEST_NUMBER),
     )
@@ -232,6 +233,8 @@ class _Fields:
 
     def whole(self, name: str, *, most: int = 2**63 - 1, default: int | None = None) -> int:
         value = self.values.get(name, default)
+        if isinstance(value, float) and value.is_integer():  # JSON knows one kind of number: 2.0 is 2
+            value = int(value)
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
             raise self._error(name, value, f"a whole number from 0 to {most}")
         return value

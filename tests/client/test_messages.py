@@ -72,7 +72,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "a limit of less than a watt": (
         {"sequence": 1, "epoch": 1, "profile": [LIMIT | {"power_limit_watts": 0.2}]},
-        "profile[0].power_limit_watts: found 0.2, expected a number from 1 to 1e+06",
+        "profile[0].power_limit_watts: found 0.2, expected a number from 1 to 10000",
     ),
 }
 
@@ -101,8 +101,8 @@ def gpu_energies(draw: st.DrawFn) -> GpuEnergy:
 
 LIMITS = st.builds(
     LimitMeasurement,
-    numbers(1, messages.LARGEST_POWER_WATTS),
-    numbers(0, messages.LARGEST_NUMBER),
+    numbers(1, messages.LARGEST_LIMIT_WATTS),
+    numbers(messages.LEAST_MEASURED, messages.LARGEST_NUMBER),
     numbers(messages.LEAST_MEASURED, messages.LARGEST_TIME_SECONDS),
     numbers(messages.LEAST_MEASURED, messages.LARGEST_NUMBER),
 )
@@ -117,7 +117,7 @@ REPORTS = st.builds(
     gpus=st.lists(gpu_energies(), max_size=4, unique_by=lambda gpu: gpu.uuid).map(tuple),
     gpu_product=TEXTS,
     max_power_limit_watts=numbers(0, messages.LARGEST_POWER_WATTS),
-    power_limit_watts=st.none() | numbers(0, messages.LARGEST_POWER_WATTS),
+    power_limit_watts=st.none() | numbers(0, messages.LARGEST_LIMIT_WATTS),
     profile=st.lists(LIMITS, max_size=4, unique_by=lambda limit: round(limit.power_limit_watts)).map(tuple),
     finished=st.booleans(),
     rank=WHOLE,

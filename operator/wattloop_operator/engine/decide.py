@@ -23,6 +23,7 @@ from wattloop_operator.api.training_recurrence import (
 from wattloop_operator.engine import memory
 from wattloop_operator.engine.naming import recurrence_name
 from wattloop_operator.engine.snapshot import Snapshot
+from wattloop_operator.engine.usage import believable
 from wattloop_operator.store.records import PowerProfile
 from wattloop_planner.bandit.policies import policy_named
 from wattloop_planner.bandit.policy import Decision, Policy, Question, decision_seed
@@ -104,12 +105,17 @@ def decide(snapshot: Snapshot, attempt: Attempt) -> TrainingRecurrence:
             max_epochs=spec.objective.max_epochs,
             target=spec.objective.target,
             learning_rate_scale=_learning_rate_scale(spec, decision.batch_size),  # type: ignore[arg-type]  # validated
-            stop_cost_joules=decision.stop_cost_joules,  # type: ignore[arg-type]  # validated into a decimal
+            stop_cost_joules=_bound(decision.stop_cost_joules),  # type: ignore[arg-type]  # validated into a decimal
             energy_weight_percent=spec.objective.energy_weight_percent,
             parameters={parameter.name: parameter.default for parameter in spec.parameters},
             decision=_decision_record(spec.policy.name, decision, asked),
         ),
     )
+
+
+def _bound(stop_cost_joules: float | None) -> float | None:
+    """The cost to stop at; one that no run can cost is none."""
+    return None if stop_cost_joules is None else believable(stop_cost_joules)
 
 
 def _metadata(job: RecurringTrainingJob, attempt: Attempt) -> ObjectMeta:

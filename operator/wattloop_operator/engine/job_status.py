@@ -22,7 +22,7 @@ from wattloop_operator.engine.recurrences import latest_slot_time, next_index
 from wattloop_operator.engine.savings import default_cost
 from wattloop_operator.engine.snapshot import Snapshot
 from wattloop_operator.engine.standing import Standing
-from wattloop_operator.engine.usage import JOULES_PER_KILOWATT_HOUR, money
+from wattloop_operator.engine.usage import JOULES_PER_KILOWATT_HOUR, money, relative_percent
 from wattloop_planner.bandit.arms_left import crashes_in_a_row
 from wattloop_planner.bandit.policy import NoArmLeftError
 
@@ -88,7 +88,7 @@ def _recent(snapshot: Snapshot, closed: list[RecurrenceHistory]) -> tuple[Recent
                 "power_limit_watts": None if latest.power_limit_watts is None else round(latest.power_limit_watts),
                 "result": latest.result,
                 "cost_joules": None if cost is None else round(cost, 3),
-                "relative_to_default_percent": None if not default or cost is None else round(100 * cost / default, 2),
+                "relative_to_default_percent": None if cost is None else relative_percent(cost, default),
                 "gpu_energy_joules": round(each.energy_joules, 3),
                 "duration_seconds": round(each.time_seconds, 3),
                 "completion_time": latest.finished_at,
@@ -129,7 +129,7 @@ def _totals(snapshot: Snapshot, closed: list[RecurrenceHistory], eta: float) -> 
 def _savings(ended: list[RecurrenceHistory], default: float | None, eta: float) -> Savings | None:
     """Against the default configuration, over all recurrences that ended with a known cost."""
     costs = [cost for cost in (each.cost_joules(eta) for each in ended) if cost is not None]
-    if not default or not costs:
+    if not default or not costs or relative_percent(max(costs), default) is None:
         return None
     saved = default * len(costs) - sum(costs)
     values: dict[str, Any] = {

@@ -79,7 +79,8 @@ def ended_at(recurrence: TrainingRecurrence) -> datetime:
 def profile_of(recurrence: TrainingRecurrence) -> tuple[ProfileKey, tuple[PowerMeasurement, ...]] | None:
     """The power limits that a recurrence measured, where it measured enough of them to compare."""
     progress = recurrence.status.progress
-    if progress is None or len(progress.profile) < LEAST_MEASUREMENTS or not progress.gpus:
+    # Of GPUs without a name it could not be said later what the profile holds for.
+    if progress is None or len(progress.profile) < LEAST_MEASUREMENTS or not (progress.gpus and progress.gpu_product):
         return None
     key = ProfileKey(recurrence.spec.job_ref.uid, recurrence.spec.batch_size, progress.gpu_product, len(progress.gpus))
     return key, tuple(

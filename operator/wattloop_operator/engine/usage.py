@@ -43,17 +43,21 @@ def believable(cost_joules: float) -> float | None:
     return cost_joules if cost_joules < LARGEST_COST_JOULES else None
 
 
+def relative_percent(cost_joules: float, default_cost_joules: float | None) -> float | None:
+    """The cost in percent of the default configuration's; None where that is not known, or next to nothing."""
+    return believable(round(100 * cost_joules / default_cost_joules, 2)) if default_cost_joules else None
+
+
 def cost_status(
     cost_joules: float | None, default_cost_joules: float | None, energy_joules: float, price: Price | None
 ) -> Cost | None:
     """The cost as the status shows it, beside that of the default configuration and in money."""
     if cost_joules is None:
         return None
-    relative = None if not default_cost_joules else believable(100 * cost_joules / default_cost_joules)
     return Cost.model_validate(
         {
             "joules": cost_joules,
-            "relative_to_default_percent": None if relative is None else round(relative, 2),
+            "relative_to_default_percent": relative_percent(cost_joules, default_cost_joules),
             "money": money(energy_joules, price),
         }
     )

@@ -64,11 +64,11 @@ def _report() -> dict[str, Any]:
             "time_seconds": _amount("The agent's clock now; never less than at the start.", clock),
         }
     )
-    least, watts = messages.LEAST_MEASURED, messages.LARGEST_POWER_WATTS
+    least, watts = messages.LEAST_MEASURED, messages.LARGEST_LIMIT_WATTS
     limit = _object(
         {
             "power_limit_watts": _amount("The limit that was held on each GPU, each once in whole watts.", watts, 1),
-            "energy_joules": _amount("Energy of all GPUs while it was held.", messages.LARGEST_NUMBER),
+            "energy_joules": _amount("Energy of all GPUs while it was held.", messages.LARGEST_NUMBER, least),
             "time_seconds": _amount("How long it was held.", clock, least),
             "epochs": _amount("The part of an epoch that was run meanwhile.", messages.LARGEST_NUMBER, least),
         }
@@ -86,7 +86,7 @@ def _report() -> dict[str, Any]:
             ),
             "gpus": _list("One entry a GPU.", gpu, messages.MOST_GPUS),
             "gpu_product": _text("Product name of the GPUs.", messages.LONGEST_PRODUCT),
-            "max_power_limit_watts": _amount("Sum of these GPUs' maximum power limits.", watts),
+            "max_power_limit_watts": _amount("Sum of these GPUs' maximum power limits.", messages.LARGEST_POWER_WATTS),
             "power_limit_watts": _nullable(_amount("The limit held now on each GPU; null: none.", watts)),
             "profile": _list("Power limits measured in this attempt.", limit, messages.MOST_LIMITS),
             "finished": {"type": "boolean", "description": "Whether this is the last report."},

@@ -1,0 +1,83 @@
+"""Whatever report is accepted, the loop goes on: an outcome is written, the next recurrence is decided and started."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from model_world import KEY, ModelWorld, job
+
+from wattloop import messages
+from wattloop.messages import GpuEnergy, LimitMeasurement, Report
+from wattloop_operator.engine.reports import progress_after
+from wattloop_operator.engine.snapshot import Failure
+from wattloop_operator.loop.settle import settle
+from wattloop_operator.pictures.job_history import JobHistory
+from wattloop_operator.pictures.rows import rows_of
+
+
+def amounts(least: float, most: float) -> st.SearchStrategy[float]:
+    """The bounds themselves, what lies near them, and what is usual."""
+    usual = [value for value in (0.0, 0.5, 1.0, 400.0) if least <= value <= most]
+    return st.sampled_from([least, most, most / 3, *usual]) | st.floats(least, most)
+
+
+@st.composite
+def gpus(draw: st.DrawFn) -> GpuEnergy:
+    counter = st.sampled_from([0, 1, messages.LARGEST_ENERGY_MILLIJOULES]) | st.integers(0, 10**9)
+    energy = sorted(draw(st.tuples(counter, counter)))
+    clock = sorted(draw(st.tuples(*[amounts(0, messages.LARGEST_TIME_SECONDS)] * 2)))
+    return GpuEnergy(draw(st.sampled_from(["GPU-0", "GPU-1", "G" * 96])), energy[0], energy[1], clock[0], clock[1])
+
+
+LIMITS = st.builds(
+    LimitMeasurement,
+    amounts(1, messages.LARGEST_LIMIT_WATTS),
+    amounts(messages.LEAST_MEASURED, messages.LARGEST_NUMBER),
+    amounts(messages.LEAST_MEASURED, messages.LARGEST_TIME_SECONDS),
+    amounts(messages.LEAST_MEASURED, messages.LARGEST_NUMBER),
+)
+REPORTS = st.builds(
+    Report,
+    sequence=st.integers(0, 5) | st.just(2**63 - 1),
+    epoch=amounts(0, messages.LARGEST_NUMBER),
+    metric=st.none() | amounts(-messages.LARGEST_NUMBER, messages.LARGEST_NUMBER),
+    evaluations=st.integers(0, 5) | st.just(2**63 - 1),
+    reached_in_a_row=st.none() | st.integers(0, 5) | st.just(2**63 - 1),
+    gpus=st.lists(gpus(), max_size=3, unique_by=lambda gpu: gpu.uuid).map(tuple),
+    gpu_product=st.sampled_from(["", "NVIDIA A100", "~" * messages.LONGEST_PRODUCT]),
+    max_power_limit_watts=amounts(0, messages.LARGEST_POWER_WATTS),
+    power_limit_watts=st.none() | amounts(0, messages.LARGEST_LIMIT_WATTS),
+    profile=st.lists(LIMITS, max_size=3, unique_by=lambda limit: round(limit.power_limit_watts)).map(tuple),
+    finished=st.booleans(),
+    rank=st.integers(0, 2),
+)
+
+
+@settings(deadline=None, max_examples=25, phases=[Phase.explicit, Phase.generate])
+@given(st.lists(st.lists(REPORTS, max_size=3), min_size=1, max_size=3), st.sampled_from([None, *Failure]))
+def test_no_accepted_report_breaks_the_loop(reports: list[list[Report]], failure: Failure | None) -> None:
+    world = ModelWorld(job())
+    world.pass_seconds(3600)
+    settle(world, KEY, world.clock)
+    for of_attempt in reports:
+        (name,) = world.running
+        world.run_workload(name)
+        for sent in of_attempt:
+            report = Report.from_json(json.loads(json.dumps(sent.to_json())))
+            recurrence = world.recurrences[name]
+            status = recurrence.status.model_copy(update={"progress": progress_after(recurrence, report)})
+            world.recurrences[name] = world._versioned(recurrence.model_copy(update={"status": status}))
+            settle(world, KEY, world.clock)
+        if name in world.running:
+            world.end_workload(name, failure)
+        settle(world, KEY, world.clock)
+        assert name in world.outcomes
+        world.pass_seconds(3600)
+        settle(world, KEY, world.clock)
+        if not world.running:  # every batch size has crashed too often
+            return
+    snapshot = world.snapshot(KEY)
+    assert snapshot is not None
+    assert len(rows_of(JobHistory.of_snapshot(snapshot))) == len(reports)
