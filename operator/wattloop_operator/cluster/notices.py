@@ -24,7 +24,7 @@ LONGEST_NOTE = 1024
 WORTH_ATTENTION = frozenset(
     {Result.CRASHED, Result.DEADLINE_EXCEEDED, Result.MISSING_METRIC, Result.DISRUPTED, Result.REFUSED}
 )
-BLOCKED_BY_MISTAKE = frozenset({"TemplateRefused", "InvalidSchedule"})
+BLOCKED_BY_MISTAKE = frozenset({"TemplateRefused", "InvalidSchedule", "NotSupported"})
 
 
 def notices(snapshot: Snapshot, action: Action) -> Iterator[Announce]:
