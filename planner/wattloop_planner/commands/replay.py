@@ -16,6 +16,7 @@ from wattloop_planner.bandit.policies import POLICIES, policy_named
 from wattloop_planner.bandit.policy import Decision, DecisionKind, NoArmLeftError, Policy, Question, decision_seed
 from wattloop_planner.bandit.zeus import LEAST_OBSERVATIONS, ZeusPolicy
 from wattloop_planner.observations import Observation, Outcome
+from wattloop_planner.pictures.posterior_picture import BeliefPanel, write_posterior_picture
 from wattloop_planner.simulation.replayed_history import read_replayed_history
 
 STAGES = {DecisionKind.PRUNE: "pruning", DecisionKind.TRIAL: "trial"}
@@ -32,6 +33,7 @@ class Step:
         decided: The batch size, where it is not drawn at random.
         drawn: The batch size with the seed; None where no arm is left.
         arms: Rows of the arms file.
+        panel: What the picture shows of it.
     """
 
     step: int
@@ -39,6 +41,7 @@ class Step:
     decided: int | None
     drawn: int | None
     arms: tuple[tuple[object, ...], ...]
+    panel: BeliefPanel | None = None
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -50,6 +53,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of what is drawn at random (default: 0)")
     parser.add_argument("--window", type=int, metavar="W", help="observations that the policy remembers")
     parser.add_argument("--output", required=True, metavar="FILE", help="CSV: a row a step; - for stdout")
+    parser.add_argument("--picture", metavar="FILE", help="PNG: what is believed of each arm at each step")
     parser.add_argument("--arms", metavar="FILE", help="CSV: a row an arm that is still in, at each step")
 
 
@@ -75,6 +79,9 @@ def _run(arguments: argparse.Namespace) -> int:
             spread = "precision" if isinstance(policy, ZeusPolicy) else "sd"
             writer.writerow(("step", "batch_size", "observations", "mean", spread))
             writer.writerows(row for step in steps for row in step.arms)
+    if arguments.picture:
+        panels = [step.panel for step in steps if step.panel is not None]
+        write_posterior_picture(arguments.picture, f"policy {arguments.policy}: what is believed", panels)
     return 0
 
 
@@ -133,7 +140,9 @@ def _step(policy: Policy, question: Question, decision: Decision, step: int) -> 
         rows = tuple(
             (step, a.batch_size, a.observations, *_log_cost(a.low_cost_joules, a.high_cost_joules)) for a in arms_in
         )
-    return Step(step, stage, decision.batch_size if certain else None, decision.batch_size, rows)
+    seen = tuple((o.batch_size, o.cost_joules(1.0), o.outcome is Outcome.REACHED) for o in question.observations)
+    panel = BeliefPanel(question.recurrence, decision.arms, decision.batch_size, seen)
+    return Step(step, stage, decision.batch_size if certain else None, decision.batch_size, rows, panel)
 
 
 def _log_cost(low: float | None, high: float | None) -> tuple[str, str]:

@@ -13,6 +13,7 @@ from rich.progress import Progress
 
 from wattloop.commands.contract import Command
 from wattloop.files.whole import written_whole
+from wattloop_planner.pictures.regret_picture import mean_curve, regret_curve, write_regret_picture
 from wattloop_planner.simulation.history_file import known_before, read_history
 from wattloop_planner.simulation.job import check_default, job_trace
 from wattloop_planner.simulation.options import OPTIONS, JobOptions, options_of_command, options_of_jobs_file
@@ -26,6 +27,7 @@ from wattloop_planner.simulation.traces import Workload, read_power_trace, read_
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jobs", metavar="FILE", help="CSV: a job a row, its columns these options with underscores")
     parser.add_argument("--output", metavar="FILE", required=True, help="CSV: a row an attempt; - for stdout")
+    parser.add_argument("--picture", metavar="FILE", help="PNG: mean regret of each policy over the jobs and seeds")
     for name, option in OPTIONS.items():
         default = f" (default: {option.default})" if option.default else ""
         flag = f"--{name.replace('_', '-')}"
@@ -46,6 +48,8 @@ def _run(arguments: argparse.Namespace) -> int:
                 for done in result.attempts
             ),
         )
+    if arguments.picture:
+        _draw_regret(arguments.picture, tasks, results)
     _say_summary(tasks, results)
     return 0
 
@@ -90,6 +94,16 @@ def _with_progress(tasks: Sequence[Task]) -> list[TaskResult]:
     with Progress(console=console, transient=True) as progress:
         bar = progress.add_task("recurrences", total=sum(task.scenario.recurrences for task in tasks))
         return run_tasks(tasks, lambda task: progress.advance(bar, task.scenario.recurrences))
+
+
+def _draw_regret(path: str, tasks: Sequence[Task], results: Sequence[TaskResult]) -> None:
+    curves: dict[str, list[list[float]]] = {}
+    for task, result in zip(tasks, results, strict=True):
+        if result.summary is not None:
+            curves.setdefault(task.options.policy, []).append(regret_curve(task.scenario, result.attempts))
+    jobs = len({(task.options.job, task.options.gpu) for task in tasks})
+    title = f"Regret, mean over {jobs} {'job' if jobs == 1 else 'jobs'} and their seeds"
+    write_regret_picture(path, title, {policy: mean_curve(found) for policy, found in curves.items()})
 
 
 def _say_summary(tasks: Sequence[Task], results: Sequence[TaskResult]) -> None:

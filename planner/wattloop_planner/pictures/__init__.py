@@ -1,0 +1,1 @@
+"""Pictures of what a policy believes and of what its learning costs."""
