@@ -31,6 +31,7 @@ class SetterProcess:
     def __init__(self, options: Sequence[str]) -> None:
         self._options = list(options)
         self._process: subprocess.Popen[bytes] | None = None
+        self._ending = False
 
     @property
     def pid(self) -> int | None:
@@ -38,7 +39,13 @@ class SetterProcess:
         return None if self._process is None else self._process.pid
 
     async def open(self) -> socket.socket:
-        """Start a setter; the one before, which did not answer, is killed first. The new one restores what it held."""
+        """Start a setter; the one before, which did not answer, is killed first. The new one restores what it held.
+
+        Raises:
+            ConnectionAbortedError: The agent ends.
+        """
+        if self._ending:
+            raise ConnectionAbortedError("the agent ends")
         if self._process is not None:
             logger.error("the setter is gone or hangs: starting another", extra={"setter": self._process.pid})
             self._process.kill()
@@ -63,10 +70,10 @@ class SetterProcess:
 
     async def end(self) -> bool:
         """Have the setter give everything back and end; returns whether it did so by itself in time."""
+        self._ending = True
         process = self._process
         if process is None:
             return True
-        self._process = None
         process.terminate()
         with contextlib.suppress(TimeoutError):
             await _waited(process)

@@ -1,0 +1,148 @@
+"""Who is struck, how, and when: whatever the cell, every GPU ends as found or held for an owner that lives.
+
+The harness does what a kubelet does: an agent whose process has ended is started again.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+
+import pytest
+from bench import Bench, until
+from processes import children_of
+
+from wattloop.agent import AgentConnection
+from wattloop.agent_process import end_agent, start_agent
+from wattloop.errors import WattloopError
+
+FOUND = [400.0, 400.0, 400.0]
+SET = "nvmlDeviceSetPowerManagementLimit"
+STRUCK = {
+    "kill": signal.SIGKILL,
+    "terminate": signal.SIGTERM,
+    "hang": signal.SIGSTOP,
+}
+TRAINER = """
+import sys
+from wattloop.agent import AgentConnection
+from wattloop.errors import WattloopError
+connection = AgentConnection(sys.argv[1], patience_seconds=0)
+print("ready", flush=True)
+for line in sys.stdin:
+    try:
+        connection.hold_limit(sys.argv[2:], 200) if line == "hold\\n" else connection.release()
+    except WattloopError as error:
+        print(error, flush=True)
+    else:
+        print("done", flush=True)
+"""
+
+
+class Cell:
+    """A trainer, a reader and a setter, and what befalls them."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.agent = self.start_agent()
+        (self.setter,) = children_of(self.agent.pid)
+        self.trainer = subprocess.Popen(
+            [sys.executable, "-c", TRAINER, str(bench.socket), *bench.uuids],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.heard()
+
+    def start_agent(self) -> subprocess.Popen[bytes]:
+        return start_agent(self.bench.socket, self.bench.state, environment=self.bench.environment, log=self.bench.log)
+
+    def say(self, word: str) -> None:
+        assert self.trainer.stdin is not None
+        self.trainer.stdin.write(f"{word}\n")
+        self.trainer.stdin.flush()
+
+    def heard(self) -> str:
+        assert self.trainer.stdout is not None
+        return self.trainer.stdout.readline()
+
+    def strike(self, who: str, number: int) -> None:
+        struck = {
+            "trainer": [self.trainer.pid],
+            "reader": [self.agent.pid],
+            "setter": [self.setter],
+            "both": [self.setter, self.agent.pid],
+        }[who]
+        for pid in struck:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def reach(self, when: str, who: str, number: int) -> None:
+        """Bring it to that moment, and strike."""
+        if when == "before a hold":
+            self.strike(who, number)
+            return
+        if when == "during a hold":
+            self.struck_in_the_driver("hold", who, number)
+            return
+        self.say("hold")
+        assert self.heard() == "done\n"
+        if when == "after a hold":
+            self.strike(who, number)
+        else:
+            self.struck_in_the_driver("release", who, number)
+
+    def struck_in_the_driver(self, word: str, who: str, number: int) -> None:
+        calls = self.bench.gpus.describe().calls.get(SET, 0)
+        ticket = self.bench.gpus.inject_fault(SET, delay_seconds=60, first_call=2, count=1)
+        self.say(word)
+        until(lambda: self.bench.gpus.describe().calls.get(SET, 0) >= calls + 2, "the second GPU is being set")
+        self.strike(who, number)
+        self.bench.gpus.clear_fault(ticket)
+
+    def keep(self) -> None:
+        """The kubelet's part."""
+        if self.agent.poll() is not None:
+            self.agent = self.start_agent()
+
+    def is_lawful(self) -> bool:
+        self.keep()
+        lives = self.trainer.poll() is None
+        return all(limit == 400 or (limit == 200 and lives) for limit in self.bench.limits)
+
+    def settle(self) -> None:
+        """Wait for the law, then for the end of it all."""
+        until(self.is_lawful, "as found, or held for an owner that lives")
+        for pid in (self.trainer.pid, self.agent.pid, self.setter):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+        self.trainer.kill()
+        self.trainer.communicate()
+        until(self.is_as_found, "as found once the trainer is gone")
+
+    def is_as_found(self) -> bool:
+        self.keep()
+        return self.bench.limits == FOUND
+
+    def has_no_lease(self) -> bool:
+        self.keep()
+        with AgentConnection(self.bench.socket, patience_seconds=0) as connection, suppress(WattloopError):
+            return connection.leases() == []
+        return False
+
+
+@pytest.mark.parametrize("when", ["before a hold", "during a hold", "after a hold", "during a restore"])
+@pytest.mark.parametrize("how", STRUCK)
+@pytest.mark.parametrize("who", ["trainer", "reader", "setter", "both"])
+def test_every_gpu_is_as_found_or_held_for_an_owner_that_lives(bench: Bench, who: str, how: str, when: str) -> None:
+    cell = Cell(bench)
+    cell.reach(when, who, STRUCK[how])
+    cell.settle()
+    until(cell.has_no_lease, "no lease is orphaned")
+    with AgentConnection(bench.socket) as connection:
+        counters = [gpu.counter_millijoules for gpu in bench.gpus.describe().gpus]
+        assert [reading.energy_millijoules for reading in connection.energy()] == counters
+    assert end_agent(cell.agent) == 0
