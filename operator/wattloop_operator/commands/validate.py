@@ -35,7 +35,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _is_empty(checked: Checked) -> bool:
-    """Whether a file holds nothing at all: `kubectl apply` refuses it, and a pipeline should not take it for checked."""
+    """Whether a file holds nothing at all: as with `kubectl apply`, it must not be taken for checked."""
     return not (checked.problems or checked.accepted or checked.passed_over)
 
 

@@ -77,9 +77,7 @@ def test_a_folder_is_no_manifest(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "found no readable file (Is a directory)" in capsys.readouterr().out
 
 
-def test_a_file_without_manifests_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_without_manifests_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "empty.yaml"
     path.write_text("# nothing here\n")
     assert main(["validate", str(path)]) == 2
