@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from wattloop.cost import CostModel
 from wattloop_operator.engine import memory
 from wattloop_operator.engine.snapshot import Snapshot
+from wattloop_operator.engine.usage import believable
 from wattloop_operator.store.records import ObservationRecord, PowerProfile
 from wattloop_planner.observations import Outcome
 from wattloop_planner.savings import DefaultRun, default_cost_joules
@@ -47,6 +48,7 @@ def default_cost_of(
         highest = max(profile.measurements, key=lambda each: each.power_limit_watts)
         model = CostModel(eta, runs[-1].max_power_watts)
         epoch_cost = model.cost_joules(highest.energy_joules, highest.time_seconds) / highest.epochs
-    return default_cost_joules(
+    cost = default_cost_joules(
         [DefaultRun(run.outcome is Outcome.REACHED, run.epochs, run.cost_joules(eta)) for run in runs], epoch_cost
     )
+    return None if cost is None else believable(cost)
