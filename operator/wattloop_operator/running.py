@@ -61,8 +61,10 @@ async def run_operator(factory: Factory) -> None:
             await _until_told_to_end(leadership, work)
         finally:
             if shift is not None:
-                await asyncio.to_thread(shift.end)
+                await asyncio.to_thread(shift.lay_down)
             await leadership.release()
+            if shift is not None:
+                await asyncio.to_thread(shift.await_end)
 
 
 async def _until_told_to_end(leadership: Leadership, work: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -66,15 +66,17 @@ class Shift:
         self._kopf.start()
         self._comparing.start()
 
-    def end(self) -> None:
-        """Finish what was begun and stop."""
+    def lay_down(self) -> None:
+        """Finish what was begun and write nothing more, so that another operator may lead."""
         self._stopping.set()
-        if not self._began:
-            return
         if not self._scheduler.stop(STOP_PATIENCE_SECONDS):
             logger.warning("a job was still being settled after %.0f s; the next leader goes on", STOP_PATIENCE_SECONDS)
-        self._kopf.join(STOP_PATIENCE_SECONDS)
-        self._comparing.join(STOP_PATIENCE_SECONDS)
+
+    def await_end(self) -> None:
+        """Wait until the watches have ended too, once the work was laid down."""
+        for thread in (self._kopf, self._comparing):
+            if thread.ident is not None:
+                thread.join(STOP_PATIENCE_SECONDS)
 
     def trouble(self) -> str:
         """What is wrong with its threads; empty: nothing is."""
