@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from functools import cache
 from itertools import groupby
 
 from rich.console import Console
@@ -14,14 +13,11 @@ from rich.progress import Progress
 from wattloop.commands.contract import Command
 from wattloop.files.whole import written_whole
 from wattloop_planner.pictures.regret_picture import mean_curve, regret_curve, write_regret_picture
-from wattloop_planner.simulation.history_file import known_before, read_history
-from wattloop_planner.simulation.job import check_default, job_trace
-from wattloop_planner.simulation.options import OPTIONS, JobOptions, options_of_command, options_of_jobs_file
+from wattloop_planner.simulation.options import OPTIONS, options_of_command, options_of_jobs_file
 from wattloop_planner.simulation.output import write_attempts
 from wattloop_planner.simulation.runner import Task, TaskResult, run_tasks
-from wattloop_planner.simulation.simulator import Scenario
 from wattloop_planner.simulation.summary import mean_summary
-from wattloop_planner.simulation.traces import Workload, read_power_trace, read_train_trace
+from wattloop_planner.simulation.tasks import TraceFiles, tasks_of
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +33,8 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     given = {name: getattr(arguments, name) for name in OPTIONS}
     jobs = list(options_of_jobs_file(arguments.jobs, given)) if arguments.jobs else [options_of_command(given)]
-    tasks = [task for options in jobs for task in _tasks(options)]
+    files = TraceFiles()
+    tasks = [task for options in jobs for task in tasks_of(options, files)]
     results = _with_progress(tasks)
     with written_whole(arguments.output) as stream:
         write_attempts(
@@ -52,39 +49,6 @@ def _run(arguments: argparse.Namespace) -> int:
         _draw_regret(arguments.picture, tasks, results)
     _say_summary(tasks, results)
     return 0
-
-
-_train_trace = cache(read_train_trace)
-_power_trace = cache(read_power_trace)
-_history = cache(read_history)
-
-
-def _tasks(options: JobOptions) -> list[Task]:
-    train, power = _train_trace(options.train), _power_trace(options.power)
-    switched = () if options.switch_target_metric is None else (options.switch_target_metric,)
-    trace = job_trace(
-        train,
-        power,
-        workload=Workload(options.dataset, options.network, options.optimizer),
-        targets=(options.target_metric, *switched),
-        eta=options.eta,
-        max_epochs=options.max_epochs,
-    )
-    check_default(trace, options.default_batch_size, train, power)
-    scenario = Scenario(
-        job=options.job,
-        gpu=options.gpu,
-        trace=trace,
-        target_metric=options.target_metric,
-        max_epochs=options.max_epochs,
-        default_batch_size=options.default_batch_size,
-        recurrences=options.recurrences or trace.automatic_recurrences,
-        stop=options.stop,
-        switch_at=options.switch_at,
-        switch_target_metric=options.switch_target_metric,
-    )
-    rows = _history(options.history) if options.history else ()
-    return [Task(options, scenario, seed, known_before(rows, options, seed) if rows else ()) for seed in options.seeds]
 
 
 def _with_progress(tasks: Sequence[Task]) -> list[TaskResult]:

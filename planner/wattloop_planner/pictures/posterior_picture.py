@@ -45,6 +45,9 @@ def write_posterior_picture(path: str | Path, title: str, panels: Sequence[Belie
         grid = figure.subplots(rows, COLUMNS, sharex=True, sharey=True, squeeze=False)
         for axes, panel in zip(grid.flat, shown, strict=False):
             _draw(axes, panel)
+        means = [arm.mean_cost_joules for arm in shown[-1].arms if arm.mean_cost_joules] if shown else []
+        if means:
+            grid.flat[0].set_ylim(min(means) / 20, min(means) * 200)
         for axes in grid.flat[len(shown) :]:
             axes.set_visible(False)
         figure.supxlabel("batch size")
