@@ -27,7 +27,6 @@ from wattloop_agent.reader.setter_process import SetterProcess
 from wattloop_agent.reader.verbs import Verbs
 from wattloop_agent.refusal import Refused
 from wattloop_agent.settings import Settings
-from wattloop_agent.telemetry.metrics import AgentState, serve_metrics
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +76,9 @@ class _Reader:
                 stack.push_async_callback(process.end)
             stack.callback(setter.close)
             if settings.metrics_bind is not None:
+                # Who serves no metrics carries no HTTP server.
+                from wattloop_agent.telemetry.metrics import AgentState, serve_metrics  # noqa: PLC0415
+
                 stack.callback(serve_metrics(settings.metrics_bind, AgentState(sampler, keeper, server)))
                 await stack.enter_async_context(_running(sampler.run()))
             await stack.enter_async_context(_running(keeper.run(callers)))
