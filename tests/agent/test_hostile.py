@@ -115,7 +115,7 @@ def test_thousands_of_connections_later_no_file_is_left_open(bench: Bench) -> No
                     answer_to(caller, b'{"verb": "list"}\n' if number % 2 else b"nonsense\n")
         until(lambda: all(len(open_files(pid)) <= count for pid, count in before.items()), "every file is closed again")
         threads = {pid: len(list(Path(f"/proc/{pid}/task").iterdir())) for pid in before}
-        assert threads[setter] == 1
+        assert threads[setter] <= 2, "its own, and the watchdog"
         assert threads[agent.pid] <= 3
 
 

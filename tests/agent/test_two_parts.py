@@ -9,9 +9,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
 from bench import Bench, until
 
-from wattloop.agent import AgentConnection
+from wattloop.agent import AgentConnection, AgentRefused
 from wattloop.errors import WattloopError
 
 
@@ -34,7 +35,7 @@ def part(bench: Bench, name: str, *words: str) -> Iterator[subprocess.Popen[byte
     finally:
         process.send_signal(signal.SIGCONT)
         process.terminate()
-        assert process.wait(10) in {0, -signal.SIGKILL, -signal.SIGTERM}, bench.log.read_text()
+        assert process.wait(10) in {0, 1, -signal.SIGKILL, -signal.SIGTERM}, bench.log.read_text()
 
 
 def connected(bench: Bench) -> AgentConnection:
@@ -104,6 +105,23 @@ def test_an_upgrade_hands_the_leases_to_the_next_setter(bench: Bench) -> None:
             until(lambda: answers(bench), "the next setter is found")
             assert [lease.held for lease in connection.leases()] == [200, 200, 200]
             assert {lease.found for lease in connection.leases()} == {400}
+    assert bench.limits == [400, 400, 400]
+
+
+def test_a_setter_whose_driver_hangs_ends_by_itself_and_the_next_one_restores(bench: Bench) -> None:
+    with part(bench, "reader"):
+        with part(bench, "setter") as setter:
+            connected(bench).close()
+            bench.gpus.inject_fault("nvmlDeviceSetPowerManagementLimit", delay_seconds=60, first_call=2, count=1)
+            with AgentConnection(bench.socket) as connection, pytest.raises(AgentRefused) as caught:
+                connection.hold_limit(bench.uuids, 150)
+            assert caught.value.reason == "Unavailable"
+            assert setter.wait(10) == 1
+        assert "Timeout" in bench.log.read_text(), "the log says where it hung"
+        bench.gpus.clear_faults()
+        with part(bench, "setter"):
+            until(lambda: answers(bench), "the next setter is found")
+            assert bench.limits == [200, 200, 200], "the hold that was cut off is undone, the one before it stands"
     assert bench.limits == [400, 400, 400]
 
 

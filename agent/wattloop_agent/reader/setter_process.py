@@ -50,6 +50,11 @@ class SetterProcess:
             logger.error("the setter is gone or hangs: starting another", extra={"setter": self._process.pid})
             self._process.kill()
             await asyncio.to_thread(self._process.wait)
+        ours = self._start()
+        ours.setblocking(False)
+        return ours
+
+    def _start(self) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - our own module; a fork takes a millisecond
@@ -65,20 +70,29 @@ class SetterProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
             )
-        ours.setblocking(False)
         return ours
 
     async def end(self) -> bool:
-        """Have the setter give everything back and end; returns whether it did so by itself in time."""
+        """Have the setter give everything back and end; returns whether one did so by itself in time.
+
+        Where the setter had died, or hangs, another is started that finds its connection closed: it gives back what
+        the one before has written down, and ends.
+        """
         self._ending = True
-        process = self._process
-        if process is None:
+        if self._process is None:
             return True
-        process.terminate()
+        self._process.terminate()
+        if await self._ended_well(self._process):
+            return True
+        logger.error("the setter did not end well: another gives everything back", extra={"setter": self._process.pid})
+        self._start().close()
+        return await self._ended_well(self._process)
+
+    @staticmethod
+    async def _ended_well(process: subprocess.Popen[bytes]) -> bool:
         with contextlib.suppress(TimeoutError):
             await _waited(process)
             return process.returncode == 0
-        logger.error("the setter hangs at its end: killed", extra={"setter": process.pid})
         process.kill()
         await asyncio.to_thread(process.wait)
         return False

@@ -1,12 +1,13 @@
 """The setter's loop: the reader's connections, the heartbeat, the signals. One thread; a change is never interrupted.
 
-Any request is a heartbeat. When none came for the heartbeat timeout nobody looks after the owners any more, so
-everything is given back; the setter stays, for the reader that comes next.
+Any request that is carried out is a heartbeat. When none came for the heartbeat timeout nobody looks after the owners
+any more, so everything is given back; the setter stays, for the reader that comes next.
 """
 
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import logging
 import selectors
 import signal
@@ -48,6 +49,7 @@ class Server:
         self._silent_seconds = 0.0
         self._passed = time.monotonic()
         self._next_tick = time.monotonic()
+        self._armed = 0.0
         self._ending: str | None = None
         self._handing_over = False
 
@@ -84,6 +86,7 @@ class Server:
         self._holder.close()
 
     def _pass(self) -> None:
+        self._stay_awake()
         for key, _ in self._selector.select(TICK_SECONDS):
             key.data(key.fileobj)
         # A machine that stood still stood still for the reader too: one pass counts for two ticks at most.
@@ -98,6 +101,12 @@ class Server:
                 logger.error("no heartbeat of the reader: giving everything back")
             self._give_everything_back()
             self._silent_seconds = 0.0
+
+    def _stay_awake(self) -> None:
+        """Have this process end, with a trace, when a call of the driver hangs: the next one restores what it held."""
+        if self._passed >= self._armed + TICK_SECONDS:
+            faulthandler.dump_traceback_later(2 * TICK_SECONDS + self._timeout_seconds, exit=True)
+            self._armed = self._passed
 
     def _give_everything_back(self) -> None:
         try:
@@ -137,10 +146,12 @@ class Server:
         *lines, rest = (self._received[connection] + part).split(b"\n")
         self._received[connection] = rest
         for line in lines:
-            answered = self._send(connection, self._answer(line))
+            answer = self._answer(line)
+            answered = self._send(connection, answer)
             # After the answer, not before: a slow driver is not a reader that fell silent.
             self._passed = time.monotonic()
-            self._silent_seconds = 0.0
+            if "result" in answer:
+                self._silent_seconds = 0.0
             if not answered:
                 return
         if len(rest) > REQUEST_LIMIT_BYTES:
