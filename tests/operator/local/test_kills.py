@@ -1,0 +1,109 @@
+"""kill -9 of any process of a run: no GPU stays at a changed limit, no process is left, and the next run goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+from local_runs import (
+    HANGING,
+    TRAINING,
+    Bench,
+    RunProcess,
+    children_of,
+    descendants_of,
+    kill,
+    program_of,
+    wait_for_end,
+)
+
+FOUND_WATTS = 400.0
+HELD = {"power": {"limit": {"mode": "Fixed", "watts": 250}}}
+
+
+@pytest.fixture
+def hanging(bench: Bench) -> Iterator[RunProcess]:
+    """A run whose training hangs, holding a power limit."""
+    bench.job(HANGING, crashBudget=1, **HELD)
+    run = bench.start("--recurrences", "1")
+    try:
+        yield run
+    finally:
+        if run.code is None:
+            kill(run.pid)
+            run.ended()
+
+
+def child_named(pid: int, word: str) -> int:
+    (found,) = [child for child in children_of(pid) if word in program_of(child)]
+    return found
+
+
+def goes_on(bench: Bench) -> None:
+    """The same run once more, with a training that works: what was disrupted is tried again, the rest is run once."""
+    bench.job(TRAINING, crashBudget=1, **HELD)
+    assert bench.run("--recurrences", "2") == 0
+    assert bench.outcomes() == [("0", "0", "disrupted"), ("0", "1", "reached"), ("1", "0", "reached")]
+    assert bench.limits() == [FOUND_WATTS]
+
+
+def test_a_run_that_is_killed_leaves_nothing_and_goes_on_when_started_again(bench: Bench, hanging: RunProcess) -> None:
+    bench.begun(hanging)
+    processes = descendants_of(hanging.pid)
+    assert len(processes) >= 5  # the agent's two, the guardian, the training and its child
+    assert bench.limits() == [250.0]
+    kill(hanging.pid)
+    assert hanging.ended() == -signal.SIGKILL
+    wait_for_end(list(processes))
+    assert bench.limits() == [FOUND_WATTS]
+    goes_on(bench)
+
+
+def test_a_run_that_is_interrupted_leaves_its_results_and_goes_on_when_started_again(
+    bench: Bench, hanging: RunProcess
+) -> None:
+    bench.begun(hanging)
+    processes = descendants_of(hanging.pid)
+    hanging.signal(signal.SIGINT)
+    assert hanging.ended() == 130
+    words = hanging.told.read_text()
+    assert words == f"wattloop run: interrupted; the same command goes on from what is kept in {bench.output}\n"
+    wait_for_end(list(processes))
+    assert bench.limits() == [FOUND_WATTS]
+    assert bench.rows() == []
+    goes_on(bench)
+
+
+def test_the_agent_the_guardian_and_the_training_are_killed_and_the_run_goes_on(
+    bench: Bench, hanging: RunProcess
+) -> None:
+    training, child = bench.begun(hanging)
+    for word in ("wattloop_agent", "guardian"):
+        pid = child_named(hanging.pid, word)
+        kill(pid)
+    # Without agent and guardian the training goes on.
+    os.kill(training, 0)
+    kill(training)
+    # What it started is ended with it; its batch size is out, and another one is tried.
+    wait_for_end([child])
+    again, _ = bench.begun(hanging)
+    assert again != training
+    processes = descendants_of(hanging.pid)
+    # SIGTERM is taken as Ctrl-C is.
+    hanging.signal(signal.SIGTERM)
+    assert hanging.ended() == 130
+    wait_for_end(list(processes))
+    (first,) = bench.rows()
+    assert (first["attempt"], first["batch_size"], first["outcome"]) == ("0", "32", "crashed")
+    assert "Crashed: batch size 32: killed by signal SIGKILL; see logs/" in hanging.told.read_text()
+    assert bench.limits() == [FOUND_WATTS]
+
+
+def test_the_setter_is_killed_and_the_run_interrupted_at_once(bench: Bench, hanging: RunProcess) -> None:
+    bench.begun(hanging)
+    kill(child_named(child_named(hanging.pid, "wattloop_agent"), "setter"))
+    hanging.signal(signal.SIGHUP)
+    assert hanging.ended() == 130
+    assert bench.limits() == [FOUND_WATTS]
