@@ -121,7 +121,7 @@ def one_case(case: dict[str, Any]) -> dict[str, Any]:
 
 def in_own_process(case: dict[str, Any]) -> dict[str, Any]:
     """Run a case in a process of its own."""
-    words = [sys.executable, __file__, "--case", json.dumps(case)]
+    words = [sys.executable, "-P", __file__, "--case", json.dumps(case)]
     done = subprocess.run(words, check=True, capture_output=True, text=True)
     return {**case, **json.loads(done.stdout)}
 
@@ -129,14 +129,9 @@ def in_own_process(case: dict[str, Any]) -> dict[str, Any]:
 def against_lowtime(python: str, file: str, stages: int, microbatches: int) -> dict[str, Any]:
     """Both on one pipeline: seconds, distance to the bound, and the worst time of the frontier for us."""
     power = POWER[file]
-    words = [
-        python,
-        str(Path(__file__).with_name("lowtime_plans.py")),
-        str(PERSEUS / file),
-        stages,
-        microbatches,
-        power,
-    ]
+    # -P: the folder of the script must not shadow modules of the standard library.
+    script = Path(__file__).with_name("lowtime_plans.py")
+    words = [python, "-P", script, PERSEUS / file, stages, microbatches, power]
     done = subprocess.run([str(word) for word in words], check=True, capture_output=True, text=True)
     theirs = json.loads(done.stdout)
     problem, forty, (seconds, _) = planned(read_profile(PERSEUS / file), stages, microbatches, power)
@@ -187,74 +182,87 @@ def table(title: str, rows: list[dict[str, Any]], columns: list[str]) -> None:
         writer.writerow([f"{row[name]:.4g}" if isinstance(row[name], float) else row[name] for name in columns])
 
 
-def lowtime_python(given: str | None) -> str | None:
-    """An interpreter that has Lowtime, or None."""
-    if given is not None:
-        return given
-    return sys.executable if importlib.util.find_spec("lowtime") else None
+SHOWN = ["seconds", "cpu_seconds", "breakpoints", "plans", "gap_mean_percent", "gap_max_percent", "peak_megabytes"]
+
+
+def measure_targets(repeat: int) -> list[dict[str, Any]]:
+    """The promised cases."""
+    cases = [
+        {"file": f, "stages": s, "microbatches": m, "power": POWER[f], "target_seconds": t} for f, s, m, t in TARGETS
+    ]
+    rows = [in_own_process({**case, "repeat": repeat}) for case in cases]
+    table("Relaxation and 40 plans", rows, ["file", "stages", "microbatches", "operations", "target_seconds", *SHOWN])
+    return rows
+
+
+def measure_growth(repeat: int) -> dict[str, Any]:
+    """Time and memory at eight sizes, every operation solved."""
+    case = {"file": GPT3, "stages": 8, "power": POWER[GPT3], "steady": False, "repeat": repeat}
+    rows = [in_own_process({**case, "microbatches": microbatches}) for microbatches in GROWTH]
+    table("Growth, every operation solved", rows, ["operations", "seconds", "cpu_seconds", "peak_megabytes"])
+    sizes = [float(row["operations"]) for row in rows]
+    time_exponent = exponent(sizes, [row["cpu_seconds"] for row in rows])
+    kilobytes = (rows[-1]["peak_megabytes"] - rows[0]["peak_megabytes"]) * 1024 / (sizes[-1] - sizes[0])
+    print(f"CPU time grows like operations ^ {time_exponent:.2f}, memory by {kilobytes:.1f} kB an operation")
+    return {"rows": rows, "cpu_time_exponent": time_exponent, "kilobytes_an_operation": kilobytes}
+
+
+def measure_frequencies(repeat: int) -> list[dict[str, Any]]:
+    """110 frequencies against 20 of them: with measurement noise, and on a smooth curve."""
+    every = list(H200_CLOCKS)
+    clocks = {110: every, 20: [every[place] for place in np.linspace(0, len(every) - 1, 20).round().astype(int)]}
+    cases = [
+        {
+            "clocks": chosen,
+            "noise": noise,
+            "stages": 8,
+            "microbatches": microbatches,
+            "power": 75.0,
+            "frequencies": count,
+        }
+        for noise in (0.003, 0.0)
+        for microbatches in (12, 96, 256)
+        for count, chosen in clocks.items()
+    ]
+    rows = [in_own_process({**case, "repeat": repeat}) for case in cases]
+    table("110 frequencies against 20", rows, ["frequencies", "noise", "operations", *SHOWN])
+    return rows
+
+
+def measure_lowtime(python: str | None) -> list[dict[str, Any]]:
+    """Beside Lowtime, where it is installed."""
+    python = python or (sys.executable if importlib.util.find_spec("lowtime") else None)
+    if python is None:
+        print("\nLowtime: not installed (pip install lowtime, or --lowtime-python); left out")
+        return []
+    rows = [against_lowtime(python, *case) for case in AGAINST_LOWTIME]
+    table("Against Lowtime", rows, list(rows[0]))
+    return rows
+
+
+PARTS = ("targets", "growth", "frequencies", "lowtime")
 
 
 def main() -> None:
     """Measure and report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--lowtime-python", metavar="PROGRAM", help="interpreter of an environment that has Lowtime")
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--output", type=Path)
+    parser.add_argument("--output", type=Path, help="also write the report here, as JSON")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.case:
         json.dump(one_case(json.loads(arguments.case)), sys.stdout)
         return
-    common = {"repeat": arguments.repeat}
-    targets = [
-        in_own_process({**common, "file": f, "stages": s, "microbatches": m, "power": POWER[f], "target_seconds": t})
-        for f, s, m, t in TARGETS
-    ]
-    shown = [
-        "seconds",
-        "cpu_seconds",
-        "breakpoints",
-        "plans",
-        "gap_mean_percent",
-        "gap_max_percent",
-        "peak_megabytes",
-    ]
-    table(
-        "Relaxation and 40 plans", targets, ["file", "stages", "microbatches", "operations", "target_seconds", *shown]
-    )
-    growth = [
-        in_own_process({**common, "file": GPT3, "stages": 8, "microbatches": m, "power": POWER[GPT3], "steady": False})
-        for m in GROWTH
-    ]
-    table("Growth, every operation solved", growth, ["operations", "seconds", "cpu_seconds", "peak_megabytes"])
-    sizes = [float(row["operations"]) for row in growth]
-    exponents = {name: exponent(sizes, [row[name] for row in growth]) for name in ("cpu_seconds", "peak_megabytes")}
-    print("exponents:", {name: round(value, 2) for name, value in exponents.items()})
-    clocks = {"110": list(H200_CLOCKS), "20": list(H200_CLOCKS)[::-1][:110:6][:20]}
-    frequencies = [
-        in_own_process(
-            {**common, "clocks": c, "noise": n, "stages": 8, "microbatches": m, "power": 75.0, "frequencies": k}
-        )
-        for n in (0.003, 0.0)
-        for m in (12, 96, 256)
-        for k, c in clocks.items()
-    ]
-    table("110 frequencies against 20", frequencies, ["frequencies", "noise", "operations", *shown])
-    peer: list[dict[str, Any]] = []
-    python = lowtime_python(arguments.lowtime_python)
-    if python is None:
-        print("\nLowtime: not installed (pip install lowtime, or --lowtime-python); left out")
-    else:
-        peer = [against_lowtime(python, *case) for case in AGAINST_LOWTIME]
-        table("Against Lowtime", peer, list(peer[0]))
+    report: dict[str, Any] = {}
+    for part in arguments.parts:
+        if part == "lowtime":
+            report[part] = measure_lowtime(arguments.lowtime_python)
+        else:
+            measure = {"targets": measure_targets, "growth": measure_growth, "frequencies": measure_frequencies}[part]
+            report[part] = measure(arguments.repeat)
     if arguments.output:
-        report = {
-            "targets": targets,
-            "growth": growth,
-            "exponents": exponents,
-            "frequencies": frequencies,
-            "lowtime": peer,
-        }
         arguments.output.write_text(json.dumps(report, indent=2) + "\n")
 
 

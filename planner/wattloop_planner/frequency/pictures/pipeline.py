@@ -125,4 +125,6 @@ def _number(axes: Axes, graph: OperationGraph, line: Timeline, drawn: PolyCollec
         if size >= 3.0:
             colour = "black" if bright[operation] else "white"
             place = (float(middles[operation]), int(graph.stage_of[operation]))
-            axes.text(*place, text, ha="center", va="center", fontsize=size, color=colour, clip_on=True)
+            axes.text(
+                *place, text, ha="center", va="center", fontsize=size, color=colour, clip_on=True, in_layout=False
+            )
