@@ -5,9 +5,9 @@ Run from the repository's root, with the programs of the cluster tests built or 
     python benchmarks/operator.py --jobs 1000
 
 Starts a control plane of its own. Every RecurringTrainingJob has a cron schedule of one same minute; measured is the
-time from that minute to the moment a watch tells of each Job, and the operator's memory. The peer is Kubernetes' own
-CronJob controller, in the same control plane, with as many CronJobs. The Jobs of both are suspended, so there are no
-pods.
+time from that minute to the creation of each Job, in the server's whole seconds, and the operator's memory. The peer is
+Kubernetes' own CronJob controller, in the same control plane, with as many CronJobs. The Jobs of both are suspended, so
+there are no pods.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,16 +28,20 @@ from typing import Any
 REPOSITORY = Path(__file__).parents[1]
 sys.path.insert(0, str(REPOSITORY / "tests" / "cluster"))
 
-from kubernetes import client, config, watch  # noqa: E402
+from kubernetes import client, config  # noqa: E402
 
 from binaries.build import USED_BY_TESTS, ensure  # noqa: E402
 from harness.commands import ClusterCommand  # noqa: E402
 from harness.control_plane import running_control_plane  # noqa: E402
 from harness.operator_process import OperatorProcess  # noqa: E402
+from wattloop_operator.cluster.api import ClusterApi  # noqa: E402
+from wattloop_operator.cluster.resources import JOBS  # noqa: E402
+from wattloop_operator.cluster.transport import HttpTransport  # noqa: E402
 
 GROUP, VERSION, PLURAL = "wattloop.dev", "v1alpha1", "recurringtrainingjobs"
 NAMESPACE = "default"
 LEAD_SECONDS = 20.0
+LOOK_EVERY_SECONDS = 3.0
 POD = {
     "restartPolicy": "Never",
     "containers": [{"name": "train", "image": "example.invalid/train:1", "command": ["train"]}],
@@ -75,6 +79,11 @@ def next_minute(least_seconds: float) -> tuple[datetime, str]:
     return moment, f"{moment.minute} {moment.hour} * * *"
 
 
+def wait_until(moment: datetime) -> None:
+    """Wait for a moment."""
+    time.sleep(max((moment - datetime.now(UTC)).total_seconds(), 0.0))
+
+
 def create_all(count: int, create: Callable[[int], object]) -> float:
     """Create objects side by side; returns the seconds that it took."""
     began = time.monotonic()
@@ -83,17 +92,20 @@ def create_all(count: int, create: Callable[[int], object]) -> float:
     return time.monotonic() - began
 
 
-def arrivals(batch: client.BatchV1Api, owner: str, count: int, timeout_seconds: int) -> Iterator[float]:
-    """Yield the time of each new Job that this kind owns, until there are as many as expected."""
-    seen: set[str] = set()
-    stream = watch.Watch().stream(batch.list_namespaced_job, NAMESPACE, timeout_seconds=timeout_seconds)
-    for event in stream:
-        owners = event["object"].metadata.owner_references or []
-        if any(each.kind == owner for each in owners) and event["object"].metadata.uid not in seen:
-            seen.add(event["object"].metadata.uid)
-            yield time.time()
-            if len(seen) == count:
-                return
+def delays(api: ClusterApi, owner: str, count: int, due: datetime, timeout_seconds: float) -> list[float]:
+    """How many seconds after the minute the server made each Job of this kind of owner, once there are enough.
+
+    The server's own times, in whole seconds: a watch in this process would be slower than what it watches.
+    """
+    deadline = time.monotonic() + timeout_seconds
+    while True:
+        jobs, _ = api.list(JOBS, namespace=NAMESPACE, metadata_only=True)
+        made = [
+            each["metadata"] for each in jobs if each["metadata"].get("ownerReferences", [{}])[0].get("kind") == owner
+        ]
+        if len(made) >= count or time.monotonic() > deadline:
+            return [(datetime.fromisoformat(each["creationTimestamp"]) - due).total_seconds() for each in made]
+        time.sleep(LOOK_EVERY_SECONDS)
 
 
 def skew(delays: Sequence[float]) -> dict[str, float]:
@@ -156,7 +168,8 @@ def compared(api: client.ApiClient, kubeconfig: Path, folder: Path, jobs: int, w
         ),
     )
     sys.stderr.write(f"{jobs} jobs made in {took:.0f} s; they are due at {moment:%H:%M}\n")
-    delays = [at - moment.timestamp() for at in arrivals(batch, "TrainingRecurrence", jobs, 600)]
+    wait_until(moment)
+    own = skew(delays(ClusterApi(HttpTransport(api)), "TrainingRecurrence", jobs, moment, 300))
     began = time.monotonic()
     while operator_is_busy(operator) and time.monotonic() - began < 120:
         time.sleep(1)
@@ -164,8 +177,8 @@ def compared(api: client.ApiClient, kubeconfig: Path, folder: Path, jobs: int, w
     operator.stop()
     moment, schedule = next_minute(LEAD_SECONDS + jobs / 50)
     create_all(jobs, lambda number: batch.create_namespaced_cron_job(NAMESPACE, cron_job(number, schedule)))
-    peer = skew([at - moment.timestamp() for at in arrivals(batch, "CronJob", jobs, 600)])
-    own = skew(delays)
+    wait_until(moment)
+    peer = skew(delays(ClusterApi(HttpTransport(api)), "CronJob", jobs, moment, 300))
     return {
         "jobs": jobs,
         "workers": workers,
@@ -173,7 +186,7 @@ def compared(api: client.ApiClient, kubeconfig: Path, folder: Path, jobs: int, w
         "operator_without_jobs": empty,
         "kilobytes_a_job": round((full["resident_megabytes"] - empty["resident_megabytes"]) * 1024 / jobs, 1),
         "cron_job_controller": peer,
-        "last_start_operator_over_cron_job_controller": round(own["last_seconds"] / peer["last_seconds"], 2),
+        "last_start_operator_over_cron_job_controller": round(own["last_seconds"] / max(peer["last_seconds"], 1), 2),
     }
 
 
