@@ -108,7 +108,7 @@ def cluster(request: pytest.FixtureRequest, bench: Bench) -> Iterator[Cluster]:
     named = [path for path in hierarchies() if (path.name == "pids") == (request.param == "v1")]
     if not named:
         pytest.skip(f"cgroup {request.param} is not mounted here")
-    with made_cgroups(named[0]), serving(bench.folder / "kubelet.sock") as kubelet:
+    with made_cgroups(named[0]) as root, serving(bench.folder / "kubelet.sock") as kubelet:
         (bench.folder / "logs").mkdir()
         environment = {
             **bench.environment,
@@ -117,22 +117,25 @@ def cluster(request: pytest.FixtureRequest, bench: Bench) -> Iterator[Cluster]:
             "WATTLOOP_AGENT_POD_LOGS": str(bench.folder / "logs"),
         }
         with single_agent(bench.socket, bench.state, environment=environment, log=bench.log):
-            cluster = Cluster(bench, kubelet, named[0])
+            cluster = Cluster(bench, kubelet, root)
             yield cluster
             for pod in cluster.pods:
                 pod.end()
 
 
 @contextmanager
-def made_cgroups(hierarchy: Path) -> Iterator[None]:
+def made_cgroups(hierarchy: Path) -> Iterator[Path]:
+    # A node in a container has its kubepods below a cgroup of its own, as this one.
+    root = hierarchy / f"node-{uuid.uuid4()}"
     try:
-        (hierarchy / "kubepods").mkdir()
+        (root / "kubepods").mkdir(parents=True)
     except OSError as error:
         pytest.skip(f"no cgroup can be made in {hierarchy}: {error.strerror}")
     try:
-        yield
+        yield root
     finally:
-        (hierarchy / "kubepods").rmdir()
+        (root / "kubepods").rmdir()
+        root.rmdir()
 
 
 def test_a_pod_touches_its_own_gpus_and_no_others(cluster: Cluster) -> None:

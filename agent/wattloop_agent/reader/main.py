@@ -25,6 +25,7 @@ from wattloop_agent.reader.server import Server
 from wattloop_agent.reader.setter_link import PathOpener, SetterLink
 from wattloop_agent.reader.setter_process import SetterProcess
 from wattloop_agent.reader.verbs import Verbs
+from wattloop_agent.reader.watched_process import WatchedProcess
 from wattloop_agent.refusal import Refused
 from wattloop_agent.settings import Settings
 
@@ -94,17 +95,11 @@ class _Reader:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._end, number.name)
         if self._watch_parent is not None:
+            gone = "the process it watches is gone"
             try:
-                pidfd = os.pidfd_open(self._watch_parent)
+                WatchedProcess.opened(self._watch_parent).when_ended(lambda: self._end(gone))
             except ProcessLookupError:
-                self._end("the process it watches is gone")
-            else:
-                loop.add_reader(pidfd, self._orphaned, pidfd)
-
-    def _orphaned(self, pidfd: int) -> None:
-        asyncio.get_running_loop().remove_reader(pidfd)
-        os.close(pidfd)
-        self._end("the process it watches is gone")
+                self._end(gone)
 
     def _end(self, because: str) -> None:
         if not self._ending.is_set():

@@ -5,14 +5,11 @@ A pid alone is no identity, it is used again; with the process's start time it i
 
 from __future__ import annotations
 
-import asyncio
-import os
 import socket
 from collections.abc import Callable
-from pathlib import Path
 
 from wattloop_agent.reader.callers import Caller
-from wattloop_agent.reader.pidfd import has_ended, peer_process
+from wattloop_agent.reader.watched_process import WatchedProcess, start_ticks
 from wattloop_agent.refusal import Reason, Refused
 
 
@@ -20,13 +17,12 @@ class ProcessPeer:
     """A process at the other end of a connection.
 
     Args:
-        pidfd: Of the process; the peer closes it.
-        owner: Its name.
+        process: The process; the peer closes it.
     """
 
-    def __init__(self, pidfd: int, owner: str) -> None:
-        self._pidfd = pidfd
-        self._owner = owner
+    def __init__(self, process: WatchedProcess) -> None:
+        self._process = process
+        self._owner = owner_name(process.pid, process.start_ticks)
 
     async def caller(self) -> Caller:
         """The process, which may use every GPU of the machine.
@@ -34,15 +30,15 @@ class ProcessPeer:
         Raises:
             Refused: It ended; a child that inherited its socket is not it.
         """
-        if has_ended(self._pidfd):
+        if self._process.has_ended():
             raise Refused(
                 Reason.NOT_PERMITTED, f"{self._owner}, which opened this connection, has ended; open your own"
             )
         return Caller(self._owner, None)
 
     def close(self) -> None:
-        """Close the pidfd."""
-        os.close(self._pidfd)
+        """Watch the process no more."""
+        self._process.close()
 
 
 class ProcessCallers:
@@ -54,7 +50,7 @@ class ProcessCallers:
 
     def __init__(self, gone: Callable[[str], None]) -> None:
         self._gone = gone
-        self._watched: dict[str, int] = {}
+        self._watched: set[str] = set()
 
     def peer(self, connection: socket.socket) -> ProcessPeer:
         """The process that opened this connection.
@@ -63,58 +59,41 @@ class ProcessCallers:
             Refused: It has ended already.
         """
         try:
-            pid, pidfd = peer_process(connection)
-        except OSError as error:
-            raise Refused(Reason.NOT_PERMITTED, "the process that opened this connection has ended") from error
-        owner = owner_of(pid)
-        # The start time was read by pid: if the process of the pidfd still is there, it was its own.
-        if owner is None or has_ended(pidfd):
-            os.close(pidfd)
-            raise Refused(Reason.NOT_PERMITTED, f"process {pid}, which opened this connection, has ended")
-        return ProcessPeer(pidfd, owner)
+            return ProcessPeer(WatchedProcess.of_peer(connection))
+        except ProcessLookupError as error:
+            raise Refused(Reason.NOT_PERMITTED, f"who opened this connection is gone: {error.strerror}") from error
 
     def alive(self, owner: str) -> bool:
         """Whether the process is there, and is the same one."""
         pid = _pid(owner)
-        return pid is None or owner_of(pid) == owner
+        return pid is None or owner_name(pid, start_ticks(pid)) == owner
 
     def watch(self, owner: str) -> None:
-        """Call `gone` when the process ends, by its pidfd."""
+        """Call `gone` when the process ends."""
         pid = _pid(owner)
         if pid is None or owner in self._watched:
             return
         try:
-            pidfd = os.pidfd_open(pid)
-        except OSError:
+            process = WatchedProcess.opened(pid)
+        except ProcessLookupError:
             self._gone(owner)
             return
-        self._watched[owner] = pidfd
-        asyncio.get_running_loop().add_reader(pidfd, self._ended, owner)
-        if not self.alive(owner):
-            self._ended(owner)
+        self._watched.add(owner)
+        process.when_ended(lambda: self._ended(owner))
 
     def _ended(self, owner: str) -> None:
-        pidfd = self._watched.pop(owner, None)
-        if pidfd is not None:
-            asyncio.get_running_loop().remove_reader(pidfd)
-            os.close(pidfd)
-            self._gone(owner)
+        self._watched.discard(owner)
+        self._gone(owner)
 
 
-def owner_of(pid: int) -> str | None:
-    """The owner's name of a process that is there: ``process:<pid>:<start time in clock ticks since boot>``.
+def owner_name(pid: int, start: int | None) -> str:
+    """The name of an owner that is a process.
 
     Example:
-        >>> owner_of(os.getpid()).startswith(f"process:{os.getpid()}:")
-        True
+        >>> owner_name(17, 4711)
+        'process:17:4711'
     """
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    # The second field is the program's name in parentheses, which may hold anything; the rest is after the last one.
-    fields = stat.rpartition(")")[2].split()
-    return None if fields[0] in "ZX" else f"process:{pid}:{fields[19]}"
+    return f"process:{pid}:{start}"
 
 
 def _pid(owner: str) -> int | None:

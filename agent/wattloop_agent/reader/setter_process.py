@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+
+from wattloop_agent.reader.watched_process import WatchedProcess
 
 logger = logging.getLogger(__name__)
 
@@ -99,14 +100,13 @@ class SetterProcess:
 
 
 async def _waited(process: subprocess.Popen[bytes]) -> None:
-    pidfd = os.pidfd_open(process.pid)
     ended = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    loop.add_reader(pidfd, ended.set)
-    try:
-        async with asyncio.timeout(END_SECONDS):
-            await ended.wait()
-    finally:
-        loop.remove_reader(pidfd)
-        os.close(pidfd)
+    with contextlib.suppress(ProcessLookupError):
+        watched = WatchedProcess.opened(process.pid)
+        watched.when_ended(ended.set)
+        try:
+            async with asyncio.timeout(END_SECONDS):
+                await ended.wait()
+        finally:
+            watched.close()
     process.wait()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -11,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wattloop_agent.reader.callers import Caller
-from wattloop_agent.reader.pidfd import has_ended, peer_process
 from wattloop_agent.reader.pods.cgroup import ForeignCgroup, pod_of
 from wattloop_agent.reader.pods.device_ids import PodGpus, gpus_of
 from wattloop_agent.reader.pods.grpc_call import CallFailed
 from wattloop_agent.reader.pods.kubelet import PodName, devices_by_pod, names_by_uid
+from wattloop_agent.reader.watched_process import WatchedProcess, start_ticks
 from wattloop_agent.refusal import Reason, Refused
 
 # A GPU that the kubelet gives to another pod can be set by the pod before for so long at most, if that still runs.
@@ -51,15 +50,13 @@ class PodPeer:
 
     Args:
         callers: Who gave it out.
-        pid: Of the process.
-        pidfd: Of the process; the peer closes it.
+        process: The process; the peer closes it.
         pod_uid: Where it was when it connected.
     """
 
-    def __init__(self, callers: PodCallers, pid: int, pidfd: int, pod_uid: str) -> None:
+    def __init__(self, callers: PodCallers, process: WatchedProcess, pod_uid: str) -> None:
         self._callers = callers
-        self._pid = pid
-        self._pidfd = pidfd
+        self._process = process
         self._pod_uid = pod_uid
 
     async def caller(self) -> Caller:
@@ -69,19 +66,18 @@ class PodPeer:
             Refused: The process has ended or is elsewhere than it was, or the kubelet does not know its pod.
         """
         caller = await self._callers.caller(self._pod_uid)
-        now = self._callers.pod_uid_of(self._pid)
-        # The cgroup was read by pid: if the process of the pidfd still is there, it was its own.
-        if has_ended(self._pidfd):
+        now = self._callers.pod_uid_of(self._process.pid)
+        # The cgroup was read by pid: if the process still is there, it was its own.
+        if self._process.has_ended():
             raise Refused(Reason.NOT_PERMITTED, "the process that opened this connection has ended; open your own")
         if now != self._pod_uid:
-            raise Refused(
-                Reason.NOT_PERMITTED, f"process {self._pid} connected from pod {self._pod_uid} and has left it"
-            )
+            pid, uid = self._process.pid, self._pod_uid
+            raise Refused(Reason.NOT_PERMITTED, f"process {pid} connected from pod {uid} and has left it")
         return caller
 
     def close(self) -> None:
-        """Close the pidfd."""
-        os.close(self._pidfd)
+        """Watch the process no more."""
+        self._process.close()
 
 
 class PodCallers:
@@ -102,7 +98,7 @@ class PodCallers:
         self._gone = gone
         self._uuid_of_node = uuid_of_node
         self._node = node or Node()
-        self._watched: dict[str, int] = {}
+        self._watched: dict[str, WatchedProcess] = {}
         self._told: _Kubelet | None = None
         self._asking = asyncio.Lock()
 
@@ -113,17 +109,16 @@ class PodCallers:
             Refused: It has ended, or is in no pod.
         """
         try:
-            pid, pidfd = peer_process(connection)
-        except OSError as error:
-            raise Refused(Reason.NOT_PERMITTED, "the process that opened this connection has ended") from error
-        uid = self.pod_uid_of(pid)
-        if uid is None or has_ended(pidfd):
-            os.close(pidfd)
+            process = WatchedProcess.of_peer(connection)
+        except ProcessLookupError as error:
+            raise Refused(Reason.NOT_PERMITTED, f"who opened this connection is gone: {error.strerror}") from error
+        uid = self.pod_uid_of(process.pid)
+        if uid is None or process.has_ended():
+            process.close()
             raise Refused(
-                Reason.NOT_PERMITTED,
-                f"process {pid or '(unseen; the agent needs hostPID)'} is in no pod of this node; only pods are served",
+                Reason.NOT_PERMITTED, f"process {process.pid} is in no pod of this node; only pods are served"
             )
-        return PodPeer(self, pid, pidfd, uid)
+        return PodPeer(self, process, uid)
 
     async def caller(self, pod_uid: str) -> Caller:
         """The caller that a pod is.
@@ -149,8 +144,8 @@ class PodCallers:
         """Whether any process of the pod is there."""
         if not owner.startswith(_KIND):
             return True
-        pidfd = self._watched.get(owner)
-        if pidfd is not None and not has_ended(pidfd):
+        watched = self._watched.get(owner)
+        if watched is not None and not watched.has_ended():
             return True
         return next(self._processes_of({owner.removeprefix(_KIND)}), None) is not None
 
@@ -160,11 +155,11 @@ class PodCallers:
             return
         for pid in self._processes_of({owner.removeprefix(_KIND)}):
             try:
-                pidfd = os.pidfd_open(pid)
-            except OSError:
+                process = WatchedProcess.opened(pid)
+            except ProcessLookupError:
                 continue
-            self._watched[owner] = pidfd
-            asyncio.get_running_loop().add_reader(pidfd, self._ended, owner)
+            self._watched[owner] = process
+            process.when_ended(lambda: self._ended(owner))
             return
 
     def pod_uid_of(self, pid: int) -> str | None:
@@ -177,20 +172,11 @@ class PodCallers:
     def _processes_of(self, pod_uids: set[str]) -> Iterator[int]:
         for folder in self._node.processes.iterdir():
             pid = int(folder.name) if folder.name.isdecimal() else 0
-            if pid and self.pod_uid_of(pid) in pod_uids and not self._is_zombie(folder):
+            if pid and self.pod_uid_of(pid) in pod_uids and start_ticks(pid, self._node.processes) is not None:
                 yield pid
 
-    def _is_zombie(self, process: Path) -> bool:
-        try:
-            stat = (process / "stat").read_text()
-        except OSError:
-            return True
-        return stat.rpartition(")")[2].split()[0] in "ZX"
-
     def _ended(self, owner: str) -> None:
-        pidfd = self._watched.pop(owner)
-        asyncio.get_running_loop().remove_reader(pidfd)
-        os.close(pidfd)
+        del self._watched[owner]
         self._gone(owner)
 
     async def _ask_kubelet(self) -> _Kubelet:

@@ -59,7 +59,7 @@ class PretendNode:
         process = self.folder / "proc" / str(pid)
         process.mkdir(exist_ok=True)
         (process / "cgroup").write_text(cgroup(uid))
-        (process / "stat").write_text(f"{pid} (a name) with) S 1 1")
+        (process / "stat").write_text(f"{pid} (a name) with) S {' '.join('1' * 30)}")
 
     def connected(self, uid: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
         process = subprocess.Popen(
