@@ -26,7 +26,7 @@ class Runner:
         world: This machine.
         key: The job.
         happened: Set whenever something has happened.
-        show: Called with the state after each change.
+        show: Called with the state as it is found, and after each change.
     """
 
     def __init__(
@@ -43,18 +43,23 @@ class Runner:
         Raises:
             CannotError: The database failed, or no recurrence can be started any more.
         """
+        self._shown()
         while True:
             self._happened.clear()
             wake_at = settle(self._world, self._key, lambda: datetime.now(UTC))
-            snapshot = self._world.snapshot(self._key)
-            if snapshot is None:
-                raise CannotError(f"{self._key} is gone from the database")
-            self._show(snapshot)
+            snapshot = self._shown()
             status = snapshot.job.status
             if not status.active and wake_at is None:
                 self._check_done(snapshot)
                 return snapshot
             self._happened.wait(self._wait_seconds(wake_at))
+
+    def _shown(self) -> Snapshot:
+        snapshot = self._world.snapshot(self._key)
+        if snapshot is None:
+            raise CannotError(f"{self._key} is gone from the database")
+        self._show(snapshot)
+        return snapshot
 
     @staticmethod
     def _wait_seconds(wake_at: datetime | None) -> float:

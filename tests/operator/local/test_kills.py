@@ -80,7 +80,7 @@ def test_the_agent_the_guardian_and_the_training_are_killed_and_the_run_goes_on(
     bench: Bench, hanging: RunProcess
 ) -> None:
     training, child = bench.begun(hanging)
-    for word in ("wattloop_agent", "guardian"):
+    for word in ("wattloop_agent", "guardian.py"):
         pid = child_named(hanging.pid, word)
         kill(pid)
     # Without agent and guardian the training goes on.

@@ -1,0 +1,287 @@
+"""`wattloop run` from the manifest to the files it leaves."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from local_runs import HANGING, Bench
+
+from wattloop.commands.main import main
+
+FILES = {"wattloop.db", "recurrences.csv", "cost.png", "tradeoff.png"}
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    made = Bench(tmp_path / "run")
+    made.folder.mkdir()
+    return made
+
+
+def test_the_same_seed_gives_the_same_table_and_more_recurrences_go_on_from_there(
+    bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.job()
+    other = tmp_path / "other"
+    assert bench.run("--recurrences", "2") == 0
+    told = capsys.readouterr()
+    assert told.out.count("reached") == 2
+    assert "A recurrence costs" in told.err
+    assert {path.name for path in bench.output.iterdir()} >= FILES
+    assert bench.run("--recurrences", "2", output=other) == 0
+    table = (bench.output / "recurrences.csv").read_bytes()
+    assert (other / "recurrences.csv").read_bytes() == table
+    two = bench.rows()
+    capsys.readouterr()
+    # Started again, nothing is left to do; and it says how to do more.
+    assert bench.run("--recurrences", "2", "--format", "jsonl") == 0
+    told = capsys.readouterr()
+    assert "Nothing was left to run. To go on: a larger --recurrences" in told.err
+    assert [json.loads(line)["recurrence"] for line in told.out.splitlines()] == [0, 1]
+    assert (bench.output / "recurrences.csv").read_bytes() == table
+    assert bench.run("--recurrences", "3") == 0
+    assert bench.rows()[:2] == two
+    assert bench.outcomes() == [(str(index), "0", "reached") for index in range(3)]
+
+
+def test_another_seed_gpu_or_job_is_another_history(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.job(suspend=True)
+    assert bench.run() == 1
+    for options, words in (
+        (("--seed", "1"), "its seed is 0, this run's is 1"),
+        (("--simulated-gpus", "2"), "its gpus is '1 simulated A100', this run's is '2 simulated A100'"),
+        (("--gpu-model", "V100"), "this run's is '1 simulated V100'"),
+    ):
+        capsys.readouterr()
+        assert bench.run(*options) == 2
+        assert words in capsys.readouterr().err
+    bench.job(name="another")
+    assert bench.run() == 2
+    assert "its job is 'tiny', this run's is 'another'; choose another --output" in capsys.readouterr().err
+
+
+# A training that ends in another way each time that it is run.
+WRONG_ENDS = """
+import pathlib, sys, time
+import wattloop
+import nvml_simulator
+count = pathlib.Path("count")
+runs = int(count.read_text()) if count.exists() else 0
+count.write_text(str(runs + 1))
+with wattloop.Run() as run:
+    for epoch in run.epochs():
+        nvml_simulator.occupy(0, work=3120.0, intensity=0.8)
+        if runs == 0:
+            sys.exit(3)
+        if runs == 2:
+            run.report(metric=0.1)
+        if runs == 3:
+            time.sleep(600)
+"""
+
+
+def test_what_went_wrong_is_in_the_table_and_why_is_said(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    target = {"target": {"metric": "accuracy", "threshold": "0.4"}, "maxEpochs": 3}
+    bench.job(WRONG_ENDS, objective=target, retryPolicy={"limit": 0}, activeDeadlineSeconds=2)
+    assert bench.run("--recurrences", "4") == 0
+    told = capsys.readouterr().err
+    assert bench.outcomes() == [
+        ("0", "0", "crashed"),
+        ("1", "0", "missing-metric"),
+        ("2", "0", "exhausted"),
+        ("3", "0", "deadline-exceeded"),
+    ]
+    for index, words in enumerate(
+        (
+            "Crashed: batch size 32: exit code 3; see logs/",
+            "MissingMetric: ended without reporting accuracy: call run.report(metric=…)",
+            "Exhausted: accuracy got to 0.1, the target is 0.4, after 3 epochs",
+            "DeadlineExceeded: still running at activeDeadlineSeconds; it never reported a metric",
+        )
+    ):
+        (line,) = [line for line in told.splitlines() if line.startswith(f"run {index}, try 0 (tiny-")]
+        assert words in line
+
+
+def test_a_command_that_cannot_be_started_is_named(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.job()
+    manifest = bench.manifest.read_text().replace("python", "no-such-program")
+    bench.manifest.write_text(manifest)
+    # Every batch size crashes as often as the crash budget allows; then none is left.
+    assert bench.run("--recurrences", "20") == 1
+    told = capsys.readouterr().err
+    assert "no-such-program: cannot be started: No such file or directory" in told
+    assert "wattloop run: tiny: NoArmLeft: " in told
+
+
+def test_lines_say_each_attempt_once_with_its_gpus(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.job(batchSize={"default": 32, "candidates": [16, 32], "scope": "PerDevice"})
+    options = ("--recurrences", "2", "--simulated-gpus", "2", "--format", "jsonl", "--time-scale", "100000")
+    assert bench.run(*options) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(line["recurrence"], line["outcome"]) for line in lines] == [(0, "reached"), (1, "reached")]
+    assert list(lines[0]) == list(bench.rows()[0])
+    assert lines[0]["energy_joules"] > 0
+
+
+def test_a_database_of_its_own_may_be_named_and_belongs_to_one_folder(
+    bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.job()
+    database = ("--database", f"sqlite:///{tmp_path / 'shared.db'}")
+    assert bench.run("--recurrences", "1", *database) == 0
+    assert not (bench.output / "wattloop.db").exists()
+    other = tmp_path / "other"
+    capsys.readouterr()
+    assert bench.run("--recurrences", "1", *database, output=other) == 2
+    told = capsys.readouterr().err
+    assert f"job local/tiny of this database is run from {bench.output}" in told
+    assert "name that folder with --output, or another database with --database" in told
+
+
+def test_two_runs_at_once_are_one_too_many(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.job(HANGING)
+    running = bench.start("--recurrences", "1")
+    bench.begun(running)
+    assert bench.run("--recurrences", "1") == 2
+    assert f"{bench.output}: another wattloop run is using it; wait for it or choose another folder" in (
+        capsys.readouterr().err
+    )
+    running.signal(2)
+    assert running.ended() == 130
+
+
+def test_a_folder_of_other_files_is_left_untouched(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.job()
+    bench.output.mkdir()
+    (bench.output / "thesis.tex").write_text("precious")
+    assert bench.run("--recurrences", "1") == 2
+    assert "it holds thesis.tex and no wattloop-run.json; name an empty folder" in capsys.readouterr().err
+    assert [path.name for path in bench.output.iterdir()] == ["thesis.tex"]
+
+
+def test_a_folder_that_cannot_be_written_is_named(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.job()
+    # A path below a file, and one in a file system that takes no folders: root may write anywhere else.
+    for output in (bench.manifest / "output", Path("/proc/output")):
+        assert bench.run("--recurrences", "1", output=output) == 1
+        assert f"{output}: cannot be used as output folder: " in capsys.readouterr().err
+
+
+def test_a_database_that_is_not_ours_is_refused(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.job()
+    foreign = bench.folder / "foreign.db"
+    foreign.write_bytes(b"not a database at all" * 100)
+    assert bench.run("--recurrences", "1", "--database", f"sqlite:///{foreign}") == 1
+    assert "foreign.db" in capsys.readouterr().err
+    assert bench.run("--recurrences", "1", "--database", "mysql://localhost/x") == 2
+    assert foreign.read_bytes().startswith(b"not a database")
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "an unknown field": ({"maxRecurrence": 3}, "maxRecurrence"),
+    "η of 2": (
+        {"objective": {"energyWeightPercent": 200, "target": {"metric": "a", "threshold": "1"}, "maxEpochs": 3}},
+        "energyWeightPercent",
+    ),
+    "no batch sizes": ({"batchSize": {"default": 32, "candidates": []}}, "candidates"),
+    "a default that is no candidate": ({"batchSize": {"default": 64, "candidates": [32]}}, "default"),
+    "a bad schedule": ({"trigger": {"cron": {"schedule": "every day"}}}, "schedule"),
+}
+
+
+@pytest.mark.parametrize(("spec", "field"), WRONG.values(), ids=WRONG.keys())
+def test_a_wrong_manifest_is_refused_with_its_place(
+    bench: Bench, capsys: pytest.CaptureFixture[str], spec: dict[str, Any], field: str
+) -> None:
+    bench.job(**spec)
+    assert bench.run() == 2
+    told = capsys.readouterr().err
+    assert re.match(
+        rf"wattloop run: {re.escape(str(bench.manifest))}:\d+:\d+: spec\.\S*{field}\S* found .*, expected ", told
+    )
+    assert not bench.output.exists()
+
+
+CONTAINER = {"name": "train", "image": "none"}
+UNRUNNABLE: dict[str, tuple[dict[str, Any], str]] = {
+    "no command": ({"containers": [CONTAINER]}, "container 'train' without command"),
+    "a variable of a secret": (
+        {
+            "containers": [
+                CONTAINER
+                | {
+                    "command": ["python"],
+                    "env": [{"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}],
+                }
+            ]
+        },
+        "variable KEY of container 'train' from another object",
+    ),
+}
+
+
+@pytest.mark.parametrize(("pod", "words"), UNRUNNABLE.values(), ids=UNRUNNABLE.keys())
+def test_a_template_that_needs_a_cluster_is_refused(
+    bench: Bench, capsys: pytest.CaptureFixture[str], pod: dict[str, Any], words: str
+) -> None:
+    bench.job(template={"job": {"template": {"spec": {"restartPolicy": "Never", **pod}}}})
+    assert bench.run() == 2
+    assert words in capsys.readouterr().err
+    assert not bench.output.exists()
+
+
+def test_a_job_that_starts_nothing_says_why(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.job(suspend=True)
+    assert bench.run() == 1
+    assert "tiny: Suspended: spec.suspend is true" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--recurrences", "0"),
+        ("--recurrences", "-1"),
+        ("--recurrences", "many"),
+        ("--recurrences", "9" * 5000),
+        ("--simulated-gpus", "0"),
+        ("--simulated-gpus", "65"),
+        ("--gpu-model", "B200"),
+        ("--time-scale", "0"),
+        ("--time-scale", "nan"),
+        ("--seed", "-1"),
+        ("--format", "xml"),
+    ],
+)
+def test_wrong_options_are_wrong_usage(bench: Bench, options: tuple[str, ...]) -> None:
+    bench.job()
+    with pytest.raises(SystemExit) as ended:
+        bench.run(*options)
+    assert ended.value.code == 2
+    assert not bench.output.exists()
+
+
+POLICY = """
+apiVersion: wattloop.dev/v1alpha1
+kind: GPUPowerPolicy
+metadata: {name: guard}
+spec: {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(None, "no readable file"), (POLICY, "found RecurringTrainingJobs: none, expected exactly one")],
+)
+def test_a_file_without_a_job_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | None, words: str
+) -> None:
+    path = tmp_path / "job.yaml"
+    if content is not None:
+        path.write_text(content)
+    assert main(["run", str(path), "--simulated-gpus", "1", "--output", str(tmp_path / "output")]) == 2
+    assert words in capsys.readouterr().err
