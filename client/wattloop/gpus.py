@@ -27,6 +27,7 @@ class ProcessGpus:
         self._agent = AgentConnection(socket_path) if socket_path else None
         self._start: dict[str, EnergyReading] = {}
         self._range_watts: tuple[float, float] | None = None
+        self._interruptions = 0
         self._profiling: LimitProfiling | None = None
         self.product = ""
         self.max_power_limit_watts = 0.0
@@ -100,6 +101,9 @@ class ProcessGpus:
         totals = self._totals()
         if totals is None:
             return
+        if self._was_interrupted():
+            profiling.restart_window()
+            return
         before = profiling.limit_watts
         profiling.read(totals)
         if profiling.finished:
@@ -124,6 +128,11 @@ class ProcessGpus:
             )
         finally:
             self._agent.close()
+
+    def _was_interrupted(self) -> bool:
+        """Whether the agent was away since this was last asked: the limit was not held for a moment."""
+        before, self._interruptions = self._interruptions, 0 if self._agent is None else self._agent.interruptions
+        return self._interruptions != before
 
     def _read(self) -> list[EnergyReading]:
         if self._agent is None or not self._start:

@@ -91,7 +91,11 @@ class LimitProfiling:
             return
         spent = Totals(totals.energy_joules - self._start.energy_joules, elapsed)
         self._measured.append((self.limit_watts, spent, self._samples))
-        self._start, self._steps, self._steps_until_read = None, 0, WARM_UP_STEPS
+        self.restart_window()
+
+    def restart_window(self) -> None:
+        """Begin the window of the limit anew: nothing of it so far counts."""
+        self._start, self._steps, self._samples, self._steps_until_read = None, 0, 0.0, WARM_UP_STEPS
 
     def measurements(self, samples_per_epoch: float) -> tuple[LimitMeasurement, ...]:
         """What has been measured so far.

@@ -122,3 +122,16 @@ def test_nothing_is_read_once_all_limits_are_measured() -> None:
     training.step(1)
     assert training.reads == reads
     assert training.profiling.limit_watts == 400.0
+
+
+def test_a_window_begun_anew_counts_nothing_of_what_came_before() -> None:
+    training = Training(LimitProfiling((400.0, 200.0)), seconds_per_sample=0.1)
+    for _ in range(3):
+        training.step(10)
+    training.energy_joules += 1e6  # while the agent was away, at whatever limit
+    training.profiling.restart_window()
+    while not training.profiling.finished:
+        training.step(10)
+    first, second = training.profiling.measurements(samples_per_epoch=100)
+    assert first.energy_joules / first.epochs == pytest.approx(200.0)
+    assert second.energy_joules / second.epochs == pytest.approx(100.0)
