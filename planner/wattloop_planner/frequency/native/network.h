@@ -51,15 +51,16 @@ static inline int32_t step_origin(const network *net, int32_t step) {
     return STEP_IS_BACKWARD(step) ? a->head : a->tail;
 }
 
-/* By how much T must fall before the step may carry flow; 0: it may now; NO_LENGTH: it never may. */
-static inline int64_t step_slack(const network *net, int32_t step) {
+/* By how much T must fall before the step may carry flow; 0: it may now; NO_LENGTH: it never may. The step leads from an
+ * origin with this potential to the target: given, as looking them up again is what a search would spend its time on. */
+static inline int64_t step_slack(const network *net, int32_t step, int64_t origin_potential, int32_t target) {
     const activity *a = &net->activities[STEP_ACTIVITY(step)];
-    int64_t span = net->potentials[a->head] - net->potentials[a->tail];
+    int64_t rise = net->potentials[target] - origin_potential;
     if (!STEP_IS_BACKWARD(step))
-        return span - a->length;
+        return rise - a->length;
     if (a->filled > 0)
         return 0;
-    return a->next_length == NO_LENGTH ? NO_LENGTH : a->next_length - span;
+    return a->next_length == NO_LENGTH ? NO_LENGTH : a->next_length + rise;
 }
 
 static inline int64_t step_residual(const network *net, int32_t step) {

@@ -58,6 +58,21 @@ static int32_t boundary_pop(network *net, int64_t *distance) {
     return step;
 }
 
+/* Leave out the steps whose target was reached after all, and make the rest a heap. */
+static void boundary_order(network *net) {
+    int32_t kept = 0;
+    for (int32_t at = 0; at < net->boundary_count; at++) {
+        int32_t step = net->boundary_steps[at];
+        if (net->marks[step_target(net, step)] == net->stamp)
+            continue;
+        net->boundary_steps[kept] = step;
+        net->boundary_distances[kept++] = net->boundary_distances[at];
+    }
+    net->boundary_count = kept;
+    for (int32_t at = kept / 2 - 1; at >= 0; at--)
+        sift_down(net, at);
+}
+
 /* ---- flow along tight steps: time stays ---- */
 
 /* Push as much as the path carries. Returns the first saturated place on it. */
@@ -91,11 +106,12 @@ static int64_t augment_depth_first(network *net, int32_t limit) {
     net->positions[node] = net->first_steps[node];
     for (;;) {
         int32_t end = net->first_steps[node + 1], at = net->positions[node], step = -1;
+        int64_t potential = net->potentials[node];
         for (; at < end; at++) {
             if (net->marks[net->targets[at]] == net->stamp)
                 continue;
             step = net->steps[at];
-            int64_t slack = step_slack(net, step);
+            int64_t slack = step_slack(net, step, potential, net->targets[at]);
             if (slack == 0)
                 break;
             if (total == 0 && slack > 0)
@@ -143,7 +159,7 @@ static int64_t augment_breadth_first(network *net) {
             int32_t node = net->reached[i];
             for (int32_t at = net->first_steps[node]; at < net->first_steps[node + 1]; at++) {
                 int32_t step = net->steps[at], target = net->targets[at];
-                if (net->marks[target] != net->stamp && step_slack(net, step) == 0)
+                if (net->marks[target] != net->stamp && step_slack(net, step, net->potentials[node], target) == 0)
                     reach(net, target, step, 0);
             }
         }
@@ -184,8 +200,7 @@ static int maximise_flow(network *net) {
 static int64_t search_beyond(network *net) {
     int64_t distance = 0;
     int32_t waiting = 0;
-    for (int32_t at = net->boundary_count / 2 - 1; at >= 0; at--)
-        sift_down(net, at);
+    boundary_order(net);
     for (;;) {
         int32_t node;
         if (waiting > 0) {
@@ -206,7 +221,7 @@ static int64_t search_beyond(network *net) {
             if (net->marks[target] == net->stamp)
                 continue;
             int32_t step = net->steps[at];
-            int64_t slack = step_slack(net, step);
+            int64_t slack = step_slack(net, step, net->potentials[node], target);
             if (slack == 0) {
                 reach(net, target, step, distance);
                 if (target == net->sink)
