@@ -17,6 +17,7 @@ from wattloop.errors import UsageError
 from wattloop_planner.frequency.exact import exact_plan
 from wattloop_planner.frequency.planning import plan_pipeline
 from wattloop_planner.frequency.plans import Plan, evaluate, plan_energy_joules, plan_frequencies, undominated
+from wattloop_planner.frequency.portfolio import breakpoint_plans
 from wattloop_planner.frequency.problem import Problem
 from wattloop_planner.frequency.relaxation import Relaxation
 
@@ -102,6 +103,16 @@ def test_measured_pipelines_are_planned_within_the_promised_gap(name: str) -> No
 def test_plans_for_all_are_one_a_breakpoint_at_most() -> None:
     planning = plan_pipeline(measured_problem("gpt3", 4), None)
     assert 0.9 * len(planning.frontier.times_seconds) <= len(planning.plans) <= len(planning.frontier.times_seconds)
+
+
+def test_plans_for_more_breakpoints_than_wanted_are_thinned_evenly() -> None:
+    problem = measured_problem("gpt3", 4)
+    every, some = (breakpoint_plans(problem, Relaxation(problem).segments(), most) for most in (10_000, 50))
+    times = [plan.time_seconds for plan in every]
+    assert 25 <= len(some) <= 51
+    places = [times.index(plan.time_seconds) for plan in some]
+    assert len(set(np.diff(places[:-1]).tolist())) <= 2
+    assert (some[0].time_seconds, some[-1].time_seconds) == (times[0], times[-1])
 
 
 def test_planning_twice_gives_the_same_plans() -> None:

@@ -24,6 +24,7 @@ def check_output(folder: str | Path) -> None:
 
     Raises:
         UsageError: It is a file, or holds anything but an earlier result.
+        CannotError: It cannot be read.
     """
     path = Path(folder)
     if not path.exists():
@@ -32,7 +33,10 @@ def check_output(folder: str | Path) -> None:
         raise UsageError(
             f"--output {folder}: found a file, expected a folder that is missing, empty or an earlier result"
         )
-    names = sorted(item.name for item in path.iterdir())
+    try:
+        names = sorted(item.name for item in path.iterdir())
+    except OSError as error:
+        raise CannotError(f"--output {folder}: cannot read: {error.strerror}; name a writable folder") from error
     strangers = [name for name in names if not OURS.fullmatch(name) and not name.startswith(ASIDE)]
     # A result is complete with its summary; one that was interrupted still has what was written aside.
     if names and not strangers and SUMMARY not in names and not any(name.startswith(ASIDE) for name in names):
