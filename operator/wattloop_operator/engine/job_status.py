@@ -38,9 +38,9 @@ def job_status(
     records = memory.remembered(snapshot)
     closed = histories_of(records)
     running = [each for each in snapshot.recurrences if each.status.result is None]
-    recent = _recent(snapshot, closed)
-    eta = spec.objective.energy_weight_percent / 100
     default = default_cost(snapshot)
+    recent = _recent(snapshot, closed, default)
+    eta = spec.objective.energy_weight_percent / 100
     ended = [each for each in closed if each.index not in open_indices]
     return RecurringTrainingJobStatus(
         observed_generation=snapshot.job.metadata.generation,
@@ -73,9 +73,8 @@ def _last_schedule_time(snapshot: Snapshot) -> datetime | None:
     return snapshot.job.status.last_schedule_time if latest == missed else latest
 
 
-def _recent(snapshot: Snapshot, closed: list[RecurrenceHistory]) -> tuple[RecentRecurrence, ...]:
+def _recent(snapshot: Snapshot, closed: list[RecurrenceHistory], default: float | None) -> tuple[RecentRecurrence, ...]:
     eta = snapshot.job.spec.objective.energy_weight_percent / 100
-    default = default_cost(snapshot)
     entries: dict[int, RecentRecurrence] = {}
     for each in closed[-MOST_RECENT:]:
         latest, cost = each.latest, each.cost_joules(eta)

@@ -31,8 +31,9 @@ def remembered(snapshot: Snapshot) -> tuple[ObservationRecord, ...]:
     """Every outcome that the store or the objects know, ordered by (recurrence, attempt); the store's word counts."""
     known = {(record.recurrence, record.attempt): record for record in snapshot.records}
     for recurrence in snapshot.recurrences:
-        if recurrence.status.result is not None:
-            known.setdefault((recurrence.spec.index, recurrence.spec.attempt), record_of(recurrence))
+        key = (recurrence.spec.index, recurrence.spec.attempt)
+        if recurrence.status.result is not None and key not in known:
+            known[key] = record_of(recurrence)
     return tuple(known[key] for key in sorted(known))
 
 

@@ -1,0 +1,102 @@
+"""How long the engine takes for one pass over many jobs: the time of `next_turn` alone, no reading and no writing.
+
+``python benchmarks/engine.py`` makes 10,000 jobs with 10 ended recurrences each. Most of them are quiet: nothing is due
+and nothing runs. For a few (``--due-percent``) a start is due, so that their policy is asked for a decision. The jobs
+are copies of one that the engine itself ran to this point, each with a uid of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+import time
+from datetime import datetime
+from pathlib import Path
+
+from wattloop_operator.engine.snapshot import Snapshot
+from wattloop_operator.engine.turn import next_turn
+from wattloop_operator.loop.settle import settle
+
+# The world in memory of the engine's tests.
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests/operator/engine"))
+from model_world import KEY, ModelWorld, job
+
+RECURRENCES = 10
+INTERVAL_SECONDS = 3600
+
+
+def ran_job() -> tuple[Snapshot, datetime]:
+    """A job after ten recurrences, and a moment at which nothing of it is due."""
+    world = ModelWorld(job(trigger={"interval": {"seconds": INTERVAL_SECONDS}}))
+    for _ in range(RECURRENCES):
+        world.pass_seconds(INTERVAL_SECONDS)
+        settle(world, KEY, world.clock)
+        (name,) = world.running
+        world.run_workload(name)
+        world.report(name, metric=0.95, epoch=5, joules=5000.0, seconds=50.0, finished=True)
+        world.end_workload(name)
+        settle(world, KEY, world.clock)
+    world.pass_seconds(60)
+    settle(world, KEY, world.clock)
+    snapshot = world.snapshot(KEY)
+    assert snapshot is not None
+    return snapshot, world.now
+
+
+def copies(snapshot: Snapshot, count: int) -> list[Snapshot]:
+    """The same job under other uids."""
+
+    def copy(uid: str) -> Snapshot:
+        reference = snapshot.recurrences[0].spec.job_ref.model_copy(update={"uid": uid})
+        return dataclasses.replace(
+            snapshot,
+            job=snapshot.job.model_copy(update={"metadata": snapshot.job.metadata.model_copy(update={"uid": uid})}),
+            recurrences=tuple(
+                each.model_copy(update={"spec": each.spec.model_copy(update={"job_ref": reference})})
+                for each in snapshot.recurrences
+            ),
+            records=tuple(dataclasses.replace(record, job_uid=uid) for record in snapshot.records),
+        )
+
+    return [copy(f"job-{index}") for index in range(count)]
+
+
+def pass_seconds(snapshots: list[Snapshot], now: datetime, *, acts: bool) -> float:
+    """Time of one turn for each of them; checks that they are what they are taken for."""
+    start = time.perf_counter()
+    turns = [next_turn(snapshot, now) for snapshot in snapshots]
+    seconds = time.perf_counter() - start
+    assert all(bool(turn.actions) is acts for turn in turns)
+    return seconds
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=10_000, metavar="N", help="how many (default: 10000)")
+    parser.add_argument("--due-percent", type=int, default=2, metavar="P", help="of which a start is due (default: 2)")
+    arguments = parser.parse_args()
+    snapshot, quiet_at = ran_job()
+    due_at = quiet_at.replace(hour=quiet_at.hour + 1)
+    jobs = copies(snapshot, arguments.jobs)
+    due = max(arguments.jobs * arguments.due_percent // 100, 1)
+    pass_seconds(jobs[:10], quiet_at, acts=False)
+    quiet_seconds = pass_seconds(jobs[due:], quiet_at, acts=False)
+    due_seconds = pass_seconds(jobs[:due], due_at, acts=True)
+    total = quiet_seconds + due_seconds
+    quiet = len(jobs) - due
+    dearer = due_seconds / due / (quiet_seconds / quiet)
+    lines = [
+        "| jobs | seconds | jobs a second | of a quiet job |",
+        "|---|---:|---:|---:|",
+        f"| {quiet:,} quiet | {quiet_seconds:.2f} | {quiet / quiet_seconds:,.0f} | 1 |",
+        f"| {due:,} with a start due | {due_seconds:.2f} | {due / due_seconds:,.0f} | {dearer:.1f} |",
+        f"| {len(jobs):,}, one pass | {total:.2f} | {len(jobs) / total:,.0f} | |",
+    ]
+    sys.stdout.write("\n".join(lines) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
