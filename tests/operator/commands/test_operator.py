@@ -1,0 +1,132 @@
+"""`wattloop operator` says what it needs before it waits for anything."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from wattloop.commands.main import main
+
+Answers = dict[str, tuple[int, object]]
+RESOURCES = {"resources": [{"name": "recurringtrainingjobs"}, {"name": "trainingrecurrences"}]}
+API = "/apis/wattloop.dev/v1alpha1"
+
+
+@pytest.fixture(autouse=True)
+def untouched_logging() -> Iterator[None]:
+    """The command sets up logs for a process of its own."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    levels = {name: logging.getLogger(name).level for name in list(logging.root.manager.loggerDict)}
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    for name, before in levels.items():
+        logging.getLogger(name).setLevel(before)
+    logging.captureWarnings(capture=False)
+
+
+@pytest.fixture
+def kubeconfig(tmp_path: Path) -> Iterator[Callable[[Answers], Path]]:
+    """Gives the kubeconfig of a server with these answers; without any, of none that listens."""
+    servers: list[ThreadingHTTPServer] = []
+
+    def serve(answers: Answers) -> Path:
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                status, body = answers.get(self.path.partition("?")[0], (404, {"message": "not found"}))
+                data = json.dumps(body).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *_: object) -> None:
+                """Says nothing."""
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        servers.append(server)
+        Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        if not answers:
+            server.shutdown()
+            server.server_close()
+        path = tmp_path / "kubeconfig"
+        cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}
+        context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
+        path.write_text(
+            json.dumps(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Config",
+                    "current-context": "c",
+                    "clusters": [cluster],
+                    "contexts": [context],
+                    "users": [{"name": "u", "user": {}}],
+                }
+            )
+        )
+        return path
+
+    yield serve
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("answers", "says"),
+    [
+        ({}, "no answer from the API server"),
+        ({"/": (200, {})}, "the cluster does not know wattloop.dev/v1alpha1; install the custom resource definitions"),
+        ({API: (200, {"resources": []})}, "the cluster does not serve recurringtrainingjobs.wattloop.dev"),
+        ({API: (403, {"message": "forbidden"})}, "does not let the operator in"),
+        ({API: (503, {"message": "starting"})}, "starting"),
+        (
+            {API: (200, RESOURCES), f"{API}/recurringtrainingjobs": (403, {"message": "jobs are forbidden"})},
+            "the operator may not read recurringtrainingjobs (jobs are forbidden); give its service account the roles",
+        ),
+    ],
+)
+def test_a_cluster_that_cannot_be_worked_with_is_said_at_once(
+    answers: Answers,
+    says: str,
+    kubeconfig: Callable[[Answers], Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    database = tmp_path / "wattloop.db"
+    assert main(["operator", f"--kubeconfig={kubeconfig(answers)}", f"--database=sqlite:///{database}"]) == 1
+    assert says in capsys.readouterr().err
+    assert not database.exists(), "nothing is left behind where nothing could be begun"
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "says"),
+    [
+        (["--kubeconfig=/nowhere/at/all"], 2, "there is no file /nowhere/at/all"),
+        (["--workers=none"], 2, "expected a whole number from 1 to 64"),
+    ],
+)
+def test_wrong_options_are_said(options: list[str], code: int, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["operator", *options]) == code
+    assert says in capsys.readouterr().err
+
+
+def test_a_context_that_does_not_exist_is_said(
+    kubeconfig: Callable[[Answers], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["operator", f"--kubeconfig={kubeconfig({'/': (200, {})})}", "--context=other"]) == 1
+    assert "no cluster to work with" in capsys.readouterr().err
+
+
+def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["operator", "--help"])
+    assert ended.value.code == 0
+    assert "wattloop operator --context kind-dev" in capsys.readouterr().out
