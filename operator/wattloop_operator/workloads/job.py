@@ -7,9 +7,8 @@ from typing import Any
 
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.workloads.ownership import labels_of
-from wattloop_operator.workloads.pod_template import Additions, TemplateError, gpus, with_additions
-from wattloop_operator.workloads.run_environment import run_environment
+from wattloop_operator.workloads.additions import additions_of
+from wattloop_operator.workloads.pod_template import TemplateError, gpus, with_additions
 from wattloop_operator.workloads.surroundings import ClusterSurroundings
 
 # Says in the Job itself, which outlives its pods, that the cluster ended it.
@@ -32,14 +31,7 @@ def job_spec(
     parallelism = spec.get("parallelism")
     pods = parallelism if isinstance(parallelism, int) else 1
     devices = pods * gpus(pod_spec, template.training_containers)
-    environment = run_environment(job, recurrence, surroundings.in_pod(), devices)
-    additions = Additions(
-        labels=labels_of(recurrence, template.labels),
-        variables=environment.variables(),
-        certificate_authority=surroundings.certificate_authority,
-        reports=bool(surroundings.report_url),
-        agent_folder=surroundings.agent_folder,
-    )
+    additions = additions_of(job, recurrence, surroundings, devices)
     spec["template"] = with_additions(spec["template"], template.training_containers, additions)
     pod_spec = spec["template"]["spec"]
     pod_spec.setdefault("restartPolicy", "Never")

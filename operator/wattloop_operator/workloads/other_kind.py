@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from typing import Any
 
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.engine.snapshot import Failure, WorkloadPhase, WorkloadState
-from wattloop_operator.workloads.ownership import controller_uid, labels_of
-from wattloop_operator.workloads.pod_template import Additions, TemplateError, gpus, with_additions
-from wattloop_operator.workloads.run_environment import run_environment
+from wattloop_operator.workloads.additions import additions_of
+from wattloop_operator.workloads.ownership import controller_uid
+from wattloop_operator.workloads.pod_state import moment
+from wattloop_operator.workloads.pod_template import TemplateError, gpus, with_additions
 from wattloop_operator.workloads.surroundings import ClusterSurroundings
 
 SUCCEEDED = frozenset({"Completed", "Complete", "Succeeded"})
@@ -49,14 +49,7 @@ def other_spec(
         )
     names = template.training_containers
     devices = sum(count * gpus(each["spec"], _present(each, names)) for each, count in found)
-    environment = run_environment(job, recurrence, surroundings.in_pod(), devices)
-    additions = Additions(
-        labels=labels_of(recurrence, template.labels),
-        variables=environment.variables(),
-        certificate_authority=surroundings.certificate_authority,
-        reports=bool(surroundings.report_url),
-        agent_folder=surroundings.agent_folder,
-    )
+    additions = additions_of(job, recurrence, surroundings, devices)
     for each, _ in found:
         each.update(with_additions(each, _present(each, names), additions))
     return spec
@@ -79,7 +72,7 @@ def other_state(body: Mapping[str, Any], recurrence_uid: str) -> WorkloadState:
             phase = found
             break
     condition = condition or {}
-    moment = _moment(condition.get("lastTransitionTime"))
+    changed_at = moment(condition.get("lastTransitionTime"))
     return WorkloadState(
         name=str(metadata["name"]),
         api_version=str(body["apiVersion"]),
@@ -87,8 +80,8 @@ def other_state(body: Mapping[str, Any], recurrence_uid: str) -> WorkloadState:
         uid=str(metadata.get("uid", "")),
         phase=phase,
         owned=controller_uid(metadata) == recurrence_uid,
-        started_at=None if phase is WorkloadPhase.PENDING else _moment(status.get("startTime")) or moment,
-        ended_at=moment if phase.ended else None,
+        started_at=None if phase is WorkloadPhase.PENDING else moment(status.get("startTime")) or changed_at,
+        ended_at=changed_at if phase.ended else None,
         ending=metadata.get("deletionTimestamp") is not None,
         failure=_failure(condition) if phase is WorkloadPhase.FAILED else None,
         message=": ".join(str(part) for part in (condition.get("reason"), condition.get("message")) if part),
@@ -127,7 +120,3 @@ def _present(template: Mapping[str, Any], names: tuple[str, ...] | None) -> list
         return None
     there = {str(container.get("name")) for container in template["spec"]["containers"]}
     return [name for name in names if name in there]
-
-
-def _moment(text: object) -> datetime | None:
-    return datetime.fromisoformat(text) if isinstance(text, str) and text else None
