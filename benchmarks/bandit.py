@@ -1,0 +1,279 @@
+"""What learning the batch size costs: the default policy beside the published one, grid search and never optimising.
+
+``python benchmarks/bandit.py [--seeds 20] [--write]`` prints the tables; ``--write`` puts them into docs/bandit.md
+between its markers and draws docs/bandit-regret.png. The jobs are the published ones of ../shared/data/zeus-traces, a
+third of 24; every figure is the mean over jobs of the mean over seeds. Peers run in the same process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from wattloop_planner.bandit.policies import policy_named
+from wattloop_planner.bandit.policy import Question
+from wattloop_planner.observations import Observation, Outcome
+from wattloop_planner.pictures.regret_picture import mean_curve, regret_curve, write_regret_picture
+from wattloop_planner.simulation.options import JobOptions, options_of_command
+from wattloop_planner.simulation.output import write_attempts
+from wattloop_planner.simulation.runner import Task, TaskResult, run_tasks
+from wattloop_planner.simulation.simulator import simulate
+from wattloop_planner.simulation.summary import mean_summary
+from wattloop_planner.simulation.tasks import TraceFiles, tasks_of
+
+ROOT = Path(__file__).parents[1]
+TRACES = ROOT.parent / "shared" / "data" / "zeus-traces"
+PAGE, PICTURE = ROOT / "docs" / "bandit.md", ROOT / "docs" / "bandit-regret.png"
+BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+GPUS = ("a40", "v100")
+WORKLOADS = {
+    "cifar100": ("shufflenetv2", "adadelta", "0.6", "100", "1024"),
+    "imagenet": ("resnet50", "adadelta", "0.65", "100", "256"),
+    "movielens-1m": ("ncf", "adam", "0.41", "100", "1024"),
+    "sentiment140": ("bert_base_uncased", "adamw", "0.84", "10", "128"),
+}
+OTHER_TARGETS = {
+    "cifar100": ("0.5", "0.55"),
+    "imagenet": ("0.55", "0.6"),
+    "movielens-1m": ("0.4",),
+    "sentiment140": ("0.845", "0.85"),
+}
+OTHER_DEFAULTS = {
+    "cifar100": ("64", "128", "256", "512"),
+    "imagenet": ("128", "192", "360"),
+    "movielens-1m": ("512", "2048", "4096", "16384"),
+    "sentiment140": ("16", "32", "64"),
+}
+COLUMNS = ("first 20", "first 50", "all", "last five", "loss, mean", "loss, most", "worst job over default", "dead")
+HEADER = f"| jobs | policy | {' | '.join(COLUMNS)} |"
+Rows = list[str]
+FILES = TraceFiles()
+
+
+def job(dataset: str, gpu: str, seeds: str, **more: str) -> JobOptions:
+    """A published job, with some options replaced."""
+    network, optimizer, target, epochs, default = WORKLOADS[dataset]
+    given = {
+        "job": dataset,
+        "gpu": gpu,
+        "train": str(TRACES / "summary_train.csv"),
+        "power": str(TRACES / f"summary_power_{gpu}.csv"),
+        "dataset": dataset,
+        "network": network,
+        "optimizer": optimizer,
+        "target_metric": target,
+        "max_epochs": epochs,
+        "default_batch_size": default,
+        "seeds": seeds,
+        **more,
+    }
+    return options_of_command(given)
+
+
+def simulated(jobs: Sequence[JobOptions]) -> list[tuple[JobOptions, list[tuple[Task, TaskResult]]]]:
+    """Run jobs on all cores; each with its tasks and their results."""
+    tasks = [task for options in jobs for task in tasks_of(options, FILES)]
+    results = iter(run_tasks(tasks, lambda _: None))
+    pairs = iter(tasks)
+    return [(options, [(next(pairs), next(results)) for _ in options.seeds]) for options in jobs]
+
+
+def row(name: str, policy: str, jobs: Sequence[JobOptions]) -> str:
+    """One line of the table: the mean over these jobs."""
+    summaries, most, ended = [], 0.0, 0
+    for _, of_job in simulated(jobs):
+        found = [result.summary for _, result in of_job if result.summary is not None]
+        ended += len(of_job) - len(found)
+        if found:
+            summaries.append(mean_summary(found))
+            most = max(most, *(summary.largest_loss for summary in found))
+    mean = mean_summary(summaries)
+    worst = max(summary.against_default for summary in summaries)
+    note = f"{mean.dead}" + (f", {ended} runs ended without an arm" if ended else "")
+    ratios = (mean.first_20, mean.first_50, mean.overall, mean.last_five)
+    figures = (*(f"{ratio:.3f}" for ratio in ratios), f"{mean.largest_loss:.2f}", f"{most:.2f}", f"{worst:.3f}", note)
+    return f"| {name} | {policy} | {' | '.join(figures)} |"
+
+
+def table(policies: Iterable[str], sets: dict[str, Callable[[str], list[JobOptions]]]) -> Rows:
+    """A table of every set of jobs under every policy."""
+    lines = [HEADER, "|" + "---|" * (HEADER.count("|") - 1)]
+    for name, jobs_under in sets.items():
+        for policy in policies:
+            lines.append(row(name, policy, jobs_under(policy)))
+            sys.stderr.write(lines[-1] + "\n")
+    return lines
+
+
+def all_jobs(seeds: str, **more: str) -> list[JobOptions]:
+    """All published jobs that we hold."""
+    return [job(dataset, gpu, seeds, **more) for gpu in GPUS for dataset in WORKLOADS]
+
+
+def each(seeds: str, option: str, values: dict[str, tuple[str, ...]], **more: str) -> list[JobOptions]:
+    """All published jobs, each with every one of its other values of an option."""
+    return [
+        job(dataset, gpu, seeds, **{option: value}, **more)
+        for gpu in GPUS
+        for dataset, options in values.items()
+        for value in options
+    ]
+
+
+def switched(seeds: str, policy: str, up: bool) -> list[JobOptions]:
+    """Jobs whose target changes in recurrence 40, to a costlier one or to a cheaper one."""
+    jobs = []
+    for gpu in GPUS:
+        for dataset, targets in OTHER_TARGETS.items():
+            for other in targets:
+                usual = WORKLOADS[dataset][2]
+                low, high = sorted((usual, other), key=float)
+                first, then = (low, high) if up else (high, low)
+                change = {"target_metric": first, "switch_at": "40", "switch_target_metric": then}
+                jobs.append(job(dataset, gpu, seeds, policy=policy, recurrences="120", **change))
+    return jobs
+
+
+def moved(seeds: str, folder: Path) -> list[JobOptions]:
+    """Jobs that start from 30 recurrences on the other GPU model."""
+    jobs = []
+    for gpu, other in (GPUS, GPUS[::-1]):
+        file = folder / f"{other}.csv"
+        learned = simulated([job(dataset, other, seeds, recurrences="30") for dataset in WORKLOADS])
+        with file.open("w") as stream:
+            write_attempts(
+                stream,
+                ((o, t.seed, done) for o, of_job in learned for t, result in of_job for done in result.attempts),
+            )
+        jobs += [job(dataset, gpu, seeds, history=str(file)) for dataset in WORKLOADS]
+    return jobs
+
+
+def per_job(seeds: str) -> Rows:
+    """The default policy, job by job."""
+    lines = [HEADER, "|" + "---|" * (HEADER.count("|") - 1)]
+    rows = (
+        row(f"{dataset}, {gpu}", "thompsonSampling", [job(dataset, gpu, seeds)])
+        for dataset in WORKLOADS
+        for gpu in GPUS
+    )
+    return [*lines, *rows]
+
+
+def speed() -> Rows:
+    """Time of 1,000 recurrences on one core, and of a decision after 1,000 observations of 20 arms."""
+    task = tasks_of(job("movielens-1m", "a40", "1", recurrences="1000"), FILES)[0]
+    lines = ["| what | policy | median of 5, s |", "|---|---|---|"]
+    for policy, settings in (
+        ("thompsonSampling", {"describe_arms": False}),
+        ("zeus", {}),
+        ("grid", {}),
+        ("default", {}),
+    ):
+        taken = sorted(
+            timed(lambda p=policy, s=settings: list(simulate(task.scenario, policy_named(p, **s), 1))) for _ in range(5)
+        )
+        lines.append(f"| 1,000 recurrences, 12 arms | {policy} | {taken[2]:.3f} |")
+    asked = long_question()
+    for policy in ("thompsonSampling", "zeus"):
+        taken = sorted(timed(lambda p=policy: policy_named(p).decide(asked)) for _ in range(5))
+        lines.append(f"| one decision after 1,000 observations of 20 arms | {policy} | {taken[2]:.4f} |")
+    return lines
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Processor seconds that some work takes."""
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
+def long_question() -> Question:
+    """A question after 1,000 runs of 20 arms, a tenth of them stopped."""
+    sizes = tuple(2**i for i in range(3, 23))
+    draw = random.Random(1)
+    observations = [
+        Observation(
+            i,
+            0,
+            draw.choice(sizes),
+            Outcome.STOPPED if i > 100 and draw.random() < 0.1 else Outcome.REACHED,
+            epochs,
+            epochs * 100,
+            epochs,
+            300.0,
+            "A40",
+            100.0,
+            1.0,
+        )
+        for i, epochs in enumerate(draw.uniform(5, 20) for _ in range(1000))
+    ]
+    return Question(sizes, 1024, 0.5, 1000, 0, tuple(observations), 1, gpu_model="A40")
+
+
+def draw_regret(seeds: str) -> None:
+    """Mean regret of each policy over the published jobs, first 50 recurrences."""
+    curves = {}
+    for policy in ("thompsonSampling", "zeus", "grid", "default"):
+        found = simulated(all_jobs(seeds, policy=policy, recurrences="50"))
+        curves[policy] = mean_curve(
+            [regret_curve(task.scenario, result.attempts) for _, of_job in found for task, result in of_job]
+        )
+    write_regret_picture(PICTURE, "Regret on 8 published jobs, mean over 20 seeds", curves)
+
+
+def main() -> int:
+    """Measure, print, and write where asked to."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/bandit.md, draw the picture")
+    arguments = parser.parse_args()
+    if not TRACES.is_dir():
+        sys.stderr.write("the reference data ../shared/data/zeus-traces is absent: nothing to measure on\n")
+        return 1
+    seeds, few = f"1-{arguments.seeds}", f"1-{max(1, arguments.seeds // 4)}"
+    published = table(
+        ("thompsonSampling", "zeus", "grid", "default"), {"published": lambda p: all_jobs(seeds, policy=p)}
+    )
+    held_out = table(
+        ("thompsonSampling", "zeus"),
+        {
+            "η = 0": lambda p: all_jobs(few, policy=p, eta="0"),
+            "η = 1": lambda p: all_jobs(few, policy=p, eta="1"),
+            "other targets": lambda p: each(few, "target_metric", OTHER_TARGETS, policy=p),
+            "other defaults": lambda p: each(few, "default_batch_size", OTHER_DEFAULTS, policy=p),
+            "stop at epoch ends": lambda p: all_jobs(few, policy=p, stop="epoch-end"),
+        },
+    )
+    drift = table(
+        ("thompsonSampling", "zeus"),
+        {
+            "costlier target from 40 on": lambda p: switched(few, p, up=True),
+            "cheaper target from 40 on": lambda p: switched(few, p, up=False),
+        },
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        transfer = table(("thompsonSampling",), {"after 30 on the other GPU": lambda _: moved(seeds, Path(folder))})
+    parts = [
+        f"Published jobs, {arguments.seeds} seeds:", "", *published, "",
+        f"The default policy, job by job, {arguments.seeds} seeds:", "", *per_job(seeds), "",
+        f"Held out, {few.partition('-')[2]} seeds:", "", *held_out, "",
+        f"Drift, {few.partition('-')[2]} seeds:", "", *drift, "",
+        f"Transfer, {arguments.seeds} seeds:", "", *transfer, "",
+        "Speed, one core:", "", *speed(),
+    ]  # fmt: skip
+    print("\n".join(parts))
+    if arguments.write:
+        before, rest = PAGE.read_text().split(BEGIN)
+        PAGE.write_text(f"{before}{BEGIN}\n" + "\n".join(parts) + f"\n{END}{rest.split(END)[1]}")
+        draw_regret(seeds)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
