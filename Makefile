@@ -5,12 +5,13 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.installed-demo
 
-.PHONY: help install demo test postgres test-unit test-cluster lint format generate images clean
+.PHONY: help install demo test postgres test-unit test-processes test-cluster lint format generate images clean
 
 help:
 	@echo "make demo          install, then 32 recurrences of a real training on a simulated GPU (about a minute)"
-	@echo "make test          everything: make test-unit and make test-cluster"
-	@echo "make test-unit     no Kubernetes needed"
+	@echo "make test          everything: make test-unit, make test-processes and make test-cluster"
+	@echo "make test-unit     no Kubernetes needed, about a minute"
+	@echo "make test-processes  agents and local runs under kill -9, hangs and restarts"
 	@echo "make test-cluster  on a real Kubernetes control plane, built on first use"
 	@echo "make lint          ruff, mypy, import-linter, generated files up to date"
 	@echo "make images        the images of operator and agent (IMAGE_BUILDER=docker, or buildah)"
@@ -53,10 +54,14 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test: test-unit test-cluster
+test: test-unit test-processes test-cluster
 
 test-unit: $(STAMP) postgres
-	$(BIN)/pytest -n 2 -m 'not cluster'
+	$(BIN)/pytest -n 2 -m 'not cluster and not processes'
+
+# Agents, setters and local runs under kill -9, hangs and restarts, at every moment.
+test-processes: $(STAMP)
+	$(BIN)/pytest -n 2 -m processes tests/agent tests/operator
 
 # The store's tests start a PostgreSQL server of their own. Where it is missing and may be installed, this installs
 # Debian's package (without the cluster that the package would set up and start); elsewhere the tests skip it, and say so.

@@ -19,6 +19,8 @@ from wattloop.agent import AgentConnection
 from wattloop.agent_process import end_agent, start_agent
 from wattloop.errors import WattloopError
 
+pytestmark = pytest.mark.processes
+
 FOUND = [400.0, 400.0, 400.0]
 SET = "nvmlDeviceSetPowerManagementLimit"
 STRUCK = {

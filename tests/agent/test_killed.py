@@ -14,6 +14,8 @@ from processes import children_of, holding_process, wait_for_end
 from wattloop.agent import AgentConnection
 from wattloop.agent_process import end_agent, start_agent
 
+pytestmark = pytest.mark.processes
+
 FOUND = [400.0, 400.0, 400.0]
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.processes
+
 PROGRAM = Path(__file__).with_name("killed_at_points.py")
 FOUND = [[400.0, None], [400.0, None]]
 

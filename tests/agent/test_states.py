@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +13,8 @@ from processes import children_of, single_agent
 
 from wattloop.agent import AgentConnection, AgentRefused
 from wattloop.agent_process import end_agent, start_agent
+
+pytestmark = pytest.mark.processes
 
 
 @contextmanager
@@ -34,7 +35,7 @@ def refusal(connection: AgentConnection, bench: Bench) -> AgentRefused:
     return caught.value
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b'{"format": 1, "sha256": "", "leases": [{}]}', os.urandom(1000)])
+@pytest.mark.parametrize("content", [b"", b"{", b'{"format": 1, "sha256": "", "leases": [{}]}', bytes(range(256)) * 4])
 def test_a_corrupt_lease_file_is_set_aside_and_said(bench: Bench, content: bytes) -> None:
     bench.state.mkdir()
     (bench.state / "leases.json").write_bytes(content)

@@ -15,6 +15,8 @@ from bench import Bench, until
 from wattloop.agent import AgentConnection, AgentRefused
 from wattloop.errors import WattloopError
 
+pytestmark = pytest.mark.processes
+
 
 @contextmanager
 def part(bench: Bench, name: str, *words: str) -> Iterator[subprocess.Popen[bytes]]:

@@ -12,6 +12,8 @@ from local_runs import HANGING, Bench
 
 from wattloop.commands.main import main
 
+pytestmark = pytest.mark.processes
+
 FILES = {"wattloop.db", "recurrences.csv", "cost.png", "tradeoff.png"}
 
 

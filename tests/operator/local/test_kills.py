@@ -19,6 +19,8 @@ from local_runs import (
     wait_for_end,
 )
 
+pytestmark = pytest.mark.processes
+
 FOUND_WATTS = 400.0
 HELD = {"power": {"limit": {"mode": "Fixed", "watts": 250}}}
 
