@@ -2,7 +2,7 @@
 
 Run from the repository's root, with the programs of the cluster tests built or found (docs/testing.md):
 
-    python benchmarks/operator.py --jobs 1000
+    python benchmarks/many_jobs.py --jobs 1000
 
 Starts a control plane of its own. Every RecurringTrainingJob has a cron schedule of one same minute; measured is the
 time from that minute to the creation of each Job, in the server's whole seconds, and the operator's memory. The peer is
