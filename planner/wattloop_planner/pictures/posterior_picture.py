@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-from matplotlib.axes import Axes
+from typing import TYPE_CHECKING
 
 from wattloop_planner.bandit.policy import Arm
 from wattloop_planner.pictures.style import BELIEF, CHOSEN, SEEN, saved_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 MOST_PANELS = 16
 COLUMNS = 4

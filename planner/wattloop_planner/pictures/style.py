@@ -6,12 +6,12 @@ import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-from matplotlib import rc_context
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any
 
 from wattloop.files.whole import bytes_written_whole
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
@@ -36,6 +36,10 @@ def saved_figure(path: str | Path, width_inches: float, height_inches: float) ->
     Raises:
         CannotError: The file cannot be written.
     """
+    # A command that draws nothing must not wait half a second for matplotlib.
+    from matplotlib import rc_context  # noqa: PLC0415
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
     with rc_context(STYLE):
         figure = Figure(figsize=(width_inches, height_inches), layout="constrained")
         yield figure
