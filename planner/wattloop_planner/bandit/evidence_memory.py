@@ -6,7 +6,7 @@ whether it grew or was folded from nothing.
 
 from __future__ import annotations
 
-from wattloop_planner.bandit.arms_left import crashes_in_a_row, no_arm_left_text
+from wattloop_planner.bandit.arms_left import crashes_in_a_row, nearest_arm, no_arm_left_text
 from wattloop_planner.bandit.evidence import Evidence
 from wattloop_planner.bandit.history import in_order
 from wattloop_planner.bandit.policy import NoArmLeftError, Question
@@ -35,7 +35,7 @@ class EvidenceMemory:
             noise: Expected spread between runs.
             detection: When the past is forgotten, without a window.
         """
-        default = question.batch_sizes.index(question.default_batch_size)
+        default = question.batch_sizes.index(nearest_arm(question.batch_sizes, question.default_batch_size))
         settings = (question.batch_sizes, default, question.eta, window, noise, detection)
         observations = question.observations
         grown = self._evidence is not None and settings == self._settings and self._added(observations)

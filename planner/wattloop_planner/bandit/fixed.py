@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from wattloop_planner.bandit.arms_left import CRASH_BUDGET, arms_left
+from wattloop_planner.bandit.arms_left import CRASH_BUDGET, arms_left, nearest_arm
 from wattloop_planner.bandit.policy import Decision, DecisionKind, NoArmLeftError, Question
 
 
@@ -24,7 +24,7 @@ class FixedPolicy:
         Raises:
             NoArmLeftError: It crashed too often in a row.
         """
-        size = question.default_batch_size
+        size = nearest_arm(question.batch_sizes, question.default_batch_size)
         left = arms_left(question.batch_sizes, question.observations, self.crash_budget)
         if size in left.crashed:
             raise NoArmLeftError(

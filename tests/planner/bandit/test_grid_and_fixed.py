@@ -47,6 +47,12 @@ def test_no_policy_runs_an_arm_that_crashed_three_times_in_a_row(ask: Ask, name:
 
 
 @pytest.mark.parametrize("name", POLICIES)
+def test_a_default_that_is_no_longer_offered_gives_way_to_its_nearest_neighbour(ask: Ask, name: str) -> None:
+    assert policy_named(name).decide(ask((8, 16, 64), 128)).batch_size == 64
+    assert policy_named(name).decide(ask((8, 16, 64), 128, [(64, 10, REACHED)])).batch_size in {8, 16, 64}
+
+
+@pytest.mark.parametrize("name", POLICIES)
 def test_every_policy_says_when_no_arm_is_left(ask: Ask, name: str) -> None:
     with pytest.raises(NoArmLeftError):
         policy_named(name).decide(ask((8, 16), 16, [(8, 0, CRASHED), (16, 0, CRASHED)] * 3))
