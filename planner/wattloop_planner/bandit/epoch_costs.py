@@ -115,9 +115,10 @@ class EpochCosts:
         """What is believed on a GPU model, what others showed counting up to a level; None before anything is known.
 
         Args:
-            gpu_model: The model.
+            gpu_model: The model; where it is not known, that of which most arms are known.
             progress: An attempt under way whose epoch cost is known.
         """
+        gpu_model = gpu_model or self._best_known(but=None) or ""
         own = self._models.get(gpu_model)
         if progress is not None:
             own = copy.deepcopy(own) or ModelEpochCosts(len(self._batch_sizes))
@@ -132,21 +133,22 @@ class EpochCosts:
     def _belief(self, gpu_model: str, own: ModelEpochCosts | None) -> EpochCostBelief | None:
         mean = prior_mean(EPOCH_COST, self._batch_sizes, self._centre)
         covariance = prior_covariance(EPOCH_COST, self._batch_sizes, self._centre)
-        other = self._best_known_other(gpu_model)
-        if other is not None:
+        other_model = self._best_known(but=gpu_model)
+        if other_model is not None:
+            other = self._models[other_model]
             mean, covariance = posterior(mean + other.level_above(mean), covariance, other.values, other.precisions)
             covariance = covariance + prior_covariance(OTHER_GPU, self._batch_sizes, self._centre)
         if own is not None:
             mean, covariance = posterior(mean + own.level_above(mean), covariance, own.values, own.precisions)
             return EpochCostBelief(mean, covariance, own.precisions == EXACT, bool(own.precisions.any()))
         nothing = np.zeros(len(self._batch_sizes), dtype=np.bool_)
-        return None if other is None else EpochCostBelief(mean, covariance, nothing, level_known=False)
+        return None if other_model is None else EpochCostBelief(mean, covariance, nothing, level_known=False)
 
     def _learned(self, changed: bool) -> None:
         if changed:
             self._beliefs.clear()
 
-    def _best_known_other(self, gpu_model: str) -> ModelEpochCosts | None:
-        """The epoch costs of that other GPU model of which most arms are known."""
-        others = [costs for model, costs in sorted(self._models.items()) if model != gpu_model]
-        return max(others, key=lambda costs: np.count_nonzero(costs.precisions), default=None)
+    def _best_known(self, but: str | None) -> str | None:
+        """That GPU model, but this one, of which most arms are known."""
+        models = sorted(model for model in self._models if model != but)
+        return max(models, key=lambda model: np.count_nonzero(self._models[model].precisions), default=None)

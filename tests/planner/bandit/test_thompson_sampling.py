@@ -251,6 +251,12 @@ class TestTransfer:
     def test_no_cost_is_claimed_before_the_level_is_known(self) -> None:
         assert all(arm.mean_cost_joules is None for arm in decided(settled(), gpu_model="B").arms)
 
+    def test_an_unknown_gpu_model_is_taken_for_the_one_that_ran(self) -> None:
+        nameless = [replace(o, gpu_model="") for o in settled()]
+        known = decided(settled())
+        assert known == decided(settled(), gpu_model="")
+        assert known == decided(nameless, gpu_model="")
+
     def test_another_job_teaches_its_epochs_and_not_its_epoch_costs(self) -> None:
         lesson = [replace(o, from_other_job=True) for o in settled(size=64, runs=20)]
         first = decided(lesson, recurrence=0)
