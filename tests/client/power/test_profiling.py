@@ -95,6 +95,25 @@ def test_few_steps_read_the_counters(seconds_per_sample: float) -> None:
     assert training.reads <= 2 * (training.steps.bit_length() + 8)
 
 
+@settings(deadline=None, max_examples=40)
+@given(st.floats(0.01, 3.0), st.sets(st.integers(1, 60), max_size=6))
+def test_a_window_that_was_broken_in_on_counts_nothing_of_before(
+    seconds_per_sample: float, interruptions: set[int]
+) -> None:
+    training = Training(LimitProfiling((400.0, 300.0)), seconds_per_sample)
+    while not training.profiling.finished:
+        training.step(1)
+        if training.steps in interruptions:
+            # The limit was not held for a moment: this energy and time belong to no limit.
+            training.energy_joules += 1e6
+            training.time_seconds += 100
+            training.profiling.restart_window()
+    for each in training.profiling.measurements(samples_per_epoch=1.0):
+        assert each.time_seconds >= LEAST_WINDOW_SECONDS
+        assert each.time_seconds == pytest.approx(each.epochs * seconds_per_sample * 400 / each.power_limit_watts)
+        assert each.energy_joules == pytest.approx(each.epochs * 2.0 * each.power_limit_watts / 400)
+
+
 def test_windows_go_on_over_short_epochs() -> None:
     training = Training(LimitProfiling((400.0,)), seconds_per_sample=1.0)
     for _epoch in range(10):  # of two seconds each

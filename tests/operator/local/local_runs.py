@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import resource
 import select
 import signal
 import sys
@@ -127,8 +128,11 @@ class Bench:
     def outcomes(self) -> list[tuple[str, str, str]]:
         return [(row["recurrence"], row["attempt"], row["outcome"]) for row in self.rows()]
 
-    def start(self, *options: str) -> RunProcess:
-        """As a process of its own, forked: what it would take a second to import is there already."""
+    def start(self, *options: str, largest_file_bytes: int | None = None) -> RunProcess:
+        """As a process of its own, forked: what it would take a second to import is there already.
+
+        With a largest size of its files, the disk is full for each of them that has got so far.
+        """
         words = self.words(*options)
         told = self.folder / "stderr"
         pid = os.fork()
@@ -138,6 +142,8 @@ class Bench:
                 for stream, path in ((0, os.devnull), (1, str(self.folder / "stdout")), (2, str(told))):
                     os.dup2(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), stream)
                 sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
+                if largest_file_bytes is not None:
+                    resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file_bytes, largest_file_bytes))
                 code = main(words)
                 sys.stdout.flush()
                 sys.stderr.flush()

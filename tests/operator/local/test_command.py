@@ -1,0 +1,56 @@
+"""The command of an attempt: the container's, as Kubernetes would start it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from model_world import job
+
+from wattloop.errors import InputError
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.local.command import command_of
+
+INJECTED = {"WATTLOOP_BATCH_SIZE": "64", "WATTLOOP_SEED": "7"}
+
+
+def job_of(*containers: dict[str, Any], **template: Any) -> RecurringTrainingJob:
+    named = [{"name": f"c{index}", "image": "none", **container} for index, container in enumerate(containers)]
+    return job(template={"job": {"template": {"spec": {"containers": named}}}, **template})
+
+
+def env(**variables: str) -> list[dict[str, str]]:
+    return [{"name": name, "value": value} for name, value in variables.items()]
+
+
+@pytest.mark.parametrize(
+    ("container", "words"),
+    [
+        ({"command": ["python", "train.py"]}, ("python", "train.py")),
+        ({"command": ["python"], "args": ["train.py", "--lr", "0.1"]}, ("python", "train.py", "--lr", "0.1")),
+        ({"command": ["run", "$(WATTLOOP_BATCH_SIZE)"]}, ("run", "64")),
+        ({"command": ["run", "--b=$(WATTLOOP_BATCH_SIZE)$(WATTLOOP_SEED)"]}, ("run", "--b=647")),
+        ({"command": ["run", "$(UNKNOWN)", "$$(WATTLOOP_SEED)"]}, ("run", "$(UNKNOWN)", "$(WATTLOOP_SEED)")),
+        ({"command": ["run", "$(A)"], "env": env(A="$(WATTLOOP_SEED)0")}, ("run", "70")),
+        ({"command": ["run", "$(B)"], "env": env(A="1", B="$(A)$(C)", C="3")}, ("run", "1$(C)")),
+        ({"command": ["run", "; rm -rf /", "`id`"]}, ("run", "; rm -rf /", "`id`")),
+    ],
+)
+def test_words_are_expanded_as_kubernetes_does(container: dict[str, Any], words: tuple[str, ...]) -> None:
+    assert command_of(job_of(container), INJECTED, "job.yaml").words == words
+
+
+def test_the_containers_own_variables_are_its_environment() -> None:
+    command = command_of(job_of({"command": ["run"], "env": env(A="x", B="$(A)y")}), INJECTED, "job.yaml")
+    assert command.environment == {"A": "x", "B": "xy"}
+
+
+def test_the_container_that_trains_is_the_one_that_runs() -> None:
+    made = job_of({"command": ["sidecar"]}, {"command": ["train"]}, trainingContainers=["c1"])
+    assert command_of(made, INJECTED, "job.yaml").words == ("train",)
+
+
+def test_another_workload_than_a_job_cannot_run_here() -> None:
+    workload = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": {}}
+    with pytest.raises(InputError, match=r"job\.yaml: found a template without job"):
+        command_of(job(template={"workload": workload}), INJECTED, "job.yaml")

@@ -1,0 +1,30 @@
+"""A disk that is full: said in a sentence, nothing left behind, and gone on from when there is room."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from local_runs import Bench
+
+from wattloop_operator.store import open_store
+
+pytestmark = pytest.mark.processes
+
+
+# Enough for the small files of a run, too little for the first change of a database.
+LARGEST_FILE_BYTES = 10 * 1024
+
+
+def test_a_full_disk_ends_the_run_with_a_sentence_and_the_next_goes_on(bench: Bench, tmp_path: Path) -> None:
+    bench.job()
+    path = tmp_path / "wattloop.db"
+    open_store(path).close()
+    options = ("--recurrences", "1", "--database", f"sqlite:///{path}")
+    run = bench.start(*options, largest_file_bytes=LARGEST_FILE_BYTES)
+    assert run.ended() == 1
+    (told,) = run.told.read_text().splitlines()
+    assert told.startswith(f"wattloop run: sqlite:///{path}: cannot ")
+    assert told.endswith("check the disk's health, its free space and the limit on file sizes (ulimit -f)")
+    assert bench.run(*options) == 0
+    assert bench.outcomes() == [("0", "0", "reached")]
