@@ -2,7 +2,7 @@
 
 The kernel ends a training process with the run that started it, but not what the training process started in turn.
 The guardian is told of every group of processes; when the run is gone, however it went, its pipe closes, and the
-guardian ends the groups that are left.
+guardian ends the groups that are left and removes the run's folder for temporary files.
 """
 
 from __future__ import annotations
@@ -10,22 +10,33 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
 logger = logging.getLogger(__name__)
 
+GOING = "going"
+
 
 class Guardian:
-    """The run's end of the guardian: runs as long as the block."""
+    """The run's end of the guardian: runs as long as the block.
+
+    Args:
+        folder: The run's folder for temporary files, which the guardian removes where the run cannot.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(  # noqa: S603  this very file, as a list
             # Without site packages: it starts at once and holds little memory.
-            [sys.executable, "-I", "-S", __file__],
+            [sys.executable, "-I", "-S", __file__, str(self._folder)],
             stdin=subprocess.PIPE,
             start_new_session=True,
         )
@@ -34,6 +45,7 @@ class Guardian:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._say(GOING)
         if self._process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.close()
@@ -57,19 +69,19 @@ class Guardian:
             logger.warning("the guardian is gone: what training processes started may outlive a run that is killed")
 
 
-def end_groups_left(told: IO[bytes]) -> None:
-    """Listen until the run is gone, then end the groups that it left."""
+def watch_run(told: IO[bytes], folder: str) -> None:
+    """Listen until the run is gone; where it did not say that it goes, end the groups that it left."""
     groups: set[int] = set()
     for line in told:
-        group = int(line[1:])
-        if line.startswith(b"+"):
-            groups.add(group)
-        else:
-            groups.discard(group)
+        text = line.decode().strip()
+        if text == GOING:
+            return
+        (groups.add if text.startswith("+") else groups.discard)(int(text[1:]))
     for group in groups:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(group, signal.SIGKILL)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":
-    end_groups_left(sys.stdin.buffer)
+    watch_run(sys.stdin.buffer, sys.argv[1])

@@ -119,7 +119,7 @@ class LocalRun:
             tokens=tokens,
             gpu_environment=environment,
             devices=gpu_count(socket) if self.simulation is None else self.simulation.count,
-            guardian=stack.enter_context(Guardian()),
+            guardian=stack.enter_context(Guardian(private)),
             wake=happened.set,
         )
 

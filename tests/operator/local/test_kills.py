@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from local_runs import (
@@ -56,10 +59,17 @@ def test_a_run_that_is_killed_leaves_nothing_and_goes_on_when_started_again(benc
     processes = descendants_of(hanging.pid)
     assert len(processes) >= 5  # the agent's two, the guardian, the training and its child
     assert bench.limits() == [250.0]
+    (private,) = {
+        Path(path)
+        for program in processes.values()
+        for path in re.findall(rf"{tempfile.gettempdir()}/wattloop-[^/ ]+", program)
+    }
+    assert (private / "agent.sock").exists()
     kill(hanging.pid)
     assert hanging.ended() == -signal.SIGKILL
     wait_for_end(list(processes))
     assert bench.limits() == [FOUND_WATTS]
+    assert not private.exists()
     goes_on(bench)
 
 

@@ -32,7 +32,7 @@ def processes_of(name: str) -> int:
 class TestLocalWorld(WorldContract):
     @pytest.fixture
     def bench(self, tmp_path: Path) -> Iterator[WorldBench]:
-        with open_store(tmp_path / "wattloop.db") as store, Guardian() as guardian:
+        with open_store(tmp_path / "wattloop.db") as store, Guardian(tmp_path) as guardian:
             tokens = Tokens(tmp_path)
             world = LocalWorld(
                 store,
