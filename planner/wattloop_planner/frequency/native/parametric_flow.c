@@ -176,9 +176,27 @@ static int64_t augment_breadth_first(network *net) {
     }
 }
 
+/* Push along the path on which the last search reached the sink: it is tight now, and mostly the only one. Returns 0 when
+ * it has no bound. */
+static int augment_found_path(network *net) {
+    if (net->time == net->previous_time)
+        return 1;
+    int32_t path_length = 0;
+    for (int32_t node = net->sink; node != net->source; node = step_origin(net, net->arrivals[node]))
+        net->path[path_length++] = net->arrivals[node];
+    int64_t pushed;
+    push_along_path(net, path_length, &pushed);
+    if (pushed >= UNLIMITED)
+        return 0;
+    net->flow += pushed;
+    return 1;
+}
+
 /* Fill the tight network. Returns 0 when a path without a bound is tight: no schedule is faster. Afterwards the nodes
  * reached are the source's side of the minimum cut. */
 static int maximise_flow(network *net) {
+    if (!augment_found_path(net))
+        return 0;
     for (;;) {
         int64_t pushed = augment_depth_first(net, net->nodes);
         if (pushed == 0)
