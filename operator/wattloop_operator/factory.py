@@ -14,6 +14,8 @@ from kubernetes.client import ApiClient
 from prometheus_client import make_asgi_app
 
 from wattloop.errors import UsageError
+from wattloop_operator.api.progress import Progress
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.book import ClusterBook
 from wattloop_operator.cluster.cache import ObjectCache
@@ -24,6 +26,7 @@ from wattloop_operator.cluster.gate import TokenReviewGate
 from wattloop_operator.cluster.transport import HttpTransport, Transport, fenced
 from wattloop_operator.cluster.workload_access import WorkloadAccess
 from wattloop_operator.cluster.world import ClusterWorld
+from wattloop_operator.engine.review import reviewed
 from wattloop_operator.handlers.desk import Desk
 from wattloop_operator.handlers.scheduler import Scheduler
 from wattloop_operator.handlers.shift import Shift
@@ -73,11 +76,13 @@ class Factory:
         self.cache = ObjectCache()
         self.kinds = watched_kinds(self.cache)
         self.pulse = Pulse(kind.resource.kind for kind in self.kinds)
+        self._led: ClusterWorld | None = None
 
     def report_service(self) -> HttpService:
         """The reporting API; every replica serves it, whether it leads or not."""
         api = ClusterApi(self.transport)
-        service = ReportService(ClusterBook(api), TokenReviewGate(api, time.monotonic), self.store.readings)
+        gate = TokenReviewGate(api, time.monotonic)
+        service = ReportService(ClusterBook(api), gate, self.store.readings, self._review)
         settings = self.settings
         app = self.metrics.counting_reports(create_app(service))
         return HttpService(
@@ -87,6 +92,13 @@ class Factory:
             certificate=settings.report_certificate,
             key=settings.report_key,
         )
+
+    def _review(self, recurrence: TrainingRecurrence, progress: Progress) -> Progress:
+        """The policy's second thought; a replica that does not lead has no state to think from and leaves it."""
+        world = self._led
+        key = JobKey(recurrence.metadata.namespace, recurrence.spec.job_ref.name)
+        snapshot = None if world is None else world.snapshot(key)
+        return progress if snapshot is None else reviewed(snapshot, recurrence, progress)
 
     def surroundings(self, report_url: str) -> ClusterSurroundings:
         """What training pods are told.
@@ -120,6 +132,7 @@ class Factory:
             monotonic=time.monotonic,
             reporter=self.identity,
         )
+        self._led = world
 
         def settled(key: JobKey) -> datetime | None:
             following = settle(world, key, self.clock)

@@ -45,6 +45,14 @@ class Progress(ApiModel):
         default=False,
         description="Whether the target has been reached: enough evaluations in a row met the threshold.",
     )
+    reviewed: bool = Field(
+        default=False,
+        description="Whether the policy has thought again, once an epoch had shown what it costs; stopCostJoules is "
+        "the bound from then on.",
+    )
+    stop_cost_joules: AmountString | None = Field(
+        default=None, description="Cost at which the attempt is stopped since reviewed, in joules; absent: never."
+    )
     stop_requested: bool = Field(default=False, description="Whether the training was told to stop.")
     stop_reason: str = Field(default="", description="Why it was told to stop.", max_length=512)
     finished: bool = Field(default=False, description="Whether the training said that it is done.")

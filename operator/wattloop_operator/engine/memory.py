@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from decimal import Decimal
 
 from wattloop_operator.api.progress import Progress
 from wattloop_operator.api.result import Result
-from wattloop_operator.api.training_recurrence import Attribution, TrainingRecurrence
+from wattloop_operator.api.training_recurrence import Attribution, TrainingRecurrence, TrainingRecurrenceSpec, Usage
 from wattloop_operator.engine.snapshot import Snapshot
 from wattloop_operator.store.records import ObservationRecord, PowerMeasurement, PowerProfile, ProfileKey
 from wattloop_planner.observations import Observation, Outcome
@@ -44,7 +45,7 @@ def record_of(recurrence: TrainingRecurrence) -> ObservationRecord:
         raise ValueError(f"{recurrence.metadata.namespace}/{recurrence.metadata.name} has not ended")
     progress = status.progress or Progress()
     usage = status.usage
-    epoch_energy, epoch_time = _epoch_usage(recurrence)
+    epoch_energy, epoch_time = epoch_usage(spec, progress, usage, status.epochs)
     return ObservationRecord(
         job_uid=spec.job_ref.uid,
         namespace=recurrence.metadata.namespace,
@@ -156,13 +157,22 @@ def _limit_watts(recurrence: TrainingRecurrence) -> float | None:
     return None if held is None else float(held)
 
 
-def _epoch_usage(recurrence: TrainingRecurrence) -> tuple[float | None, float | None]:
-    """Energy and time of one epoch at the limit held in the end: as measured at it, else the attempt's mean."""
-    progress, usage = recurrence.status.progress or Progress(), recurrence.status.usage
+def epoch_usage(
+    spec: TrainingRecurrenceSpec, progress: Progress, usage: Usage | None, epochs: Decimal | None
+) -> tuple[float | None, float | None]:
+    """Energy and time of one epoch at the limit held now: as measured at it, else the attempt's mean.
+
+    While limits are being measured neither is known: the limit held is none that was measured yet.
+
+    Args:
+        spec: The attempt's decision.
+        progress: What it has reported.
+        usage: What it took so far.
+        epochs: Epochs run so far.
+    """
     for point in progress.profile:
         if point.power_limit_watts == progress.power_limit_watts and point.epochs > 0:
             return float(point.energy_joules / point.epochs), float(point.time_seconds / point.epochs)
-    if recurrence.spec.profile_power_limits or usage is None or not recurrence.status.epochs:
+    if spec.profile_power_limits or usage is None or not epochs:
         return None, None
-    epochs = float(recurrence.status.epochs)
-    return float(usage.gpu_energy_joules) / epochs, float(usage.duration_seconds) / epochs
+    return float(usage.gpu_energy_joules) / float(epochs), float(usage.duration_seconds) / float(epochs)

@@ -18,6 +18,7 @@ from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.engine.usage import cost_of, usage_of
 
 MOST_GPUS_OF_ATTEMPT = 1024
+ROUNDING = 1e-9
 
 
 def target_of(target: TargetSpec) -> Target:
@@ -43,7 +44,7 @@ def progress_after(recurrence: TrainingRecurrence, report: Report) -> Progress:
     )
     if report.rank == 0 and report.sequence > before.sequence:
         counted = counted.model_copy(update=_news(recurrence, before, report))
-    return _with_stop(recurrence, counted)
+    return with_stop(recurrence, counted)
 
 
 def _news(recurrence: TrainingRecurrence, before: Progress, report: Report) -> dict[str, object]:
@@ -107,17 +108,18 @@ def _max_power(report: Report, gpus: int) -> int | None:
     return _rounded(report.max_power_limit_watts * gpus / max(len(report.gpus), 1))
 
 
-def _with_stop(recurrence: TrainingRecurrence, progress: Progress) -> Progress:
-    """Ask to stop once the attempt has cost what the decision allows; never after the target, never taken back."""
-    bound = recurrence.spec.stop_cost_joules
+def with_stop(recurrence: TrainingRecurrence, progress: Progress) -> Progress:
+    """Ask to stop once the attempt has cost what it may; never after the target, never taken back."""
+    bound = progress.stop_cost_joules if progress.reviewed else recurrence.spec.stop_cost_joules
     if progress.stop_requested or progress.reached or progress.finished or bound is None:
         return progress
     cost = cost_of(recurrence.spec, progress, usage_of(progress))
-    if cost is None or cost < float(bound):
+    # A bound that is paid already stops at once, though it was rounded when it was written down.
+    if cost is None or cost < float(bound) * (1 - ROUNDING):
         return progress
     reason = (
         f"it has cost {cost:.0f} J after {progress.epoch or Decimal(0)} epochs without reaching the target; "
-        f"the decision allows {float(bound):.0f} J"
+        f"the policy allows {float(bound):.0f} J"
     )
     return progress.model_copy(update={"stop_requested": True, "stop_reason": reason})
 

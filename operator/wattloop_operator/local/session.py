@@ -14,7 +14,10 @@ from pathlib import Path
 from wattloop.agent_process import running_agent
 from wattloop.errors import CannotError
 from wattloop.files.whole import written_whole
+from wattloop_operator.api.progress import Progress
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.engine.review import reviewed
 from wattloop_operator.engine.snapshot import Snapshot
 from wattloop_operator.local.book import LocalBook
 from wattloop_operator.local.claim import claim
@@ -109,9 +112,14 @@ class LocalRun:
             )
         )
         tokens = Tokens(private)
-        service = ReportService(LocalBook(store.objects, happened.set), tokens, store.readings)
+
+        def review(recurrence: TrainingRecurrence, progress: Progress) -> Progress:
+            snapshot = world.snapshot(JobKey(recurrence.metadata.namespace, recurrence.spec.job_ref.name))
+            return progress if snapshot is None else reviewed(snapshot, recurrence, progress)
+
+        service = ReportService(LocalBook(store.objects, happened.set), tokens, store.readings, review)
         url = stack.enter_context(running_report_server(service))
-        return LocalWorld(
+        world = LocalWorld(
             store,
             source=self.source.absolute(),
             logs=folder.logs,
@@ -122,6 +130,7 @@ class LocalRun:
             guardian=stack.enter_context(Guardian(private)),
             wake=happened.set,
         )
+        return world
 
     def _leave_results(self, world: LocalWorld, key: JobKey, folder: OutputFolder) -> None:
         """Write the table and the pictures, also of a run that was interrupted."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from wattloop_operator.api.progress import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
+
+Review = Callable[[TrainingRecurrence, Progress], Progress]
+"""The policy's second thought: the progress with a new bound, or as it was where the job's state is not at hand."""
 
 
 class UnknownCallerError(Exception):

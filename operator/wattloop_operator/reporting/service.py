@@ -9,7 +9,7 @@ from wattloop.messages import LONGEST_REASON, Answer, Report
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.engine.reports import progress_after
 from wattloop_operator.loop.world import ChangedError
-from wattloop_operator.reporting.seams import Gate, ProgressBook
+from wattloop_operator.reporting.seams import Gate, ProgressBook, Review
 from wattloop_operator.store.readings import Readings
 from wattloop_operator.store.records import EnergyReading
 
@@ -29,12 +29,16 @@ class ReportService:
         book: Where progress is kept.
         gate: Who may speak of which recurrence.
         readings: Where every energy reading is kept; None where none is.
+        review: The policy's second thought about an attempt, where the state of its job is at hand.
     """
 
-    def __init__(self, book: ProgressBook, gate: Gate, readings: Readings | None = None) -> None:
+    def __init__(
+        self, book: ProgressBook, gate: Gate, readings: Readings | None = None, review: Review | None = None
+    ) -> None:
         self._book = book
         self._gate = gate
         self._readings = readings
+        self._review = review
 
     def take(self, token: str, namespace: str, name: str, report: Report) -> Answer:
         """Take in a report; when this returns, it is kept.
@@ -48,6 +52,8 @@ class ReportService:
         for _ in range(MOST_TRIES):
             recurrence = self.look_up(token, namespace, name)
             progress = progress_after(recurrence, report)
+            if self._review is not None and recurrence.status.result is None:
+                progress = self._review(recurrence, progress)
             try:
                 if progress != recurrence.status.progress and recurrence.status.result is None:
                     self._book.write(recurrence, progress)
