@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -72,8 +72,7 @@ class Frontier:
         return float(self.times_seconds[int(np.argmin(self.energies_joules))])
 
 
-@dataclass(frozen=True)
-class Segment:
+class Segment(NamedTuple):
     """A straight piece of the frontier, while the relaxation's walk stands on it.
 
     Attributes:
@@ -136,11 +135,14 @@ class Relaxation:
         rise = 0
         self._note(flow.time * unit, least)
         yield Segment(flow.time * unit, flow.time * unit, least, 0.0, self._durations_at)
+        slow = flow.time
         while flow.advance():
-            rise += flow.flow * (flow.previous_time - flow.time)
-            self._note(flow.time * unit, least + rise * work_unit)
-            ends = flow.previous_time * unit, flow.time * unit
-            yield Segment(*ends, self._effective[-1], flow.flow * self._power_unit, self._durations_at)
+            fast, price = flow.time, flow.flow
+            rise += price * (slow - fast)
+            effective = least + rise * work_unit
+            self._note(fast * unit, effective)
+            yield Segment(slow * unit, fast * unit, effective, price * self._power_unit, self._durations_at)
+            slow = fast
 
     def _durations_at(self, time_seconds: float) -> list[Floats]:
         time = min(max(round(time_seconds / self._time_unit), self._flow.time), self._flow.previous_time)
