@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from wattloop.commands.settings import Address
 from wattloop.errors import InputError, UsageError
-from wattloop_agent.settings import SETTINGS, Address, Settings, add_options, settings_from
+from wattloop_agent.settings import SETTINGS, Settings, add_options, settings_from
 
 
 def read(*words: str, **environment: str) -> Settings:
@@ -49,7 +50,7 @@ def test_an_address_is_host_and_port_or_off(text: str, address: Address | None) 
         (
             "--metrics-bind",
             "9402",
-            r"--metrics-bind: found '9402', expected HOST:PORT, for example",
+            r"--metrics-bind: found '9402', expected HOST:PORT, such as 127.0.0.1:9402, or off",
         ),
         ("--metrics-bind", "a:70000", "expected HOST:PORT"),
         ("--log-format", "xml", "expected one of text, json"),

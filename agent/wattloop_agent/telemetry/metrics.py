@@ -13,13 +13,13 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from wattloop.commands.settings import Address
 from wattloop.errors import CannotError
 from wattloop_agent.reader.leases import LeaseKeeper
 from wattloop_agent.reader.meter import GpuCondition
 from wattloop_agent.reader.sampler import Sampler
 from wattloop_agent.reader.server import Server
 from wattloop_agent.setter.decisions import SAME_WATTS
-from wattloop_agent.settings import Address
 from wattloop_agent.telemetry.catalogue import CATALOGUE
 
 Sample = tuple[str, tuple[str, ...], float]
