@@ -367,6 +367,9 @@ class AgentConnection:
             raise AgentRefused("BadRequest", f"the request has {len(line)} bytes, {REQUEST_LIMIT_BYTES} at most")
         try:
             self._connected().sendall(line)
+        except BrokenPipeError:
+            # It has closed already, but not without a word: a refusal of the caller itself is still to be read.
+            return
         except OSError as error:
             raise self._failed(error) from error
 
