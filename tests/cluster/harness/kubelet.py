@@ -192,10 +192,13 @@ class _Terminations:
                     field_selector=f"spec.nodeName={self._node_name}",
                     timeout_seconds=_WATCH_SECONDS,
                 ):
-                    if event["type"] != "DELETED" and event["object"].metadata.deletion_timestamp is not None:
-                        self._let_go(event["object"].metadata)
                     if self._stopping.is_set():
                         break
+                    # The client yields None for a line that the server cut off when it closed the stream.
+                    if event is None or event["type"] == "DELETED":
+                        continue
+                    if event["object"].metadata.deletion_timestamp is not None:
+                        self._let_go(event["object"].metadata)
             except (urllib3.exceptions.HTTPError, ApiException):
                 # Stopping cuts the stream; anything else that cuts it is over when it is opened again.
                 self._stopping.wait(_SECONDS_BEFORE_ANOTHER_WATCH)
