@@ -79,7 +79,9 @@ class Crew:
                 ):
                     if self._stopping.is_set():
                         return
-                    self._take_on(self._core.api_client.sanitize_for_serialization(event["object"]))
+                    # The client yields None for a line that the server cut off when it closed the stream.
+                    if event is not None:
+                        self._take_on(self._core.api_client.sanitize_for_serialization(event["object"]))
             except (urllib3.exceptions.HTTPError, ApiException):
                 self._stopping.wait(0.2)
 
