@@ -97,8 +97,7 @@ class Factory:
         """The policy's second thought; a replica that does not lead has no state to think from and leaves it."""
         world = self._led
         key = JobKey(recurrence.metadata.namespace, recurrence.spec.job_ref.name)
-        snapshot = None if world is None else world.snapshot(key)
-        return progress if snapshot is None else reviewed(snapshot, recurrence, progress)
+        return progress if world is None else reviewed(lambda: world.snapshot(key), recurrence, progress)
 
     def surroundings(self, report_url: str) -> ClusterSurroundings:
         """What training pods are told.

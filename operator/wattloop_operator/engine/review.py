@@ -7,6 +7,7 @@ the answer to that same report can be to stop.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from wattloop_operator.api.progress import Progress
@@ -21,18 +22,25 @@ from wattloop_planner.bandit.policy import Decision, DecisionKind, ReviewingPoli
 from wattloop_planner.bandit.policy import Progress as Shown
 
 
-def reviewed(snapshot: Snapshot, recurrence: TrainingRecurrence, progress: Progress) -> Progress:
+def reviewed(
+    read_snapshot: Callable[[], Snapshot | None], recurrence: TrainingRecurrence, progress: Progress
+) -> Progress:
     """The progress with the policy's second thought; unchanged before there is one, and after it.
 
     Args:
-        snapshot: The state of the job.
+        read_snapshot: Reads the state of the job, where it is at hand; asked only when there is something to think
+            about, since most reports give no reason to.
         recurrence: The attempt.
         progress: Its progress, the latest report taken in.
     """
     if progress.reviewed or progress.stop_requested or progress.reached or progress.finished:
         return progress
-    shown, policy = _shown(recurrence, progress), policy_of(snapshot.job.spec)
-    if shown is None or not isinstance(policy, ReviewingPolicy):
+    shown = _shown(recurrence, progress)
+    snapshot = None if shown is None else read_snapshot()
+    if shown is None or snapshot is None:
+        return progress
+    policy = policy_of(snapshot.job.spec)
+    if not isinstance(policy, ReviewingPolicy):
         return progress
     spec = recurrence.spec
     others = tuple(each for each in snapshot.recurrences if each.metadata.name != recurrence.metadata.name)

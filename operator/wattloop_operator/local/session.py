@@ -114,8 +114,8 @@ class LocalRun:
         tokens = Tokens(private)
 
         def review(recurrence: TrainingRecurrence, progress: Progress) -> Progress:
-            snapshot = world.snapshot(JobKey(recurrence.metadata.namespace, recurrence.spec.job_ref.name))
-            return progress if snapshot is None else reviewed(snapshot, recurrence, progress)
+            key = JobKey(recurrence.metadata.namespace, recurrence.spec.job_ref.name)
+            return reviewed(lambda: world.look(key), recurrence, progress)
 
         service = ReportService(LocalBook(store.objects, happened.set), tokens, store.readings, review)
         url = stack.enter_context(running_report_server(service))

@@ -37,10 +37,8 @@ def trial(world: ModelWorld, settled: Settle) -> str:
 
 
 def taken_in(world: ModelWorld, name: str, **fields: Any) -> Progress:
-    snapshot = world.snapshot(KEY)
-    assert snapshot is not None
     recurrence = world.recurrences[name]
-    return reviewed(snapshot, recurrence, progress_after(recurrence, report(**fields)))
+    return reviewed(lambda: world.snapshot(KEY), recurrence, progress_after(recurrence, report(**fields)))
 
 
 def test_a_trial_whose_epochs_are_far_too_dear_is_stopped_after_the_first(
