@@ -12,7 +12,7 @@ from typing import Self
 from wattloop.environment import RunEnvironment
 from wattloop.gpus import ProcessGpus
 from wattloop.messages import LARGEST_NUMBER, LimitMeasurement, Report
-from wattloop.power.selectors import Cost, Energy, MaxSlowdown, Measurement, Selector, Time
+from wattloop.power.selectors import Measurement, selector_named
 from wattloop.reporting import ReportChannel
 
 logger = logging.getLogger("wattloop")
@@ -178,12 +178,8 @@ class Run:
         )
 
     def _best_limit(self, measurements: tuple[LimitMeasurement, ...]) -> float:
-        selectors: dict[str, Selector] = {
-            "Energy": Energy(),
-            "Time": Time(),
-            "MaxSlowdown": MaxSlowdown(1 + self.environment.max_slowdown_percent / 100),
-        }
-        selector = selectors.get(self.environment.power_selector, Cost(self.environment.eta))
+        told = self.environment
+        selector = selector_named(told.power_selector, eta=told.eta, max_slowdown_percent=told.max_slowdown_percent)
         per_epoch = [
             Measurement(
                 each.power_limit_watts,

@@ -119,6 +119,29 @@ class MaxSlowdown:
         return next(m for m in known if m.time_seconds <= bound)
 
 
+def selector_named(name: str, *, eta: float, max_slowdown_percent: float) -> Selector:
+    """The selector of a manifest's `spec.power.limit.selector`.
+
+    Args:
+        name: Energy, Time or MaxSlowdown; anything else is Cost, the default.
+        eta: Weight of energy, for Cost.
+        max_slowdown_percent: How much slower than at the highest limit, for MaxSlowdown.
+
+    Example:
+        >>> selector_named("MaxSlowdown", eta=0.5, max_slowdown_percent=50)
+        MaxSlowdown(factor=1.5)
+    """
+    match name:
+        case "Energy":
+            return Energy()
+        case "Time":
+            return Time()
+        case "MaxSlowdown":
+            return MaxSlowdown(1 + max_slowdown_percent / 100)
+        case _:
+            return Cost(eta)
+
+
 def _checked(measurements: Sequence[Measurement]) -> list[Measurement]:
     """The measurements by rising power limit."""
     if not measurements:

@@ -7,11 +7,11 @@ import math
 from dataclasses import dataclass
 from datetime import datetime
 
-from wattloop.power.selectors import Cost, Energy, MaxSlowdown, Measurement, Selector, Time
+from wattloop.power.selectors import Measurement, selector_named
 from wattloop_operator.api.batch_size import LearningRateScaling
 from wattloop_operator.api.metadata import ObjectMeta, OwnerReference
 from wattloop_operator.api.policy import PolicyName
-from wattloop_operator.api.power import PowerLimit, PowerLimitMode, PowerLimitSelector
+from wattloop_operator.api.power import PowerLimitMode
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob, RecurringTrainingJobSpec
 from wattloop_operator.api.training_recurrence import (
     DecisionKind,
@@ -183,21 +183,10 @@ def _power_limit(snapshot: Snapshot, batch_size: int) -> tuple[int | None, bool]
         )
         for each in profile.measurements
     ]
-    return round(_selector(limit, eta).select(per_epoch).power_limit_watts), False
+    selector = selector_named(limit.selector, eta=eta, max_slowdown_percent=limit.max_slowdown_percent or 0)
+    return round(selector.select(per_epoch).power_limit_watts), False
 
 
 def known_profile(snapshot: Snapshot, batch_size: int) -> PowerProfile | None:
     """The power profile of a batch size on the GPUs that the job ran on last, from the store or the objects."""
     return memory.profile_on_latest_gpus(memory.remembered(snapshot), memory.profiles(snapshot), batch_size)
-
-
-def _selector(limit: PowerLimit, eta: float) -> Selector:
-    match limit.selector:
-        case PowerLimitSelector.ENERGY:
-            return Energy()
-        case PowerLimitSelector.TIME:
-            return Time()
-        case PowerLimitSelector.MAX_SLOWDOWN:
-            return MaxSlowdown(1 + (limit.max_slowdown_percent or 0) / 100)
-        case _:
-            return Cost(eta)
