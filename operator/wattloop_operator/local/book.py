@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from wattloop_operator.api.progress import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.loop.world import ChangedError
-from wattloop_operator.store.objects import ConflictError, ObjectMissingError, Objects
+from wattloop_operator.local.stored_recurrences import RECURRENCE, recurrence_of, replace_recurrence
+from wattloop_operator.store.objects import Objects
 
 
 class LocalBook:
@@ -24,24 +24,11 @@ class LocalBook:
 
     def read(self, namespace: str, name: str) -> TrainingRecurrence | None:
         """See `ProgressBook`."""
-        stored = self._objects.get("TrainingRecurrence", namespace, name)
-        if stored is None:
-            return None
-        metadata = {**stored.body["metadata"], "resourceVersion": str(stored.resource_version)}
-        return TrainingRecurrence.from_wire({**stored.body, "metadata": metadata})
+        stored = self._objects.get(RECURRENCE, namespace, name)
+        return None if stored is None else recurrence_of(stored)
 
     def write(self, recurrence: TrainingRecurrence, progress: Progress) -> None:
         """See `ProgressBook`."""
         status = recurrence.status.model_copy(update={"progress": progress})
-        metadata = recurrence.metadata
-        try:
-            self._objects.replace(
-                "TrainingRecurrence",
-                metadata.namespace,
-                metadata.name,
-                recurrence.model_copy(update={"status": status}).to_wire(),
-                expected_version=int(metadata.resource_version or 0),
-            )
-        except (ConflictError, ObjectMissingError) as error:
-            raise ChangedError(str(error)) from error
+        replace_recurrence(self._objects, recurrence, recurrence.model_copy(update={"status": status}))
         self._wake()

@@ -18,16 +18,16 @@ from wattloop_operator.engine.snapshot import Failure, Snapshot, WorkloadPhase, 
 from wattloop_operator.local.command import command_of
 from wattloop_operator.local.guardian import Guardian
 from wattloop_operator.local.processes import CannotStartError, TrainingProcess
+from wattloop_operator.local.stored_recurrences import RECURRENCE, recurrence_of, replace_recurrence
 from wattloop_operator.local.tokens import Tokens
 from wattloop_operator.loop.world import ChangedError, JobKey
-from wattloop_operator.store.objects import ConflictError, ObjectExistsError, ObjectMissingError
+from wattloop_operator.store.objects import ObjectExistsError, ObjectMissingError
 from wattloop_operator.store.store import Store
 from wattloop_operator.workloads.run_environment import Surroundings, run_environment
 
 logger = logging.getLogger(__name__)
 
 JOB = "RecurringTrainingJob"
-RECURRENCE = "TrainingRecurrence"
 WORKLOAD = "Workload"
 SIGNALS_FROM_OUTSIDE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -83,10 +83,7 @@ class LocalWorld:
         if stored is None:
             return None
         job = RecurringTrainingJob.from_wire(stored.body)
-        recurrences = tuple(
-            TrainingRecurrence.from_wire(_versioned(each.body, each.resource_version))
-            for each in self._store.objects.list(RECURRENCE, key.namespace)
-        )
+        recurrences = tuple(recurrence_of(each) for each in self._store.objects.list(RECURRENCE, key.namespace))
         own = tuple(each for each in recurrences if each.spec.job_ref.uid == job.metadata.uid)
         learn_from = job.spec.batch_size.learn_from
         return Snapshot(
@@ -115,7 +112,7 @@ class LocalWorld:
             case actions.EndWorkload(recurrence):
                 self._end(recurrence)
             case actions.WriteRecurrenceStatus(recurrence, status):
-                self._replace(recurrence, recurrence.model_copy(update={"status": status}))
+                replace_recurrence(self._store.objects, recurrence, recurrence.model_copy(update={"status": status}))
             case actions.DeleteRecurrence(recurrence):
                 self._delete(recurrence)
             case actions.WriteJobStatus(status):
@@ -229,19 +226,6 @@ class LocalWorld:
             )
         return WorkloadState(name, "v1", "Process", phase=WorkloadPhase.RUNNING, started_at=process.started_at)
 
-    def _replace(self, before: TrainingRecurrence, after: TrainingRecurrence) -> None:
-        metadata = before.metadata
-        try:
-            self._store.objects.replace(
-                RECURRENCE,
-                metadata.namespace,
-                metadata.name,
-                after.to_wire(),
-                expected_version=int(metadata.resource_version or 0),
-            )
-        except (ConflictError, ObjectMissingError) as error:
-            raise ChangedError(str(error)) from error
-
     def _delete(self, recurrence: TrainingRecurrence) -> None:
         namespace, name = recurrence.metadata.namespace, recurrence.metadata.name
         for kind in (WORKLOAD, RECURRENCE):
@@ -261,10 +245,6 @@ class LocalWorld:
             job.to_wire(),
             expected_version=stored.resource_version,
         )
-
-
-def _versioned(body: dict[str, Any], version: int) -> dict[str, Any]:
-    return {**body, "metadata": {**body["metadata"], "resourceVersion": str(version)}}
 
 
 def _process_body(process: TrainingProcess, name: str) -> dict[str, Any]:
