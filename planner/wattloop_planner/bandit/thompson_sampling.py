@@ -26,6 +26,7 @@ from wattloop_planner.observations import Observation, Outcome
 
 MOST_PROBES = 3  # trials in one recurrence that are given up after their first epoch
 ONE_EPOCH = 1.001
+ROUNDING = 1e-6
 LEAST_SAVING = 0.01  # in incumbent runs, over all recurrences to come: less is not worth thinking about
 RUNS_A_STRIDE = 40
 EXPECTED_NOISE = NoisePrior()
@@ -121,7 +122,8 @@ class ThompsonSamplingPolicy:
 
     def _trial(self, thought: _Thought) -> Decision | None:
         values, stops = self._trial_values(thought)
-        arm = int(np.argmax(values))
+        # Values that only rounding tells apart are one: the choice must not hang on the unit of a joule.
+        arm = int(np.argmax(values >= values.max() - ROUNDING))
         if not values[arm] > 0:
             return None
         sizes, belief = thought.question.batch_sizes, thought.belief
