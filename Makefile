@@ -5,17 +5,20 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.installed-demo
 
-.PHONY: help install demo test postgres test-unit test-processes test-cluster lint format generate images clean
+.PHONY: help install demo test postgres faketime test-unit test-processes test-cluster test-e2e test-off-node node-packages programs cluster cluster-down
+.PHONY: lint format generate images clean
 
 help:
 	@echo "make demo          install, then 32 recurrences of a real training on a simulated GPU (about a minute)"
-	@echo "make test          everything: make test-unit, make test-processes and make test-cluster"
-	@echo "make test-unit     no Kubernetes needed, about a minute"
+	@echo "make test          everything: make test-unit, test-processes, test-cluster and test-e2e"
+	@echo "make test-unit     no Kubernetes needed, about two minutes"
 	@echo "make test-processes  agents and local runs under kill -9, hangs and restarts"
 	@echo "make test-cluster  on a real Kubernetes control plane, built on first use"
+	@echo "make test-e2e      installed by Helm on a real node with simulated GPUs: root, on a machine that you may change"
+	@echo "make cluster       such a node to play with, until make cluster-down"
 	@echo "make lint          ruff, mypy, import-linter, generated files up to date"
-	@echo "make images        the images of operator and agent (IMAGE_BUILDER=docker, or buildah)"
-	@echo "make generate      writes the generated files: CRDs, OpenAPI"
+	@echo "make images        the images of operator, agent and the example training (IMAGE_BUILDER=docker, or buildah)"
+	@echo "make generate      writes the generated files: CRDs, OpenAPI, the pages of the API and the metrics"
 
 $(STAMP): pyproject.toml setup.py constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -54,13 +57,22 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test: test-unit test-processes test-cluster
+# The node's tests wait more than they compute: they go beside the others, which follow one another. What both would install
+# is installed before. What a part prints comes when it has ended, since two would come mixed.
+test: $(STAMP) postgres faketime node-packages programs
+	@echo "Two parts at a time; about 10 minutes once the programs are built. Each is shown when it has ended."
+	@$(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync=line test-e2e test-off-node
+
+test-off-node:
+	$(MAKE) --no-print-directory test-unit
+	$(MAKE) --no-print-directory test-processes
+	$(MAKE) --no-print-directory test-cluster
 
 test-unit: $(STAMP) postgres
-	$(BIN)/pytest -n 2 -m 'not cluster and not processes'
+	$(BIN)/pytest -n 2 -m 'not cluster and not processes and not node'
 
 # Agents, setters and local runs under kill -9, hangs and restarts, at every moment.
-test-processes: $(STAMP)
+test-processes: $(STAMP) faketime
 	$(BIN)/pytest -n 2 -m processes tests/agent tests/operator
 
 # The store's tests start a PostgreSQL server of their own. Where it is missing and may be installed, this installs
@@ -73,23 +85,58 @@ postgres:
 			-o Dpkg::Options::=--force-confold postgresql; \
 	fi > /dev/null || echo "PostgreSQL could not be installed; its tests will be skipped" >&2
 
-# Each of the two processes has a control plane of its own; docs/testing.md. Built here first, where progress is seen;
-# what goes wrong there, the tests say again: they fail, or without Go are skipped and counted.
-test-cluster: $(STAMP)
+# By it tests set the wall clock of agents while they run; where it can't be installed they are skipped, and say so.
+faketime:
+	@if ls /usr/lib/*/faketime/libfaketime.so.1 2> /dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends libfaketime; \
+	fi > /dev/null || echo "libfaketime could not be installed; tests of a wall clock that jumps will be skipped" >&2
+
+# Built here first, where progress is seen; what goes wrong there, the tests say again: they fail, or without Go are skipped
+# and counted. Those of a node only where there can be one.
+programs: $(STAMP)
 	-@$(BIN)/python tests/cluster/binaries/build.py
+	-@if [ "$$(id -u)" = 0 ] && command -v containerd > /dev/null; then \
+		$(BIN)/python tests/cluster/binaries/build.py kubelet kube-proxy coredns; \
+	fi
+
+# Each of the two processes has a control plane of its own; docs/testing.md.
+test-cluster: programs
 	$(BIN)/pytest -n 2 -m cluster tests/cluster
 
+# The chart on a node of its own: containerd, kubelet, the product's images, simulated GPUs; docs/testing.md. Needs root;
+# elsewhere its tests are skipped, and counted.
+test-e2e: $(STAMP) node-packages
+	$(BIN)/pytest -n 0 -m node tests/node
+
+cluster: $(STAMP) node-packages
+	@$(NODE) up
+
+cluster-down:
+	@$(NODE) down
+
+NODE := PYTHONPATH=tests/node:tests/cluster $(BIN)/python -m kubernetes_node
+NODE_PACKAGES := containerd runc containernetworking-plugins iptables conntrack iproute2 buildah mmdebstrap
+
+# Installs what a node is made of where it is missing and may be installed. The daemon that the package would start stays
+# off: the tests start one of their own.
+node-packages:
+	@if dpkg --status $(NODE_PACKAGES); then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get; then \
+		if [ ! -e /usr/sbin/policy-rc.d ]; then \
+			printf '#!/bin/sh\nexit 101\n' > /usr/sbin/policy-rc.d && chmod +x /usr/sbin/policy-rc.d && \
+			trap 'rm -f /usr/sbin/policy-rc.d' EXIT; \
+		fi; \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends \
+			-o Dpkg::Options::=--force-confold $(NODE_PACKAGES); \
+	fi > /dev/null 2>&1 || echo "the packages of a node could not be installed; its tests will be skipped" >&2
+
 IMAGE_BUILDER ?= docker
-IMAGE_BASE ?= python:$(shell $(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')-slim
-IMAGE_TAG ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+# See images/build.py --help: --base, --tag, which ones.
+IMAGE_OPTIONS ?=
 
 images: $(STAMP)
-	rm -rf build/images
-	$(BIN)/pip wheel --quiet --constraint constraints.txt --wheel-dir build/images/wheels '.[operator,agent]'
-	for role in operator agent; do \
-		$(IMAGE_BUILDER) build $(IMAGE_OPTIONS) --build-arg BASE=$(IMAGE_BASE) --build-arg ROLE=$$role \
-			--tag wattloop/$$role:$(IMAGE_TAG) --file images/Containerfile build/images || exit 1; \
-	done
+	$(BIN)/python images/build.py --builder '$(IMAGE_BUILDER)' $(IMAGE_OPTIONS)
 
 clean:
 	rm -rf $(VENV) build dist

@@ -21,6 +21,7 @@ def extension(name: str, sources: list[str], headers: list[str]) -> Extension:
         depends=[f"{NATIVE}/{header}" for header in ["buffers.h", *headers]],
         define_macros=[("Py_LIMITED_API", STABLE_ABI)],
         extra_compile_args=["-std=c11", "-O3", "-fvisibility=hidden"],
+        libraries=["m"],
         py_limited_api=True,
     )
 
@@ -30,7 +31,7 @@ setup(
     ext_modules=[
         extension(
             "_parametric_flow",
-            ["parametric_flow_module.c", "parametric_flow.c", "network.c"],
+            ["parametric_flow_module.c", "parametric_flow.c", "augmentation.c", "search.c", "network.c"],
             ["parametric_flow.h", "network.h"],
         ),
         extension("_rounding", ["rounding_module.c", "rounding.c", "pipeline.c"], ["rounding.h", "pipeline.h"]),

@@ -12,7 +12,8 @@ Example:
 """
 
 from nvml_simulator.compilation import build_library
-from nvml_simulator.description import Description, SimulatedGpu
+from nvml_simulator.description import Description, MigDevice, SimulatedGpu
+from nvml_simulator.device_ids import device_plugin_ids
 from nvml_simulator.driving import clock_seconds, describe, inject_fault, machine, occupy
 from nvml_simulator.library import load
 from nvml_simulator.models import Model, busy_power_and_throughput, model_named, models
@@ -23,6 +24,7 @@ __all__ = [
     "STATE_VARIABLE",
     "Description",
     "Machine",
+    "MigDevice",
     "Model",
     "SimulatedGpu",
     "build_library",
@@ -30,6 +32,7 @@ __all__ = [
     "clock_seconds",
     "create",
     "describe",
+    "device_plugin_ids",
     "environment",
     "inject_fault",
     "load",

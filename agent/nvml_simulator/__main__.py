@@ -11,11 +11,11 @@ import sys
 from typing import get_args
 
 from nvml_simulator.state import Clock, Permission, create, environment
-from wattloop.errors import WattloopError
+from wattloop.errors import UsageError, WattloopError
 
 
 def main() -> int:
-    """Make the state file that the command line asks for; the exit code says whether it could be made."""
+    """Make the state file that is asked for; 1 where it could not be made, 2 where it can't be asked for."""
     parser = argparse.ArgumentParser(prog="python -m nvml_simulator", description=__doc__)
     parser.add_argument("path", help="the state file to make")
     parser.add_argument("--model", default="A100", help="A40, V100, A100, H100 or H200")
@@ -37,7 +37,7 @@ def main() -> int:
         )
     except WattloopError as error:
         sys.stderr.write(f"nvml_simulator: {error}\n")
-        return 1
+        return 2 if isinstance(error, UsageError) else 1
     sys.stdout.write(json.dumps(environment(path)) + "\n")
     return 0
 

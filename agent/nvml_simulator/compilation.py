@@ -17,6 +17,7 @@ from pathlib import Path
 from wattloop.errors import CannotError
 
 SONAME = "libnvidia-ml.so.1"
+LIBRARY_VARIABLE = "WATTLOOP_SIMULATED_GPUS_LIBRARY"
 FLAGS = (
     "-std=c11",
     "-D_GNU_SOURCE",
@@ -39,10 +40,14 @@ def build_library() -> Path:
 
     The library lies under ``$XDG_CACHE_HOME/wattloop/nvml_simulator`` in a folder named by a digest of the sources, the
     flags and the compiler's version. Builds at the same time wait for each other. ``$CC`` names another compiler.
+    ``$WATTLOOP_SIMULATED_GPUS_LIBRARY`` names a library that is built already, for where there is no compiler.
 
     Raises:
         CannotError: There is no C compiler, it refuses the sources, or the cache folder cannot be written.
     """
+    built = os.environ.get(LIBRARY_VARIABLE)
+    if built:
+        return Path(built)
     with resources.as_file(resources.files("nvml_simulator") / "src") as sources:
         compiler = _compiler()
         folder = _cache_folder() / _digest(sources, compiler)

@@ -8,6 +8,23 @@ from nvml_simulator.library import GpuDescription
 
 
 @dataclass(frozen=True)
+class MigDevice:
+    """A part of a GPU that programs see as a GPU of its own, without power, energy and clocks of its own.
+
+    Attributes:
+        uuid: ``MIG-…``.
+        gpu_instance_id: Of its GPU instance, unique on its GPU.
+        compute_slices: Of the GPU's seven.
+        memory_slices: Of the GPU's eight.
+    """
+
+    uuid: str
+    gpu_instance_id: int
+    compute_slices: int
+    memory_slices: int
+
+
+@dataclass(frozen=True)
 class SimulatedGpu:
     """One GPU, as of its present.
 
@@ -17,7 +34,8 @@ class SimulatedGpu:
         time_seconds: Simulated time since creation; with the virtual clock this GPU's own.
         energy_microjoules: Used since creation, exact.
         busy_seconds: Time with work on it.
-        counter_millijoules: What nvmlDeviceGetTotalEnergyConsumption shows: its start value first, 100 ms steps.
+        counter_millijoules: What nvmlDeviceGetTotalEnergyConsumption shows: its start value first, 100 ms steps; from
+            zero after a reset.
         power_limit_watts: In force.
         locked_graphics_clocks_megahertz: (least, most), or None where not locked.
         locked_memory_clocks_megahertz: Likewise.
@@ -25,6 +43,7 @@ class SimulatedGpu:
         graphics_clock_megahertz: It runs at.
         memory_clock_megahertz: It runs at.
         power_watts: It draws at this moment.
+        mig_devices: What it is cut into; none: MIG is off.
     """
 
     index: int
@@ -40,6 +59,7 @@ class SimulatedGpu:
     graphics_clock_megahertz: int
     memory_clock_megahertz: int
     power_watts: float
+    mig_devices: tuple[MigDevice, ...]
 
 
 @dataclass(frozen=True)
@@ -51,6 +71,7 @@ class Description:
         clock: ``wall``, ``scaled`` or ``virtual``.
         scale: Simulated seconds per real second, with the scaled clock.
         permission: Who may change GPUs: ``root``, ``anyone`` or ``nobody``.
+        driver_loaded: False between `Machine.stop_driver` and `Machine.start_driver`.
         seed: It was created with.
         gpus: By index.
         calls: How often each NVML function was called, by all processes together; functions never called are absent.
@@ -60,6 +81,7 @@ class Description:
     clock: str
     scale: float
     permission: str
+    driver_loaded: bool
     seed: int
     gpus: tuple[SimulatedGpu, ...]
     calls: dict[str, int]
@@ -81,6 +103,10 @@ def simulated_gpu(index: int, found: GpuDescription) -> SimulatedGpu:
         graphics_clock_megahertz=found.graphics_mhz,
         memory_clock_megahertz=found.memory_mhz,
         power_watts=found.power_mw / 1e3,
+        mig_devices=tuple(
+            MigDevice(part.uuid.decode(), part.gpu_instance_id, part.compute_slices, part.memory_slices)
+            for part in found.instances[: found.instance_count]
+        ),
     )
 
 

@@ -11,6 +11,7 @@ from nvml_simulator.compilation import build_library
 UUID_BYTES = 48
 MAX_GRAPHICS_CLOCKS = 256
 MAX_MEMORY_CLOCKS = 4
+MAX_INSTANCES = 7
 
 
 class MachineDescription(ctypes.Structure):
@@ -21,9 +22,20 @@ class MachineDescription(ctypes.Structure):
         ("gpu_count", c_uint32),
         ("clock_mode", c_uint32),
         ("permission", c_uint32),
-        ("unused", c_uint32),
+        ("driver_loaded", c_uint32),
         ("scale", c_double),
         ("seed", c_uint64),
+    )
+
+
+class InstanceDescription(ctypes.Structure):
+    """`struct instance` of layout.h."""
+
+    _fields_ = (
+        ("uuid", c_char * UUID_BYTES),
+        ("gpu_instance_id", c_uint32),
+        ("compute_slices", c_uint32),
+        ("memory_slices", c_uint32),
     )
 
 
@@ -46,6 +58,8 @@ class GpuDescription(ctypes.Structure):
         ("graphics_mhz", c_uint32),
         ("memory_mhz", c_uint32),
         ("power_mw", c_uint32),
+        ("instance_count", c_uint32),
+        ("instances", InstanceDescription * MAX_INSTANCES),
     )
 
 
@@ -85,6 +99,10 @@ _SIGNATURES = {
     ),
     "wattloopSimulatorClearFault": (None, c_void_p, c_uint64),
     "wattloopSimulatorSetPowerLimit": (c_int, c_void_p, c_uint, c_uint),
+    "wattloopSimulatorPartition": (c_int, c_void_p, c_uint, c_uint),
+    "wattloopSimulatorResetCounter": (c_int, c_void_p, c_uint),
+    "wattloopSimulatorStopDriver": (None, c_void_p, c_int),
+    "wattloopSimulatorStartDriver": (None, c_void_p),
     "wattloopSimulatorLockForEver": (None, c_void_p, c_uint),
     "wattloopSimulatorDescribe": (None, c_void_p, POINTER(MachineDescription)),
     "wattloopSimulatorDescribeGpu": (c_int, c_void_p, c_uint, POINTER(GpuDescription)),

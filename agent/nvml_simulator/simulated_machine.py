@@ -11,14 +11,16 @@ from types import TracebackType
 from typing import Self, get_args
 
 from nvml_simulator.description import Description, simulated_gpu
-from nvml_simulator.library import GpuDescription, MachineDescription, load
+from nvml_simulator.library import MAX_INSTANCES, GpuDescription, MachineDescription, load
 from nvml_simulator.state import Clock, Permission
 from wattloop.errors import CannotError, UsageError
 
 NVML_SUCCESS = 0
+NVML_ERROR_UNINITIALIZED = 1
 NVML_ERROR_INVALID_ARGUMENT = 2
 NVML_ERROR_NOT_SUPPORTED = 3
 NVML_ERROR_NOT_FOUND = 6
+NVML_ERROR_GPU_IS_LOST = 15
 NVML_ERROR_LIB_RM_VERSION_MISMATCH = 18
 FOR_EVER_SECONDS = 1e9
 
@@ -85,7 +87,7 @@ class Machine:
 
         Raises:
             UsageError: No such GPU, one named twice, or a work or an intensity out of range.
-            CannotError: A GPU has 16 pieces of work on it already.
+            CannotError: A GPU has 16 pieces of work on it already, or is lost: see `inject_fault`.
         """
         array = self._indices(gpus)
         begin = max(self._nanoseconds(index) for index in array)
@@ -98,6 +100,8 @@ class Machine:
                 f"found work {work}, intensity {intensity} on GPUs {list(array)}, expected 0 to 1e9 teraflops, "
                 "an intensity of 0 to 1, and every GPU once"
             )
+        if code == NVML_ERROR_GPU_IS_LOST:
+            raise CannotError(f"a GPU of {list(array)} is lost (NVML code {code}); take the work elsewhere")
         if code != NVML_SUCCESS:
             raise CannotError(f"a GPU of {list(array)} has too much work on it already (NVML code {code}); wait for it")
         try:
@@ -140,6 +144,8 @@ class Machine:
         delay_seconds: float = 0.0,
     ) -> int:
         """Makes NVML calls fail, or hang, in every process on this state.
+
+        Every function of one GPU with code 15 is a lost GPU: it takes no work any more either.
 
         Args:
             function: The C function's name (``nvmlDeviceGetTotalEnergyConsumption``), or ``*`` for every one.
@@ -189,9 +195,61 @@ class Machine:
         """
         index = self.index(gpu)
         if self._library.wattloopSimulatorSetPowerLimit(self._machine, index, round(watts * 1e3)) != NVML_SUCCESS:
+            model = self._description().model.decode()
+            raise UsageError(f"found a limit of {watts} W, expected one within the range of {model!r}")
+
+    def partition(self, gpu: GpuName, mig_devices: int) -> None:
+        """Cuts a GPU into MIG devices, as large as so many equal ones can be; 0 switches MIG off.
+
+        Args:
+            gpu: Which.
+            mig_devices: 1 (7g), 2 (3g), 3 (2g) or 4 to 7 (1g).
+
+        Raises:
+            UsageError: No such GPU, more than 7 devices, or a model without MIG (A40, V100).
+        """
+        index = self.index(gpu)
+        if not 0 <= mig_devices <= MAX_INSTANCES:
+            raise UsageError(f"found {mig_devices} MIG devices, expected 0 (off) to {MAX_INSTANCES}")
+        if self._library.wattloopSimulatorPartition(self._machine, index, mig_devices) != NVML_SUCCESS:
             raise UsageError(
-                f"found a limit of {watts} W, expected one within the range of {self._description().model!r}"
+                f"found MIG devices on {self._description().model.decode()!r}, which has no MIG; A100, H100, H200 do"
             )
+
+    def reset_energy_counter(self, gpu: GpuName) -> None:
+        """Has a GPU's energy counter begin at zero again, as after a reset of the GPU; nothing else changes.
+
+        Raises:
+            UsageError: There is no such GPU.
+        """
+        self._library.wattloopSimulatorResetCounter(self._machine, self.index(gpu))
+
+    def stop_driver(self, *, stale_code: int = NVML_ERROR_UNINITIALIZED) -> None:
+        """Unloads the driver: ``nvmlInit`` answers NVML_ERROR_DRIVER_NOT_LOADED until `start_driver`.
+
+        Args:
+            stale_code: What programs that have NVML open are answered by every call but ``nvmlShutdown``, until they
+                initialise it anew; never `NVML_SUCCESS`. Seen in the field besides the default: 15 (GPU is lost), 999
+                (unknown error, where a container lost its devices).
+
+        Raises:
+            UsageError: The code is 0.
+        """
+        if stale_code == NVML_SUCCESS:
+            raise UsageError("found stale_code 0, expected an NVML error: a driver that is stopped answers no call")
+        self._library.wattloopSimulatorStopDriver(self._machine, stale_code)
+
+    def start_driver(self) -> None:
+        """Loads the driver where it is stopped: energy counters from zero, limits and clocks as the vendor ships them.
+
+        What GPUs drew meanwhile is in no counter. Persistence mode stays, as with the vendor's daemon for it.
+        """
+        self._library.wattloopSimulatorStartDriver(self._machine)
+
+    def restart_driver(self, *, stale_code: int = NVML_ERROR_UNINITIALIZED) -> None:
+        """Stops the driver and starts it at once; see both."""
+        self.stop_driver(stale_code=stale_code)
+        self.start_driver()
 
     def functions(self) -> tuple[str, ...]:
         """The NVML functions that the library offers."""
@@ -210,6 +268,7 @@ class Machine:
             clock=get_args(Clock)[machine.clock_mode],
             scale=machine.scale,
             permission=get_args(Permission)[machine.permission],
+            driver_loaded=bool(machine.driver_loaded),
             seed=machine.seed,
             gpus=tuple(gpus),
             calls={name: calls for name, calls in self._calls() if calls},

@@ -13,6 +13,7 @@ from nvml_simulator.models import model_named
 from wattloop.errors import CannotError, UsageError
 
 STATE_VARIABLE = "WATTLOOP_SIMULATED_GPUS_STATE"
+LOCK_VARIABLE = "WATTLOOP_AGENT_LOCK_DIRECTORY"
 MOST_GPUS = 64
 
 Clock = Literal["wall", "scaled", "virtual"]
@@ -35,11 +36,11 @@ def create(
     Args:
         path: The file to be made; it appears whole or not at all.
         model: ``A40``, ``V100``, ``A100``, ``H100`` or ``H200``; see `nvml_simulator.models`.
-        count: Number of GPUs, 1 to 64.
+        count: Number of GPUs, 0 (a driver with nothing to drive) to 64.
         clock: ``wall`` as the system's clock; ``scaled`` ``scale`` times as fast; ``virtual`` moves with work alone.
         scale: Simulated seconds per real second, with the scaled clock.
         seed: Makes the UUIDs, serial numbers, where the counters start and when the sensors step: 0 to 2^64 - 1.
-        permission: Who may change GPUs: ``root`` (effective user 0, as on real ones), ``anyone``, ``nobody``.
+        permission: Who may change GPUs: ``root`` (CAP_SYS_ADMIN, as the real driver asks for), ``anyone``, ``nobody``.
         replace: Replace a file that exists. Processes that have the old one open keep it.
 
     Returns:
@@ -70,8 +71,8 @@ def create(
 
 
 def _check(*, count: int, clock: str, scale: float, seed: int, permission: str) -> None:
-    if not 1 <= count <= MOST_GPUS:
-        raise UsageError(f"found {count} simulated GPUs, expected 1 to {MOST_GPUS}")
+    if not 0 <= count <= MOST_GPUS:
+        raise UsageError(f"found {count} simulated GPUs, expected 0 to {MOST_GPUS}")
     if clock not in get_args(Clock):
         raise UsageError(f"found clock {clock!r}, expected one of {', '.join(get_args(Clock))}")
     if permission not in get_args(Permission):
@@ -91,9 +92,16 @@ def environment(path: Path | str) -> dict[str, str]:
         path: A state file that `create` has written.
 
     Returns:
-        ``LD_LIBRARY_PATH`` with the library's folder before what this process has there, and the state's path.
+        ``LD_LIBRARY_PATH`` with the library's folder before what this process has there, the state's path, and where
+        agents lock this simulated machine: beside the state, so that agents of two machines are not in each other's
+        way.
     """
     folders = [str(build_library().parent)]
     if inherited := os.environ.get("LD_LIBRARY_PATH"):
         folders.append(inherited)
-    return {"LD_LIBRARY_PATH": ":".join(folders), STATE_VARIABLE: str(Path(path).absolute())}
+    state = Path(path).absolute()
+    return {
+        "LD_LIBRARY_PATH": ":".join(folders),
+        STATE_VARIABLE: str(state),
+        LOCK_VARIABLE: str(state.with_name(f"{state.name}.locks")),
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
+import sys
 from collections.abc import Mapping
 
 from wattloop.agent import REQUEST_LIMIT_BYTES
@@ -60,7 +60,8 @@ def number(request: Mapping[str, object], name: str) -> float:
         Refused: `Reason.BAD_REQUEST`.
     """
     value = request.get(name)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    # Compared, not converted: JSON has whole numbers beyond all floats.
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= sys.float_info.max:
         raise Refused(Reason.BAD_REQUEST, f'"{name}" is {_short(value)}, not a finite number')
     return float(value)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -24,6 +26,29 @@ def listening_socket(path: Path, mode: int = 0o600) -> socket.socket:
         listening.close()
         raise
     return listening
+
+
+@contextmanager
+def removed_at_the_end(path: Path) -> Iterator[None]:
+    """Removes what is at a path now when the block ends, and leaves alone what another has put there meanwhile.
+
+    While a process ends, and no longer listens, the next one may listen at the path already.
+    """
+    own = _identity(path)
+    try:
+        yield
+    finally:
+        if own is not None and _identity(path) == own:
+            path.unlink(missing_ok=True)
+
+
+def _identity(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    # The number of an inode is soon another file's.
+    return found.st_dev, found.st_ino, found.st_ctime_ns
 
 
 def _answers(path: Path) -> bool:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+import logging
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from wattloop.nvml import (
     Gpu,
@@ -18,7 +23,13 @@ from wattloop.nvml import (
     NvmlError,
     Session,
 )
+from wattloop.nvml.errors import nvml_error
 from wattloop_agent.refusal import Reason, Refused
+
+logger = logging.getLogger(__name__)
+
+# How long until a GPU that could not be named is looked for again.
+LOST_SECONDS = 10.0
 
 _REASONS: tuple[tuple[type[NvmlError], Reason], ...] = (
     (NoPermission, Reason.NOT_PERMITTED),
@@ -32,17 +43,35 @@ _UNINITIALIZED = 1
 _UNKNOWN = 999
 
 
+@dataclass(frozen=True)
+class _LostGpu(Gpu):
+    """A GPU that NVML named before and can't name now: it has fallen off the bus, say. The others go on."""
+
+    error: NvmlError
+
+    def _invoke(self, _: str, *__: object) -> Any:
+        raise nvml_error(self.error.call, self.error.code, self.error.text, gpu=self.uuid)
+
+
 class NvmlGpus:
     """The GPUs of this machine, by uuid.
 
     Args:
         library: The ``libnvidia-ml.so.1`` to load in place of the one that the system finds.
+
+    Attributes:
+        unnamed: By index, NVML's word on each GPU that it could not name since this began: one that was lost before.
+            Each is looked for again every `LOST_SECONDS`.
     """
 
     def __init__(self, library: Path | None = None) -> None:
         self._library = library
         self._session: Session | None = None
         self._gpus: dict[str, Gpu] = {}
+        self._named: dict[int, Gpu] = {}
+        self.unnamed: Mapping[int, str] = {}
+        self._failed: frozenset[int] = frozenset()
+        self._open_again_seconds = math.inf
 
     def gpu(self, uuid: str) -> Gpu:
         """The GPU of that uuid.
@@ -52,8 +81,9 @@ class NvmlGpus:
         """
         gpus = self._known()
         if uuid not in gpus:
+            lost = "".join(f"; its GPU of index {index} can't be named: {told}" for index, told in self.unnamed.items())
             raise Refused(
-                Reason.UNKNOWN_GPU, f"GPU {uuid}: there is none; this machine has {', '.join(gpus) or 'none'}"
+                Reason.UNKNOWN_GPU, f"GPU {uuid}: there is none; this machine has {', '.join(gpus) or 'none'}{lost}"
             )
         return gpus[uuid]
 
@@ -66,6 +96,8 @@ class NvmlGpus:
         return sorted(self._known().values(), key=lambda gpu: gpu.index)
 
     def _known(self) -> dict[str, Gpu]:
+        if time.monotonic() >= self._open_again_seconds:
+            self.close()
         if self._session is None:
             with self.refusing():
                 self._open()
@@ -80,11 +112,32 @@ class NvmlGpus:
                 raise Refused(Reason.NO_DRIVER, f"{self._library}: can't be loaded: {error}") from error
         session = Session().open()
         try:
-            self._gpus = {gpu.uuid: gpu for gpu in session.gpus()}
+            self._gpus = self._told(session.gpus_or_errors())
         except BaseException:
             session.close()
             raise
         self._session = session
+
+    def _told(self, answers: Sequence[Gpu | NvmlError]) -> dict[str, Gpu]:
+        gpus = {answer.uuid: answer for answer in answers if isinstance(answer, Gpu)}
+        errors = {index: answer for index, answer in enumerate(answers) if isinstance(answer, NvmlError)}
+        unnamed: dict[int, str] = {}
+        for index, error in errors.items():
+            if not gpus:
+                raise error
+            before = self._named.get(index)
+            if before is not None and before.uuid not in gpus:
+                gpus[before.uuid] = _LostGpu(before.uuid, index, before.name, None, error)
+            else:
+                unnamed[index] = str(error)
+            if index not in self._failed:
+                logger.error("the GPU of index %d can't be named: %s", index, error)
+        for index in self._failed - frozenset(errors):
+            logger.info("the GPU of index %d is named again", index)
+        self._named = {gpu.index: gpu for gpu in gpus.values()}
+        self._failed, self.unnamed = frozenset(errors), unnamed
+        self._open_again_seconds = time.monotonic() + LOST_SECONDS if errors else math.inf
+        return gpus
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
@@ -96,15 +149,20 @@ class NvmlGpus:
         try:
             yield
         except NvmlError as error:
-            if isinstance(error, (LibraryMissing, GpuLost)) or error.code in {_UNINITIALIZED, _UNKNOWN}:
-                # A driver that was restarted knows nothing of the handles of before.
-                self.close()
-            reason = next((reason for kind, reason in _REASONS if isinstance(error, kind)), Reason.DEVICE_FAILED)
-            raise Refused(reason, str(error)) from error
+            raise self.refused(error) from error
+
+    def refused(self, error: NvmlError) -> Refused:
+        """What NVML refused, as a refusal. A driver that was restarted is opened anew at the next question."""
+        if isinstance(error, (LibraryMissing, GpuLost)) or error.code in {_UNINITIALIZED, _UNKNOWN}:
+            # It may know nothing of the handles of before; closed later, since those of other GPUs may be good still.
+            self._open_again_seconds = 0.0
+        reason = next((reason for kind, reason in _REASONS if isinstance(error, kind)), Reason.DEVICE_FAILED)
+        return Refused(reason, str(error))
 
     def close(self) -> None:
         """Let NVML go; the next question opens it again."""
         session, self._session, self._gpus = self._session, None, {}
+        self._open_again_seconds = math.inf
         if session is not None:
             try:
                 session.close()

@@ -22,6 +22,7 @@ class Reason(enum.StrEnum):
     NOT_RESTORED = "NotRestored"
     UNAVAILABLE = "Unavailable"
     TOO_MANY = "TooMany"
+    ANOTHER_AGENT = "AnotherAgent"
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not a failure

@@ -10,8 +10,9 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from wattloop.commands.settings import Address, Setting, address_or_off, one_of, positive, values_of
+from wattloop.commands.settings import Address, Setting, address_or_off, one_of, path, positive, seconds, values_of
 from wattloop.commands.settings import add_options as add_setting_options
 from wattloop.errors import UsageError
 
@@ -24,6 +25,8 @@ class Settings:
 
     socket: Path
     state_directory: Path
+    lock_directory: Path
+    reader_state_directory: Path
     part: str
     setter_socket: Path | None
     setter_uids: frozenset[int]
@@ -31,10 +34,20 @@ class Settings:
     kubelet_socket: Path
     pod_logs: Path
     metrics_bind: Address | None
+    push_url: str
+    push_token_file: Path | None
+    push_ca_file: Path | None
+    push_interval: float
+    node_name: str
     nvml_library: Path | None
     minimum_power_limit: float | None
     maximum_power_limit: float | None
+    minimum_graphics_clock: float | None
+    maximum_graphics_clock: float | None
+    minimum_memory_clock: float | None
+    maximum_memory_clock: float | None
     sample_interval: float
+    counter_interval: float
     heartbeat_timeout: float
     log_format: str
     log_level: str
@@ -59,29 +72,51 @@ def _state_folder() -> Path:
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "wattloop" / "agent"
 
 
+def _lock_folder() -> Path:
+    # Not the socket's folder: pods have that, and whoever can open a file can lock it.
+    return Path("/run/wattloop-gpus") if os.geteuid() == 0 else _runtime_folder()
+
+
 SETTINGS = (
-    Setting("socket", Path, None, "the socket to serve; default: agent.sock in /run/wattloop (root) or the user's "
+    Setting("socket", path, None, "the socket to serve; default: agent.sock in /run/wattloop (root) or the user's "
             "runtime folder", "PATH"),
-    Setting("state-directory", Path, None, "where leases are kept, so that they outlive a crash; default: "
+    Setting("state-directory", path, None, "where leases are kept, so that they outlive a crash; default: "
             "/var/lib/wattloop/agent (root) or the user's state folder", "PATH"),
+    Setting("lock-directory", path, None, "where the node's one setter locks, whatever its state folder is; default: "
+            "/run/wattloop-gpus (root) or the user's runtime folder", "PATH"),
+    Setting("reader-state-directory", path, None, "where the reader keeps its energy ledger, so that a restart loses "
+            "no energy; default: reader in the state directory", "PATH"),
     Setting("part", one_of("both", "setter", "reader"), "both", "which part to run: in a pod the privileged setter "
             "and the unprivileged reader are two containers; both: the reader starts a setter of its own", "PART"),
-    Setting("setter-socket", Path, None, "with --part setter or reader: the socket between the two", "PATH"),
+    Setting("setter-socket", path, None, "with --part setter or reader: the socket between the two", "PATH"),
     Setting("setter-uids", _uids, None, "with --part setter: whose connections it takes; default: its own user's",
             "UID,…"),
     Setting("identity", one_of("process", "pod"), "process", "what an owner is: a process of this machine, or a pod "
             "of this node", "KIND"),
-    Setting("kubelet-socket", Path, "/var/lib/kubelet/pod-resources/kubelet.sock", "with --identity pod: the kubelet's "
+    Setting("kubelet-socket", path, "/var/lib/kubelet/pod-resources/kubelet.sock", "with --identity pod: the kubelet's "
             "pod-resources socket, which says which GPUs are whose", "PATH"),
-    Setting("pod-logs", Path, "/var/log/pods", "with --identity pod: the kubelet's folder of pod logs, which says "
+    Setting("pod-logs", path, "/var/log/pods", "with --identity pod: the kubelet's folder of pod logs, which says "
             "which pod has which uid", "PATH"),
     Setting("metrics-bind", address_or_off, "off", "where to serve Prometheus metrics, HOST:PORT or off", "ADDRESS"),
-    Setting("nvml-library", Path, None, "the libnvidia-ml.so.1 to load, in place of the system's", "PATH"),
+    Setting("push-url", str, "", "the operator's reporting API, http://… or https://…, that is told what pods use; "
+            "default: nobody is told", "URL"),
+    Setting("push-token-file", path, None, "with --push-url: the token to show there, read anew each time", "PATH"),
+    Setting("push-ca-file", path, None, "with --push-url: certificates (PEM) that it is checked against; default: "
+            "the system's", "PATH"),
+    Setting("push-interval", seconds(0.1, 3600), "5", "with --push-url: how often it is told", "SECONDS"),
+    Setting("node-name", str, "", "with --push-url: the Kubernetes node that this is", "NAME"),
+    Setting("nvml-library", path, None, "the libnvidia-ml.so.1 to load, in place of the system's", "PATH"),
     Setting("minimum-power-limit", positive, None, "refuse power limits below this", "WATTS"),
     Setting("maximum-power-limit", positive, None, "refuse power limits above this", "WATTS"),
-    Setting("sample-interval", positive, "1", "how often the metrics' readings are taken", "SECONDS"),
-    Setting("heartbeat-timeout", positive, "4", "how long the two parts wait for each other: without the reader "
-            "the setter gives everything back, a setter that hangs is replaced", "SECONDS"),
+    Setting("minimum-graphics-clock", positive, None, "refuse graphics clocks below this", "MEGAHERTZ"),
+    Setting("maximum-graphics-clock", positive, None, "refuse graphics clocks above this", "MEGAHERTZ"),
+    Setting("minimum-memory-clock", positive, None, "refuse memory clocks below this", "MEGAHERTZ"),
+    Setting("maximum-memory-clock", positive, None, "refuse memory clocks above this", "MEGAHERTZ"),
+    Setting("sample-interval", seconds(0.01, 3600), "1", "how often GPUs are looked at: power each time", "SECONDS"),
+    Setting("counter-interval", seconds(0, 60), "1", "how often a GPU's energy counter is read, which costs a driver "
+            "up to 15 ms of CPU time; in between its energy is told by power. 0: at each look", "SECONDS"),
+    Setting("heartbeat-timeout", seconds(0.5, 600), "4", "how long the two parts wait for each other: without the "
+            "reader the setter gives everything back, a setter that hangs is replaced", "SECONDS"),
     Setting("log-format", one_of("text", "json"), "text", "how log lines look, text or json", "FORMAT"),
     Setting("log-level", one_of("debug", "info", "warning", "error"), "info", "the least level logged", "LEVEL"),
 )  # fmt: skip
@@ -102,7 +137,32 @@ def settings_from(arguments: argparse.Namespace, environment: Mapping[str, str])
     values = values_of(SETTINGS, PREFIX, arguments, environment)
     values["socket"] = values["socket"] or _runtime_folder() / "agent.sock"
     values["state_directory"] = values["state_directory"] or _state_folder()
+    values["lock_directory"] = values["lock_directory"] or _lock_folder()
+    values["reader_state_directory"] = values["reader_state_directory"] or values["state_directory"] / "reader"
     values["setter_uids"] = values["setter_uids"] or frozenset({os.geteuid()})
     if values["part"] != "both" and values["setter_socket"] is None:
         raise UsageError(f"--part {values['part']} needs --setter-socket: where the two parts meet")
-    return Settings(**values)
+    settings = Settings(**values)
+    _check_ranges(values)
+    if settings.push_url:
+        _check_push(settings)
+    return settings
+
+
+def _check_ranges(values: Mapping[str, float | None]) -> None:
+    for what in ("power-limit", "graphics-clock", "memory-clock"):
+        least, most = (values[f"{end}_{what.replace('-', '_')}"] for end in ("minimum", "maximum"))
+        if least is not None and most is not None and least > most:
+            raise UsageError(f"--minimum-{what} is {least:g} and --maximum-{what} {most:g}: nothing is within both")
+
+
+def _check_push(settings: Settings) -> None:
+    try:
+        address = urlsplit(settings.push_url)
+        sound = address.scheme in ("http", "https") and address.hostname and address.port != 0
+    except ValueError:  # a port that is none
+        sound = False
+    if not sound:
+        raise UsageError(f"--push-url: found {settings.push_url!r}, expected http://HOST:PORT or https://HOST:PORT")
+    if settings.push_token_file is None or not settings.node_name:
+        raise UsageError("--push-url needs --push-token-file and --node-name: who tells, and of which node")

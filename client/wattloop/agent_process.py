@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from wattloop.agent import AgentUnavailable
+from wattloop.agent_keeper import AgentKeeper
 
-logger = logging.getLogger("wattloop")
-
-# Of starting it again, one after another.
-MOST_FAILURES = 3
 # A change of all GPUs and a setter that hangs fit into it; see the agent's own times.
 END_SECONDS = 10.0
 
@@ -43,7 +39,8 @@ def start_agent(
         log: A file that its log is appended to; default: this process's stderr.
 
     Raises:
-        AgentUnavailable: It ended before it served (its log says why), or the ``agent`` extra is not installed.
+        AgentUnavailable: It cannot be started, its log cannot be written, it ended before it served (its log says why),
+            or the ``agent`` extra is not installed.
     """
     reading, writing = os.pipe()
     command = [
@@ -63,18 +60,21 @@ def start_agent(
         command += ["--nvml-library", str(nvml_library)]
     with contextlib.ExitStack() as stack:
         stack.callback(os.close, reading)
-        with contextlib.ExitStack() as child:
-            child.callback(os.close, writing)
-            stderr = None if log is None else child.enter_context(log.open("ab"))
-            process = subprocess.Popen(  # noqa: S603 - our own module
-                command,
-                env=None if environment is None else dict(environment),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=stderr,
-                pass_fds=[writing],
-                start_new_session=True,
-            )
+        try:
+            with contextlib.ExitStack() as child:
+                child.callback(os.close, writing)
+                stderr = None if log is None else child.enter_context(log.open("ab"))
+                process = subprocess.Popen(  # noqa: S603 - our own module
+                    command,
+                    env=None if environment is None else dict(environment),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=stderr,
+                    pass_fds=[writing],
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise AgentUnavailable(f"the agent for {socket} cannot be started: {error}") from error
         if os.read(reading, 16):
             return process
     code = process.wait()
@@ -103,7 +103,8 @@ def running_agent(
 ) -> Iterator[None]:
     """An agent for the time of a block, started again whenever it dies: what the kubelet does on a node.
 
-    Connections find the next one by themselves, and hold with it what they held.
+    One that dies soon after each start is started ever later, every half minute at last. Connections find the next one
+    by themselves, and hold with it what they held.
 
     Raises:
         AgentUnavailable: As `start_agent`, for the first.
@@ -112,7 +113,7 @@ def running_agent(
     def start() -> subprocess.Popen[bytes]:
         return start_agent(socket, state_directory, nvml_library=nvml_library, environment=environment, log=log)
 
-    keeper = _Keeper(start)
+    keeper = AgentKeeper(start, end_agent)
     thread = threading.Thread(target=keeper.keep, name="wattloop-agent-keeper", daemon=True)
     thread.start()
     try:
@@ -120,33 +121,3 @@ def running_agent(
     finally:
         keeper.end()
         thread.join()
-
-
-class _Keeper:
-    def __init__(self, start: Callable[[], subprocess.Popen[bytes]]) -> None:
-        self._start = start
-        self._process = start()
-        self._lock = threading.Lock()
-        self._ending = False
-
-    def keep(self) -> None:
-        failures = 0
-        while failures < MOST_FAILURES:
-            code = self._process.wait()
-            with self._lock:
-                if self._ending:
-                    return
-                logger.warning("the node agent ended with %d; starting it again", code)
-                try:
-                    self._process = self._start()
-                except AgentUnavailable as error:
-                    failures += 1
-                    logger.warning("%s", error)
-                else:
-                    failures = 0
-        logger.error("the node agent does not start any more: energy is not measured, no power limit is held")
-
-    def end(self) -> None:
-        with self._lock:
-            self._ending = True
-            end_agent(self._process)

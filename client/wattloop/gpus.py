@@ -10,10 +10,13 @@ import logging
 from collections.abc import Callable
 
 from wattloop.agent import AgentConnection, AgentRefused, AgentUnavailable, EnergyReading
-from wattloop.messages import GpuEnergy, LimitMeasurement
+from wattloop.messages import LONGEST_REFUSAL, GpuEnergy, LimitMeasurement
 from wattloop.power.profiling import LimitProfiling, Totals, limits_to_measure
 
 logger = logging.getLogger("wattloop")
+
+# A node's agent may just be replaced by a newer one; what a run does not measure from its start teaches nothing.
+ARRIVAL_SECONDS = 15.0
 
 
 class ProcessGpus:
@@ -21,17 +24,21 @@ class ProcessGpus:
 
     Args:
         socket_path: The agent's socket; empty for none.
+        arrival_seconds: How long to wait for an agent when the run begins.
     """
 
-    def __init__(self, socket_path: str) -> None:
+    def __init__(self, socket_path: str, arrival_seconds: float = ARRIVAL_SECONDS) -> None:
+        self._arrival_seconds = arrival_seconds
         self._agent = AgentConnection(socket_path) if socket_path else None
         self._start: dict[str, EnergyReading] = {}
         self._range_watts: tuple[float, float] | None = None
+        self._most_watts = 0.0
         self._interruptions = 0
         self._profiling: LimitProfiling | None = None
         self.product = ""
         self.max_power_limit_watts = 0.0
         self.limit_watts: float | None = None
+        self.refusal = ""
 
     @property
     def count(self) -> int:
@@ -42,6 +49,7 @@ class ProcessGpus:
         """Take stock of the GPUs and read their counters for the first time."""
         if self._agent is None:
             return
+        self._agent.wait(self._arrival_seconds)
         try:
             described = self._agent.gpus()
             self._start = {reading.uuid: reading for reading in self._agent.energy()}
@@ -52,8 +60,13 @@ class ProcessGpus:
         self.product = described[0].name if described else ""
         limits = [gpu.power_limits for gpu in described if gpu.power_limits is not None]
         self.max_power_limit_watts = sum(limit.maximum_watts for limit in limits)
-        if limits and len(limits) == len(described):
-            self._range_watts = (max(each.minimum_watts for each in limits), min(each.maximum_watts for each in limits))
+        if not limits or len(limits) < len(described):
+            return
+        self._most_watts = min(limit.maximum_watts for limit in limits)
+        allowed = [limit.allowed_watts for limit in limits if limit.allowed_watts is not None]
+        if len(allowed) == len(described):
+            least, most = max(least for least, _ in allowed), min(most for _, most in allowed)
+            self._range_watts = (least, most) if least <= most else None
 
     def energy(self) -> tuple[GpuEnergy, ...]:
         """First and newest reading of each GPU; empty where no agent answers."""
@@ -78,12 +91,17 @@ class ProcessGpus:
         except (AgentUnavailable, AgentRefused) as error:
             logger.warning("the power limit of %g W is not held: %s", watts, error)
             self._profiling = None
+            self.refusal = _printable(str(error))
             return
-        self.limit_watts = held[0].enforced_watts
+        self.limit_watts, self.refusal = held[0].enforced_watts, ""
 
     def begin_profiling(self) -> None:
         """Start to measure the power limits, from the maximum down."""
-        if self._agent is None or self._range_watts is None:
+        if self._agent is None or not self._most_watts:
+            return
+        if self._range_watts is None:
+            # Nothing may be asked for: asked all the same, the agent says why.
+            self.hold(self._most_watts)
             return
         self._profiling = LimitProfiling(limits_to_measure(*self._range_watts))
         self.hold(self._profiling.limit_watts)
@@ -151,3 +169,8 @@ class ProcessGpus:
             energy_joules=sum(reading.energy_millijoules for reading in readings) / 1000,
             time_seconds=max(reading.time_seconds for reading in readings),
         )
+
+
+def _printable(text: str) -> str:
+    """The text as a report can carry it."""
+    return "".join(each if each.isascii() and each.isprintable() else "?" for each in text)[:LONGEST_REFUSAL]

@@ -6,10 +6,10 @@ measurements so far, so that a lost or repeated report changes nothing and a lat
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
+
+from wattloop.message_fields import Fields, MessageError, shown
 
 LARGEST_REPORT_BYTES = 64 * 1024
 MOST_GPUS = 64
@@ -17,6 +17,7 @@ MOST_LIMITS = 64
 LONGEST_UUID = 96
 LONGEST_PRODUCT = 128
 LONGEST_REASON = 2000
+LONGEST_REFUSAL = 512
 # Bounds far beyond anything real, so that no sum over an attempt leaves what the API's decimal strings can say.
 LARGEST_NUMBER = 1e14
 LARGEST_ENERGY_MILLIJOULES = 2 * 10**14  # a GPU of 1 kW for six years
@@ -25,11 +26,6 @@ LARGEST_POWER_WATTS = 1e6
 LARGEST_LIMIT_WATTS = 1e4
 # The smallest part of an epoch, of a second and of a joule that a limit can have been measured over.
 LEAST_MEASURED = 1e-6
-SHOWN_CHARACTERS = 80
-
-
-class MessageError(ValueError):
-    """A message that cannot be accepted; the text names the field, what was found and what would be right."""
 
 
 @dataclass(frozen=True)
@@ -73,16 +69,18 @@ class Report:
     """What a training process says of its attempt.
 
     Attributes:
-        sequence: Rises with each report of a process; an older one than the last seen changes nothing.
-        epoch: Epochs completed, a decimal.
+        sequence: Rises with each report, also over processes that follow one another in an attempt: they begin with the
+            milliseconds since the epoch. One that is not above the last seen changes nothing.
+        epoch: Epochs completed by this process, a decimal.
         metric: The target metric as last evaluated; None before the first evaluation.
-        evaluations: How often the metric has been evaluated.
+        evaluations: How often this process has evaluated the metric.
         reached_in_a_row: How many evaluations in a row, up to the last, reached the target: where a report was lost,
             nobody else knows. None: not counted.
         gpus: One entry a GPU of the process; empty where no agent answers.
         gpu_product: Product name of the GPUs.
         max_power_limit_watts: Sum of the GPUs' maximum power limits.
         power_limit_watts: The limit held now on each GPU; None where none is held.
+        power_limit_refusal: Why the limit that was asked for last is not held; empty: it is, or none was asked for.
         profile: Power limits measured in this attempt; empty unless it was asked to.
         finished: Whether this is the last report.
         rank: Which process of a distributed run speaks; the metric of rank 0 counts.
@@ -97,6 +95,7 @@ class Report:
     gpu_product: str = ""
     max_power_limit_watts: float = 0.0
     power_limit_watts: float | None = None
+    power_limit_refusal: str = ""
     profile: tuple[LimitMeasurement, ...] = ()
     finished: bool = False
     rank: int = 0
@@ -115,9 +114,9 @@ class Report:
         Example:
             >>> Report.from_json({"sequence": 1, "epoch": 1, "metric": float("nan")})
             Traceback (most recent call last):
-            wattloop.messages.MessageError: metric: found nan, expected a finite number
+            wattloop.message_fields.MessageError: metric: found nan, expected a finite number
         """
-        read = _Fields.of(body, "", Report)
+        read = Fields.of(body, "", Report)
         report = Report(
             sequence=read.whole("sequence"),
             epoch=read.number("epoch", least=0.0, most=LARGEST_NUMBER),
@@ -130,6 +129,7 @@ class Report:
                 "max_power_limit_watts", default=0.0, least=0.0, most=LARGEST_POWER_WATTS
             ),
             power_limit_watts=read.optional("power_limit_watts", least=0.0, most=LARGEST_LIMIT_WATTS),
+            power_limit_refusal=read.text("power_limit_refusal", LONGEST_REFUSAL, default=""),
             profile=tuple(_limit(entry, index) for index, entry in enumerate(read.entries("profile", MOST_LIMITS))),
             finished=read.boolean("finished", default=False),
             rank=read.whole("rank", default=0),
@@ -161,16 +161,16 @@ class Answer:
         Raises:
             MessageError: It is not of the form {"stop": …, "reason": …}.
         """
-        read = _Fields.of(body, "", None)
+        read = Fields.of(body, "", None)
         reason = read.values.get("reason", "")
         if not isinstance(reason, str):
-            raise MessageError(f"reason: found {_shown(reason)}, expected a text")
+            raise MessageError(f"reason: found {shown(reason)}, expected a text")
         return Answer(read.boolean("stop", default=False), reason[:LONGEST_REASON])
 
 
 def _gpu(body: object, index: int) -> GpuEnergy:
     place = f"gpus[{index}]"
-    read = _Fields.of(body, place, GpuEnergy)
+    read = Fields.of(body, place, GpuEnergy)
     gpu = GpuEnergy(
         uuid=read.text("uuid", LONGEST_UUID),
         start_energy_millijoules=read.whole("start_energy_millijoules", most=LARGEST_ENERGY_MILLIJOULES),
@@ -189,96 +189,10 @@ def _gpu(body: object, index: int) -> GpuEnergy:
 
 
 def _limit(body: object, index: int) -> LimitMeasurement:
-    read = _Fields.of(body, f"profile[{index}]", LimitMeasurement)
+    read = Fields.of(body, f"profile[{index}]", LimitMeasurement)
     return LimitMeasurement(
         power_limit_watts=read.number("power_limit_watts", least=1.0, most=LARGEST_LIMIT_WATTS),
         energy_joules=read.number("energy_joules", least=LEAST_MEASURED, most=LARGEST_NUMBER),
         time_seconds=read.number("time_seconds", least=LEAST_MEASURED, most=LARGEST_TIME_SECONDS),
         epochs=read.number("epochs", least=LEAST_MEASURED, most=LARGEST_NUMBER),
     )
-
-
-@dataclass(frozen=True)
-class _Fields:
-    """The fields of one object, each checked when it is read; `place` is where the object stands in the message."""
-
-    place: str
-    values: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, body: object, place: str, form: type | None) -> _Fields:
-        """Read an object; where a form is given, it may have no other fields than the form's."""
-        if not isinstance(body, Mapping):
-            raise MessageError(f"{place or 'the message'}: found {_shown(body)}, expected an object")
-        if form is not None:
-            known = [field.name for field in fields(form)]
-            unknown = next((key for key in body if key not in known), None)
-            if unknown is not None:
-                where = f"{place}: " if place else ""
-                raise MessageError(
-                    f"{where}found the unknown field {_shown(unknown)}, expected only {', '.join(known)}"
-                )
-        return cls(place, body)
-
-    def number(self, name: str, *, least: float, most: float, default: float | None = None) -> float:
-        value = self.values.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(_float(value)):
-            raise self._error(name, value, "a finite number")
-        if not least <= value <= most:
-            raise self._error(name, value, f"a number from {least:g} to {most:g}")
-        return float(value)
-
-    def optional(self, name: str, *, least: float, most: float) -> float | None:
-        return None if self.values.get(name) is None else self.number(name, least=least, most=most)
-
-    def whole(self, name: str, *, most: int = 2**63 - 1, default: int | None = None) -> int:
-        value = self.values.get(name, default)
-        if isinstance(value, float) and value.is_integer():  # JSON knows one kind of number: 2.0 is 2
-            value = int(value)
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
-            raise self._error(name, value, f"a whole number from 0 to {most}")
-        return value
-
-    def text(self, name: str, longest: int, *, default: str | None = None) -> str:
-        value = self.values.get(name, default)
-        # What cannot be printed cannot be kept either: no database takes a NUL, no file half a character.
-        sound = isinstance(value, str) and len(value) <= longest and value.isascii() and value.isprintable()
-        if not sound or (default is None and not value):
-            raise self._error(name, value, f"a text of at most {longest} characters of printable ASCII")
-        return str(value)
-
-    def boolean(self, name: str, *, default: bool) -> bool:
-        value = self.values.get(name, default)
-        if not isinstance(value, bool):
-            raise self._error(name, value, "true or false")
-        return value
-
-    def entries(self, name: str, most: int) -> list[Any] | tuple[Any, ...]:
-        value = self.values.get(name, [])
-        if not isinstance(value, list | tuple) or len(value) > most:
-            found = f"{len(value)} entries" if isinstance(value, list | tuple) else _shown(value)
-            raise MessageError(f"{name}: found {found}, expected a list of at most {most} entries")
-        return value
-
-    def _error(self, name: str, value: object, expected: str) -> MessageError:
-        where = f"{self.place}.{name}" if self.place else name
-        return MessageError(f"{where}: found {_shown(value)}, expected {expected}")
-
-
-def _float(value: float) -> float:
-    try:
-        return float(value)
-    except OverflowError:  # a whole number beyond all floats
-        return math.inf
-
-
-def _shown(value: object) -> str:
-    """The value as it stands in an error message: not longer than a line, and nothing that is costly to print."""
-    if value is None:
-        return "nothing"
-    if isinstance(value, list | tuple | Mapping):
-        return "a list" if isinstance(value, list | tuple) else "an object"
-    if isinstance(value, int) and value.bit_length() > 64:
-        return f"a number of {value.bit_length()} bits"
-    text = repr(value)
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"

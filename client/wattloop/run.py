@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import time
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Self
@@ -59,7 +60,8 @@ class Run:
         self._channel = ReportChannel(
             self.environment.report_url, self.environment.token_file, self.environment.certificate_authority_file
         )
-        self._sequence = 0
+        # A process that is started again within its attempt goes on above the numbers of the one before.
+        self._sequence = time.time_ns() // 1_000_000
         self._evaluations = 0
         self._reached_in_a_row = 0
         self._metric: float | None = None
@@ -172,6 +174,7 @@ class Run:
             gpu_product=self._gpus.product,
             max_power_limit_watts=self._gpus.max_power_limit_watts,
             power_limit_watts=self._gpus.limit_watts,
+            power_limit_refusal=self._gpus.refusal,
             profile=self._gpus.measurements(samples_per_epoch) if samples_per_epoch else (),
             finished=finished,
             rank=self.environment.rank,

@@ -16,9 +16,12 @@ FIXED_EXAMPLES = 32
 
 
 class SimulatedGpu:
-    """The simulated GPU 0 of this machine, where the environment names one."""
+    """The simulated GPUs that this process was given, or the machine's first, where the environment names a machine."""
 
     def __init__(self) -> None:
+        # In a container NVIDIA_VISIBLE_DEVICES names its own, by their uuids.
+        visible = os.environ.get("NVIDIA_VISIBLE_DEVICES", "")
+        self._gpus: list[str] | list[int] = visible.split(",") if visible.startswith(("GPU-", "MIG-")) else [0]
         self._machine = None
         if os.environ.get("WATTLOOP_SIMULATED_GPUS_STATE"):
             import nvml_simulator  # noqa: PLC0415  a real node has no simulator
@@ -26,7 +29,9 @@ class SimulatedGpu:
             self._machine = nvml_simulator.machine()
 
     def train_step(self, examples: int) -> None:
-        """Occupy the GPU for one step on so many examples."""
+        """Occupy the GPUs for one step on so many examples, which they divide among them."""
         if self._machine is not None:
-            busy = examples / (examples + FIXED_EXAMPLES)
-            self._machine.occupy(0, work=TERAFLOP_PER_EXAMPLE * (examples + FIXED_EXAMPLES), intensity=busy)
+            examples_each = examples / len(self._gpus)
+            busy = examples_each / (examples_each + FIXED_EXAMPLES)
+            work = TERAFLOP_PER_EXAMPLE * (examples_each + FIXED_EXAMPLES)
+            self._machine.occupy(self._gpus, work=work, intensity=busy)

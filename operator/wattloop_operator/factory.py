@@ -9,11 +9,11 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from urllib.parse import urlsplit
 
 from kubernetes.client import ApiClient
 from prometheus_client import make_asgi_app
 
-from wattloop.errors import UsageError
 from wattloop_operator.api.progress import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import ClusterApi
@@ -23,6 +23,10 @@ from wattloop_operator.cluster.comparison import watched_kinds
 from wattloop_operator.cluster.connection import ClusterAddress, credentials
 from wattloop_operator.cluster.election import ElectionTimes
 from wattloop_operator.cluster.gate import TokenReviewGate
+from wattloop_operator.cluster.node_gate import AgentTokenGate
+from wattloop_operator.cluster.node_pods import ClusterPods
+from wattloop_operator.cluster.node_policies import NodePolicies
+from wattloop_operator.cluster.policy_standing import write_standings
 from wattloop_operator.cluster.transport import HttpTransport, Transport, fenced
 from wattloop_operator.cluster.workload_access import WorkloadAccess
 from wattloop_operator.cluster.world import ClusterWorld
@@ -34,13 +38,17 @@ from wattloop_operator.handlers.watching import registry_of, settings_of
 from wattloop_operator.loop.settle import settle
 from wattloop_operator.loop.world import JobKey
 from wattloop_operator.reporting.app import create_app
+from wattloop_operator.reporting.nodes import NodeService
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.settings import Settings
 from wattloop_operator.store import Store
+from wattloop_operator.telemetry.certificate_metrics import CertificateCollector
 from wattloop_operator.telemetry.health import create_health_app, watches_check
 from wattloop_operator.telemetry.metrics import Metrics, StateCollector
 from wattloop_operator.telemetry.pulse import Pulse
 from wattloop_operator.telemetry.serving import HttpService
+from wattloop_operator.telemetry.serving_certificate import ServingCertificate
+from wattloop_operator.workloads.authority_file import AuthorityFile
 from wattloop_operator.workloads.surroundings import ClusterSurroundings
 
 Clock = Callable[[], datetime]
@@ -61,6 +69,10 @@ class Factory:
         client: The official client, logged in.
         transport: Carries requests to the API server; a test puts its own before it.
         clock: The time that schedules follow.
+
+    Raises:
+        CannotError: The reporting API's certificate cannot be served.
+        UsageError: There are no certificates in the file of the authority's.
     """
 
     settings: Settings
@@ -77,21 +89,47 @@ class Factory:
         self.kinds = watched_kinds(self.cache)
         self.pulse = Pulse(kind.resource.kind for kind in self.kinds)
         self._led: ClusterWorld | None = None
+        self._scheduler: Scheduler | None = None
+        settings = self.settings
+        self._authority = AuthorityFile(settings.report_certificate_authority)
+        self._certificate: ServingCertificate | None = None
+        if settings.report_certificate is not None and settings.report_key is not None:
+            self._certificate = ServingCertificate(settings.report_certificate, settings.report_key)
+            host = urlsplit(settings.report_url).hostname or settings.report_bind.host
+            judged = CertificateCollector(self._certificate, self._authority.text, host)
+            judged.is_trusted()  # said in the log before anybody reports
+            self.metrics.registry.register(judged)
 
     def report_service(self) -> HttpService:
         """The reporting API; every replica serves it, whether it leads or not."""
         api = ClusterApi(self.transport)
         gate = TokenReviewGate(api, time.monotonic)
         service = ReportService(ClusterBook(api), gate, self.store.readings, self._review)
-        settings = self.settings
-        app = self.metrics.counting_reports(create_app(service))
+        app = self.metrics.counting_reports(create_app(service, self._node_service(api)))
         return HttpService(
             "reporting API",
             app,
-            settings.report_bind,
-            certificate=settings.report_certificate,
-            key=settings.report_key,
+            self.settings.report_bind,
+            certificate=self._certificate,
+            refused=self.metrics.refused,
         )
+
+    def _node_service(self, api: ClusterApi) -> NodeService:
+        """The agents' side of the reporting API."""
+        gate = AgentTokenGate(api, time.monotonic, self.settings.agent_service_account)
+        pods = ClusterPods(api, time.monotonic, self.cache)
+        policies = NodePolicies(api, time.monotonic)
+        return NodeService(
+            gate, pods, self.store.pod_energies, self.clock, bounds=policies.bounds_for_node, heard_end=self._ask
+        )
+
+    def _agent_patience_seconds(self) -> int:
+        return self.settings.agent_patience_seconds if self.settings.agent_service_account else 0
+
+    def _ask(self, key: JobKey) -> None:
+        """Have a job looked at; a replica that does not lead leaves it to the one that does, which looks by itself."""
+        if self._scheduler is not None:
+            self._scheduler.ask(key)
 
     def _review(self, recurrence: TrainingRecurrence, progress: Progress) -> Progress:
         """The policy's second thought; a replica that does not lead has no state to think from and leaves it."""
@@ -100,27 +138,23 @@ class Factory:
         return progress if world is None else reviewed(lambda: world.snapshot(key), recurrence, progress)
 
     def surroundings(self, report_url: str) -> ClusterSurroundings:
-        """What training pods are told.
+        """What training pods are told that are started now.
 
         Args:
             report_url: Where the reporting API serves, if the settings name no other address.
-
-        Raises:
-            UsageError: The certificates cannot be read.
         """
-        settings, certificates = self.settings, ""
-        if settings.report_certificate_authority is not None:
-            try:
-                certificates = settings.report_certificate_authority.read_text(encoding="ascii")
-            except (OSError, ValueError) as error:
-                raise UsageError(
-                    f"--report-certificate-authority: {settings.report_certificate_authority}: {error}; expected "
-                    "a file of certificates (PEM)"
-                ) from error
-        return ClusterSurroundings(settings.report_url or report_url, certificates, settings.agent_socket_folder)
+        settings = self.settings
+        return ClusterSurroundings(
+            settings.report_url or report_url, self._authority.text(), settings.agent_socket_folder
+        )
 
-    def shift(self, surroundings: ClusterSurroundings, may_write: Callable[[], bool]) -> Shift:
-        """What an operator does while it leads."""
+    def shift(self, surroundings: Callable[[], ClusterSurroundings], may_write: Callable[[], bool]) -> Shift:
+        """What an operator does while it leads.
+
+        Args:
+            surroundings: What training pods are told that are started now.
+            may_write: Whether it still leads.
+        """
         api = ClusterApi(fenced(self.transport, may_write))
         world = ClusterWorld(
             api=api,
@@ -130,6 +164,7 @@ class Factory:
             clock=self.clock,
             monotonic=time.monotonic,
             reporter=self.identity,
+            agent_patience_seconds=self._agent_patience_seconds(),
         )
         self._led = world
 
@@ -146,6 +181,7 @@ class Factory:
             settled=lambda _, seconds: self.metrics.settled(seconds),
             failed=lambda _: self.metrics.failed(),
         )
+        self._scheduler = scheduler
 
         def job_is_gone(key: JobKey, uid: str) -> None:
             world.forget(key, uid)
@@ -167,6 +203,7 @@ class Factory:
             pulse=self.pulse.beat,
             missed=self.metrics.missed,
             resync_seconds=self.settings.resync_seconds,
+            write_standings=lambda: write_standings(api, self.clock),
         )
 
     def health_service(self, shift: Callable[[], Shift | None], reports: HttpService) -> HttpService | None:
@@ -184,7 +221,10 @@ class Factory:
 
         live = {"work": at_work}
         return HttpService(
-            "health", create_health_app(live, live | {"reporting": reporting}), self.settings.health_bind
+            "health",
+            create_health_app(live, live | {"reporting": reporting}),
+            self.settings.health_bind,
+            refused=self.metrics.refused,
         )
 
     def metrics_service(self, shift: Callable[[], Shift | None], leads: Callable[[], bool]) -> HttpService | None:
@@ -204,7 +244,9 @@ class Factory:
                 leads=leads,
             )
         )
-        return HttpService("metrics", make_asgi_app(self.metrics.registry), self.settings.metrics_bind)
+        return HttpService(
+            "metrics", make_asgi_app(self.metrics.registry), self.settings.metrics_bind, refused=self.metrics.refused
+        )
 
     def election_times(self) -> ElectionTimes:
         """How the lead is held: acted on for two thirds of the lease, looked at every eighth of it."""

@@ -30,7 +30,6 @@ async def run_operator(factory: Factory) -> None:
 
     Raises:
         CannotError: The lead was lost, or a part of the operator has ended by itself.
-        UsageError: A file that a setting names cannot be read.
     """
     settings = factory.settings
     namespace = settings.leader_election_namespace or own_namespace()
@@ -39,7 +38,6 @@ async def run_operator(factory: Factory) -> None:
     leadership = Leadership(lock, factory.election_times())
     with contextlib.ExitStack() as stack:
         reports = stack.enter_context(_serving(factory.report_service()))
-        surroundings = factory.surroundings(reports.url)
         for service in (
             factory.health_service(lambda: shift, reports),
             factory.metrics_service(lambda: shift, leadership.holds),
@@ -50,7 +48,7 @@ async def run_operator(factory: Factory) -> None:
         async def work() -> None:
             nonlocal shift
             logger.info("%s leads", factory.identity)
-            shift = factory.shift(surroundings, leadership.holds)
+            shift = factory.shift(lambda: factory.surroundings(reports.url), leadership.holds)
             shift.begin()
             while not (trouble := shift.trouble()):
                 await asyncio.sleep(CHECK_SECONDS)

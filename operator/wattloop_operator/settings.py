@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from wattloop.commands.settings import Address, Setting, address, address_or_off
 from wattloop.errors import UsageError
 
 PREFIX = "WATTLOOP_"
+SERVICE_ACCOUNT = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 WILDCARDS = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - recognised, not bound
 
 
@@ -29,6 +31,8 @@ class Settings:
     report_key: Path | None
     report_certificate_authority: Path | None
     agent_socket_folder: str
+    agent_service_account: str
+    agent_patience_seconds: int
     metrics_bind: Address | None
     health_bind: Address | None
     leader_election_namespace: str
@@ -36,6 +40,13 @@ class Settings:
     leader_lease_seconds: int
     log_format: str
     log_level: str
+
+
+def service_account(text: str) -> str:
+    """A service account, or none; fit for a setting's parse."""
+    if text and not SERVICE_ACCOUNT.fullmatch(text):
+        raise ValueError("a service account, NAMESPACE/NAME")
+    return text
 
 
 SETTINGS = (
@@ -47,7 +58,7 @@ SETTINGS = (
     Setting("workers", whole(1, 64), "8", "how many jobs are looked after at once", "NUMBER"),
     Setting("resync-seconds", whole(10, 86_400), "300", "how often what was seen is compared with what the API server "
             "has", "SECONDS"),
-    Setting("report-bind", address, "127.0.0.1:8080", "where training pods report their progress, HOST:PORT",
+    Setting("report-bind", address, "127.0.0.1:8080", "where training pods and node agents report, HOST:PORT",
             "ADDRESS"),
     Setting("report-url", str, "", "the URL by which pods reach that address; needed where it is bound to all "
             "addresses", "URL"),
@@ -58,6 +69,10 @@ SETTINGS = (
             "FILE"),
     Setting("agent-socket-folder", str, "", "folder of the nodes with the node agent's socket, mounted into training "
             "pods; default: no agent", "FOLDER"),
+    Setting("agent-service-account", service_account, "", "what the node agents run as that report what each pod has "
+            "used; default: no reports of nodes are taken", "NAMESPACE/NAME"),
+    Setting("agent-patience-seconds", whole(1, 600), "10", "how long an attempt that has ended waits for the agents' "
+            "last word on its energy; give it twice their --push-interval", "SECONDS"),
     Setting("metrics-bind", address_or_off, "127.0.0.1:9402", "where to serve Prometheus metrics, HOST:PORT or off",
             "ADDRESS"),
     Setting("health-bind", address_or_off, "127.0.0.1:8081", "where to serve /healthz and /readyz, HOST:PORT or off",
@@ -85,7 +100,7 @@ def settings_from(arguments: argparse.Namespace, environment: Mapping[str, str])
     if settings.report_bind.host in WILDCARDS and not settings.report_url:
         raise UsageError(
             f"--report-bind {settings.report_bind} says nothing of how pods reach it; give --report-url, such as "
-            "http://wattloop-operator.wattloop.svc:8080"
+            "https://wattloop-operator.wattloop.svc:8080"
         )
     if settings.report_url and not settings.report_url.startswith(("http://", "https://")):
         raise UsageError(f"--report-url: found {settings.report_url!r}, expected http://… or https://…")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
+import socket as sockets
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+from bench import DEADLINE_SECONDS
 
 from wattloop.agent_process import end_agent, start_agent
 
@@ -23,6 +27,14 @@ def single_agent(
         yield process
     finally:
         end_agent(process)
+
+
+def free_port() -> int:
+    """A port that nobody listens at now."""
+    with sockets.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 HOLDER = """
@@ -48,13 +60,23 @@ def holding_process(socket: Path, watts: float, uuids: Sequence[str]) -> subproc
     return process
 
 
+def raw_answer(path: Path, line: bytes) -> dict[str, dict[str, str]]:
+    """What the agent answers to a line as it is."""
+    with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM) as connection:
+        connection.settimeout(10)
+        connection.connect(str(path))
+        connection.sendall(line)
+        answer: dict[str, dict[str, str]] = json.loads(connection.makefile("rb").readline())
+        return answer
+
+
 def children_of(pid: int) -> list[int]:
     """The processes that this one started."""
     by_thread = [path.read_text().split() for path in Path(f"/proc/{pid}/task").glob("*/children")]
     return sorted(int(child) for children in by_thread for child in children)
 
 
-def wait_for_end(pid: int, seconds: float = 10.0) -> None:
+def wait_for_end(pid: int, seconds: float = DEADLINE_SECONDS) -> None:
     """Wait until a process that is not a child of ours is gone."""
     try:
         pidfd = os.pidfd_open(pid)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from bench import Bench, until
-from processes import holding_process
+from processes import holding_process, raw_answer
 
 from wattloop.agent import AgentConnection, AgentRefused, AgentUnavailable, connected_agent
 from wattloop.agent_process import end_agent, start_agent
@@ -146,25 +144,22 @@ BAD = {
     "not a number": b'{"verb": "hold_limit", "gpus": ["a"], "watts": NaN}\n',
     "true for a number": b'{"verb": "hold_limit", "gpus": ["a"], "watts": true}\n',
     "a text for a number": b'{"verb": "hold_limit", "gpus": ["a"], "watts": "200"}\n',
+    "a number beyond all floats": b'{"verb": "hold_limit", "gpus": ["a"], "watts": 1%s}\n' % (b"0" * 400),
+    "no time to hold": b'{"verb": "hold_limit", "gpus": ["a"], "watts": 200, "for_seconds": 0}\n',
+    "an unknown domain": b'{"verb": "hold_clocks", "gpus": ["a"], "megahertz": 900, "domain": "video"}\n',
+    "a list for a domain": b'{"verb": "hold_clocks", "gpus": ["a"], "megahertz": 900, "domain": []}\n',
     "too fast a subscription": b'{"verb": "subscribe", "interval_seconds": 0}\n',
     "deep nesting": b"[" * 50_000 + b"\n",
     "no UTF-8": b"\xff\xfe\n",
 }
 
 
-def raw_answer(path: Path, line: bytes) -> dict[str, dict[str, str]]:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        connection.settimeout(10)
-        connection.connect(str(path))
-        connection.sendall(line)
-        answer: dict[str, dict[str, str]] = json.loads(connection.makefile("rb").readline())
-        return answer
-
-
 @pytest.mark.filterwarnings("default")
 def test_every_bad_request_is_answered_with_what_is_wrong(agent: Bench) -> None:
+    logged = len(agent.log.read_text())
     answers = {name: raw_answer(agent.socket, line) for name, line in BAD.items()}
     assert {name: answer["error"]["reason"] for name, answer in answers.items()} == dict.fromkeys(BAD, "BadRequest")
+    assert "ERROR" not in agent.log.read_text()[logged:], "neither part failed over any of them"
     too_long = raw_answer(agent.socket, b"x" * 70_000)
     assert too_long["error"]["message"] == "a request has 65536 bytes at most"
     unknown = raw_answer(agent.socket, b'{"verb": "hold_limit", "gpus": ["GPU-0"], "watts": 200}\n')
@@ -195,7 +190,9 @@ def test_a_second_agent_on_the_same_socket_is_refused(agent: Bench) -> None:
 
 def test_a_second_agent_on_the_same_state_folder_gives_out_no_lease(agent: Bench) -> None:
     second = agent.folder / "second.sock"
-    process = start_agent(second, agent.state, environment=agent.environment, log=agent.log)
+    # With a lock of the node of its own: only the folder keeps the two apart.
+    environment = {**agent.environment, "WATTLOOP_AGENT_LOCK_DIRECTORY": str(agent.folder / "second.locks")}
+    process = start_agent(second, agent.state, environment=environment, log=agent.log)
     with AgentConnection(second) as connection, pytest.raises(AgentRefused, match="another agent uses this state"):
         connection.hold_limit(agent.uuids, 200)
     assert agent.limits == [400, 400, 400]

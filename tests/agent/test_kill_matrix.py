@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 
 import pytest
@@ -49,7 +50,10 @@ class Cell:
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
+        begin = time.monotonic()
         self.agent = self.start_agent()
+        # Ten seconds on a machine that starts an agent in half a second; on one so busy that it can't, as many starts.
+        self.law_seconds = max(10.0, 20 * (time.monotonic() - begin))
         (self.setter,) = children_of(self.agent.pid)
         self.trainer = subprocess.Popen(
             [sys.executable, "-c", TRAINER, str(bench.socket), *bench.uuids],
@@ -117,13 +121,13 @@ class Cell:
 
     def settle(self) -> None:
         """Wait for the law, then for the end of it all."""
-        until(self.is_lawful, "as found, or held for an owner that lives")
+        until(self.is_lawful, "as found, or held for an owner that lives", self.law_seconds)
         for pid in (self.trainer.pid, self.agent.pid, self.setter):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
         self.trainer.kill()
         self.trainer.communicate()
-        until(self.is_as_found, "as found once the trainer is gone")
+        until(self.is_as_found, "as found once the trainer is gone", self.law_seconds)
 
     def is_as_found(self) -> bool:
         self.keep()

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from bench import Bench, until
+from bench import DEADLINE_SECONDS, Bench, until
 from processes import children_of, holding_process, wait_for_end
 
 from wattloop.agent import AgentConnection
@@ -97,16 +97,40 @@ def test_restore_only_gives_back_what_killed_agents_left(bench: Bench) -> None:
     assert bench.limits == FOUND
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_an_agent_that_is_told_to_end_gives_everything_back_first(bench: Bench, number: int) -> None:
     process, setter = started(bench)
     with AgentConnection(bench.socket) as connection:
         connection.hold_limit(bench.uuids, 200)
         process.send_signal(number)
-        assert process.wait(10) == 0
+        assert process.wait(DEADLINE_SECONDS) == 0
         assert bench.limits == FOUND
     wait_for_end(setter)
     assert not bench.socket.exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGKILL])
+def test_what_ends_all_processes_of_a_terminal_gives_everything_back(bench: Bench, number: int) -> None:
+    process, setter = started(bench)
+    with AgentConnection(bench.socket) as connection:
+        connection.hold_limit(bench.uuids, 200)
+        os.killpg(process.pid, number)
+        process.wait(DEADLINE_SECONDS)
+        wait_for_end(setter)
+    assert bench.limits == FOUND
+    assert "did not end well" not in bench.log.read_text()
+
+
+def test_an_agent_under_nohup_outlives_its_terminal(bench: Bench) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        process, _ = started(bench)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    process.send_signal(signal.SIGHUP)
+    with AgentConnection(bench.socket) as connection:
+        assert [held.held_watts for held in connection.hold_limit(bench.uuids, 200)] == [200, 200, 200]
+    assert end_agent(process) == 0
 
 
 def test_an_agent_ends_with_the_process_it_watches(bench: Bench) -> None:

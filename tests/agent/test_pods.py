@@ -94,11 +94,11 @@ class Cluster:
     hierarchy: Path
     pods: list[Pod] = field(default_factory=list)
 
-    def pod(self, name: str, ids: list[str]) -> Pod:
+    def pod(self, name: str, ids: list[str], namespace: str = "default") -> Pod:
         pod = Pod(self.hierarchy, name)
         self.pods.append(pod)
-        (self.bench.folder / "logs" / f"default_{name}_{pod.uid}").mkdir()
-        self.kubelet.pods["default", name] = ids
+        (self.bench.folder / "logs" / f"{namespace}_{name}_{pod.uid}").mkdir()
+        self.kubelet.pods[namespace, name] = ids
         pod.start(self.bench)
         return pod
 
@@ -110,6 +110,9 @@ def cluster(request: pytest.FixtureRequest, bench: Bench) -> Iterator[Cluster]:
         pytest.skip(f"cgroup {request.param} is not mounted here")
     with made_cgroups(named[0]) as root, serving(bench.folder / "kubelet.sock") as kubelet:
         (bench.folder / "logs").mkdir()
+        (bench.state / "reader").mkdir(parents=True)
+        policy = {"policy": "one-team", "namespaces": ["default"]}
+        (bench.state / "reader" / "bounds.json").write_text(json.dumps({"bounds": [policy]}))
         environment = {
             **bench.environment,
             "WATTLOOP_AGENT_IDENTITY": "pod",
@@ -154,6 +157,43 @@ def test_a_pod_touches_its_own_gpus_and_no_others(cluster: Cluster) -> None:
     assert bench.limits == [200, 400, 400]
 
 
+def test_only_pods_of_the_namespaces_that_a_policy_lets_ask_are_held_a_limit_for(cluster: Cluster) -> None:
+    bench = cluster.bench
+    allowed = cluster.pod("trainer", bench.uuids[:1])
+    foreign = cluster.pod("stranger", bench.uuids[1:2], namespace="search")
+    assert foreign.ask("hold_limit", bench.uuids[1:2], 200) == (None, "NotPermitted")
+    assert foreign.ask("hold_clocks", bench.uuids[1:2], 900) == (None, "NotPermitted")
+    assert foreign.ask("energy") == (1, None)
+    assert allowed.ask("hold_limit", bench.uuids[:1], 200) == (1, None)
+    assert bench.limits == [200, 400, 400]
+
+
+def test_a_mig_device_shows_its_gpu_and_sets_nothing_on_it(cluster: Cluster) -> None:
+    bench = cluster.bench
+    bench.gpus.partition(1, 2)
+    first, second = (part.uuid for part in bench.gpus.describe().gpus[1].mig_devices)
+    renter = cluster.pod("renter", [first])
+    replica = cluster.pod("replica", [f"{second}::1"])
+    for pod in (renter, replica):
+        assert pod.ask("gpus") == (1, None)
+        assert pod.ask("energy", bench.uuids[1:2]) == (1, None)
+        assert pod.ask("hold_limit", bench.uuids[1:2], 200) == (None, "Shared")
+        assert pod.ask("hold_clocks", bench.uuids[1:2], 900) == (None, "Shared")
+        assert pod.ask("energy", bench.uuids[:1]) == (None, "NotYours")
+        assert pod.ask("hold_limit", [first], 200) == (None, "NotYours")
+    assert bench.limits == [400, 400, 400]
+
+
+def test_a_mig_device_that_is_no_more_gives_no_gpu(cluster: Cluster) -> None:
+    bench = cluster.bench
+    bench.gpus.partition(1, 2)
+    left = cluster.pod("left", [bench.gpus.describe().gpus[1].mig_devices[0].uuid])
+    assert left.ask("gpus") == (1, None)
+    bench.gpus.partition(1, 7)
+    assert left.ask("gpus") == (0, None)
+    assert left.ask("energy", bench.uuids[1:2]) == (None, "NotYours")
+
+
 def test_a_process_outside_every_pod_is_refused(cluster: Cluster) -> None:
     with AgentConnection(cluster.bench.socket) as connection, pytest.raises(AgentRefused) as caught:
         connection.gpus()
@@ -183,3 +223,19 @@ def test_a_process_that_moves_to_another_pods_cgroup_is_refused(cluster: Cluster
     (victim.cgroup / "cgroup.procs").write_text(str(thief.processes[0].pid))
     assert thief.ask("hold_limit", bench.uuids, 100) == (None, "NotPermitted")
     assert bench.limits == [200, 200, 200]
+
+
+@pytest.mark.processes
+def test_a_pod_that_has_completed_and_is_still_listed_uses_its_gpu_no_more(cluster: Cluster) -> None:
+    ledger = cluster.bench.state / "reader" / "energy.json"
+    trainer = cluster.pod("trainer", cluster.bench.uuids[:1])
+    cluster.pod("other", cluster.bench.uuids[1:2])
+
+    def ended() -> dict[str, bool]:
+        spans = json.loads(ledger.read_text())["ledger"]["spans"] if ledger.exists() else []
+        return {span["pod"]: span["ended"] for span in spans}
+
+    until(lambda: ended() == {"trainer": False, "other": False}, "both have their GPUs")
+    trainer.processes[0].kill()
+    trainer.processes[0].communicate()
+    until(lambda: ended() == {"trainer": True, "other": False}, "the one that has no process has given its GPU back")

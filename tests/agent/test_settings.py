@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,8 +56,12 @@ def test_an_address_is_host_and_port_or_off(text: str, address: Address | None) 
         ),
         ("--metrics-bind", "a:70000", "expected HOST:PORT"),
         ("--log-format", "xml", "expected one of text, json"),
-        ("--sample-interval", "0", "expected a number above 0"),
-        ("--sample-interval", "nan", "expected a number above 0"),
+        ("--sample-interval", "0", r"expected seconds, from 0\.01 to 3600"),
+        ("--sample-interval", "nan", r"expected seconds, from 0\.01 to 3600"),
+        ("--heartbeat-timeout", "1e300", r"expected seconds, from 0\.5 to 600"),
+        ("--push-interval", "soon", r"expected seconds, from 0\.1 to 3600"),
+        ("--minimum-power-limit", "-1", "expected a number above 0"),
+        ("--state-directory", "", "--state-directory: found '', expected a path"),
         ("--setter-uids", "root", "expected user ids"),
         ("--part", "setter", "needs --setter-socket"),
     ],
@@ -63,6 +69,13 @@ def test_an_address_is_host_and_port_or_off(text: str, address: Address | None) 
 def test_a_wrong_value_is_named_with_what_would_be_right(option: str, text: str, told: str) -> None:
     with pytest.raises(UsageError, match=told):
         read(option, text)
+
+
+@pytest.mark.parametrize("what", ["power-limit", "graphics-clock", "memory-clock"])
+def test_a_range_that_nothing_is_within_is_refused(what: str) -> None:
+    with pytest.raises(UsageError, match=f"--minimum-{what} is 300 and --maximum-{what} 200: nothing is within both"):
+        read(f"--minimum-{what}", "300", f"--maximum-{what}", "200")
+    read(f"--minimum-{what}", "300", f"--maximum-{what}", "300")
 
 
 def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,3 +102,29 @@ def test_a_wrong_config_file_is_named_with_what_stands_there(tmp_path: Path, con
 def test_a_config_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="No such file or directory"):
         read("--config", str(tmp_path / "none.toml"))
+
+
+def test_who_is_told_needs_a_token_and_a_node(tmp_path: Path) -> None:
+    complete = ("--push-url", "https://operator:8080", "--push-token-file", str(tmp_path), "--node-name", "node-1")
+    assert read(*complete).push_interval == 5.0
+    for missing in (2, 4):
+        with pytest.raises(UsageError, match="--push-url needs --push-token-file and --node-name"):
+            read(*complete[:missing], *complete[missing + 2 :])
+
+
+@pytest.mark.parametrize("url", ["operator:8080", "ftp://operator", "https://", "http://operator:none"])
+def test_an_operator_that_cannot_be_told_is_refused(url: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"--push-url: found .*, expected http://HOST:PORT or https://HOST:PORT"):
+        read("--push-url", url, "--push-token-file", str(tmp_path), "--node-name", "node-1")
+
+
+def test_a_descriptor_that_is_not_open_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    words = ["--socket", str(tmp_path / "a.sock"), "--state-directory", str(tmp_path), "--ready-descriptor", "987"]
+    done = subprocess.run(
+        [sys.executable, "-m", "wattloop_agent", *words], capture_output=True, text=True, check=False, timeout=20
+    )
+    assert (done.returncode, done.stderr) == (
+        2,
+        "wattloop agent: --ready-descriptor: found 987, expected an open file descriptor\n",
+    )
+    assert list(tmp_path.iterdir()) == []

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from bench import Bench
+from bench import Bench, until
 from processes import children_of, single_agent
 
 from wattloop.agent import AgentConnection, AgentRefused
@@ -97,35 +97,90 @@ def test_a_restore_that_fails_is_tried_again_until_it_works(bench: Bench) -> Non
 NVML_CODES = (1, 2, 3, 4, 6, 7, 9, 12, 13, 15, 16, 18, 20, 23, 28, 999)
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        "nvmlDeviceSetPowerManagementLimit",
-        "nvmlDeviceGetPowerManagementLimit",
-        "nvmlDeviceGetPowerManagementLimitConstraints",
-        "nvmlDeviceGetEnforcedPowerLimit",
-        "nvmlDeviceGetTotalEnergyConsumption",
-        "nvmlDeviceGetUUID",
-        "nvmlInit_v2",
-    ],
+# All that the two parts call; the last test here holds the list to what they do call.
+NVML_CALLS = (
+    "nvmlInitWithFlags",
+    "nvmlDeviceGetCount_v2",
+    "nvmlDeviceGetHandleByIndex_v2",
+    "nvmlDeviceGetName",
+    "nvmlDeviceGetUUID",
+    "nvmlDeviceGetIndex",
+    "nvmlDeviceGetPowerUsage",
+    "nvmlDeviceGetTotalEnergyConsumption",
+    "nvmlDeviceGetPowerManagementLimit",
+    "nvmlDeviceGetPowerManagementLimitConstraints",
+    "nvmlDeviceGetPowerManagementDefaultLimit",
+    "nvmlDeviceGetEnforcedPowerLimit",
+    "nvmlDeviceSetPowerManagementLimit",
+    "nvmlDeviceGetSupportedMemoryClocks",
+    "nvmlDeviceGetSupportedGraphicsClocks",
+    "nvmlDeviceGetClockInfo",
+    "nvmlDeviceSetGpuLockedClocks",
+    "nvmlDeviceResetGpuLockedClocks",
+    "nvmlDeviceSetMemoryLockedClocks",
+    "nvmlDeviceResetMemoryLockedClocks",
 )
-def test_whatever_nvml_answers_at_any_call_the_agent_says_it_and_lives(bench: Bench, function: str) -> None:
+FORESEEN = {
+    "DeviceFailed",
+    "GpuLost",
+    "NoDriver",
+    "NotPermitted",
+    "NotRestored",
+    "NotSupported",
+    "OutOfRange",
+    "UnknownGpu",
+}
+
+
+def ask_everything(connection: AgentConnection, bench: Bench) -> set[str]:
+    """The reasons with which the agent refuses, asked for each thing that it does."""
     reasons = set()
+    asking = (
+        connection.gpus,
+        connection.energy,
+        lambda: connection.hold_limit(bench.uuids, 200),
+        lambda: connection.hold_clocks(bench.uuids, 900),
+        lambda: connection.hold_clocks(bench.uuids, 1593, domain="memory"),
+        connection.release,
+    )
+    for ask in asking:
+        try:
+            ask()
+        except AgentRefused as refused:
+            reasons.add(refused.reason)
+    return reasons
+
+
+def as_found(connection: AgentConnection, bench: Bench) -> bool:
+    try:
+        connection.release()
+    except AgentRefused:
+        return False
+    gpus = bench.gpus.describe().gpus
+    locked = [gpu.locked_graphics_clocks_megahertz or gpu.locked_memory_clocks_megahertz for gpu in gpus]
+    return bench.limits == [400, 400, 400] and not any(locked)
+
+
+@pytest.mark.parametrize("function", NVML_CALLS)
+def test_whatever_nvml_answers_at_any_call_the_agent_says_it_and_lives(bench: Bench, function: str) -> None:
     with agent_on(bench) as connection:
         for code in NVML_CODES:
+            # So that the calls by which NVML is opened are made again, too.
+            bench.gpus.restart_driver()
             ticket = bench.gpus.inject_fault(function, code=code)
-            for ask in (connection.gpus, connection.energy, lambda: connection.hold_limit(bench.uuids, 200)):
-                try:
-                    ask()
-                except AgentRefused as refused:
-                    reasons.add(refused.reason)
+            assert ask_everything(connection, bench) <= FORESEEN
+            assert ask_everything(connection, bench) <= FORESEEN
             bench.gpus.clear_fault(ticket)
-            connection.release()
-            assert bench.limits == [400, 400, 400], f"after code {code}"
-        connection.hold_limit(bench.uuids, 200)
-    foreseen = "DeviceFailed OutOfRange NotSupported NotPermitted UnknownGpu NoDriver GpuLost NotRestored"
-    assert reasons <= set(foreseen.split())
+            until(lambda: as_found(connection, bench), f"as found after code {code}")
+        until(lambda: not ask_everything(connection, bench), "everything works again")
     assert bench.limits == [400, 400, 400]
+
+
+def test_the_calls_of_nvml_that_are_tried_are_those_that_are_made(bench: Bench) -> None:
+    with agent_on(bench) as connection:
+        assert ask_everything(connection, bench) == set()
+    made = set(bench.gpus.describe().calls) - {"nvmlShutdown"}
+    assert made <= set(NVML_CALLS)
 
 
 def test_a_driver_that_hangs_stops_neither_the_socket_nor_the_restoring(bench: Bench) -> None:
@@ -140,6 +195,21 @@ def test_a_driver_that_hangs_stops_neither_the_socket_nor_the_restoring(bench: B
         assert connection.release() == bench.uuids[:1]
         assert bench.limits == [400, 400, 400]
     assert end_agent(process) == 0
+
+
+def test_a_driver_that_is_restarted_under_a_lease_is_not_fought_and_obeys_the_next_request(bench: Bench) -> None:
+    with agent_on(bench) as connection:
+        connection.hold_limit(bench.uuids, 200)
+        connection.hold_clocks(bench.uuids, 900)
+        bench.gpus.restart_driver()
+        # The first that asks finds out that NVML has to be opened again.
+        until(lambda: ask_everything(connection, bench) == set(), "the driver is found again")
+        connection.hold_limit(bench.uuids, 250)
+        assert bench.limits == [250, 250, 250]
+        bench.gpus.restart_driver()
+        until(lambda: as_found(connection, bench), "given back")
+        assert [lease for lease in connection.leases() if lease.yours] == []
+    assert bench.limits == [400, 400, 400]
 
 
 def test_what_another_actor_sets_is_left_alone(bench: Bench) -> None:
@@ -169,3 +239,27 @@ def test_a_read_only_folder_is_refused_before_anything_is_changed(bench: Bench) 
         with AgentConnection(bench.socket) as connection:
             assert refusal(connection, bench).reason == "StateNotDurable"
         assert end_agent(process) == 0
+
+
+def test_of_two_agents_on_one_node_one_holds_and_the_other_waits_and_takes_over(bench: Bench) -> None:
+    first = start_agent(bench.socket, bench.state, environment=bench.environment, log=bench.log)
+    socket, state, log = (bench.folder / f"second{part}" for part in (".sock", "-state", ".log"))
+    with (
+        single_agent(socket, state, environment=bench.environment, log=log) as process,
+        AgentConnection(socket) as second,
+    ):
+        setters = children_of(process.pid)
+        with AgentConnection(bench.socket) as connection:
+            connection.hold_limit(bench.uuids, 200)
+            with pytest.raises(AgentRefused) as caught:
+                second.hold_limit(bench.uuids, 150)
+            assert caught.value.reason == "AnotherAgent"
+            assert f"state folder {bench.state}" in caught.value.message
+            assert len(second.energy()) == 3, "energy is told all the same"
+            assert bench.limits == [200, 200, 200]
+        assert end_agent(first) == 0
+        assert second.hold_limit(bench.uuids, 150)[0].found_watts == 400
+        assert bench.limits == [150, 150, 150]
+        assert children_of(process.pid) == setters, "the setter was started again"
+    assert bench.limits == [400, 400, 400]
+    assert log.read_text().count("no lease can be given out") == 1, "said once"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from bench import Bench, until
+from bench import DEADLINE_SECONDS, Bench, until
 
 from wattloop.agent import AgentConnection, AgentRefused
 from wattloop.errors import WattloopError
@@ -37,7 +37,7 @@ def part(bench: Bench, name: str, *words: str) -> Iterator[subprocess.Popen[byte
     finally:
         process.send_signal(signal.SIGCONT)
         process.terminate()
-        assert process.wait(10) in {0, 1, -signal.SIGKILL, -signal.SIGTERM}, bench.log.read_text()
+        assert process.wait(DEADLINE_SECONDS) in {0, 1, -signal.SIGKILL, -signal.SIGTERM}, bench.log.read_text()
 
 
 def connected(bench: Bench) -> AgentConnection:
@@ -101,7 +101,7 @@ def test_an_upgrade_hands_the_leases_to_the_next_setter(bench: Bench) -> None:
         with part(bench, "setter") as setter:
             connected(bench).close()
             setter.send_signal(signal.SIGUSR2)
-            assert setter.wait(10) == 0
+            assert setter.wait(DEADLINE_SECONDS) == 0
         assert bench.limits == [200, 200, 200], "held though no setter runs"
         with part(bench, "setter"), AgentConnection(bench.socket) as connection:
             until(lambda: answers(bench), "the next setter is found")
@@ -118,7 +118,7 @@ def test_a_setter_whose_driver_hangs_ends_by_itself_and_the_next_one_restores(be
             with AgentConnection(bench.socket) as connection, pytest.raises(AgentRefused) as caught:
                 connection.hold_limit(bench.uuids, 150)
             assert caught.value.reason == "Unavailable"
-            assert setter.wait(10) == 1
+            assert setter.wait(DEADLINE_SECONDS) == 1
         assert "Timeout" in bench.log.read_text(), "the log says where it hung"
         bench.gpus.clear_faults()
         with part(bench, "setter"):

@@ -26,7 +26,7 @@ def turned_away(listening: tuple[socket.socket, Path], word: bytes) -> AgentConn
     """A connection that the other end has closed after this word, before anything was asked."""
     server, path = listening
     connection = AgentConnection(path, patience_seconds=0)
-    connection._connected()
+    connection.wait(0)
     caller, _ = server.accept()
     with caller:
         caller.sendall(word)

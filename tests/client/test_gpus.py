@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from report_server import ReportServer
@@ -13,6 +15,7 @@ from report_server import ReportServer
 import nvml_simulator
 from wattloop import Run
 from wattloop.agent_process import running_agent
+from wattloop.gpus import ProcessGpus
 
 WORK_OF_A_SECOND = 312.0  # teraflop: what an A100 does in a second at its highest clock
 
@@ -22,6 +25,7 @@ class Node:
     """GPUs and the agent that looks after them."""
 
     gpus: nvml_simulator.Machine
+    state: Path
     socket: Path
 
     @property
@@ -51,7 +55,7 @@ def node() -> Iterator[Node]:
             nvml_simulator.Machine(state) as gpus,
             running_agent(socket, folder / "state", environment=environment, log=folder / "agent.log"),
         ):
-            yield Node(gpus, socket)
+            yield Node(gpus, state, socket)
 
 
 def test_reports_carry_cumulative_energy_of_every_gpu(node: Node, report_server: ReportServer) -> None:
@@ -135,3 +139,33 @@ def test_a_run_that_breaks_off_inside_an_epoch_keeps_its_profile_right(node: Nod
         train()
     whole, broken = report_server.reports[-2:]
     assert broken["profile"][0] == whole["profile"][0]
+
+
+def test_a_run_that_begins_while_its_agent_is_replaced_is_measured(node: Node) -> None:
+    with tempfile.TemporaryDirectory(prefix="wattloop-", dir="/tmp") as name:
+        folder = Path(name)
+        environment = {
+            "PATH": "/usr/bin:/bin",
+            **nvml_simulator.environment(node.state),
+            "WATTLOOP_AGENT_LOCK_DIRECTORY": str(folder / "locks"),
+        }
+        gpus = ProcessGpus(str(folder / "agent.sock"))
+        beginning = Thread(target=gpus.begin)
+        beginning.start()
+        with running_agent(folder / "agent.sock", folder / "state", environment=environment, log=folder / "log"):
+            beginning.join()
+            assert gpus.count == 2
+            gpus.end()
+
+
+def test_nobody_is_waited_for_where_no_socket_can_come(tmp_path: Path) -> None:
+    gpus = ProcessGpus(str(tmp_path / "no folder" / "agent.sock"), arrival_seconds=math.inf)
+    gpus.begin()
+    assert gpus.count == 0
+
+
+def test_a_run_waits_for_an_agent_no_longer_than_it_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    gpus = ProcessGpus(str(tmp_path / "agent.sock"), arrival_seconds=0.0)
+    gpus.begin()
+    assert gpus.count == 0
+    assert "energy is not measured" in caplog.text

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wattloop import messages
-from wattloop.messages import Answer, GpuEnergy, LimitMeasurement, MessageError, Report
+from wattloop.message_fields import MessageError
+from wattloop.messages import Answer, GpuEnergy, LimitMeasurement, Report
 
 GPU = {
     "uuid": "GPU-0",

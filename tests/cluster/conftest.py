@@ -28,6 +28,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker("cluster")
+            # Longer than whatever it waits for: that then says what there was instead.
+            item.add_marker(pytest.mark.timeout(500))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -122,7 +124,7 @@ def kubelet(cluster: DynamicClient) -> Iterator[Kubelet]:
 def crds(kubectl: ClusterCommand) -> None:
     """The custom resource definitions of crds/, established."""
     kubectl("apply", "--server-side", "--force-conflicts", f"--filename={CRDS}")
-    kubectl("wait", "--for=condition=Established", f"--filename={CRDS}", "--timeout=30s")
+    kubectl("wait", "--for=condition=Established", f"--filename={CRDS}", "--timeout=150s")
 
 
 @pytest.fixture(scope="session")

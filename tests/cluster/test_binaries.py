@@ -129,3 +129,7 @@ def test_an_unknown_name_is_wrong_usage() -> None:
     )
     assert answer.returncode == 2
     assert "unknown: kube-nothing; known are kube-apiserver" in answer.stderr
+
+
+def test_the_node_is_of_the_control_planes_version() -> None:
+    assert build.NODE_AGENTS.version == build.KUBERNETES.version

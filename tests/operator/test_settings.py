@@ -85,3 +85,11 @@ def test_off_serves_nothing() -> None:
 
 def test_every_setting_is_a_field() -> None:
     assert {setting.key for setting in SETTINGS} == set(Settings.__dataclass_fields__)
+
+
+def test_the_agents_service_account_has_a_namespace() -> None:
+    assert read().agent_service_account == ""
+    assert read("--agent-service-account=wattloop-agent/agent").agent_service_account == "wattloop-agent/agent"
+    for wrong in ("agent", "a/b/c", "A/b", "/agent"):
+        with pytest.raises(UsageError, match="a service account, NAMESPACE/NAME"):
+            read(f"--agent-service-account={wrong}")

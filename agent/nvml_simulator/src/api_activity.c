@@ -1,7 +1,9 @@
 /* What a GPU does: memory, utilisation, processes, temperature, performance state. */
 #include <stddef.h>
+#include <string.h>
 
 #include "api.h"
+#include "mig.h"
 #include "processes.h"
 
 #define MEBIBYTE 1048576ULL
@@ -18,11 +20,19 @@ static nvmlReturn_t fit(unsigned *count, unsigned needed, const void *array) {
     return needed > 0 && array == NULL ? NVML_ERROR_INVALID_ARGUMENT : NVML_SUCCESS;
 }
 
-static uint64_t used_bytes(struct gpu *gpu) { return (uint64_t)processes_prune(gpu) * CONTEXT_BYTES; }
+/* Which MIG device a process works on is not modelled: none of their memory is in use. */
+static uint64_t used_bytes(const struct call *call) {
+    return call->instance == NULL ? (uint64_t)processes_prune(call->machine->layout, call->gpu) * CONTEXT_BYTES : 0;
+}
+
+static uint64_t total_bytes(const struct call *call) {
+    return call->instance == NULL ? call->model->memory_mebibytes * MEBIBYTE
+                                  : mig_memory_bytes(call->model, call->instance);
+}
 
 EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory) {
     struct call call;
-    nvmlReturn_t result = call_begin_on(&call, FUNCTION_nvmlDeviceGetMemoryInfo, device);
+    nvmlReturn_t result = call_begin_on_part(&call, FUNCTION_nvmlDeviceGetMemoryInfo, device);
     if (result != NVML_SUCCESS) {
         return result;
     }
@@ -30,15 +40,15 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *m
         return call_end(&call, NVML_ERROR_INVALID_ARGUMENT);
     }
     /* The first form counts what is reserved as used. */
-    memory->total = call.model->memory_mebibytes * MEBIBYTE;
-    memory->used = used_bytes(call.gpu) + RESERVED_MEBIBYTES * MEBIBYTE;
+    memory->total = total_bytes(&call);
+    memory->used = used_bytes(&call) + RESERVED_MEBIBYTES * MEBIBYTE;
     memory->free = memory->total - memory->used;
     return call_end(&call, NVML_SUCCESS);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
     struct call call;
-    nvmlReturn_t result = call_begin_on(&call, FUNCTION_nvmlDeviceGetMemoryInfo_v2, device);
+    nvmlReturn_t result = call_begin_on_part(&call, FUNCTION_nvmlDeviceGetMemoryInfo_v2, device);
     if (result != NVML_SUCCESS) {
         return result;
     }
@@ -48,9 +58,9 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v
     if (memory->version != NVML_STRUCT_VERSION(nvmlMemory_v2_t, 2)) {
         return call_end(&call, NVML_ERROR_FUNCTION_NOT_FOUND); /* as driver 580 answers */
     }
-    memory->total = call.model->memory_mebibytes * MEBIBYTE;
+    memory->total = total_bytes(&call);
     memory->reserved = RESERVED_MEBIBYTES * MEBIBYTE;
-    memory->used = used_bytes(call.gpu);
+    memory->used = used_bytes(&call);
     memory->free = memory->total - memory->reserved - memory->used;
     return call_end(&call, NVML_SUCCESS);
 }
@@ -64,8 +74,30 @@ EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtili
     if (utilization == NULL) {
         return call_end(&call, NVML_ERROR_INVALID_ARGUMENT);
     }
+    if (call.gpu->instance_count > 0) {
+        return call_end(&call, NVML_ERROR_NOT_SUPPORTED);
+    }
     timeline_utilization_percent(call.gpu, &utilization->gpu, &utilization->memory);
     return call_end(&call, NVML_SUCCESS);
+}
+
+/* Those that the caller sees, by the pids that it knows them by. */
+static unsigned processes_seen(struct call *call, nvmlProcessInfo_t *seen) {
+    unsigned count = 0;
+    processes_prune(call->machine->layout, call->gpu);
+    for (unsigned number = 0; number < MAX_PROCESSES; number++) {
+        const struct process *process = &call->gpu->processes[number];
+        int32_t pid;
+        if (processes_look(call->machine->layout, process, &pid) == PROCESS_LIVES) {
+            seen[count++] = (nvmlProcessInfo_t){
+                .pid = (unsigned)pid,
+                .used_gpu_memory = process->memory_bytes,
+                .gpu_instance_id = 0xFFFFFFFF,
+                .compute_instance_id = 0xFFFFFFFF,
+            };
+        }
+    }
+    return count;
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count,
@@ -78,22 +110,13 @@ EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device,
     if (count == NULL) {
         return call_end(&call, NVML_ERROR_INVALID_ARGUMENT);
     }
-    result = fit(count, processes_prune(call.gpu), processes);
-    if (result != NVML_SUCCESS) {
-        return call_end(&call, result);
+    nvmlProcessInfo_t seen[MAX_PROCESSES];
+    unsigned needed = processes_seen(&call, seen);
+    result = fit(count, needed, processes);
+    if (result == NVML_SUCCESS && needed > 0) {
+        memcpy(processes, seen, needed * sizeof *seen);
     }
-    for (unsigned number = 0, filled = 0; number < MAX_PROCESSES; number++) {
-        const struct process *process = &call.gpu->processes[number];
-        if (process->pid != 0) {
-            processes[filled++] = (nvmlProcessInfo_t){
-                .pid = (unsigned)process->pid,
-                .used_gpu_memory = process->memory_bytes,
-                .gpu_instance_id = 0xFFFFFFFF,
-                .compute_instance_id = 0xFFFFFFFF,
-            };
-        }
-    }
-    return call_end(&call, NVML_SUCCESS);
+    return call_end(&call, result);
 }
 
 static unsigned temperature_celsius(const struct call *call) {

@@ -50,6 +50,27 @@ static nvmlReturn_t find(enum function function, matcher matches, const char *wa
     return call_end(&call, NVML_ERROR_NOT_FOUND);
 }
 
+static nvmlReturn_t find_instance(const char *wanted, nvmlDevice_t *device) {
+    struct call call;
+    nvmlReturn_t result = call_begin(&call, FUNCTION_nvmlDeviceGetHandleByUUID);
+    if (result != NVML_SUCCESS) {
+        return result;
+    }
+    if (device == NULL) {
+        return call_end(&call, NVML_ERROR_INVALID_ARGUMENT);
+    }
+    for (unsigned index = 0; index < call.machine->layout->gpu_count; index++) {
+        const struct gpu *gpu = &call.machine->layout->gpus[index];
+        for (unsigned number = 0; number < gpu->instance_count; number++) {
+            if (strcasecmp(gpu->instances[number].uuid, wanted) == 0) {
+                *device = call_instance_handle(index, number);
+                return call_end(&call, NVML_SUCCESS);
+            }
+        }
+    }
+    return call_end(&call, NVML_ERROR_NOT_FOUND);
+}
+
 static bool uuid_matches(const struct gpu *gpu, const char *wanted) { return strcasecmp(gpu->uuid, wanted) == 0; }
 
 static bool serial_matches(const struct gpu *gpu, const char *wanted) { return strcasecmp(gpu->serial, wanted) == 0; }
@@ -70,6 +91,9 @@ static bool bus_id_matches(const struct gpu *gpu, const char *wanted) {
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
+    if (uuid != NULL && strncasecmp(uuid, "MIG-", 4) == 0) {
+        return find_instance(uuid, device);
+    }
     return find(FUNCTION_nvmlDeviceGetHandleByUUID, uuid_matches, uuid, device);
 }
 

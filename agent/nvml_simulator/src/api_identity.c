@@ -3,13 +3,30 @@
 #include <string.h>
 
 #include "api.h"
+#include "mig.h"
 
 EXPORT nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned length) {
-    ANSWER_TEXT(nvmlDeviceGetName, device, name, length, call.model->name);
+    struct call call;
+    nvmlReturn_t result = call_begin_on_part(&call, FUNCTION_nvmlDeviceGetName, device);
+    if (result != NVML_SUCCESS) {
+        return result;
+    }
+    char text[96];
+    snprintf(text, sizeof text, "%s", call.model->name);
+    if (call.instance != NULL) {
+        snprintf(text, sizeof text, "%s MIG %ug.%ugb", call.model->name, call.instance->compute_slices,
+                 mig_gigabytes(call.model, call.instance));
+    }
+    return call_end(&call, call_text(name, length, text));
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned length) {
-    ANSWER_TEXT(nvmlDeviceGetUUID, device, uuid, length, call.gpu->uuid);
+    struct call call;
+    nvmlReturn_t result = call_begin_on_part(&call, FUNCTION_nvmlDeviceGetUUID, device);
+    if (result != NVML_SUCCESS) {
+        return result;
+    }
+    return call_end(&call, call_text(uuid, length, call.instance == NULL ? call.gpu->uuid : call.instance->uuid));
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetSerial(nvmlDevice_t device, char *serial, unsigned length) {

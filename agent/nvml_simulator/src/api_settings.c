@@ -1,4 +1,4 @@
-/* What an administrator sets besides the power limit: locked and application clocks, persistence; and the MIG mode. */
+/* What an administrator sets besides the power limit: locked and application clocks, persistence. */
 #include <stddef.h>
 
 #include "api.h"
@@ -100,22 +100,5 @@ EXPORT nvmlReturn_t nvmlDeviceSetPersistenceMode(nvmlDevice_t device, unsigned m
         return call_end(&call, NVML_ERROR_INVALID_ARGUMENT);
     }
     call.gpu->persistence_mode = mode;
-    return call_end(&call, NVML_SUCCESS);
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned *current, unsigned *pending) {
-    struct call call;
-    nvmlReturn_t result = call_begin_on(&call, FUNCTION_nvmlDeviceGetMigMode, device);
-    if (result != NVML_SUCCESS) {
-        return result;
-    }
-    if (current == NULL || pending == NULL) {
-        return call_end(&call, NVML_ERROR_INVALID_ARGUMENT);
-    }
-    if (!call.model->has_mig) {
-        return call_end(&call, NVML_ERROR_NOT_SUPPORTED);
-    }
-    *current = 0;
-    *pending = 0;
     return call_end(&call, NVML_SUCCESS);
 }

@@ -1,4 +1,4 @@
-/* The one call beyond NVML that a measuring program needs: what time it is where the GPUs are. */
+/* The calls beyond NVML that a measuring program needs: what time it is where the GPUs are, and which load of the driver. */
 #include <stddef.h>
 
 #include "api.h"
@@ -17,5 +17,19 @@ EXPORT nvmlReturn_t wattloopSimulatorTime(nvmlDevice_t device, unsigned long lon
     }
     const struct layout *layout = call.machine->layout;
     *nanoseconds = device == NULL ? clock_machine_ns(layout) : clock_now_ns(layout, &layout->gpus[call.index]);
+    return call_end(&call, NVML_SUCCESS);
+}
+
+/* How often the driver was started: what the kernel tells of a real one. */
+EXPORT nvmlReturn_t wattloopSimulatorDriverStarts(unsigned long long *starts) {
+    struct call call;
+    nvmlReturn_t result = call_begin_quietly(&call);
+    if (result != NVML_SUCCESS) {
+        return result;
+    }
+    if (starts == NULL) {
+        return call_end(&call, NVML_ERROR_INVALID_ARGUMENT);
+    }
+    *starts = call.machine->layout->driver_starts;
     return call_end(&call, NVML_SUCCESS);
 }

@@ -1,15 +1,19 @@
 #include "call.h"
 
+#include <linux/capability.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "driver.h"
 #include "faults.h"
 
 /* The state this process has open. It outlives nvmlShutdown for as long as a call in another thread is under way. */
 struct session {
     struct machine machine;
+    uint64_t driver_starts; /* as of when it was opened */
     unsigned calls;
     bool closed;
 };
@@ -22,17 +26,26 @@ static unsigned initializations;
 struct nvml_device {
     char unused;
 };
-static struct nvml_device devices[MAX_GPUS];
+static struct nvml_device devices[MAX_GPUS][1 + MAX_INSTANCES]; /* the whole GPU first */
 
-nvmlDevice_t call_handle(unsigned index) { return &devices[index]; }
+nvmlDevice_t call_handle(unsigned index) { return &devices[index][0]; }
+
+nvmlDevice_t call_instance_handle(unsigned index, unsigned instance) { return &devices[index][1 + instance]; }
 
 bool call_find(struct call *call, nvmlDevice_t device) {
-    for (call->index = 0; call->index < call->machine->layout->gpu_count; call->index++) {
-        if (device == &devices[call->index]) {
-            return true;
-        }
+    uintptr_t offset = (uintptr_t)device - (uintptr_t)devices;
+    if (offset >= sizeof devices) {
+        return false;
     }
-    return false;
+    unsigned position = (unsigned)(offset / sizeof(struct nvml_device));
+    unsigned part = position % (1 + MAX_INSTANCES);
+    call->index = position / (1 + MAX_INSTANCES);
+    if (call->index >= call->machine->layout->gpu_count) {
+        return false;
+    }
+    const struct gpu *gpu = &call->machine->layout->gpus[call->index];
+    call->instance = part == 0 ? NULL : &gpu->instances[part - 1];
+    return part <= gpu->instance_count;
 }
 
 static struct session *session_enter(void) {
@@ -58,7 +71,8 @@ static void session_leave(struct session *left) {
 static struct session *session_of(struct call *call) { return (struct session *)call->machine; }
 
 /* Counts the call and lets faults strike it; the lock is held after NVML_SUCCESS. */
-static nvmlReturn_t admit(struct machine *machine, enum function function, int gpu) {
+static nvmlReturn_t admit(struct call *call, enum function function, int gpu) {
+    struct machine *machine = call->machine;
     machine_lock(machine);
     machine->layout->calls[function]++;
     struct verdict verdict = faults_strike(machine->layout, function, gpu);
@@ -66,6 +80,10 @@ static nvmlReturn_t admit(struct machine *machine, enum function function, int g
         machine_unlock(machine);
         faults_wait(machine, &verdict);
         machine_lock(machine);
+    }
+    /* A session of a driver that is gone can still be closed. */
+    if (verdict.code == NVML_SUCCESS && function != FUNCTION_nvmlShutdown) {
+        verdict.code = driver_answer(machine->layout, session_of(call)->driver_starts);
     }
     if (verdict.code != NVML_SUCCESS) {
         machine_unlock(machine);
@@ -81,6 +99,7 @@ static nvmlReturn_t enter(struct call *call) {
     call->machine = &entered->machine;
     call->model = machine_model(call->machine);
     call->gpu = NULL;
+    call->instance = NULL;
     return NVML_SUCCESS;
 }
 
@@ -89,7 +108,7 @@ nvmlReturn_t call_begin(struct call *call, enum function function) {
     if (result != NVML_SUCCESS) {
         return result;
     }
-    result = admit(call->machine, function, -1);
+    result = admit(call, function, -1);
     if (result != NVML_SUCCESS) {
         session_leave(session_of(call));
     }
@@ -105,6 +124,11 @@ nvmlReturn_t call_begin_quietly(struct call *call) {
 }
 
 nvmlReturn_t call_begin_on(struct call *call, enum function function, nvmlDevice_t device) {
+    nvmlReturn_t result = call_begin_on_part(call, function, device);
+    return result == NVML_SUCCESS && call->instance != NULL ? call_end(call, NVML_ERROR_NOT_SUPPORTED) : result;
+}
+
+nvmlReturn_t call_begin_on_part(struct call *call, enum function function, nvmlDevice_t device) {
     nvmlReturn_t result = enter(call);
     if (result != NVML_SUCCESS) {
         return result;
@@ -113,7 +137,7 @@ nvmlReturn_t call_begin_on(struct call *call, enum function function, nvmlDevice
         session_leave(session_of(call));
         return NVML_ERROR_INVALID_ARGUMENT;
     }
-    result = admit(call->machine, function, (int)call->index);
+    result = admit(call, function, (int)call->index);
     if (result != NVML_SUCCESS) {
         session_leave(session_of(call));
         return result;
@@ -128,12 +152,19 @@ nvmlReturn_t call_end(struct call *call, nvmlReturn_t result) {
     return result;
 }
 
+/* As the driver asks: root in a container is none without the capability. */
+static bool is_administrator(void) {
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct sets[_LINUX_CAPABILITY_U32S_3];
+    return syscall(SYS_capget, &header, sets) == 0 && (sets[0].effective >> CAP_SYS_ADMIN & 1) != 0;
+}
+
 nvmlReturn_t call_permission(const struct call *call) {
     switch (call->machine->layout->permission) {
         case PERMISSION_ANYONE:
             return NVML_SUCCESS;
         case PERMISSION_ROOT:
-            return geteuid() == 0 ? NVML_SUCCESS : NVML_ERROR_NO_PERMISSION;
+            return is_administrator() ? NVML_SUCCESS : NVML_ERROR_NO_PERMISSION;
         default:
             return NVML_ERROR_NO_PERMISSION;
     }
@@ -148,6 +179,15 @@ static nvmlReturn_t open_session(void) {
     if (result != NVML_SUCCESS) {
         free(opened);
         return result;
+    }
+    machine_lock(&opened->machine);
+    bool loaded = opened->machine.layout->driver_loaded;
+    opened->driver_starts = opened->machine.layout->driver_starts;
+    machine_unlock(&opened->machine);
+    if (!loaded) {
+        machine_close(&opened->machine);
+        free(opened);
+        return NVML_ERROR_DRIVER_NOT_LOADED;
     }
     session = opened;
     return NVML_SUCCESS;
@@ -168,13 +208,27 @@ static void dispose(struct session *retired) {
     }
 }
 
+/* With `session_mutex` held: whether the driver was stopped since the session was opened. */
+static bool is_stale(void) {
+    machine_lock(&session->machine);
+    bool stale = driver_answer(session->machine.layout, session->driver_starts) != NVML_SUCCESS;
+    machine_unlock(&session->machine);
+    return stale;
+}
+
 nvmlReturn_t call_initialize(enum function function) {
+    struct session *retired = NULL;
     pthread_mutex_lock(&session_mutex);
+    if (initializations > 0 && is_stale()) {
+        retired = retire_session();
+        initializations = 0;
+    }
     nvmlReturn_t result = initializations == 0 ? open_session() : NVML_SUCCESS;
     if (result == NVML_SUCCESS) {
         initializations++;
     }
     pthread_mutex_unlock(&session_mutex);
+    dispose(retired);
     if (result != NVML_SUCCESS) {
         return result;
     }

@@ -27,6 +27,17 @@ struct verdict faults_strike(struct layout *layout, unsigned function, int gpu) 
     return verdict;
 }
 
+bool faults_lost(const struct layout *layout, int gpu) {
+    for (unsigned place = 0; place < MAX_FAULTS; place++) {
+        const struct fault *fault = &layout->faults[place];
+        bool begun = fault->ticket != 0 && fault->seen + 1 >= fault->first && fault->count == 0;
+        if (begun && fault->gpu == gpu && fault->code == NVML_ERROR_GPU_IS_LOST && strcmp(fault->function, "*") == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool still_there(const struct layout *layout, uint64_t ticket) {
     for (unsigned place = 0; place < MAX_FAULTS; place++) {
         if (layout->faults[place].ticket == ticket) {

@@ -14,6 +14,9 @@ struct verdict {
  * none. */
 struct verdict faults_strike(struct layout *layout, unsigned function, int gpu);
 
+/* Whether a GPU is lost: every function on it fails with NVML_ERROR_GPU_IS_LOST, for good. Under the lock. */
+bool faults_lost(const struct layout *layout, int gpu);
+
 /* Waits out a delay in real time, without the lock; ends early when the fault is cleared. */
 void faults_wait(struct machine *machine, const struct verdict *verdict);
 

@@ -63,7 +63,13 @@
     X(nvmlDeviceResetApplicationsClocks) \
     X(nvmlDeviceGetPersistenceMode) \
     X(nvmlDeviceSetPersistenceMode) \
-    X(nvmlDeviceGetMigMode)
+    X(nvmlDeviceGetMigMode) \
+    X(nvmlDeviceGetMaxMigDeviceCount) \
+    X(nvmlDeviceGetMigDeviceHandleByIndex) \
+    X(nvmlDeviceGetDeviceHandleFromMigDeviceHandle) \
+    X(nvmlDeviceIsMigDeviceHandle) \
+    X(nvmlDeviceGetGpuInstanceId) \
+    X(nvmlDeviceGetComputeInstanceId)
 
 #define FUNCTION_NUMBER(name) FUNCTION_##name,
 enum function { NVML_FUNCTIONS(FUNCTION_NUMBER) FUNCTION_COUNT };

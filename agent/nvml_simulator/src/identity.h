@@ -6,4 +6,7 @@
 
 void identity_fill(struct gpu *gpu, uint64_t seed, unsigned index);
 
+/* The UUID of a MIG device: the same again when the same GPU is cut the same way again. */
+void identity_fill_instance(struct instance *instance, uint64_t seed, unsigned index);
+
 #endif

@@ -7,7 +7,7 @@
 
 struct machine_description {
     char model[16];
-    uint32_t gpu_count, clock_mode, permission, unused;
+    uint32_t gpu_count, clock_mode, permission, driver_loaded;
     double scale;
     uint64_t seed;
 };
@@ -20,6 +20,8 @@ struct gpu_description {
     uint32_t locked_memory_min_mhz, locked_memory_max_mhz;
     uint32_t application_mhz, application_memory_mhz;
     uint32_t graphics_mhz, memory_mhz, power_mw;
+    uint32_t instance_count;
+    struct instance instances[MAX_INSTANCES];
 };
 
 struct model_description {
@@ -38,6 +40,7 @@ EXPORT void wattloopSimulatorDescribe(struct machine *machine, struct machine_de
         .gpu_count = layout->gpu_count,
         .clock_mode = layout->clock_mode,
         .permission = layout->permission,
+        .driver_loaded = layout->driver_loaded,
         .scale = layout->scale,
         .seed = layout->seed,
     };
@@ -67,8 +70,10 @@ EXPORT nvmlReturn_t wattloopSimulatorDescribeGpu(struct machine *machine, unsign
         .graphics_mhz = point.graphics_mhz,
         .memory_mhz = point.memory_mhz,
         .power_mw = point.power_mw,
+        .instance_count = gpu->instance_count,
     };
     memcpy(description->uuid, gpu->uuid, sizeof description->uuid);
+    memcpy(description->instances, gpu->instances, sizeof description->instances);
     machine_unlock(machine);
     return NVML_SUCCESS;
 }

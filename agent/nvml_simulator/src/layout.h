@@ -9,9 +9,9 @@
 #include "functions.h"
 
 #define LAYOUT_MAGIC 0x53555047544c5457ULL /* "WTLTGPUS" */
-#define LAYOUT_VERSION 1
+#define LAYOUT_VERSION 3
 
-enum { MAX_GPUS = 64, MAX_OCCUPANCIES = 16, MAX_PROCESSES = 16, MAX_FAULTS = 32, SAMPLES = 32 };
+enum { MAX_GPUS = 64, MAX_OCCUPANCIES = 16, MAX_PROCESSES = 16, MAX_FAULTS = 32, SAMPLES = 32, MAX_INSTANCES = 7 };
 
 /* Measured on an H200 with driver 580: the energy counter moves every 100 ms, power readings every 42 ms. */
 #define COUNTER_STEP_NS 100000000ULL
@@ -23,22 +23,22 @@ enum permission { PERMISSION_ROOT = 0, PERMISSION_ANYONE = 1, PERMISSION_NOBODY 
 
 typedef unsigned __int128 wide_t;
 
+/* A process that has worked on a GPU and lives: what a CUDA context would be. */
+struct process {
+    uint64_t start_ticks;   /* with the pid, its identity */
+    uint64_t memory_bytes;
+    uint64_t pid_namespace; /* that its pid is of: processes in containers have pids of their own */
+    int32_t pid;            /* 0: the place is free */
+};
+
 /* Work that a process has put on a GPU and waits for. */
 struct occupancy {
     wide_t remaining;        /* megaflops times SECOND_NS, so that rate times nanoseconds takes from it exactly */
     uint64_t holds_until_ns; /* GPU time; its process moves it on, so that the work of a killed process ends */
-    uint64_t owner_start_ticks; /* the process, as in struct process */
-    int32_t owner_pid;
+    struct process owner;
     uint32_t intensity_ppm;
     bool active;
     bool waits; /* when done it keeps the GPU at its waiting power, as a collective operation does */
-};
-
-/* A process that has worked on a GPU and lives: what a CUDA context would be. */
-struct process {
-    uint64_t start_ticks; /* with the pid, its identity */
-    uint64_t memory_bytes;
-    int32_t pid; /* 0: the place is free */
 };
 
 /* What the sensors saw at one edge of SAMPLE_STEP_NS. */
@@ -47,13 +47,22 @@ struct sample {
     uint32_t power_mw;
 };
 
+/* A MIG device: a GPU instance with one compute instance that has all of it. */
+struct instance {
+    char uuid[48];
+    uint32_t gpu_instance_id;
+    uint32_t compute_slices; /* of seven */
+    uint32_t memory_slices;  /* of eight */
+};
+
 struct gpu {
     char uuid[48];
     char bus_id[32];
     char serial[32];
     uint32_t bus;
     uint64_t phase_ns;        /* the edges of its sensors, since GPUs do not step together */
-    uint64_t counter_base_mj; /* what the counter showed when the state was created */
+    uint64_t counter_base_mj; /* what the counter showed at its zero */
+    uint64_t counter_zero_uj; /* energy where the counter began, or was last reset */
     uint64_t time_ns;         /* everything below is as of this time */
     uint64_t energy_uj;
     uint32_t energy_remainder_pj;
@@ -69,6 +78,8 @@ struct gpu {
     uint32_t persistence_mode;
     struct occupancy occupancies[MAX_OCCUPANCIES];
     struct process processes[MAX_PROCESSES];
+    struct instance instances[MAX_INSTANCES];
+    uint32_t instance_count; /* 0: MIG is off */
 };
 
 struct fault {
@@ -93,7 +104,11 @@ struct layout {
     uint32_t permission;
     double scale;
     uint64_t origin_ns; /* CLOCK_MONOTONIC at creation */
+    uint64_t pid_namespace; /* of whoever created it: the machine's, in which every container's processes are seen */
     pthread_mutex_t mutex;
+    uint64_t driver_starts; /* a session of an earlier start is stale */
+    int32_t driver_stale_code; /* what a stale session is answered */
+    bool driver_loaded;
     uint64_t touched; /* GPUs whose copy in the second half of `gpus` is what to go back to */
     uint64_t tickets;
     uint64_t calls[FUNCTION_COUNT];

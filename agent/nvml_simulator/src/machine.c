@@ -11,6 +11,7 @@
 
 #include "clock.h"
 #include "identity.h"
+#include "processes.h"
 #include "timeline.h"
 
 static size_t layout_size(uint32_t gpu_count) { return sizeof(struct layout) + 2 * gpu_count * sizeof(struct gpu); }
@@ -42,6 +43,8 @@ static int fill(struct layout *layout, const struct machine_options *options) {
     layout->permission = options->permission;
     layout->scale = options->scale;
     layout->origin_ns = clock_monotonic_ns();
+    layout->pid_namespace = processes_self().pid_namespace;
+    layout->driver_loaded = true;
     for (unsigned index = 0; index < options->gpu_count; index++) {
         identity_fill(&layout->gpus[index], options->seed, index);
         layout->gpus[index].limit_mw = model_at(options->model)->power_default_mw;

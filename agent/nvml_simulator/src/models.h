@@ -22,7 +22,8 @@ struct model {
     bool averages_power;       /* nvmlDeviceGetPowerUsage is the mean of the last second, as on GA10x and Hopper */
     bool has_power_fields;     /* NVML_FI_DEV_POWER_AVERAGE and what follows it, from Ampere on */
     bool locks_memory_clocks;  /* from Ampere on */
-    bool has_mig;              /* MIG can be switched on; it is off */
+    bool has_mig;              /* MIG can be switched on */
+    unsigned mig_gigabytes[4]; /* as in the names of MIG devices with 1, 2, 4 and 8 slices of memory */
     /* The power curve; see power.h. */
     uint32_t idle_mw;
     uint32_t waiting_mw; /* a process spins on it, no work: the blocking power of pipeline training */

@@ -1,22 +1,34 @@
 #include "processes.h"
 
+#include <dirent.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-uint64_t processes_start_ticks(int32_t pid) {
+static size_t read_text(const char *path, char *text, size_t size) {
+    FILE *file = fopen(path, "re");
+    size_t length = file == NULL ? 0 : fread(text, 1, size - 1, file);
+    if (file != NULL) {
+        fclose(file);
+    }
+    text[length] = '\0';
+    return length;
+}
+
+/* When a process began, in clock ticks since boot; 0 where there is none, or only its exit code is left. With the pid it
+ * names a process for good. */
+static uint64_t start_ticks(int32_t pid) {
     char path[64];
     char text[1024];
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    FILE *file = fopen(path, "re");
-    if (file == NULL) {
-        return 0;
-    }
-    size_t length = fread(text, 1, sizeof text - 1, file);
-    fclose(file);
-    text[length] = '\0';
+    read_text(path, text, sizeof text);
     /* It is field 22. The command's name, in parentheses, may hold anything: fields are counted from its end. */
     const char *at = strrchr(text, ')');
+    if (at != NULL && strncmp(at, ") Z", 3) == 0) {
+        return 0;
+    }
     for (int field = 2; at != NULL && field < 22; field++) {
         at = strchr(at + 1, ' ');
     }
@@ -24,34 +36,93 @@ uint64_t processes_start_ticks(int32_t pid) {
     return at != NULL && sscanf(at, " %llu", &ticks) == 1 ? ticks : 0;
 }
 
-static bool lives(const struct process *process) {
-    return process->pid != 0 && processes_start_ticks(process->pid) == process->start_ticks;
+/* The pid in the innermost namespace that a process is in; 0 where there is none. */
+static int32_t innermost_pid(int32_t pid) {
+    char path[64];
+    char text[8192];
+    snprintf(path, sizeof path, "/proc/%d/status", pid);
+    read_text(path, text, sizeof text);
+    char *line = strstr(text, "\nNSpid:");
+    if (line == NULL) {
+        return 0;
+    }
+    line[1 + strcspn(line + 1, "\n")] = '\0';
+    const char *last = strrchr(line, '\t');
+    return last == NULL ? 0 : atoi(last + 1);
+}
+
+static uint64_t own_pid_namespace(void) {
+    struct stat found;
+    return stat("/proc/self/ns/pid", &found) == 0 ? found.st_ino : 0;
+}
+
+/* Searches the processes that are seen from here for one of a namespace within; its pid here, or 0. */
+static int32_t find_within(const struct process *process) {
+    DIR *folder = opendir("/proc");
+    int32_t found = 0;
+    for (struct dirent *entry; folder != NULL && found == 0 && (entry = readdir(folder)) != NULL;) {
+        int32_t pid = atoi(entry->d_name);
+        if (pid > 0 && start_ticks(pid) == process->start_ticks && innermost_pid(pid) == process->pid) {
+            found = pid;
+        }
+    }
+    if (folder != NULL) {
+        closedir(folder);
+    }
+    return found;
+}
+
+enum sight processes_look(const struct layout *layout, const struct process *process, int32_t *pid) {
+    *pid = 0;
+    if (process->pid == 0) {
+        return PROCESS_GONE;
+    }
+    uint64_t own = own_pid_namespace();
+    if (process->pid_namespace == own) {
+        *pid = start_ticks(process->pid) == process->start_ticks ? process->pid : 0;
+    } else {
+        *pid = find_within(process);
+    }
+    if (*pid != 0) {
+        return PROCESS_LIVES;
+    }
+    return process->pid_namespace == own || layout->pid_namespace == own ? PROCESS_GONE : PROCESS_OUT_OF_SIGHT;
 }
 
 struct process processes_self(void) {
     int32_t pid = (int32_t)getpid();
-    return (struct process){.start_ticks = processes_start_ticks(pid), .memory_bytes = CONTEXT_BYTES, .pid = pid};
+    return (struct process){
+        .start_ticks = start_ticks(pid),
+        .memory_bytes = CONTEXT_BYTES,
+        .pid_namespace = own_pid_namespace(),
+        .pid = pid,
+    };
 }
 
-void processes_register(struct gpu *gpu, const struct process *self) {
+static bool is_same(const struct process *one, const struct process *other) {
+    return one->pid == other->pid && one->start_ticks == other->start_ticks && one->pid_namespace == other->pid_namespace;
+}
+
+void processes_register(const struct layout *layout, struct gpu *gpu, const struct process *self) {
+    int32_t pid;
     for (unsigned number = 0; number < MAX_PROCESSES; number++) {
-        const struct process *process = &gpu->processes[number];
-        if (process->pid == self->pid && process->start_ticks == self->start_ticks) {
+        if (is_same(&gpu->processes[number], self)) {
             return;
         }
     }
     for (unsigned number = 0; number < MAX_PROCESSES; number++) {
-        if (!lives(&gpu->processes[number])) {
+        if (processes_look(layout, &gpu->processes[number], &pid) == PROCESS_GONE) {
             gpu->processes[number] = *self;
             return;
         }
     }
 }
 
-unsigned processes_prune(struct gpu *gpu) {
+unsigned processes_prune(const struct layout *layout, struct gpu *gpu) {
+    int32_t pid;
     unsigned count = 0;
     for (unsigned number = 0; number < MAX_PROCESSES; number++) {
-        if (lives(&gpu->processes[number])) {
+        if (processes_look(layout, &gpu->processes[number], &pid) != PROCESS_GONE) {
             count++;
         } else {
             gpu->processes[number] = (struct process){0};

@@ -6,8 +6,10 @@
 #include <string.h>
 
 #include "clock.h"
+#include "driver.h"
 #include "faults.h"
 #include "machine.h"
+#include "mig.h"
 #include "power.h"
 #include "timeline.h"
 #include "work.h"
@@ -26,7 +28,7 @@ EXPORT int wattloopSimulatorCreate(const char *path, const char *model, unsigned
         .scale = scale,
         .seed = seed,
     };
-    bool right = options.model < model_count() && count >= 1 && count <= MAX_GPUS && clock <= CLOCK_MODE_VIRTUAL &&
+    bool right = options.model < model_count() && count <= MAX_GPUS && clock <= CLOCK_MODE_VIRTUAL &&
                  permission <= PERMISSION_NOBODY && scale > 0 && scale <= 1e6;
     return right ? machine_create(path, &options, replace != 0) : EINVAL;
 }
@@ -185,6 +187,29 @@ EXPORT nvmlReturn_t wattloopSimulatorSetPowerLimit(struct machine *machine, unsi
     machine_unlock(machine);
     return NVML_SUCCESS;
 }
+
+/* The energy counter begins at zero again, as after a reset of the GPU; nothing else changes. */
+EXPORT nvmlReturn_t wattloopSimulatorResetCounter(struct machine *machine, unsigned gpu) {
+    if (gpu >= machine->layout->gpu_count) {
+        return NVML_ERROR_INVALID_ARGUMENT;
+    }
+    machine_lock(machine);
+    timeline_reset_counter(machine_touch(machine, gpu));
+    machine_unlock(machine);
+    return NVML_SUCCESS;
+}
+
+/* See mig.h. */
+EXPORT nvmlReturn_t wattloopSimulatorPartition(struct machine *machine, unsigned gpu, unsigned count) {
+    return mig_partition(machine, gpu, count);
+}
+
+/* See driver.h. */
+EXPORT void wattloopSimulatorStopDriver(struct machine *machine, int stale_code) {
+    driver_stop(machine, (nvmlReturn_t)stale_code);
+}
+
+EXPORT void wattloopSimulatorStartDriver(struct machine *machine) { driver_start(machine); }
 
 /* Takes the lock, leaves a GPU half changed and returns, for a test that then kills this very process. */
 EXPORT void wattloopSimulatorLockForEver(struct machine *machine, unsigned gpu) {

@@ -142,7 +142,15 @@ uint64_t timeline_finish_ns(const struct gpu *gpu, const struct model *model, co
     return finish_ns(gpu, occupancy, load.working, point.megaflops_per_second);
 }
 
-uint64_t timeline_counter_mj(const struct gpu *gpu) { return gpu->counter_base_mj + gpu->counter_uj / 1000; }
+uint64_t timeline_counter_mj(const struct gpu *gpu) {
+    return gpu->counter_base_mj + (gpu->counter_uj - gpu->counter_zero_uj) / 1000;
+}
+
+void timeline_reset_counter(struct gpu *gpu) {
+    gpu->counter_base_mj = 0;
+    gpu->counter_zero_uj = gpu->energy_uj;
+    gpu->counter_uj = gpu->energy_uj;
+}
 
 uint32_t timeline_instant_power_mw(const struct gpu *gpu, const struct model *model) {
     return gpu->samples_taken == 0 ? model->idle_mw : gpu->samples[gpu->samples_taken % SAMPLES].power_mw;

@@ -17,6 +17,7 @@ uint64_t timeline_finish_ns(const struct gpu *gpu, const struct model *model, co
 
 /* The sensors: the counter as of its last step, power and shares of the last second as of the last sample. */
 uint64_t timeline_counter_mj(const struct gpu *gpu);
+void timeline_reset_counter(struct gpu *gpu);
 uint32_t timeline_instant_power_mw(const struct gpu *gpu, const struct model *model);
 uint32_t timeline_average_power_mw(const struct gpu *gpu, const struct model *model);
 void timeline_utilization_percent(const struct gpu *gpu, unsigned *busy, unsigned *load);

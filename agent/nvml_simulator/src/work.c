@@ -1,12 +1,14 @@
 #include "work.h"
 
 #include "clock.h"
+#include "faults.h"
 #include "processes.h"
 #include "timeline.h"
 
 /* How long work lasts without a sign from its process, and how long work_wait sleeps at most, both in real time. */
 #define HOLD_NS 500000000ULL
 #define SLEEP_NS 20000000ULL
+#define FORGOTTEN_NS (60 * SECOND_NS)
 
 static struct occupancy *occupancy_of(struct gpu *gpu, const struct work *work, unsigned position) {
     return &gpu->occupancies[work->places[position]];
@@ -19,16 +21,24 @@ static uint64_t hold_until_ns(const struct layout *layout, const struct gpu *gpu
     return gpu->time_ns + (uint64_t)((double)HOLD_NS * (layout->clock_mode == CLOCK_MODE_SCALED ? layout->scale : 1.0));
 }
 
-/* Work that is not held may be that of a stopped process, which goes on with it: only the dead leave their place. */
-static bool is_free(const struct gpu *gpu, const struct occupancy *occupancy) {
-    bool held = occupancy->holds_until_ns > gpu->time_ns;
-    return !occupancy->active ||
-           (!held && processes_start_ticks(occupancy->owner_pid) != occupancy->owner_start_ticks);
+/* Work that is not held may be that of a stopped process, which goes on with it: only the dead leave their place, and
+ * those of another container that gave no sign for long, of whom nobody here sees more. */
+static bool is_free(const struct layout *layout, const struct gpu *gpu, const struct occupancy *occupancy) {
+    if (!occupancy->active) {
+        return true;
+    }
+    if (occupancy->holds_until_ns > gpu->time_ns) {
+        return false;
+    }
+    int32_t pid;
+    enum sight sight = processes_look(layout, &occupancy->owner, &pid);
+    uint64_t silent_ns = clock_real_ns(layout, gpu->time_ns - occupancy->holds_until_ns);
+    return sight == PROCESS_GONE || (sight == PROCESS_OUT_OF_SIGHT && silent_ns > FORGOTTEN_NS);
 }
 
-static bool find_place(struct gpu *gpu, unsigned *place) {
+static bool find_place(const struct layout *layout, struct gpu *gpu, unsigned *place) {
     for (*place = 0; *place < MAX_OCCUPANCIES; ++*place) {
-        if (is_free(gpu, &gpu->occupancies[*place])) {
+        if (is_free(layout, gpu, &gpu->occupancies[*place])) {
             return true;
         }
     }
@@ -37,7 +47,10 @@ static bool find_place(struct gpu *gpu, unsigned *place) {
 
 static nvmlReturn_t find_places(struct machine *machine, struct work *work) {
     for (unsigned position = 0; position < work->request.count; position++) {
-        if (!find_place(machine_touch(machine, work->request.gpus[position]), &work->places[position])) {
+        if (faults_lost(machine->layout, (int)work->request.gpus[position])) {
+            return NVML_ERROR_GPU_IS_LOST;
+        }
+        if (!find_place(machine->layout, machine_touch(machine, work->request.gpus[position]), &work->places[position])) {
             return NVML_ERROR_INSUFFICIENT_RESOURCES;
         }
     }
@@ -49,12 +62,11 @@ static void put_work(struct machine *machine, const struct work *work) {
     struct process self = processes_self();
     for (unsigned position = 0; position < request->count; position++) {
         struct gpu *gpu = machine_touch(machine, request->gpus[position]);
-        processes_register(gpu, &self);
+        processes_register(machine->layout, gpu, &self);
         *occupancy_of(gpu, work, position) = (struct occupancy){
             .remaining = (wide_t)request->megaflops * SECOND_NS,
             .holds_until_ns = hold_until_ns(machine->layout, gpu),
-            .owner_start_ticks = self.start_ticks,
-            .owner_pid = self.pid,
+            .owner = self,
             .intensity_ppm = request->intensity_ppm,
             .active = true,
             .waits = request->count > 1,

@@ -6,6 +6,7 @@ import argparse
 import os
 
 from wattloop.commands.contract import Command
+from wattloop.errors import UsageError
 from wattloop_agent.settings import add_options, settings_from
 from wattloop_agent.telemetry.logs import set_up_logs
 
@@ -25,6 +26,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the part asked for until it is told to end."""
     settings = settings_from(arguments, os.environ)
+    if arguments.ready_descriptor is not None:
+        _check_descriptor(arguments.ready_descriptor)
     set_up_logs(settings.log_format, settings.log_level)
     # Each part imports what it needs and no more: the setter is to stay small.
     if arguments.restore_only:
@@ -38,6 +41,13 @@ def run(arguments: argparse.Namespace) -> int:
     from wattloop_agent.reader.main import run_reader  # noqa: PLC0415
 
     return run_reader(settings, arguments.watch_parent, arguments.ready_descriptor)
+
+
+def _check_descriptor(descriptor: int) -> None:
+    try:
+        os.fstat(descriptor)
+    except (OSError, OverflowError) as error:
+        raise UsageError(f"--ready-descriptor: found {descriptor}, expected an open file descriptor") from error
 
 
 COMMAND = Command(

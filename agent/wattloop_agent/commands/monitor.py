@@ -7,23 +7,25 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from wattloop.commands.contract import Command
+from wattloop.commands.settings import seconds
 from wattloop.errors import CannotError
 from wattloop_agent.commands.usage import Usage, usage_between
 from wattloop_agent.reader.nvml_readings import NvmlReadings
 from wattloop_agent.refusal import Refused
 
 REFRESH_SECONDS = 1.0
+YEAR_SECONDS = 365 * 86400
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``wattloop monitor``."""
     parser.add_argument(
         "--seconds",
-        type=_positive,
+        type=_seconds,
         metavar="S",
         help="measure for so long, then say what was used; default: until Ctrl-C",
     )
@@ -31,14 +33,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nvml-library", type=Path, metavar="PATH", help="the libnvidia-ml.so.1 to load")
 
 
-def _positive(text: str) -> float:
+def _seconds(text: str) -> float:
     try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"found {text!r}, expected a number of seconds above 0")
-    return value
+        return seconds(0.001, YEAR_SECONDS)(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected {error}") from error
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -59,13 +58,13 @@ def _measure(readings: NvmlReadings, seconds: float | None, form: str) -> None:
     _wait(seconds)
     usages = usage_between(begin, readings.conditions())
     if form == "json":
-        sys.stdout.write(json.dumps(_document(usages), indent=2) + "\n")
+        sys.stdout.write(json.dumps(_document(usages, readings.unnamed), indent=2) + "\n")
         return
     from rich.console import Console  # noqa: PLC0415 - JSON needs no table
 
     from wattloop_agent.commands.monitor_table import usage_table  # noqa: PLC0415
 
-    Console().print(usage_table(usages))
+    Console().print(usage_table(usages, readings.unnamed))
 
 
 def _live(readings: NvmlReadings, seconds: float | None) -> None:
@@ -75,9 +74,10 @@ def _live(readings: NvmlReadings, seconds: float | None) -> None:
 
     begin = readings.conditions()
     until = float("inf") if seconds is None else time.monotonic() + seconds
-    with Live(usage_table(usage_between(begin, begin)), auto_refresh=False) as live:
+    with Live(usage_table(usage_between(begin, begin), readings.unnamed), auto_refresh=False) as live:
         while (left := until - time.monotonic()) > 0 and not _wait(min(left, REFRESH_SECONDS)):
-            live.update(usage_table(usage_between(begin, readings.conditions())), refresh=True)
+            usages = usage_between(begin, readings.conditions())
+            live.update(usage_table(usages, readings.unnamed), refresh=True)
 
 
 def _wait(seconds: float | None) -> bool:
@@ -89,7 +89,7 @@ def _wait(seconds: float | None) -> bool:
     return False
 
 
-def _document(usages: Sequence[Usage]) -> dict[str, object]:
+def _document(usages: Sequence[Usage], lost: Mapping[int, str]) -> dict[str, object]:
     gpus = [
         {
             "uuid": usage.now.uuid,
@@ -106,7 +106,9 @@ def _document(usages: Sequence[Usage]) -> dict[str, object]:
         for usage in usages
     ]
     known = [usage.energy_joules for usage in usages if usage.energy_joules is not None]
-    return {"energy_joules": sum(known) if len(known) == len(usages) else None, "gpus": gpus}
+    all_known = len(known) == len(usages) and not lost
+    unnamed = [{"index": index, "problem": problem} for index, problem in lost.items()]
+    return {"energy_joules": sum(known) if all_known else None, "gpus": gpus, "lost": unnamed}
 
 
 COMMAND = Command(

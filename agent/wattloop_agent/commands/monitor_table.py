@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 
 from rich.table import Table
+from rich.text import Text
 
 from wattloop_agent.commands.usage import Usage
 
 UNKNOWN = "–"
 
 
-def usage_table(usages: Sequence[Usage]) -> Table:
-    """A row a GPU, and their sum."""
-    table = Table(title="GPU energy", show_footer=len(usages) > 1)
+def usage_table(usages: Sequence[Usage], lost: Mapping[int, str]) -> Table:
+    """A row a GPU, and their sum; beneath it, by index, those that can't even be named."""
+    told = Text("\n".join(f"GPU {index}: {problem}" for index, problem in lost.items()))
+    table = Table(title="GPU energy", show_footer=len(usages) > 1, caption=told if lost else None)
     energies = [usage.energy_joules for usage in usages]
     powers = [usage.now.power_watts for usage in usages]
     table.add_column("GPU", footer="sum")
@@ -23,7 +26,8 @@ def usage_table(usages: Sequence[Usage]) -> Table:
     table.add_column("mean W", justify="right")
     table.add_column("limit W", justify="right")
     table.add_column("clock MHz", justify="right")
-    for index, usage in enumerate(usages):
+    indices = (index for index in itertools.count() if index not in lost)
+    for index, usage in zip(indices, usages, strict=False):
         table.add_row(
             str(index),
             usage.now.name,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from wattloop_agent.reader.meter import GpuCondition
+from wattloop_agent.reader.gpu_condition import GpuCondition
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,7 @@ class Usage:
 
     Attributes:
         now: Its condition.
-        energy_joules: By its counter; None: it has none.
+        energy_joules: By its counter; None: it has none, or one that began anew meanwhile.
         duration_seconds: On the clock that its energy was integrated on.
     """
 
@@ -40,4 +40,7 @@ def _usage(begin: GpuCondition, end: GpuCondition) -> Usage:
     energy = None
     if begin.energy_millijoules is not None and end.energy_millijoules is not None:
         energy = (end.energy_millijoules - begin.energy_millijoules) / 1000
+    if energy is not None and energy < 0:
+        energy = None
+        end = replace(end, problem=end.problem or "its energy counter began anew while it was measured")
     return Usage(end, energy, end.time_seconds - begin.time_seconds)

@@ -21,11 +21,13 @@ class Caller:
         owner: The name that its leases are held under; no two owners of one boot share one.
         gpus: The GPUs that are its own, by uuid; None: every GPU of the machine.
         shared: The GPUs that it has together with others: it may see them, not set them.
+        namespace: Of the pod that it is; None: it is none.
     """
 
     owner: str
     gpus: frozenset[str] | None
     shared: frozenset[str] = frozenset()
+    namespace: str | None = None
 
     def sees(self, gpu: str) -> bool:
         """Whether it may know of this GPU."""

@@ -7,20 +7,26 @@ import contextlib
 import errno
 import logging
 import os
-import signal
 import socket
+import sys
 from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Any
 
 from wattloop.errors import CannotError
-from wattloop_agent.listening import listening_socket
+from wattloop_agent.ending import ending_signals
+from wattloop_agent.listening import listening_socket, removed_at_the_end
+from wattloop_agent.reader.bookkeeper import Assignments, Bookkeeper
+from wattloop_agent.reader.bounds_file import BoundsFile
 from wattloop_agent.reader.callers import Callers
+from wattloop_agent.reader.energy.bookkeeping import Bookkeeping
+from wattloop_agent.reader.energy.ledger import Ledger
+from wattloop_agent.reader.held_outside import HeldOutside
 from wattloop_agent.reader.leases import LeaseKeeper
 from wattloop_agent.reader.meter import Meter
 from wattloop_agent.reader.nvml_readings import NvmlReadings
 from wattloop_agent.reader.processes import ProcessCallers
-from wattloop_agent.reader.sampler import Sampler
+from wattloop_agent.reader.push.pusher import Pusher
 from wattloop_agent.reader.server import Server
 from wattloop_agent.reader.setter_link import PathOpener, SetterLink
 from wattloop_agent.reader.setter_process import SetterProcess
@@ -31,9 +37,16 @@ from wattloop_agent.settings import Settings
 
 logger = logging.getLogger(__name__)
 
+# A request must not wait for the thread that looks at the GPUs as long as Python lets it by itself, 5 ms.
+SWITCH_SECONDS = 0.0003
+
+SETTER_BOUNDS = tuple(
+    f"{end}-{what}" for what in ("power-limit", "graphics-clock", "memory-clock") for end in ("minimum", "maximum")
+)
+
 
 def run_reader(settings: Settings, watch_parent: int | None = None, ready: int | None = None) -> int:
-    """Serve callers until SIGTERM or SIGINT, or until a process is gone; then have everything given back.
+    """Serve callers until an ending signal, or until a process is gone; then have everything given back.
 
     Args:
         settings: The agent's.
@@ -43,11 +56,9 @@ def run_reader(settings: Settings, watch_parent: int | None = None, ready: int |
     Raises:
         CannotError: The socket's path or the metrics' address can't be used.
     """
-    with _listening(settings) as listening:
-        try:
-            return asyncio.run(_Reader(settings, watch_parent, ready).run(listening))
-        finally:
-            settings.socket.unlink(missing_ok=True)
+    sys.setswitchinterval(SWITCH_SECONDS)
+    with _listening(settings) as listening, removed_at_the_end(settings.socket):
+        return asyncio.run(_Reader(settings, watch_parent, ready).run(listening))
 
 
 class _Reader:
@@ -62,26 +73,37 @@ class _Reader:
         process = SetterProcess(setter_options(settings)) if settings.part == "both" else None
         assert settings.setter_socket is not None or process is not None
         setter = SetterLink(process or PathOpener(settings.setter_socket or Path()), settings.heartbeat_timeout)
-        keeper = LeaseKeeper(setter, min(1.0, settings.heartbeat_timeout / 4))
-        meter = Meter(NvmlReadings(settings.nvml_library))
-        callers = _callers(settings, keeper, meter)
-        sampler = Sampler(meter, settings.sample_interval)
-        server = Server(callers, Verbs(meter, setter, keeper))
+        readings = NvmlReadings(settings.nvml_library)
+        meter = Meter(readings)
+        bounds = BoundsFile(settings.reader_state_directory)
+        outside = HeldOutside(bounds.rails, lambda: {gpu.uuid: gpu.name for gpu in meter.sampler.conditions})
+        keeper = LeaseKeeper(setter, min(1.0, settings.heartbeat_timeout / 4), outside)
+        callers, assignments = _identity(settings, keeper, meter)
+        books = Bookkeeping(settings.reader_state_directory)
+        bookkeeper = Bookkeeper(books, assignments, meter.sampler.read_counters)
+        server = Server(callers, Verbs(meter, setter, keeper, bounds.rails))
         self._end_on_signals()
         with contextlib.suppress(Refused):
             # The setter restores what an earlier one left before the first caller is served; without it we serve too.
             await keeper.refresh()
         async with contextlib.AsyncExitStack() as stack:
+            stack.callback(books.close)
             stack.callback(meter.close)
             if process is not None:
                 stack.push_async_callback(process.end)
             stack.callback(setter.close)
+            meter.sampler.start(settings.sample_interval, books.sample, settings.counter_interval)
+            pusher = _pusher(settings, books.ledger, bounds)
+            if pusher is not None:
+                pusher.start()
+                stack.callback(pusher.stop)
             if settings.metrics_bind is not None:
                 # Who serves no metrics carries no HTTP server.
                 from wattloop_agent.telemetry.metrics import AgentState, serve_metrics  # noqa: PLC0415
 
-                stack.callback(serve_metrics(settings.metrics_bind, AgentState(sampler, keeper, server)))
-                await stack.enter_async_context(_running(sampler.run()))
+                state = AgentState(meter.sampler, readings, keeper, outside, server, books, bookkeeper, bounds, pusher)
+                stack.callback(serve_metrics(settings.metrics_bind, state))
+            await stack.enter_async_context(_running(bookkeeper.run()))
             await stack.enter_async_context(_running(keeper.run(callers)))
             stack.push_async_callback(server.close)
             await server.serve(listening)
@@ -92,7 +114,7 @@ class _Reader:
 
     def _end_on_signals(self) -> None:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in ending_signals():
             loop.add_signal_handler(number, self._end, number.name)
         if self._watch_parent is not None:
             gone = "the process it watches is gone"
@@ -113,16 +135,28 @@ class _Reader:
             os.close(self._ready)
 
 
-def _callers(settings: Settings, keeper: LeaseKeeper, meter: Meter) -> Callers:
+def _identity(settings: Settings, keeper: LeaseKeeper, meter: Meter) -> tuple[Callers, Assignments | None]:
     def gone(_: str) -> None:
         keeper.look_now()
 
     if settings.identity == "process":
-        return ProcessCallers(gone)
+        return ProcessCallers(gone), None
     # On a laptop nobody needs an HTTP/2 library.
+    from wattloop_agent.reader.pods.assignments import PodAssignments  # noqa: PLC0415
     from wattloop_agent.reader.pods.owners import Node, PodCallers  # noqa: PLC0415
 
-    return PodCallers(gone, meter.uuid_of_node, Node(settings.kubelet_socket, settings.pod_logs))
+    callers = PodCallers(gone, meter.uuid_of_device, Node(settings.kubelet_socket, settings.pod_logs))
+    return callers, PodAssignments(callers)
+
+
+def _pusher(settings: Settings, ledger: Ledger, bounds: BoundsFile) -> Pusher | None:
+    if not settings.push_url or settings.push_token_file is None:
+        return None
+    # Who tells no operator carries no HTTP client.
+    from wattloop_agent.reader.push.operator_api import OperatorApi  # noqa: PLC0415
+
+    api = OperatorApi(settings.push_url, settings.push_token_file, settings.push_ca_file)
+    return Pusher(api, settings.node_name, ledger, bounds, settings.push_interval)
 
 
 @contextlib.asynccontextmanager
@@ -141,6 +175,8 @@ def setter_options(settings: Settings) -> list[str]:
     options = [
         "--state-directory",
         str(settings.state_directory),
+        "--lock-directory",
+        str(settings.lock_directory),
         "--heartbeat-timeout",
         f"{settings.heartbeat_timeout:g}",
         "--log-format",
@@ -148,7 +184,7 @@ def setter_options(settings: Settings) -> list[str]:
         "--log-level",
         settings.log_level,
     ]
-    for name in ("nvml-library", "minimum-power-limit", "maximum-power-limit"):
+    for name in ("nvml-library", *SETTER_BOUNDS):
         value = getattr(settings, name.replace("-", "_"))
         if value is not None:
             options += [f"--{name}", str(value)]

@@ -4,45 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from wattloop.agent import EnergyReading, GpuDescription
+from wattloop.node_energy import Range
+from wattloop_agent.reader.bounds import Asked
+from wattloop_agent.reader.driver_thread import DriverThread
+from wattloop_agent.reader.sampler import SampledGpus, Sampler
 from wattloop_agent.refusal import Reason, Refused
 
 TIMEOUT_SECONDS = 5.0
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
-class GpuCondition:
-    """What a GPU does now.
-
-    Attributes:
-        uuid: The GPU.
-        name: Its model.
-        time_seconds: The clock that its energy is integrated on.
-        energy_millijoules: Its cumulative counter; None: it has none.
-        power_watts: What it draws; None: it does not say.
-        power_limit_watts: The limit that is set; None: it has none.
-        enforced_power_limit_watts: The limit in force.
-        graphics_clock_megahertz: Its clock; None: it does not say.
-        problem: Why something is not known; empty: all is.
-    """
-
-    uuid: str
-    name: str
-    time_seconds: float
-    energy_millijoules: int | None = None
-    power_watts: float | None = None
-    power_limit_watts: float | None = None
-    enforced_power_limit_watts: float | None = None
-    graphics_clock_megahertz: float | None = None
-    problem: str = ""
-
-
-class ReadableGpus(Protocol):
+class ReadableGpus(SampledGpus, Protocol):
     """The seam to the GPUs, as the reader sees them. Every method raises `Refused` with what the driver says."""
 
     def describe(self) -> list[GpuDescription]:
@@ -54,11 +29,14 @@ class ReadableGpus(Protocol):
     def energy(self, uuids: Sequence[str]) -> list[EnergyReading]:
         """The counters of these GPUs, in this order."""
 
-    def uuid_of_node(self) -> dict[int, str]:
-        """By the number of its device node, each GPU's uuid."""
+    def uuid_of_device(self) -> dict[str, str]:
+        """Under the name of its device node (``nvidia0``) and the uuids of its MIG devices, each GPU's uuid."""
 
-    def conditions(self) -> list[GpuCondition]:
-        """All GPUs; one that can't be read is there with its problem."""
+    def product(self, uuid: str) -> str:
+        """A GPU's model."""
+
+    def accepted(self, uuid: str, asked: Asked) -> Range:
+        """The lowest and the highest that a GPU accepts."""
 
 
 class Meter:
@@ -67,12 +45,17 @@ class Meter:
     Args:
         gpus: What is read; used in one thread only.
         timeout_seconds: How long the driver may take.
+
+    Attributes:
+        sampler: Looks at all of them at a pace, in the same thread; it rests until it is started or watched.
     """
 
     def __init__(self, gpus: ReadableGpus, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
         self._gpus = gpus
         self._timeout_seconds = timeout_seconds
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="nvml")
+        self._products: dict[str, str] = {}
+        self._thread = DriverThread(self._look)
+        self.sampler = Sampler(gpus, self._thread.pace)
 
     async def gpus(self) -> list[GpuDescription]:
         """All GPUs of the machine.
@@ -98,31 +81,44 @@ class Meter:
         """
         return await self._in_thread(lambda: self._gpus.energy([uuid for uuid in self._gpus.uuids() if seen(uuid)]))
 
-    async def conditions(self) -> list[GpuCondition]:
-        """What all GPUs do now.
+    async def uuid_of_device(self) -> dict[str, str]:
+        """Under the name of its device node (``nvidia0``) and the uuids of its MIG devices, each GPU's uuid.
 
         Raises:
             Refused: The driver can't say.
         """
-        return await self._in_thread(self._gpus.conditions)
+        return await self._in_thread(self._gpus.uuid_of_device)
 
-    async def uuid_of_node(self) -> dict[int, str]:
-        """By the number of its device node, each GPU's uuid.
+    async def product(self, uuid: str) -> str:
+        """A GPU's model; asked once, it does not change.
 
         Raises:
-            Refused: The driver can't say.
+            Refused: There is no such GPU, or the driver can't say.
         """
-        return await self._in_thread(self._gpus.uuid_of_node)
+        if uuid not in self._products:
+            self._products[uuid] = await self._in_thread(lambda: self._gpus.product(uuid))
+        return self._products[uuid]
+
+    async def accepted(self, uuid: str, asked: Asked) -> Range:
+        """The lowest and the highest that a GPU accepts.
+
+        Raises:
+            Refused: There is no such GPU, it has no such setting, or the driver can't say.
+        """
+        return await self._in_thread(lambda: self._gpus.accepted(uuid, asked))
 
     def close(self) -> None:
         """Stop; a call that hangs is left behind."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._thread.close()
 
     async def _in_thread(self, read: Callable[[], Result]) -> Result:
         try:
             async with asyncio.timeout(self._timeout_seconds):
-                return await asyncio.get_running_loop().run_in_executor(self._thread, read)
+                return await asyncio.wrap_future(self._thread.ask(read))
         except TimeoutError as error:
             raise Refused(
                 Reason.UNAVAILABLE, f"the driver did not answer in {self._timeout_seconds:g} s; nvidia-smi may hang too"
             ) from error
+
+    def _look(self) -> None:
+        self.sampler.look()

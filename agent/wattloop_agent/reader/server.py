@@ -138,15 +138,14 @@ class Server:
                 Reason.BAD_REQUEST,
                 f'"interval_seconds" is {interval:g}; from {LEAST_INTERVAL_SECONDS:g} to {MOST_INTERVAL_SECONDS:g}',
             )
-        loop = asyncio.get_running_loop()
-        due = loop.time()
-        while True:
-            readings = await self._verbs.readings(await peer.caller(), request)
-            writer.write(encoded({"result": readings}))
-            async with asyncio.timeout(SLOW_SECONDS):
-                await writer.drain()
-            due = max(due + interval, loop.time())
-            await asyncio.sleep(due - loop.time())
+        async with contextlib.aclosing(self._verbs.stream(peer.caller, request, interval)) as stream:
+            async for readings in stream:
+                writer.write(encoded({"result": readings}))
+                if writer.is_closing():
+                    return
+                if writer.transport.get_write_buffer_size():
+                    async with asyncio.timeout(SLOW_SECONDS):
+                        await writer.drain()
 
     async def _refuse(self, writer: asyncio.StreamWriter, refusal: Refused) -> None:
         self.refusals[refusal.reason] += 1

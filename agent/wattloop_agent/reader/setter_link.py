@@ -14,9 +14,17 @@ from wattloop.agent import ANSWER_LIMIT_BYTES
 from wattloop_agent.lines import encoded
 from wattloop_agent.refusal import Reason, Refused
 
+LONGEST_START_SECONDS = 60.0
+
 
 class Opener(Protocol):
-    """Gives a connected socket to the setter."""
+    """Gives a connected socket to the setter.
+
+    Attributes:
+        start_seconds: How long the setter behind a new connection may take to start; 0: it runs already.
+    """
+
+    start_seconds: float
 
     async def open(self) -> socket.socket:
         """A new connection; the setter behind an older one is gone or hangs.
@@ -32,6 +40,8 @@ class PathOpener:
     Args:
         path: Its socket.
     """
+
+    start_seconds = 0.0
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -57,12 +67,14 @@ class SetterLink:
 
     Args:
         opener: Where a connection comes from.
-        timeout_seconds: How long an answer may take; a setter that takes longer hangs, and the connection is dropped.
+        timeout_seconds: How long an answer may take, after the setter's start; a setter that takes longer hangs, and
+            the connection is dropped.
     """
 
     def __init__(self, opener: Opener, timeout_seconds: float) -> None:
         self._opener = opener
         self._timeout_seconds = timeout_seconds
+        self._start_seconds = opener.start_seconds
         self._lock = asyncio.Lock()
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
@@ -99,13 +111,22 @@ class SetterLink:
         return Refused(Reason.UNAVAILABLE, f"the setter, which alone may change GPUs, is not there ({told}); try again")
 
     async def _exchange(self, line: bytes) -> dict[str, Any]:
+        # On a busy machine Python alone may take longer to start than a setter may take to answer: ended for that, none
+        # would ever start.
+        is_new = self._streams is None
+        started = self._start_seconds if is_new else 0.0
         try:
-            async with asyncio.timeout(self._timeout_seconds):
-                return await self._round_trip(line)
-        except BaseException:
+            async with asyncio.timeout(started + self._timeout_seconds):
+                answer = await self._round_trip(line)
+        except BaseException as error:
+            if is_new and isinstance(error, TimeoutError):
+                # Twice as long for the next one: it may hang as this one did, or only be slow.
+                self._start_seconds = min(2 * started, LONGEST_START_SECONDS)
             # An answer that still comes must not be taken for that of the next request.
             self.close()
             raise
+        self._start_seconds = self._opener.start_seconds
+        return answer
 
     async def _round_trip(self, line: bytes) -> dict[str, Any]:
         if self._streams is None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import asdict
-from typing import Any
 
+from wattloop.agent import GpuDescription, PowerLimits
+from wattloop.node_energy import Range
 from wattloop_agent.lines import gpu_names, number
+from wattloop_agent.reader.bounds import Asked, GuardRails
 from wattloop_agent.reader.callers import Caller
-from wattloop_agent.reader.leases import LeaseKeeper
+from wattloop_agent.reader.guard import Guard
+from wattloop_agent.reader.leases import LeaseKeeper, SetterView
 from wattloop_agent.reader.meter import Meter
 from wattloop_agent.reader.setter_link import SetterLink
 from wattloop_agent.refusal import Reason, Refused
 
+CLOCKS = {"graphics": Asked.GRAPHICS_CLOCK, "memory": Asked.MEMORY_CLOCK}
 NAMES = ("gpus", "energy", "hold_limit", "hold_clocks", "release", "list", "subscribe")
 
 
@@ -23,12 +28,16 @@ class Verbs:
         meter: Reads the GPUs.
         setter: Changes them.
         keeper: Knows what is held.
+        rails: Gives the guard rails of now; it raises `Refused` where they are not known.
     """
 
-    def __init__(self, meter: Meter, setter: SetterLink, keeper: LeaseKeeper) -> None:
+    def __init__(
+        self, meter: Meter, setter: SetterLink, keeper: LeaseKeeper, rails: Callable[[], GuardRails] = GuardRails
+    ) -> None:
         self._meter = meter
         self._setter = setter
         self._keeper = keeper
+        self._guard = Guard(meter, rails)
 
     async def answer(self, caller: Caller, request: Mapping[str, object]) -> object:
         """The result of one request (other than ``subscribe``, which has many).
@@ -66,29 +75,67 @@ class Verbs:
             readings = await self._meter.energy_of(caller.sees)
         return [vars(reading) for reading in readings]
 
-    async def _facts(self, caller: Caller) -> list[Any]:
+    async def stream(
+        self, caller: Callable[[], Awaitable[Caller]], request: Mapping[str, object], interval_seconds: float
+    ) -> AsyncGenerator[list[dict[str, object]], None]:
+        """The same at an interval, after the first from the sampler's looks: subscribers cost the driver nothing.
+
+        Raises:
+            Refused: As `readings`, or the caller is nobody any more.
+        """
+        first = await self.readings(await caller(), request)
+        gpus = tuple(str(reading["uuid"]) for reading in first)
+        yield first
+        with self._meter.sampler.watching(gpus, interval_seconds) as watch:
+            while True:
+                await watch.next()
+                who = await caller()
+                yield self._sampled(who, gpus) or await self.readings(who, request)
+
+    def _sampled(self, caller: Caller, gpus: tuple[str, ...]) -> list[dict[str, object]]:
+        """The readings of the last look; empty where it does not tell all, so that the driver says why."""
+        caller.require_seen(gpus)
+        counted = self._meter.sampler.counted
+        told = [counted[uuid] for uuid in gpus if uuid in counted]
+        if len(told) < len(gpus):
+            return []
+        return [
+            {"uuid": each.uuid, "energy_millijoules": each.counter_millijoules, "time_seconds": each.clock_seconds}
+            for each in told
+        ]
+
+    async def _facts(self, caller: Caller) -> list[GpuDescription]:
         return [facts for facts in await self._meter.gpus() if caller.sees(facts.uuid)]
 
     async def _gpus(self, caller: Caller) -> list[dict[str, object]]:
         facts = await self._facts(caller)
-        found = {lease["uuid"]: lease["found"] for lease in await self._leases() if lease["setting"] == "power_limit"}
+        view = await self._keeper.refresh()
+        found = {lease["uuid"]: lease["found"] for lease in view.leases if lease["setting"] == "power_limit"}
         answer = []
         for gpu in facts:
-            limits = None if gpu.power_limits is None else asdict(gpu.power_limits)
-            if limits is not None:
+            limits = None
+            if gpu.power_limits is not None:
+                limits = asdict(gpu.power_limits)
                 limits["found_watts"] = found.get(gpu.uuid, limits["current_watts"])
+                limits["allowed_watts"] = await self._allowed(caller, gpu.uuid, gpu.power_limits, view)
             answer.append({"uuid": gpu.uuid, "name": gpu.name, "index": gpu.index, "power_limits": limits})
         return answer
 
-    async def _leases(self) -> list[dict[str, Any]]:
-        return (await self._keeper.refresh()).leases
+    async def _allowed(self, caller: Caller, gpu: str, limits: PowerLimits, view: SetterView) -> Range | None:
+        if gpu in caller.shared:
+            return None
+        least, most = view.bounds.get("power_limit", (None, None))
+        accepted = max(limits.minimum_watts, least or 0.0), min(limits.maximum_watts, most or math.inf)
+        return await self._guard.allowed(caller, gpu, Asked.POWER_LIMIT, accepted)
 
     async def _hold_limit(self, caller: Caller, request: Mapping[str, object]) -> list[dict[str, object]]:
         gpus = gpu_names(request)
         caller.require_own(gpus)
-        asked = {"verb": "hold_limit", "gpus": gpus, "watts": number(request, "watts"), **_owned(caller, request)}
+        watts = number(request, "watts")
+        ends = await self._guard.admit(caller, gpus, Asked.POWER_LIMIT, watts)
+        asked = {"verb": "hold_limit", "gpus": gpus, "watts": watts, **ends, **_owned(caller, request)}
         held = await self._setter.ask(asked)
-        self._keeper.look_now()
+        self._keeper.held_for(caller.owner)
         return [
             {
                 "uuid": each["uuid"],
@@ -102,15 +149,20 @@ class Verbs:
     async def _hold_clocks(self, caller: Caller, request: Mapping[str, object]) -> list[dict[str, object]]:
         gpus = gpu_names(request)
         caller.require_own(gpus)
+        megahertz, domain = number(request, "megahertz"), request.get("domain", "graphics")
+        # What is no domain is for the setter to refuse.
+        clock = CLOCKS.get(domain) if isinstance(domain, str) else None
+        ends = {} if clock is None else await self._guard.admit(caller, gpus, clock, megahertz)
         asked = {
             "verb": "hold_clocks",
             "gpus": gpus,
-            "megahertz": number(request, "megahertz"),
-            "domain": request.get("domain", "graphics"),
+            "megahertz": megahertz,
+            "domain": domain,
+            **ends,
             **_owned(caller, request),
         }
         held = await self._setter.ask(asked)
-        self._keeper.look_now()
+        self._keeper.held_for(caller.owner)
         return [{"uuid": each["uuid"], "held_megahertz": each["held"]} for each in held]
 
     async def _release(self, caller: Caller, request: Mapping[str, object]) -> list[str]:
@@ -125,7 +177,7 @@ class Verbs:
     async def _list(self, caller: Caller) -> list[dict[str, object]]:
         return [
             {**lease, "yours": lease["owner"] == caller.owner}
-            for lease in await self._leases()
+            for lease in (await self._keeper.refresh()).leases
             if caller.sees(lease["uuid"])
         ]
 

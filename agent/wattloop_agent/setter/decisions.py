@@ -8,6 +8,7 @@ to give a lease back, seen what is set now.
 from __future__ import annotations
 
 import enum
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -28,6 +29,7 @@ class HoldRequest:
         value: Watts or megahertz.
         owner: For whom.
         expires_seconds: On CLOCK_BOOTTIME, when it ends by itself; None: never.
+        within: What the reader lets its caller ask for: it narrows the other ranges and never widens them.
     """
 
     gpus: tuple[str, ...]
@@ -35,6 +37,7 @@ class HoldRequest:
     value: float
     owner: str
     expires_seconds: float | None = None
+    within: Allowed | None = None
 
 
 @dataclass(frozen=True)
@@ -45,9 +48,25 @@ class Allowed:
     most: float
     steps: tuple[float, ...] = ()
 
+    def narrowed(self, other: Allowed | None) -> Allowed:
+        """What both accept, with the steps of this one."""
+        if other is None:
+            return self
+        least, most = max(self.least, other.least), min(self.most, other.most)
+        return Allowed(least, most, self.steps[bisect_left(self.steps, least) : bisect_right(self.steps, most)])
+
     def nearest(self, value: float) -> float:
-        """The value itself, or where there are steps the nearest of them (the lower of two as near)."""
-        return min(self.steps, key=lambda step: (abs(step - value), step)) if self.steps else value
+        """The value itself, or where there are steps the nearest of them (the lower of two as near).
+
+        Example:
+            >>> clocks = Allowed(210.0, 240.0, (210.0, 225.0, 240.0))
+            >>> [clocks.nearest(value) for value in (0.0, 217.5, 218.0, 225.0, 999.0)]
+            [210.0, 210.0, 225.0, 225.0, 240.0]
+        """
+        if not self.steps:
+            return value
+        above = bisect_left(self.steps, value)
+        return min(self.steps[max(above - 1, 0) : above + 1], key=lambda step: (abs(step - value), step))
 
 
 def refuse_foreign(leases: Leases, request: HoldRequest) -> None:
@@ -66,7 +85,7 @@ def refuse_foreign(leases: Leases, request: HoldRequest) -> None:
 
 
 def settled_values(request: HoldRequest, allowed: Mapping[str, Allowed], bounds: Allowed | None) -> dict[str, float]:
-    """What is to be set on each GPU of a request: the value asked for, for clocks the nearest step.
+    """What is to be set on each GPU of a request: the value asked for, for clocks the nearest step within all ranges.
 
     Args:
         request: What is asked for.
@@ -76,18 +95,30 @@ def settled_values(request: HoldRequest, allowed: Mapping[str, Allowed], bounds:
     Raises:
         Refused: `Reason.OUT_OF_RANGE`, naming both ranges.
     """
-    unit = UNITS[request.setting]
-    administrator = f"the administrator allows {bounds.least:g} to {bounds.most:g}" if bounds else "no other bounds"
+    values = {}
     for gpu in request.gpus:
         device = allowed[gpu]
-        ranges = [device] if bounds is None else [device, bounds]
-        if not all(each.least <= request.value <= each.most for each in ranges):
-            raise Refused(
-                Reason.OUT_OF_RANGE,
-                f"GPU {gpu}: a {request.setting.words} of {request.value:g} {unit} is out of range: the device accepts "
-                f"{device.least:g} to {device.most:g} {unit}, {administrator}",
-            )
-    return {gpu: allowed[gpu].nearest(request.value) for gpu in request.gpus}
+        both = device.narrowed(bounds).narrowed(request.within)
+        if not both.least <= request.value <= both.most:
+            raise _out_of_range(gpu, request, device, bounds, "is out of range")
+        if device.steps and not both.steps:
+            raise _out_of_range(gpu, request, device, bounds, "has no step of the device near it that is in range")
+        values[gpu] = both.nearest(request.value)
+    return values
+
+
+def _out_of_range(gpu: str, request: HoldRequest, device: Allowed, bounds: Allowed | None, how: str) -> Refused:
+    unit = UNITS[request.setting]
+    told = [f"the device accepts {device.least:g} to {device.most:g} {unit}"]
+    for who, its in (("the administrator allows", bounds), ("the policies of this node allow", request.within)):
+        if its is not None:
+            told.append(f"{who} {its.least:g} to {its.most:g}")
+    if len(told) == 1:
+        told.append("no other bounds")
+    return Refused(
+        Reason.OUT_OF_RANGE,
+        f"GPU {gpu}: a {request.setting.words} of {request.value:g} {unit} {how}: {', '.join(told)}",
+    )
 
 
 def begin_hold(
@@ -111,17 +142,22 @@ def begin_hold(
         before = leases.get(key)
         if before is None:
             before = Lease(gpu, request.setting, found[gpu], None, None, request.owner, boot_id)
-        begun[key] = replace(before, pending=values[gpu], expires_seconds=request.expires_seconds)
+        begun[key] = replace(before, pending=values[gpu])
     return begun
 
 
-def finish_hold(leases: Leases, keys: Iterable[Key]) -> dict[Key, Lease]:
-    """The leases to write down after every device of a request was set: what was pending is held."""
+def finish_hold(leases: Leases, keys: Iterable[Key], expires_seconds: float | None) -> dict[Key, Lease]:
+    """The leases to write down after every device of a request was set: what was pending is held, for so long.
+
+    Not before, so that a change that fails leaves the lease that was there its time too.
+    """
     finished = dict(leases)
     for key in keys:
         lease = finished[key]
         # One that was given up and not restored yet stays so until here: undone, it is still to be restored.
-        finished[key] = replace(lease, held=lease.pending, pending=None, releasing=False)
+        finished[key] = lease.changed(
+            held=lease.pending, pending=None, expires_seconds=expires_seconds, releasing=False
+        )
     return finished
 
 

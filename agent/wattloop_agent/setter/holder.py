@@ -6,8 +6,10 @@ followed by one that knows what to put back (`Holder.recover`).
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from wattloop_agent.setter.decisions import Allowed, HoldRequest, Restoration
 from wattloop_agent.setter.devices import Devices
 from wattloop_agent.setter.lease import UNITS, Key, Lease, Setting
 from wattloop_agent.setter.lease_file import CorruptLeaseFile, LeaseFile
+from wattloop_agent.setter.node_lock import NodeLock
 
 logger = logging.getLogger(__name__)
 
@@ -37,13 +40,13 @@ class Holder:
         folder: The state folder.
         boot_id: Of this boot.
         clock: CLOCK_BOOTTIME, in seconds.
-        power_bounds: What the administrator allows, in watts; None: all that the device accepts.
-        clock_bounds: The same for clocks, in megahertz.
+        bounds: What the administrator allows, by setting; where there are none, all that the device accepts.
+        lock_folder: Where the node's one setter locks; None: nobody else can be there.
 
     Attributes:
         leases: By (GPU, setting).
+        bounds: As above.
         state: ``ready``, or why no lease is given out: ``starting`` or a sentence.
-        warning: What a person should look at although leases are given out; empty: nothing.
     """
 
     def __init__(
@@ -53,24 +56,29 @@ class Holder:
         boot_id: str,
         clock: Callable[[], float],
         *,
-        power_bounds: Allowed | None = None,
-        clock_bounds: Allowed | None = None,
+        bounds: Mapping[Setting, Allowed] | None = None,
+        lock_folder: Path | None = None,
     ) -> None:
         self._devices = devices
         self._folder = folder
         self._boot_id = boot_id
         self._clock = clock
-        self._bounds = {
-            Setting.POWER_LIMIT: power_bounds,
-            Setting.GRAPHICS_CLOCK: clock_bounds,
-            Setting.MEMORY_CLOCK: clock_bounds,
-        }
+        self._lock_folder = lock_folder
+        self._lock: NodeLock | None = None
         self._file: LeaseFile | None = None
+        self._not_ready = Reason.STATE_NOT_DURABLE
         self._unwritten = False
+        self._damage = ""
+        self._unwritten_because = ""
         self._failing: dict[Key, str] = {}
         self.leases: dict[Key, Lease] = {}
+        self.bounds = dict(bounds or {})
         self.state = "starting"
-        self.warning = ""
+
+    @property
+    def warning(self) -> str:
+        """What a person should look at: a damaged file, a disk that takes nothing any more; empty: nothing."""
+        return "; ".join(told for told in (self._damage, self._unwritten_because) if told)
 
     def recover(self) -> None:
         """Read the leases of the holder before this one, and finish or undo what was cut off.
@@ -78,16 +86,19 @@ class Holder:
         A folder that can't be used is the state, not an error: no lease is given out, and `tick` tries again.
         """
         try:
+            if self._lock_folder is not None:
+                who = f"process {os.getpid()} with state folder {self._folder}"
+                self._lock = self._lock or NodeLock(self._lock_folder, who)
             self._file = self._file or LeaseFile(self._folder)
             found = self._file.read()
         except CorruptLeaseFile as error:
-            self.warning = str(error)
+            self._damage = str(error)
             logger.error("lease file corrupt", extra={"folder": str(self._folder), "told": str(error)})  # noqa: TRY400
             found = []
         except Refused as refusal:
             if self.state != refusal.message:
                 logger.error("no lease can be given out", extra={"told": refusal.message})  # noqa: TRY400
-            self.state = refusal.message
+            self.state, self._not_ready = refusal.message, refusal.reason
             return
         self.leases = decisions.of_this_boot(found, self._boot_id)
         if len(self.leases) < len(found):
@@ -107,7 +118,7 @@ class Holder:
         if self.state != "ready":
             self.recover()
         if self.state != "ready":
-            raise Refused(Reason.STATE_NOT_DURABLE, self.state)
+            raise Refused(self._not_ready, self.state)
         decisions.refuse_foreign(self.leases, request)
         values = self._values(request)
         keys = [(gpu, request.setting) for gpu in request.gpus]
@@ -136,13 +147,13 @@ class Holder:
             self.recover()
             return
         self._give_back(decisions.expired(self.leases, self._clock()))
-        self._settle()
 
     def close(self) -> None:
-        """Give up the state folder."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        """Give up the state folder and the node."""
+        for held in (self._file, self._lock):
+            if held is not None:
+                held.close()
+        self._file = self._lock = None
         self.state = "closed"
 
     def _enforced(self, key: Key) -> float | None:
@@ -155,7 +166,7 @@ class Holder:
 
     def _values(self, request: HoldRequest) -> dict[str, float]:
         allowed = {gpu: self._devices.allowed(gpu, request.setting) for gpu in request.gpus}
-        return decisions.settled_values(request, allowed, self._bounds[request.setting])
+        return decisions.settled_values(request, allowed, self.bounds.get(request.setting))
 
     def _covers(self, key: Key, request: HoldRequest) -> bool:
         lease = self.leases.get(key)
@@ -180,7 +191,7 @@ class Holder:
         try:
             for gpu in request.gpus:
                 self._devices.put(gpu, request.setting, values[gpu])
-            finished = decisions.finish_hold(begun, keys)
+            finished = decisions.finish_hold(begun, keys, request.expires_seconds)
             self._write(finished)
         except Refused:
             self._settle()
@@ -195,14 +206,15 @@ class Holder:
         moved = dict(before)
         for gpu in request.gpus:
             key = (gpu, request.setting)
-            moved[key] = replace(before[key], pending=values[gpu])
+            moved[key] = before[key].changed(pending=values[gpu])
             self.leases = moved
             try:
                 self._devices.put(gpu, request.setting, values[gpu])
             except Refused:
                 self._settle()
                 raise
-        self.leases = decisions.finish_hold(moved, [(gpu, request.setting) for gpu in request.gpus])
+        keys = [(gpu, request.setting) for gpu in request.gpus]
+        self.leases = decisions.finish_hold(moved, keys, request.expires_seconds)
         # The next tick writes it.
         self._unwritten = True
 
@@ -233,10 +245,9 @@ class Holder:
             self._try_to_write()
 
     def _try_to_write(self) -> None:
-        try:
+        # What fails is told by `_write`, and tried again at the next tick.
+        with contextlib.suppress(Refused):
             self._write(self.leases)
-        except Refused as refusal:
-            logger.error("leases not written, trying again", extra={"told": refusal.message})  # noqa: TRY400
 
     def _tell_once(self, lease: Lease, refusal: Refused) -> None:
         if self._failing.get(lease.key) != refusal.message:
@@ -251,7 +262,13 @@ class Holder:
         current = self._devices.current(lease.gpu, lease.setting)
         wanted = decisions.restoration(lease, current)
         if wanted is Restoration.SET_FOUND:
-            self._devices.put(lease.gpu, lease.setting, lease.found)
+            try:
+                self._devices.put(lease.gpu, lease.setting, lease.found)
+            except Refused as refusal:
+                if lease.held is not None or refusal.reason is not Reason.NOT_SUPPORTED:
+                    raise
+                # The device has no such setting: the hold changed nothing, and there is nothing to give back.
+                return None
         words = {"gpu": lease.gpu, "setting": lease.setting, "found": lease.found, "owner": lease.owner}
         if wanted is Restoration.LEAVE:
             logger.warning("not restored: another actor has set it", extra={**words, "current": current})
@@ -263,5 +280,11 @@ class Holder:
         if self._file is None:
             raise Refused(Reason.STATE_NOT_DURABLE, self.state)
         self._unwritten = True
-        self._file.write(leases.values())
-        self._unwritten = False
+        try:
+            self._file.write(leases.values())
+        except Refused as refusal:
+            if self._unwritten_because != refusal.message:
+                logger.error("leases not written", extra={"told": refusal.message})  # noqa: TRY400
+            self._unwritten_because = refusal.message
+            raise
+        self._unwritten, self._unwritten_because = False, ""

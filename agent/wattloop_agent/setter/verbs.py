@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 from wattloop_agent.lines import gpu_names, number, text
 from wattloop_agent.refusal import Reason, Refused
-from wattloop_agent.setter.decisions import HoldRequest
+from wattloop_agent.setter.decisions import Allowed, HoldRequest
 from wattloop_agent.setter.holder import Held, Holder
 from wattloop_agent.setter.lease import Setting
 
@@ -50,14 +51,18 @@ class Verbs:
     def _hold(self, request: Mapping[str, object], setting: Setting, value: float) -> list[dict[str, object]]:
         expires = None
         if request.get("for_seconds") is not None:
-            expires = self._clock() + number(request, "for_seconds")
-        wanted = HoldRequest(gpu_names(request), setting, value, text(request, "owner"), expires)
+            seconds = number(request, "for_seconds")
+            if seconds <= 0:
+                raise Refused(Reason.BAD_REQUEST, f'"for_seconds" is {seconds:g}; more than 0, or none for no end')
+            expires = self._clock() + seconds
+        wanted = HoldRequest(gpu_names(request), setting, value, text(request, "owner"), expires, _within(request))
         return [_record(held) for held in self._holder.hold(wanted)]
 
     def _list(self) -> dict[str, object]:
         return {
             "state": self._holder.state,
             "warning": self._holder.warning,
+            "bounds": {setting: _ends(bounds) for setting, bounds in self._holder.bounds.items()},
             "leases": [
                 {
                     "uuid": lease.gpu,
@@ -74,9 +79,21 @@ class Verbs:
 
 def _clock_setting(request: Mapping[str, object]) -> Setting:
     domain = request.get("domain", "graphics")
-    if domain not in CLOCKS:
+    if not isinstance(domain, str) or domain not in CLOCKS:
         raise Refused(Reason.BAD_REQUEST, f'"domain" is {domain!r:.60}; it is "graphics" or "memory"')
-    return CLOCKS[str(domain)]
+    return CLOCKS[domain]
+
+
+def _within(request: Mapping[str, object]) -> Allowed | None:
+    least, most = (None if request.get(name) is None else number(request, name) for name in ("least", "most"))
+    if least is None and most is None:
+        return None
+    return Allowed(-math.inf if least is None else least, math.inf if most is None else most)
+
+
+def _ends(bounds: Allowed) -> list[float | None]:
+    """The lowest and the highest; None: the device's own."""
+    return [end if math.isfinite(end) else None for end in (bounds.least, bounds.most)]
 
 
 def _record(held: Held) -> dict[str, object]:

@@ -19,9 +19,14 @@ are spelt as DCGM's exporter spells them, so that series join:
 
     wattloop_gpu_energy_joules_total * on (UUID) group_left () DCGM_FI_DEV_GPU_UTIL
 
-A value that a GPU does not have is absent, never zero. What is shown is at most `--sample-interval` old;
-`wattloop_agent_reading_age_seconds` says how old it is. An alert on it, and on
-`wattloop_agent_leases_releasing > 0` for a minute, covers what a person has to look at.
+Energy of pods has `pod`, `namespace` and `container` as DCGM's exporter has them, for containers that have a GPU now;
+`shared="true"` says that others could use the GPU too: do not add those up. Ended ones go to the operator's history.
+
+A value that a GPU does not have is absent, never zero. Power is at most `--sample-interval` old, a GPU's energy at most
+`--counter-interval`, limits and clocks a second (the limit asked for, where the one in force did not change, five), the
+energy of pods some three seconds; `wattloop_agent_reading_age_seconds` says how old the readings are. An alert on it,
+on `wattloop_agent_ledger_problem > 0` and on `wattloop_agent_leases_releasing > 0`, each for a minute, covers what a
+person has to look at.
 
 | metric | kind | labels | meaning |
 |---|---|---|---|

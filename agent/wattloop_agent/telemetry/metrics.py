@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import socket
 import time
@@ -9,18 +10,26 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from wattloop.commands.settings import Address
-from wattloop.errors import CannotError
+from wattloop_agent.reader.bookkeeper import Bookkeeper
+from wattloop_agent.reader.bounds_file import BoundsFile
+from wattloop_agent.reader.energy.bookkeeping import Bookkeeping
+from wattloop_agent.reader.energy.gpu_sample import GpuSample
+from wattloop_agent.reader.gpu_condition import GpuCondition
+from wattloop_agent.reader.held_outside import HeldOutside
 from wattloop_agent.reader.leases import LeaseKeeper
-from wattloop_agent.reader.meter import GpuCondition
+from wattloop_agent.reader.nvml_readings import NvmlReadings
+from wattloop_agent.reader.push.pusher import Pusher
 from wattloop_agent.reader.sampler import Sampler
 from wattloop_agent.reader.server import Server
 from wattloop_agent.setter.decisions import SAME_WATTS
 from wattloop_agent.telemetry.catalogue import CATALOGUE
+from wattloop_agent.telemetry.energy_events import EnergyEvents
+from wattloop_agent.telemetry.serving import serve
 
 Sample = tuple[str, tuple[str, ...], float]
 
@@ -30,8 +39,14 @@ class AgentState:
     """Where the metrics come from."""
 
     sampler: Sampler
+    readings: NvmlReadings
     keeper: LeaseKeeper
+    outside: HeldOutside
     server: Server
+    books: Bookkeeping
+    bookkeeper: Bookkeeper
+    bounds: BoundsFile
+    pusher: Pusher | None = None
 
 
 class AgentCollector(Collector):
@@ -49,7 +64,8 @@ class AgentCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         """All families of the catalogue, also those without a sample."""
         samples: dict[str, list[tuple[tuple[str, ...], float]]] = {}
-        for name, labels, value in [*self._gpu_samples(), *self._agent_samples()]:
+        told = (self._gpu_samples(), self._lease_samples(), self._energy_samples(), self._agent_samples())
+        for name, labels, value in itertools.chain(*told):
             samples.setdefault(name, []).append((labels, value))
         for metric in CATALOGUE:
             kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
@@ -59,20 +75,50 @@ class AgentCollector(Collector):
             yield family
 
     def _gpu_samples(self) -> Iterable[Sample]:
-        held = {lease["uuid"]: lease for lease in self._state.keeper.view.leases if lease["setting"] == "power_limit"}
+        newest, counted = self._state.sampler.samples, self._state.sampler.counted
         for gpu in self._state.sampler.conditions:
-            labels = (gpu.uuid, gpu.name, self._hostname)
-            for name, value in _values(gpu):
+            for name, value in _values(gpu, newest.get(gpu.uuid), counted.get(gpu.uuid)):
                 if value is not None:
-                    yield f"wattloop_gpu_{name}", labels, value
-            lease = held.get(gpu.uuid)
-            if lease is not None and lease["held"] is not None:
+                    yield f"wattloop_gpu_{name}", (gpu.uuid, gpu.name, self._hostname), value
+        for index, problem in self._state.readings.unnamed.items():
+            yield "wattloop_gpu_unnamed", (str(index), problem, self._hostname), 1.0
+
+    def _lease_samples(self) -> Iterable[Sample]:
+        gpus = {gpu.uuid: gpu for gpu in self._state.sampler.conditions}
+        outside = self._state.outside.found
+        for lease in self._state.keeper.view.leases:
+            gpu = gpus.get(lease["uuid"])
+            if gpu is None or lease["held"] is None:
+                continue
+            labels = (gpu.uuid, gpu.name, self._hostname)
+            is_outside = (lease["uuid"], lease["setting"]) in outside
+            yield "wattloop_gpu_held_outside_policy", (lease["setting"], *labels), float(is_outside)
+            if lease["setting"] == "power_limit":
                 yield "wattloop_gpu_power_limit_found_watts", labels, lease["found"]
                 yield "wattloop_gpu_power_limit_held_watts", labels, lease["held"]
-                overridden = (
-                    gpu.power_limit_watts is not None and abs(gpu.power_limit_watts - lease["held"]) > SAME_WATTS
-                )
+                limit = gpu.power_limit_watts
+                overridden = limit is not None and abs(limit - lease["held"]) > SAME_WATTS
                 yield "wattloop_gpu_power_limit_overridden", labels, float(overridden)
+
+    def _energy_samples(self) -> Iterable[Sample]:
+        ledger = self._state.books.ledger
+        products = {}
+        for gpu in ledger.gpus():
+            products[gpu.uuid] = gpu.product
+            labels = (gpu.uuid, gpu.product, self._hostname)
+            yield "wattloop_gpu_energy_accounted_joules", labels, gpu.energy_millijoules / 1000
+            yield "wattloop_gpu_energy_uncertainty_joules", labels, gpu.uncertainty_millijoules / 1000
+        for uuid, resets in ledger.resets().items():
+            yield "wattloop_gpu_energy_counter_resets", (uuid, products.get(uuid, ""), self._hostname), resets
+        for held in ledger.holdings():
+            if not held.ended:
+                of_gpu = (held.gpu, products.get(held.gpu, ""), self._hostname)
+                of_pod = (held.pod, held.namespace, held.container)
+                shared = str(held.shared).lower()
+                yield "wattloop_pod_gpu_energy_joules", (*of_pod, *of_gpu, shared), held.energy_millijoules / 1000
+
+        for zone, joules in self._state.bookkeeper.rapl.joules().items():
+            yield "wattloop_node_energy_joules", (zone, self._hostname), joules
 
     def _agent_samples(self) -> Iterable[Sample]:
         state = self._state
@@ -85,40 +131,43 @@ class AgentCollector(Collector):
         yield "wattloop_agent_connections", (), state.server.connections
         yield "wattloop_agent_reading_age_seconds", (), _age(state.sampler.taken_seconds)
         yield "wattloop_agent_setter_age_seconds", (), _age(view.heard_seconds)
+        books = state.books
+        yield "wattloop_agent_ledger_age_seconds", (), _age(books.written_seconds)
+        yield "wattloop_agent_ledger_dropped", (), books.ledger.dropped()
+        told = books.problem or state.bookkeeper.problem
+        yield "wattloop_agent_ledger_problem", (told,), float(bool(told))
+        if state.pusher is not None:
+            push = state.pusher.state
+            yield "wattloop_agent_push_age_seconds", (), _age(push.delivered_seconds)
+            yield "wattloop_agent_push_failures", (), push.failures
         problem = view.state if view.state != "ready" else state.sampler.problem
-        yield "wattloop_agent_ready", (problem or "ready",), float(view.state == "ready")
-        yield "wattloop_agent_warning", (view.warning,), float(bool(view.warning))
+        yield "wattloop_agent_ready", (problem or "ready",), float(not problem)
+        warning = "; ".join(told for told in (view.warning, state.bounds.problem) if told)
+        yield "wattloop_agent_warning", (warning,), float(bool(warning))
 
 
 def serve_metrics(address: Address, state: AgentState) -> Callable[[], None]:
-    """Serve ``/metrics``; returns what stops it.
+    """Serve ``/metrics`` and the energy's events; returns what stops it.
 
     Raises:
         CannotError: The address can't be listened at.
     """
     registry = CollectorRegistry(auto_describe=False)
     registry.register(AgentCollector(state, socket.gethostname()))
-    try:
-        server, thread = start_http_server(address.port, address.host, registry)
-    except OSError as error:
-        raise CannotError(f"metrics at {address.host}:{address.port}: {error.strerror or error}") from error
-
-    def stop() -> None:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-    return stop
+    return serve(address, registry, EnergyEvents(state.books.ledger))
 
 
-def _values(gpu: GpuCondition) -> Iterable[tuple[str, float | None]]:
-    yield "energy_joules", None if gpu.energy_millijoules is None else gpu.energy_millijoules / 1000
-    yield "power_watts", gpu.power_watts
+def _values(
+    gpu: GpuCondition, newest: GpuSample | None, counted: GpuSample | None
+) -> Iterable[tuple[str, float | None]]:
+    counter = None if counted is None else counted.counter_millijoules
+    yield "energy_joules", None if counter is None else counter / 1000
+    yield "power_watts", None if newest is None else newest.power_watts
     yield "power_limit_watts", gpu.power_limit_watts
     yield "power_limit_enforced_watts", gpu.enforced_power_limit_watts
     clock = gpu.graphics_clock_megahertz
     yield "graphics_clock_hertz", None if clock is None else clock * 1e6
-    yield "readable", float(not gpu.problem)
+    yield "readable", float(not gpu.problem and not (newest is not None and newest.problem))
 
 
 def _age(then_seconds: float | None) -> float:

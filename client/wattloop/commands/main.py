@@ -6,10 +6,11 @@ import argparse
 import errno
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import EntryPoint, entry_points, version
 
 from wattloop.commands.contract import Command
+from wattloop.commands.streams import open_closed_streams, write_every_character
 from wattloop.errors import CannotError, InputError, UsageError
 
 GROUP = "wattloop.commands"
@@ -17,13 +18,17 @@ EXIT_CANNOT = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 # What the system says where a file, standard output among them, cannot be written any further.
-UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS})
+UNWRITABLE = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS), "free space and run it again"),
+    errno.EBADF: "standard output was closed before it began",
+}
 # Shown in the list of subcommands without importing the packages behind them.
 SUMMARIES = {
     "run": "run a RecurringTrainingJob on this machine, learning with each recurrence",
     "history": "the recurrences of a job, from a database or a cluster",
     "plot": "pictures of a job's costs and of its energy/time trade-off",
     "validate": "check manifests against the API's schema and rules, without a cluster",
+    "check": "run one tiny recurrence in a cluster, to see that Wattloop works there",
     "operator": "start the Kubernetes operator in the foreground",
     "agent": "start the node agent in the foreground",
     "monitor": "energy and power of this machine's GPUs",
@@ -37,10 +42,12 @@ EXTRAS = {"wattloop_operator": "operator", "wattloop_agent": "agent", "wattloop_
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``wattloop`` with these arguments (default: the process's own) and return its exit code."""
+    open_closed_streams()
+    write_every_character()
     words = list(sys.argv[1:] if arguments is None else arguments)
     found = {entry.name: entry for entry in entry_points(group=GROUP)}
     if not words or words[0].startswith("-"):
-        return _overview(words, found)
+        return _carried_out("wattloop", lambda: _overview(words, found))
     name, *rest = words
     if name not in found:
         known = ", ".join(sorted(found)) or "none is installed"
@@ -88,28 +95,31 @@ def _run(name: str, entry: EntryPoint, words: list[str]) -> int:
         allow_abbrev=False,
     )
     command.configure(parser)
-    return _carried_out(name, command, parser.parse_args(words))
+    return _carried_out(parser.prog, lambda: command.run(parser.parse_args(words)))
 
 
-def _carried_out(name: str, command: Command, arguments: argparse.Namespace) -> int:
+def _carried_out(title: str, call: Callable[[], int]) -> int:
     try:
-        code = command.run(arguments)
-        sys.stdout.flush()
+        try:
+            code = call()
+        finally:
+            # Also where it ends by SystemExit, as --help does.
+            sys.stdout.flush()
     except (UsageError, InputError) as error:
-        return _say(f"wattloop {name}: {error}", EXIT_USAGE)
+        return _say(f"{title}: {error}", EXIT_USAGE)
     except CannotError as error:
-        return _say(f"wattloop {name}: {error}", EXIT_CANNOT)
+        return _say(f"{title}: {error}", EXIT_CANNOT)
     except BrokenPipeError:
         _silence_stdout()
         return EXIT_CANNOT
     except KeyboardInterrupt:
-        return _say(f"wattloop {name}: interrupted", EXIT_INTERRUPTED)
+        return _say(f"{title}: interrupted", EXIT_INTERRUPTED)
     except OSError as error:
         if error.errno not in UNWRITABLE:
             raise
         where = f" {error.filename}" if error.filename else ""
         _silence_stdout()
-        return _say(f"wattloop {name}: cannot write{where}: {error.strerror}; free space and run it again", EXIT_CANNOT)
+        return _say(f"{title}: cannot write{where}: {error.strerror}; {UNWRITABLE[error.errno]}", EXIT_CANNOT)
     return code
 
 

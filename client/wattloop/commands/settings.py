@@ -7,6 +7,7 @@ that list.
 from __future__ import annotations
 
 import argparse
+import math
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -123,6 +124,28 @@ def positive(text: str) -> float:
     if not 0 < value < float("inf"):
         raise ValueError("a number above 0")
     return value
+
+
+def seconds(least: float, most: float) -> Callable[[str], float]:
+    """Reads a time within bounds: what clocks can count, and what a busy machine can keep to."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not least <= value <= most:
+            raise ValueError(f"seconds, from {least:.9g} to {most:.9g}")
+        return value
+
+    return read
+
+
+def path(text: str) -> Path:
+    """Reads a path; an empty one would be the current folder, which nobody meant."""
+    if not text:
+        raise ValueError("a path")
+    return Path(text)
 
 
 def address(text: str) -> Address:

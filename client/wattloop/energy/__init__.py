@@ -7,6 +7,6 @@ two edges energy is interpolated. One implementation, for the client and for the
 
 from wattloop.energy.edges import CounterHistory, Edge, Reading
 from wattloop.energy.integration import energy_of_power
-from wattloop.energy.interpolation import Energy, energy_between
+from wattloop.energy.interpolation import Energy, energy_at, energy_between
 
-__all__ = ["CounterHistory", "Edge", "Energy", "Reading", "energy_between", "energy_of_power"]
+__all__ = ["CounterHistory", "Edge", "Energy", "Reading", "energy_at", "energy_between", "energy_of_power"]

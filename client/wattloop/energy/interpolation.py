@@ -45,15 +45,24 @@ def energy_between(edges: Sequence[Edge], begin_seconds: float, end_seconds: flo
         raise ValueError(f"{len(edges)} edges of the counter were seen; at least two are needed")
     if end_seconds < begin_seconds:
         raise ValueError("the end is before the begin")
-    begin, end = _at(edges, begin_seconds), _at(edges, end_seconds)
+    begin, end = energy_at(edges, begin_seconds), energy_at(edges, end_seconds)
     joules = end.joules - begin.joules
     uncertainty = begin.uncertainty_joules + end.uncertainty_joules
     # A short window within one step can't be wrong by more than the window at the step's uncertain power.
     return Energy(round(joules, 9), round(uncertainty, 9))
 
 
-def _at(edges: Sequence[Edge], moment: float) -> Energy:
-    """Energy used until a moment, counted as the counter counts."""
+def energy_at(edges: Sequence[Edge], moment: float) -> Energy:
+    """Energy used until a moment, counted as the counter counts.
+
+    Args:
+        edges: Of the counter, oldest first; at least two, no two of one time.
+        moment: On the clock of the readings, in seconds.
+
+    Example:
+        >>> energy_at([Edge(k, k, 10_000 * k) for k in range(5)], 2.5)
+        Energy(joules=25.0, uncertainty_joules=0.0)
+    """
     after = bisect.bisect_right(edges, moment, key=lambda edge: edge.time_seconds)
     index = min(max(after, 1), len(edges) - 1)
     before, behind = edges[index - 1], edges[index]

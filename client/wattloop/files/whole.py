@@ -1,10 +1,15 @@
-"""Writing a file so that it appears whole or not at all: aside, then renamed."""
+"""Writing a file so that it appears whole or not at all: aside, then renamed.
+
+What is no file, such as ``/dev/null``, ``/dev/stdout`` or a pipe, is written as it stands: it would be gone if it were
+renamed over.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import os
+import stat
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -43,6 +48,38 @@ def written_whole(path: str | Path) -> Iterator[IO[str]]:
 def bytes_written_whole(path: str | Path) -> Iterator[IO[bytes]]:
     """The same for a file of bytes, such as a picture; ``-`` is a file name here."""
     target = Path(path)
+    with _written_as_it_stands(target) if _is_no_file(target) else _written_aside(target) as stream:
+        yield stream
+
+
+# What is open already, whatever it leads to.
+OPEN_FILES = ("/dev/fd/", "/dev/std", "/proc/")
+
+
+def _is_no_file(target: Path) -> bool:
+    try:
+        mode = target.stat().st_mode
+    except OSError:
+        return False
+    is_file = stat.S_ISREG(mode) or stat.S_ISDIR(mode)
+    return not is_file or str(target.absolute()).startswith(OPEN_FILES)
+
+
+@contextlib.contextmanager
+def _written_as_it_stands(target: Path) -> Iterator[IO[bytes]]:
+    try:
+        with target.open("wb") as stream:
+            yield stream
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise CannotError(f"{target}: cannot write: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def _written_aside(link: Path) -> Iterator[IO[bytes]]:
+    # A link stays one: what it leads to is written.
+    target = Path(os.path.realpath(link))
     try:
         descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
     except OSError as error:
@@ -55,9 +92,17 @@ def bytes_written_whole(path: str | Path) -> Iterator[IO[bytes]]:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        aside.chmod(0o644)
+        aside.chmod(_mode_of(target))
         aside.replace(target)
     except OSError as error:
         raise CannotError(f"{target}: cannot write: {error.strerror}; the file is as it was before") from error
     finally:
         aside.unlink(missing_ok=True)
+
+
+def _mode_of(target: Path) -> int:
+    """Who may read and write it: as of the file before, else everybody may read."""
+    try:
+        return stat.S_IMODE(target.stat().st_mode)
+    except FileNotFoundError:
+        return 0o644

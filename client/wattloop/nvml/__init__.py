@@ -1,5 +1,6 @@
 """NVIDIA's management library, typed and in our units. The only importer of pynvml, which it loads when first used."""
 
+from wattloop.nvml.driver import driver_load
 from wattloop.nvml.errors import (
     GpuLost,
     GpuNotFound,
@@ -22,4 +23,5 @@ __all__ = [
     "NotSupported",
     "NvmlError",
     "Session",
+    "driver_load",
 ]

@@ -23,6 +23,7 @@ class NvmlError(CannotError):
     Attributes:
         call: NVML's function, as in ``nvmlDeviceSetPowerManagementLimit``.
         code: NVML's return code.
+        text: NVML's words for it.
         gpu: UUID of the GPU it was about; None where it was about none.
     """
 
@@ -31,6 +32,7 @@ class NvmlError(CannotError):
     def __init__(self, call: str, code: int, text: str, *, gpu: str | None = None) -> None:
         self.call = call
         self.code = code
+        self.text = text
         self.gpu = gpu
         on = f"GPU {gpu}: " if gpu else ""
         super().__init__(f"{on}{call}: {text} (NVML code {code}); {self.next_step}")

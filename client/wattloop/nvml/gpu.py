@@ -7,12 +7,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from wattloop.nvml.errors import NotSupported
+from wattloop.nvml.errors import GpuNotFound, NotSupported
 from wattloop.nvml.library import invoke, simulated_clock_nanoseconds
 
 _CLOCK_GRAPHICS = 0
-_CLOCK_MEMORY = 2
-_TEMPERATURE_GPU = 0
 _FIELD_POWER_INSTANT = 186
 
 
@@ -82,10 +80,6 @@ class Gpu:
         """The energy counter: since the driver was loaded, in steps of 20 to 100 ms. Volta and newer."""
         return self._number("nvmlDeviceGetTotalEnergyConsumption")
 
-    def energy_joules(self) -> float:
-        """The same in joules."""
-        return self.energy_millijoules() / 1e3
-
     def clock_seconds(self) -> float:
         """The clock that this GPU's energy is to be measured against.
 
@@ -100,22 +94,14 @@ class Gpu:
         """The supported memory clocks, falling."""
         return tuple(int(clock) for clock in self._invoke("nvmlDeviceGetSupportedMemoryClocks"))
 
-    def graphics_clocks_megahertz(self, memory_clock_megahertz: int | None = None) -> tuple[int, ...]:
-        """The supported graphics (SM) clocks, falling.
-
-        Args:
-            memory_clock_megahertz: At this memory clock; by default at the highest.
-        """
-        memory = self.memory_clocks_megahertz()[0] if memory_clock_megahertz is None else memory_clock_megahertz
+    def graphics_clocks_megahertz(self) -> tuple[int, ...]:
+        """The supported graphics (SM) clocks at the highest memory clock, falling."""
+        memory = self.memory_clocks_megahertz()[0]
         return tuple(int(clock) for clock in self._invoke("nvmlDeviceGetSupportedGraphicsClocks", memory))
 
     def graphics_clock_megahertz(self) -> int:
         """The graphics clock it runs at."""
         return self._number("nvmlDeviceGetClockInfo", _CLOCK_GRAPHICS)
-
-    def memory_clock_megahertz(self) -> int:
-        """The memory clock it runs at."""
-        return self._number("nvmlDeviceGetClockInfo", _CLOCK_MEMORY)
 
     def lock_graphics_clocks(self, least_megahertz: int, largest_megahertz: int) -> None:
         """Holds the graphics clock within a range, ends included. Needs root. NVML offers no way to read it back."""
@@ -133,24 +119,7 @@ class Gpu:
         """Takes the memory clock's lock off. Needs root."""
         self._invoke("nvmlDeviceResetMemoryLockedClocks")
 
-    # What it does
-
-    def utilization_percent(self) -> int:
-        """Share of the last sampling period with work on it."""
-        return int(self._invoke("nvmlDeviceGetUtilizationRates").gpu)
-
-    def temperature_celsius(self) -> int:
-        """Of the GPU itself."""
-        return self._number("nvmlDeviceGetTemperature", _TEMPERATURE_GPU)
-
-    def memory_bytes(self) -> tuple[int, int]:
-        """(used, total) memory of the device."""
-        memory = self._invoke("nvmlDeviceGetMemoryInfo")
-        return int(memory.used), int(memory.total)
-
-    def process_ids(self) -> tuple[int, ...]:
-        """Processes with a compute context on it, as this PID namespace knows them."""
-        return tuple(int(process.pid) for process in self._invoke("nvmlDeviceGetComputeRunningProcesses"))
+    # What it is
 
     def is_partitioned(self) -> bool:
         """Whether MIG is on: then limits and energy are of several owners together."""
@@ -160,10 +129,19 @@ class Gpu:
             return False
         return bool(current)
 
-    @cached_property
-    def pci_bus_id(self) -> str:
-        """``00000000:07:00.0``."""
-        return str(self._invoke("nvmlDeviceGetPciInfo").busId)
+    def mig_device_uuids(self) -> tuple[str, ...]:
+        """``MIG-…`` of each MIG device that it is cut into; none: MIG is off, or the GPU has none."""
+        if not self.is_partitioned():
+            return ()
+        uuids = []
+        for index in range(self._number("nvmlDeviceGetMaxMigDeviceCount")):
+            try:
+                part = self._invoke("nvmlDeviceGetMigDeviceHandleByIndex", index)
+            except GpuNotFound:
+                # Between two cuts an index may be free.
+                continue
+            uuids.append(str(invoke("nvmlDeviceGetUUID", part, gpu=self.uuid)))
+        return tuple(uuids)
 
     @cached_property
     def minor_number(self) -> int:

@@ -51,8 +51,7 @@ def simulated_clock_nanoseconds(handle: object | None) -> int | None:
     Args:
         handle: Of a GPU, for its own time; None for the machine's.
     """
-    library = binding().nvmlLib
-    function = getattr(library, "wattloopSimulatorTime", None)
+    function = _simulators("wattloopSimulatorTime", binding().nvmlLib)
     if function is None:
         return None
     nanoseconds = ctypes.c_ulonglong()
@@ -60,3 +59,18 @@ def simulated_clock_nanoseconds(handle: object | None) -> int | None:
     if code != 0:
         raise nvml_error("wattloopSimulatorTime", code, "the simulator does not tell the time")
     return nanoseconds.value
+
+
+def simulated_driver_starts() -> int | None:
+    """How often the simulator's driver was started; None: the loaded library is none of ours, or does not say now."""
+    function = _simulators("wattloopSimulatorDriverStarts", binding().nvmlLib)
+    starts = ctypes.c_ulonglong()
+    if function is None or function(ctypes.byref(starts)) != 0:
+        return None
+    return starts.value
+
+
+@cache
+def _simulators(name: str, library: Any) -> Any:
+    # The linker's search for what a real library does not have takes longer than a reading.
+    return getattr(library, name, None)

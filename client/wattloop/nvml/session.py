@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Self
 
+from wattloop.nvml.errors import NvmlError
 from wattloop.nvml.gpu import Gpu
 from wattloop.nvml.library import invoke
 
@@ -47,8 +48,18 @@ class Session:
 
     def gpus(self) -> tuple[Gpu, ...]:
         """The GPUs that this process sees, by index."""
-        count = int(invoke("nvmlDeviceGetCount"))
-        return tuple(self._gpu(invoke("nvmlDeviceGetHandleByIndex", index)) for index in range(count))
+        return tuple(self._gpu(invoke("nvmlDeviceGetHandleByIndex", index)) for index in self._indices())
+
+    def gpus_or_errors(self) -> tuple[Gpu | NvmlError, ...]:
+        """The same, with NVML's word in place of a GPU that it can't even name: one that has fallen off the bus."""
+
+        def gpu_or_error(index: int) -> Gpu | NvmlError:
+            try:
+                return self._gpu(invoke("nvmlDeviceGetHandleByIndex", index))
+            except NvmlError as error:
+                return error
+
+        return tuple(gpu_or_error(index) for index in self._indices())
 
     def gpu(self, uuid: str) -> Gpu:
         """The GPU of that UUID.
@@ -61,6 +72,9 @@ class Session:
     def driver_version(self) -> str:
         """Of the kernel driver: ``580.95.05``."""
         return str(invoke("nvmlSystemGetDriverVersion"))
+
+    def _indices(self) -> range:
+        return range(int(invoke("nvmlDeviceGetCount")))
 
     def _gpu(self, handle: Any) -> Gpu:
         uuid = str(invoke("nvmlDeviceGetUUID", handle))

@@ -34,16 +34,6 @@
 {{- end -}}
 {{- end -}}
 
-{{/* The URL that training pods report to. */}}
-{{- define "wattloop.reportUrl" -}}
-{{- if .Values.reporting.url -}}
-{{- .Values.reporting.url -}}
-{{- else -}}
-{{- $scheme := ternary "https" "http" (not (empty .Values.reporting.tls.secretName)) -}}
-{{- printf "%s://%s.%s.svc:%v" $scheme (include "wattloop.operatorName" .) .Release.Namespace .Values.reporting.port -}}
-{{- end -}}
-{{- end -}}
-
 {{- define "wattloop.databaseClaim" -}}
 {{- default (printf "%s-database" (include "wattloop.fullname" .)) .Values.database.sqlite.existingClaim -}}
 {{- end -}}
@@ -85,4 +75,12 @@ runAsUser: 65532
 runAsGroup: 65532
 capabilities:
   drop: [ALL]
+{{- end -}}
+
+{{/* How long the operator waits for an agent's last word: for two of its pushes at least. */}}
+{{- define "wattloop.agentPatience" -}}
+{{- if lt (float64 .Values.operator.agentPatienceSeconds) (mulf 2 .Values.agent.pushIntervalSeconds) -}}
+{{- fail (printf "operator.agentPatienceSeconds is %v, agent.pushIntervalSeconds %v: an attempt would be settled before its agent's last word; wait for twice the interval" .Values.operator.agentPatienceSeconds .Values.agent.pushIntervalSeconds) -}}
+{{- end -}}
+{{- .Values.operator.agentPatienceSeconds -}}
 {{- end -}}

@@ -88,5 +88,6 @@ class Power(ApiModel):
     limit: PowerLimit = Field(default=PowerLimit(), description="The power limit of each GPU.")
     frequency_plan_ref: FrequencyPlanReference | None = Field(
         default=None,
-        description="A plan of GPU clocks per pipeline stage and instruction, for pipeline-parallel training.",
+        description="A plan of GPU clocks per pipeline stage and instruction, for pipeline-parallel training. This "
+        "version does not carry it out; a job with one is held back (Ready is False, NotSupported).",
     )

@@ -36,8 +36,14 @@ class Progress(ApiModel):
         default=0, description="Number of the latest report; a report with a lower one changes nothing.", ge=0
     )
     epoch: AmountString | None = Field(default=None, description="Epochs run so far.")
+    earlier_epochs: AmountString | None = Field(
+        default=None,
+        description="How many of them by processes before the one that reports now; absent: it is the first.",
+    )
     metric: DecimalString | None = Field(default=None, description="The metric's latest value.")
-    evaluations: int = Field(default=0, description="How often the metric has been evaluated.", ge=0)
+    evaluations: int = Field(
+        default=0, description="How often the process that reports now has evaluated the metric.", ge=0
+    )
     consecutive_reached: int = Field(
         default=0, description="How many evaluations in a row, up to the latest, met the threshold.", ge=0
     )
@@ -65,6 +71,9 @@ class Progress(ApiModel):
     )
     power_limit_watts: int | None = Field(
         default=None, description="The power limit held on each GPU now, in watts; absent: none is held.", ge=1
+    )
+    power_limit_refusal: str = Field(
+        default="", description="Why the power limit that was asked for last is not held.", max_length=512
     )
     profile: Annotated[tuple[ProfilePoint, ...], Field(max_length=64, json_schema_extra=ATOMIC)] = Field(
         default=(), description="What was measured at each power limit, where limits were measured."

@@ -64,7 +64,8 @@ class Reporting(ApiModel):
         default=ReportingSource.PUSH,
         description="Push: the script reports with the wattloop client (epochs can be stopped early). Logs: lines "
         "name=value on stdout are read, so that a script needs no change. TerminationMessage: the "
-        "container's termination message holds name=value lines, read at the end.",
+        "container's termination message holds name=value lines, read at the end. This version carries out Push "
+        "alone; a job with another source is held back (Ready is False, NotSupported).",
     )
 
 
@@ -128,7 +129,9 @@ class RecurringTrainingJobSpec(ApiModel):
     objective: Objective = Field(description="The target to reach and the weight of energy against time.")
     batch_size: BatchSize = Field(description="The batch sizes to choose from.")
     parameters: Annotated[tuple[Parameter, ...], Field(max_length=8, json_schema_extra=list_map("name"))] = Field(
-        default=(), description="Further knobs to choose, passed to the training as WATTLOOP_PARAM_<NAME>."
+        default=(),
+        description="Further knobs to choose, passed to the training as WATTLOOP_PARAM_<NAME>. This version does not "
+        "search over them; a job with more than one candidate is held back (Ready is False, NotSupported).",
     )
     policy: PolicyChoice = Field(
         default=PolicyChoice(thompson_sampling=ThompsonSamplingPolicy()),

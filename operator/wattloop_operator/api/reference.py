@@ -55,7 +55,7 @@ spec:
 - The API server refuses what the schema or one of the rules below does not allow, at `kubectl apply`.
 - `wattloop validate FILE` says the same without a cluster, with line and column, and what would be right. It looks
   further where the server cannot: schedules that never come (30 February), time zones that do not exist, a key
-  written twice, null where a text belongs.
+  written twice, null where a text belongs. And it says of a right job what this version does not carry out.
 - The operator says in the condition `Ready` of the job what only the cluster shows: a template that the server
   refuses (found by a dry run), a schedule that means nothing.
 

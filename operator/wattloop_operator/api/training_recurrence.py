@@ -11,7 +11,7 @@ from wattloop_operator.api.batch_size import BatchSizeNumber, ParameterValue
 from wattloop_operator.api.conditions import Conditions
 from wattloop_operator.api.group import API_VERSION
 from wattloop_operator.api.metadata import ObjectMeta
-from wattloop_operator.api.model import ApiModel, Rule
+from wattloop_operator.api.model import ApiModel, Rule, list_map
 from wattloop_operator.api.objective import Target
 from wattloop_operator.api.policy import PolicyName
 from wattloop_operator.api.power import LARGEST_WATTS
@@ -21,6 +21,9 @@ from wattloop_operator.api.recurring_training_job_status import Money
 from wattloop_operator.api.resource import Column, Resource, Scope
 from wattloop_operator.api.result import Result
 from wattloop_operator.api.times import Time
+
+# More than any attempt has; of more, the first ones are kept.
+MOST_PODS = 256
 
 
 class DecisionKind(StrEnum):
@@ -39,6 +42,13 @@ class Attribution(StrEnum):
     EXCLUSIVE = "Exclusive"
     SHARED = "Shared"
     UNKNOWN = "Unknown"
+
+
+class EnergySource(StrEnum):
+    """Whose word the energy is."""
+
+    PROCESS = "Process"
+    AGENT = "Agent"
 
 
 class JobReference(ApiModel):
@@ -132,6 +142,23 @@ class Usage(ApiModel):
     coverage_percent: DecimalString | None = Field(
         default=None, description="Part of the attempt's time for which energy was measured, in percent."
     )
+    energy_source: EnergySource = Field(
+        default=EnergySource.PROCESS,
+        description="Whose word energy and time are: of both, of whom knows better what the attempt used. Process: the "
+        "training processes', from their first report to their last. Agent: the node agents', from when the pods were "
+        "given their GPUs until they gave them back.",
+    )
+    uncertainty_joules: AmountString | None = Field(
+        default=None, description="How far the energy may be off, in joules; absent: not known."
+    )
+    reported_energy_joules: AmountString | None = Field(
+        default=None,
+        description="The energy that the training processes reported, where the agents told of all of it, too.",
+    )
+    attributed_energy_joules: AmountString | None = Field(
+        default=None,
+        description="The energy that the node agents attributed to the attempt's pods; absent: none told of all of it.",
+    )
 
 
 class Cost(ApiModel):
@@ -144,16 +171,32 @@ class Cost(ApiModel):
     money: Money | None = Field(default=None, description="What the energy cost, where a price is given.")
 
 
+class PodReference(ApiModel):
+    """A pod of the attempt."""
+
+    uid: str = Field(description="Its uid.", min_length=1, max_length=64)
+    node: str = Field(description="The node that it was bound to.", min_length=1, max_length=253)
+
+
 class TrainingRecurrenceStatus(ApiModel):
     """What became of the attempt."""
 
     observed_generation: int | None = Field(default=None, description="The generation of the spec seen last.", ge=0)
     conditions: Conditions = ()
     workload_ref: WorkloadReference | None = Field(default=None, description="The object that runs the attempt.")
+    pods: Annotated[tuple[PodReference, ...], Field(max_length=MOST_PODS, json_schema_extra=list_map("uid"))] = Field(
+        default=(),
+        description="The pods of its Job that were seen: what a node's agent tells of one that is gone is its.",
+    )
     start_time: Time | None = Field(default=None, description="When it started to run.")
     completion_time: Time | None = Field(default=None, description="When it ended.")
     progress: Progress | None = Field(default=None, description="What it has reported so far.")
     usage: Usage | None = Field(default=None, description="What it took.")
+    usage_at_outcome: Usage | None = Field(
+        default=None,
+        description="What it took as it was known when the outcome was written, where an agent's later word has "
+        "amended usage and cost since: what the policy learned from. No devices: nothing was known. Absent: usage is.",
+    )
     cost: Cost | None = Field(default=None, description="What it cost.")
     result: Result | None = Field(default=None, description="How it ended; absent while it goes on.")
     epochs: AmountString | None = Field(default=None, description="Epochs run at its end.")
@@ -176,12 +219,18 @@ class TrainingRecurrence(ApiModel):
             Column("Batch", ".spec.batchSize", "Batch size", "integer"),
             Column("Limit (W)", ".spec.powerLimitWatts", "Power limit of each GPU", "integer"),
             Column("Why", ".spec.decision.kind", "Why this batch size"),
-            Column("Result", ".status.result", "How it ended"),
+            Column("State", '.status.conditions[?(@.type=="Running")].reason', "Waiting, Running, or how it ended"),
             Column("Energy (J)", ".status.usage.gpuEnergyJoules", "Energy of its GPUs"),
             Column("Time (s)", ".status.usage.durationSeconds", "Its duration"),
             Column("Cost (J)", ".status.cost.joules", "Its cost"),
             Column("Of default (%)", ".status.cost.relativeToDefaultPercent", "Cost against the default", wide=True),
             Column("Age", ".metadata.creationTimestamp", "Time since creation", "date"),
+            Column(
+                "Message",
+                '.status.conditions[?(@.type=="Running")].message',
+                "What it waits for, or why it ended",
+                wide=True,
+            ),
         ),
     )
 

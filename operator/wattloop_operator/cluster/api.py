@@ -106,7 +106,7 @@ class ClusterApi:
             ConflictError: It has changed since.
         """
         metadata = body["metadata"]
-        path = resource.path(str(metadata["namespace"]), str(metadata["name"]), "status")
+        path = resource.path(str(metadata.get("namespace", "")), str(metadata["name"]), "status")
         query = {"fieldManager": field_manager, "force": "true"}
         return self._call(Request("PATCH", path, query, body, content_type=APPLY))
 

@@ -76,7 +76,11 @@ class ObjectCache:
         key, uid, version = identity(body)
         group = (key[0], _label(body, RECURRENCE_LABEL))
         status = body.get("status") or {}
-        kept = {"metadata": _kept(body), "status": {name: status[name] for name in KEPT_POD_STATUS if name in status}}
+        kept = {
+            "metadata": _kept(body),
+            "spec": {"nodeName": (body.get("spec") or {}).get("nodeName")},
+            "status": {name: status[name] for name in KEPT_POD_STATUS if name in status},
+        }
         return self.pods.put(Held(key, uid, version, group, kept))
 
     def pod_is_wanted(self, body: Body) -> bool:

@@ -10,12 +10,15 @@ from typing import Any
 import urllib3
 from kubernetes import client, config
 from kubernetes.config.config_exception import ConfigException
+from yaml import YAMLError
 
 from wattloop.errors import CannotError, UsageError
 from wattloop_operator.api.group import API_VERSION, GROUP
 from wattloop_operator.cluster.resources import RECURRING_TRAINING_JOBS, TRAINING_RECURRENCES
 from wattloop_operator.cluster.transport import AnswerError, Request, Transport
 
+# How the official client fails on a kubeconfig: missing, no kubeconfig, no YAML, no text, of a wrong shape.
+UNREADABLE = (ConfigException, OSError, YAMLError, ValueError, TypeError, AttributeError, KeyError)
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
@@ -51,7 +54,7 @@ class ClusterAddress:
                     context=self.context or None,
                     client_configuration=configuration,
                 )
-        except (ConfigException, OSError) as error:
+        except UNREADABLE as error:
             raise self._unusable(error) from error
         configuration.connection_pool_maxsize = connections
         # A request that was cut off is taken up by the turn that is taken again, not below it.
@@ -67,7 +70,14 @@ class ClusterAddress:
         if self.kubeconfig is not None and not self.kubeconfig.exists():
             return UsageError(f"--kubeconfig: there is no file {self.kubeconfig}")
         where = "--kubeconfig FILE and --context NAME choose a cluster; in a pod the service account does"
-        return CannotError(f"no cluster to work with: {error}; {where}")
+        return CannotError(f"no cluster to work with: {unreadable(error)}; {where}")
+
+
+def unreadable(error: Exception) -> str:
+    """What is wrong with a kubeconfig, in a sentence's part."""
+    if isinstance(error, ConfigException | OSError):
+        return str(error).rstrip(".")
+    return f"the kubeconfig cannot be read ({' '.join(str(error).split()) or type(error).__name__})"
 
 
 def own_namespace() -> str:

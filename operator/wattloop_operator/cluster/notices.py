@@ -17,6 +17,9 @@ from wattloop_operator.engine.actions import (
     WriteJobStatus,
     WriteRecurrenceStatus,
 )
+from wattloop_operator.engine.attempts import POWER_LIMIT_HELD
+from wattloop_operator.engine.device_health import DEVICES_HEALTHY
+from wattloop_operator.engine.energy_agreement import ENERGY_AGREES
 from wattloop_operator.engine.snapshot import Snapshot
 
 CONTROLLER = "wattloop.dev/operator"
@@ -24,6 +27,12 @@ LONGEST_NOTE = 1024
 WORTH_ATTENTION = frozenset(
     {Result.CRASHED, Result.DEADLINE_EXCEEDED, Result.MISSING_METRIC, Result.DISRUPTED, Result.REFUSED}
 )
+# Conditions of a recurrence, and the reason of the Event that says that one does not hold.
+TOLD_WHERE_FALSE = {
+    ENERGY_AGREES: "SourcesDisagree",
+    POWER_LIMIT_HELD: "PowerLimitRefused",
+    DEVICES_HEALTHY: "DeviceUnhealthy",
+}
 BLOCKED_BY_MISTAKE = frozenset({"TemplateRefused", "InvalidSchedule", "NotSupported"})
 
 
@@ -39,9 +48,16 @@ def notices(snapshot: Snapshot, action: Action) -> Iterator[Announce]:
                 f"{spec.batch_size}: {spec.decision.reason}"
             )
             yield Announce(False, "RecurrenceStarted", text)
-        case WriteRecurrenceStatus(recurrence, status) if status.result is not None:
-            text = f"recurrence {recurrence.spec.index} ({recurrence.metadata.name}): {status.message}"
-            yield Announce(status.result in WORTH_ATTENTION, f"Recurrence{status.result.value}", text)
+        case WriteRecurrenceStatus(recurrence, status):
+            whose = f"recurrence {recurrence.spec.index} ({recurrence.metadata.name})"
+            if status.result is not None and recurrence.status.result is None:
+                warning = status.result in WORTH_ATTENTION
+                yield Announce(warning, f"Recurrence{status.result.value}", f"{whose}: {status.message}")
+            known = {(each.type, each.message) for each in recurrence.status.conditions}
+            for condition in status.conditions:
+                doubtful = condition.type in TOLD_WHERE_FALSE and condition.status is ConditionStatus.FALSE
+                if doubtful and (condition.type, condition.message) not in known:
+                    yield Announce(True, TOLD_WHERE_FALSE[condition.type], f"{whose}: {condition.message}")
         case WriteJobStatus(status):
             before = {each.reason for each in snapshot.job.status.conditions}
             for condition in status.conditions:

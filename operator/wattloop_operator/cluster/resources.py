@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import quote
 
+from wattloop_operator.api.gpu_power_policy import GPUPowerPolicy
 from wattloop_operator.api.group import API_VERSION
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
@@ -41,8 +42,10 @@ RECURRING_TRAINING_JOBS = ResourceType(
     API_VERSION, RecurringTrainingJob.resource.plural, RecurringTrainingJob.resource.kind
 )
 TRAINING_RECURRENCES = ResourceType(API_VERSION, TrainingRecurrence.resource.plural, TrainingRecurrence.resource.kind)
+GPU_POWER_POLICIES = ResourceType(API_VERSION, GPUPowerPolicy.resource.plural, GPUPowerPolicy.resource.kind)
 JOBS = ResourceType("batch/v1", "jobs", "Job")
 PODS = ResourceType("v1", "pods", "Pod")
+NODES = ResourceType("v1", "nodes", "Node")
 EVENTS = ResourceType("events.k8s.io/v1", "events", "Event")
 LEASES = ResourceType("coordination.k8s.io/v1", "leases", "Lease")
 TOKEN_REVIEWS = ResourceType("authentication.k8s.io/v1", "tokenreviews", "TokenReview")

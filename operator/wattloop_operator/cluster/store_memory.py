@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from wattloop_operator.store import ObservationRecord, PowerProfile, Store
+from wattloop_operator.store import Amendment, ObservationRecord, PowerProfile, Store
 
 MOST_JOBS = 2_000
 
@@ -18,10 +18,12 @@ class Remembered:
     Attributes:
         records: Its observations, ordered by (recurrence, attempt).
         profiles: Its power profiles.
+        amendments: Of the attempts of which agents told after their outcome.
     """
 
     records: tuple[ObservationRecord, ...]
     profiles: tuple[PowerProfile, ...]
+    amendments: tuple[Amendment, ...]
 
 
 class StoreMemory:
@@ -47,7 +49,11 @@ class StoreMemory:
             if known is not None:
                 self._known.move_to_end(job_uid)
                 return known
-        read = Remembered(self._store.observations.of_job(job_uid), self._store.profiles.of_job(job_uid))
+        read = Remembered(
+            self._store.observations.of_job(job_uid),
+            self._store.profiles.of_job(job_uid),
+            self._store.amendments.of_job(job_uid),
+        )
         with self._lock:
             self._known[job_uid] = read
             while len(self._known) > MOST_JOBS:

@@ -108,8 +108,19 @@ class HttpTransport:
             raise _without_answer(request, str(error)) from error
         if not 200 <= answer.status < 300:
             raise _refusal(request, answer.status, data)
-        parsed: dict[str, Any] = json.loads(data)
-        return parsed
+        return _object(request, data)
+
+
+def _object(request: Request, data: bytes) -> dict[str, Any]:
+    try:
+        parsed = json.loads(data)
+    except ValueError:
+        parsed = None
+    if not isinstance(parsed, dict):
+        # A proxy's page, or an answer that was cut.
+        said = " ".join(data[:200].decode("utf-8", "replace").split())
+        raise _without_answer(request, f"found {said!r}, expected a JSON object")
+    return parsed
 
 
 def fenced(transport: Transport, may_write: Callable[[], bool]) -> Transport:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from wattloop.errors import CannotError
@@ -29,10 +29,10 @@ class WorkloadAccess:
     Args:
         api: The API server.
         cache: What was seen of Jobs and pods.
-        surroundings: What pods are told.
+        surroundings: What pods are told that are started now.
     """
 
-    def __init__(self, api: ClusterApi, cache: ObjectCache, surroundings: ClusterSurroundings) -> None:
+    def __init__(self, api: ClusterApi, cache: ObjectCache, surroundings: Callable[[], ClusterSurroundings]) -> None:
         self._api = api
         self._cache = cache
         self._surroundings = surroundings
@@ -45,7 +45,7 @@ class WorkloadAccess:
             TemplateError: The template cannot be started as it stands.
             RefusedError: The server refuses it.
         """
-        body = manifest(job, recurrence, self._surroundings)
+        body = manifest(job, recurrence, self._surroundings())
         try:
             self._api.create(self._resource(*kind_of(job)), body, dry_run=True)
         except ExistsError:
@@ -60,7 +60,7 @@ class WorkloadAccess:
         """
         resource = self._resource(*kind_of(job))
         try:
-            body = self._api.create(resource, manifest(job, recurrence, self._surroundings))
+            body = self._api.create(resource, manifest(job, recurrence, self._surroundings()))
         except ExistsError:
             found = self._api.find(resource, recurrence.metadata.namespace, recurrence.metadata.name)
             if found is None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from wattloop.errors import CannotError
 from wattloop_operator.api.recurring_training_job_status import RecurringTrainingJobStatus
@@ -18,12 +18,14 @@ from wattloop_operator.cluster.resources import EVENTS, RECURRING_TRAINING_JOBS,
 from wattloop_operator.cluster.status_writing import job_status_to_apply, outcome_to_apply
 from wattloop_operator.cluster.store_memory import StoreMemory
 from wattloop_operator.cluster.workload_access import WorkloadAccess
+from wattloop_operator.engine import memory
 from wattloop_operator.engine.actions import (
     Action,
     Announce,
     CreateRecurrence,
     DeleteRecurrence,
     EndWorkload,
+    RecordAmendment,
     RecordObservation,
     RecordProfile,
     StartWorkload,
@@ -33,8 +35,8 @@ from wattloop_operator.engine.actions import (
 from wattloop_operator.engine.decide import Attempt, decide
 from wattloop_operator.engine.snapshot import Snapshot
 from wattloop_operator.loop.world import ChangedError, JobKey
-from wattloop_operator.store import Store
-from wattloop_operator.workloads.manifest import JOB, kind_of
+from wattloop_operator.store import PodEnergy, Store
+from wattloop_operator.workloads.manifest import JOB, devices_of, kind_of
 from wattloop_operator.workloads.pod_template import TemplateError
 from wattloop_planner.bandit.policy import NoArmLeftError
 
@@ -43,6 +45,8 @@ logger = logging.getLogger(__name__)
 # The rest is the API server's to give.
 GIVEN_METADATA = frozenset({"name", "namespace", "labels", "ownerReferences"})
 DRY_RUN_SLOT = "dry-run"
+# For so long an agent's word on an attempt that has its outcome is waited for; a node may come back the next day.
+LATE_WORD = timedelta(days=2)
 # How often a workload is asked for whose kind no watch covers.
 UNWATCHED_SECONDS = 10.0
 
@@ -58,6 +62,7 @@ class ClusterWorld:
         clock: The time, with a time zone.
         monotonic: Monotonic seconds.
         reporter: Name of this process, for Events.
+        agent_patience_seconds: How long an attempt that has ended waits for the agents' last word; 0: none report.
     """
 
     def __init__(
@@ -70,6 +75,7 @@ class ClusterWorld:
         clock: Callable[[], datetime],
         monotonic: Callable[[], float],
         reporter: str,
+        agent_patience_seconds: int = 0,
     ) -> None:
         self._api = api
         self._cache = cache
@@ -79,6 +85,7 @@ class ClusterWorld:
         self._refusals = Refusals(workloads.try_out, monotonic)
         self._clock = clock
         self._reporter = reporter
+        self._agent_patience_seconds = agent_patience_seconds
 
     def snapshot(self, key: JobKey) -> Snapshot | None:
         """The state of one job; None where there is no such job."""
@@ -100,7 +107,11 @@ class ClusterWorld:
             workloads={name: state for name, state in states if state is not None},
             records=remembered.records,
             profiles=remembered.profiles,
+            amendments=remembered.amendments,
             learned=() if source is None else self._memory.learned_from(key.namespace, source),
+            pod_energies=self._pod_energies(held.uid, recurrences),
+            devices=devices_of(job),
+            agent_patience_seconds=self._agent_patience_seconds,
         )
         return replace(snapshot, refusal=self._refusal(snapshot))
 
@@ -128,12 +139,17 @@ class ClusterWorld:
         logger.info("%s is gone", key)
         self._memory.forget(uid)
         self._refusals.forget(uid)
+        self._store.pod_energies.forget_job(uid)
 
     def _do(self, snapshot: Snapshot, action: Action) -> None:
         match action:
             case RecordObservation(record):
                 self._store.observations.record(record)
+                self._store.readings.thin_out(record.job_uid, record.recurrence, record.attempt)
                 self._memory.forget(record.job_uid)
+            case RecordAmendment(amendment):
+                self._store.amendments.record(amendment)
+                self._memory.forget(amendment.job_uid)
             case RecordProfile(profile_key, measurements):
                 self._store.profiles.record(profile_key, measurements)
                 self._memory.forget(profile_key.job_uid)
@@ -150,11 +166,22 @@ class ClusterWorld:
             case DeleteRecurrence(recurrence):
                 metadata = recurrence.metadata
                 self._api.delete(TRAINING_RECURRENCES, metadata.namespace, metadata.name, metadata.uid)
+                spec = recurrence.spec
+                self._store.pod_energies.forget(spec.job_ref.uid, spec.index, spec.attempt)
                 self._cache.recurrences.remove((metadata.namespace, metadata.name), metadata.uid, by_us=True)
             case WriteJobStatus(status):
                 self._write_job_status(snapshot, status)
             case Announce():
                 pass
+
+    def _pod_energies(self, uid: str, recurrences: Sequence[TrainingRecurrence]) -> dict[str, tuple[PodEnergy, ...]]:
+        """The agents' word on those that go on or have ended not long ago, where agents report."""
+        heard_since = self._clock() - LATE_WORD
+        wanted = [each for each in recurrences if each.status.result is None or memory.ended_at(each) >= heard_since]
+        if not self._agent_patience_seconds or not wanted:
+            return {}
+        told = self._store.pod_energies.of_job(uid, min(each.spec.index for each in wanted))
+        return {each.metadata.name: told.get((each.spec.index, each.spec.attempt), ()) for each in wanted}
 
     def _create(self, recurrence: TrainingRecurrence) -> None:
         metadata = recurrence.metadata

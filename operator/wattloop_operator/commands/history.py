@@ -48,7 +48,7 @@ COMMAND = Command(
     summary="the recurrences of a job, from a database or a cluster",
     description="Shows what each attempt of a RecurringTrainingJob cost, and against the default configuration. A "
     "cluster keeps only the latest recurrences as objects; the operator's database has all of them.",
-    example="  wattloop history digits --database sqlite:///wattloop-output/wattloop.db\n"
+    example="  wattloop history digits --database sqlite:///wattloop-output/digits/wattloop.db\n"
     "  wattloop history digits --context production --namespace research --format csv --output digits.csv",
     configure=_configure,
     run=_run,

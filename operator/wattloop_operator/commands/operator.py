@@ -39,7 +39,8 @@ COMMAND = Command(
     "and writes what they cost into the jobs' status. Several may run at once: one acts, the others take in reports "
     "and wait. Every setting is an option, an environment variable or a key of the config file, in this order.",
     example="  wattloop operator --context kind-dev --database sqlite:///wattloop.db\n"
-    "  wattloop operator --report-bind 0.0.0.0:8080 --report-url http://wattloop-operator.wattloop.svc:8080",
+    "  wattloop operator --report-bind 0.0.0.0:8080 --report-url https://wattloop-operator.wattloop.svc:8080 \\\n"
+    "    --report-certificate tls.crt --report-key tls.key --report-certificate-authority ca.crt",
     configure=configure,
     run=run,
 )

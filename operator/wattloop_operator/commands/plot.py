@@ -35,7 +35,7 @@ COMMAND = Command(
     summary="pictures of a job's costs and of its energy/time trade-off",
     description="Draws cost.png (the cost of each recurrence by batch size, and the running saving) and tradeoff.png "
     "(energy against time of every batch size and power limit seen, with the Pareto front).",
-    example="  wattloop plot digits --database sqlite:///wattloop-output/wattloop.db --output pictures\n"
+    example="  wattloop plot digits --database sqlite:///wattloop-output/digits/wattloop.db --output pictures\n"
     "  wattloop plot digits --context production --namespace research",
     configure=_configure,
     run=_run,

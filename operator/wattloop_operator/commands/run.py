@@ -82,7 +82,9 @@ def _run(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
     )
     words = Console(stderr=True, highlight=False, soft_wrap=True)
-    endings = Endings(lambda text: words.print(text, markup=False))
+    # A log file shows how far a long run is as well as a terminal does; a reader of JSON lines sees it there.
+    table = words.is_terminal or arguments.format == "jsonl"
+    endings = Endings(lambda text: words.print(text, markup=False), table=table)
     try:
         with _ended_by(signal.SIGTERM, signal.SIGHUP):
             snapshot = _carried_out(run, arguments.format, words, endings)

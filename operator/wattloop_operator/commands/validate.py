@@ -10,6 +10,8 @@ import sys
 from wattloop.commands.contract import Command
 from wattloop_operator.api.kinds import Kind
 from wattloop_operator.api.manifests import Checked, check_file
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.engine.unsupported import unsupported
 
 EXIT_PROBLEMS = 2
 
@@ -27,7 +29,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     results = {file: check_file(file) for file in dict.fromkeys(arguments.files)}
     if arguments.format == "json":
-        json.dump(_as_json(results), sys.stdout, indent=2, ensure_ascii=False)
+        json.dump(_as_json(results), sys.stdout, indent=2)
         sys.stdout.write("\n")
     else:
         sys.stdout.writelines(f"{line}\n" for file, checked in results.items() for line in _lines(file, checked))
@@ -41,7 +43,7 @@ def _is_empty(checked: Checked) -> bool:
 
 def _lines(file: str, checked: Checked) -> list[str]:
     lines = [str(problem) for problem in checked.problems]
-    lines += [f"{file}: {_title(manifest)}: right" for manifest in checked.accepted]
+    lines += [f"{file}: {_title(manifest)}: {_verdict(manifest)}" for manifest in checked.accepted]
     lines += [f"{file}: {title}: passed over, not a kind of Wattloop" for title in checked.passed_over]
     return lines or [f"{file}: found no manifest, expected at least one"]
 
@@ -54,10 +56,27 @@ def _as_json(results: dict[str, Checked]) -> dict[str, object]:
             for file, checked in results.items()
             for manifest in checked.accepted
         ],
+        "held_back": [
+            {"source": file, "manifest": _title(manifest), "why": why}
+            for file, checked in results.items()
+            for manifest in checked.accepted
+            for why in [_held_back(manifest)]
+            if why
+        ],
         "passed_over": [
             {"source": file, "manifest": title} for file, checked in results.items() for title in checked.passed_over
         ],
     }
+
+
+def _verdict(manifest: Kind) -> str:
+    why = _held_back(manifest)
+    return f"right, but held back: {why}" if why else "right"
+
+
+def _held_back(manifest: Kind) -> str | None:
+    """Why the operator would start nothing of an object that the API server takes."""
+    return unsupported(manifest.spec) if isinstance(manifest, RecurringTrainingJob) else None
 
 
 def _title(manifest: Kind) -> str:
@@ -69,7 +88,8 @@ COMMAND = Command(
     summary="check manifests against the API's schema and rules, without a cluster",
     description="Checks RecurringTrainingJobs and Wattloop's other kinds as the API server would: schema, unknown "
     "fields, rules across fields, and cron schedules. Every problem names file, line, column and field, what was "
-    "found and what would be right. Manifests of other kinds are passed over. Ends with 0 (all right) or 2.",
+    "found and what would be right. Says, too, where a job that is right would be held back, as this version does not "
+    "carry out what it asks for. Manifests of other kinds are passed over. Ends with 0 (all right) or 2.",
     example="  wattloop validate examples/digits/job.yaml\n"
     "  kustomize build overlays/production | wattloop validate --format json -",
     configure=_configure,

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from wattloop_operator.api.recurring_training_job_status import RecurringTrainingJobStatus
 from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus
-from wattloop_operator.store.records import ObservationRecord, PowerMeasurement, ProfileKey
+from wattloop_operator.store.records import Amendment, ObservationRecord, PowerMeasurement, ProfileKey
 
 
 @dataclass(frozen=True)
@@ -15,6 +15,13 @@ class RecordObservation:
     """Remember an outcome in the store."""
 
     record: ObservationRecord
+
+
+@dataclass(frozen=True)
+class RecordAmendment:
+    """Remember in the store what an attempt used, as it became known after its outcome."""
+
+    amendment: Amendment
 
 
 @dataclass(frozen=True)
@@ -89,6 +96,7 @@ class Announce:
 
 Action = (
     RecordObservation
+    | RecordAmendment
     | RecordProfile
     | CreateRecurrence
     | StartWorkload

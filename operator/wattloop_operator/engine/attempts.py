@@ -10,20 +10,30 @@ from wattloop_operator.api.progress import Progress
 from wattloop_operator.api.quantities import to_decimal
 from wattloop_operator.api.result import Result
 from wattloop_operator.api.training_recurrence import (
+    MOST_PODS,
+    PodReference,
     TrainingRecurrence,
     TrainingRecurrenceStatus,
     WorkloadReference,
 )
 from wattloop_operator.engine.actions import Action, EndWorkload, StartWorkload, WriteRecurrenceStatus
-from wattloop_operator.engine.conditions import changed_at, condition
+from wattloop_operator.engine.agents_word import agents_word_on, awaited_until, told_until
+from wattloop_operator.engine.amendment import amended
+from wattloop_operator.engine.conditions import changed_at, condition, none_ahead
+from wattloop_operator.engine.device_health import device_conditions
+from wattloop_operator.engine.energy_agreement import energy_conditions
 from wattloop_operator.engine.outcome import Ended, standing
 from wattloop_operator.engine.savings import default_cost
 from wattloop_operator.engine.snapshot import Snapshot, WorkloadPhase, WorkloadState
-from wattloop_operator.engine.usage import cost_of, cost_status, usage_of
+from wattloop_operator.engine.usage import cost_of, cost_status, usage_at_end
 
 RUNNING = "Running"
 ENDING = "Ending"
 COMPLETE = "Complete"
+POWER_LIMIT_HELD = "PowerLimitHeld"
+# A condition of its own beside Running's reason of this name: Running may be False since before the pods ran.
+ENERGY_AWAITED = "EnergyAwaited"
+ENERGY_AWAITED_MESSAGE = "its pods have ended; the node agents' last word on their energy is waited for"
 
 
 @dataclass(frozen=True)
@@ -39,11 +49,13 @@ def attempt_turn(snapshot: Snapshot, recurrence: TrainingRecurrence, now: dateti
     workload = snapshot.workloads.get(recurrence.metadata.name)
     if recurrence.status.result is not None:
         # The outcome is written first, so that a kill in between can't have an ended workload started again.
-        return AttemptTurn((EndWorkload(recurrence),) if workload is not None and workload.lingers else ())
+        ends = (EndWorkload(recurrence),) if workload is not None and workload.lingers else ()
+        return AttemptTurn((*ends, *amended(snapshot, recurrence, now)))
     if workload is None and recurrence.status.workload_ref is None:
         # What was refused would only be refused again; the job's status says why it waits.
         return AttemptTurn(() if snapshot.refusal else (StartWorkload(recurrence),))
     spec = snapshot.job.spec
+    written, recurrence = recurrence.status, _none_ahead(recurrence, now)
     stand = standing(
         recurrence,
         workload,
@@ -51,12 +63,13 @@ def attempt_turn(snapshot: Snapshot, recurrence: TrainingRecurrence, now: dateti
         asked_to_end_at=changed_at(recurrence.status.conditions, ENDING),
         now=now,
     )
-    if isinstance(stand, Ended):
+    until = _awaited(snapshot, recurrence, workload) if isinstance(stand, Ended) else stand.until
+    if isinstance(stand, Ended) and (until is None or until <= now):
         return AttemptTurn((_ended(snapshot, recurrence, stand, now),))
     status = _watched(recurrence, workload, now)
-    if status == recurrence.status:
-        return AttemptTurn((), stand.until)
-    return AttemptTurn((WriteRecurrenceStatus(recurrence, status),), stand.until)
+    if status == written:
+        return AttemptTurn((), until)
+    return AttemptTurn((WriteRecurrenceStatus(recurrence, status),), until)
 
 
 def cancelled(snapshot: Snapshot, recurrence: TrainingRecurrence, why: str, now: datetime) -> Action:
@@ -76,19 +89,32 @@ def _watched(recurrence: TrainingRecurrence, workload: WorkloadState | None, now
             status.conditions,
             RUNNING,
             holds=runs,
-            reason="Running" if runs else "Waiting",
-            message=workload.message,
+            reason="Running" if runs else ENERGY_AWAITED if workload.phase.ended else "Waiting",
+            message=ENERGY_AWAITED_MESSAGE if workload.phase.ended else workload.message,
             now=now,
         )
     ]
+    if workload.phase.ended:
+        conditions.append(
+            condition(
+                status.conditions,
+                ENERGY_AWAITED,
+                holds=True,
+                reason="PodsEnded",
+                message=ENERGY_AWAITED_MESSAGE,
+                now=now,
+            )
+        )
     if progress.stop_requested or progress.finished:
         reason = "StopRequested" if progress.stop_requested else "Finished"
         text = progress.stop_reason or "the training said that it is done"
         conditions.append(condition(status.conditions, ENDING, holds=True, reason=reason, message=text, now=now))
+    conditions.extend((*_limit_conditions(recurrence, now), *device_conditions(recurrence, workload, now)))
     return status.model_copy(
         update={
             "conditions": tuple(conditions),
             "workload_ref": status.workload_ref or _reference(workload),
+            "pods": _pods(recurrence, workload),
             "start_time": status.start_time or workload.started_at,
         }
     )
@@ -98,21 +124,37 @@ def _reference(workload: WorkloadState) -> WorkloadReference:
     return WorkloadReference(api_version=workload.api_version, kind=workload.kind, name=workload.name, uid=workload.uid)
 
 
+def _pods(recurrence: TrainingRecurrence, workload: WorkloadState | None) -> tuple[PodReference, ...]:
+    """Its pods, those that are gone among them: an agent may tell of them later."""
+    seen = () if workload is None or not workload.owned else workload.pods
+    known = {pod.uid: pod for pod in (*recurrence.status.pods, *seen)}
+    return tuple(known.values())[:MOST_PODS]
+
+
 def _ended(snapshot: Snapshot, recurrence: TrainingRecurrence, ended: Ended, now: datetime) -> Action:
     spec = snapshot.job.spec
     workload = snapshot.workloads.get(recurrence.metadata.name)
     progress = recurrence.status.progress or Progress()
-    usage = usage_of(progress)
+    word = agents_word_on(snapshot, recurrence)
+    started = recurrence.status.start_time or (None if workload is None else workload.started_at)
+    heard = told_until(workload, snapshot.agent_patience_seconds, now)
+    usage = usage_at_end(progress, word, started=started, told_until=heard)
     cost = cost_of(recurrence.spec, progress, usage)
     energy = 0.0 if usage is None else float(usage.gpu_energy_joules)
     return WriteRecurrenceStatus(
         recurrence,
         recurrence.status.model_copy(
             update={
-                "conditions": _final_conditions(recurrence, ended, now),
+                "conditions": (
+                    *_final_conditions(recurrence, ended, now),
+                    *energy_conditions(recurrence, word, heard, now),
+                    *_limit_conditions(recurrence, now),
+                    *device_conditions(recurrence, workload, now),
+                ),
                 "workload_ref": recurrence.status.workload_ref
                 or (None if workload is None or not workload.owned else _reference(workload)),
-                "start_time": recurrence.status.start_time or (None if workload is None else workload.started_at),
+                "pods": _pods(recurrence, workload),
+                "start_time": started,
                 "completion_time": (None if workload is None else workload.ended_at) or now,
                 "usage": usage,
                 "cost": cost_status(cost, default_cost(snapshot), energy, spec.objective.price),
@@ -131,3 +173,32 @@ def _final_conditions(recurrence: TrainingRecurrence, ended: Ended, now: datetim
         condition(before, RUNNING, holds=False, reason=reason, message=ended.message, now=now),
         condition(before, COMPLETE, holds=True, reason=reason, message=ended.message, now=now),
     )
+
+
+def _limit_conditions(recurrence: TrainingRecurrence, now: datetime) -> tuple[Condition, ...]:
+    """Whether the power limit that was decided, or those to be measured, could be held; a refusal fails no training."""
+    spec, progress = recurrence.spec, recurrence.status.progress or Progress()
+    refusal = progress.power_limit_refusal
+    if (spec.power_limit_watts is None and not spec.profile_power_limits) or not progress.gpus:
+        return ()
+    if not refusal and progress.power_limit_watts is None:
+        return ()
+    text = f"{refusal}; the training goes on without, and what it costs counts for no limit" if refusal else ""
+    reason = "Refused" if refusal else "Held"
+    before = recurrence.status.conditions
+    return (condition(before, POWER_LIMIT_HELD, holds=not refusal, reason=reason, message=text, now=now),)
+
+
+def _awaited(snapshot: Snapshot, recurrence: TrainingRecurrence, workload: WorkloadState | None) -> datetime | None:
+    """Until when the agents' last word on an ended attempt is waited for; None: there is nothing to wait for."""
+    return awaited_until(
+        agents_word_on(snapshot, recurrence),
+        workload,
+        snapshot.agent_patience_seconds,
+        awaited_since=changed_at(recurrence.status.conditions, ENERGY_AWAITED),
+    )
+
+
+def _none_ahead(recurrence: TrainingRecurrence, now: datetime) -> TrainingRecurrence:
+    conditions = none_ahead(recurrence.status.conditions, now)
+    return recurrence.model_copy(update={"status": recurrence.status.model_copy(update={"conditions": conditions})})

@@ -21,6 +21,17 @@ def condition(
     )
 
 
+def none_ahead(conditions: Iterable[Condition], now: datetime) -> tuple[Condition, ...]:
+    """The conditions with no change later than now: what a clock says after it was set back.
+
+    What waits for a while from such a change on would wait for as long as the clock was set back, too.
+    """
+    return tuple(
+        each if each.last_transition_time <= now else each.model_copy(update={"last_transition_time": now})
+        for each in conditions
+    )
+
+
 def changed_at(conditions: Iterable[Condition], kind: str) -> datetime | None:
     """Since when the condition of this type holds; None where it does not."""
     return next(

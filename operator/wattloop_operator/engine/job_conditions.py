@@ -1,4 +1,4 @@
-"""The conditions of a job: can it start, did its last run succeed, is the target within reach, what was taken over."""
+"""The conditions of a job: can it start, did its last run succeed and teach, is the target in reach, what was taken."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from datetime import datetime
 
 from wattloop_operator.api.conditions import Condition
 from wattloop_operator.api.result import Result
+from wattloop_operator.api.training_recurrence import Attribution
 from wattloop_operator.engine import memory
 from wattloop_operator.engine.conditions import condition
 from wattloop_operator.engine.recurrence_history import RecurrenceHistory
@@ -16,6 +17,7 @@ from wattloop_operator.store.records import ObservationRecord
 
 READY = "Ready"
 LAST_RUN = "LastRunSucceeded"
+LEARNS = "Learns"
 TARGET = "TargetReachable"
 TRANSFER = "Transferred"
 
@@ -39,6 +41,7 @@ def job_conditions(
     before = snapshot.job.status.conditions
     found = [(READY, standing.ready, standing.reason, standing.message)]
     found += _last_run(ended)
+    found += _learns(snapshot, ended)
     found += _target(snapshot, records)
     found += _transfer(snapshot)
     return tuple(
@@ -52,6 +55,22 @@ def _last_run(ended: Sequence[RecurrenceHistory]) -> Iterator[tuple[str, bool, s
         latest = ended[-1].latest
         text = f"recurrence {latest.recurrence} ({latest.recurrence_name}), batch size {latest.batch_size}"
         yield LAST_RUN, ended[-1].reached, latest.result, text
+
+
+def _learns(snapshot: Snapshot, ended: Sequence[RecurrenceHistory]) -> Iterator[tuple[str, bool, str, str]]:
+    """Why the last run teaches nothing although it reached its target: such a job keeps its default batch size."""
+    latest = ended[-1].latest if ended and snapshot.job.spec.policy.fixed is None else None
+    if latest is None or latest.result != Result.REACHED.value or memory.observations([latest]):
+        return
+    text = f"nothing is learned from recurrence {latest.recurrence} ({latest.recurrence_name}): "
+    if latest.attribution == Attribution.SHARED.value:
+        yield LEARNS, False, "SharedGpus", f"{text}others could use its GPUs too, so their energy is not its own"
+        return
+    text += (
+        "it has no cost, since its training did not report GPUs and what they can draw; does it have a GPU, and is the "
+        "node agent's socket in its pod (the chart's agent.enabled and agent.mountSocket)?"
+    )
+    yield LEARNS, False, "CostNotKnown", text
 
 
 def _target(snapshot: Snapshot, records: Sequence[ObservationRecord]) -> Iterator[tuple[str, bool, str, str]]:

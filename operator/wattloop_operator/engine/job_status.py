@@ -36,15 +36,15 @@ def job_status(
     """The status as it should be; equal to the one before where nothing has changed."""
     before, spec = snapshot.job.status, snapshot.job.spec
     records = memory.remembered(snapshot)
-    closed = histories_of(records)
+    closed = histories_of(memory.accounted(snapshot))
     running = [each for each in snapshot.recurrences if each.status.result is None]
     default = default_cost(snapshot)
     recent = _recent(snapshot, closed, default)
     eta = spec.objective.energy_weight_percent / 100
-    ended = [each for each in closed if each.index not in open_indices]
+    ended = _ended(closed, open_indices)
     return RecurringTrainingJobStatus(
         observed_generation=snapshot.job.metadata.generation,
-        conditions=job_conditions(snapshot, standing, ended, records, now),
+        conditions=job_conditions(snapshot, standing, _ended(histories_of(records), open_indices), records, now),
         active=tuple(
             ActiveRecurrence(name=each.metadata.name, uid=each.metadata.uid)
             for each in sorted(running, key=lambda each: each.metadata.name)[:MOST_ACTIVE]
@@ -66,6 +66,10 @@ def job_status(
         savings=_savings(ended, default, eta),
         **_belief(snapshot, recent),
     )
+
+
+def _ended(closed: list[RecurrenceHistory], open_indices: frozenset[int]) -> list[RecurrenceHistory]:
+    return [each for each in closed if each.index not in open_indices]
 
 
 def _last_schedule_time(snapshot: Snapshot) -> datetime | None:

@@ -7,14 +7,23 @@ the same numbers and lead to the same decisions.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 
 from wattloop_operator.api.progress import Progress
 from wattloop_operator.api.result import Result
-from wattloop_operator.api.training_recurrence import Attribution, TrainingRecurrence, TrainingRecurrenceSpec, Usage
+from wattloop_operator.api.training_recurrence import (
+    Attribution,
+    EnergySource,
+    TrainingRecurrence,
+    TrainingRecurrenceSpec,
+    TrainingRecurrenceStatus,
+    Usage,
+)
 from wattloop_operator.engine.snapshot import Snapshot
-from wattloop_operator.store.records import ObservationRecord, PowerMeasurement, PowerProfile, ProfileKey
+from wattloop_operator.engine.usage import usage_of
+from wattloop_operator.store.records import Amendment, ObservationRecord, PowerMeasurement, PowerProfile, ProfileKey
 from wattloop_planner.observations import Observation, Outcome
 
 OUTCOMES = {
@@ -38,14 +47,47 @@ def remembered(snapshot: Snapshot) -> tuple[ObservationRecord, ...]:
     return tuple(known[key] for key in sorted(known))
 
 
+def accounted(snapshot: Snapshot) -> tuple[ObservationRecord, ...]:
+    """The same with what was used as it is known by now, for sums: what was learned from may be less."""
+    amended = {(each.recurrence, each.attempt): each for each in snapshot.amendments}
+    for recurrence in snapshot.recurrences:
+        amendment = amendment_of(recurrence)
+        if amendment is not None:
+            amended[(amendment.recurrence, amendment.attempt)] = amendment
+    return tuple(
+        replace(record, energy_joules=found.energy_joules, time_seconds=found.time_seconds)
+        if (found := amended.get((record.recurrence, record.attempt))) is not None
+        else record
+        for record in remembered(snapshot)
+    )
+
+
+def amendment_of(recurrence: TrainingRecurrence) -> Amendment | None:
+    """What a recurrence used by the agents' later word; None: none has come."""
+    spec, status = recurrence.spec, recurrence.status
+    if status.usage is None or status.usage_at_outcome is None:
+        return None
+    usage = status.usage
+    return Amendment(
+        spec.job_ref.uid, spec.index, spec.attempt, float(usage.gpu_energy_joules), float(usage.duration_seconds)
+    )
+
+
+def usage_learned_from(status: TrainingRecurrenceStatus) -> Usage | None:
+    """What an attempt had used as far as it was known when its outcome was written."""
+    if status.usage_at_outcome is None:
+        return status.usage
+    return status.usage_at_outcome if status.usage_at_outcome.devices else None
+
+
 def record_of(recurrence: TrainingRecurrence) -> ObservationRecord:
     """The record of an ended recurrence."""
     spec, status = recurrence.spec, recurrence.status
     if status.result is None:
         raise ValueError(f"{recurrence.metadata.namespace}/{recurrence.metadata.name} has not ended")
     progress = status.progress or Progress()
-    usage = status.usage
-    epoch_energy, epoch_time = epoch_usage(spec, progress, usage, status.epochs)
+    usage = usage_learned_from(status)
+    epoch_energy, epoch_time = epoch_usage(spec, progress, _training_usage(progress, usage), status.epochs)
     return ObservationRecord(
         job_uid=spec.job_ref.uid,
         namespace=recurrence.metadata.namespace,
@@ -71,6 +113,12 @@ def record_of(recurrence: TrainingRecurrence) -> ObservationRecord:
         scheduled_at=spec.scheduled_time,
         finished_at=ended_at(recurrence),
     )
+
+
+def _training_usage(progress: Progress, usage: Usage | None) -> Usage | None:
+    """What an epoch's mean is taken of: an agent's word begins before the first epoch and ends after the last."""
+    by_agent = usage is not None and usage.energy_source is EnergySource.AGENT
+    return usage_of(progress) or usage if by_agent else usage
 
 
 def ended_at(recurrence: TrainingRecurrence) -> datetime:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from wattloop_operator.api.progress import Progress
 from wattloop_operator.api.result import Result
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.engine.device_health import known_unhealthy
 from wattloop_operator.engine.snapshot import Failure, WorkloadPhase, WorkloadState
 
 GRACE_SECONDS = 60
@@ -85,6 +86,10 @@ def _failed(recurrence: TrainingRecurrence, progress: Progress, workload: Worklo
         return Ended(Result.DISRUPTED, f"ended from outside: {workload.message}; nothing is learned from it")
     if workload.failure is Failure.DEADLINE:
         return Ended(Result.DEADLINE_EXCEEDED, workload.message)
+    unhealthy = known_unhealthy(recurrence)
+    if unhealthy:
+        # A batch size is not blamed for a broken device.
+        return Ended(Result.DISRUPTED, f"{unhealthy}; {workload.message}; nothing is learned from it")
     return Ended(Result.CRASHED, f"batch size {recurrence.spec.batch_size}: {workload.message or 'its process died'}")
 
 

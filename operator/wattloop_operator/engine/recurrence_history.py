@@ -39,8 +39,8 @@ class RecurrenceHistory:
         return sum(record.time_seconds for record in self.records)
 
     def cost_joules(self, eta: float) -> float | None:
-        """Cost of all attempts; None where one that ran for some time has no known cost."""
-        costs = [_cost(record, eta) for record in self.records]
+        """Cost of all attempts whose cost is known; None where that of none is."""
+        costs = [attempt_cost_joules(record, eta) for record in self.records]
         known = [cost for cost in costs if cost is not None]
         return sum(known) if known else None
 
@@ -53,7 +53,13 @@ def histories_of(records: Sequence[ObservationRecord]) -> list[RecurrenceHistory
     return [RecurrenceHistory(index, tuple(by_index[index])) for index in sorted(by_index)]
 
 
-def _cost(record: ObservationRecord, eta: float) -> float | None:
+def attempt_cost_joules(record: ObservationRecord, eta: float) -> float | None:
+    """What an attempt cost; None where it never had a GPU, or its counters are not to be believed.
+
+    Args:
+        record: What is remembered of it.
+        eta: The weight of energy against time, 0 to 1.
+    """
     if record.max_power_watts <= 0:
         return None
     return believable(CostModel(eta, record.max_power_watts).cost_joules(record.energy_joules, record.time_seconds))

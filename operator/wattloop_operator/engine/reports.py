@@ -2,6 +2,8 @@
 
 Reports are cumulative and may arrive late, twice or out of order, from several processes: counters only rise, the
 metric is that of the newest report of rank 0, and whether the target is reached is judged here, not by the process.
+A process that is started again within its attempt goes on with the numbers of its reports, but counts epochs and
+evaluations from 0: the epochs of those before it are added, its evaluations begin another row.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 from wattloop.environment import Target
-from wattloop.messages import GpuEnergy, Report
+from wattloop.messages import LARGEST_NUMBER, GpuEnergy, Report
 from wattloop_operator.api.objective import Direction
 from wattloop_operator.api.objective import Target as TargetSpec
 from wattloop_operator.api.progress import GpuReading, ProfilePoint, Progress
@@ -48,10 +50,20 @@ def progress_after(recurrence: TrainingRecurrence, report: Report) -> Progress:
 
 
 def _news(recurrence: TrainingRecurrence, before: Progress, report: Report) -> dict[str, object]:
+    anew = _started_anew(before, report)
+    if anew:
+        earlier = before.epoch
+        before = before.model_copy(update={"evaluations": 0, "consecutive_reached": 0})
+    else:
+        earlier = before.earlier_epochs
     news: dict[str, object] = {
         "sequence": report.sequence,
-        "epoch": to_decimal(report.epoch),
+        "epoch": to_decimal(min(report.epoch + float(earlier or 0), LARGEST_NUMBER)),
+        "earlier_epochs": earlier,
+        "evaluations": before.evaluations,
+        "consecutive_reached": before.consecutive_reached,
         "power_limit_watts": _rounded(report.power_limit_watts),
+        "power_limit_refusal": report.power_limit_refusal,
         "finished": before.finished or report.finished,
     }
     if report.profile:
@@ -76,6 +88,13 @@ def _news(recurrence: TrainingRecurrence, before: Progress, report: Report) -> d
             "reached": before.reached or in_a_row >= target.consecutive_evaluations,
         }
     return news
+
+
+def _started_anew(before: Progress, report: Report) -> bool:
+    """Whether a newer report is of another process than the newest before it: one process counts only upwards."""
+    epochs = report.epoch + float(before.earlier_epochs or 0)
+    fewer_epochs = epochs < float(before.epoch or 0) * (1 - ROUNDING) - ROUNDING
+    return fewer_epochs or report.evaluations < before.evaluations
 
 
 def _in_a_row(before: Progress, report: Report) -> int:

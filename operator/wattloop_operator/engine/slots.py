@@ -50,6 +50,8 @@ def slots(
     Raises:
         ScheduleError: The cron schedule or its time zone means nothing.
     """
+    # The job is there, so that moment has come, also where this clock is behind the API server's.
+    now = max(now, created)
     if trigger.cron is not None:
         return _cron_slots(trigger.cron, created, handled, now)
     if trigger.interval is not None:

@@ -8,8 +8,8 @@ from datetime import datetime
 from enum import StrEnum
 
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.store.records import ObservationRecord, PowerProfile
+from wattloop_operator.api.training_recurrence import PodReference, TrainingRecurrence
+from wattloop_operator.store.records import Amendment, ObservationRecord, PodEnergy, PowerProfile
 
 
 class WorkloadPhase(StrEnum):
@@ -55,6 +55,8 @@ class WorkloadState:
         failure: Why it failed.
         ending: Whether it is being deleted already.
         message: What its kind says of its state: an exit code, an image that cannot be pulled, no node to run on.
+        unhealthy: Which devices that its processes hold are unhealthy; empty: none is known to be.
+        pods: Its pods that were seen to be bound to a node.
     """
 
     name: str
@@ -68,6 +70,8 @@ class WorkloadState:
     failure: Failure | None = None
     ending: bool = False
     message: str = ""
+    unhealthy: str = ""
+    pods: tuple[PodReference, ...] = ()
 
     @property
     def lingers(self) -> bool:
@@ -87,6 +91,10 @@ class Snapshot:
         profiles: Its power profiles.
         learned: What the store remembers of the job that `spec.batchSize.learnFrom` names.
         refusal: Why the API server refuses the job's workload; empty where it was accepted or not asked yet.
+        amendments: What the store remembers of attempts whose usage was amended after their outcome.
+        pod_energies: What the nodes' agents say of the pods of recurrences, by recurrence.
+        devices: GPUs that an attempt's training containers ask for; 0: none, or it is not known.
+        agent_patience_seconds: How long an attempt that has ended waits for the agents' last word; 0: none report.
     """
 
     job: RecurringTrainingJob
@@ -96,3 +104,7 @@ class Snapshot:
     profiles: tuple[PowerProfile, ...] = ()
     learned: tuple[ObservationRecord, ...] = ()
     refusal: str = ""
+    amendments: tuple[Amendment, ...] = ()
+    pod_energies: Mapping[str, tuple[PodEnergy, ...]] = field(default_factory=dict)
+    devices: int = 0
+    agent_patience_seconds: int = 0

@@ -12,13 +12,14 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from wattloop_operator.api.cron import ScheduleError
-from wattloop_operator.api.recurring_training_job import ConcurrencyPolicy, MissedRunPolicy, ReportingSource
+from wattloop_operator.api.recurring_training_job import ConcurrencyPolicy, MissedRunPolicy
 from wattloop_operator.engine import memory
 from wattloop_operator.engine.actions import (
     Action,
     Announce,
     CreateRecurrence,
     DeleteRecurrence,
+    RecordAmendment,
     RecordObservation,
     RecordProfile,
     Turn,
@@ -40,6 +41,7 @@ from wattloop_operator.engine.recurrences import (
 from wattloop_operator.engine.slots import Slots, slots
 from wattloop_operator.engine.snapshot import Snapshot
 from wattloop_operator.engine.standing import Standing
+from wattloop_operator.engine.unsupported import unsupported
 from wattloop_planner.bandit.policy import NoArmLeftError
 
 # How late a start may be with missedRunPolicy Skip before it counts as missed.
@@ -79,6 +81,9 @@ def _remember(snapshot: Snapshot) -> Iterator[Action]:
     stored = {(record.recurrence, record.attempt) for record in snapshot.records}
     profiled = {profile.key for profile in snapshot.profiles}
     for recurrence in snapshot.recurrences:
+        amendment = memory.amendment_of(recurrence)
+        if amendment is not None and amendment not in snapshot.amendments:
+            yield RecordAmendment(amendment)
         if recurrence.status.result is None or (recurrence.spec.index, recurrence.spec.attempt) in stored:
             continue
         measured = memory.profile_of(recurrence)
@@ -120,28 +125,15 @@ def _blocked(snapshot: Snapshot, open_now: tuple[Recurrence, ...]) -> Standing |
     spec = snapshot.job.spec
     if spec.suspend:
         return Standing(ready=False, reason="Suspended", message="spec.suspend is true; set it to false to go on")
-    unsupported = _unsupported(snapshot)
-    if unsupported is not None:
-        return Standing(ready=False, reason="NotSupported", message=unsupported)
+    not_carried_out = unsupported(spec)
+    if not_carried_out is not None:
+        return Standing(ready=False, reason="NotSupported", message=not_carried_out)
     if snapshot.refusal:
         return Standing(ready=False, reason="TemplateRefused", message=snapshot.refusal)
     done = spec.max_recurrences is not None and next_index(snapshot) >= spec.max_recurrences
     if done and not any(each.retry_due(spec.retry_policy.limit) for each in open_now):
         text = f"all {spec.max_recurrences} recurrences of spec.maxRecurrences were started"
         return Standing(ready=False, reason="AllStarted", message=text)
-    return None
-
-
-def _unsupported(snapshot: Snapshot) -> str | None:
-    """Which field of the API this version does not carry out: better no run than one that ignores what was asked."""
-    spec = snapshot.job.spec
-    if spec.reporting.source is not ReportingSource.PUSH:
-        return f"spec.reporting.source {spec.reporting.source} is not carried out by this version; use Push"
-    if spec.power.frequency_plan_ref is not None:
-        return "spec.power.frequencyPlanRef is not carried out by this version; leave it out"
-    searched = next((each.name for each in spec.parameters if len(each.candidates) > 1), None)
-    if searched is not None:
-        return f"this version does not search over parameter {searched}; give its default as the only candidate"
     return None
 
 

@@ -28,6 +28,7 @@ LONGEST_BACKOFF_SECONDS = 60.0
 # A job that failed so often in a row waits its time out: the events may be those of its own half-done turns.
 PATIENT_FAILURES = 3
 LONGEST_BACKOFF_AFTER_MISTAKE_SECONDS = 600.0
+BACKOFF_SPREAD = 0.2
 # A clock that was set is noticed within this time.
 LONGEST_SLEEP_SECONDS = 15.0
 
@@ -104,8 +105,13 @@ class Scheduler:
             job = self._jobs.setdefault(key, _Job())
             if job.running:
                 job.asked_again = True
-            elif not job.waiting and job.failures < PATIENT_FAILURES:
+            elif not job.waiting and (job.failures < PATIENT_FAILURES or self._was_set_back(job)):
                 self._line_up(key, job)
+
+    def _was_set_back(self, job: _Job) -> bool:
+        """Whether the clock was set back since the job failed: it would wait for hours, not for its time."""
+        longest_seconds = LONGEST_BACKOFF_AFTER_MISTAKE_SECONDS * (1 + BACKOFF_SPREAD)
+        return job.wake_at is not None and job.wake_at - self._clock() > longest_seconds
 
     def forget(self, key: JobKey) -> None:
         """Drop a job that is gone, unless it is being settled."""
@@ -199,4 +205,4 @@ class Scheduler:
 def _backoff(failures: int, longest_seconds: float) -> float:
     wait = min(FIRST_BACKOFF_SECONDS * 2.0 ** min(failures - 1, 20), longest_seconds)
     # Jobs that failed together do not all come back at once.
-    return wait * random.uniform(0.8, 1.2)  # noqa: S311  nothing secret depends on it
+    return wait * random.uniform(1 - BACKOFF_SPREAD, 1 + BACKOFF_SPREAD)  # noqa: S311  nothing secret depends on it

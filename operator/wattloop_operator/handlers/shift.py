@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import logging
+import platform
 import threading
 from collections.abc import Callable
 
 import kopf
+from kopf._core.engines.peering import Identity
 
 from wattloop.errors import CannotError
 from wattloop_operator.cluster.api import ClusterApi, RefusedError
 from wattloop_operator.cluster.comparison import Comparison
+from wattloop_operator.cluster.node_policies import UnreadablePolicyError
 from wattloop_operator.handlers.desk import Desk
 from wattloop_operator.handlers.scheduler import Scheduler
 
 logger = logging.getLogger(__name__)
 
 STOP_PATIENCE_SECONDS = 15.0
+STANDINGS_EVERY_SECONDS = 15.0
 
 
 class Shift:
@@ -31,6 +35,7 @@ class Shift:
         pulse: Is told that the watch of a kind is alive.
         missed: Is told how many jobs a watch of a kind has missed changes of.
         resync_seconds: How often what was seen is compared with what there is.
+        write_standings: Brings the status of every GPUPowerPolicy up to date.
     """
 
     def __init__(
@@ -44,6 +49,7 @@ class Shift:
         pulse: Callable[[str], None],
         missed: Callable[[str, int], None],
         resync_seconds: int,
+        write_standings: Callable[[], object],
     ) -> None:
         self._registry = registry
         self._settings = settings
@@ -53,9 +59,11 @@ class Shift:
         self._pulse = pulse
         self._missed = missed
         self._resync_seconds = resync_seconds
+        self._write_standings = write_standings
         self._stopping = threading.Event()
         self._kopf = threading.Thread(target=self._watch, name="kopf", daemon=True)
         self._comparing = threading.Thread(target=self._compare, name="compare", daemon=True)
+        self._standing = threading.Thread(target=self._keep_standings, name="policies", daemon=True)
         self._began = False
 
     def begin(self) -> None:
@@ -65,6 +73,7 @@ class Shift:
             self._pulse(kind.resource.kind)
         self._kopf.start()
         self._comparing.start()
+        self._standing.start()
 
     def lay_down(self) -> None:
         """Finish what was begun and write nothing more, so that another operator may lead."""
@@ -74,7 +83,7 @@ class Shift:
 
     def await_end(self) -> None:
         """Wait until the watches have ended too, once the work was laid down."""
-        for thread in (self._kopf, self._comparing):
+        for thread in (self._kopf, self._comparing, self._standing):
             if thread.ident is not None:
                 thread.join(STOP_PATIENCE_SECONDS)
 
@@ -86,6 +95,8 @@ class Shift:
             return "the watches have ended"
         if not self._comparing.is_alive():
             return "the comparison has ended"
+        if not self._standing.is_alive():
+            return "the writing of GPUPowerPolicies' statuses has ended"
         if self._desk.opened and not self._scheduler.alive:
             return "a worker has ended"
         return ""
@@ -102,6 +113,8 @@ class Shift:
             clusterwide=True,
             standalone=True,
             stop_flag=self._stopping,
+            # Its own would have the user's name in it; the user of a container has none.
+            identity=Identity(platform.node()),
         )
 
     def _compare(self) -> None:
@@ -120,3 +133,19 @@ class Shift:
                     self._scheduler.ask(job)
             for key in self._desk.jobs():
                 self._scheduler.ask(key)
+
+    def _keep_standings(self) -> None:
+        told = ""
+        while True:
+            try:
+                self._write_standings()
+            except Exception as error:
+                # Training goes on without these statuses; what nobody foresaw is told with its trace.
+                foreseen = isinstance(error, CannotError | RefusedError | UnreadablePolicyError)
+                if str(error) != told:
+                    logger.warning("GPUPowerPolicies' statuses are not up to date: %s", error, exc_info=not foreseen)
+                told = str(error)
+            else:
+                told = ""
+            if self._stopping.wait(STANDINGS_EVERY_SECONDS):
+                return

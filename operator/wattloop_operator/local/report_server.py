@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import socket
-import threading
 from collections.abc import Iterator
 
-import uvicorn
-
+from wattloop.commands.settings import Address
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.service import ReportService
+from wattloop_operator.telemetry.serving import HttpService
 
 
 @contextlib.contextmanager
@@ -23,14 +21,10 @@ def running_report_server(service: ReportService) -> Iterator[str]:
     Yields:
         Its address.
     """
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        config = uvicorn.Config(create_app(service), log_config=None, access_log=False, lifespan="off")
-        server = uvicorn.Server(config)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
-        thread.start()
-        try:
-            # The socket listens already: a request that comes before the server is up waits in its queue.
-            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            thread.join()
+    server = HttpService("reporting API", create_app(service), Address("127.0.0.1", 0))
+    server.start()
+    try:
+        # The socket listens already: a request that comes before the server is up waits in its queue.
+        yield server.url
+    finally:
+        server.stop()

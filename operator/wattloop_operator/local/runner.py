@@ -10,11 +10,11 @@ from wattloop.errors import CannotError
 from wattloop_operator.api.conditions import ConditionStatus
 from wattloop_operator.engine.job_conditions import READY
 from wattloop_operator.engine.snapshot import Snapshot
-from wattloop_operator.local.world import LocalWorld
 from wattloop_operator.loop.settle import settle
-from wattloop_operator.loop.world import JobKey
+from wattloop_operator.loop.world import JobKey, World
 
-LONGEST_WAIT_SECONDS = 3600.0
+# A clock that was set, or a laptop that slept, is noticed within this time.
+LONGEST_SLEEP_SECONDS = 15.0
 # The one reason for which nothing more starts that is no failure.
 ALL_STARTED = "AllStarted"
 
@@ -27,15 +27,22 @@ class Runner:
         key: The job.
         happened: Set whenever something has happened.
         show: Called with the state as it is found, and after each change.
+        clock: The time that schedules follow.
     """
 
     def __init__(
-        self, world: LocalWorld, key: JobKey, happened: threading.Event, show: Callable[[Snapshot], None]
+        self,
+        world: World,
+        key: JobKey,
+        happened: threading.Event,
+        show: Callable[[Snapshot], None],
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._world = world
         self._key = key
         self._happened = happened
         self._show = show
+        self._clock = clock
 
     def run(self) -> Snapshot:
         """Run until nothing is going on and nothing more will start.
@@ -46,13 +53,13 @@ class Runner:
         self._shown()
         while True:
             self._happened.clear()
-            wake_at = settle(self._world, self._key, lambda: datetime.now(UTC))
+            wake_at = settle(self._world, self._key, self._clock)
             snapshot = self._shown()
             status = snapshot.job.status
             if not status.active and wake_at is None:
                 self._check_done(snapshot)
                 return snapshot
-            self._happened.wait(self._wait_seconds(wake_at))
+            self._wait(wake_at)
 
     def _shown(self) -> Snapshot:
         snapshot = self._world.snapshot(self._key)
@@ -61,11 +68,16 @@ class Runner:
         self._show(snapshot)
         return snapshot
 
-    @staticmethod
-    def _wait_seconds(wake_at: datetime | None) -> float:
+    def _wait(self, wake_at: datetime | None) -> None:
+        """Wait until something has happened, or that time has come by the clock."""
+        while not self._happened.wait(self._sleep_seconds(wake_at)):
+            if wake_at is not None and wake_at <= self._clock():
+                return
+
+    def _sleep_seconds(self, wake_at: datetime | None) -> float:
         if wake_at is None:
-            return LONGEST_WAIT_SECONDS
-        return min(max((wake_at - datetime.now(UTC)).total_seconds(), 0.0), LONGEST_WAIT_SECONDS)
+            return LONGEST_SLEEP_SECONDS
+        return min(max((wake_at - self._clock()).total_seconds(), 0.0), LONGEST_SLEEP_SECONDS)
 
     @staticmethod
     def _check_done(snapshot: Snapshot) -> None:

@@ -95,6 +95,7 @@ class LocalWorld:
             },
             records=self._store.observations.of_job(job.metadata.uid),
             profiles=self._store.profiles.of_job(job.metadata.uid),
+            amendments=self._store.amendments.of_job(job.metadata.uid),
             learned=self._store.observations.of_name(key.namespace, learn_from) if learn_from else (),
         )
 
@@ -103,6 +104,9 @@ class LocalWorld:
         match action:
             case actions.RecordObservation(record):
                 self._store.observations.record(record)
+                self._store.readings.thin_out(record.job_uid, record.recurrence, record.attempt)
+            case actions.RecordAmendment(amendment):
+                self._store.amendments.record(amendment)
             case actions.RecordProfile(key, measurements):
                 self._store.profiles.record(key, measurements)
             case actions.CreateRecurrence(recurrence):

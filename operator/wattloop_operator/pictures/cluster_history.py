@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from kubernetes import config
 from kubernetes.client import ApiClient
-from kubernetes.config.config_exception import ConfigException
 from pydantic import ValidationError
 
 from wattloop.errors import CannotError, InputError, UsageError
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import ClusterApi, MissingError, RefusedError
+from wattloop_operator.cluster.connection import UNREADABLE, unreadable
 from wattloop_operator.cluster.resources import RECURRING_TRAINING_JOBS, TRAINING_RECURRENCES
 from wattloop_operator.cluster.transport import HttpTransport
 from wattloop_operator.engine.snapshot import Snapshot
@@ -50,8 +50,10 @@ def cluster_context(name: str | None = None) -> ClusterContext:
             names = ", ".join(sorted(each["name"] for each in contexts))
             raise UsageError(f"the kubeconfig has no context {name!r}; it has: {names}")
         client = config.new_client_from_config(context=name)  # type: ignore[no-untyped-call]
-    except ConfigException as error:
-        raise CannotError(f"no cluster: {error} Name a kubeconfig in KUBECONFIG, {OR_A_DATABASE}") from None
+    except UNREADABLE as error:
+        raise CannotError(
+            f"no cluster: {unreadable(error)}; name a kubeconfig in KUBECONFIG, {OR_A_DATABASE}"
+        ) from None
     return ClusterContext(chosen["name"], chosen["context"].get("namespace") or "default", client)
 
 

@@ -71,6 +71,10 @@ def saving_sentence(rows: Sequence[RecurrenceRow]) -> str:
     saved = 100 * running_saving_joules(costs, default)[-1] / (default * len(costs))
     return (
         f"A recurrence costs {now:,.0f} J now (mean of the last {len(latest)}), {100 * now / default:.0f} % of the "
-        f"{default:,.0f} J in the default configuration; over all {len(costs)} recurrences, learning included, "
+        f"{default:,.0f} J in the default configuration; over {_all(len(costs))}, learning included, "
         f"{abs(saved):.0f} % was {'saved' if saved >= 0 else 'lost'}."
     )
+
+
+def _all(recurrences: int) -> str:
+    return "its one recurrence" if recurrences == 1 else f"all {recurrences} recurrences"

@@ -9,9 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import IO
 
-from wattloop.cost import CostModel
+from wattloop_operator.engine.recurrence_history import attempt_cost_joules
 from wattloop_operator.pictures.job_history import JobHistory
-from wattloop_operator.store.records import ObservationRecord
 
 Cell = int | float | str | None
 
@@ -30,7 +29,7 @@ class RecurrenceRow:
             cancelled or refused.
         energy_joules: Energy of all its GPUs.
         time_seconds: Its duration.
-        cost_joules: Its cost; None where it never had a GPU.
+        cost_joules: Its cost; None where it never had a GPU, or its counters are not to be believed.
         default_cost_joules: What a whole recurrence is expected to cost in the default configuration, by all that is
             known today; the same in every row. None before the default batch size has reached the target.
         reason: Why the batch size was chosen.
@@ -70,7 +69,7 @@ def rows_of(history: JobHistory) -> tuple[RecurrenceRow, ...]:
             outcome=_outcome(record.result),
             energy_joules=record.energy_joules,
             time_seconds=record.time_seconds,
-            cost_joules=_cost_joules(record, history.eta),
+            cost_joules=attempt_cost_joules(record, history.eta),
             default_cost_joules=default,
             reason=record.reason,
         )
@@ -89,12 +88,6 @@ def write_json(stream: IO[str], rows: Iterable[RecurrenceRow]) -> None:
     """The rows as a JSON list of objects with the same names and digits; null where there is no value."""
     json.dump([{column: _rounded(getattr(row, column)) for column in COLUMNS} for row in rows], stream, indent=2)
     stream.write("\n")
-
-
-def _cost_joules(record: ObservationRecord, eta: float) -> float | None:
-    if record.max_power_watts <= 0:
-        return None
-    return CostModel(eta, record.max_power_watts).cost_joules(record.energy_joules, record.time_seconds)
 
 
 def _outcome(result: str) -> str:

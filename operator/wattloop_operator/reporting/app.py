@@ -1,4 +1,4 @@
-"""The reporting API's transport: two routes, bounded bodies, every refusal with its reason."""
+"""The reporting API's transport: its routes, bounded bodies, every refusal with its reason."""
 
 from __future__ import annotations
 
@@ -12,15 +12,26 @@ from fastapi.responses import JSONResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from wattloop.errors import CannotError
-from wattloop.messages import MessageError, Report
+from wattloop.message_fields import MessageError
+from wattloop.messages import LARGEST_REPORT_BYTES, Report
+from wattloop.node_energy import LARGEST_NODE_REPORT_BYTES, NodeReport
 from wattloop_operator.reporting.body import json_body
 from wattloop_operator.reporting.forms import AnswerForm, DecisionForm, ErrorForm, decision_form, report_form
-from wattloop_operator.reporting.seams import ForeignRecurrenceError, UnknownCallerError
+from wattloop_operator.reporting.node_forms import NodeAnswerForm, node_answer_form, node_report_form
+from wattloop_operator.reporting.nodes import NodeService
+from wattloop_operator.reporting.seams import (
+    ForeignNodeError,
+    ForeignPodError,
+    ForeignRecurrenceError,
+    UnknownCallerError,
+)
 from wattloop_operator.reporting.service import ReportService, UnknownRecurrenceError
 
 Result = TypeVar("Result")
 NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 Name = Annotated[str, Path(min_length=1, max_length=63, pattern=NAME_PATTERN)]
+NODE_PATTERN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
+Node = Annotated[str, Path(min_length=1, max_length=253, pattern=NODE_PATTERN)]
 BEARER = HTTPBearer(auto_error=False, description="A token with the audience of the reporting API.")
 Token = Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)]
 REFUSALS: dict[int | str, dict[str, Any]] = {
@@ -30,22 +41,28 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     422: {"model": ErrorForm, "description": "A name is none of Kubernetes', or the body is no report; which field."},
     503: {"model": ErrorForm, "description": "It cannot be answered now; try again later."},
 }
+NODE_REFUSALS: dict[int | str, dict[str, Any]] = {
+    **{code: REFUSALS[code] for code in (401, 422, 503)},
+    403: {"model": ErrorForm, "description": "The caller is no agent of this node, or a pod is on another node."},
+}
 BODY_REFUSALS: dict[int | str, dict[str, Any]] = {
     413: {"model": ErrorForm, "description": "The body has too many bytes."},
     415: {"model": ErrorForm, "description": "The body is not application/json."},
 }
 
 
-def create_app(service: ReportService) -> FastAPI:
+def create_app(service: ReportService, nodes: NodeService | None = None) -> FastAPI:
     """The ASGI application of the reporting API.
 
     Args:
-        service: Takes in the reports.
+        service: Takes in the reports of training processes.
+        nodes: Takes in those of nodes' agents; None: there are none, as on a laptop.
     """
     app = FastAPI(
         title="Wattloop reporting API",
         version="v1",
-        description="Training processes report their progress and energy here, and hear whether to stop.",
+        description="Training processes report their progress and energy here, and hear whether to stop; nodes' "
+        "agents report what each pod has used.",
         docs_url=None,
         redoc_url=None,
     )
@@ -61,7 +78,7 @@ def create_app(service: ReportService) -> FastAPI:
     async def progress(namespace: Name, name: Name, request: Request, token: Token) -> AnswerForm:
         """Take in a cumulative report; repeated, late or out of order, it changes nothing that newer ones said."""
         try:
-            report = Report.from_json(await json_body(request))
+            report = Report.from_json(await json_body(request, LARGEST_REPORT_BYTES))
         except MessageError as error:
             raise HTTPException(422, str(error)) from error
         answer = await _answered(lambda: service.take(_text(token), namespace, name, report))
@@ -76,7 +93,27 @@ def create_app(service: ReportService) -> FastAPI:
         """The batch size and power limit that were decided for this attempt, and why."""
         return decision_form(await _answered(lambda: service.look_up(_text(token), namespace, name)))
 
+    if nodes is not None:
+        _add_nodes(app, nodes)
     return app
+
+
+def _add_nodes(app: FastAPI, nodes: NodeService) -> None:
+    @app.post(
+        "/v1/nodes/{node}/energy",
+        summary="Report what the pods of a node have used",
+        responses={**NODE_REFUSALS, **BODY_REFUSALS},
+        openapi_extra={"requestBody": node_report_form()},
+    )
+    async def energy(node: Node, request: Request, token: Token) -> NodeAnswerForm:
+        """Take in a cumulative report of a node's agent; repeated or late, it changes nothing that others said."""
+        # Its reports may be large: who is no agent need not have one read.
+        await _answered(lambda: nodes.admit(_text(token), node))
+        try:
+            report = NodeReport.from_json(await json_body(request, LARGEST_NODE_REPORT_BYTES))
+        except MessageError as error:
+            raise HTTPException(422, str(error)) from error
+        return node_answer_form(await _answered(lambda: nodes.take(node, report)))
 
 
 async def _refused(_request: Request, error: Exception) -> JSONResponse:
@@ -95,7 +132,7 @@ async def _answered(call: Callable[[], Result]) -> Result:
         return await run_in_threadpool(call)
     except UnknownCallerError as error:
         raise HTTPException(401, str(error), {"WWW-Authenticate": "Bearer"}) from error
-    except ForeignRecurrenceError as error:
+    except (ForeignRecurrenceError, ForeignNodeError, ForeignPodError) as error:
         raise HTTPException(403, str(error)) from error
     except UnknownRecurrenceError as error:
         raise HTTPException(404, str(error)) from error

@@ -8,9 +8,7 @@ from pydantic import BaseModel, Field
 
 from wattloop import messages
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-
-LARGEST_INTEGER = 2**63 - 1
-PRINTABLE = "^[ -~]*$"
+from wattloop_operator.reporting.schemas import amount, json_body_form, list_of, nullable, object_of, text, whole
 
 
 class ErrorForm(BaseModel):
@@ -50,82 +48,53 @@ def decision_form(recurrence: TrainingRecurrence) -> DecisionForm:
 
 def report_form() -> dict[str, Any]:
     """The request body of a report."""
-    return {"required": True, "content": {"application/json": {"schema": _report()}}}
+    return json_body_form(_report())
 
 
 def _report() -> dict[str, Any]:
     counter, clock = messages.LARGEST_ENERGY_MILLIJOULES, messages.LARGEST_TIME_SECONDS
-    gpu = _object(
+    gpu = object_of(
         {
-            "uuid": _text("The GPU.", messages.LONGEST_UUID, least=1),
-            "start_energy_millijoules": _whole("Its cumulative energy counter when the attempt began.", counter),
-            "energy_millijoules": _whole("The counter now; never less than at the start.", counter),
-            "start_time_seconds": _amount("The agent's clock when the attempt began.", clock),
-            "time_seconds": _amount("The agent's clock now; never less than at the start.", clock),
+            "uuid": text("The GPU.", messages.LONGEST_UUID, least=1),
+            "start_energy_millijoules": whole("Its cumulative energy counter when the attempt began.", counter),
+            "energy_millijoules": whole("The counter now; never less than at the start.", counter),
+            "start_time_seconds": amount("The agent's clock when the attempt began.", clock),
+            "time_seconds": amount("The agent's clock now; never less than at the start.", clock),
         }
     )
     least, watts = messages.LEAST_MEASURED, messages.LARGEST_LIMIT_WATTS
-    limit = _object(
+    limit = object_of(
         {
-            "power_limit_watts": _amount("The limit that was held on each GPU, each once in whole watts.", watts, 1),
-            "energy_joules": _amount("Energy of all GPUs while it was held.", messages.LARGEST_NUMBER, least),
-            "time_seconds": _amount("How long it was held.", clock, least),
-            "epochs": _amount("The part of an epoch that was run meanwhile.", messages.LARGEST_NUMBER, least),
+            "power_limit_watts": amount("The limit that was held on each GPU, each once in whole watts.", watts, 1),
+            "energy_joules": amount("Energy of all GPUs while it was held.", messages.LARGEST_NUMBER, least),
+            "time_seconds": amount("How long it was held.", clock, least),
+            "epochs": amount("The part of an epoch that was run meanwhile.", messages.LARGEST_NUMBER, least),
         }
     )
-    return _object(
+    return object_of(
         {
-            "sequence": _whole("Rises with each report of a process."),
-            "epoch": _amount("Epochs completed.", messages.LARGEST_NUMBER),
-            "metric": _nullable(
-                _amount("The target metric as last evaluated.", messages.LARGEST_NUMBER, -messages.LARGEST_NUMBER)
+            "sequence": whole(
+                "Rises with each report; a process begins above the one before it in its attempt, such as with the "
+                "milliseconds since the epoch."
             ),
-            "evaluations": _whole("How often the metric has been evaluated."),
-            "reached_in_a_row": _nullable(
-                _whole("How many evaluations in a row, up to the last, reached the target; null: not counted.")
+            "epoch": amount("Epochs completed by this process.", messages.LARGEST_NUMBER),
+            "metric": nullable(
+                amount("The target metric as last evaluated.", messages.LARGEST_NUMBER, -messages.LARGEST_NUMBER)
             ),
-            "gpus": _list("One entry a GPU.", gpu, messages.MOST_GPUS),
-            "gpu_product": _text("Product name of the GPUs.", messages.LONGEST_PRODUCT),
-            "max_power_limit_watts": _amount("Sum of these GPUs' maximum power limits.", messages.LARGEST_POWER_WATTS),
-            "power_limit_watts": _nullable(_amount("The limit held now on each GPU; null: none.", watts)),
-            "profile": _list("Power limits measured in this attempt.", limit, messages.MOST_LIMITS),
+            "evaluations": whole("How often this process has evaluated the metric."),
+            "reached_in_a_row": nullable(
+                whole("How many evaluations in a row, up to the last, reached the target; null: not counted.")
+            ),
+            "gpus": list_of("One entry a GPU.", gpu, messages.MOST_GPUS),
+            "gpu_product": text("Product name of the GPUs.", messages.LONGEST_PRODUCT),
+            "max_power_limit_watts": amount("Sum of these GPUs' maximum power limits.", messages.LARGEST_POWER_WATTS),
+            "power_limit_watts": nullable(amount("The limit held now on each GPU; null: none.", watts)),
+            "power_limit_refusal": text(
+                "Why the limit asked for last is not held; empty: it is.", messages.LONGEST_REFUSAL
+            ),
+            "profile": list_of("Power limits measured in this attempt.", limit, messages.MOST_LIMITS),
             "finished": {"type": "boolean", "description": "Whether this is the last report."},
-            "rank": _whole("Which process of a distributed run speaks; the metric of rank 0 counts."),
+            "rank": whole("Which process of a distributed run speaks; the metric of rank 0 counts."),
         },
         required=["sequence", "epoch"],
     )
-
-
-def _object(properties: dict[str, Any], required: list[str] | None = None) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "additionalProperties": False,
-        "required": list(properties) if required is None else required,
-        "properties": properties,
-    }
-
-
-def _list(description: str, items: dict[str, Any], most: int) -> dict[str, Any]:
-    return {"type": "array", "maxItems": most, "items": items, "description": description}
-
-
-def _whole(description: str, most: int = LARGEST_INTEGER) -> dict[str, Any]:
-    return {"type": "integer", "minimum": 0, "maximum": most, "description": description}
-
-
-def _amount(description: str, most: float, least: float = 0) -> dict[str, Any]:
-    return {"type": "number", "minimum": least, "maximum": most, "description": description}
-
-
-def _text(description: str, longest: int, least: int = 0) -> dict[str, Any]:
-    return {
-        "type": "string",
-        "minLength": least,
-        "maxLength": longest,
-        "pattern": PRINTABLE,
-        "description": description,
-    }
-
-
-def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
-    return {**schema, "type": [schema["type"], "null"]}

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
+from datetime import UTC, datetime
 
+from wattloop.node_energy import Holding
 from wattloop_operator.api import generated
 from wattloop_operator.api.progress import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.reporting.app import create_app
+from wattloop_operator.reporting.nodes import NodeService
+from wattloop_operator.reporting.seams import AttemptOfPod
 from wattloop_operator.reporting.service import ReportService
+from wattloop_operator.store.records import PodEnergy
 
 FILE = "reporting-api.json"
 
@@ -18,8 +23,8 @@ FILE = "reporting-api.json"
 class _Nowhere:
     """Stands where a description needs no answer: nobody asks it anything."""
 
-    def admit(self, token: str, namespace: str, name: str) -> None:
-        """See `Gate`."""
+    def admit(self, token: str, namespace: str, name: str = "") -> None:
+        """See `Gate` and `NodeGate`."""
         raise NotImplementedError
 
     def read(self, namespace: str, name: str) -> TrainingRecurrence | None:
@@ -30,11 +35,28 @@ class _Nowhere:
         """See `ProgressBook`."""
         raise NotImplementedError
 
+    def attempt_of(self, node: str, holding: Holding) -> AttemptOfPod | None:
+        """See `NodePods`."""
+        raise NotImplementedError
+
+    def record(self, energies: Iterable[PodEnergy]) -> None:
+        """See `EnergyBook`."""
+        raise NotImplementedError
+
+    def forget_before(self, moment: datetime) -> int:
+        """See `EnergyBook`."""
+        raise NotImplementedError
+
+    def attempts_of(self, node: str, ledger: str, pod_uids: Collection[str]) -> dict[str, tuple[str, int, int]]:
+        """See `EnergyBook`."""
+        raise NotImplementedError
+
 
 def rendered() -> dict[str, str]:
     """The text of the file, by file name."""
     nowhere = _Nowhere()
-    document = create_app(ReportService(nowhere, nowhere)).openapi()
+    nodes = NodeService(nowhere, nowhere, nowhere, lambda: datetime.now(UTC))
+    document = create_app(ReportService(nowhere, nowhere), nodes).openapi()
     return {FILE: json.dumps(document, indent=2, ensure_ascii=False) + "\n"}
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
+from wattloop.node_energy import GpuBounds, Holding
 from wattloop_operator.api.progress import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.store.records import PodEnergy
 
 Review = Callable[[TrainingRecurrence, Progress], Progress]
 """The policy's second thought: the progress with a new bound, or as it was where the job's state is not at hand."""
@@ -18,6 +22,14 @@ class UnknownCallerError(Exception):
 
 class ForeignRecurrenceError(Exception):
     """The caller is known, but the recurrence is not its own: answered with 403."""
+
+
+class ForeignNodeError(Exception):
+    """The caller is known, but may not speak of this node: answered with 403."""
+
+
+class ForeignPodError(Exception):
+    """An agent speaks of a pod that is on another node: answered with 403."""
 
 
 class Gate(Protocol):
@@ -53,3 +65,81 @@ class ProgressBook(Protocol):
             CannotError: It could not be written now.
         """
         ...
+
+
+class NodeGate(Protocol):
+    """Knows who may speak of which node."""
+
+    def admit(self, token: str, node: str) -> None:
+        """Let an agent pass.
+
+        Raises:
+            UnknownCallerError: The token says nothing that can be trusted.
+            ForeignNodeError: The caller is no agent, or one of another node.
+            CannotError: It could not be found out now.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class AttemptOfPod:
+    """The attempt that a pod runs.
+
+    Attributes:
+        namespace: Namespace of the job.
+        job: Name of the RecurringTrainingJob.
+        job_uid: Its uid.
+        recurrence: Index of the recurrence.
+        attempt: Index of the attempt within it.
+    """
+
+    namespace: str
+    job: str
+    job_uid: str
+    recurrence: int
+    attempt: int
+
+
+class NodePods(Protocol):
+    """Knows what the pods of nodes run."""
+
+    def attempt_of(self, node: str, holding: Holding) -> AttemptOfPod | None:
+        """The attempt that the holding's pod runs; None where it is none of ours, or gone.
+
+        Raises:
+            ForeignPodError: The pod is there, but on another node.
+            CannotError: It could not be found out now.
+        """
+        ...
+
+
+class EnergyBook(Protocol):
+    """Keeps what pods used, durably when `record` returns."""
+
+    def record(self, energies: Iterable[PodEnergy]) -> None:
+        """Keep energies; of one key the highest stands.
+
+        Raises:
+            CannotError: They could not be kept now.
+        """
+        ...
+
+    def forget_before(self, moment: datetime) -> int:
+        """Delete those that nothing was heard of since then; returns how many.
+
+        Raises:
+            CannotError: They could not be deleted now.
+        """
+        ...
+
+    def attempts_of(self, node: str, ledger: str, pod_uids: Collection[str]) -> dict[str, tuple[str, int, int]]:
+        """Of these pods, those told of before by this ledger: job uid, recurrence and attempt of each.
+
+        Raises:
+            CannotError: It could not be read now.
+        """
+        ...
+
+
+BoundsOfNode = Callable[[str], tuple[GpuBounds, ...] | None]
+"""The guard rails that hold on a node; None: they are not known now."""

@@ -6,6 +6,7 @@ import logging
 
 from wattloop.errors import CannotError
 from wattloop.messages import LONGEST_REASON, Answer, Report
+from wattloop_operator.api.progress import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.engine.reports import progress_after
 from wattloop_operator.loop.world import ChangedError
@@ -51,9 +52,7 @@ class ReportService:
         """
         for _ in range(MOST_TRIES):
             recurrence = self.look_up(token, namespace, name)
-            progress = progress_after(recurrence, report)
-            if self._review is not None and recurrence.status.result is None:
-                progress = self._review(recurrence, progress)
+            progress = self._reviewed(recurrence, progress_after(recurrence, report))
             try:
                 if progress != recurrence.status.progress and recurrence.status.result is None:
                     self._book.write(recurrence, progress)
@@ -80,11 +79,21 @@ class ReportService:
             raise UnknownRecurrenceError(f"there is no TrainingRecurrence {namespace}/{name}")
         return recurrence
 
+    def _reviewed(self, recurrence: TrainingRecurrence, progress: Progress) -> Progress:
+        if self._review is None or recurrence.status.result is not None:
+            return progress
+        try:
+            return self._review(recurrence, progress)
+        except CannotError as error:
+            # The next report gives another chance; what this one says must be kept.
+            logger.warning("%s: the policy cannot think again about it now: %s", _of(recurrence), error)
+            return progress
+
     def _keep_readings(self, recurrence: TrainingRecurrence, report: Report) -> None:
         if self._readings is None:
             return
         spec = recurrence.spec
-        self._readings.record(
+        readings = (
             EnergyReading(spec.job_ref.uid, spec.index, spec.attempt, gpu.uuid, time_seconds, energy_millijoules)
             for gpu in report.gpus
             for time_seconds, energy_millijoules in (
@@ -92,3 +101,14 @@ class ReportService:
                 (gpu.time_seconds, gpu.energy_millijoules),
             )
         )
+        try:
+            self._readings.record(readings)
+        except CannotError as error:
+            # The outcome is made of the progress, which is kept; and a training must hear that it is to stop.
+            logger.warning(
+                "%s: the energy readings of a report are lost, its progress is kept: %s", _of(recurrence), error
+            )
+
+
+def _of(recurrence: TrainingRecurrence) -> str:
+    return f"{recurrence.metadata.namespace}/{recurrence.metadata.name}"

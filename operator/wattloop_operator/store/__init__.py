@@ -7,8 +7,10 @@ from wattloop_operator.store.objects import ConflictError, ObjectExistsError, Ob
 from wattloop_operator.store.observations import JobObservations
 from wattloop_operator.store.records import (
     RESULTS,
+    Amendment,
     EnergyReading,
     ObservationRecord,
+    PodEnergy,
     PowerMeasurement,
     PowerProfile,
     ProfileKey,
@@ -17,12 +19,14 @@ from wattloop_operator.store.store import Store, open_store
 
 __all__ = [
     "RESULTS",
+    "Amendment",
     "ConflictError",
     "EnergyReading",
     "JobObservations",
     "ObjectExistsError",
     "ObjectMissingError",
     "ObservationRecord",
+    "PodEnergy",
     "PowerMeasurement",
     "PowerProfile",
     "ProfileKey",

@@ -31,6 +31,8 @@ def database_url(url: str | Path) -> URL:
         # The text may hold a password, and what is no URL cannot be told apart from it.
         raise UsageError(f"the database is no URL; expected {EXPECTED}") from None
     if parsed.drivername in {"sqlite", "sqlite+pysqlite"}:
+        if parsed.query:
+            raise UsageError(f"{described(parsed)}: found options, expected none after the file's name")
         if not parsed.database or parsed.database == ":memory:":
             raise UsageError(f"{described(parsed)} names no file, and learning must outlive the process; {EXPECTED}")
         return parsed.set(drivername="sqlite+pysqlite")

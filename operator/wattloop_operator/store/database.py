@@ -140,5 +140,14 @@ def _postgresql_engine(url: URL) -> Engine:
         url,
         # A server that was restarted is noticed before a transaction starts on a dead connection.
         pool_pre_ping=True,
-        connect_args={"connect_timeout": CONNECT_WAIT_SECONDS, "application_name": "wattloop"},
+        connect_args={
+            "connect_timeout": CONNECT_WAIT_SECONDS,
+            "application_name": "wattloop",
+            # One that vanished without a word, such as its node, is noticed within a transaction too; the kernel's own
+            # patience is a quarter of an hour for what was sent, and two hours for an answer.
+            "keepalives_idle": LOCK_WAIT_SECONDS,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+            "tcp_user_timeout": LOCK_WAIT_SECONDS * 1000,
+        },
     )

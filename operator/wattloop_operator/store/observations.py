@@ -78,14 +78,6 @@ class Observations:
             rows = on.execute(select(*names, func.count()).group_by(*names).order_by(*names)).all()
         return tuple(JobObservations(uid, namespace, name, count) for namespace, name, uid, count in rows)
 
-    def highest_recurrence(self, job_uid: str) -> int | None:
-        """The highest index of a recurrence of this job, or None where nothing is known of it."""
-        with self._database.reading(f"read the observations of job {job_uid}") as on:
-            highest: int | None = on.execute(
-                select(func.max(OBSERVATIONS.c.recurrence)).where(OBSERVATIONS.c.job_uid == job_uid)
-            ).scalar_one()
-        return highest
-
 
 def _select(on: Connection, *conditions: ColumnElement[bool]) -> tuple[ObservationRecord, ...]:
     ordered = select(*COLUMNS).where(*conditions).order_by(*(OBSERVATIONS.c[name] for name in KEY))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import fields
 
-from sqlalchemy import and_, delete, exists, select, tuple_
+from sqlalchemy import ColumnElement, FromClause, and_, delete, exists, select
 
 from wattloop_operator.store.database import Database
 from wattloop_operator.store.records import EnergyReading
@@ -51,40 +51,29 @@ class Readings:
         with self._database.reading(f"read the energy readings of job {job_uid}, recurrence {recurrence}") as on:
             return tuple(EnergyReading(*row) for row in on.execute(wanted).all())
 
-    def latest(self, job_uid: str, recurrence: int, attempt: int) -> dict[str, EnergyReading]:
-        """The latest reading of each GPU of one attempt, by the GPU's uuid."""
-        return {reading.gpu_uuid: reading for reading in self.of_attempt(job_uid, recurrence, attempt)}
-
-    def thin_before(self, time_seconds: float, *, at_most: int = 10_000) -> int:
-        """Delete readings older than this, but the first and the last of each counter, which its energy follows from.
-
-        Args:
-            time_seconds: Readings from before this moment (seconds since the epoch) may go.
-            at_most: How many one call deletes at most, so that other writers wait but shortly; call it again while it
-                returns this many.
+    def thin_out(self, job_uid: str, recurrence: int, attempt: int) -> int:
+        """Delete an attempt's readings but the first and the last of each counter, which its energy follows from.
 
         Returns:
             How many were deleted.
+
+        Raises:
+            CannotError: The database failed; it may be asked again.
         """
         earlier, later = READINGS.alias("earlier"), READINGS.alias("later")
-        inner = (
-            select(*(READINGS.c[name] for name in KEY))
-            .where(
-                READINGS.c.time_seconds < time_seconds,
-                *(
-                    exists().where(
-                        and_(*(other.c[name] == READINGS.c[name] for name in COUNTER)),
-                        other.c.time_seconds < READINGS.c.time_seconds
-                        if other is earlier
-                        else other.c.time_seconds > READINGS.c.time_seconds,
-                    )
-                    for other in (earlier, later)
-                ),
-            )
-            .limit(at_most)
+
+        def another(side: FromClause, is_beyond: ColumnElement[bool]) -> ColumnElement[bool]:
+            return exists().where(and_(*(side.c[name] == READINGS.c[name] for name in COUNTER)), is_beyond)
+
+        between = delete(READINGS).where(
+            READINGS.c.job_uid == job_uid,
+            READINGS.c.recurrence == recurrence,
+            READINGS.c.attempt == attempt,
+            another(earlier, earlier.c.time_seconds < READINGS.c.time_seconds),
+            another(later, later.c.time_seconds > READINGS.c.time_seconds),
         )
-        with self._database.writing("thin out energy readings") as on:
-            return on.execute(delete(READINGS).where(tuple_(*(READINGS.c[name] for name in KEY)).in_(inner))).rowcount
+        with self._database.writing(f"thin out the energy readings of job {job_uid}, recurrence {recurrence}") as on:
+            return on.execute(between).rowcount
 
 
 def _key(reading: EnergyReading) -> tuple[object, ...]:

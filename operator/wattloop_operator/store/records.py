@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
-from wattloop.errors import InputError
+from wattloop_operator.store.column_check import ColumnCheck
 
 # How an attempt ended: the values of TrainingRecurrence's status.result.
 RESULTS = frozenset(
@@ -22,7 +22,6 @@ RESULTS = frozenset(
         "Refused",
     }
 )
-LARGEST_INTEGER = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ class ObservationRecord:
     finished_at: datetime
 
     def __post_init__(self) -> None:
-        check = _Check(f"observation {self.namespace}/{self.recurrence_name}")
+        check = ColumnCheck(f"observation {self.namespace}/{self.recurrence_name}")
         check.texts(self, "job_uid", "namespace", "job_name", "recurrence_name")
         check.texts(self, "gpu_model", "attribution", "decision_kind", "reason", may_be_empty=True)
         check.integers(self, "recurrence", "attempt", "gpu_count", least=0)
@@ -123,7 +122,7 @@ class ProfileKey:
     image_digest: str = ""
 
     def __post_init__(self) -> None:
-        check = _Check(f"power profile of job {self.job_uid}, batch size {self.batch_size}")
+        check = ColumnCheck(f"power profile of job {self.job_uid}, batch size {self.batch_size}")
         check.texts(self, "job_uid", "gpu_model")
         check.texts(self, "image_digest", may_be_empty=True)
         check.integers(self, "batch_size", "gpu_count", least=1)
@@ -149,7 +148,7 @@ class PowerMeasurement:
     epochs: float
 
     def __post_init__(self) -> None:
-        check = _Check(f"power measurement at {self.power_limit_watts} W")
+        check = ColumnCheck(f"power measurement at {self.power_limit_watts} W")
         check.amounts(self, "power_limit_watts", "time_seconds", "epochs", positive=True)
         check.amounts(self, "energy_joules")
 
@@ -186,47 +185,92 @@ class EnergyReading:
     energy_millijoules: int
 
     def __post_init__(self) -> None:
-        check = _Check(f"energy reading of GPU {self.gpu_uuid}, job {self.job_uid}, recurrence {self.recurrence}")
+        check = ColumnCheck(f"energy reading of GPU {self.gpu_uuid}, job {self.job_uid}, recurrence {self.recurrence}")
         check.texts(self, "job_uid", "gpu_uuid")
         check.integers(self, "recurrence", "attempt", "energy_millijoules", least=0)
         check.amounts(self, "time_seconds")
 
 
 @dataclass(frozen=True)
-class _Check:
-    """Checks of a record's values; `source` names the record in errors."""
+class PodEnergy:
+    """What one container of an attempt's pod has used of one GPU, in the word of the agent of its node.
 
-    source: str
+    Its key is (ledger, pod_uid, container, gpu_uuid). Numbers are cumulative: of two with one key the higher counts,
+    and those of different ledgers add up.
 
-    def error(self, column: str, found: object, expected: str) -> InputError:
-        return InputError(self.source, repr(found), expected, column=column)
+    Attributes:
+        job_uid: Unique id of the RecurringTrainingJob.
+        recurrence: Index of the recurrence, from 0.
+        attempt: Index of the attempt within it, from 0.
+        node: The node that the pod ran on.
+        ledger: The agent's ledger that the numbers are of.
+        pod_uid: Unique id of the pod.
+        pod: Its name.
+        container: The container that was given the GPU.
+        gpu_uuid: Which GPU.
+        gpu_product: Its model; empty: not known.
+        shared: Whether others could use the GPU too.
+        energy_millijoules: Used since the pod was given the GPU.
+        uncertainty_millijoules: How far that may be off.
+        start_time_seconds: The agent's clock when the pod was given the GPU.
+        time_seconds: The same clock at the newest reading.
+        ended: Whether the pod has given the GPU back.
+        seen_at: When the operator heard of it last (with a time zone; kept in UTC).
 
-    def texts(self, record: object, *columns: str, may_be_empty: bool = False) -> None:
-        for column in columns:
-            value = getattr(record, column)
-            # PostgreSQL keeps no NUL, and no database keeps half a surrogate pair.
-            if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
-                raise self.error(column, value, "text without NUL or lone surrogates")
-            if not value and not may_be_empty:
-                raise self.error(column, value, "a text that is not empty")
+    Raises:
+        InputError: A value cannot be.
+    """
 
-    def integers(self, record: object, *columns: str, least: int) -> None:
-        for column in columns:
-            value = getattr(record, column)
-            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LARGEST_INTEGER:
-                raise self.error(column, value, f"a whole number of at least {least} in 64 bits")
+    job_uid: str
+    recurrence: int
+    attempt: int
+    node: str
+    ledger: str
+    pod_uid: str
+    pod: str
+    container: str
+    gpu_uuid: str
+    gpu_product: str
+    shared: bool
+    energy_millijoules: int
+    uncertainty_millijoules: int
+    start_time_seconds: float
+    time_seconds: float
+    ended: bool
+    seen_at: datetime
 
-    def amounts(self, record: object, *columns: str, optional: bool = False, positive: bool = False) -> None:
-        for column in columns:
-            value = getattr(record, column)
-            if optional and value is None:
-                continue
-            if not math.isfinite(value) or value < 0 or (positive and value == 0):
-                raise self.error(column, value, f"a finite number {'above 0' if positive else 'of at least 0'}")
+    def __post_init__(self) -> None:
+        check = ColumnCheck(f"energy of pod {self.pod}, container {self.container}, GPU {self.gpu_uuid}")
+        check.texts(self, "job_uid", "node", "ledger", "pod_uid", "pod", "container", "gpu_uuid")
+        check.texts(self, "gpu_product", may_be_empty=True)
+        check.integers(self, "recurrence", "attempt", "energy_millijoules", "uncertainty_millijoules", least=0)
+        check.amounts(self, "start_time_seconds", "time_seconds")
+        object.__setattr__(self, "seen_at", check.moment(self, "seen_at"))
 
-    def moment(self, record: object, column: str) -> datetime:
-        value = getattr(record, column)
-        if value.tzinfo is None:
-            raise self.error(column, value.isoformat(), "a time with its time zone")
-        moment: datetime = value.astimezone(UTC)
-        return moment
+
+@dataclass(frozen=True)
+class Amendment:
+    """What an attempt used, as the agents told after its outcome was written: for sums, learning knows the first.
+
+    Attributes:
+        job_uid: Unique id of the RecurringTrainingJob.
+        recurrence: Index of the recurrence, from 0.
+        attempt: Index of the attempt within it, from 0.
+        energy_joules: Energy of all its GPUs.
+        time_seconds: How long it had them.
+
+    Raises:
+        InputError: A value cannot be.
+    """
+
+    job_uid: str
+    recurrence: int
+    attempt: int
+    energy_joules: float
+    time_seconds: float
+
+    def __post_init__(self) -> None:
+        check = ColumnCheck(f"amendment of job {self.job_uid}, recurrence {self.recurrence}, attempt {self.attempt}")
+        check.texts(self, "job_uid")
+        check.integers(self, "recurrence", "attempt", least=0)
+        check.amounts(self, "energy_joules", "time_seconds")

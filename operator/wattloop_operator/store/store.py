@@ -8,9 +8,11 @@ from typing import Self
 
 from wattloop.errors import CannotError
 from wattloop_operator.store.address import database_url
+from wattloop_operator.store.amendments import Amendments
 from wattloop_operator.store.database import Database
 from wattloop_operator.store.objects import Objects
 from wattloop_operator.store.observations import Observations
+from wattloop_operator.store.pod_energies import PodEnergies
 from wattloop_operator.store.profiles import Profiles
 from wattloop_operator.store.readings import Readings
 from wattloop_operator.store.schema import migrate
@@ -22,8 +24,10 @@ class Store:
     Attributes:
         name: The database's URL without its password, for messages.
         observations: What every attempt cost.
+        amendments: What attempts used, where agents told of it after the outcome.
         profiles: What each power limit cost.
         readings: Energy counters as they were read.
+        pod_energies: What pods used, in the agents' word.
         objects: The local mode's objects.
     """
 
@@ -31,8 +35,10 @@ class Store:
         self._database = database
         self.name = database.name
         self.observations = Observations(database)
+        self.amendments = Amendments(database)
         self.profiles = Profiles(database)
         self.readings = Readings(database)
+        self.pod_energies = PodEnergies(database)
         self.objects = Objects(database)
 
     def close(self) -> None:

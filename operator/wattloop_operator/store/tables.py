@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
     DateTime,
@@ -22,7 +23,7 @@ from sqlalchemy import (
 )
 
 # A row a migration; the number of the newest migration.
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 3
 PRODUCT = "wattloop"
 
 METADATA = MetaData()
@@ -91,6 +92,16 @@ OBSERVATIONS = Table(
     Index("observations_by_name", "namespace", "job_name"),
 )
 
+AMENDMENTS = Table(
+    "amendments",
+    METADATA,
+    Column("job_uid", NAME, primary_key=True),
+    Column("recurrence", BigInteger, primary_key=True, autoincrement=False),
+    Column("attempt", BigInteger, primary_key=True, autoincrement=False),
+    Column("energy_joules", Double, nullable=False),
+    Column("time_seconds", Double, nullable=False),
+)
+
 PROFILES = Table(
     "power_profiles",
     METADATA,
@@ -125,6 +136,30 @@ READINGS = Table(
     Column("time_seconds", Double, primary_key=True),
     Column("energy_millijoules", BigInteger, nullable=False),
     Index("energy_readings_by_time", "time_seconds"),
+)
+
+POD_ENERGIES = Table(
+    "pod_energies",
+    METADATA,
+    Column("ledger", NAME, primary_key=True),
+    Column("pod_uid", NAME, primary_key=True),
+    Column("container", NAME, primary_key=True),
+    Column("gpu_uuid", NAME, primary_key=True),
+    Column("job_uid", NAME, nullable=False),
+    Column("recurrence", BigInteger, nullable=False),
+    Column("attempt", BigInteger, nullable=False),
+    Column("node", Text, nullable=False),
+    Column("pod", Text, nullable=False),
+    Column("gpu_product", Text, nullable=False),
+    Column("shared", Boolean, nullable=False),
+    Column("energy_millijoules", BigInteger, nullable=False),
+    Column("uncertainty_millijoules", BigInteger, nullable=False),
+    Column("start_time_seconds", Double, nullable=False),
+    Column("time_seconds", Double, nullable=False),
+    Column("ended", Boolean, nullable=False),
+    Column("seen_at", UtcDateTime, nullable=False),
+    Index("pod_energies_by_attempt", "job_uid", "recurrence", "attempt"),
+    Index("pod_energies_by_age", "seen_at"),
 )
 
 OBJECTS = Table(

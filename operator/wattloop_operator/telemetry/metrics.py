@@ -53,6 +53,19 @@ class Metrics:
             ["status"],
             registry=self.registry,
         )
+        self._node_reports = Counter(
+            "wattloop_operator_node_reports_total",
+            "Reports of nodes' agents by the HTTP status of their answer.",
+            ["status"],
+            registry=self.registry,
+        )
+
+        self._refused = Counter(
+            "wattloop_operator_http_requests_refused_total",
+            "HTTP requests refused unread: malformed, or crowded (beyond the bound of connections).",
+            ["reason"],
+            registry=self.registry,
+        )
 
     def settled(self, seconds: float) -> None:
         """Count a look at a job."""
@@ -66,13 +79,19 @@ class Metrics:
         """Count what a watch has missed."""
         self._missed.labels(kind).inc(jobs)
 
+    def refused(self, reason: str) -> None:
+        """Count an HTTP request that was refused unread."""
+        self._refused.labels(reason).inc()
+
     def counting_reports(self, app: Application) -> Application:
         """The reporting API with every answer counted."""
 
         async def counting(scope: Any, receive: Any, send: Any) -> None:
+            reports = self._node_reports if scope.get("path", "").startswith("/v1/nodes/") else self._reports
+
             async def sent(message: Any) -> None:
                 if message["type"] == "http.response.start":
-                    self._reports.labels(str(message["status"])).inc()
+                    reports.labels(str(message["status"])).inc()
                 await send(message)
 
             await app(scope, receive, sent)

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 import logging
+import resource
 import socket
 import threading
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import uvicorn
 
 from wattloop.commands.settings import Address
 from wattloop.errors import CannotError
+from wattloop_operator.telemetry.bounded_connection import BoundedConnection
+from wattloop_operator.telemetry.refused_requests import RefusedRequests
+from wattloop_operator.telemetry.serving_certificate import ServingCertificate
 
 logger = logging.getLogger(__name__)
 
-# A body has 64 KiB at most, so that a client that takes longer than this is gone or means harm.
 IDLE_SECONDS = 10
 MOST_CONNECTIONS = 2_000
+# Of the files that the process may have open, what one server's connections may take: the rest is for the database, the
+# API server and the other servers.
+PART_OF_FILES = 4
 
 
 class HttpService:
@@ -27,15 +34,22 @@ class HttpService:
         name: What it is, for messages.
         app: The ASGI application.
         bind: Where to listen; port 0 is any that is free.
-        certificate: Certificate chain; with it, it serves HTTPS.
-        key: The certificate's private key.
+        certificate: With it, it serves HTTPS.
+        refused: Told the reason of each request that the application did not see: `malformed`, or `crowded` (beyond
+            the bound of connections).
 
     Raises:
-        CannotError: The address is taken, or the certificate cannot be used.
+        CannotError: The address is taken.
     """
 
     def __init__(
-        self, name: str, app: Any, bind: Address, *, certificate: Path | None = None, key: Path | None = None
+        self,
+        name: str,
+        app: Any,
+        bind: Address,
+        *,
+        certificate: ServingCertificate | None = None,
+        refused: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.name = name
         self._socket = _listening(name, bind)
@@ -47,18 +61,15 @@ class HttpService:
             log_config=None,
             access_log=False,
             lifespan="off",
+            http=functools.partial(BoundedConnection, refused=RefusedRequests(name, refused)),  # type: ignore[arg-type]
+            ws="none",
+            proxy_headers=False,
             timeout_keep_alive=IDLE_SECONDS,
-            limit_concurrency=MOST_CONNECTIONS,
+            limit_concurrency=_most_served(),
             server_header=False,
-            ssl_certfile=certificate,
-            ssl_keyfile=key,
+            ssl_context_factory=None if certificate is None else lambda *_: certificate.context,
             timeout_graceful_shutdown=5,
         )
-        try:
-            config.load()
-        except OSError as error:
-            self._socket.close()
-            raise CannotError(f"{name}: the certificate {certificate} with the key {key}: {error}") from error
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._serve, name=f"http-{name}", daemon=True)
 
@@ -81,6 +92,12 @@ class HttpService:
 
     def _serve(self) -> None:
         self._server.run(sockets=[self._socket])
+
+
+def _most_served() -> int:
+    """How many connections are served at once; twice as many are held, to say so."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST_CONNECTIONS if files == resource.RLIM_INFINITY else min(MOST_CONNECTIONS, files // PART_OF_FILES // 2)
 
 
 def _listening(name: str, bind: Address) -> socket.socket:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
@@ -27,10 +28,7 @@ def job_spec(
     if template.job is None:
         raise TemplateError("spec.template.job is missing")
     spec = copy.deepcopy(template.job)
-    pod_spec = spec["template"]["spec"]
-    parallelism = spec.get("parallelism")
-    pods = parallelism if isinstance(parallelism, int) else 1
-    devices = pods * gpus(pod_spec, template.training_containers)
+    devices = job_devices(spec, template.training_containers)
     additions = additions_of(job, recurrence, surroundings, devices)
     spec["template"] = with_additions(spec["template"], template.training_containers, additions)
     pod_spec = spec["template"]["spec"]
@@ -41,3 +39,14 @@ def job_spec(
         if "podFailurePolicy" not in spec and pod_spec["restartPolicy"] == "Never":
             spec["podFailurePolicy"] = {"rules": [DISRUPTION_RULE]}
     return spec
+
+
+def job_devices(spec: Mapping[str, Any], training_containers: Collection[str] | None) -> int:
+    """How many GPUs the training containers of a Job's pods ask for.
+
+    Raises:
+        TemplateError: There is no such container.
+    """
+    parallelism = spec.get("parallelism")
+    pods = parallelism if isinstance(parallelism, int) else 1
+    return pods * gpus(spec["template"]["spec"], training_containers)

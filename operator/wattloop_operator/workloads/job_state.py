@@ -11,9 +11,11 @@ from wattloop_operator.workloads.pod_state import (
     DISRUPTION_TARGET,
     Pod,
     any_runs,
+    bound,
     first_failure,
     moment,
     started_at,
+    what_is_unhealthy,
     why_waiting,
 )
 
@@ -29,7 +31,7 @@ def job_state(body: Mapping[str, Any], pods: Sequence[Pod], recurrence_uid: str)
     metadata, status = body["metadata"], body.get("status") or {}
     failed, complete = _condition(body, "Failed"), _condition(body, "Complete")
     phase, failure, ended_at = WorkloadPhase.PENDING, None, None
-    message = ""
+    message, unhealthy = "", what_is_unhealthy(pods)
     if complete is not None:
         phase = WorkloadPhase.SUCCEEDED
         ended_at = moment(status.get("completionTime")) or moment(complete.get("lastTransitionTime"))
@@ -38,7 +40,7 @@ def job_state(body: Mapping[str, Any], pods: Sequence[Pod], recurrence_uid: str)
         failure, message = _why_failed(failed, pods)
         ended_at = moment(failed.get("lastTransitionTime"))
     elif any_runs(pods) or status.get("ready"):
-        phase = WorkloadPhase.RUNNING
+        phase, message = WorkloadPhase.RUNNING, unhealthy
     else:
         message = _why_waiting(body, pods)
     started = started_at(pods)
@@ -54,6 +56,8 @@ def job_state(body: Mapping[str, Any], pods: Sequence[Pod], recurrence_uid: str)
         ending=metadata.get("deletionTimestamp") is not None,
         failure=failure,
         message=message,
+        unhealthy=unhealthy,
+        pods=bound(pods),
     )
 
 

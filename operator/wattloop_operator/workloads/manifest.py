@@ -7,9 +7,10 @@ from typing import Any
 
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.workloads.job import job_spec
-from wattloop_operator.workloads.other_kind import other_spec
+from wattloop_operator.workloads.job import job_devices, job_spec
+from wattloop_operator.workloads.other_kind import other_devices, other_spec
 from wattloop_operator.workloads.ownership import labels_of, owner_reference
+from wattloop_operator.workloads.pod_template import TemplateError
 from wattloop_operator.workloads.surroundings import ClusterSurroundings
 
 JOB = ("batch/v1", "Job")
@@ -19,6 +20,17 @@ def kind_of(job: RecurringTrainingJob) -> tuple[str, str]:
     """API version and kind of a job's workloads."""
     workload = job.spec.template.workload
     return JOB if workload is None else (workload.api_version, workload.kind)
+
+
+def devices_of(job: RecurringTrainingJob) -> int:
+    """How many GPUs the training containers of a job's workloads ask for; 0 where its template cannot be started."""
+    template = job.spec.template
+    try:
+        if template.workload is not None:
+            return other_devices(template.workload.spec, template.training_containers)
+        return 0 if template.job is None else job_devices(template.job, template.training_containers)
+    except TemplateError:
+        return 0
 
 
 def manifest(

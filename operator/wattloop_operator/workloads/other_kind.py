@@ -48,11 +48,21 @@ def other_spec(
             "batch size; use a kind that holds pod templates, such as Job, JobSet or PyTorchJob"
         )
     names = template.training_containers
-    devices = sum(count * gpus(each["spec"], _present(each, names)) for each, count in found)
-    additions = additions_of(job, recurrence, surroundings, devices)
+    additions = additions_of(job, recurrence, surroundings, other_devices(spec, names))
     for each, _ in found:
         each.update(with_additions(each, _present(each, names), additions))
     return spec
+
+
+def other_devices(spec: Mapping[str, Any], training_containers: tuple[str, ...] | None) -> int:
+    """How many GPUs the training containers of all pod templates of a spec ask for.
+
+    Raises:
+        TemplateError: There is no such container.
+    """
+    return sum(
+        count * gpus(each["spec"], _present(each, training_containers)) for each, count in _pod_templates(spec, 1, 0)
+    )
 
 
 def other_state(body: Mapping[str, Any], recurrence_uid: str) -> WorkloadState:

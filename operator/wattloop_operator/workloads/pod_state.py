@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from wattloop_operator.api.training_recurrence import PodReference
 from wattloop_operator.engine.snapshot import Failure
 
 Pod = Mapping[str, Any]
@@ -26,8 +27,12 @@ DISRUPTIONS = frozenset(
 )
 DISRUPTION_TARGET = "DisruptionTarget"
 OUT_OF_MEMORY = "OOMKilled"
-# While a container waits for one of these, nothing is wrong.
+# Of a container whose program was never run: what it is told to run, not how it trains, is wrong.
+NOT_STARTED = frozenset({"StartError", "ContainerCannotRun"})
+# While a container waits for one of these, nothing need be wrong; if something is, an Event of the pod says it.
 ORDINARY_WAITS = frozenset({"ContainerCreating", "PodInitializing"})
+# What a kubelet writes as the start of a container that never started.
+NEVER = datetime.fromtimestamp(0, UTC)
 LATEST = datetime.max.replace(tzinfo=UTC)
 
 
@@ -62,7 +67,13 @@ def started_at(pods: Iterable[Pod]) -> datetime | None:
         for status in _container_statuses(pod)
         for state in _states(status)
     ]
-    return min((start for start in starts if start is not None), default=None)
+    return min((start for start in starts if start is not None and start != NEVER), default=None)
+
+
+def bound(pods: Iterable[Pod]) -> tuple[PodReference, ...]:
+    """Those of the pods that a node was found for."""
+    nodes = ((str(pod["metadata"].get("uid") or ""), (pod.get("spec") or {}).get("nodeName")) for pod in pods)
+    return tuple(PodReference(uid=uid, node=str(node)) for uid, node in nodes if uid and node)
 
 
 def any_runs(pods: Iterable[Pod]) -> bool:
@@ -75,6 +86,11 @@ def why_waiting(pods: Iterable[Pod]) -> str:
     return next((reason for pod in pods for reason in _waits(pod)), "")
 
 
+def what_is_unhealthy(pods: Iterable[Pod]) -> str:
+    """Which devices that pods hold are unhealthy, as the kubelet says from Kubernetes 1.36 on; empty for none."""
+    return next((text for pod in pods for text in [_unhealthy(pod)] if text), "")
+
+
 def moment(text: object) -> datetime | None:
     """A time of the API."""
     return datetime.fromisoformat(text) if isinstance(text, str) and text else None
@@ -84,13 +100,18 @@ def _waits(pod: Pod) -> Iterator[str]:
     status = pod.get("status") or {}
     if status.get("phase") in {"Succeeded", "Failed"}:
         return
-    for container in (*(status.get("initContainerStatuses") or ()), *_container_statuses(pod)):
-        waiting = (container.get("state") or {}).get("waiting") or {}
+    containers = (*(status.get("initContainerStatuses") or ()), *_container_statuses(pod))
+    waits = [(each.get("name"), (each.get("state") or {}).get("waiting") or {}) for each in containers]
+    for container, waiting in waits:
         if waiting.get("reason") and waiting["reason"] not in ORDINARY_WAITS:
-            yield _joined(f"container {container.get('name')}: {waiting['reason']}", waiting.get("message"))
+            yield _joined(f"container {container}: {waiting['reason']}", waiting.get("message"))
     scheduled = _condition(pod, "PodScheduled")
     if scheduled is not None and scheduled.get("status") == "False":
         yield _joined(str(scheduled.get("reason") or "Unschedulable"), scheduled.get("message"))
+    for container, waiting in waits:
+        if waiting.get("reason") in ORDINARY_WAITS:
+            describe = f"kubectl describe pod {(pod.get('metadata') or {}).get('name', '')}"
+            yield f"container {container}: {waiting['reason']}; {describe} says why if it stays so"
 
 
 def _failure(pod: Pod) -> PodFailure | None:
@@ -115,7 +136,12 @@ def _failure(pod: Pod) -> PodFailure | None:
     if crashes and metadata.get("deletionTimestamp") is None:
         container, terminated = min(crashes, key=lambda each: moment(each[1].get("finishedAt")) or LATEST)
         at = moment(terminated.get("finishedAt")) or LATEST
-        return PodFailure(Failure.CRASHED, at, _crash(str(container.get("name")), terminated))
+        crash, unhealthy = _crash(str(container.get("name")), terminated), _unhealthy(pod)
+        # A batch size is not blamed for a broken device, nor for a program that is not there.
+        disrupted = unhealthy or terminated.get("reason") in NOT_STARTED
+        return PodFailure(
+            Failure.DISRUPTED if disrupted else Failure.CRASHED, at, "; ".join(filter(None, (unhealthy, crash)))
+        )
     if status.get("phase") == "Failed":
         text = _joined(f"pod {name}: {status.get('reason') or 'it was ended'}", status.get("message"))
         return PodFailure(Failure.DISRUPTED, LATEST, text)
@@ -126,12 +152,27 @@ def _crash(container: str, terminated: Mapping[str, Any]) -> str:
     code = terminated.get("exitCode")
     if terminated.get("reason") == OUT_OF_MEMORY:
         return f"container {container} ran out of memory (OOMKilled, exit code {code}); raise its memory limit"
+    if terminated.get("reason") in NOT_STARTED:
+        return _joined(
+            f"container {container} could not be started ({terminated['reason']})", terminated.get("message")
+        )
     signal = terminated.get("signal")
     how = f"signal {signal}" if signal else f"exit code {code}"
     reason = terminated.get("reason")
     return _joined(
         f"container {container} ended with {how}" + (f" ({reason})" if reason else ""), terminated.get("message")
     )
+
+
+def _unhealthy(pod: Pod) -> str:
+    devices = [
+        f"{status.get('name')} {resource.get('resourceID')}"
+        for container in _container_statuses(pod)
+        for status in container.get("allocatedResourcesStatus") or ()
+        for resource in status.get("resources") or ()
+        if resource.get("health") == "Unhealthy"
+    ]
+    return f"pod {(pod.get('metadata') or {}).get('name', '')}: unhealthy: {', '.join(devices)}" if devices else ""
 
 
 def _container_statuses(pod: Pod) -> list[Mapping[str, Any]]:

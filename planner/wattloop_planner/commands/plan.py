@@ -36,11 +36,15 @@ from wattloop_planner.frequency.user_graph import read_graph
 
 INTERLEAVED = "interleaved"
 USUAL_CHUNKS = 2
+CHOOSE_EXAMPLE = "  wattloop plan choose --directory plans --deadline 3.2"
+EVALUATE_EXAMPLE = """\
+  wattloop plan evaluate --profile profile.csv --stages 8 --microbatches 12 --blocking-power 83.64 \\
+    plans/freqs_pipeline_00000.py"""
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     _add_pipeline(parser)
-    parser.add_argument("--plans", type=_plans, default=40, help="how many plans, at least 3, or all (default: 40)")
+    parser.add_argument("--plans", type=_plans, default=40, help="how many plans, 3 to 10000, or all (default: 40)")
     parser.add_argument(
         "--steady-state",
         choices=("auto", "off"),
@@ -53,10 +57,21 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "--baselines", action="store_true", help="also what EnvPipe, Zeus and maximum clocks would take"
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", title="other actions")
-    evaluating = actions.add_parser("evaluate", help="what plan files take: CSV with file, time, energy on stdout")
+    evaluating = actions.add_parser(
+        "evaluate",
+        help="what plan files take: CSV with file, time, energy on stdout",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=f"example:\n{EVALUATE_EXAMPLE}",
+    )
     _add_pipeline(evaluating)
     evaluating.add_argument("files", nargs="+", metavar="PLAN", help="plan file of ours or of Lowtime")
-    choosing = actions.add_parser("choose", help="the plan for a deadline, as JSON on stdout")
+    choosing = actions.add_parser(
+        "choose",
+        help="the plan for a deadline, as JSON on stdout",
+        description="The slowest plan that meets the deadline. Where none does: the fastest, and the exit code 1.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=f"example:\n{CHOOSE_EXAMPLE}",
+    )
     choosing.add_argument("--directory", metavar="DIR", required=True, help="folder that this command wrote")
     choosing.add_argument("--deadline", metavar="SECONDS", type=float, required=True, help="when the straggler is done")
 
@@ -79,7 +94,7 @@ def _plans(text: str) -> int | None:
     try:
         return int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r}: must be a whole number of at least 3, or all") from None
+        raise argparse.ArgumentTypeError(f"{text!r}: must be a whole number from 3 to 10000, or all") from None
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -176,9 +191,14 @@ def _report(arguments: argparse.Namespace, problem: Problem, planning: Planning,
         f"least energy at {frontier.time_of_least_energy_seconds:.6g} s"
     )
     _say(
-        f"{len(planning.plans)} plans in {arguments.output}, above the least possible energy by {gaps.mean():.3f} % "
-        f"in the mean and {gaps.max():.3f} % at most; {seconds:.2f} s"
+        f"{len(planning.plans)} plans in {arguments.output}, above the least possible energy by "
+        f"{_rounded(gaps.mean())} % in the mean and {_rounded(gaps.max())} % at most; {seconds:.2f} s"
     )
+
+
+def _rounded(percent: float) -> str:
+    """Three decimals; a rounding error below zero is zero."""
+    return f"{round(float(percent), 3) + 0.0:.3f}"
 
 
 def _evaluate(arguments: argparse.Namespace) -> int:
@@ -212,6 +232,11 @@ def _choose(arguments: argparse.Namespace) -> int:
         "meets_deadline": answer.meets_deadline,
     }
     sys.stdout.write(json.dumps(document, indent=2) + "\n")
+    if not answer.meets_deadline:
+        _say(
+            f"no plan in {arguments.directory} ends within {arguments.deadline:.9g} s: this is the fastest, "
+            f"{answer.realised.time_seconds:.9g} s"
+        )
     return 0 if answer.meets_deadline else 1
 
 
@@ -250,9 +275,7 @@ COMMAND = Command(
     description="Finds the whole time-energy frontier of a pipeline-parallel training iteration, and plans along it: "
     "one GPU frequency for each operation of each stage.",
     example="  wattloop plan --profile profile.csv --stages 8 --microbatches 12 --blocking-power 83.64 --output plans\n"
-    "  wattloop plan choose --directory plans --deadline 3.2\n"
-    "  wattloop plan evaluate --profile profile.csv --stages 8 --microbatches 12 --blocking-power 83.64 "
-    "plans/freqs_pipeline_00000.py",
+    f"{CHOOSE_EXAMPLE}\n{EVALUATE_EXAMPLE}",
     configure=_configure,
     run=_run,
 )

@@ -12,11 +12,17 @@ from wattloop.power.selectors import Cost, Energy, MaxSlowdown, Selector, Time
 from wattloop_planner.power.profile import read_profile
 
 SELECTORS = ("energy", "time", "cost", "max-slowdown")
+EXAMPLE = "  wattloop power select --profile profile.csv --selector cost --eta 0.5"
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    select = actions.add_parser("select", help="print the power limit that a measured profile calls for, as JSON")
+    select = actions.add_parser(
+        "select",
+        help="print the power limit that a measured profile calls for, as JSON",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=f"example:\n{EXAMPLE}",
+    )
     select.add_argument("--profile", required=True, help="CSV: power_limit_watts, energy_joules, time_seconds [, gpus]")
     select.add_argument("--selector", choices=SELECTORS, default="cost", help="what to minimise (default: cost)")
     select.add_argument("--eta", type=float, default=0.5, help="weight of energy in the cost, 0 to 1 (default: 0.5)")
@@ -44,7 +50,7 @@ def _run(arguments: argparse.Namespace) -> int:
 COMMAND = Command(
     summary="which power limit a measured profile calls for",
     description="Chooses the power limit of least energy, time or cost, or the lowest that is fast enough.",
-    example="  wattloop power select --profile profile.csv --selector cost --eta 0.5",
+    example=EXAMPLE,
     configure=_configure,
     run=_run,
 )

@@ -8,16 +8,25 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from wattloop.errors import UsageError
-from wattloop_planner.frequency.plans import Plan, undominated
-from wattloop_planner.frequency.portfolio import breakpoint_plans, gaps, improved_plans, rounded_plans, split_plans
+from wattloop_planner.frequency.plans import Plan
+from wattloop_planner.frequency.portfolio import (
+    breakpoint_plans,
+    gaps,
+    improved_plans,
+    plans_to_improve,
+    rounded_plans,
+    rounding_spacing,
+    split_plans,
+)
 from wattloop_planner.frequency.problem import Problem
 from wattloop_planner.frequency.relaxation import Floats, Frontier, Relaxation, Segment, Walk
 from wattloop_planner.frequency.selection import spread_plans
 from wattloop_planner.frequency.steady_state import steady_state
 
 LEAST_PLANS = 3
+USUAL_PLANS = 40
 MOST_PLANS = 10_000
-SEGMENTS_A_WORD = 32
+SEGMENTS_A_WORD = 8
 
 
 @dataclass(frozen=True)
@@ -44,7 +53,7 @@ class Planning:
 
 def plan_pipeline(
     problem: Problem,
-    count: int | None = 40,
+    count: int | None = USUAL_PLANS,
     *,
     use_steady_state: bool = True,
     said: Callable[[str, float], None] = lambda _what, _share: None,
@@ -53,8 +62,8 @@ def plan_pipeline(
 
     Args:
         problem: The pipeline, see `pipeline_problem`.
-        count: At most so many plans, at least 3, spread so that the loss between neighbours is least; None: one for
-            each breakpoint of the relaxation, thinned evenly beyond 10,000.
+        count: At most so many plans, 3 to 10,000, those that lose least at the deadlines between them; None: at most
+            one for each breakpoint of the relaxation, and 10,000.
         use_steady_state: Whether a long iteration is planned by its repeated structure; the frontier is the same
             within 0.001 %.
         said: Told now and then what is being done, in words, and which share of it is.
@@ -64,14 +73,14 @@ def plan_pipeline(
         fastest there is; the one of least energy is among them.
 
     Raises:
-        UsageError: ``count`` is below 3.
+        UsageError: ``count`` is below 3 or above 10,000.
 
     Example:
         See `wattloop_planner.frequency`.
     """
-    if count is not None and count < LEAST_PLANS:
+    if count is not None and not LEAST_PLANS <= count <= MOST_PLANS:
         raise UsageError(
-            f"--plans {count}: must be at least {LEAST_PLANS} (the slowest, the cheapest, the fastest), or all"
+            f"--plans {count}: must be {LEAST_PLANS} (the slowest, the cheapest, the fastest) to {MOST_PLANS}, or all"
         )
     clock = _Clock()
     said("relaxation", 0.0)
@@ -79,17 +88,19 @@ def plan_pipeline(
         steady = steady_state(problem) if use_steady_state else None
         walk: Walk = steady or Relaxation(problem)
     with clock.phase("plans"):
-        segments = _watched(problem, clock.within("relaxation", walk.segments()), said)
+        spacing = rounding_spacing(problem, count or USUAL_PLANS)
+        segments = _watched(problem, clock.within("relaxation", walk.segments(spacing if count else 0.0)), said)
         if count is None:
-            pool = breakpoint_plans(problem, segments, MOST_PLANS)
+            pool = breakpoint_plans(problem, segments, MOST_PLANS, spacing)
         else:
-            pool = list(rounded_plans(problem, segments, count))
+            pool = list(rounded_plans(problem, segments))
         frontier = walk.frontier
-        wanted = count or min(len(frontier.times_seconds), MOST_PLANS)
+        wanted = max(count or min(len(frontier.times_seconds), MOST_PLANS), LEAST_PLANS)
         said("plans", 0.0)
         pool.extend(split_plans(problem, frontier, pool, wanted))
-        chosen = spread_plans(frontier, pool, max(wanted, LEAST_PLANS))
-        plans = undominated(improved_plans(problem, frontier, chosen))
+        starts = spread_plans(frontier, pool, plans_to_improve(problem, wanted))
+        pool.extend(improved_plans(problem, frontier, starts))
+        plans = spread_plans(frontier, pool, wanted)
     return Planning(frontier, plans, steady.short.graph.microbatches if steady else None, clock.seconds)
 
 

@@ -17,10 +17,13 @@ ROUNDED_A_PLAN = 8
 ROUNDED_A_PLAN_OF_MANY = 3
 MANY_OPERATIONS = 10_000
 MOST_CUTS = 32
-# Local search: so many trials in all, and so many operations looked at in all; below this gap it is left out.
-MOST_TRIALS = 8_000
-MOST_TRIED_OPERATIONS = 24_000_000
-SMALL_GAP = 0.0002
+# Local search looks at so many operations for each plan that is far from the bound, and for all of them; at fewer for
+# nearer plans, at none for near ones. So many trials an operation exhaust it; fewer than so many in all find nothing.
+TRIED_OPERATIONS_A_PLAN = 160_000
+TRIED_OPERATIONS = 20_000_000
+FAR_GAP = 0.005
+NEAR_GAP = 0.0002
+TRIALS_AN_OPERATION = 10
 FEWEST_TRIALS = 10
 
 
@@ -61,41 +64,47 @@ def gaps(frontier: Frontier, plans: Sequence[Plan]) -> Floats:
     return np.asarray((energies - bounds) / bounds)
 
 
-def rounded_plans(problem: Problem, walk: Iterable[Segment], plans_wanted: int) -> Iterator[Plan]:
-    """Round relaxed schedules along a walk of the frontier, evenly in the measure of `spread`."""
+def rounding_spacing(problem: Problem, plans_wanted: int) -> float:
+    """At which distances, in the measure of `spread`, relaxed schedules are rounded along the frontier."""
     fastest, slowest = realised_plan(problem, problem.fastest), realised_plan(problem, problem.slowest)
-    yield slowest
     # By Cauchy and Schwarz the measure of the whole frontier is at most this.
     most = math.sqrt(
         max(slowest.time_seconds - fastest.time_seconds, 0.0)
         * max(fastest.effective_joules - slowest.effective_joules, 0.0)
     )
     a_plan = ROUNDED_A_PLAN if problem.graph.operations <= MANY_OPERATIONS else ROUNDED_A_PLAN_OF_MANY
-    step = most / (a_plan * plans_wanted)
-    walked = 0.0
+    return most / (a_plan * plans_wanted)
+
+
+def rounded_plans(problem: Problem, walk: Iterable[Segment]) -> Iterator[Plan]:
+    """Round relaxed schedules along a walk of the frontier, as many as it passes, and at its ends."""
+    yield realised_plan(problem, problem.slowest)
     segment = None
     for segment in walk:
-        length = math.sqrt(segment.price_watts) * (segment.slow_seconds - segment.fast_seconds)
-        crossed = math.floor((walked + length) / step) - math.floor(walked / step) if step > 0 else 0
-        walked += length
         # Both ends of a piece that is long enough to be looked at: at its ends most operations are at a corner.
-        for number in range(crossed + 1 if crossed else 0):
-            share = number / crossed
+        for number in range(segment.passed + 1 if segment.passed else 0):
+            share = number / segment.passed
             time = segment.slow_seconds + share * (segment.fast_seconds - segment.slow_seconds)
             yield from _rounded(problem, segment, time)
     if segment is not None:
         yield from _rounded(problem, segment, segment.fast_seconds)
 
 
-def breakpoint_plans(problem: Problem, walk: Iterable[Segment], most: int) -> list[Plan]:
-    """Round the relaxed schedule of each breakpoint; of every second, fourth, … where there are more than ``most``."""
+def breakpoint_plans(problem: Problem, walk: Iterable[Segment], most: int, spacing: float = math.inf) -> list[Plan]:
+    """Round the relaxed schedule of each breakpoint; of every second, fourth, … where there are more than ``most``.
+
+    Between breakpoints that are further apart than the spacing, in the measure of `spread`, more are rounded.
+    """
     plans: list[Plan] = []
     stride = 1
     segment = None
     for number, segment in enumerate(walk):
         if number % stride:
             continue
-        plans.extend(_rounded(problem, segment, segment.fast_seconds))
+        fall = segment.slow_seconds - segment.fast_seconds
+        parts = 1 + math.floor(fall * math.sqrt(segment.price_watts) / spacing) if fall > 0 else 1
+        for part in range(1, parts + 1):
+            plans.extend(_rounded(problem, segment, segment.slow_seconds - fall * part / parts))
         if len(plans) > most:
             plans = plans[::2]
             stride *= 2
@@ -149,32 +158,21 @@ def _lies_below(slow: Plan, middle: Plan, fast: Plan) -> bool:
     return (middle.effective_joules - slow.effective_joules) * (slow.time_seconds - fast.time_seconds) < line
 
 
-def improved_plans(problem: Problem, frontier: Frontier, plans: list[Plan]) -> list[Plan]:
-    """Local search from each plan that is not near the bound yet, at the frontier's price of time.
-
-    The fastest of the plans stays as fast, and the one of least energy takes no more.
-    """
-    far = gaps(frontier, plans) > SMALL_GAP
-    if not far.any():
-        return plans
-    trials = min(MOST_TRIALS, MOST_TRIED_OPERATIONS // problem.graph.operations) // int(far.sum())
-    if trials < FEWEST_TRIALS:
-        return plans
-    energies = [plan.effective_joules + frontier.waiting_power_watts * plan.time_seconds for plan in plans]
-    least, fastest = min(energies), min(plan.time_seconds for plan in plans)
-    found = []
-    for plan, energy, is_far in zip(plans, energies, far.tolist(), strict=True):
-        better = _improved(problem, frontier, plan, trials) if is_far else plan
-        better_energy = better.effective_joules + frontier.waiting_power_watts * better.time_seconds
-        loses_fastest = plan.time_seconds == fastest and better.time_seconds > fastest
-        loses_least = energy == least and better_energy > least
-        found.append(plan if loses_fastest or loses_least else better)
-    return found
+def improved_plans(problem: Problem, frontier: Frontier, plans: Sequence[Plan]) -> Iterator[Plan]:
+    """Local search from the plans that are not near the bound yet, at the frontier's price of time; what it finds."""
+    operations = problem.graph.operations
+    looked_at = min(TRIED_OPERATIONS_A_PLAN, TRIED_OPERATIONS // len(plans))
+    for plan, gap in zip(plans, gaps(frontier, plans).tolist(), strict=True):
+        wanted = looked_at * min(gap / FAR_GAP, 1.0) / operations
+        trials = min(int(wanted), TRIALS_AN_OPERATION * operations)
+        if gap < NEAR_GAP or trials < FEWEST_TRIALS:
+            continue
+        choices = plan.choices.copy()
+        price = price_at(frontier, plan.time_seconds)
+        yield Plan(choices, *problem.pipeline.improve(choices, price, trials, 0))
 
 
-def _improved(problem: Problem, frontier: Frontier, plan: Plan, trials: int) -> Plan:
-    choices = plan.choices.copy()
-    price = price_at(frontier, plan.time_seconds)
-    result = Plan(choices, *problem.pipeline.improve(choices, price, trials, 0))
-    before, after = gaps(frontier, [plan, result])
-    return result if after < before else plan
+def plans_to_improve(problem: Problem, plans_wanted: int) -> int:
+    """From how many plans local search is worth its time: where it is exhausted soon, from more than are wanted."""
+    exhausting = TRIALS_AN_OPERATION * problem.graph.operations**2
+    return max(plans_wanted, min(TRIED_OPERATIONS_A_PLAN * plans_wanted, TRIED_OPERATIONS) // exhausting)

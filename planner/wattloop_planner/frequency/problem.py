@@ -15,6 +15,9 @@ from wattloop_planner.frequency.graph import OperationGraph
 from wattloop_planner.frequency.options import UsefulOptions, useful_options
 from wattloop_planner.frequency.profiles import Option, Profile, check_coverage
 
+# Beyond, the energy of the operations would be lost in the rounding of what waiting costs.
+MOST_TIMES_THE_POWER = 10_000
+
 Choices = npt.NDArray[np.int16]
 
 
@@ -87,12 +90,18 @@ def pipeline_problem(graph: OperationGraph, profile: Profile, blocking_power_wat
         blocking_power_watts: Power of a GPU that waits for another stage, 0 or more.
 
     Raises:
-        UsageError: The power is negative or not finite.
+        UsageError: The power is negative, not finite, or beyond all measure beside what the options draw.
         InputError: The profile lacks a stage or an instruction, or has further stages.
     """
     if not 0 <= blocking_power_watts < np.inf:
         raise UsageError(f"--blocking-power {blocking_power_watts:g}: must be a finite number of at least 0")
     check_coverage(profile, graph.kinds, graph.stages)
+    most = max(option.energy_joules / option.time_seconds for kind in graph.kinds for option in profile.options[kind])
+    if blocking_power_watts > most * MOST_TIMES_THE_POWER:
+        raise UsageError(
+            f"--blocking-power {blocking_power_watts:g}: must be at most {MOST_TIMES_THE_POWER:,} times what any "
+            f"measured option draws, which is {most:g} W at most"
+        )
     return Problem(
         graph,
         tuple(useful_options(profile.options[kind], blocking_power_watts) for kind in graph.kinds),

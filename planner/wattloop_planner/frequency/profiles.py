@@ -7,10 +7,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 from wattloop.errors import InputError
 from wattloop.files.table import Row, read_table
 
 COLUMNS = ("stage", "instruction", "frequency", "time", "energy")
+# Whatever lies beyond was not measured; a slip of the decimal point or of the unit is more likely.
+POSSIBLE = {"frequency": (1, 30_000, "MHz"), "time": (1e-9, 1e6, "s"), "energy": (1e-9, 1e12, "J")}
 # Measured times and energies repeat to about this much; a smaller advantage may be chance.
 RELATIVE_NOISE = 0.002
 
@@ -100,6 +105,11 @@ def _option(row: Row) -> tuple[tuple[int, str, int], Option]:
     stage = row.integer("stage", least=0)
     frequency = row.integer("frequency", least=1)
     time, energy = row.number("time", above=0), row.number("energy", above=0)
+    for column, value in (("frequency", frequency), ("time", time), ("energy", energy)):
+        least, most, unit = POSSIBLE[column]
+        if not least <= value <= most:
+            expected = f"{least:g} to {most:g} {unit}"
+            raise InputError(row.source, repr(row.cells[column]), expected, row.line, column)
     return (stage, canonical_instruction(row.text("instruction")), frequency), Option(frequency, time, energy, row.line)
 
 
@@ -144,7 +154,7 @@ def _oddities(options: tuple[Option, ...]) -> list[str]:
         for time, same in by_time.items()
         if len(same) > 1
     )
-    within = [option for option in options if _beaten_within_noise(option, options)]
+    within = _beaten_within_noise(options)
     if within:
         notes.append(
             f"beaten in time and energy, but by less than {RELATIVE_NOISE:.1%}, which may be noise: "
@@ -153,17 +163,22 @@ def _oddities(options: tuple[Option, ...]) -> list[str]:
     return notes
 
 
-def _beaten_within_noise(option: Option, options: tuple[Option, ...]) -> bool:
-    better = [
-        other
-        for other in options
-        if other.time_seconds < option.time_seconds and other.energy_joules < option.energy_joules
-    ]
+def _beaten_within_noise(options: tuple[Option, ...]) -> list[Option]:
+    """The options that others beat in time and energy, but all of them by less than the noise."""
+    times = np.array([option.time_seconds for option in options])
+    energies = np.array([option.energy_joules for option in options])
+    # What takes less time and, of that, least energy is better in both if anything is; and the other way round.
+    least_time, least_energy = _least_before(energies, times), _least_before(times, energies)
     near = 1 + RELATIVE_NOISE
-    return bool(better) and all(
-        option.time_seconds <= other.time_seconds * near and option.energy_joules <= other.energy_joules * near
-        for other in better
-    )
+    found = (least_time < times) & (times <= least_time * near) & (energies <= least_energy * near)
+    return [option for option, is_found in zip(options, found.tolist(), strict=True) if is_found]
+
+
+def _least_before(by: npt.NDArray[np.float64], values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """For each place, the least value of those that come before it by another quantity; infinite where none does."""
+    order = np.argsort(by)
+    least = np.concatenate([[np.inf], np.minimum.accumulate(values[order])])
+    return least[np.searchsorted(by[order], by)]
 
 
 def _place(option: Option) -> str:

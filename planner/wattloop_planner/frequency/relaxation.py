@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +23,8 @@ Floats = npt.NDArray[np.float64]
 TIME_UNITS = 2.0**52
 POWER_UNITS = 2.0**60
 UNLIMITED = 2**61 - 1
+# Breakpoints walked in one call of the compiled code: few enough that Ctrl-C is heard soon.
+BREAKPOINTS_A_CALL = 512
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,7 @@ class Segment(NamedTuple):
         fast_seconds: Time of its fast end; equal to the slow end for the first, empty segment.
         fast_effective_joules: Least sum of effective energies at the fast end.
         price_watts: By how much the effective energy rises for each second less.
+        passed: How many multiples of the walk's spacing are passed on it; 1 where every piece is wanted.
         durations_at: The durations, shape (operations,), of one or several optimal relaxed schedules of a time between
             the two ends. To be called before the walk goes on.
     """
@@ -88,14 +92,20 @@ class Segment(NamedTuple):
     fast_seconds: float
     fast_effective_joules: float
     price_watts: float
+    passed: int
     durations_at: Callable[[float], list[Floats]]
 
 
 class Walk(Protocol):
     """A frontier that is walked from the slowest useful time to the fastest."""
 
-    def segments(self) -> Iterator[Segment]:
-        """First an empty segment at the slowest time, then each straight piece."""
+    def segments(self, spacing: float = 0.0) -> Iterator[Segment]:
+        """First an empty segment at the slowest time, then straight pieces.
+
+        Args:
+            spacing: Only the pieces on which a multiple of this is passed, and the last one, are wanted; 0: all. The
+                distance walked is the sum of the pieces' falls of time, each times the square root of its price.
+        """
         ...
 
     @property
@@ -122,27 +132,33 @@ class Relaxation:
         self._power_unit = 2.0 ** np.ceil(np.log2(max(float(steepest.sum()), 1e-300) / POWER_UNITS))
         lengths, capacities = zip(*(_corners(*found, self._power_unit) for found in slopes), strict=True)
         self._flow = network.flow(problem.graph, lengths, capacities)
-        self._times: list[float] = []
-        self._effective: list[float] = []
+        self._times: list[Floats] = []
+        self._effective: list[Floats] = []
 
-    def segments(self) -> Iterator[Segment]:
-        """Walk the frontier: first an empty segment at the slowest time, then each straight piece."""
+    def segments(self, spacing: float = 0.0) -> Iterator[Segment]:
+        """Walk the frontier: first an empty segment at the slowest time, then straight pieces; see `Walk`."""
         flow, unit = self._flow, self._time_unit
-        # Whole numbers of both units: the sum below is exact.
-        work_unit = unit * self._power_unit
+        step = spacing / (unit * math.sqrt(self._power_unit))
+        most = BREAKPOINTS_A_CALL if spacing else 1
+        times, rises = np.empty(most, dtype=np.int64), np.empty(most)
         slowest = np.array([options.effective_joules[-1] for options in self._problem.options])
         least = float(np.sum(slowest * np.bincount(self._problem.graph.kind_of, minlength=len(slowest))))
-        rise = 0
-        self._note(flow.time * unit, least)
-        yield Segment(flow.time * unit, flow.time * unit, least, 0.0, self._durations_at)
-        slow = flow.time
-        while flow.advance():
-            fast, price = flow.time, flow.flow
-            rise += price * (slow - fast)
-            effective = least + rise * work_unit
-            self._note(fast * unit, effective)
-            yield Segment(slow * unit, fast * unit, effective, price * self._power_unit, self._durations_at)
-            slow = fast
+        fast, steps, passed = flow.time, 0, 1
+        self._note([fast * unit], [least])
+        segment = Segment(fast * unit, fast * unit, least, 0.0, 0, self._durations_at)
+        yield segment
+        while count := flow.advance((steps + 1) * step, times, rises):
+            slow, fast = int(times[count - 2]) if count > 1 else fast, flow.time
+            effective = least + rises[:count] * (unit * self._power_unit)
+            self._note(times[:count] * unit, effective)
+            steps_before, steps = steps, math.floor(flow.spread / step) if step else steps + 1
+            passed = steps - steps_before
+            price = flow.flow * self._power_unit
+            segment = Segment(slow * unit, fast * unit, float(effective[-1]), price, passed, self._durations_at)
+            if passed:
+                yield segment
+        if not passed:
+            yield segment
 
     def _durations_at(self, time_seconds: float) -> list[Floats]:
         time = min(max(round(time_seconds / self._time_unit), self._flow.time), self._flow.previous_time)
@@ -150,14 +166,14 @@ class Relaxation:
         self._flow.durations(time, self._time_unit, durations)
         return [durations]
 
-    def _note(self, time: float, effective: float) -> None:
-        self._times.append(time)
-        self._effective.append(effective)
+    def _note(self, times: npt.ArrayLike, effective: npt.ArrayLike) -> None:
+        self._times.append(np.asarray(times))
+        self._effective.append(np.asarray(effective))
 
     @property
     def frontier(self) -> Frontier:
         """The breakpoints walked so far."""
-        return Frontier(np.array(self._times), np.array(self._effective), self._problem.waiting_power_watts)
+        return Frontier(np.concatenate(self._times), np.concatenate(self._effective), self._problem.waiting_power_watts)
 
 
 def relax(problem: Problem) -> Frontier:
@@ -167,7 +183,7 @@ def relax(problem: Problem) -> Frontier:
         See `wattloop_planner.frequency`.
     """
     relaxation = Relaxation(problem)
-    for _ in relaxation.segments():
+    for _ in relaxation.segments(math.inf):
         pass
     return relaxation.frontier
 

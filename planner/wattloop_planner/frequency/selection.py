@@ -1,21 +1,26 @@
-"""Which of many plans to keep: spread so that the loss between neighbours is least, close to the bound."""
+"""Which of many plans to keep: those that lose least at the deadlines that fall between them (docs/frequency.md)."""
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
 
 import numpy as np
 
 from wattloop_planner.frequency.plans import Plan, undominated
-from wattloop_planner.frequency.portfolio import gaps, places, spread
 from wattloop_planner.frequency.relaxation import Floats, Frontier
 
-# A plan at the edge of its place counts as this much further from the bound than one in the middle.
-EDGE_PENALTY = 0.0002
+# The best choice is made among this many times the plans wanted; before, the least useful are left out one by one.
+LOOKED_AT_A_PLAN = 4
+# Beyond, the best choice takes too long: the time grows with the third power.
+MOST_CHOSEN_BEST = 64
 
 
 def spread_plans(frontier: Frontier, plans: Sequence[Plan], count: int) -> list[Plan]:
-    """At most ``count`` plans: the fastest, the one of least energy, the slowest, and the best of each place between.
+    """At most ``count`` plans: the fastest, the one of least energy, the slowest, and the most useful between.
+
+    A deadline between two plans is met by the faster one. What that takes beyond the relaxation is its loss; the plans
+    are those of least mean square loss, over all deadlines from the fastest plan's time to the slowest one's.
 
     Args:
         frontier: The relaxation's.
@@ -25,49 +30,98 @@ def spread_plans(frontier: Frontier, plans: Sequence[Plan], count: int) -> list[
     Returns:
         Slowest first, none dominated.
     """
-    pool = undominated(plans)
-    if len(pool) <= count:
-        return pool
-    measure = spread(frontier)
-    positions = places(frontier, measure, pool)
-    step = measure[-1] / (count - 1)
-    slots = np.clip(np.round(positions / step), 0, count - 1).astype(int)
-    scores = gaps(frontier, pool)
-    scores += EDGE_PENALTY * (2 * np.abs(positions / step - slots)) ** 2
-    chosen: dict[int, int] = {}
-    for index, slot in enumerate(slots.tolist()):
-        if slot not in chosen or scores[index] < scores[chosen[slot]]:
-            chosen[slot] = index
-    least = min(range(len(pool)), key=lambda index: _energy(frontier, pool[index]))
-    chosen[int(slots[least])] = least
-    kept = {0, least, len(pool) - 1}
-    kept |= {index for slot, index in chosen.items() if slots[0] < slot < slots[-1]}
-    _thin(kept, {0, least, len(pool) - 1}, positions, count)
-    _fill(kept, positions, count)
-    return [pool[index] for index in sorted(kept)]
+    pool = undominated(plans)[::-1]
+    looked_at = LOOKED_AT_A_PLAN * count if count <= MOST_CHOSEN_BEST else count
+    losses = _Losses(frontier, pool)
+    kept = _without_least_useful(losses, looked_at)
+    if len(kept) > count:
+        kept = [kept[place] for place in _best(_Losses(frontier, [pool[index] for index in kept]), count)]
+    return [pool[index] for index in kept[::-1]]
 
 
-def _energy(frontier: Frontier, plan: Plan) -> float:
-    return plan.effective_joules + frontier.waiting_power_watts * plan.time_seconds
+class _Losses:
+    """What it costs to meet deadlines by plans; the plans are in order of rising time.
+
+    Attributes:
+        count: Of the plans.
+        least: Place of the plan of least energy.
+    """
+
+    def __init__(self, frontier: Frontier, plans: Sequence[Plan]) -> None:
+        self.count = len(plans)
+        self.times = np.array([plan.time_seconds for plan in plans])
+        effective = np.array([plan.effective_joules for plan in plans])
+        self.least = int(np.argmin(effective + frontier.waiting_power_watts * self.times))
+        # Beyond the least there is, so that the squares keep their digits.
+        self.costs = effective - frontier.effective_joules[0]
+        # Integrals of the bound and of its square, from the fastest plan's time to each plan's.
+        corners = frontier.times_seconds[::-1]
+        grid = np.union1d(corners[corners > self.times[0]], self.times)
+        bounds = np.interp(grid, corners, frontier.effective_joules[::-1] - frontier.effective_joules[0])
+        widths, before, after = np.diff(grid), bounds[:-1], bounds[1:]
+        places = np.searchsorted(grid, self.times)
+        self.bounds = _running_sum(widths * (before + after) / 2)[places]
+        self.squares = _running_sum(widths * (before**2 + before * after + after**2) / 3)[places]
+
+    def between(self) -> Floats:
+        """The square loss when each plan is followed by each other one, shape (plans, plans)."""
+        # The integral of (cost - bound)² from the one plan's time to the other's.
+        costs = self.costs[:, None]
+        widths, bounds, squares = (values - values[:, None] for values in (self.times, self.bounds, self.squares))
+        return np.asarray(costs**2 * widths - 2 * costs * bounds + squares)
 
 
-def _thin(kept: set[int], needed: set[int], positions: Floats, count: int) -> None:
-    """Leave out the plans whose neighbours are nearest to each other, until there are few enough."""
-    while len(kept) > count:
-        order = sorted(kept)
-        inner = [at for at in range(1, len(order) - 1) if order[at] not in needed]
-        nearest = min(inner, key=lambda at: positions[order[at + 1]] - positions[order[at - 1]])
-        kept.remove(order[nearest])
+def _running_sum(values: Floats) -> Floats:
+    return np.concatenate([[0.0], np.cumsum(values)])
 
 
-def _fill(kept: set[int], positions: Floats, count: int) -> None:
-    """Add the plans that are furthest from those kept, until there are enough; positions rise."""
-    chosen = positions[sorted(kept)]
-    after = np.clip(np.searchsorted(chosen, positions), 1, len(chosen) - 1)
-    distances = np.minimum(np.abs(positions - chosen[after - 1]), np.abs(chosen[after] - positions))
-    distances[sorted(kept)] = -1.0
-    while len(kept) < count:
-        furthest = int(np.argmax(distances))
-        kept.add(furthest)
-        distances = np.minimum(distances, np.abs(positions - positions[furthest]))
-        distances[furthest] = -1.0
+def _without_least_useful(losses: _Losses, count: int) -> list[int]:
+    """Leave out the plan whose absence costs least, one after another, until there are few enough."""
+    times: list[float] = losses.times.tolist()
+    costs: list[float] = losses.costs.tolist()
+    bounds: list[float] = losses.bounds.tolist()
+    last = losses.count - 1
+    before, after = list(range(-1, last)), list(range(1, last + 2))
+
+    def rise(plan: int) -> float:
+        """By how much the square loss rises when the deadlines of this plan are met by the one before it."""
+        faster, slower = before[plan], after[plan]
+        width, bound = times[slower] - times[plan], bounds[slower] - bounds[plan]
+        return (costs[faster] - costs[plan]) * ((costs[faster] + costs[plan]) * width - 2 * bound)
+
+    needed = {0, losses.least, last}
+    rises = {plan: rise(plan) for plan in range(last + 1) if plan not in needed}
+    heap = [(value, plan) for plan, value in rises.items()]
+    heapq.heapify(heap)
+    while len(rises) + len(needed) > count and heap:
+        value, plan = heapq.heappop(heap)
+        if rises.get(plan) != value:
+            continue
+        del rises[plan]
+        faster, slower = before[plan], after[plan]
+        after[faster], before[slower] = slower, faster
+        for neighbour in (faster, slower):
+            if neighbour in rises:
+                rises[neighbour] = rise(neighbour)
+                heapq.heappush(heap, (rises[neighbour], neighbour))
+    return sorted(needed | set(rises))
+
+
+def _best(losses: _Losses, count: int) -> list[int]:
+    """The plans of least square loss in all, by dynamic programming over the next plan and how many may follow."""
+    costs = losses.between()
+    costs[np.tril_indices(losses.count)] = np.inf
+    costs[: losses.least, losses.least + 1 :] = np.inf
+    last = losses.count - 1
+    # Of least loss from each plan on, when so many steps are left.
+    least = np.where(np.arange(losses.count) == last, 0.0, np.inf)
+    followers = []
+    for _ in range(count - 1):
+        totals = costs + least
+        totals[last, last] = 0.0
+        followers.append(np.argmin(totals, axis=1))
+        least = totals[np.arange(losses.count), followers[-1]]
+    chosen = [0]
+    for following in reversed(followers):
+        chosen.append(int(following[chosen[-1]]))
+    return sorted(set(chosen))

@@ -44,18 +44,24 @@ class SteadyState:
     repetition: Repetition
     trial_repetition: Repetition
 
-    def segments(self) -> Iterator[Segment]:
-        """Walk the frontier by that of the short iteration, which has the same prices."""
+    def segments(self, spacing: float = 0.0) -> Iterator[Segment]:
+        """Walk the frontier by that of the short iteration, which has the same prices; see `Walk`."""
         # Each breakpoint of the short frontier is best at the prices around it; so is one of the long frontier.
         prices = _prices(self.short_frontier)
         between = np.sqrt(prices[1:] * prices[:-1])
         around = np.concatenate([prices[:1] / 2, between, prices[-1:] * 2]) if len(prices) else np.zeros(1)
         times, effective = _points(self.frontier, around)
+        falls = -np.diff(times, prepend=times[0])
+        walked = np.cumsum(falls * np.sqrt(np.concatenate([[0.0], prices])))
+        passed = np.diff(np.floor(walked / spacing), prepend=0.0).astype(int) if spacing else np.ones(len(times), int)
+        passed[0] = 0
         slow = float(times[0])
-        for segment, fast, cost in zip(
-            Relaxation(self.short).segments(), times.tolist(), effective.tolist(), strict=True
+        for number, (segment, fast, cost) in enumerate(
+            zip(Relaxation(self.short).segments(), times.tolist(), effective.tolist(), strict=True)
         ):
-            yield Segment(slow, fast, cost, segment.price_watts, partial(self._durations_at, segment, slow, fast))
+            if passed[number] or number in (0, len(times) - 1):
+                durations_at = partial(self._durations_at, segment, slow, fast)
+                yield Segment(slow, fast, cost, segment.price_watts, int(passed[number]), durations_at)
             slow = fast
 
     def _durations_at(self, segment: Segment, slow: float, fast: float, time_seconds: float) -> list[Floats]:

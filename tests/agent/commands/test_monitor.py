@@ -9,6 +9,9 @@ import sys
 import pytest
 from bench import Bench
 
+from wattloop_agent.commands.usage import usage_between
+from wattloop_agent.reader.gpu_condition import GpuCondition
+
 
 def monitor(bench: Bench, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "import sys; from wattloop.commands.main import main; sys.exit(main())"]
@@ -28,6 +31,17 @@ def test_json_tells_each_gpu_and_the_sum(bench: Bench) -> None:
     assert {gpu["mean_power_watts"] for gpu in document["gpus"]} == {None}
 
 
+def test_a_counter_that_began_anew_is_no_energy_below_nothing() -> None:
+    def condition(millijoules: int, seconds: float) -> GpuCondition:
+        return GpuCondition("GPU-0", "A100", seconds, millijoules, 55.0, 400.0, 400.0, 210, "")
+
+    (usage,) = usage_between([condition(9000, 1.0)], [condition(20, 3.0)])
+    assert (usage.energy_joules, usage.mean_power_watts) == (None, None)
+    assert "began anew" in usage.now.problem
+    (usage,) = usage_between([condition(9000, 1.0)], [condition(9110, 3.0)])
+    assert (usage.energy_joules, usage.mean_power_watts, usage.now.problem) == (0.11, 0.055, "")
+
+
 def test_a_pipe_gets_a_table_too(bench: Bench) -> None:
     done = monitor(bench, "--seconds", "0.01")
     assert done.returncode == 0
@@ -35,7 +49,7 @@ def test_a_pipe_gets_a_table_too(bench: Bench) -> None:
     assert done.stdout.count("A100") >= 3
 
 
-@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "x"])
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "x", "1e300"])
 def test_a_wrong_number_of_seconds_is_wrong_usage(bench: Bench, seconds: str) -> None:
     done = monitor(bench, f"--seconds={seconds}")
     assert done.returncode == 2

@@ -88,7 +88,9 @@ def test_a_truncated_file_is_moved_aside_once_and_the_next_read_is_clean(tmp_pat
     file.close()
 
 
-@pytest.mark.parametrize("content", ["[]", "{}", "null", '{"format": 2, "sha256": "", "leases": []}', "x" * 2_000_000])
+@pytest.mark.parametrize(
+    "content", ["[]", "{}", "null", '{"format": 2, "sha256": "", "leases": []}', "x" * 2_000_000, "[" * 100_000]
+)
 def test_a_file_of_another_kind_is_damage(tmp_path: Path, content: str) -> None:
     (tmp_path / NAME).write_text(content)
     file = LeaseFile(tmp_path)
@@ -125,4 +127,30 @@ def test_a_disk_that_is_full_leaves_the_older_leases(tmp_path: Path, monkeypatch
             file.write([])
     assert file.read() == [LEASE]
     assert [path.name for path in tmp_path.iterdir()] == [NAME]
+    file.close()
+
+
+@pytest.mark.parametrize("writers", [0, 1], ids=["nobody writes into", "somebody has open"])
+def test_a_pipe_in_its_place_holds_nobody_up(tmp_path: Path, writers: int) -> None:
+    os.mkfifo(tmp_path / NAME)
+    ends = [os.open(tmp_path / NAME, os.O_RDWR) for _ in range(writers)]
+    file = LeaseFile(tmp_path)
+    with pytest.raises(CorruptLeaseFile):
+        file.read()
+    assert (tmp_path / f"{NAME}.corrupt-0").is_fifo()
+    file.write([LEASE])
+    assert file.read() == [LEASE]
+    file.close()
+    for end in ends:
+        os.close(end)
+
+
+def test_a_folder_in_its_place_is_a_state_and_leaves_no_file_open(tmp_path: Path) -> None:
+    (tmp_path / NAME).mkdir()
+    file = LeaseFile(tmp_path)
+    before = len([*Path("/proc/self/fd").iterdir()])
+    for _ in range(3):
+        with pytest.raises(Refused, match="Is a directory"):
+            file.read()
+    assert len([*Path("/proc/self/fd").iterdir()]) == before
     file.close()

@@ -66,4 +66,5 @@ def test_child_processes_find_the_library_before_what_they_had(tmp_path: Path, m
     assert environment == {
         "LD_LIBRARY_PATH": f"{nvml_simulator.build_library().parent}:/opt/other",
         "WATTLOOP_SIMULATED_GPUS_STATE": str(tmp_path / "gpus"),
+        "WATTLOOP_AGENT_LOCK_DIRECTORY": str(tmp_path / "gpus.locks"),
     }

@@ -25,6 +25,7 @@ from nvml_simulator.contract import (
     UNINITIALIZED,
     Caller,
     Device,
+    MigDevice,
     Refusal,
     refusals,
 )
@@ -61,7 +62,8 @@ def test_the_library_exports_what_it_lists_and_nothing_else_of_nvml() -> None:
 def test_a_right_call_succeeds(
     model: str, name: str, make_machine: Callable[..., Machine], start_caller: Callable[[], Caller]
 ) -> None:
-    make_machine(model=model, count=2)
+    machine = make_machine(model=model, count=2)
+    machine.partition(0, 7 if FUNCTIONS[name].needs_mig else 0)
     assert start_caller().call(name) == SUCCESS
 
 
@@ -69,7 +71,8 @@ def test_a_right_call_succeeds(
 def test_a_wrong_call_is_refused_as_documented(
     refusal: Refusal, make_machine: Callable[..., Machine], start_caller: Callable[[], Caller]
 ) -> None:
-    make_machine(model="H200", count=2)
+    machine = make_machine(model="H200", count=2)
+    machine.partition(0, 2 if FUNCTIONS[refusal.function].needs_mig else 0)
     assert start_caller().call(refusal.function, refusal.replaced) == refusal.code
 
 
@@ -79,7 +82,9 @@ def test_nothing_is_answered_before_nvml_is_initialised(name: str, make_machine:
     assert Caller(nvml_simulator.load()).call(name) == UNINITIALIZED
 
 
-@pytest.mark.parametrize("name", [name for name in CALLS if isinstance((*FUNCTIONS[name].parameters, 0)[0], Device)])
+@pytest.mark.parametrize(
+    "name", [name for name in CALLS if isinstance((*FUNCTIONS[name].parameters, 0)[0], Device | MigDevice)]
+)
 def test_a_handle_that_is_none_of_ours_is_refused_unread(
     name: str, make_machine: Callable[..., Machine], start_caller: Callable[[], Caller]
 ) -> None:
@@ -102,6 +107,7 @@ def test_a_change_without_permission_is_refused_and_changes_nothing(
     [
         ("V100", "nvmlDeviceGetMigMode"),
         ("A40", "nvmlDeviceGetMigMode"),
+        ("A40", "nvmlDeviceGetMigDeviceHandleByIndex"),
         ("V100", "nvmlDeviceSetMemoryLockedClocks"),
         ("V100", "nvmlDeviceResetMemoryLockedClocks"),
     ],

@@ -59,8 +59,13 @@ def test_a_lost_gpu_answers_nothing_and_the_others_go_on(
         with pytest.raises(nvml.NVMLError_GpuIsLost):
             call(handle)
     assert answers(nvml, 2, gpu=0) == [0, 0]
+    for gpus in (1, [0, 1]):
+        with pytest.raises(CannotError, match="is lost"):
+            machine.occupy(gpus, 1.0, 0.5)
+    machine.occupy(0, 1.0, 0.5)
     machine.clear_fault(ticket)
     assert answers(nvml, 1, gpu=1) == [0]
+    machine.occupy(1, 1.0, 0.5)
 
 
 def test_a_failing_initialisation_leaves_nvml_uninitialised(

@@ -45,3 +45,13 @@ def test_a_change_needs_the_permission_of_the_state(
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert result.stdout.strip() == outcome
     assert machine.describe().gpus[0].power_limit_watts == (250 if outcome == "changed" else 400)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has capabilities to give up")
+def test_root_without_the_capability_changes_nothing_as_in_a_container(make_machine: Callable[..., Machine]) -> None:
+    machine = make_machine(permission="root", model="A100")
+    environment = {**os.environ, **nvml_simulator.environment(machine.path)}
+    command = ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin", sys.executable, "-c", CHANGE, "root"]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "refused"
+    assert machine.describe().gpus[0].power_limit_watts == 400

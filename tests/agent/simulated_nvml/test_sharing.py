@@ -13,27 +13,12 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from simulated_programs import HOLD_THE_LOCK, WORK_FOR_LONG
 
 import nvml_simulator
 from nvml_simulator import Machine
 from wattloop.errors import CannotError
 
-HOLD_THE_LOCK = """
-import sys, nvml_simulator
-machine = nvml_simulator.Machine(sys.argv[1])
-nvml_simulator.load().wattloopSimulatorLockForEver(machine._machine, 0)
-print("locked", flush=True)
-sys.stdin.read()
-"""
-WORK_FOR_LONG = """
-import sys, threading, nvml_simulator
-machine = nvml_simulator.Machine(sys.argv[1])
-threading.Thread(target=machine.occupy, args=(0, 1e6, 0.5), daemon=True).start()
-while machine.describe().gpus[0].busy_seconds == 0:
-    pass
-print("working", flush=True)
-sys.stdin.read()
-"""
 WORK_UNTIL_NO_MORE_FITS = """
 import os, sys, threading, nvml_simulator, wattloop.errors
 machine = nvml_simulator.Machine(sys.argv[1])

@@ -76,8 +76,8 @@ def test_a_gpu_is_found_by_uuid_serial_and_bus_id_in_every_form(
     ("options", "complaint"),
     [
         ({"model": "B300"}, "found GPU model 'B300', expected one of A40, V100, A100, H100, H200"),
-        ({"count": 0}, "found 0 simulated GPUs, expected 1 to 64"),
-        ({"count": 65}, "expected 1 to 64"),
+        ({"count": -1}, "found -1 simulated GPUs, expected 0 to 64"),
+        ({"count": 65}, "expected 0 to 64"),
         ({"clock": "sundial"}, "expected one of wall, scaled, virtual"),
         ({"clock": "scaled", "scale": 0.0}, "expected more than 0"),
         ({"clock": "scaled", "scale": float("nan")}, "expected more than 0"),

@@ -11,4 +11,5 @@ def test_the_page_is_up_to_date() -> None:
 def test_every_name_says_its_unit_and_is_there_once() -> None:
     names = [metric.name for metric in CATALOGUE]
     assert len(set(names)) == len(names)
-    assert all(name.startswith(("wattloop_gpu_", "wattloop_agent_")) for name in names)
+    prefixes = ("wattloop_gpu_", "wattloop_pod_", "wattloop_node_", "wattloop_agent_")
+    assert all(name.startswith(prefixes) for name in names)

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import socket
-import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from bench import Bench, until
-from processes import single_agent
-from prometheus_client.parser import text_string_to_metric_families
+from processes import free_port, single_agent
+from scraping import scraped
 
 from wattloop.agent import AgentConnection, AgentRefused
+from wattloop_agent.setter.node_lock import NodeLock
 from wattloop_agent.telemetry.catalogue import CATALOGUE
-
-Scraped = dict[str, list[tuple[dict[str, str], float]]]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @pytest.fixture
@@ -34,12 +26,6 @@ def address(bench: Bench) -> Iterator[str]:
     }
     with single_agent(bench.socket, bench.state, environment=environment, log=bench.log):
         yield address
-
-
-def scraped(address: str) -> Scraped:
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
-        families = list(text_string_to_metric_families(answer.read().decode()))
-    return {family.name: [(sample.labels, sample.value) for sample in family.samples] for family in families}
 
 
 def test_the_families_are_those_of_the_catalogue(address: str) -> None:
@@ -77,8 +63,36 @@ def test_leases_overriding_and_refusals_are_counted(bench: Bench, address: str) 
     assert seen["wattloop_agent_ready"] == [({"state": "ready"}, 1)]
 
 
-def test_a_gpu_that_does_not_answer_is_shown_as_such(bench: Bench, address: str) -> None:
-    bench.gpus.inject_fault("nvmlDeviceGetTotalEnergyConsumption", code=15, gpu=bench.uuids[2])
-    until(lambda: [v for _, v in scraped(address)["wattloop_gpu_readable"]] == [1, 1, 0], "the lost GPU is seen")
-    energies = [labels["UUID"] for labels, _ in scraped(address)["wattloop_gpu_energy_joules"]]
-    assert energies == bench.uuids[:2]
+@pytest.mark.parametrize(("function", "gpu"), [("nvmlDeviceGetTotalEnergyConsumption", 2), ("*", 0)])
+def test_a_gpu_that_does_not_answer_is_shown_as_such(bench: Bench, address: str, function: str, gpu: int) -> None:
+    others = [uuid for index, uuid in enumerate(bench.uuids) if index != gpu]
+    bench.gpus.inject_fault(function, code=15, gpu=gpu)
+    readable = [float(index != gpu) for index in range(3)]
+    until(lambda: [v for _, v in scraped(address)["wattloop_gpu_readable"]] == readable, "the lost GPU is seen")
+    for _ in range(5):
+        seen = scraped(address)
+        assert [labels["UUID"] for labels, _ in seen["wattloop_gpu_energy_joules"]] == others
+        assert set(others) <= {labels["UUID"] for labels, _ in seen["wattloop_gpu_power_watts"]}
+
+
+def test_guard_rails_that_can_not_be_read_are_a_warning(bench: Bench) -> None:
+    (bench.state / "reader").mkdir(parents=True)
+    (bench.state / "reader" / "bounds.json").write_text("{")
+    address = f"127.0.0.1:{free_port()}"
+    environment = {**bench.environment, "WATTLOOP_AGENT_METRICS_BIND": address}
+    with single_agent(bench.socket, bench.state, environment=environment, log=bench.log):
+        ((labels, value),) = scraped(address)["wattloop_agent_warning"]
+    assert value == 1
+    assert "bounds.json" in labels["warning"]
+
+
+def test_an_agent_whose_node_another_setter_holds_is_not_ready_until_that_ends(bench: Bench) -> None:
+    lock = NodeLock(Path(bench.environment["WATTLOOP_AGENT_LOCK_DIRECTORY"]), "process 1 with state folder /elsewhere")
+    address = f"127.0.0.1:{free_port()}"
+    environment = {**bench.environment, "WATTLOOP_AGENT_METRICS_BIND": address}
+    with single_agent(bench.socket, bench.state, environment=environment, log=bench.log):
+        ((labels, value),) = scraped(address)["wattloop_agent_ready"]
+        assert value == 0
+        assert "another setter holds this node's GPUs (process 1 with state folder /elsewhere;" in labels["state"]
+        lock.close()
+        until(lambda: scraped(address)["wattloop_agent_ready"] == [({"state": "ready"}, 1)], "it takes over")

@@ -117,11 +117,10 @@ def test_the_list_of_subcommands_imports_none_of_them() -> None:
 
 PRINTING = """
 import sys
-from wattloop.commands.contract import Command
 from wattloop.commands.main import _carried_out
-command = Command("", "", "", lambda parser: None, lambda arguments: print("row\\n" * 50_000) or 0)
-sys.exit(_carried_out("history", command, None))
+sys.exit(_carried_out("wattloop history", lambda: print("row\\n" * 50_000) or 0))
 """
+HELPING = "import sys; from wattloop.commands.main import main; sys.exit(main(['--help']))"
 
 
 def test_a_reader_that_goes_away_is_no_traceback() -> None:
@@ -134,10 +133,61 @@ def test_a_reader_that_goes_away_is_no_traceback() -> None:
     assert (ran.returncode, ran.stderr) == (1, "")
 
 
-def test_an_output_that_takes_nothing_more_is_told() -> None:
+@pytest.mark.parametrize(("program", "title"), [(PRINTING, "wattloop history"), (HELPING, "wattloop")])
+def test_an_output_that_takes_nothing_more_is_told(program: str, title: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Unbuffered, argparse would swallow the error by itself.
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     with Path("/dev/full").open("w") as full:
         ran = subprocess.run(
-            [sys.executable, "-c", PRINTING], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+            [sys.executable, "-c", program], stdout=full, stderr=subprocess.PIPE, text=True, check=False
         )
     assert ran.returncode == 1
-    assert ran.stderr == "wattloop history: cannot write: No space left on device; free space and run it again\n"
+    assert ran.stderr == f"{title}: cannot write: No space left on device; free space and run it again\n"
+
+
+CLOSED = """
+import os, sys
+from wattloop.commands import main as frame
+from wattloop.commands.contract import Command
+def run(arguments):
+    # Whatever is opened now must not take the place of a stream.
+    assert os.open(os.devnull, os.O_RDONLY) > 2
+    assert sys.stdin.read() == ""
+    sys.stderr.write("warned")
+    if sys.argv[1] == "prints":
+        print("row")
+    return 0
+frame.entry_points = lambda group: [type("Entry", (), {"name": "try", "load": lambda self: COMMAND})()]
+COMMAND = Command("", "", "", lambda parser: None, run)
+sys.exit(frame.main(["try"]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("does", "code", "told"),
+    [
+        ("prints", 1, "cannot write: Bad file descriptor; standard output was closed before it began\n"),
+        ("nothing", 0, "warned"),
+    ],
+)
+def test_streams_that_are_closed_are_no_traceback(does: str, code: int, told: str) -> None:
+    words = [sys.executable, "-c", CLOSED, does]
+    ran = subprocess.run(
+        ["sh", "-c", 'exec "$@" <&- >&-', "sh", *words], stderr=subprocess.PIPE, text=True, check=False
+    )
+    assert ran.returncode == code
+    assert ran.stderr.endswith(told)
+    assert "Traceback" not in ran.stderr
+    silent = subprocess.run(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *words], check=False)
+    assert silent.returncode == code
+
+
+def test_a_character_that_the_terminal_does_not_know_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    code = (
+        "from wattloop.commands import main as frame\n"
+        "frame._overview = lambda words, found: print('größe – α') or 0\n"
+        "raise SystemExit(frame.main([]))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "gr\\xf6\\xdfe \\u2013 \\u03b1\n"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import signal
 import stat
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -69,6 +71,64 @@ def test_a_full_disk_leaves_the_older_file(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert target.read_text() == "before"
     assert list(tmp_path.iterdir()) == [target]
+
+
+def device(path: Path, minor: int) -> Path:
+    """A device of memory: 3 is null, 7 is always full."""
+    try:
+        os.mknod(path, 0o600 | stat.S_IFCHR, os.makedev(1, minor))
+        path.open("wb").close()
+    except PermissionError:
+        pytest.skip("this user may not make a device here, so none was written")
+    return path
+
+
+def test_a_device_stays_one(tmp_path: Path) -> None:
+    null = device(tmp_path / "null", 3)
+    with written_whole(null) as stream:
+        stream.write("row\n")
+    assert stat.S_ISCHR(null.stat().st_mode)
+
+
+def test_a_full_device_is_said(tmp_path: Path) -> None:
+    full = device(tmp_path / "full", 7)
+    with pytest.raises(CannotError, match="full: cannot write: No space left on device"), written_whole(full) as stream:
+        stream.write("row\n")
+    assert stat.S_ISCHR(full.stat().st_mode)
+
+
+def test_a_pipe_is_written_as_it_stands(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as threads:
+        read = threads.submit(pipe.read_bytes)
+        with bytes_written_whole(pipe) as stream:
+            stream.write(b"row")
+        assert read.result() == b"row"
+    assert pipe.is_fifo()
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/proc/self/fd/1"])
+def test_standard_output_by_its_name_goes_where_it_leads(name: str, tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom wattloop.files.whole import written_whole\n"
+        "with written_whole(sys.argv[1]) as stream:\n    stream.write('row')\n"
+    )
+    with (tmp_path / "out").open("wb") as out:
+        subprocess.run([sys.executable, "-c", code, name], stdout=out, check=True)
+    assert (tmp_path / "out").read_bytes() == b"row"
+    assert os.path.lexists(name)
+
+
+def test_a_link_stays_one_and_a_file_keeps_its_mode(tmp_path: Path) -> None:
+    target, link = tmp_path / "table.csv", tmp_path / "latest.csv"
+    target.write_text("before")
+    target.chmod(0o600)
+    link.symlink_to(target)
+    with written_whole(link) as stream:
+        stream.write("after")
+    assert link.is_symlink()
+    assert (target.read_text(), stat.S_IMODE(target.stat().st_mode)) == ("after", 0o600)
 
 
 def test_a_dash_is_standard_output(capsys: pytest.CaptureFixture[str]) -> None:

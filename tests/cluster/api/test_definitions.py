@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from wattloop_operator.api.training_recurrence import TrainingRecurrence
 
 pytestmark = pytest.mark.usefixtures("crds")
 MANIFESTS = Path(__file__).parents[2] / "manifests"
+README = Path(__file__).parents[3] / "README.md"
 
 
 def manifest(name: str) -> Any:
@@ -89,14 +92,24 @@ def test_kubectl_get_shows_batch_size_cost_saving_and_next_run(kubectl: ClusterC
 def test_kubectl_get_shows_the_cost_of_each_recurrence(kubectl: ClusterCommand, namespace: str) -> None:
     written = manifest("training-recurrence")
     kubectl.apply(written, namespace=namespace)
+    running = {
+        "type": "Running",
+        "status": "False",
+        "reason": "Reached",
+        "message": "accuracy reached 0.96 after 7 epochs",
+        "lastTransitionTime": "2026-03-02T03:00:00Z",
+    }
     status = (
-        '{"result": "Reached", "cost": {"joules": "9876.5"}, '
+        f'{{"result": "Reached", "conditions": [{json.dumps(running)}], '
+        '"cost": {"joules": "9876.5"}, '
         '"usage": {"gpuEnergyJoules": "5000", "durationSeconds": "31.5"}}'
     )
     _set_status(kubectl, namespace, f"trec/{written['metadata']['name']}", status)
     heading, row = _table(kubectl("get", "trec", namespace=namespace))
-    assert heading[1:9] == ["INDEX", "BATCH", "LIMIT (W)", "WHY", "RESULT", "ENERGY (J)", "TIME (S)", "COST (J)"]
+    assert heading[1:9] == ["INDEX", "BATCH", "LIMIT (W)", "WHY", "STATE", "ENERGY (J)", "TIME (S)", "COST (J)"]
     assert row[1:9] == ["3", "64", "250", "Sample", "Reached", "5000", "31.5", "9876.5"]
+    heading, row = _table(kubectl("get", "trec", "--output=wide", namespace=namespace))
+    assert (heading[-1], row[-1]) == ("MESSAGE", running["message"])
 
 
 def test_kubectl_explain_tells_when_to_take_which_policy(kubectl: ClusterCommand) -> None:
@@ -104,6 +117,14 @@ def test_kubectl_explain_tells_when_to_take_which_policy(kubectl: ClusterCommand
     assert "thompsonSampling <Object> Take this one (it is the default)" in said
     assert "zeus <Object> For comparison only" in said
     assert "fixed <Object> Always the default batch size" in said
+
+
+def test_the_readme_shows_the_columns_that_there_are(kubectl: ClusterCommand, namespace: str) -> None:
+    shown = [line for line in README.read_text(encoding="utf-8").splitlines() if line.startswith("NAME ")]
+    for name, kind in (("minimal", "rtj"), ("training-recurrence", "trec")):
+        kubectl.apply(manifest(name), namespace=namespace)
+        heading, _ = _table(kubectl("get", kind, namespace=namespace))
+        assert heading in [re.split(r"\s{2,}", line) for line in shown], kind
 
 
 @pytest.mark.parametrize("model", KINDS, ids=lambda model: model.resource.short_name)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Finds or builds the programs of the cluster tests: the Kubernetes control plane, etcd, Helm and kwok.
+"""Finds or builds the programs of the cluster tests: the Kubernetes control plane, etcd, Helm, and those of a node.
 
 A program is taken from the first place that has it:
 
@@ -116,9 +116,12 @@ KUBERNETES = Module(
         f"{_COMPONENT_VERSION}.gitMinor={{MINOR}}",
     ),
 )
+# The same version, but a module of its own: what changes here must not have the API server built again.
+NODE_AGENTS = Module("node", KUBERNETES.requirement, KUBERNETES.link_variables)
 ETCD = Module("etcd", "go.etcd.io/etcd/server/v3", ())
 HELM = Module("helm", "helm.sh/helm/v4", ("helm.sh/helm/v4/internal/version.version={VERSION}",))
 KWOK = Module("kwok", "sigs.k8s.io/kwok", ())
+COREDNS = Module("coredns", "github.com/coredns/coredns", ())
 
 BINARIES = {
     binary.name: binary
@@ -127,15 +130,20 @@ BINARIES = {
         Binary("kube-controller-manager", KUBERNETES, "k8s.io/kubernetes/cmd/kube-controller-manager", ("--version",)),
         Binary("kube-scheduler", KUBERNETES, "k8s.io/kubernetes/cmd/kube-scheduler", ("--version",)),
         Binary("kubectl", KUBERNETES, "k8s.io/kubernetes/cmd/kubectl", ("version", "--client")),
+        Binary("kubelet", NODE_AGENTS, "k8s.io/kubernetes/cmd/kubelet", ("--version",)),
+        Binary("kube-proxy", NODE_AGENTS, "k8s.io/kubernetes/cmd/kube-proxy", ("--version",)),
         Binary("etcd", ETCD, "go.etcd.io/etcd/server/v3", ("--version",)),
         Binary("helm", HELM, "helm.sh/helm/v4/cmd/helm", ("version", "--short")),
         Binary("kwok", KWOK, "sigs.k8s.io/kwok/cmd/kwok", ("--version",)),
+        Binary("coredns", COREDNS, "github.com/coredns/coredns", ("-version",)),
     )
 }
 CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kubectl", "etcd")
 """What every cluster test needs."""
 USED_BY_TESTS = (*CONTROL_PLANE, "kube-scheduler", "helm")
-"""What `make test` needs; kwok is built when something asks for it."""
+"""What the tests on a control plane need; kwok is built when something asks for it."""
+NODE = (*USED_BY_TESTS, "kubelet", "kube-proxy", "coredns")
+"""What the tests on a whole node need."""
 
 
 def cache_folder() -> Path:
@@ -294,7 +302,7 @@ def _on_path(binary: Binary) -> Path | None:
     path = shutil.which(binary.name)
     if path is None:
         return None
-    answer = subprocess.run([path, *binary.version_arguments], capture_output=True, text=True, check=False, timeout=30)
+    answer = subprocess.run([path, *binary.version_arguments], capture_output=True, text=True, check=False, timeout=120)
     number = re.escape(binary.module.version.removeprefix("v"))
     return Path(path) if re.search(rf"(?<![\d.]){number}(?![\d.-])", answer.stdout) else None
 

@@ -12,6 +12,7 @@ from harness.chart import CHART
 from harness.commands import ClusterCommand
 
 Object = dict[str, Any]
+TO_LOOK_AT = "--set=reporting.tls.renderWithoutCluster=true"
 ABSENT = object()
 """In place of a value: there is nothing at that place."""
 
@@ -20,7 +21,7 @@ def render(helm: ClusterCommand, values: dict[str, Any], tmp_path: Any) -> list[
     """The objects of a release `probe` in the namespace `home`."""
     file = tmp_path / "values.json"
     file.write_text(json.dumps(values))
-    text = helm("template", "probe", str(CHART), f"--values={file}", namespace="home")
+    text = helm("template", "probe", str(CHART), f"--values={file}", TO_LOOK_AT, namespace="home")
     return [item for item in yaml.safe_load_all(text) if item is not None]
 
 
@@ -50,15 +51,17 @@ def chosen(objects: list[Object], selector: str) -> list[Object]:
 def at(item: Any, place: str) -> Any:
     """What is at a place such as `spec.containers[operator].env[WATTLOOP_DATABASE].value`; ABSENT if nothing is.
 
-    In brackets stands an element's index or its name.
+    In brackets stands an element's index, its name, or of arguments the option; a dot of a name is written `\\.`.
     """
-    for key, element in re.findall(r"([^.\[\]]+(?:\\.[^.\[\]]+)*)|\[([^\]]+)\]", place):
+    for key, element in re.findall(r"((?:\\.|[^.\[\]\\])+)|\[([^\]]+)\]", place):
         if key:
             item = item.get(key.replace("\\", ""), ABSENT) if isinstance(item, dict) else ABSENT
         elif not isinstance(item, list):
             return ABSENT
         elif element.isdigit():
             item = item[int(element)] if int(element) < len(item) else ABSENT
+        elif element.startswith("--"):
+            item = next((each for each in item if str(each).startswith(f"{element}=")), ABSENT)
         else:
             item = next((each for each in item if each.get("name") == element), ABSENT)
     return item

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from chart.rendering import at, chosen, render
+from chart.rendering import TO_LOOK_AT, at, chosen, render
 from harness.chart import CHART, REPOSITORY
 from harness.commands import ClusterCommand
 from wattloop_agent import settings as agent_settings
@@ -30,7 +30,7 @@ def test_the_definitions_are_those_of_crds_and_are_kept(helm: ClusterCommand, tm
 def test_a_package_of_the_chart_has_the_definitions_in_it(helm: ClusterCommand, tmp_path: Path) -> None:
     helm("package", str(CHART), f"--destination={tmp_path}")
     (package,) = tmp_path.glob("wattloop-*.tgz")
-    from_package = helm("template", "probe", str(package))
+    from_package = helm("template", "probe", str(package), TO_LOOK_AT)
     assert from_package.count("kind: CustomResourceDefinition") == len(list((REPOSITORY / "crds").glob("*.yaml")))
 
 
@@ -38,7 +38,8 @@ def test_a_package_of_the_chart_has_the_definitions_in_it(helm: ClusterCommand, 
     ("values", "database"),
     [
         ({}, "sqlite:////var/lib/wattloop/wattloop.db"),
-        ({"reporting": {"tls": {"secretName": "tls"}}}, "sqlite:////var/lib/wattloop/wattloop.db"),
+        ({"reporting": {"tls": {"mode": "none"}}}, "sqlite:////var/lib/wattloop/wattloop.db"),
+        ({"reporting": {"tls": {"mode": "secret", "secretName": "tls"}}}, "sqlite:////var/lib/wattloop/wattloop.db"),
         ({"database": {"type": "postgresql", "postgresql": {"secretName": "db"}}}, "postgresql://from-secret/x"),
     ],
 )
@@ -63,6 +64,7 @@ def test_the_operator_understands_what_it_is_started_with(
     }
     assert settings.leader_election_namespace == "home"
     assert settings.agent_socket_folder == "/run/wattloop"
+    assert settings.agent_service_account == "wattloop-agent/probe-wattloop-agent"
     assert (settings.report_certificate is not None) == settings.report_url.startswith("https://")
 
 
@@ -71,7 +73,8 @@ def test_the_agent_understands_what_it_is_started_with(part: str, helm: ClusterC
     values = {"agent": {"minimumPowerLimitWatts": 100, "maximumPowerLimitWatts": 300}}
     (daemon_set,) = chosen(render(helm, values, tmp_path), "DaemonSet")
     container = at(daemon_set, f"spec.template.spec.containers[{part}]")
-    environment = {each["name"]: each["value"] for each in container["env"]}
+    # What a field of the pod says is its node's name.
+    environment = {each["name"]: each.get("value", "node-1") for each in container["env"]}
 
     parser = argparse.ArgumentParser()
     agent.COMMAND.configure(parser)
@@ -81,9 +84,16 @@ def test_the_agent_understands_what_it_is_started_with(part: str, helm: ClusterC
     assert {name for name in environment if name.startswith("WATTLOOP_")} <= known
     assert settings.part == part
     assert (settings.identity == "pod") == (part == "reader")
+    assert settings.push_url == ("https://probe-wattloop-operator.home.svc:8080" if part == "reader" else "")
+    assert settings.node_name == ("node-1" if part == "reader" else "")
     assert (settings.maximum_power_limit == 300) == (part == "setter")
     mounted = {each["mountPath"] for each in container["volumeMounts"]}
-    used = [settings.setter_socket] + ([settings.state_directory] if part == "setter" else [settings.socket])
+    used = [settings.setter_socket]
+    if part == "setter":
+        used += [settings.state_directory]
+    else:
+        reader = [settings.socket, settings.reader_state_directory]
+        used += [*reader, settings.push_token_file, settings.push_ca_file]
     for path in used:
         assert path is not None
         assert any(path.is_relative_to(folder) for folder in mounted)

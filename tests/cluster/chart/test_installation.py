@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import re
+import shutil
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from kubernetes import client, config
-from kubernetes.dynamic import DynamicClient
 
+from chart.empty_cluster import HOME, Empty
+from chart.rendering import chosen, render
 from harness.chart import CHART, REPOSITORY
-from harness.commands import ClusterCommand, CommandError
-from harness.control_plane import running_control_plane
-from harness.kubelet import register_node
+from harness.commands import CommandError
 from harness.waiting import Object, wait_until
+from wattloop_operator.checking.tiny_job import tiny_job
 
-HOME = "wattloop-system"
 AGENTS = "wattloop-agent"
 CRD_FILES = sorted((REPOSITORY / "crds").glob("*.yaml"))
 POLICY = {
@@ -27,40 +26,26 @@ POLICY = {
     "metadata": {"name": "kept"},
     "spec": {},
 }
-
-
-@dataclass(frozen=True)
-class Empty:
-    """A cluster that has nothing of Wattloop, not even the definitions."""
-
-    helm: ClusterCommand
-    kubectl: ClusterCommand
-    client: DynamicClient
-
-
-@pytest.fixture
-def empty(programs: Mapping[str, Path], tmp_path: Path) -> Iterator[Empty]:
-    """A control plane of its own with a namespace that admits only restricted pods, and a node with a GPU."""
-    home = tmp_path / "home"
-    with running_control_plane(programs, tmp_path) as plane:
-        kubectl = ClusterCommand(programs["kubectl"], plane.admin_kubeconfig, home)
-        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
-        kubectl.apply(
-            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME, "labels": labels}},
-            {
-                "apiVersion": "node.k8s.io/v1",
-                "kind": "RuntimeClass",
-                "metadata": {"name": "nvidia"},
-                "handler": "nvidia",
-            },
-        )
-        with config.new_client_from_config(str(plane.admin_kubeconfig)) as api_client:
-            register_node(client.CoreV1Api(api_client), "gpu-node", {"nvidia.com/gpu.present": "true"})
-            yield Empty(
-                ClusterCommand(programs["helm"], plane.admin_kubeconfig, home),
-                kubectl,
-                DynamicClient(api_client, cache_file=str(tmp_path / "discovery.json")),
-            )
+JOB = {
+    "apiVersion": "wattloop.dev/v1alpha1",
+    "kind": "RecurringTrainingJob",
+    "metadata": {"name": "digits"},
+    "spec": {
+        "trigger": {"manual": {}},
+        "objective": {"target": {"metric": "accuracy", "threshold": "0.9"}},
+        "batchSize": {"default": 64, "candidates": [64]},
+        "template": {
+            "job": {
+                "template": {
+                    "spec": {
+                        "restartPolicy": "Never",
+                        "containers": [{"name": "train", "image": "example.invalid/x:1"}],
+                    }
+                }
+            }
+        },
+    },
+}
 
 
 def install(cluster: Empty, *arguments: str, release: str = "wattloop") -> str:
@@ -80,6 +65,10 @@ def pod_of(cluster: Empty, namespace: str, component: str) -> Object:
         condition=first,
         what=f"a pod of the {component}",
     )
+
+
+def uid_of(cluster: Empty, kind: str, name: str, namespace: str) -> str:
+    return str(cluster.kubectl.json("get", kind, name, namespace=namespace)["metadata"]["uid"])
 
 
 def left_of(cluster: Empty, manifest: str) -> set[str]:
@@ -111,15 +100,48 @@ def test_a_release_is_admitted_goes_and_comes_again(empty: Empty) -> None:
     assert pod_of(empty, HOME, "operator")["spec"]["serviceAccountName"] == "wattloop-operator"
     assert pod_of(empty, AGENTS, "agent")["spec"]["runtimeClassName"] == "nvidia"
 
-    empty.kubectl("wait", "--for=condition=Established", f"--filename={REPOSITORY / 'crds'}", "--timeout=30s")
+    empty.kubectl("wait", "--for=condition=Established", f"--filename={REPOSITORY / 'crds'}", "--timeout=150s")
     empty.kubectl.apply(POLICY)
+    empty.kubectl.apply(JOB, namespace="default")
+    kept = [uid_of(empty, "rtj", "digits", "default"), uid_of(empty, "pvc", "wattloop-database", HOME)]
     empty.helm("uninstall", "wattloop", "--wait", namespace=HOME)
-    assert left_of(empty, manifest) == definitions | {"PersistentVolumeClaim/wattloop-database"}
+    assert left_of(empty, manifest) == definitions | {
+        "PersistentVolumeClaim/wattloop-database",
+        "Secret/wattloop-reporting-authority",
+    }
     assert empty.kubectl("get", "gpupowerpolicies", "--output=name").strip() == "gpupowerpolicy.wattloop.dev/kept"
 
-    empty.kubectl("wait", "--for=delete", f"namespace/{AGENTS}", "--timeout=60s")
+    empty.kubectl("wait", "--for=delete", f"namespace/{AGENTS}", "--timeout=150s")
     install(empty)
     assert len(left_of(empty, manifest)) == len(objects)
+    assert [uid_of(empty, "rtj", "digits", "default"), uid_of(empty, "pvc", "wattloop-database", HOME)] == kept
+
+
+def test_without_the_operator_users_can_be_rid_of_what_is_theirs(empty: Empty) -> None:
+    install(empty)
+    empty.kubectl("wait", "--for=condition=Established", f"--filename={REPOSITORY / 'crds'}", "--timeout=150s")
+    empty.kubectl.apply(JOB, namespace="default")
+    empty.helm("uninstall", "wattloop", "--wait", namespace=HOME)
+    # No finalizer waits for an operator that is gone.
+    empty.kubectl("delete", "rtj", "digits", "--wait", "--timeout=150s", namespace="default")
+    empty.kubectl("delete", f"--filename={REPOSITORY / 'crds'}", "--wait", "--timeout=150s")
+
+
+def test_the_pods_of_helm_test_are_as_restricted_as_the_operators(empty: Empty, tmp_path: Path) -> None:
+    (pod,) = chosen(render(empty.helm, {}, tmp_path), "Pod/check")
+    empty.kubectl("create", "serviceaccount", pod["spec"]["serviceAccountName"], namespace=HOME)
+    pod["metadata"]["namespace"] = HOME
+    empty.kubectl.apply(pod, dry_run=True)
+    template = tiny_job(HOME, "tiny", "wattloop/operator:1")["spec"]["template"]["job"]["template"]
+    training = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "training"}, **template}
+    training["spec"]["serviceAccountName"] = pod["spec"]["serviceAccountName"]
+    assert (
+        empty.kubectl.apply(training, namespace=HOME, dry_run=True)
+        == "pod/training serverside-applied (server dry run)\n"
+    )
+    training["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
+    with pytest.raises(CommandError, match="violates PodSecurity"):
+        empty.kubectl.apply(training, namespace=HOME, dry_run=True)
 
 
 def test_definitions_that_are_there_are_taken_over_only_when_told(empty: Empty) -> None:
@@ -131,12 +153,60 @@ def test_definitions_that_are_there_are_taken_over_only_when_told(empty: Empty) 
     assert labels["app.kubernetes.io/managed-by"] == "Helm"
 
 
-def test_two_releases_in_two_namespaces_do_not_meet(empty: Empty) -> None:
+def test_a_second_release_is_refused_and_without_an_operator_it_does_not_meet_the_first(empty: Empty) -> None:
     install(empty)
     options = ("--create-namespace", "--set=crds.install=false,agent.namespace=agents-of-b")
-    empty.helm("install", "wattloop", str(CHART), *options, namespace="b")
+    with pytest.raises(CommandError, match=f'already, by the release "wattloop" in the namespace "{HOME}"'):
+        empty.helm("install", "wattloop", str(CHART), *options, namespace="b")
+    empty.helm("install", "wattloop", str(CHART), *options, "--set=operator.replicas=0", namespace="b")
     names = empty.kubectl("get", "clusterroles", "--selector=app.kubernetes.io/part-of=wattloop", "--output=name")
     assert len(names.split()) == 6
+
+
+def chart_of_before(folder: Path) -> Path:
+    """The chart as an earlier version could have been: RecurringTrainingJobs did not know maxRecurrences."""
+    chart = folder / "wattloop"
+    shutil.copytree(CHART, chart)  # the link to crds/ becomes a folder of its own
+    about = chart / "Chart.yaml"
+    about.write_text(re.sub(r"(?m)^version: .*", "version: 0.0.1", about.read_text(encoding="utf-8")))
+    (file,) = (chart / "files" / "crds").glob("*recurringtrainingjobs.yaml")
+    definition = yaml.safe_load(file.read_text(encoding="utf-8"))
+    properties = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+    del properties["spec"]["properties"]["maxRecurrences"]
+    file.write_text(yaml.safe_dump(definition))
+    return chart
+
+
+def test_an_upgrade_brings_new_fields_of_the_definitions_and_keeps_every_object(empty: Empty, tmp_path: Path) -> None:
+    empty.helm("install", "wattloop", str(chart_of_before(tmp_path)), namespace=HOME)
+    empty.kubectl("wait", "--for=condition=Established", f"--filename={REPOSITORY / 'crds'}", "--timeout=150s")
+    empty.kubectl.apply(JOB, namespace="default")
+    empty.kubectl.apply(POLICY)
+    before = empty.kubectl.json("get", "rtj", "digits", namespace="default")
+    bounded = {**JOB, "spec": {**JOB["spec"], "maxRecurrences": 3}}
+    with pytest.raises(CommandError, match="field not declared in schema"):
+        empty.kubectl.apply(bounded, namespace="default")
+    authority = empty.kubectl.json("get", "secret", "wattloop-reporting-authority", namespace=HOME)["data"]
+
+    empty.helm("upgrade", "wattloop", str(CHART), "--reset-then-reuse-values", namespace=HOME)
+
+    after = empty.kubectl.json("get", "rtj", "digits", namespace="default")
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert after["spec"] == before["spec"]
+    assert empty.kubectl("get", "gpp", "--output=name").strip() == "gpupowerpolicy.wattloop.dev/kept"
+    assert empty.kubectl.json("get", "secret", "wattloop-reporting-authority", namespace=HOME)["data"] == authority
+
+    deadline = time.monotonic() + 150.0
+    while True:
+        try:
+            empty.kubectl.apply(bounded, namespace="default")
+        except CommandError:
+            # The server takes a moment to serve the schema that it has stored.
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        else:
+            break
+    assert empty.kubectl.json("get", "rtj", "digits", namespace="default")["spec"]["maxRecurrences"] == 3
 
 
 def test_an_upgrade_changes_what_changed(empty: Empty) -> None:

@@ -20,7 +20,8 @@ ALLOWED = {
     "trainingrecurrences.wattloop.dev/status": {"patch"},
     "trainingrecurrences.wattloop.dev/finalizers": {"update"},
     "frequencyplans.wattloop.dev": set(),
-    "gpupowerpolicies.wattloop.dev": set(),
+    "gpupowerpolicies.wattloop.dev": {"list"},
+    "gpupowerpolicies.wattloop.dev/status": {"patch"},
     "jobs.batch": {"get", "list", "watch", "create", "delete"},
     "jobs.batch/status": set(),
     "pods": {"get", "list", "watch"},
@@ -30,7 +31,8 @@ ALLOWED = {
     "configmaps": set(),
     "serviceaccounts": set(),
     "serviceaccounts/token": set(),
-    "nodes": set(),
+    "nodes": {"get", "list"},
+    "nodes/status": set(),
     "namespaces": set(),
     "deployments.apps": set(),
     "events": set(),
@@ -39,7 +41,7 @@ ALLOWED = {
     "clusterroles.rbac.authorization.k8s.io": set(),
     "customresourcedefinitions.apiextensions.k8s.io": set(),
 }
-CACHES_CATCH_UP_WITHIN_SECONDS = 10.0
+CACHES_CATCH_UP_WITHIN_SECONDS = 60.0
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
 
 

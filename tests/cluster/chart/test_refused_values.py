@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ from harness.commands import ClusterCommand, CommandError
         ("operator.resources", {"limits": {"memory": "lots"}}, "at '/operator/resources/limits/memory'"),
         ("operator.nodeSelector", {"gpu": True}, "at '/operator/nodeSelector/gpu': got boolean, want string"),
         ("operator.terminationGracePeriodSeconds", 0, "minimum: got 0, want 1"),
+        ("operator.agentPatienceSeconds", 0, "at '/operator/agentPatienceSeconds': minimum: got 0, want 1"),
+        ("agent.pushIntervalSeconds", 0, "at '/agent/pushIntervalSeconds': minimum: got 0, want 0.1"),
         ("commonLabels", {"a": 1}, "at '/commonLabels/a': got number, want string"),
         ("imagePullSecrets", ["key"], "at '/imagePullSecrets/0': got string, want object"),
         ("rbac.extraRules", [{"resources": ["x"]}], "at '/rbac/extraRules/0': missing property 'verbs'"),
@@ -39,6 +42,15 @@ from harness.commands import ClusterCommand, CommandError
         ("database.sqlite.size", "big", "at '/database/sqlite/size'"),
         ("reporting.port", 70000, "at '/reporting/port': maximum: got 70,000, want 65,535"),
         ("reporting.url", "wattloop.example", "at '/reporting/url'"),
+        ("reporting.url", "http://wattloop.example", "at '/reporting/tls/mode': value must be 'none'"),
+        # What an upgrade with --reuse-values from a version without them would leave out.
+        ("reporting.tls.mode", None, "at '/reporting/tls': missing property 'mode'"),
+        ("metrics.alerts", None, "at '/metrics': missing property 'alerts'"),
+        ("check", None, "at '': missing property 'check'"),
+        ("reporting.tls.mode", "secret", "at '/reporting/tls/secretName': minLength: got 0, want 1"),
+        ("reporting.tls.mode", "certManager", "at '/reporting/tls/certManager/issuer/name': minLength: got 0, want 1"),
+        ("reporting.tls.validityDays", 0, "at '/reporting/tls/validityDays': minimum: got 0, want 1"),
+        ("reporting.tls.certManager.duration", "90 days", "at '/reporting/tls/certManager/duration'"),
         ("reporting.service.type", "ExternalName", "at '/reporting/service/type'"),
         ("health.port", 0, "at '/health/port': minimum: got 0, want 1"),
         ("metrics.podMonitor.interval", "often", "at '/metrics/podMonitor/interval'"),
@@ -47,6 +59,8 @@ from harness.commands import ClusterCommand, CommandError
         ("agent.namespace", "GPU nodes", "at '/agent/namespace'"),
         ("agent.maxUnavailable", "many", "at '/agent/maxUnavailable'"),
         ("agent.socketFolder", "run/wattloop", "at '/agent/socketFolder'"),
+        ("agent.socketFolder", "/run", "at '/agent/socketFolder': '/run' does not match pattern"),
+        ("commonLabels", {"team": "a b"}, "at '/commonLabels/team': 'a b' does not match pattern"),
         ("agent.minimumPowerLimitWatts", -5, "at '/agent/minimumPowerLimitWatts': minimum: got -5, want 0"),
     ],
     ids=lambda given: given if isinstance(given, str) and "'" not in given else "",
@@ -56,6 +70,52 @@ def test_a_wrong_value_is_refused(path: str, value: Any, told: str, helm: Cluste
         render(helm, nested(path, value), tmp_path)
     assert "values don't meet the specifications of the schema" in refusal.value.stderr
     assert told in refusal.value.stderr
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"metrics.port": 8080}, "reporting.port and metrics.port are both 8080"),
+        ({"health.port": 9402}, "metrics.port and health.port are both 9402"),
+        (
+            {"agent.minimumPowerLimitWatts": 300, "agent.maximumPowerLimitWatts": 200.5},
+            "agent.minimumPowerLimitWatts is 300, more than agent.maximumPowerLimitWatts, 200.5",
+        ),
+        (
+            {"agent.minimumMemoryClockMegahertz": 9, "agent.maximumMemoryClockMegahertz": 8},
+            "agent.minimumMemoryClockMegahertz is 9, more than agent.maximumMemoryClockMegahertz, 8",
+        ),
+    ],
+)
+def test_values_that_disagree_are_refused(
+    values: dict[str, Any], told: str, helm: ClusterCommand, tmp_path: Path
+) -> None:
+    with pytest.raises(CommandError, match=re.escape(told)):
+        render(helm, nested("global", {}, values), tmp_path)
+
+
+def test_an_issuer_of_the_operators_namespace_alone_is_refused_for_the_agents(
+    helm: ClusterCommand, tmp_path: Path
+) -> None:
+    values = nested(
+        "reporting.tls.certManager.issuer", {"name": "own", "kind": "Issuer"}, {"reporting.tls.mode": "certManager"}
+    )
+    with pytest.raises(CommandError, match="an Issuer serves one namespace, and the agent is in another"):
+        render(helm, values, tmp_path)
+    objects = render(helm, values | {"agent": {"enabled": False}}, tmp_path)
+    assert [item["metadata"]["namespace"] for item in objects if item["kind"] == "Certificate"] == ["home"]
+
+
+@pytest.mark.parametrize(("interval", "patience", "admitted"), [(5, 10, True), (5.5, 10, False), (60, 120, True)])
+def test_an_operator_that_would_not_wait_for_two_pushes_is_refused(
+    interval: float, patience: int, admitted: bool, helm: ClusterCommand, tmp_path: Path
+) -> None:
+    values = {"agent": {"pushIntervalSeconds": interval}, "operator": {"agentPatienceSeconds": patience}}
+    if admitted:
+        assert render(helm, values, tmp_path)
+        return
+    with pytest.raises(CommandError, match=r"operator\.agentPatienceSeconds is 10, agent\.pushIntervalSeconds 5\.5"):
+        render(helm, values, tmp_path)
 
 
 def test_the_default_values_pass_the_strict_linter(helm: ClusterCommand) -> None:

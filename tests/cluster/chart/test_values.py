@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +16,13 @@ from harness.chart import CHART
 from harness.commands import ClusterCommand
 
 POSTGRESQL = {"database.type": "postgresql", "database.postgresql.secretName": "db"}
+OWN_CERTIFICATE = {"reporting.tls.mode": "secret", "reporting.tls.secretName": "tls"}
+CERT_MANAGER = {"reporting.tls.mode": "certManager", "reporting.tls.certManager.issuer.name": "corporate"}
+RENEW_AFTER = "metadata.annotations.wattloop\\.dev/renew-after"
+ALERTED = {"metrics.alerts.enabled": True}
+SHOWN = {"metrics.dashboards.enabled": True}
 MONITORED = {"metrics.podMonitor.enabled": True}
+RENDERED = "reporting.tls.renderWithoutCluster"
 OPERATOR = "spec.template.spec.containers[operator]"
 SETTER = "spec.template.spec.containers[setter]"
 READER = "spec.template.spec.containers[reader]"
@@ -26,12 +33,19 @@ LABELS = {"team": "trains"}
 TOLERATION = {"key": "a", "operator": "Exists"}
 VARIABLE = {"name": "A", "value": "b"}
 RULE = {"apiGroups": ["jobset.x-k8s.io"], "resources": ["jobsets"], "verbs": ["get", "create"]}
+VOLUME = {"name": "driver", "hostPath": {"path": "/opt/driver"}}
+MOUNT = {"name": "driver", "mountPath": "/opt/driver"}
 RESOURCES = {"requests": {"cpu": "2"}}
 AFFINITY = {"nodeAffinity": {}}
 PEER = {"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}
 EGRESS = {"ports": [{"port": 1}]}
 DIGEST = "sha256:" + "0" * 64
 SPREAD = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+
+
+def in_days(days: int) -> str:
+    return (datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=days)).date().isoformat()
+
 
 # The value's path, another value for it, where its effect shows, what is there then, and other values that it needs.
 TABLE: list[tuple[str, Any, str, str, Any, dict[str, Any]]] = [
@@ -42,7 +56,7 @@ TABLE: list[tuple[str, Any, str, str, Any, dict[str, Any]]] = [
     ("crds.install", True, "CustomResourceDefinition", "spec.group", "wattloop.dev", {}),
     ("rbac.create", False, "ClusterRole", "", ABSENT, {}),
     ("rbac.userRoles", False, "ClusterRole/users", "", ABSENT, {}),
-    ("rbac.extraRules", [RULE], "ClusterRole/operator", "rules[8]", RULE, {}),
+    ("rbac.extraRules", [RULE], "ClusterRole/operator", "rules[11]", RULE, {}),
     ("operator.replicas", 0, "Deployment", "spec.replicas", 0, {}),
     ("operator.replicas", 3, "Deployment", "spec.replicas", 3, POSTGRESQL),
     ("operator.image.repository", "r:5/o", "Deployment", f"{OPERATOR}.image", "r:5/o:0.1.0", {}),
@@ -52,10 +66,12 @@ TABLE: list[tuple[str, Any, str, str, Any, dict[str, Any]]] = [
     ("operator.serviceAccount.create", False, "ServiceAccount/operator", "", ABSENT, {}),
     ("operator.serviceAccount.name", "me", "Deployment", f"{POD}.serviceAccountName", "me", {}),
     ("operator.serviceAccount.annotations", LABELS, "ServiceAccount/operator", "metadata.annotations", LABELS, {}),
-    ("operator.logFormat", "text", "Deployment", f"{OPERATOR}.args[6]", "--log-format=text", {}),
-    ("operator.logLevel", "debug", "Deployment", f"{OPERATOR}.args[7]", "--log-level=debug", {}),
+    ("operator.logFormat", "text", "Deployment", f"{OPERATOR}.args[--log-format]", "--log-format=text", {}),
+    ("operator.logLevel", "debug", "Deployment", f"{OPERATOR}.args[--log-level]", "--log-level=debug", {}),
     ("operator.environment", [VARIABLE], "Deployment", f"{OPERATOR}.env[A].value", "b", {}),
     ("operator.resources", {**RESOURCES, "limits": None}, "Deployment", f"{OPERATOR}.resources.requests.cpu", "2", {}),
+    ("operator.extraVolumes", [VOLUME], "Deployment", f"{POD}.volumes[driver]", VOLUME, {}),
+    ("operator.extraVolumeMounts", [MOUNT], "Deployment", f"{OPERATOR}.volumeMounts[driver]", MOUNT, {}),
     ("operator.podAnnotations", LABELS, "Deployment", "spec.template.metadata.annotations.team", "trains", {}),
     ("operator.podLabels", LABELS, "Deployment", "spec.template.metadata.labels.team", "trains", {}),
     ("operator.nodeSelector", LABELS, "Deployment", f"{POD}.nodeSelector", LABELS, {}),
@@ -63,6 +79,14 @@ TABLE: list[tuple[str, Any, str, str, Any, dict[str, Any]]] = [
     ("operator.affinity", AFFINITY, "Deployment", f"{POD}.affinity", AFFINITY, {}),
     ("operator.topologySpreadConstraints", [SPREAD], "Deployment", f"{POD}.topologySpreadConstraints[0]", SPREAD, {}),
     ("operator.priorityClassName", "high", "Deployment", f"{POD}.priorityClassName", "high", {}),
+    (
+        "operator.agentPatienceSeconds",
+        30,
+        "Deployment",
+        f"{OPERATOR}.args[--agent-patience-seconds]",
+        "--agent-patience-seconds=30",
+        {},
+    ),
     ("operator.terminationGracePeriodSeconds", 9, "Deployment", f"{POD}.terminationGracePeriodSeconds", 9, {}),
     ("database.type", "postgresql", "PersistentVolumeClaim", "", ABSENT, {"database.postgresql.secretName": "db"}),
     ("database.sqlite.existingClaim", "mine", "PersistentVolumeClaim", "", ABSENT, {}),
@@ -90,23 +114,62 @@ TABLE: list[tuple[str, Any, str, str, Any, dict[str, Any]]] = [
         "reporting.url",
         "https://x.example/a",
         "Deployment",
-        f"{OPERATOR}.args[2]",
+        f"{OPERATOR}.args[--report-url]",
         "--report-url=https://x.example/a",
         {},
     ),
-    ("reporting.tls.secretName", "tls", "Deployment", f"{OPERATOR}.args[2]", f"--report-url=https://{SERVICE}", {}),
+    (
+        "reporting.tls.mode",
+        "none",
+        "Deployment",
+        f"{OPERATOR}.args[--report-url]",
+        f"--report-url=http://{SERVICE}",
+        {},
+    ),
+    ("reporting.tls.mode", "none", "Secret", "", ABSENT, {}),
+    ("reporting.tls.mode", "secret", "ConfigMap", "", ABSENT, {"reporting.tls.secretName": "own"}),
+    (
+        "reporting.tls.secretName",
+        "tls",
+        "Deployment",
+        f"{POD}.volumes[reporting-certificate].secret.secretName",
+        "tls",
+        {},
+    ),
     (
         "reporting.tls.authorityKey",
         "a.crt",
         "Deployment",
-        f"{OPERATOR}.args[11]",
+        f"{OPERATOR}.args[--report-certificate-authority]",
         "--report-certificate-authority=/etc/wattloop/reporting/a.crt",
-        {"reporting.tls.secretName": "tls"},
+        OWN_CERTIFICATE,
     ),
+    (
+        "reporting.tls.agentConfigMap",
+        "corporate",
+        "DaemonSet",
+        f"{POD}.volumes[reporting].projected.sources[1].configMap.name",
+        "corporate",
+        OWN_CERTIFICATE,
+    ),
+    (
+        "reporting.tls.agentConfigMap",
+        "corporate",
+        "DaemonSet",
+        f"{POD}.volumes[reporting].projected.sources[1].configMap.name",
+        "corporate",
+        CERT_MANAGER,
+    ),
+    ("reporting.tls.agentConfigMap", "corporate", "Certificate/agent", "", ABSENT, CERT_MANAGER),
+    ("reporting.tls.validityDays", 30, "Secret/operator", RENEW_AFTER, in_days(15), {}),
+    ("reporting.tls.certManager.issuer.name", "one", "Certificate", "spec.issuerRef.name", "one", CERT_MANAGER),
+    ("reporting.tls.certManager.issuer.kind", "C", "Certificate", "spec.issuerRef.kind", "C", CERT_MANAGER),
+    ("reporting.tls.certManager.issuer.group", "g", "Certificate", "spec.issuerRef.group", "g", CERT_MANAGER),
+    ("reporting.tls.certManager.duration", "24h", "Certificate", "spec.duration", "24h", CERT_MANAGER),
     ("reporting.service.type", "NodePort", "Service", "spec.type", "NodePort", {}),
     ("reporting.service.annotations", LABELS, "Service", "metadata.annotations", LABELS, {}),
-    ("health.port", 81, "Deployment", f"{OPERATOR}.args[4]", "--health-bind=0.0.0.0:81", {}),
-    ("metrics.port", 82, "Deployment", f"{OPERATOR}.args[3]", "--metrics-bind=0.0.0.0:82", {}),
+    ("health.port", 81, "Deployment", f"{OPERATOR}.args[--health-bind]", "--health-bind=0.0.0.0:81", {}),
+    ("metrics.port", 82, "Deployment", f"{OPERATOR}.args[--metrics-bind]", "--metrics-bind=0.0.0.0:82", {}),
     ("metrics.podMonitor.enabled", True, "PodMonitor/agent", "metadata.namespace", "wattloop-agent", {}),
     ("metrics.podMonitor.labels", LABELS, "PodMonitor/operator", "metadata.labels.team", "trains", MONITORED),
     (
@@ -117,12 +180,23 @@ TABLE: list[tuple[str, Any, str, str, Any, dict[str, Any]]] = [
         "5s",
         MONITORED,
     ),
+    ("metrics.alerts.enabled", True, "PrometheusRule", "spec.groups[wattloop-agent].rules[0].for", "5m", {}),
+    ("metrics.alerts.labels", LABELS, "PrometheusRule", "metadata.labels.team", "trains", ALERTED),
+    ("metrics.dashboards.enabled", True, "ConfigMap/monitoring", "metadata.namespace", "home", {}),
+    ("metrics.dashboards.namespace", "eyes", "ConfigMap/monitoring", "metadata.namespace", "eyes", SHOWN),
+    ("metrics.dashboards.labels", LABELS, "ConfigMap/monitoring", "metadata.labels.team", "trains", SHOWN),
+    ("metrics.dashboards.annotations", LABELS, "ConfigMap/monitoring", "metadata.annotations", LABELS, SHOWN),
     ("podDisruptionBudget.enabled", False, "PodDisruptionBudget", "", ABSENT, {}),
     ("networkPolicy.enabled", False, "NetworkPolicy", "", ABSENT, {}),
+    ("networkPolicy.reportsFrom", [PEER], "NetworkPolicy/operator", "spec.ingress[0].from", [PEER], {}),
     ("networkPolicy.metricsFrom", [PEER], "NetworkPolicy/agent", "spec.ingress[0].from", [PEER], {}),
     ("networkPolicy.apiServerPorts", [8443], "NetworkPolicy/operator", "spec.egress[1].ports[0].port", 8443, {}),
     ("networkPolicy.databasePort", 6432, "NetworkPolicy/operator", "spec.egress[2].ports[0].port", 6432, POSTGRESQL),
     ("networkPolicy.extraEgress", [EGRESS], "NetworkPolicy/operator", "spec.egress[2]", EGRESS, {}),
+    ("networkPolicy.agentExtraEgress", [EGRESS], "NetworkPolicy/agent", "spec.egress[2]", EGRESS, {}),
+    ("check.enabled", False, "Pod", "", ABSENT, {}),
+    ("check.namespace", "team", "Role/check", "metadata.namespace", "team", {}),
+    ("check.timeoutSeconds", 9, "Pod", "spec.containers[check].args[--timeout-seconds]", "--timeout-seconds=9", {}),
     ("agent.enabled", False, "DaemonSet", "", ABSENT, {}),
     ("agent.namespace", "gpus", "DaemonSet", "metadata.namespace", "gpus", {}),
     ("agent.createNamespace", False, "Namespace", "", ABSENT, {}),
@@ -136,11 +210,48 @@ TABLE: list[tuple[str, Any, str, str, Any, dict[str, Any]]] = [
     ("agent.affinity", AFFINITY, "DaemonSet", f"{POD}.affinity", AFFINITY, {}),
     ("agent.priorityClassName", "", "DaemonSet", f"{POD}.priorityClassName", ABSENT, {}),
     ("agent.maxUnavailable", "10%", "DaemonSet", "spec.updateStrategy.rollingUpdate.maxUnavailable", "10%", {}),
-    ("agent.mountSocket", False, "Deployment", f"{OPERATOR}.args[8]", ABSENT, {}),
+    ("agent.mountSocket", False, "Deployment", f"{OPERATOR}.args[--agent-socket-folder]", ABSENT, {}),
     ("agent.socketFolder", "/run/w", "DaemonSet", f"{POD}.volumes[socket].hostPath.path", "/run/w", {}),
     ("agent.kubeletFolder", "/k", "DaemonSet", f"{POD}.volumes[pod-resources].hostPath.path", "/k/pod-resources", {}),
     ("agent.podLogsFolder", "/logs", "DaemonSet", f"{POD}.volumes[pod-logs].hostPath.path", "/logs", {}),
-    ("agent.stateFolder", "/var/w", "DaemonSet", f"{POD}.volumes[state].hostPath.path", "/var/w", {}),
+    ("agent.stateFolder", "/var/w", "DaemonSet", f"{POD}.volumes[state].hostPath.path", "/var/w/agent", {}),
+    ("agent.stateFolder", "/var/w", "DaemonSet", f"{POD}.volumes[reader-state].hostPath.path", "/var/w/reader", {}),
+    (
+        "agent.minimumGraphicsClockMegahertz",
+        900,
+        "DaemonSet",
+        f"{SETTER}.env[WATTLOOP_AGENT_MINIMUM_GRAPHICS_CLOCK].value",
+        "900",
+        {},
+    ),
+    (
+        "agent.maximumGraphicsClockMegahertz",
+        900,
+        "DaemonSet",
+        f"{SETTER}.env[WATTLOOP_AGENT_MAXIMUM_GRAPHICS_CLOCK].value",
+        "900",
+        {},
+    ),
+    (
+        "agent.minimumMemoryClockMegahertz",
+        900,
+        "DaemonSet",
+        f"{SETTER}.env[WATTLOOP_AGENT_MINIMUM_MEMORY_CLOCK].value",
+        "900",
+        {},
+    ),
+    (
+        "agent.maximumMemoryClockMegahertz",
+        900,
+        "DaemonSet",
+        f"{SETTER}.env[WATTLOOP_AGENT_MAXIMUM_MEMORY_CLOCK].value",
+        "900",
+        {},
+    ),
+    ("agent.privileged", True, "DaemonSet", f"{SETTER}.securityContext.privileged", True, {}),
+    ("agent.extraVolumes", [VOLUME], "DaemonSet", f"{POD}.volumes[driver]", VOLUME, {}),
+    ("agent.extraVolumeMounts", [MOUNT], "DaemonSet", f"{READER}.volumeMounts[driver]", MOUNT, {}),
+    ("agent.extraVolumeMounts", [MOUNT], "DaemonSet", f"{SETTER}.volumeMounts[driver]", MOUNT, {}),
     (
         "agent.minimumPowerLimitWatts",
         150,
@@ -155,6 +266,14 @@ TABLE: list[tuple[str, Any, str, str, Any, dict[str, Any]]] = [
         "DaemonSet",
         f"{SETTER}.env[WATTLOOP_AGENT_MAXIMUM_POWER_LIMIT].value",
         "350.5",
+        {},
+    ),
+    (
+        "agent.pushIntervalSeconds",
+        2.5,
+        "DaemonSet",
+        f"{READER}.env[WATTLOOP_AGENT_PUSH_INTERVAL].value",
+        "2.5",
         {},
     ),
     (
@@ -241,7 +360,8 @@ def rendered_without(
 
 
 def test_the_table_has_every_value() -> None:
-    assert {row[0] for row in TABLE} == {path for path, _ in leaves(SCHEMA)} - {"global"}
+    # What is seen without a cluster test_without_cluster.py shows.
+    assert {row[0] for row in TABLE} == {path for path, _ in leaves(SCHEMA)} - {"global", RENDERED}
 
 
 def test_every_value_has_a_default_and_a_description() -> None:

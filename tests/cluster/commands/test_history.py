@@ -146,4 +146,4 @@ def test_a_server_that_is_not_there_is_said(wattloop: ClusterCommand, tmp_path: 
 def test_no_kubeconfig_is_said(wattloop: ClusterCommand, tmp_path: Path) -> None:
     with pytest.raises(CommandError) as refused:
         wattloop.as_user(tmp_path / "missing")("history", "digits")
-    assert "Name a kubeconfig in KUBECONFIG, or read a database with --database URL" in refused.value.stderr
+    assert "name a kubeconfig in KUBECONFIG, or read a database with --database URL" in refused.value.stderr

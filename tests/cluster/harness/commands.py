@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-_TIMEOUT_SECONDS = 60.0
+_TIMEOUT_SECONDS = 200.0
 
 
 class CommandError(Exception):

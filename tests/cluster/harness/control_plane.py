@@ -1,17 +1,19 @@
 """A real control plane on this machine's loopback: etcd, kube-apiserver and kube-controller-manager.
 
 RBAC is on, tokens are signed and checked, admission runs: what a cluster would refuse is refused here too. What is
-missing are nodes; `harness.kubelet` stands in for them.
+missing are nodes; `harness.kubelet` stands in for them. With `NodeNetwork` real nodes can join; tests/node does so.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import shutil
 import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -20,25 +22,46 @@ from harness.certificates import CertificateAuthority, signing_key
 from harness.kubeconfig import write_kubeconfig
 from harness.processes import ServerProcess
 
-_READY_WITHIN_SECONDS = 60.0
+_READY_WITHIN_SECONDS = 200.0
 _SERVICE_ADDRESSES = "10.96.0.0/16"
-_FIRST_SERVICE_ADDRESS = "10.96.0.1"
-# It would take the stand-in's node for dead, for nobody sends its heartbeats.
+# The lifecycle controller would take the stand-in's node for dead, for nobody sends its heartbeats.
 _CONTROLLERS = "*,-node-lifecycle-controller,-node-ipam-controller"
+_CONTROLLERS_WITH_NODES = "*,-node-ipam-controller"
+_NODE_IS_LOST_AFTER_SECONDS = 50
 
 
 class NotReadyError(Exception):
     """A part of the control plane did not become ready in time."""
 
 
-class ControlPlane:
-    """A running control plane. Use `running_control_plane`, which also stops it."""
+@dataclass(frozen=True)
+class NodeNetwork:
+    """What a control plane needs to know when it is to have real nodes.
 
-    def __init__(self, programs: Mapping[str, Path], folder: Path) -> None:
+    Attributes:
+        address: This machine's address at which pods and kubelets reach the API server.
+        service_addresses: From where Services get their addresses.
+    """
+
+    address: str
+    service_addresses: str
+
+
+class ControlPlane:
+    """A running control plane. Use `running_control_plane`, which also stops it.
+
+    Args:
+        programs: Where each program is.
+        folder: For its keys, logs and data.
+        nodes: Where real nodes are to reach it; None: it has none, and listens on the loopback alone.
+    """
+
+    def __init__(self, programs: Mapping[str, Path], folder: Path, nodes: NodeNetwork | None = None) -> None:
         self.programs = programs
         """Where each program is, by its name."""
         self.folder = folder
         """Its keys, logs and data."""
+        self.nodes = nodes
         self.authority = CertificateAuthority()
         etcd_port, peer_port, self.port = _free_ports(3)
         self.url = f"https://127.0.0.1:{self.port}"
@@ -98,6 +121,12 @@ class ControlPlane:
         for process in self._processes:
             process.check_alive()
 
+    def start_again_what_ended(self) -> None:
+        """Starts those parts again that have ended, with the same keys and data; does not wait for them."""
+        for index, process in enumerate(self._processes):
+            if process.ended:
+                self._processes[index] = ServerProcess(process.name, process.command, self.folder)
+
     def _start(self, name: str, flags: list[str]) -> ServerProcess:
         process = ServerProcess(name, [self.programs[name], *flags], self.folder)
         self._processes.append(process)
@@ -134,13 +163,14 @@ class ControlPlane:
         ]
 
     def _api_server_flags(self) -> list[str]:
+        address = self.nodes.address if self.nodes else "127.0.0.1"
+        services = self.nodes.service_addresses if self.nodes else _SERVICE_ADDRESSES
         names = ["localhost", "kubernetes.default.svc"]
-        serving = self.authority.server(["127.0.0.1", _FIRST_SERVICE_ADDRESS], names)
+        serving = self.authority.server(["127.0.0.1", address, _first_address(services)], names)
         tokens = signing_key()
         return [
             f"--etcd-servers={self._etcd_url}",
-            "--bind-address=127.0.0.1",
-            "--advertise-address=127.0.0.1",
+            f"--advertise-address={address}",
             f"--secure-port={self.port}",
             f"--tls-cert-file={self._write('server.crt', serving.certificate)}",
             f"--tls-private-key-file={self._write('server.key', serving.private_key)}",
@@ -149,18 +179,34 @@ class ControlPlane:
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={self._write('tokens.pub', tokens.certificate)}",
             f"--service-account-signing-key-file={self._write('tokens.key', tokens.private_key)}",
-            f"--service-cluster-ip-range={_SERVICE_ADDRESSES}",
+            f"--service-cluster-ip-range={services}",
             "--authorization-mode=Node,RBAC",
             "--allow-privileged=true",
-            "--endpoint-reconciler-type=none",
             "--shutdown-delay-duration=0s",
+            *(
+                self._flags_with_nodes()
+                if self.nodes
+                else ["--bind-address=127.0.0.1", "--endpoint-reconciler-type=none"]
+            ),
+        ]
+
+    def _flags_with_nodes(self) -> list[str]:
+        to_kubelets = self.authority.client("kube-apiserver-kubelet-client", ["system:masters"])
+        return [
+            # A kubelet calls from the bridge's address, kubectl from the loopback.
+            "--bind-address=0.0.0.0",
+            "--enable-admission-plugins=NodeRestriction",
+            "--kubelet-preferred-address-types=InternalIP",
+            f"--kubelet-client-certificate={self._write('to-kubelets.crt', to_kubelets.certificate)}",
+            f"--kubelet-client-key={self._write('to-kubelets.key', to_kubelets.private_key)}",
         ]
 
     def _controller_manager_flags(self) -> list[str]:
         kubeconfig = self.kubeconfig_by_certificate("system:kube-controller-manager", [])
         return [
             f"--kubeconfig={kubeconfig}",
-            f"--controllers={_CONTROLLERS}",
+            f"--controllers={_CONTROLLERS_WITH_NODES if self.nodes else _CONTROLLERS}",
+            f"--node-monitor-grace-period={_NODE_IS_LOST_AFTER_SECONDS}s",
             "--use-service-account-credentials",
             f"--service-account-private-key-file={self.folder / 'tokens.key'}",
             f"--root-ca-file={self.folder / 'authority.crt'}",
@@ -185,6 +231,11 @@ def running_control_plane(programs: Mapping[str, Path], folder: Path) -> Iterato
         plane.stop()
 
 
+def _first_address(network: str) -> str:
+    """The address of the Service `kubernetes`: the first of the Services' network."""
+    return str(next(ipaddress.ip_network(network).hosts()))
+
+
 def _free_ports(count: int) -> list[int]:
     """Ports of 127.0.0.1 that are free now; all are held until all are found, so that they differ."""
     with contextlib.ExitStack() as stack:
@@ -197,7 +248,7 @@ def _free_ports(count: int) -> list[int]:
 def _health_of(url: str, context: ssl.SSLContext | None = None) -> Callable[[], bool]:
     def healthy() -> bool:
         try:
-            return httpx.get(url, verify=context or True, timeout=5.0, trust_env=False).status_code == httpx.codes.OK
+            return httpx.get(url, verify=context or True, timeout=20.0, trust_env=False).status_code == httpx.codes.OK
         except httpx.TransportError:
             return False
 

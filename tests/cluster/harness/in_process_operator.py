@@ -76,6 +76,7 @@ class InProcessOperator:
         report_url: Where trainings report.
         clock: The time.
         seeing: Carries the requests that stand in for the watches; the same transport unless given.
+        agent_patience_seconds: How long an attempt that has ended waits for the agents' last word; 0: none report.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class InProcessOperator:
         report_url: str,
         clock: TestClock,
         seeing: Transport | None = None,
+        agent_patience_seconds: int = 0,
     ) -> None:
         self.transport = transport
         self._seeing = ClusterApi(seeing or transport)
@@ -92,6 +94,7 @@ class InProcessOperator:
         self.clock = clock
         self.lives = 0
         self._report_url = report_url
+        self._agent_patience_seconds = agent_patience_seconds
         self.world = self._born()
 
     def look(self, key: JobKey) -> datetime | None:
@@ -138,9 +141,10 @@ class InProcessOperator:
         return ClusterWorld(
             api=self.api,
             cache=self.cache,
-            workloads=WorkloadAccess(self.api, self.cache, surroundings),
+            workloads=WorkloadAccess(self.api, self.cache, lambda: surroundings),
             store=self.store,
             clock=self.clock,
             monotonic=monotonic,
             reporter=f"test-{self.lives}",
+            agent_patience_seconds=self._agent_patience_seconds,
         )

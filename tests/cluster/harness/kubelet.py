@@ -50,7 +50,7 @@ class Kubelet:
     def __exit__(self, *_: object) -> None:
         self._terminations.stop()
 
-    def pods_of_job(self, job: str, namespace: str, *, count: int = 1, timeout_seconds: float = 30.0) -> list[Object]:
+    def pods_of_job(self, job: str, namespace: str, *, count: int = 1, timeout_seconds: float = 120.0) -> list[Object]:
         """Waits until a Job has `count` pods that have not ended and are not being deleted; returns them."""
 
         def alive(pods: list[Object]) -> list[Object] | None:

@@ -23,7 +23,7 @@ class OperatorProcess(ServerProcess):
     Args:
         kubeconfig: Whose rights it has.
         folder: Where its log is.
-        database: Its database.
+        database: Its database; None: what the environment says.
         lease: Namespace and name of the Lease; operators of one name take turns.
         report_port: Where it takes in reports; 0: any free port.
         options: Further options.
@@ -33,7 +33,7 @@ class OperatorProcess(ServerProcess):
         self,
         kubeconfig: Path,
         folder: Path,
-        database: str,
+        database: str | None,
         lease: tuple[str, str],
         *,
         name: str = "operator",
@@ -44,13 +44,13 @@ class OperatorProcess(ServerProcess):
             str(WATTLOOP),
             "operator",
             f"--kubeconfig={kubeconfig}",
-            f"--database={database}",
+            *([] if database is None else [f"--database={database}"]),
             f"--report-bind=127.0.0.1:{report_port}",
             "--health-bind=127.0.0.1:0",
             "--metrics-bind=127.0.0.1:0",
             f"--leader-election-namespace={lease[0]}",
             f"--leader-election-name={lease[1]}",
-            "--leader-lease-seconds=6",
+            "--leader-lease-seconds=12",
             "--log-format=json",
             *options,
         ]
@@ -64,7 +64,7 @@ class OperatorProcess(ServerProcess):
             text = log.read().decode("utf-8", "replace")
         return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
-    def await_line(self, says: str, timeout_seconds: float = 30.0) -> dict[str, Any]:
+    def await_line(self, says: str, timeout_seconds: float = 120.0) -> dict[str, Any]:
         """Waits for a line of its log.
 
         Raises:
@@ -86,7 +86,7 @@ class OperatorProcess(ServerProcess):
 
     def health(self, path: str) -> httpx.Response:
         """/healthz or /readyz."""
-        return httpx.get(f"{self.url_of('health')}{path}")
+        return httpx.get(f"{self.url_of('health')}{path}", timeout=60.0)
 
     def kill(self) -> None:
         """SIGKILL."""
@@ -101,7 +101,7 @@ class OperatorProcess(ServerProcess):
         """SIGCONT."""
         self._process.send_signal(signal.SIGCONT)
 
-    def await_exit(self, timeout_seconds: float = 30.0) -> int:
+    def await_exit(self, timeout_seconds: float = 120.0) -> int:
         """Waits until it ends by itself; returns its exit code."""
         return self._process.wait(timeout_seconds)
 

@@ -24,6 +24,7 @@ class ServerProcess:
 
     def __init__(self, name: str, command: Sequence[str | Path], folder: Path) -> None:
         self.name = name
+        self.command = command
         self.log = folder / f"{name}.log"
         with self.log.open("ab") as log:
             # A session of its own: Ctrl-C must reach the tests first, which then stop the servers in order.
@@ -39,6 +40,11 @@ class ServerProcess:
     def pid(self) -> int:
         """The process id."""
         return self._process.pid
+
+    @property
+    def ended(self) -> bool:
+        """Whether it runs no more."""
+        return self._process.poll() is not None
 
     def check_alive(self) -> None:
         """Raises ProcessEndedError when the program has ended."""

@@ -44,7 +44,7 @@ class Training:
     token_of_pod: TokenOfPod
     folder: Path
     url: str = ""
-    patience_seconds: float = 5.0
+    patience_seconds: float = 60.0
 
     def __post_init__(self) -> None:
         self.environment = RunEnvironment.read(environment_of(self.pod))

@@ -28,7 +28,7 @@ def wait_until(
     field_selector: str | None = None,
     condition: Callable[[list[Object]], Found | None],
     what: str,
-    timeout_seconds: float = 30.0,
+    timeout_seconds: float = 120.0,
 ) -> Found:
     """Watches the objects of a kind until `condition` of all of them, in order of name, is neither None nor False.
 

@@ -11,9 +11,11 @@ import pytest
 from kubernetes import client, config
 from kubernetes.dynamic import DynamicClient
 
+from harness.chart import Release
 from harness.commands import ClusterCommand
 from harness.in_process_operator import InProcessOperator, TestClock
 from harness.kubelet import Kubelet
+from harness.operator_process import OperatorProcess, free_port
 from harness.training import Training
 from harness.waiting import Object, wait_until
 from wattloop.commands.settings import Address
@@ -151,3 +153,29 @@ def recurrences_of(kubectl: ClusterCommand) -> Callable[[JobKey], list[Object]]:
         return sorted(items, key=lambda each: (each["spec"]["index"], each["spec"]["attempt"]))
 
     return recurrences
+
+
+@pytest.fixture
+def operators(
+    operator_kubeconfig: Path, release: Release, namespace: str, tmp_path: Path
+) -> Iterator[Callable[..., Callable[[], OperatorProcess]]]:
+    """Gives a way to start operators with some options, one after another on the same database and address."""
+    started: list[OperatorProcess] = []
+    port = free_port()
+
+    def with_options(*options: str) -> Callable[[], OperatorProcess]:
+        def start() -> OperatorProcess:
+            database, lease = f"sqlite:///{tmp_path}/wattloop.db", (release.namespace, namespace)
+            name = f"operator-{len(started)}"
+            process = OperatorProcess(
+                operator_kubeconfig, tmp_path, database, lease, name=name, report_port=port, options=options
+            )
+            started.append(process)
+            return process
+
+        return start
+
+    yield with_options
+    for process in started:
+        process.thaw()
+        process.stop()

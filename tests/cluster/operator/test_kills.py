@@ -7,6 +7,7 @@ side, since the Job controller counts finished pods only once a second.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,21 @@ from kubernetes.dynamic import DynamicClient
 
 from harness.commands import ClusterCommand
 from harness.in_process_operator import Executioner, InProcessOperator, TestClock
-from harness.kubelet import Kubelet
+from harness.kubelet import NODE_NAME, Kubelet
 from harness.training import Training
 from wattloop_operator.cluster.transport import HttpTransport
 from wattloop_operator.engine.naming import recurrence_name, slot_of_request
 from wattloop_operator.loop.world import JobKey
-from wattloop_operator.store import Store, open_store
+from wattloop_operator.store import PodEnergy, Store, open_store
 from wattloop_operator.telemetry.serving import HttpService
 
 MakeJob = Callable[..., JobKey]
 Train = Callable[[JobKey, str], Training]
 Ended = Callable[[JobKey, str], None]
+
+
+# More than the stand-in training reports, by what a GPU can draw in the rest of the time.
+ENERGY_MILLIJOULES = 7_500_000
 
 
 def attempt(key: JobKey, number: int) -> str:
@@ -40,10 +45,39 @@ class Case:
     ) -> None:
         self.key = key
         self.executioner = Executioner(transport, at, after=after)
-        self.operator = InProcessOperator(self.executioner, store, report_url, TestClock(), seeing=transport)
+        self.operator = InProcessOperator(
+            self.executioner, store, report_url, TestClock(), seeing=transport, agent_patience_seconds=600
+        )
 
     def look(self) -> None:
         self.operator.look(self.key)
+
+    def agent_tells(self, training: Training) -> None:
+        """What the agent of its node keeps at the operator of the second attempt, once its pod has ended."""
+        pod = training.pod["metadata"]
+        recurrence = self.operator.cache.recurrences.get((self.key.namespace, attempt(self.key, 1)))
+        assert recurrence is not None
+        assert recurrence.value.status.result is None, "it did not wait for its agent"
+        energy = PodEnergy(
+            job_uid=recurrence.value.spec.job_ref.uid,
+            recurrence=0,
+            attempt=1,
+            node=NODE_NAME,
+            ledger="ledger",
+            pod_uid=pod["uid"],
+            pod=pod["name"],
+            container="train",
+            gpu_uuid=f"GPU-{pod['uid']}",
+            gpu_product="Stand-in GPU",
+            shared=False,
+            energy_millijoules=ENERGY_MILLIJOULES,
+            uncertainty_millijoules=1,
+            start_time_seconds=90.0,
+            time_seconds=140.0,
+            ended=True,
+            seen_at=datetime.now(UTC),
+        )
+        self.operator.store.pod_energies.record([energy])
 
 
 def first_attempt_crashes(cases: list[Case], train: Train, kubelet: Kubelet, ended: Ended) -> None:
@@ -57,13 +91,15 @@ def first_attempt_crashes(cases: list[Case], train: Train, kubelet: Kubelet, end
 
 
 def second_attempt_reaches(cases: list[Case], train: Train, kubelet: Kubelet, ended: Ended) -> None:
-    for case in cases:
-        training = train(case.key, attempt(case.key, 1))
+    trainings = [train(case.key, attempt(case.key, 1)) for case in cases]
+    for case, training in zip(cases, trainings, strict=True):
         case.look()
         training.reach_target()
         kubelet.succeed(training.pod)
-    for case in cases:
+    for case, training in zip(cases, trainings, strict=True):
         ended(case.key, attempt(case.key, 1))
+        case.look()
+        case.agent_tells(training)
         case.look()
 
 
@@ -115,7 +151,7 @@ def stores(tmp_path: Path) -> Iterator[Callable[[], Store]]:
         store.close()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("after", [False, True], ids=["before-it-arrives", "before-its-answer-does"])
 def test_killed_at_any_call_it_loses_and_doubles_nothing(
     after: bool,
@@ -133,6 +169,7 @@ def test_killed_at_any_call_it_loses_and_doubles_nothing(
     second_attempt_reaches([undisturbed], train, kubelet, ended)
     expected = told(kubectl, undisturbed)
     assert [each[4] for each in expected["recurrences"]] == ["Crashed", "Reached"]
+    assert expected["records"][1][3] == ENERGY_MILLIJOULES / 1000, "the agent's word was not taken"
     # Seeds follow from a job's uid, so that a sampled batch size may differ between jobs: here nothing is sampled yet.
     cases = [
         Case(make_job(f"killed-{call}"), transport, stores(), reporting.url, call, after=after)

@@ -74,7 +74,7 @@ def train_sets(kubectl: ClusterCommand, release: Release) -> Iterator[None]:
         ],
     }
     kubectl.apply(CRD, role, binding)
-    kubectl("wait", "--for=condition=Established", f"crd/trainsets.{GROUP}", "--timeout=30s")
+    kubectl("wait", "--for=condition=Established", f"crd/trainsets.{GROUP}", "--timeout=150s")
     yield
     kubectl("delete", "clusterrolebinding/train-sets", "clusterrole/train-sets", f"crd/trainsets.{GROUP}")
 

@@ -56,7 +56,7 @@ def crew(
 
 
 def await_jobs(
-    cluster: DynamicClient, namespace: str, holds: Callable[[Object], Any], what: str, timeout_seconds: float = 60.0
+    cluster: DynamicClient, namespace: str, holds: Callable[[Object], Any], what: str, timeout_seconds: float = 180.0
 ) -> list[Object]:
     def all_hold(jobs: list[Object]) -> list[Object] | None:
         return jobs if jobs and all(holds(job.get("status") or {}) for job in jobs) else None
@@ -97,7 +97,7 @@ def test_the_example_runs_and_kubectl_shows_what_it_costs(
     assert all("Reached" in each for each in recurrences)
     assert operator.health("/readyz").status_code == 200
     assert operator.health("/healthz").status_code == 200
-    metrics = httpx.get(f"{operator.url_of('metrics')}/metrics").text
+    metrics = httpx.get(f"{operator.url_of('metrics')}/metrics", timeout=60.0).text
     assert f'wattloop_job_recurrences_total{{job="digits",namespace="{namespace}",reached="true"}} 3.0' in metrics
     assert "wattloop_operator_leads 1.0" in metrics
     operator.stop()
@@ -150,7 +150,7 @@ def test_without_a_right_to_its_lease_the_operator_says_so(
     assert f"the Lease {namespace}/none cannot be used" in operator.log_tail()
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_killed_and_started_again_in_the_middle_of_200_recurrences(
     start_operator: StartOperator,
     crew: Crew,
@@ -189,7 +189,7 @@ def test_killed_and_started_again_in_the_middle_of_200_recurrences(
         namespace,
         lambda status: (status.get("counts") or {}).get("reached") == each,
         "every job to be done",
-        timeout_seconds=240,
+        timeout_seconds=500,
     )
     operator.stop()
     for job in done:
@@ -216,5 +216,5 @@ def await_total(cluster: DynamicClient, namespace: str, total: int) -> None:
         namespace=namespace,
         condition=enough,
         what=f"{total} recurrences to reach their target",
-        timeout_seconds=180,
+        timeout_seconds=400,
     )

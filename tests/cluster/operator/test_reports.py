@@ -33,7 +33,9 @@ def name_of(key: JobKey) -> str:
 def post(reporting: HttpService, key: JobKey, token: str) -> httpx.Response:
     url = f"{reporting.url}/v1/namespaces/{key.namespace}/recurrences/{name_of(key)}/progress"
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    return httpx.post(url, json={"sequence": 1, "epoch": 1.0, "metric": 0.5, "evaluations": 1}, headers=headers)
+    return httpx.post(
+        url, json={"sequence": 1, "epoch": 1.0, "metric": 0.5, "evaluations": 1}, headers=headers, timeout=60.0
+    )
 
 
 @pytest.fixture
@@ -96,7 +98,7 @@ def test_a_recurrence_that_does_not_exist_is_nobodys(
     key, training, _, _ = two_jobs
     url = f"{reporting.url}/v1/namespaces/{key.namespace}/recurrences/none/progress"
     headers = {"Authorization": f"Bearer {token_of_pod(training.pod, AUDIENCE)}"}
-    assert httpx.post(url, json={"sequence": 1, "epoch": 1.0}, headers=headers).status_code == 403
+    assert httpx.post(url, json={"sequence": 1, "epoch": 1.0}, headers=headers, timeout=60.0).status_code == 403
 
 
 def test_a_script_with_the_client_reports_from_its_pod(

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from wattloop.commands.main import main
 from wattloop_operator.api.manifests import check_text
@@ -43,8 +44,33 @@ def test_the_report_is_there_as_json(capsys: pytest.CaptureFixture[str]) -> None
             }
         ],
         "accepted": [{"source": str(other), "manifest": "RecurringTrainingJob digits"}],
+        "held_back": [],
         "passed_over": [{"source": str(other), "manifest": "ConfigMap settings"}],
     }
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"reporting": {"source": "Logs"}}, "use Push"),
+        ({"power": {"frequencyPlanRef": {"name": "plan"}}}, "leave it out"),
+        ({"parameters": [{"name": "dropout", "default": "0.1", "candidates": ["0.1", "0.2"]}]}, "the only candidate"),
+    ],
+)
+def test_a_job_that_would_be_held_back_is_told_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, object], why: str
+) -> None:
+    manifest = yaml.safe_load(MINIMAL.read_text())
+    manifest["spec"] |= changes
+    file = tmp_path / "job.yaml"
+    file.write_text(json.dumps(manifest))
+    assert main(["validate", str(file)]) == 0
+    line = capsys.readouterr().out
+    assert line.startswith(f"{file}: RecurringTrainingJob digits: right, but held back: ")
+    assert line.endswith(f"{why}\n")
+    assert main(["validate", "--format", "json", str(file)]) == 0
+    (held_back,) = json.loads(capsys.readouterr().out)["held_back"]
+    assert held_back["why"].endswith(why)
 
 
 def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

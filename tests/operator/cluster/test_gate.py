@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from wattloop.errors import CannotError
+from wattloop_operator.cluster.admissions import TRUSTED_SECONDS
 from wattloop_operator.cluster.api import ClusterApi
-from wattloop_operator.cluster.gate import TRUSTED_SECONDS, TokenReviewGate
+from wattloop_operator.cluster.gate import TokenReviewGate
 from wattloop_operator.cluster.transport import Request
 from wattloop_operator.reporting.seams import ForeignRecurrenceError, UnknownCallerError
 from wattloop_operator.workloads.pod_template import AUDIENCE

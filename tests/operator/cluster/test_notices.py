@@ -10,6 +10,7 @@ from wattloop_operator.api.conditions import Condition, ConditionStatus
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.recurring_training_job_status import RecurringTrainingJobStatus
 from wattloop_operator.api.result import Result
+from wattloop_operator.api.training_recurrence import Usage
 from wattloop_operator.cluster.notices import event, notices
 from wattloop_operator.engine.actions import (
     Action,
@@ -42,6 +43,14 @@ def ended(result: Result) -> WriteRecurrenceStatus:
     return WriteRecurrenceStatus(RECURRENCE, status)
 
 
+def amended() -> WriteRecurrenceStatus:
+    """What agents told after the end: the end itself was told before."""
+    status = ended(Result.REACHED).status
+    usage = Usage.model_validate({"gpu_energy_joules": 1200, "duration_seconds": 12})
+    known = RECURRENCE.model_copy(update={"status": status})
+    return WriteRecurrenceStatus(known, status.model_copy(update={"usage": usage}))
+
+
 def ready(reason: str) -> WriteJobStatus:
     condition = Condition(
         type="Ready", status=ConditionStatus.FALSE, reason=reason, message="why", last_transition_time=NOW
@@ -56,6 +65,7 @@ def ready(reason: str) -> WriteJobStatus:
         (StartWorkload(RECURRENCE), []),
         (WriteRecurrenceStatus(RECURRENCE, RECURRENCE.status), []),
         (ended(Result.REACHED), [("RecurrenceReached", False)]),
+        (amended(), []),
         (ended(Result.STOPPED), [("RecurrenceStopped", False)]),
         (ended(Result.CRASHED), [("RecurrenceCrashed", True)]),
         (ended(Result.MISSING_METRIC), [("RecurrenceMissingMetric", True)]),
@@ -80,3 +90,32 @@ def test_said_twice_it_is_one_event_and_another_thing_is_another() -> None:
     )
     assert once == again != other
     assert len(event(JOB, Announce(False, "A", "x" * 5000), "operator", NOW)["note"]) == 1024
+
+
+def test_energies_that_disagree_are_told_as_a_warning() -> None:
+    disagrees = Condition(
+        type="EnergyAgrees",
+        status=ConditionStatus.FALSE,
+        reason="SourcesDisagree",
+        message="GPU GPU-0: …",
+        last_transition_time=NOW,
+    )
+    status = ended(Result.REACHED).status.model_copy(update={"conditions": (disagrees,)})
+    told = list(notices(Snapshot(JOB), WriteRecurrenceStatus(RECURRENCE, status)))
+    assert [(each.reason, each.warning) for each in told] == [("RecurrenceReached", False), ("SourcesDisagree", True)]
+    assert told[1].message.endswith("GPU GPU-0: …")
+
+
+def test_a_refused_limit_is_told_as_a_warning_while_the_attempt_runs_and_once() -> None:
+    refused = Condition(
+        type="PowerLimitHeld",
+        status=ConditionStatus.FALSE,
+        reason="Refused",
+        message="GPU GPU-0: …",
+        last_transition_time=NOW,
+    )
+    status = RECURRENCE.status.model_copy(update={"conditions": (refused,)})
+    told = list(notices(Snapshot(JOB), WriteRecurrenceStatus(RECURRENCE, status)))
+    assert [(each.reason, each.warning) for each in told] == [("PowerLimitRefused", True)]
+    known = RECURRENCE.model_copy(update={"status": status})
+    assert list(notices(Snapshot(JOB), WriteRecurrenceStatus(known, status))) == []

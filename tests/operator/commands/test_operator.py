@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -13,23 +12,11 @@ import pytest
 
 from wattloop.commands.main import main
 
+pytestmark = pytest.mark.usefixtures("untouched_logging")
+
 Answers = dict[str, tuple[int, object]]
 RESOURCES = {"resources": [{"name": "recurringtrainingjobs"}, {"name": "trainingrecurrences"}]}
 API = "/apis/wattloop.dev/v1alpha1"
-
-
-@pytest.fixture(autouse=True)
-def untouched_logging() -> Iterator[None]:
-    """The command sets up logs for a process of its own."""
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    levels = {name: logging.getLogger(name).level for name in list(logging.root.manager.loggerDict)}
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    for name, before in levels.items():
-        logging.getLogger(name).setLevel(before)
-    logging.captureWarnings(capture=False)
 
 
 @pytest.fixture
@@ -41,7 +28,7 @@ def kubeconfig(tmp_path: Path) -> Iterator[Callable[[Answers], Path]]:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 status, body = answers.get(self.path.partition("?")[0], (404, {"message": "not found"}))
-                data = json.dumps(body).encode()
+                data = body if isinstance(body, bytes) else json.dumps(body).encode()
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
@@ -87,6 +74,9 @@ def kubeconfig(tmp_path: Path) -> Iterator[Callable[[Answers], Path]]:
         ({API: (200, {"resources": []})}, "the cluster does not serve recurringtrainingjobs.wattloop.dev"),
         ({API: (403, {"message": "forbidden"})}, "does not let the operator in"),
         ({API: (503, {"message": "starting"})}, "starting"),
+        ({API: (200, b"<html>log in</html>")}, "found '<html>log in</html>', expected a JSON object"),
+        ({API: (200, b"")}, "found '', expected a JSON object"),
+        ({API: (200, b"[]")}, "found '[]', expected a JSON object"),
         (
             {API: (200, RESOURCES), f"{API}/recurringtrainingjobs": (403, {"message": "jobs are forbidden"})},
             "the operator may not read recurringtrainingjobs (jobs are forbidden); give its service account the roles",
@@ -123,6 +113,36 @@ def test_a_context_that_does_not_exist_is_said(
 ) -> None:
     assert main(["operator", f"--kubeconfig={kubeconfig({'/': (200, {})})}", "--context=other"]) == 1
     assert "no cluster to work with" in capsys.readouterr().err
+
+
+NO_KUBECONFIGS = {
+    "empty": b"",
+    "no text": b"\xde\x00\xff",
+    "no YAML": b"a: b: c: [",
+    "a list": b"- a",
+    "a text": b"a",
+    "another kind": b"kind: Pod",
+    "no clusters": b"{current-context: a, contexts: [{name: a, context: {cluster: c, user: u}}], clusters: 7}",
+}
+
+
+@pytest.mark.parametrize("content", NO_KUBECONFIGS.values(), ids=NO_KUBECONFIGS.keys())
+@pytest.mark.parametrize("command", [["operator"], ["check"], ["history", "digits"]])
+def test_a_file_that_is_no_kubeconfig_is_said(
+    command: list[str],
+    content: bytes,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_bytes(content)
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(path))
+    options = [] if command[0] == "history" else [f"--kubeconfig={path}"]
+    assert main([*command, *options]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith(f"wattloop {command[0]}: no cluster")
+    assert told.count("\n") == 1
 
 
 def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,6 +33,11 @@ def test_the_same_seed_gives_the_same_table_and_more_recurrences_go_on_from_ther
     told = capsys.readouterr()
     assert told.out.count("reached") == 2
     assert "A recurrence costs" in told.err
+    # No terminal shows a live table here.
+    assert [line.partition(" (")[0] for line in told.err.splitlines() if ": Reached: " in line] == [
+        "run 0, try 0",
+        "run 1, try 0",
+    ]
     assert {path.name for path in bench.output.iterdir()} >= FILES
     assert bench.run("--recurrences", "2", output=other) == 0
     table = (bench.output / "recurrences.csv").read_bytes()
@@ -68,7 +73,7 @@ def test_another_seed_gpu_or_job_is_another_history(bench: Bench, capsys: pytest
 
 # A training that ends in another way each time that it is run.
 WRONG_ENDS = """
-import pathlib, sys, time
+import pathlib, sys
 import wattloop
 import nvml_simulator
 count = pathlib.Path("count")
@@ -81,32 +86,37 @@ with wattloop.Run() as run:
             sys.exit(3)
         if runs == 2:
             run.report(metric=0.1)
-        if runs == 3:
-            time.sleep(600)
 """
+ENDLESS = "import time; time.sleep(600)"
 
 
 def test_what_went_wrong_is_in_the_table_and_why_is_said(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     target = {"target": {"metric": "accuracy", "threshold": "0.4"}, "maxEpochs": 3}
-    bench.job(WRONG_ENDS, objective=target, retryPolicy={"limit": 0}, activeDeadlineSeconds=2)
-    assert bench.run("--recurrences", "4") == 0
+    bench.job(WRONG_ENDS, objective=target, retryPolicy={"limit": 0})
+    assert bench.run("--recurrences", "3") == 0
     told = capsys.readouterr().err
     assert bench.outcomes() == [
         ("0", "0", "crashed"),
         ("1", "0", "missing-metric"),
         ("2", "0", "exhausted"),
-        ("3", "0", "deadline-exceeded"),
     ]
     for index, words in enumerate(
         (
             "Crashed: batch size 32: exit code 3; see logs/",
             "MissingMetric: ended without reporting accuracy: call run.report(metric=…)",
             "Exhausted: accuracy got to 0.1, the target is 0.4, after 3 epochs",
-            "DeadlineExceeded: still running at activeDeadlineSeconds; it never reported a metric",
         )
     ):
         (line,) = [line for line in told.splitlines() if line.startswith(f"run {index}, try 0 (tiny-")]
         assert words in line
+
+
+def test_a_training_that_hangs_is_ended_at_its_deadline(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.job(ENDLESS, retryPolicy={"limit": 0}, activeDeadlineSeconds=1)
+    assert bench.run("--recurrences", "1") == 1
+    assert bench.outcomes() == [("0", "0", "deadline-exceeded")]
+    words = "DeadlineExceeded: still running at activeDeadlineSeconds; it never reported a metric"
+    assert words in capsys.readouterr().err
 
 
 def test_a_command_that_cannot_be_started_is_named(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:

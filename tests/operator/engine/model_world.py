@@ -17,7 +17,7 @@ from wattloop_operator.engine import actions
 from wattloop_operator.engine.reports import progress_after
 from wattloop_operator.engine.snapshot import Failure, Snapshot, WorkloadPhase, WorkloadState
 from wattloop_operator.loop.world import ChangedError, JobKey
-from wattloop_operator.store.records import ObservationRecord, PowerProfile
+from wattloop_operator.store.records import Amendment, ObservationRecord, PodEnergy, PowerProfile
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 KEY = JobKey("team", "digits")
@@ -62,11 +62,15 @@ class ModelWorld:
     workloads: dict[str, WorkloadState] = field(default_factory=dict)
     records: dict[tuple[int, int], ObservationRecord] = field(default_factory=dict)
     profiles: dict[Any, PowerProfile] = field(default_factory=dict)
+    amendments: dict[tuple[int, int], Amendment] = field(default_factory=dict)
     announced: list[actions.Announce] = field(default_factory=list)
     created: Counter[str] = field(default_factory=Counter)
     started: Counter[str] = field(default_factory=Counter)
     outcomes: dict[str, str] = field(default_factory=dict)
     refusal: str = ""
+    pod_energies: dict[str, tuple[PodEnergy, ...]] = field(default_factory=dict)
+    devices: int = 0
+    agent_patience_seconds: int = 0
     actions_until_killed: int | None = None
     killed_after: bool = False
     version: int = 0
@@ -88,7 +92,11 @@ class ModelWorld:
             workloads=dict(self.workloads),
             records=tuple(self.records[key] for key in sorted(self.records)),
             profiles=tuple(self.profiles.values()),
+            amendments=tuple(self.amendments.values()),
             refusal=self.refusal,
+            pod_energies=dict(self.pod_energies),
+            devices=self.devices,
+            agent_patience_seconds=self.agent_patience_seconds,
         )
 
     def carry_out(self, snapshot: Snapshot, action: actions.Action) -> None:
@@ -106,6 +114,9 @@ class ModelWorld:
         match action:
             case actions.RecordObservation(record):
                 self.records.setdefault((record.recurrence, record.attempt), record)
+            case actions.RecordAmendment(amendment):
+                if amendment.job_uid == self.job.metadata.uid:
+                    self.amendments[(amendment.recurrence, amendment.attempt)] = amendment
             case actions.RecordProfile(key, measurements):
                 self.profiles[key] = PowerProfile(key, measurements)
             case actions.CreateRecurrence(recurrence):
@@ -173,6 +184,7 @@ class ModelWorld:
         """The store is deleted."""
         self.records.clear()
         self.profiles.clear()
+        self.amendments.clear()
 
     def run_workload(self, name: str) -> None:
         """Its process starts."""
@@ -191,6 +203,10 @@ class ModelWorld:
         progress = progress_after(recurrence, report(**fields))
         status = recurrence.status.model_copy(update={"progress": progress})
         self.recurrences[name] = self._versioned(recurrence.model_copy(update={"status": status}))
+
+    def agents_tell(self, name: str, *energies: PodEnergy) -> None:
+        """The nodes' agents have told of the pods of this recurrence, heard of now."""
+        self.pod_energies[name] = tuple(replace(energy, seen_at=self.now) for energy in energies)
 
     @property
     def running(self) -> list[str]:
@@ -228,3 +244,27 @@ def report(
         finished=finished,
         profile=profile,
     )
+
+
+def told(joules: float = 1200.0, seconds: float = 12.0, *, gpu: int = 0, ended: bool = True, **more: Any) -> PodEnergy:
+    """What an agent says of a GPU of a pod: two seconds and 200 J more than `report` says by default."""
+    energy = PodEnergy(
+        job_uid="job-uid",
+        recurrence=0,
+        attempt=0,
+        node="node-1",
+        ledger="ledger",
+        pod_uid="pod-uid",
+        pod="digits-0-abc",
+        container="train",
+        gpu_uuid=f"GPU-{gpu}",
+        gpu_product="NVIDIA A100",
+        shared=False,
+        energy_millijoules=round(joules * 1000),
+        uncertainty_millijoules=3000,
+        start_time_seconds=99.0,
+        time_seconds=99.0 + seconds,
+        ended=ended,
+        seen_at=START,
+    )
+    return replace(energy, **more)

@@ -8,8 +8,9 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from model_world import KEY, KilledError, ModelWorld, job
+from model_world import KEY, KilledError, ModelWorld, job, told
 
+from wattloop_operator.engine import memory
 from wattloop_operator.engine.snapshot import Failure, WorkloadPhase
 from wattloop_operator.engine.turn import next_turn
 from wattloop_operator.loop.settle import MOST_TURNS, settle
@@ -33,6 +34,7 @@ class RecurringJob(RuleBasedStateMachine):
         retries=st.integers(0, 2),
         policy=st.sampled_from([{"thompsonSampling": {}}, {"zeus": {}}, {"fixed": {}}]),
         histories=st.tuples(st.integers(0, 2), st.integers(0, 2)),
+        patience=st.sampled_from([0, 10]),
     )
     def apply(
         self,
@@ -42,6 +44,7 @@ class RecurringJob(RuleBasedStateMachine):
         retries: int,
         policy: dict[str, Any],
         histories: tuple[int, int],
+        patience: int,
     ) -> None:
         self.concurrency = concurrency
         self.world = ModelWorld(
@@ -54,7 +57,9 @@ class RecurringJob(RuleBasedStateMachine):
                 successfulHistoryLimit=histories[0],
                 failedHistoryLimit=histories[1],
                 activeDeadlineSeconds=1200,
-            )
+            ),
+            devices=1,
+            agent_patience_seconds=patience,
         )
         self.request = 0
         self.sequence = 0
@@ -69,7 +74,9 @@ class RecurringJob(RuleBasedStateMachine):
         assert next_turn(snapshot, self.world.now).actions == (), f"not settled after {MOST_TURNS} turns"
         for recurrence in self.world.recurrences.values():
             if recurrence.status.result is not None:
-                assert (recurrence.spec.index, recurrence.spec.attempt) in self.world.records
+                key = (recurrence.spec.index, recurrence.spec.attempt)
+                assert key in self.world.records
+                assert memory.amendment_of(recurrence) in (None, self.world.amendments.get(key))
 
     @rule(actions=st.integers(0, 6), after=st.booleans())
     def operator_is_killed(self, actions: int, after: bool) -> None:
@@ -108,6 +115,12 @@ class RecurringJob(RuleBasedStateMachine):
     @rule(data=st.data(), failure=st.sampled_from([None, *Failure]))
     def process_ends(self, data: st.DataObject, failure: Failure | None) -> None:
         self.world.end_workload(data.draw(st.sampled_from(self.going_on())), failure, "the test ended it")
+
+    @precondition(lambda self: self.world.workloads)
+    @rule(data=st.data(), joules=st.integers(1, 9), ended=st.booleans(), shared=st.booleans())
+    def agents_tell(self, data: st.DataObject, joules: int, ended: bool, shared: bool) -> None:
+        name = data.draw(st.sampled_from(sorted(self.world.workloads)))
+        self.world.agents_tell(name, told(joules * 1000.0, joules, ended=ended, shared=shared))
 
     @precondition(lambda self: self.world.workloads)
     @rule(data=st.data())
@@ -151,6 +164,20 @@ class RecurringJob(RuleBasedStateMachine):
         if not self.database_lost:
             remembered = {record.recurrence_name for record in world.records.values()}
             assert set(world.outcomes) <= remembered | set(world.recurrences)
+
+    @invariant()
+    def what_was_learned_is_the_same_in_both_memories(self) -> None:
+        world = getattr(self, "world", None)
+        if world is not None:
+            for recurrence in world.recurrences.values():
+                kept = world.records.get((recurrence.spec.index, recurrence.spec.attempt))
+                if kept is not None:
+                    again = memory.record_of(recurrence)
+                    assert (kept.result, kept.energy_joules, kept.time_seconds) == (
+                        again.result,
+                        again.energy_joules,
+                        again.time_seconds,
+                    )
 
     @invariant()
     def forbid_means_one_at_a_time(self) -> None:

@@ -48,6 +48,7 @@ def test_a_target_that_nothing_reached_says_what_was_tried_and_the_way_out(
     now = of_kind(world, "TargetReachable")
     assert now is not None
     assert now.status == "True"
+    assert of_kind(world, "Learns") is None
 
 
 def status_with(world: ModelWorld, learned: tuple[ObservationRecord, ...]) -> Condition:

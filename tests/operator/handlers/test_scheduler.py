@@ -12,7 +12,7 @@ from wattloop.errors import CannotError
 from wattloop_operator.handlers.scheduler import PATIENT_FAILURES, Scheduler
 from wattloop_operator.loop.world import JobKey
 
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 60.0
 NOW = 1_772_323_200.0
 FIRST, SECOND = JobKey("team", "first"), JobKey("team", "second")
 
@@ -139,6 +139,37 @@ def test_a_job_that_keeps_failing_waits_its_time_out_whatever_is_told(
     scheduler.ask(SECOND)
     looks.await_count(PATIENT_FAILURES + 1)
     assert looks.seen.count(FIRST) == PATIENT_FAILURES
+
+
+def test_a_clock_that_is_set_back_a_day_keeps_no_failed_job_waiting_for_a_day(
+    scheduler: Scheduler, looks: Looks, clock: list[float]
+) -> None:
+    failed = threading.Semaphore(0)
+    scheduler._failed = lambda _: failed.release()
+
+    def failing(_: JobKey) -> None:
+        if clock[0] >= NOW:
+            raise CannotError("away")
+
+    looks.answer = failing
+    for _ in range(PATIENT_FAILURES):
+        scheduler.ask(FIRST)
+        assert failed.acquire(timeout=PATIENCE_SECONDS)
+        let_pass(scheduler, clock, 0)
+    let_pass(scheduler, clock, -86_400)
+    scheduler.ask(FIRST)
+    assert looks.await_count(PATIENT_FAILURES + 1) == [FIRST] * (PATIENT_FAILURES + 1)
+
+
+def test_a_clock_that_is_set_ahead_a_day_has_every_job_looked_at_whose_time_has_come(
+    scheduler: Scheduler, looks: Looks, clock: list[float]
+) -> None:
+    looks.answer = lambda _: datetime.fromtimestamp(NOW + 3600, UTC) if clock[0] == NOW else None
+    scheduler.ask(FIRST)
+    scheduler.ask(SECOND)
+    looks.await_count(2)
+    let_pass(scheduler, clock, 86_400)
+    assert set(looks.await_count(4)[2:]) == {FIRST, SECOND}
 
 
 def test_a_scheduler_that_was_never_started_can_be_stopped(looks: Looks) -> None:

@@ -40,8 +40,8 @@ with wattloop.Run() as run:
     os.replace("begun.part", "begun")
     time.sleep(600)
 """
-END_SECONDS = 30.0
-BEGIN_SECONDS = 30.0
+END_SECONDS = 90.0
+BEGIN_SECONDS = 90.0
 
 
 @dataclass

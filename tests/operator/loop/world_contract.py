@@ -19,7 +19,7 @@ from wattloop_operator.engine import actions
 from wattloop_operator.engine.decide import Attempt, decide
 from wattloop_operator.engine.snapshot import Snapshot, WorkloadPhase
 from wattloop_operator.loop.world import ChangedError, JobKey, World
-from wattloop_operator.store.records import ObservationRecord, PowerMeasurement, ProfileKey
+from wattloop_operator.store.records import Amendment, ObservationRecord, PowerMeasurement, ProfileKey
 
 NOW = datetime(2026, 3, 1, 13, 0, tzinfo=UTC)
 
@@ -186,6 +186,13 @@ class WorldContract:
         (profile,) = bench.snapshot.profiles
         assert profile.key == key
         assert set(profile.measurements) == set(measurements)
+
+    def test_of_an_attempt_the_latest_amendment_is_remembered(self, bench: WorldBench) -> None:
+        uid = bench.snapshot.job.metadata.uid
+        for joules in (1200.0, 1300.0):
+            bench.do(actions.RecordAmendment(Amendment(uid, 0, 1, joules, 12.0)))
+        bench.do(actions.RecordAmendment(Amendment("another-job", 0, 1, 5.0, 5.0)))
+        assert bench.snapshot.amendments == (Amendment(uid, 0, 1, 1300.0, 12.0),)
 
     def test_the_status_of_the_job_is_read_back_as_it_was_written(self, bench: WorldBench) -> None:
         before = bench.snapshot.job

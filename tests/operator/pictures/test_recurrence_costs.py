@@ -53,6 +53,10 @@ def test_the_sentence_says_what_a_run_costs_now(
     assert sentence.endswith(all_in_all)
 
 
+def test_the_sentence_counts_one_recurrence_as_one(history: Make, record: Make) -> None:
+    assert "configuration; over its one recurrence, learning included" in saving_sentence(rows_of(history(record(0))))
+
+
 def test_the_sentence_promises_nothing_that_is_not_known(history: Make, record: Make) -> None:
     assert saving_sentence(()) == "Nothing is known of costs yet."
     assert "is not known before its batch size has reached the target" in saving_sentence(

@@ -47,6 +47,11 @@ def test_what_is_not_known_is_empty(history: Make, record: Make) -> None:
     assert (row["power_limit_watts"], row["cost_joules"], row["default_cost_joules"]) == ("", "", "")
 
 
+def test_a_cost_that_cannot_be_is_not_known_as_in_the_status(history: Make, record: Make) -> None:
+    (row,) = rows_of(history(record(energy_joules=1e16)))
+    assert row.cost_joules is None
+
+
 def test_every_result_has_its_word(history: Make, record: Make) -> None:
     outcomes = {row.outcome for result in RESULTS for row in rows_of(history(record(result=result)))}
     assert outcomes == {

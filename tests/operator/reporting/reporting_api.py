@@ -94,7 +94,7 @@ class Api:
             url, data=data, headers={**sent, **{key.replace("_", "-"): value for key, value in headers.items()}}
         )
         try:
-            with urllib.request.urlopen(request, timeout=10) as response:
+            with urllib.request.urlopen(request, timeout=60) as response:
                 return Reply(response.status, dict(response.headers), json.loads(response.read()))
         except urllib.error.HTTPError as refusal:
             with refusal:

@@ -49,6 +49,7 @@ REPORTS = st.builds(
     gpu_product=st.sampled_from(["", "NVIDIA A100", "~" * messages.LONGEST_PRODUCT]),
     max_power_limit_watts=amounts(0, messages.LARGEST_POWER_WATTS),
     power_limit_watts=st.none() | amounts(0, messages.LARGEST_LIMIT_WATTS),
+    power_limit_refusal=st.sampled_from(["", "~" * messages.LONGEST_REFUSAL]),
     profile=st.lists(LIMITS, max_size=3, unique_by=lambda limit: round(limit.power_limit_watts)).map(tuple),
     finished=st.booleans(),
     rank=st.integers(0, 2),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 
 import pytest
@@ -13,7 +12,7 @@ from schemathesis import GenerationMode
 from schemathesis.checks import CHECKS
 from schemathesis.schemas import BaseSchema
 
-from wattloop_operator.reporting.openapi import main, rendered
+from wattloop_operator.reporting.openapi import main
 
 # What a JSON schema cannot say, and a report must hold.
 BETWEEN_FIELDS = ("energy is never negative", "expected at least the start's", "twice, expected one entry")
@@ -61,7 +60,3 @@ def test_whatever_is_sent_is_answered_as_documented(
 
 def test_the_description_in_docs_is_up_to_date() -> None:
     assert main(["--check"]) == 0, "run make generate"
-
-
-def test_the_description_is_what_the_api_says_of_itself(api: Api) -> None:
-    assert json.loads(rendered()["reporting-api.json"]) == api.ask(f"{api.url}/openapi.json", None).body

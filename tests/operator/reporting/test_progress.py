@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
-from reporting_api import BODY, Api
+from reporting_api import BODY, Api, running_api
 
+from wattloop.errors import CannotError
+from wattloop.messages import Report
+from wattloop_operator.api.progress import Progress
 from wattloop_operator.api.result import Result
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.local.book import LocalBook
+from wattloop_operator.reporting.service import ReportService
 
 
 def gpu(index: int, joules: float, seconds: float) -> dict[str, Any]:
@@ -132,6 +141,62 @@ def test_a_process_cannot_claim_more_evaluations_than_there_were(api: Api) -> No
     assert (progress.consecutive_reached, progress.reached) == (2, False)
 
 
+LATER = 1_700_000_000_000  # where the numbers of a process begin that was started again
+
+
+@pytest.mark.parametrize("heard_from", [0, 1, 2, 3])
+def test_a_process_that_was_started_again_is_heard_at_once_and_reaches_the_target(api: Api, heard_from: int) -> None:
+    name, token = api.recurrence()
+    for sequence in range(1, 6):
+        api.post(name, token, body(sequence))
+    for epoch in range(heard_from, 4):
+        # It begins at epoch 0 without a metric, and counts its evaluations anew; the GPU's counter goes on.
+        changes = {"metric": None} if epoch == 0 else {"metric": 0.95 if epoch == 3 else 0.5}
+        energy = [gpu(0, 5000.0 + 1000.0 * epoch, 60.0 + 10.0 * epoch)]
+        report = body(LATER + epoch, epoch=float(epoch), evaluations=epoch, gpus=energy, **changes)
+        assert api.post(name, token, report).code == 200
+    progress = api.progress(name)
+    assert progress is not None
+    assert (progress.reached, progress.metric, progress.evaluations) == (True, Decimal("0.95"), 3)
+    assert (progress.epoch, progress.earlier_epochs) == (8, 5)
+    assert [(each.start_energy_millijoules, each.energy_millijoules) for each in progress.gpus] == [(5000, 8_005_000)]
+
+
+def test_a_process_that_was_started_again_begins_another_row_of_evaluations(api: Api) -> None:
+    name, _ = api.recurrence()
+    target = api.read(name).spec.target.model_copy(update={"consecutive_evaluations": 3})
+    name, token = api.recurrence(target=target)
+    for sequence in (1, 2):
+        api.post(name, token, body(sequence, metric=0.95))
+    again = body(LATER, epoch=1.0, evaluations=1, metric=0.95, reached_in_a_row=100, gpus=[])
+    assert api.post(name, token, again).code == 200
+    progress = api.progress(name)
+    assert progress is not None
+    assert (progress.consecutive_reached, progress.reached) == (1, False)
+
+
+def test_the_epochs_of_processes_that_follow_one_another_add_up(api: Api) -> None:
+    name, token = api.recurrence()
+    for process in range(3):
+        # A part of an epoch, as decimals cannot say it exactly; the last report says what the one before said.
+        for report, epoch in enumerate((0.0, 1 / 3, 2 / 3, 2 / 3)):
+            sent = body(process * LATER + report + 1, epoch=epoch, evaluations=0, metric=None, gpus=[])
+            assert api.post(name, token, sent).code == 200
+    progress = api.progress(name)
+    assert progress is not None
+    assert float(progress.epoch or 0) == pytest.approx(2.0)
+    assert float(progress.earlier_epochs or 0) == pytest.approx(4 / 3)
+
+
+def test_a_late_report_of_the_process_before_changes_nothing(api: Api) -> None:
+    name, token = api.recurrence()
+    api.post(name, token, body(5))
+    assert api.post(name, token, body(LATER, epoch=0.0, evaluations=0, metric=None, gpus=[])).code == 200
+    before = api.progress(name)
+    api.post(name, token, body(4))
+    assert api.progress(name) == before
+
+
 def test_processes_that_report_at_once_lose_nothing(api: Api) -> None:
     name, token = api.recurrence()
     ranks, reports = 8, 4
@@ -155,6 +220,37 @@ def test_processes_that_report_at_once_lose_nothing(api: Api) -> None:
     assert {reading.energy_millijoules for reading in progress.gpus} == {5000 + reports * 1_000_000}
     # The metric is rank 0's, the maximum power that of all GPUs.
     assert (progress.metric, progress.max_power_limit_watts) == (0, 400 * ranks)
+
+
+def test_a_database_that_takes_no_readings_keeps_no_run_from_hearing_that_it_is_to_stop(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running_api(tmp_path) as api:
+        name, token = api.recurrence(stop_cost_joules=Decimal(2000))
+        with contextlib.closing(sqlite3.connect(tmp_path / "wattloop.db")) as other:
+            other.execute("DROP TABLE energy_readings")
+        reply = api.post(name, token, body(1))
+        assert (reply.code, reply.body["stop"]) == (200, True)
+        progress = api.progress(name)
+    assert progress is not None
+    assert [reading.energy_millijoules for reading in progress.gpus] == [1_005_000]
+    assert f"team/{name}: the energy readings of a report are lost, its progress is kept" in caplog.text
+
+
+def test_where_the_policy_cannot_think_again_now_the_report_is_kept_all_the_same(
+    api: Api, caplog: pytest.LogCaptureFixture
+) -> None:
+    name, token = api.recurrence()
+
+    def fail(recurrence: TrainingRecurrence, progress: Progress) -> Progress:
+        raise CannotError("the database is away")
+
+    service = ReportService(LocalBook(api.store.objects, lambda: None), api.tokens, api.store.readings, fail)
+    assert service.take(token, "team", name, Report.from_json(body(1))).stop is False
+    progress = api.progress(name)
+    assert progress is not None
+    assert progress.sequence == 1
+    assert f"team/{name}: the policy cannot think again about it now: the database is away" in caplog.text
 
 
 def test_the_decision_can_be_looked_up(api: Api) -> None:

@@ -118,7 +118,7 @@ def answer_to(api: Api, name: str, head: str, body: bytes) -> bytes:
     """What is answered to the beginning of a request whose rest never comes."""
     address = urlsplit(api.url)
     lines = f"POST {urlsplit(api.path(name)).path} HTTP/1.1\r\nHost: wattloop\r\nContent-Type: application/json\r\n"
-    with socket.create_connection((str(address.hostname), int(address.port or 0)), timeout=10) as connection:
+    with socket.create_connection((str(address.hostname), int(address.port or 0)), timeout=60) as connection:
         connection.sendall(f"{lines}{head}\r\n\r\n".encode() + body)
         return connection.recv(65536)
 

@@ -91,29 +91,42 @@ def running_postgresql(programs: PostgreSqlPrograms, *, durable: bool = False) -
         programs: What to start.
         durable: Whether a commit waits for the disk, as in earnest; tests lose no power.
     """
-    user = _unprivileged_user()
+    with postgresql_folder(programs) as folder, serving_postgresql(programs, folder, durable=durable) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def postgresql_folder(programs: PostgreSqlPrograms) -> Iterator[Path]:
+    """A folder that servers can be started on, one after another; gone when the block ends."""
     # A socket's path is short, and the server's user must reach it: not below pytest's folder.
     with tempfile.TemporaryDirectory(prefix="wattloop-postgresql-") as name:
-        folder = Path(name)
-        _make_cluster(programs.initdb, user, folder)
-        # A time zone other than ours, so that a time kept without its zone would come back wrong.
-        settings = [f"unix_socket_directories={folder}", "listen_addresses=", "timezone=Asia/Tokyo"]
-        settings += [f"fsync={'on' if durable else 'off'}"]
-        words = [programs.postgres, "-D", str(folder / "data"), *(word for each in settings for word in ("-c", each))]
-        with _started(user, folder, *words) as server:
-            log: list[str] = []
-            ready = threading.Event()
-            reader = threading.Thread(target=_read_log, args=(server, log, ready))
-            reader.start()
-            try:
-                assert ready.wait(timeout=60), "".join(log)
-                assert server.poll() is None, "".join(log)
-                yield PostgreSqlServer(folder)
-            finally:
-                # Fast shutdown: it ends its connections and all of its processes.
-                server.send_signal(signal.SIGINT)
-                server.wait()
-                reader.join()
+        _make_cluster(programs.initdb, _unprivileged_user(), Path(name))
+        yield Path(name)
+
+
+@contextlib.contextmanager
+def serving_postgresql(
+    programs: PostgreSqlPrograms, folder: Path, *, durable: bool = False
+) -> Iterator[PostgreSqlServer]:
+    """A server on a folder for as long as the block; all of its processes have ended then."""
+    # A time zone other than ours, so that a time kept without its zone would come back wrong.
+    settings = [f"unix_socket_directories={folder}", "listen_addresses=", "timezone=Asia/Tokyo"]
+    settings += [f"fsync={'on' if durable else 'off'}"]
+    words = [programs.postgres, "-D", str(folder / "data"), *(word for each in settings for word in ("-c", each))]
+    with _started(_unprivileged_user(), folder, *words) as server:
+        log: list[str] = []
+        ready = threading.Event()
+        reader = threading.Thread(target=_read_log, args=(server, log, ready))
+        reader.start()
+        try:
+            assert ready.wait(timeout=60), "".join(log)
+            assert server.poll() is None, "".join(log)
+            yield PostgreSqlServer(folder)
+        finally:
+            # Fast shutdown: it ends its connections and all of its processes.
+            server.send_signal(signal.SIGINT)
+            server.wait()
+            reader.join()
 
 
 def _unprivileged_user() -> str | None:

@@ -19,6 +19,12 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from postgresql_server import (
+    PostgreSqlMissingError,
+    postgresql_folder,
+    postgresql_programs,
+    serving_postgresql,
+)
 from wattloop.errors import CannotError
 from wattloop_operator.store import ObservationRecord, Store, open_store
 
@@ -243,6 +249,37 @@ def test_a_server_that_was_restarted_between_writes_is_not_noticed(postgresql_se
         store.observations.record(observation())
         _end_connections(other)
         assert store.observations.record(observation()) is False
+
+
+@pytest.mark.postgres
+def test_a_server_that_is_stopped_is_said_and_found_again_when_it_is_started(observation: Make) -> None:
+    try:
+        programs = postgresql_programs()
+    except PostgreSqlMissingError as error:
+        pytest.skip(f"{error}; no server was stopped")
+    with postgresql_folder(programs) as folder:
+        with serving_postgresql(programs, folder) as server:
+            store = open_store(server.new_database())
+            store.observations.record(observation())
+        for _ in range(2):
+            with pytest.raises(CannotError, match=r"cannot record the observation.*check that the server runs"):
+                store.observations.record(observation(attempt=1))
+        with serving_postgresql(programs, folder), store:
+            assert store.observations.record(observation(attempt=1)) is True
+            assert [each.attempt for each in store.observations.of_job(observation().job_uid)] == [0, 1]
+
+
+@pytest.mark.postgres
+def test_a_server_that_vanishes_is_not_waited_for_without_end(postgresql_server: Any) -> None:
+    with open_store(postgresql_server.new_database()) as store, store._database.reading("ask libpq") as on:
+        connection = on.connection.driver_connection
+        assert connection is not None
+        known = connection.info.get_parameters()
+    assert {name: known[name] for name in ("keepalives_idle", "keepalives_interval", "tcp_user_timeout")} == {
+        "keepalives_idle": "30",
+        "keepalives_interval": "5",
+        "tcp_user_timeout": "30000",
+    }
 
 
 @pytest.mark.postgres

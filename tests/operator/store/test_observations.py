@@ -58,7 +58,6 @@ def test_whatever_arrives_in_whatever_order_the_first_of_each_attempt_is_kept(
         assert store.observations.record(record) is ((recurrence, attempt) not in first)
         first.setdefault((recurrence, attempt), record)
     assert store.observations.of_job(job_uid) == tuple(first[key] for key in sorted(first))
-    assert store.observations.highest_recurrence(job_uid) == max((recurrence for recurrence, _ in first), default=None)
 
 
 amounts = st.floats(0, 1e300)
@@ -123,7 +122,6 @@ def test_of_an_unknown_job_there_is_nothing(store: Store) -> None:
     assert store.observations.of_job("nobody") == ()
     assert store.observations.of_name("no", "body") == ()
     assert store.observations.jobs() == ()
-    assert store.observations.highest_recurrence("nobody") is None
 
 
 def test_names_are_ordered_by_code_point_on_either_database(store: Store, observation: Make) -> None:

@@ -198,6 +198,7 @@ def test_measurements_without_their_profile_are_impossible(store: Store, databas
         ("postgresql+asyncpg://user:secret@host/database", "of the kind 'postgresql\\+asyncpg' is not supported"),
         ("sqlite://", "names no file"),
         ("sqlite:///:memory:", "names no file"),
+        ("sqlite:///wattloop.db?timeout=abc", "found options, expected none after the file's name"),
     ],
 )
 def test_what_is_no_url_of_a_database_is_wrong_usage(url: str, complaint: str) -> None:

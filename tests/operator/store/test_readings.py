@@ -34,13 +34,12 @@ def test_messages_repeated_and_in_any_order_leave_the_same_counters(
         known |= set(readings)
     ordered = sorted(known, key=lambda one: (one.gpu_uuid, one.time_seconds))
     assert store.readings.of_attempt(job_uid, 3, 0) == tuple(ordered)
-    assert store.readings.latest(job_uid, 3, 0) == {one.gpu_uuid: one for one in ordered}
 
 
 def test_readings_of_another_attempt_are_another_matter(store: Store) -> None:
     store.readings.record([reading(1), reading(2, attempt=1)])
     assert store.readings.of_attempt("job", 3, 1) == (reading(2, attempt=1),)
-    assert store.readings.latest("job", 3, 2) == {}
+    assert store.readings.of_attempt("job", 3, 2) == ()
 
 
 def test_many_readings_fit_into_one_call(store: Store) -> None:
@@ -53,7 +52,7 @@ def test_many_readings_fit_into_one_call(store: Store) -> None:
 def test_a_counter_near_the_end_of_its_range_is_exact(store: Store) -> None:
     large = EnergyReading("job", 0, 0, "GPU-0", 1_790_000_000.123456, 2**63 - 1)
     store.readings.record([large])
-    assert store.readings.latest("job", 0, 0) == {"GPU-0": large}
+    assert store.readings.of_attempt("job", 0, 0) == (large,)
 
 
 def test_senders_of_overlapping_readings_at_once_do_not_block_each_other(store: Store) -> None:
@@ -63,23 +62,17 @@ def test_senders_of_overlapping_readings_at_once_do_not_block_each_other(store: 
         assert sum(threads.map(store.readings.record, messages)) == len(readings)
 
 
-def test_thinning_keeps_the_ends_of_every_counter_and_what_is_young(store: Store) -> None:
+def test_thinning_keeps_the_ends_of_every_counter_and_other_attempts(store: Store) -> None:
     store.readings.record([reading(time, gpu) for time in range(10) for gpu in ("GPU-0", "GPU-1")])
     store.readings.record([reading(time, attempt=1) for time in range(3)])
-    assert store.readings.thin_before(7) == 2 * 6 + 1
+    assert store.readings.thin_out("job", 3, 0) == 2 * 8
     times = {
         gpu: [one.time_seconds for one in store.readings.of_attempt("job", 3, 0) if one.gpu_uuid == gpu]
         for gpu in ("GPU-0", "GPU-1")
     }
-    assert times == {"GPU-0": [0, 7, 8, 9], "GPU-1": [0, 7, 8, 9]}
-    assert [one.time_seconds for one in store.readings.of_attempt("job", 3, 1)] == [0, 2]
-
-
-def test_one_call_of_thinning_deletes_no_more_than_it_may(store: Store) -> None:
-    store.readings.record([reading(time) for time in range(10)])
-    deleted = [store.readings.thin_before(100, at_most=3) for _ in range(4)]
-    assert deleted == [3, 3, 2, 0]
-    assert [one.time_seconds for one in store.readings.of_attempt("job", 3, 0)] == [0, 9]
+    assert times == {"GPU-0": [0, 9], "GPU-1": [0, 9]}
+    assert [one.time_seconds for one in store.readings.of_attempt("job", 3, 1)] == [0, 1, 2]
+    assert store.readings.thin_out("job", 3, 0) == 0
 
 
 @pytest.mark.parametrize("readings", [[], [reading(1)]])

@@ -129,19 +129,6 @@ def test_a_jobs_figures_are_those_of_its_status() -> None:
         assert line in text
 
 
-@pytest.fixture
-def untouched_logging() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    levels = {name: logging.getLogger(name).level for name in list(logging.root.manager.loggerDict)}
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    for name, before in levels.items():
-        logging.getLogger(name).setLevel(before)
-    logging.captureWarnings(capture=False)
-
-
 @pytest.mark.usefixtures("untouched_logging")
 def test_a_json_line_has_time_level_and_text(capsys: pytest.CaptureFixture[str]) -> None:
     set_up_logs("json", "info")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from wattloop_operator.api.training_recurrence import PodReference
 from wattloop_operator.engine.snapshot import Failure, WorkloadPhase
 from wattloop_operator.workloads.job_state import job_state, needs_pods
 from wattloop_operator.workloads.other_kind import other_state
@@ -43,12 +44,32 @@ def target(reason: str, at: str = EARLY) -> dict[str, Any]:
     return {"conditions": [condition]}
 
 
+def with_devices(status: dict[str, Any], **health: str) -> dict[str, Any]:
+    (container,) = status["containerStatuses"]
+    resources = [{"resourceID": f"GPU-{name}", "health": said} for name, said in health.items()]
+    devices = [{"name": "nvidia.com/gpu", "resources": resources}]
+    return {"containerStatuses": [container | {"allocatedResourcesStatus": devices}]}
+
+
 @pytest.mark.parametrize(
     ("conditions", "pods", "failure", "says"),
     [
         ([FAILED], [pod(**terminated(3, reason="Error"))], Failure.CRASHED, "container train ended with exit code 3"),
         ([FAILED], [pod(**terminated(137, reason="OOMKilled"))], Failure.CRASHED, "ran out of memory"),
         ([FAILED], [pod(**terminated(139, signal=11))], Failure.CRASHED, "signal 11"),
+        (
+            [FAILED],
+            [pod(**terminated(128, reason="StartError", message="exec: no such file"))],
+            Failure.DISRUPTED,
+            "container train could not be started (StartError): exec: no such file",
+        ),
+        (
+            [FAILED],
+            [pod(**with_devices(terminated(1), a="Healthy", b="Unhealthy"))],
+            Failure.DISRUPTED,
+            "pod a-x: unhealthy: nvidia.com/gpu GPU-b; container train ended with exit code 1",
+        ),
+        ([FAILED], [pod(**with_devices(terminated(1), a="Healthy", b="Unknown"))], Failure.CRASHED, "exit code 1"),
         ([FAILED], [pod(reason="Evicted", message="disk pressure")], Failure.DISRUPTED, "Evicted: disk pressure"),
         ([FAILED], [pod(**target("PreemptionByScheduler"))], Failure.DISRUPTED, "PreemptionByScheduler"),
         ([FAILED], [pod(**target("DeletionByTaintManager"), **terminated(143))], Failure.DISRUPTED, "TaintManager"),
@@ -100,7 +121,7 @@ def test_of_several_pods_the_first_to_fail_counts(
                 )
             ],
             WorkloadPhase.PENDING,
-            "",
+            "container t: ContainerCreating; kubectl describe pod a-x says why if it stays so",
         ),
         (
             job(),
@@ -154,6 +175,12 @@ def test_it_started_when_its_first_container_did() -> None:
     assert state.started_at == datetime(2026, 3, 1, 10, tzinfo=UTC)
 
 
+def test_a_container_that_was_never_started_did_not_start_in_1970() -> None:
+    never = terminated(128, reason="StartError", startedAt="1970-01-01T00:00:00Z")
+    state = job_state(job(startTime=EARLY), [pod(phase="Running", **never)], "recurrence-uid")
+    assert state.started_at == datetime(2026, 3, 1, 10, 0, 5, tzinfo=UTC)
+
+
 def test_an_object_without_our_owner_reference_is_not_ours() -> None:
     assert job_state(job(), [], "recurrence-uid").owned
     assert not job_state(job(), [], "another-uid").owned
@@ -197,3 +224,18 @@ def test_another_kind_stands_where_its_conditions_say(
     body = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"} | job(*written)
     state = other_state(body, "recurrence-uid")
     assert (state.phase, state.failure, state.owned, state.kind) == (phase, failure, True, "JobSet")
+
+
+def test_a_device_that_becomes_unhealthy_under_a_training_is_named_while_it_runs() -> None:
+    running = {"containerStatuses": [{"name": "train", "state": {"running": {}}}]}
+    for health, says in (("Healthy", ""), ("Unhealthy", "pod a-x: unhealthy: nvidia.com/gpu GPU-a")):
+        state = job_state(job(), [pod(phase="Running", **with_devices(running, a=health))], "recurrence-uid")
+        assert (state.phase, state.message, state.unhealthy) == (WorkloadPhase.RUNNING, says, says)
+
+
+def test_the_pods_that_a_node_was_found_for_are_told() -> None:
+    bound, waits = pod("a-x", "Running"), pod("a-y", "Pending")
+    bound["metadata"]["uid"], bound["spec"] = "pod-uid", {"nodeName": "node-1"}
+    waits["metadata"]["uid"], waits["spec"] = "other-uid", {"nodeName": None}
+    state = job_state(job(), [bound, waits, pod("a-z")], "recurrence-uid")
+    assert state.pods == (PodReference(uid="pod-uid", node="node-1"),)

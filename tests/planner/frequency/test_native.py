@@ -20,6 +20,7 @@ def longs(*values: int) -> Any:
     return np.array(values, dtype=np.int64)
 
 
+INFINITE = float("inf")
 # One operation from node 0 to node 1: 10 units long or, for 3 a unit, down to 4.
 FLOW: dict[str, Any] = {
     "nodes": 2,
@@ -43,16 +44,31 @@ PIPELINE: dict[str, Any] = {
 
 def test_one_operation_is_shortened_to_its_fastest() -> None:
     flow = ParametricFlow(**FLOW)
-    durations = np.empty(1)
-    assert (flow.time, flow.previous_time, flow.flow) == (10, 10, 0)
-    assert flow.advance()
-    assert (flow.time, flow.previous_time, flow.flow) == (4, 10, 3)
+    durations, times, rises = np.empty(1), longs(0, 0), np.empty(2)
+    assert (flow.time, flow.previous_time, flow.flow, flow.spread) == (10, 10, 0, 0.0)
+    assert flow.advance(INFINITE, times[:1], rises[:1]) == 1
+    assert (flow.time, flow.previous_time, flow.flow, flow.finished) == (4, 10, 3, False)
+    assert (times[0], rises[0], flow.spread) == (4, 18.0, pytest.approx(6 * 3**0.5))
     flow.durations(7, 0.5, durations)
     assert durations.tolist() == [3.5]
-    assert not flow.advance()
-    assert not flow.advance()
+    assert [flow.advance(INFINITE, times, rises) for _ in range(2)] == [0, 0]
+    assert flow.finished
     flow.durations(4, 1.0, durations)
     assert durations.tolist() == [4.0]
+
+
+def test_many_breakpoints_are_walked_in_one_call_until_the_spread_asked_for() -> None:
+    corners = {"first_points": integers(0, 4), "lengths": longs(1, 3, 6, 10), "capacities": longs(UNLIMITED, 9, 4, 1)}
+    whole, parts = (ParametricFlow(**{**FLOW, **corners}) for _ in range(2))
+    times, rises = np.zeros(9, dtype=np.int64), np.zeros(9)
+    assert whole.advance(INFINITE, times, rises) == 3
+    assert times[:4].tolist() == [6, 3, 1, 0]
+    assert rises[:4].tolist() == [4.0, 4.0 + 3 * 5, 4.0 + 3 * 5 + 2 * 14, 0.0]
+    # The pieces' spreads are 4, 3 · √5 and 2 · √14: at least one piece is walked, then no more than needed.
+    assert [parts.advance(until, times, rises) for until in (0.0, 4.0, 5.0, 99.0)] == [1, 1, 1, 0]
+    parts = ParametricFlow(**{**FLOW, **corners})
+    assert [parts.advance(until, times, rises) for until in (4.1, 99.0)] == [2, 1]
+    assert parts.time == 1
 
 
 @pytest.mark.parametrize(
@@ -81,7 +97,11 @@ def test_a_network_that_cannot_be_right_is_refused(
 
 def test_durations_of_another_time_or_of_too_many_activities_are_refused() -> None:
     flow = ParametricFlow(**FLOW)
-    assert flow.advance()
+    assert flow.advance(INFINITE, longs(0), np.empty(1)) == 1
+    with pytest.raises(TypeError, match="times: expected int64 items"):
+        flow.advance(INFINITE, np.empty(1), np.empty(1))
+    with pytest.raises(ValueError, match="rises: expected 1 items, found 2"):
+        flow.advance(INFINITE, longs(0), np.empty(2))
     with pytest.raises(ValueError, match="time: must lie between"):
         flow.durations(3, 1.0, np.empty(1))
     with pytest.raises(ValueError, match="more items than activities"):
@@ -121,3 +141,23 @@ def test_a_plan_of_other_options_or_another_size_is_refused() -> None:
     frozen.setflags(write=False)
     with pytest.raises((BufferError, ValueError), match=r"read-only|writable|not writeable"):
         pipeline.reclaim(frozen)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 40])
+def test_an_operation_takes_the_slowest_of_its_options_that_fits(count: int) -> None:
+    times = np.arange(1.0, count + 1)
+    one = {"befores": integers(), "afters": integers(), "kind_of": integers(0), "first_options": integers(0, count)}
+    pipeline = Pipeline(**one, times=times, costs=times[::-1].copy())
+    plan = np.zeros(1, dtype=np.int16)
+    for deadline in np.arange(1.0, count + 1, 0.5).tolist():
+        slowest = int(deadline) - 1
+        assert pipeline.round(np.array([deadline]), deadline, plan) == (times[slowest], times[count - 1 - slowest])
+        assert plan.tolist() == [slowest]
+    # Beside a longer one it is slowed down from wherever it was.
+    both = {"befores": integers(), "afters": integers(), "kind_of": integers(0, 1)}
+    first_options, longer = integers(0, count, count + 1), np.append(times, count - 0.5 if count > 1 else 1.0)
+    pipeline = Pipeline(**both, first_options=first_options, times=longer, costs=np.append(times[::-1], 1.0))
+    for option in range(max(count - 1, 1)):
+        plan = np.array([option, 0], dtype=np.int16)
+        pipeline.reclaim(plan)
+        assert plan.tolist() == [max(count - 2, 0), 0]

@@ -110,8 +110,10 @@ def test_choose_gives_the_slowest_plan_in_time_and_fails_where_none_is(
     assert (answer["plan"], answer["file"], answer["meets_deadline"]) == (2, "freqs_pipeline_00002.py", True)
     assert answer["energy_until_deadline_joules"] == pytest.approx(float(plans[2]["energy"]))
     assert main(["plan", "choose", "--directory", str(output), "--deadline", "0.01"]) == 1
-    answer = json.loads(capsys.readouterr().out)
+    told = capsys.readouterr()
+    answer = json.loads(told.out)
     assert (answer["plan"], answer["meets_deadline"]) == (len(plans) - 1, False)
+    assert told.err.startswith(f"no plan in {output} ends within 0.01 s: this is the fastest, ")
 
 
 def test_a_graph_of_ones_own_equals_the_schedule_it_writes_out(tmp_path: Path, profile: Path) -> None:
@@ -183,6 +185,14 @@ def test_the_plans_of_another_program_are_not_replaced(
     assert [path.name for path in output.iterdir()] == ["freqs_pipeline_00000.py"]
 
 
+def test_a_folder_that_cannot_be_looked_at_ends_with_1(
+    tmp_path: Path, profile: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", *small(profile, "--output", tmp_path / ("x" * 300))]) == 1
+    assert "cannot read: File name too long; name a writable folder" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == [profile.name]
+
+
 def test_what_an_interrupted_run_left_is_replaced(tmp_path: Path, profile: Path) -> None:
     output = tmp_path / "plans"
     (output / ".wattloop-plan-x").mkdir(parents=True)
@@ -196,6 +206,7 @@ def test_what_an_interrupted_run_left_is_replaced(tmp_path: Path, profile: Path)
     ("words", "message"),
     [
         ([], "--output: missing"),
+        (["--output", ""], "found no name, expected a folder that is missing, empty or an earlier result"),
         (["--output", "plans", "--stages", "0"], "--stages 0: must be at least 1"),
         (["--output", "plans", "--microbatches", "0"], "--microbatches 0: must be at least 1"),
         (
@@ -204,7 +215,15 @@ def test_what_an_interrupted_run_left_is_replaced(tmp_path: Path, profile: Path)
         ),
         (["--output", "plans", "--blocking-power", "-1"], "--blocking-power -1: must be a finite number of at least 0"),
         (["--output", "plans", "--blocking-power", "nan"], "--blocking-power nan: must be a finite number"),
-        (["--output", "plans", "--plans", "2"], "--plans 2: must be at least 3"),
+        (
+            ["--output", "plans", "--blocking-power", "1e9"],
+            "must be at most 10,000 times what any measured option draws",
+        ),
+        (
+            ["--output", "plans", "--plans", "2"],
+            "--plans 2: must be 3 (the slowest,",
+        ),
+        (["--output", "plans", "--plans", "10001"], "to 10000, or all"),
         (["--output", "plans", "--chunks", "2"], "--chunks 2: only --schedule interleaved has several chunks"),
         (["--output", "plans", "--schedule", "interleaved"], "--microbatches 3 must be a multiple of --stages 2"),
         (["--output", "plans", "--stages", "3"], "found no row of stage 2 (stages: 0, 1)"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -87,6 +88,53 @@ def test_relaxed_durations_meet_their_time_and_cost_what_the_frontier_says(probl
             cost += float(np.interp(duration, times, costs))
         back = (segment.fast_seconds - time) * segment.price_watts
         assert cost == pytest.approx(segment.fast_effective_joules + back, rel=1e-9, abs=1e-9)
+
+
+@randomly
+@given(problems(), st.floats(0.01, 2.0))
+def test_a_walk_in_strides_stands_on_the_pieces_where_a_multiple_is_passed(problem: Problem, share: float) -> None:
+    every = list(Relaxation(problem).segments())
+    distances = [(piece.slow_seconds - piece.fast_seconds) * math.sqrt(piece.price_watts) for piece in every]
+    spacing = share * sum(distances) or 1.0
+    relaxation = Relaxation(problem)
+    chosen = [(piece, piece.durations_at(piece.fast_seconds)[0]) for piece in relaxation.segments(spacing)]
+    walked = np.cumsum(distances) / spacing
+    # A distance that is a multiple but for the rounding of its sum may count either way.
+    clear = (np.abs(walked - np.round(walked)) > 1e-9) | (walked == 0)
+    by_time = {piece.fast_seconds: piece for piece, _ in chosen}
+    for piece, before, after, sure in zip(every[1:], walked[:-1], walked[1:], clear[1:] & clear[:-1], strict=True):
+        passed = math.floor(after) - math.floor(before)
+        if sure and (passed or piece is every[-1]):
+            assert by_time[piece.fast_seconds][:4] == piece[:4]
+            assert by_time[piece.fast_seconds].passed == passed
+        elif sure:
+            assert piece.fast_seconds not in by_time
+    assert chosen[-1][0].fast_seconds == every[-1].fast_seconds
+    for piece, durations in chosen:
+        assert longest_path(problem.graph, durations.tolist()) == pytest.approx(piece.fast_seconds, rel=1e-12)
+    assert relaxation.frontier.times_seconds.tolist() == [piece.fast_seconds for piece in every]
+    assert relaxation.frontier.effective_joules.tolist() == [piece.fast_effective_joules for piece in every]
+
+
+@pytest.mark.parametrize(("stages", "microbatches"), [(1, 1), (2, 2), (3, 4)])
+def test_every_breakpoint_of_many_frequencies_on_a_smooth_curve_equals_the_linear_program(
+    stages: int, microbatches: int
+) -> None:
+    def option(megahertz: int, scale: float) -> tuple[int, float, float]:
+        seconds = scale * (0.25 + 0.75 * 1980 / megahertz)
+        return megahertz, seconds, seconds * (120 + 480 * (megahertz / 1980) ** 2.6)
+
+    options = {
+        (stage, name): options_of(
+            *(option(megahertz, scale * (1 + 0.03 * stage)) for megahertz in range(345, 1981, 45))
+        )
+        for stage in range(stages)
+        for name, scale in (("forward", 0.05), ("backward", 0.11))
+    }
+    graph = schedule_graph(SCHEDULES["1f1b"](stages, microbatches))
+    problem = pipeline_problem(graph, Profile("smooth", options), 75.0)
+    assert min(len(kind.corners) for kind in problem.options) > 20
+    assert_equals_linear_program(problem, 10_000 if EXHAUSTIVE or stages < 3 else 60)
 
 
 @randomly

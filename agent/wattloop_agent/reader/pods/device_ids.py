@@ -6,11 +6,14 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-_WHOLE = re.compile(r"GPU-[0-9a-fA-F-]{36}")
-_REPLICA = re.compile(r"(GPU-[0-9a-fA-F-]{36})::\d+")
-_MIG = re.compile(r"MIG-.+")
-_NODE = re.compile(r"nvidia(\d+)")
-_NODE_PART = re.compile(r"nvidia(\d+)/(?:gi|vgpu)\d+(?:/.*)?")
+_UUID = r"GPU-[0-9a-fA-F-]{36}"
+_WHOLE = re.compile(_UUID)
+_REPLICA = re.compile(rf"({_UUID})::\d+")
+_MIG = re.compile(r"(MIG-[0-9a-fA-F-]{36})(?:::\d+)?")
+# Before driver 470 a MIG device was named after its GPU, its GPU instance and its compute instance.
+_OLD_MIG = re.compile(rf"MIG-({_UUID})/\d+/\d+(?:::\d+)?")
+_NODE = re.compile(r"nvidia\d+")
+_NODE_PART = re.compile(r"(nvidia\d+)/(?:gi|vgpu)\d+(?:/.*)?")
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,7 @@ class PodGpus:
     Attributes:
         whole: Uuids of those that it has to itself.
         shared: Uuids of those that others have too, by time slicing or MIG: its limit is not one owner's to set.
-        unknown: Ids that name a part of a GPU which can't be said from here (``MIG-…``), or no form that we know.
+        unknown: Ids that name no device of this machine, or have no form that we know.
     """
 
     whole: frozenset[str]
@@ -28,12 +31,18 @@ class PodGpus:
     unknown: frozenset[str]
 
 
-def gpus_of(ids: Iterable[str], uuid_of_node: Mapping[int, str]) -> PodGpus:
+def needs_names(ids: Iterable[str]) -> bool:
+    """Whether one of these ids names a GPU otherwise than by its uuid, so that `gpus_of` has to be told."""
+    return not all(_WHOLE.fullmatch(device) or _REPLICA.fullmatch(device) for device in ids)
+
+
+def gpus_of(ids: Iterable[str], uuid_of_device: Mapping[str, str]) -> PodGpus:
     """The GPUs that a pod's device ids name.
 
     Args:
-        ids: As the kubelet lists them: ``GPU-…``, ``GPU-…::replica``, ``MIG-…``, ``nvidia0``, ``nvidia0/gi1``.
-        uuid_of_node: By the number of its device node, a GPU's uuid.
+        ids: As the kubelet lists them: ``GPU-…``, ``GPU-…::replica``, ``MIG-…``, ``MIG-…::replica``, ``nvidia0``,
+            ``nvidia0/gi1``.
+        uuid_of_device: Each GPU's uuid, under the name of its device node (``nvidia0``) and its MIG devices' uuids.
 
     Example:
         >>> uuid = "GPU-00000000-0000-0000-0000-000000000001"
@@ -44,12 +53,12 @@ def gpus_of(ids: Iterable[str], uuid_of_node: Mapping[int, str]) -> PodGpus:
     for device in ids:
         if _WHOLE.fullmatch(device):
             whole.add(device)
-        elif replica := _REPLICA.fullmatch(device):
-            shared.add(replica.group(1))
-        elif (part := _NODE_PART.fullmatch(device)) and int(part.group(1)) in uuid_of_node:
-            shared.add(uuid_of_node[int(part.group(1))])
-        elif (node := _NODE.fullmatch(device)) and int(node.group(1)) in uuid_of_node:
-            whole.add(uuid_of_node[int(node.group(1))])
+        elif _NODE.fullmatch(device) and device in uuid_of_device:
+            whole.add(uuid_of_device[device])
+        elif part := _REPLICA.fullmatch(device) or _OLD_MIG.fullmatch(device):
+            shared.add(part.group(1))
+        elif (part := _MIG.fullmatch(device) or _NODE_PART.fullmatch(device)) and part.group(1) in uuid_of_device:
+            shared.add(uuid_of_device[part.group(1)])
         else:
             unknown.add(device)
     return PodGpus(frozenset(whole - shared), frozenset(shared), frozenset(unknown))

@@ -16,7 +16,7 @@ LIST = "/v1.PodResourcesLister/List"
 # Fields of the messages of k8s.io/kubelet/pkg/apis/podresources/v1/api.proto.
 _POD_RESOURCES = 1
 _POD_NAME, _POD_NAMESPACE, _POD_CONTAINERS = 1, 2, 3
-_CONTAINER_DEVICES = 2
+_CONTAINER_NAME, _CONTAINER_DEVICES = 1, 2
 _RESOURCE_NAME, _DEVICE_IDS = 1, 2
 _VENDOR = "nvidia.com/"
 
@@ -29,12 +29,15 @@ class PodName:
     name: str
 
 
-def devices_by_pod(socket: Path, timeout_seconds: float) -> dict[PodName, frozenset[str]]:
-    """The ids of NVIDIA's devices that each pod of this node was given.
+def devices_by_pod(socket: Path, timeout_seconds: float) -> dict[PodName, dict[str, frozenset[str]]]:
+    """The ids of NVIDIA's devices that each container of each pod of this node was given.
 
     Args:
         socket: The kubelet's, ``/var/lib/kubelet/pod-resources/kubelet.sock``.
         timeout_seconds: For the call.
+
+    Returns:
+        By pod, by container, the ids.
 
     Raises:
         CallFailed: The kubelet does not answer.
@@ -44,18 +47,27 @@ def devices_by_pod(socket: Path, timeout_seconds: float) -> dict[PodName, frozen
     return dict(_pod(content) for number, content in fields(answer) if number == _POD_RESOURCES)
 
 
-def _pod(message: bytes) -> tuple[PodName, frozenset[str]]:
-    name, namespace, ids = "", "", set()
+def _pod(message: bytes) -> tuple[PodName, dict[str, frozenset[str]]]:
+    name, namespace, containers = "", "", {}
     for number, content in fields(message):
         if number == _POD_NAME:
             name = content.decode()
         elif number == _POD_NAMESPACE:
             namespace = content.decode()
         elif number == _POD_CONTAINERS:
-            for field, devices in fields(content):
-                if field == _CONTAINER_DEVICES:
-                    ids |= _ids(devices)
-    return PodName(namespace, name), frozenset(ids)
+            container, ids = _container(content)
+            containers[container] = ids
+    return PodName(namespace, name), containers
+
+
+def _container(message: bytes) -> tuple[str, frozenset[str]]:
+    name, ids = "", set()
+    for number, content in fields(message):
+        if number == _CONTAINER_NAME:
+            name = content.decode()
+        elif number == _CONTAINER_DEVICES:
+            ids |= _ids(content)
+    return name, frozenset(ids)
 
 
 def _ids(message: bytes) -> set[str]:

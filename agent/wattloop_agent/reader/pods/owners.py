@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import os
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from wattloop_agent.reader.callers import Caller
 from wattloop_agent.reader.pods.cgroup import ForeignCgroup, pod_of
-from wattloop_agent.reader.pods.device_ids import PodGpus, gpus_of
+from wattloop_agent.reader.pods.device_ids import gpus_of, needs_names
 from wattloop_agent.reader.pods.grpc_call import CallFailed
 from wattloop_agent.reader.pods.kubelet import PodName, devices_by_pod, names_by_uid
 from wattloop_agent.reader.watched_process import WatchedProcess, start_ticks
@@ -19,6 +21,8 @@ from wattloop_agent.refusal import Reason, Refused
 
 # A GPU that the kubelet gives to another pod can be set by the pod before for so long at most, if that still runs.
 ANSWER_AGE_SECONDS = 1.0
+# Whoever is not listed is looked for again, so often at most.
+NEW_POD_SECONDS = 0.05
 KUBELET_TIMEOUT_SECONDS = 3.0
 _KIND = "pod:"
 
@@ -39,8 +43,16 @@ class Node:
 
 
 @dataclass(frozen=True)
-class _Kubelet:
-    devices: Mapping[PodName, frozenset[str]]
+class KubeletView:
+    """What the kubelet said last.
+
+    Attributes:
+        devices: By pod and container, the ids of the devices that it was given.
+        names: By uid, the pods that have logs here.
+        asked_seconds: When it was asked, on the monotonic clock.
+    """
+
+    devices: Mapping[PodName, Mapping[str, frozenset[str]]]
     names: Mapping[str, PodName]
     asked_seconds: float
 
@@ -85,21 +97,21 @@ class PodCallers:
 
     Args:
         gone: Called with an owner that is watched, once the process that it was seen by is gone.
-        uuid_of_node: Gives, by the number of its device node, each GPU's uuid.
+        uuid_of_device: Gives, under the name of its device node and the uuids of its MIG devices, each GPU's uuid.
         node: Where this node's truths are.
     """
 
     def __init__(
         self,
         gone: Callable[[str], None],
-        uuid_of_node: Callable[[], Awaitable[Mapping[int, str]]],
+        uuid_of_device: Callable[[], Awaitable[Mapping[str, str]]],
         node: Node | None = None,
     ) -> None:
         self._gone = gone
-        self._uuid_of_node = uuid_of_node
+        self._uuid_of_device = uuid_of_device
         self._node = node or Node()
         self._watched: dict[str, WatchedProcess] = {}
-        self._told: _Kubelet | None = None
+        self._told: KubeletView | None = None
         self._asking = asyncio.Lock()
 
     def peer(self, connection: socket.socket) -> PodPeer:
@@ -126,7 +138,10 @@ class PodCallers:
         Raises:
             Refused: The kubelet does not answer, or knows no such pod, or two pods of its name still run.
         """
-        told = await self._ask_kubelet()
+        told = await self.ask_kubelet()
+        if told.names.get(pod_uid) not in told.devices:
+            # It may have come since.
+            told = await self.ask_kubelet(NEW_POD_SECONDS)
         pod = told.names.get(pod_uid)
         if pod is None or pod not in told.devices:
             raise Refused(Reason.NOT_PERMITTED, f"pod {pod_uid}: the kubelet lists no such pod; it has ended")
@@ -137,8 +152,9 @@ class PodCallers:
                 f"pod {pod.namespace}/{pod.name}: another of this name still runs here, and the kubelet says not whose "
                 "the GPUs are; ask again when one has ended",
             )
-        gpus = await self._gpus(told.devices[pod])
-        return Caller(f"{_KIND}{pod_uid}", gpus.whole, gpus.shared)
+        ids = frozenset[str]().union(*told.devices[pod].values())
+        gpus = gpus_of(ids, await self.device_names(ids))
+        return Caller(f"{_KIND}{pod_uid}", gpus.whole, gpus.shared, pod.namespace)
 
     def alive(self, owner: str) -> bool:
         """Whether any process of the pod is there."""
@@ -179,9 +195,36 @@ class PodCallers:
         del self._watched[owner]
         self._gone(owner)
 
-    async def _ask_kubelet(self) -> _Kubelet:
+    def process_by_pod(self, pod_uids: set[str]) -> dict[str, int]:
+        """By uid, a process of each of these pods that has one here; looks at every process of the node."""
+        return {uid: pid for pid in self._processes_of(pod_uids) if (uid := self.pod_uid_of(pid)) is not None}
+
+    def first_processes(self, pod_uids: set[str]) -> dict[str, float]:
+        """By uid, when the first process of each of these pods began that is there, on the monotonic clock."""
+        first: dict[str, float] = {}
+        since_boot = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
+        for pid in self._processes_of(pod_uids):
+            uid, ticks = self.pod_uid_of(pid), start_ticks(pid, self._node.processes)
+            if uid is not None and ticks is not None:
+                first[uid] = min(first.get(uid, math.inf), ticks / os.sysconf("SC_CLK_TCK") - since_boot)
+        return first
+
+    def is_in(self, pid: int, pod_uid: str) -> bool:
+        """Whether this process is there, and in this pod."""
+        return self.pod_uid_of(pid) == pod_uid and start_ticks(pid, self._node.processes) is not None
+
+    async def ask_kubelet(self, age_seconds: float | None = None) -> KubeletView:
+        """What the kubelet says.
+
+        Args:
+            age_seconds: How old that may be; default: `ANSWER_AGE_SECONDS`.
+
+        Raises:
+            Refused: It does not say.
+        """
+        age = ANSWER_AGE_SECONDS if age_seconds is None else min(age_seconds, ANSWER_AGE_SECONDS)
         async with self._asking:
-            if self._told is None or time.monotonic() - self._told.asked_seconds > ANSWER_AGE_SECONDS:
+            if self._told is None or time.monotonic() - self._told.asked_seconds > age:
                 asked = time.monotonic()
                 try:
                     devices, names = await asyncio.to_thread(self._read_kubelet)
@@ -189,13 +232,18 @@ class PodCallers:
                     raise Refused(
                         Reason.UNAVAILABLE, f"the kubelet does not say which GPUs are whose: {error}; try again"
                     ) from error
-                self._told = _Kubelet(devices, names, asked)
+                self._told = KubeletView(devices, names, asked)
             return self._told
 
-    def _read_kubelet(self) -> tuple[Mapping[PodName, frozenset[str]], Mapping[str, PodName]]:
+    def _read_kubelet(self) -> tuple[Mapping[PodName, Mapping[str, frozenset[str]]], Mapping[str, PodName]]:
         # Names first: a pod that came between the two is known by its name and not by its uid, so it has to ask again.
         names = names_by_uid(self._node.pod_logs)
         return devices_by_pod(self._node.kubelet, KUBELET_TIMEOUT_SECONDS), names
 
-    async def _gpus(self, ids: frozenset[str]) -> PodGpus:
-        return gpus_of(ids, await self._uuid_of_node() if any(each.startswith("nvidia") for each in ids) else {})
+    async def device_names(self, ids: Iterable[str]) -> Mapping[str, str]:
+        """What `gpus_of` has to be told for these ids.
+
+        Raises:
+            Refused: The driver does not say.
+        """
+        return await self._uuid_of_device() if needs_names(ids) else {}

@@ -27,14 +27,14 @@ def check_output(folder: str | Path) -> None:
         CannotError: It cannot be read.
     """
     path = Path(folder)
-    if not path.exists():
-        return
-    if not path.is_dir():
-        raise UsageError(
-            f"--output {folder}: found a file, expected a folder that is missing, empty or an earlier result"
-        )
     try:
-        names = sorted(item.name for item in path.iterdir())
+        # An empty name would be the working folder.
+        if not str(folder) or (path.exists() and not path.is_dir()):
+            found = "a file" if str(folder) else "no name"
+            raise UsageError(
+                f"--output {folder}: found {found}, expected a folder that is missing, empty or an earlier result"
+            )
+        names = sorted(item.name for item in path.iterdir()) if path.exists() else []
     except OSError as error:
         raise CannotError(f"--output {folder}: cannot read: {error.strerror}; name a writable folder") from error
     strangers = [name for name in names if not OURS.fullmatch(name) and not name.startswith(ASIDE)]
@@ -52,8 +52,9 @@ def check_output(folder: str | Path) -> None:
 def replaced(folder: str | Path) -> Iterator[Path]:
     """A folder to write a result in, which replaces the earlier one when the block ends without an exception.
 
-    The files are written aside, inside the folder, and then renamed, the summary last. Should the machine stop in
-    between, no summary is there, and the next run replaces what is.
+    The files are written aside, inside the folder, and then renamed. The earlier summary goes first and the new one
+    comes last: should the machine stop in between, no summary is there, `wattloop plan choose` refuses the folder, and
+    the next run replaces what is in it.
 
     Raises:
         CannotError: The folder cannot be written; an earlier result stays.
@@ -65,11 +66,7 @@ def replaced(folder: str | Path) -> Iterator[Path]:
         path.mkdir(parents=True, exist_ok=True)
         aside = Path(tempfile.mkdtemp(prefix=ASIDE, dir=path))
         yield aside
-        earlier = [item for item in path.iterdir() if OURS.fullmatch(item.name)]
-        for item in sorted(earlier, key=lambda item: item.name != SUMMARY):
-            item.unlink()
-        for item in sorted(aside.iterdir(), key=lambda item: item.name == SUMMARY):
-            item.rename(path / item.name)
+        _move(aside, path)
     except OSError as error:
         raise CannotError(f"--output {folder}: cannot write: {error.strerror}; name a writable folder") from error
     finally:
@@ -79,3 +76,15 @@ def replaced(folder: str | Path) -> Iterator[Path]:
         if not existed:
             with contextlib.suppress(OSError):
                 path.rmdir()
+
+
+def _move(aside: Path, path: Path) -> None:
+    """Put the files in the place of the earlier ones."""
+    names = {item.name for item in aside.iterdir()}
+    (path / SUMMARY).unlink(missing_ok=True)
+    for name in names - {SUMMARY}:
+        (aside / name).rename(path / name)
+    for item in path.iterdir():
+        if OURS.fullmatch(item.name) and item.name not in names:
+            item.unlink()
+    (aside / SUMMARY).rename(path / SUMMARY)

@@ -39,8 +39,11 @@ def _cell(value: object) -> object:
 def write_frontier(folder: Path, planning: Planning) -> None:
     """``frontier.csv``: every breakpoint of the relaxation."""
     frontier = planning.frontier
-    rows = zip(frontier.times_seconds.tolist(), frontier.energies_joules.tolist(), strict=True)
-    write_table(folder / "frontier.csv", ("time", "energy"), rows)
+    # There may be tens of thousands; numbers need none of the csv module's quoting.
+    lines = map("{!r},{!r}\n".format, frontier.times_seconds.tolist(), frontier.energies_joules.tolist())
+    with (folder / "frontier.csv").open("w", encoding="utf-8", newline="") as stream:
+        stream.write("time,energy\n")
+        stream.writelines(lines)
 
 
 def write_plans(folder: Path, problem: Problem, planning: Planning, realised: Sequence[Realised]) -> None:

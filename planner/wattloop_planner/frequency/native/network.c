@@ -34,50 +34,68 @@ static void *copied(const void *source, size_t size) {
 
 static int allocate(network *net, const network_input *in) {
     size_t nodes = (size_t)in->nodes, count = (size_t)in->activities, corners = (size_t)in->first_points[count];
-    net->activities = malloc((count + 1) * sizeof(activity));
+    net->activities = calloc(count + 1, sizeof(activity));
     net->lengths = copied(in->lengths, corners * sizeof(int64_t));
     net->capacities = copied(in->capacities, corners * sizeof(int64_t));
-    net->first_steps = calloc(nodes + 2, sizeof(int32_t));
-    net->steps = malloc((2 * count + 1) * sizeof(int32_t));
-    net->targets = malloc((2 * count + 1) * sizeof(int32_t));
-    net->potentials = calloc(nodes, sizeof(int64_t));
-    net->marks = calloc(nodes, sizeof(int32_t));
+    net->events = calloc(nodes + 2, sizeof(event));
+    net->places = malloc((2 * count + 1) * sizeof(int32_t));
     net->reached = malloc(nodes * sizeof(int32_t));
-    net->arrivals = malloc(nodes * sizeof(int32_t));
+    net->arrivals = malloc(nodes * sizeof(arrival));
     net->positions = malloc(nodes * sizeof(int32_t));
     net->path = malloc(nodes * sizeof(int32_t));
     net->stack = malloc(nodes * sizeof(int32_t));
     net->distances = calloc(nodes, sizeof(int64_t));
     /* A search looks at each step at most once before it goes beyond, and at most once after. */
-    net->boundary_steps = malloc((4 * count + 1) * sizeof(int32_t));
-    net->boundary_distances = malloc((4 * count + 1) * sizeof(int64_t));
-    return net->activities && net->lengths && net->capacities && net->first_steps && net->steps && net->targets && net->potentials &&
-           net->marks && net->reached && net->arrivals && net->positions && net->path && net->stack && net->distances &&
-           net->boundary_steps && net->boundary_distances;
+    net->boundary = malloc((4 * count + 1) * sizeof(exit_step));
+    int whole = net->activities && net->lengths && net->capacities && net->events && net->places && net->reached &&
+                net->arrivals && net->positions && net->path && net->stack && net->distances && net->boundary;
+    for (int from = 0; from < DIRECTIONS; from++) {
+        net->links[from] = malloc((2 * count + 1) * sizeof(flow_link));
+        net->onward[from] = malloc(nodes * sizeof(onward_link));
+        whole = whole && net->links[from] && net->onward[from];
+    }
+    return whole;
 }
 
-/* Steps along come before steps against: the depth-first search then runs through the pipeline towards the sink, which
+void refresh_links(network *net, int32_t index) {
+    const activity *a = &net->activities[index];
+    int32_t along = 2 * index, against = 2 * index + 1;
+    int64_t length = net->lengths[a->corner], longest = UNLIMITED;
+    if (a->filled > 0)
+        longest = length;
+    else if (a->corner < a->slowest)
+        longest = net->lengths[a->corner + 1];
+    /* From the sink a step stands among the links of the node it leads to: where the opposite step stands. */
+    net->links[FROM_SOURCE][net->places[along]].need = net->links[FROM_SINK][net->places[against]].need = length;
+    net->links[FROM_SOURCE][net->places[against]].need = net->links[FROM_SINK][net->places[along]].need = -longest;
+}
+
+/* Steps along come before steps against: a depth-first search then runs through the pipeline towards the sink, which
  * halves the searches on the profiles of docs/frequency.md. */
 static void link_steps(network *net) {
     int32_t *next = net->positions;
     for (int32_t i = 0; i < net->activity_count; i++) {
-        net->first_steps[net->activities[i].tail + 1]++;
-        net->first_steps[net->activities[i].head + 1]++;
+        net->events[net->activities[i].tail + 1].first_link++;
+        net->events[net->activities[i].head + 1].first_link++;
     }
-    for (int32_t node = 0; node < net->nodes; node++)
-        net->first_steps[node + 1] += net->first_steps[node];
-    memcpy(next, net->first_steps, (size_t)net->nodes * sizeof(int32_t));
+    for (int32_t node = 0; node < net->nodes; node++) {
+        net->events[node + 1].first_link += net->events[node].first_link;
+        next[node] = net->events[node].first_link;
+    }
+    for (int against = 0; against < 2; against++)
+        for (int32_t i = 0; i < net->activity_count; i++) {
+            int32_t step = 2 * i + against, place = next[step_origin(net, step)]++;
+            net->places[step] = place;
+            net->links[FROM_SOURCE][place] = (flow_link){0, step_origin(net, OPPOSITE(step)), step};
+            net->links[FROM_SINK][place] = (flow_link){0, step_origin(net, OPPOSITE(step)), OPPOSITE(step)};
+        }
     for (int32_t i = 0; i < net->activity_count; i++)
-        net->steps[next[net->activities[i].tail]++] = 2 * i;
-    for (int32_t i = 0; i < net->activity_count; i++)
-        net->steps[next[net->activities[i].head]++] = 2 * i + 1;
-    for (int32_t at = 0; at < 2 * net->activity_count; at++)
-        net->targets[at] = step_target(net, net->steps[at]);
+        refresh_links(net, i);
 }
 
 /* Longest paths at the slowest corners, in topological order (Kahn). Returns 0 on a cycle. */
 static int schedule_slowest(network *net) {
-    int32_t *missing = net->arrivals, *order = net->reached, done = 0, ready = 0;
+    int32_t *missing = net->positions, *order = net->reached, done = 0, ready = 0;
     memset(missing, 0, (size_t)net->nodes * sizeof(int32_t));
     for (int32_t i = 0; i < net->activity_count; i++)
         missing[net->activities[i].head]++;
@@ -86,15 +104,15 @@ static int schedule_slowest(network *net) {
             order[ready++] = node;
     for (; done < ready; done++) {
         int32_t node = order[done];
-        for (int32_t at = net->first_steps[node]; at < net->first_steps[node + 1]; at++) {
-            if (STEP_IS_BACKWARD(net->steps[at]))
+        for (int32_t at = net->events[node].first_link; at < net->events[node + 1].first_link; at++) {
+            const flow_link *l = &net->links[FROM_SOURCE][at];
+            if (STEP_IS_BACKWARD(l->step))
                 continue;
-            const activity *a = &net->activities[STEP_ACTIVITY(net->steps[at])];
-            int64_t finish = net->potentials[node] + a->length;
-            if (finish > net->potentials[a->head])
-                net->potentials[a->head] = finish;
-            if (--missing[a->head] == 0)
-                order[ready++] = a->head;
+            int64_t finish = net->events[node].potential + l->need;
+            if (finish > net->events[l->node].potential)
+                net->events[l->node].potential = finish;
+            if (--missing[l->node] == 0)
+                order[ready++] = l->node;
         }
     }
     return done == net->nodes;
@@ -113,15 +131,20 @@ network *network_create(const network_input *in, const char **problem) {
     }
     net->nodes = in->nodes;
     net->activity_count = in->activities;
-    net->source = in->source;
-    net->sink = in->sink;
+    net->ends[FROM_SOURCE] = in->source;
+    net->ends[FROM_SINK] = in->sink;
+    for (int32_t node = 0; node < in->nodes; node++)
+        net->onward[FROM_SOURCE][node] = net->onward[FROM_SINK][node] = (onward_link){node, NO_PLACE};
     for (int32_t i = 0; i < in->activities; i++) {
-        activity *a = &net->activities[i];
-        a->tail = in->tails[i];
-        a->head = in->heads[i];
-        a->fastest = in->first_points[i];
-        a->slowest = in->first_points[i + 1] - 1;
-        go_to_corner(net, a, a->slowest, 0);
+        int32_t slowest = in->first_points[i + 1] - 1;
+        net->activities[i] = (activity){
+            .room = in->capacities[slowest],
+            .corner = slowest,
+            .fastest = in->first_points[i],
+            .slowest = slowest,
+            .tail = in->tails[i],
+            .head = in->heads[i],
+        };
     }
     link_steps(net);
     if (!schedule_slowest(net)) {
@@ -129,17 +152,17 @@ network *network_create(const network_input *in, const char **problem) {
         network_free(net);
         return NULL;
     }
-    net->time = net->previous_time = net->potentials[net->sink] - net->potentials[net->source];
+    net->time = net->previous_time = net->events[in->sink].potential - net->events[in->source].potential;
     return net;
 }
 
 void network_free(network *net) {
     if (net == NULL)
         return;
-    void *parts[] = {net->activities, net->lengths,   net->capacities, net->first_steps,
-                     net->steps,      net->targets,   net->potentials, net->marks,      net->reached,
-                     net->arrivals,   net->positions, net->path,       net->stack,
-                     net->distances,  net->boundary_steps, net->boundary_distances};
+    void *parts[] = {net->activities,         net->lengths,           net->capacities,          net->events,
+                     net->places,             net->reached,           net->arrivals,            net->positions,
+                     net->path,               net->stack,             net->distances,           net->boundary,
+                     net->links[FROM_SOURCE], net->links[FROM_SINK],  net->onward[FROM_SOURCE], net->onward[FROM_SINK]};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         free(parts[i]);
     free(net);

@@ -21,20 +21,24 @@ typedef struct {
     const int64_t *lengths, *capacities;
 } network_input;
 
-typedef enum { ADVANCED, FINISHED } network_state;
-
 /* Longest-path potentials at the slowest corners, no flow. NULL with *problem set when the input cannot be right, with
  * *problem NULL when memory is short. */
 network *network_create(const network_input *input, const char **problem);
 void network_free(network *net);
 
-/* Go on to the next breakpoint of the frontier. Between the last time and the new one the frontier is straight and its
- * slope is minus the flow. FINISHED: no schedule is faster, and the time is the last one's. */
-network_state network_advance(network *net);
+/* Go on by at most so many breakpoints of the frontier, and no further than to the first at which the spread is `until`.
+ * Writes the time of each, and by how much the cost has risen since the slowest schedule (exact, rounded once). Returns how
+ * many were passed, 0 when no schedule is faster. */
+int32_t network_advance(network *net, int32_t most, double until, int64_t *times, double *rises);
 
+/* Between the previous time and the time the frontier is straight, and its slope is minus the flow. */
 int64_t network_time(const network *net);
 int64_t network_previous_time(const network *net);
 int64_t network_flow(const network *net);
+/* The sum of square root of flow times fall of time over the straight pieces passed. */
+double network_spread(const network *net);
+/* Whether no schedule is faster. */
+int network_finished(const network *net);
 int32_t network_activities(const network *net);
 
 /* Durations of the first count activities in an optimal schedule of this time, which lies between the previous time and

@@ -80,8 +80,24 @@ static void destroy(PyObject *object) {
     Py_DECREF(type);
 }
 
-static PyObject *advance(PyObject *object, PyObject *Py_UNUSED(ignored)) {
-    return PyBool_FromLong(network_advance(((parametric_flow *)object)->net) == ADVANCED);
+static PyObject *advance(PyObject *object, PyObject *args) {
+    network *net = ((parametric_flow *)object)->net;
+    PyObject *targets[2];
+    Py_buffer times, rises;
+    double until;
+    if (!PyArg_ParseTuple(args, "dOO", &until, &targets[0], &targets[1]))
+        return NULL;
+    if (!get_items(targets[0], "times", INT64_ITEMS, -1, 1, &times))
+        return NULL;
+    Py_ssize_t most = times.len / 8;
+    if (!get_items(targets[1], "rises", DOUBLE_ITEMS, most, 1, &rises)) {
+        PyBuffer_Release(&times);
+        return NULL;
+    }
+    int32_t passed = network_advance(net, most < INT32_MAX ? (int32_t)most : INT32_MAX, until, times.buf, rises.buf);
+    PyBuffer_Release(&times);
+    PyBuffer_Release(&rises);
+    return PyLong_FromLong(passed);
 }
 
 static PyObject *durations(PyObject *object, PyObject *args) {
@@ -121,8 +137,17 @@ static PyObject *get_flow(PyObject *object, void *Py_UNUSED(closure)) {
     return PyLong_FromLongLong(network_flow(((parametric_flow *)object)->net));
 }
 
+static PyObject *get_spread(PyObject *object, void *Py_UNUSED(closure)) {
+    return PyFloat_FromDouble(network_spread(((parametric_flow *)object)->net));
+}
+
+static PyObject *get_finished(PyObject *object, void *Py_UNUSED(closure)) {
+    return PyBool_FromLong(network_finished(((parametric_flow *)object)->net));
+}
+
 static PyMethodDef methods[] = {
-    {"advance", advance, METH_NOARGS, "Go on to the next breakpoint; False when no schedule is faster."},
+    {"advance", advance, METH_VARARGS,
+     "advance(until, times, rises): go on by up to len(times) breakpoints, or until the spread is `until`; how many."},
     {"durations", durations, METH_VARARGS, "durations(time, unit, out): of the first len(out) activities at that time."},
     {NULL, NULL, 0, NULL},
 };
@@ -131,6 +156,8 @@ static PyGetSetDef properties[] = {
     {"time", get_time, NULL, "Length of the longest path at the last breakpoint.", NULL},
     {"previous_time", get_previous_time, NULL, "The same at the breakpoint before.", NULL},
     {"flow", get_flow, NULL, "By how much the cost rises per unit of time between the two.", NULL},
+    {"spread", get_spread, NULL, "Sum of square root of flow times fall of time over the pieces passed.", NULL},
+    {"finished", get_finished, NULL, "Whether no schedule is faster.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -47,9 +47,10 @@ static int allocate(pipeline *pipe, const pipeline_input *in) {
     pipe->latest = malloc(operations * sizeof(double));
     pipe->durations = malloc(operations * sizeof(double));
     pipe->trial = malloc(operations * sizeof(option_index));
+    pipe->rounded = calloc(operations, sizeof(option_index));
     return pipe->order && pipe->first_before && pipe->first_after && pipe->befores && pipe->afters && pipe->fastest &&
            pipe->option_counts && pipe->times && pipe->costs && pipe->finishes && pipe->latest && pipe->durations &&
-           pipe->trial;
+           pipe->trial && pipe->rounded;
 }
 
 /* Group the edges' other ends by operation; `next` is scratch. */
@@ -120,7 +121,7 @@ void pipeline_free(pipeline *pipe) {
         return;
     void *parts[] = {pipe->order,         pipe->first_before, pipe->befores, pipe->first_after, pipe->afters,
                      pipe->fastest,       pipe->option_counts, pipe->times,   pipe->costs,       pipe->finishes,
-                     pipe->latest,        pipe->durations,    pipe->trial};
+                     pipe->latest,        pipe->durations,    pipe->trial,   pipe->rounded};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         free(parts[i]);
     free(pipe);

@@ -12,7 +12,7 @@ struct pipeline {
     int32_t *fastest, *option_counts; /* of each operation: its place in times and costs, and how many there are */
     double *times, *costs;
     double *finishes, *latest, *durations;
-    option_index *trial;
+    option_index *trial, *rounded; /* rounded: what the last rounding chose, a guess at the next */
 };
 
 #endif

@@ -63,27 +63,44 @@ static void find_latest_finishes(pipeline *pipe, const double *durations, double
     }
 }
 
-/* The slowest option of at most this duration; the fastest where none is. */
-static option_index slowest_within(const pipeline *pipe, int32_t operation, double room) {
+/* The slowest option of at most this duration; the fastest where none is. It is looked for from the one guessed, in steps
+ * that double, so that what a near guess costs does not grow with the options. */
+static option_index slowest_within(const pipeline *pipe, int32_t operation, double room, option_index guess) {
     const double *times = pipe->times + pipe->fastest[operation];
-    int32_t low = 0, high = pipe->option_counts[operation] - 1;
-    while (low < high) {
-        int32_t middle = (low + high + 1) / 2;
+    int32_t low = guess, high = guess, step = 1, last = pipe->option_counts[operation] - 1;
+    if (times[guess] <= room && (guess == last || times[guess + 1] > room))
+        return guess;
+    if (times[guess] > room) {
+        /* Fits: low, or nothing. Does not: high. */
+        do {
+            high = low;
+            low = high > step ? high - step : 0;
+            step *= 2;
+        } while (low > 0 && times[low] > room);
+    } else {
+        do {
+            low = high;
+            high = last - low >= step ? low + step : last + 1;
+            step *= 2;
+        } while (high <= last && times[high] <= room);
+    }
+    while (high - low > 1) {
+        int32_t middle = (low + high) / 2;
         if (times[middle] <= room)
             low = middle;
         else
-            high = middle - 1;
+            high = middle;
     }
     return (option_index)low;
 }
 
-/* Each operation, in order, fills the room between its real start and its latest finish. */
+/* Each operation, in order, fills the room between its real start and its latest finish. The plan holds guesses. */
 static realised fill_room(pipeline *pipe, double deadline, option_index *plan) {
     double tolerance = deadline * RELATIVE_TOLERANCE, time = 0, cost = 0;
     for (int32_t i = 0; i < pipe->operations; i++) {
         int32_t operation = pipe->order[i];
         double start = start_of(pipe, operation);
-        option_index option = slowest_within(pipe, operation, pipe->latest[operation] - start + tolerance);
+        option_index option = slowest_within(pipe, operation, pipe->latest[operation] - start + tolerance, plan[operation]);
         double finish = start + pipe->times[pipe->fastest[operation] + option];
         plan[operation] = option;
         pipe->finishes[operation] = finish;
@@ -103,9 +120,13 @@ realised pipeline_reclaim(pipeline *pipe, option_index *plan) {
 }
 
 realised pipeline_round(pipeline *pipe, const double *durations, double deadline, option_index *plan) {
+    size_t bytes = (size_t)pipe->operations * sizeof(option_index);
+    memcpy(plan, pipe->rounded, bytes);
     find_latest_finishes(pipe, durations, deadline);
     fill_room(pipe, deadline, plan);
-    return pipeline_reclaim(pipe, plan);
+    realised result = pipeline_reclaim(pipe, plan);
+    memcpy(pipe->rounded, plan, bytes);
+    return result;
 }
 
 realised pipeline_split(pipeline *pipe, const option_index *until, const option_index *after, double cut,

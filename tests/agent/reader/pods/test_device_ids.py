@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from wattloop_agent.reader.pods.device_ids import PodGpus, gpus_of
+from wattloop_agent.reader.pods.device_ids import PodGpus, gpus_of, needs_names
 
 A = "GPU-00000000-0000-0000-0000-00000000000a"
 B = "GPU-00000000-0000-0000-0000-00000000000b"
-NODES = {0: A, 1: B}
+MIG = "MIG-41b36413-03bc-566b-ae38-fa5fcd6c8c0b"
+FOREIGN_MIG = "MIG-00000000-0000-0000-0000-000000000000"
+NAMES = {"nvidia0": A, "nvidia1": B, MIG: B}
 NONE: frozenset[str] = frozenset()
 
 
@@ -22,7 +24,11 @@ NONE: frozenset[str] = frozenset()
         (["nvidia0/gi3"], NONE, {A}, NONE),
         (["nvidia0/gi3/vgpu0"], NONE, {A}, NONE),
         (["nvidia1/vgpu0"], NONE, {B}, NONE),
-        (["MIG-41b36413-03bc-566b-ae38-fa5fcd6c8c0b"], NONE, NONE, {"MIG-41b36413-03bc-566b-ae38-fa5fcd6c8c0b"}),
+        ([MIG], NONE, {B}, NONE),
+        ([f"{MIG}::3"], NONE, {B}, NONE),
+        ([f"MIG-{A}/7/0"], NONE, {A}, NONE),
+        ([A, MIG, FOREIGN_MIG], {A}, {B}, {FOREIGN_MIG}),
+        ([f"{MIG}/0", f"{MIG}::", "MIG-1", f"MIG-{A}"], NONE, NONE, {f"{MIG}/0", f"{MIG}::", "MIG-1", f"MIG-{A}"}),
         (["nvidia7", "0", "GPU-1", f"{A}::", "nvidia0/../nvidia1"], NONE, NONE,
          {"nvidia7", "0", "GPU-1", f"{A}::", "nvidia0/../nvidia1"}),
         ([], NONE, NONE, NONE),
@@ -31,4 +37,12 @@ NONE: frozenset[str] = frozenset()
 def test_an_id_names_a_whole_gpu_a_share_or_nothing_we_know(
     ids: list[str], whole: set[str], shared: set[str], unknown: set[str]
 ) -> None:
-    assert gpus_of(ids, NODES) == PodGpus(frozenset(whole), frozenset(shared), frozenset(unknown))
+    assert gpus_of(ids, NAMES) == PodGpus(frozenset(whole), frozenset(shared), frozenset(unknown))
+
+
+@pytest.mark.parametrize(
+    ("ids", "needed"),
+    [([A, f"{B}::0"], False), ([], False), ([A, "nvidia1"], True), ([MIG], True), (["nvidia0/gi1"], True)],
+)
+def test_nvml_is_asked_for_names_only_where_an_id_is_no_uuid_of_a_gpu(ids: list[str], needed: bool) -> None:
+    assert needs_names(ids) is needed

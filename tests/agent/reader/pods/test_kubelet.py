@@ -27,8 +27,8 @@ def test_each_pod_has_the_ids_of_nvidias_devices(kubelet: tuple[Path, KubeletSer
     path, server = kubelet
     server.pods = {("default", "trainer"): ["GPU-a", "GPU-b"], ("other", "idle"): []}
     assert devices_by_pod(path, 5.0) == {
-        PodName("default", "trainer"): frozenset({"GPU-a", "GPU-b"}),
-        PodName("other", "idle"): frozenset(),
+        PodName("default", "trainer"): {"main": frozenset({"GPU-a", "GPU-b"})},
+        PodName("other", "idle"): {"main": frozenset()},
     }
 
 
@@ -37,7 +37,7 @@ def test_an_answer_larger_than_every_window_of_http2_arrives_whole(kubelet: tupl
     server.pods = {("default", f"pod-{number}"): [f"GPU-{number}-{k}" for k in range(16)] for number in range(2000)}
     devices = devices_by_pod(path, 5.0)
     assert len(devices) == 2000
-    assert devices[PodName("default", "pod-1999")] == {f"GPU-1999-{k}" for k in range(16)}
+    assert devices[PodName("default", "pod-1999")] == {"main": {f"GPU-1999-{k}" for k in range(16)}}
 
 
 def test_a_refusal_is_told_with_its_words(kubelet: tuple[Path, KubeletServer]) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,11 +47,11 @@ class PretendNode:
         self.listening.listen()
 
     def callers(self) -> PodCallers:
-        async def uuid_of_node() -> dict[int, str]:
-            return dict(enumerate(GPUS))
+        async def uuid_of_device() -> dict[str, str]:
+            return {f"nvidia{index}": gpu for index, gpu in enumerate(GPUS)}
 
         places = Node(self.folder / "kubelet.sock", self.folder / "logs", self.folder / "proc")
-        return PodCallers(self.gone.append, uuid_of_node, places)
+        return PodCallers(self.gone.append, uuid_of_device, places)
 
     def pod(self, uid: str, name: str, ids: list[str]) -> None:
         (self.folder / "logs" / f"default_{name}_{uid}").mkdir()
@@ -97,6 +99,19 @@ def refusal(peer: PodPeer) -> Refused:
     return caught.value
 
 
+def test_a_pod_runs_since_the_first_of_its_processes_that_is_there_began(node: PretendNode) -> None:
+    before = time.monotonic()
+    ticks = os.sysconf("SC_CLK_TCK")
+    since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
+    for pid, uid, seconds_ago in ((1001, UID, 5), (1002, UID, 60), (1003, OTHER, 90)):
+        node.place(pid, uid)
+        fields = ["1"] * 30
+        fields[18] = str(round((since_boot - seconds_ago) * ticks))
+        (node.folder / "proc" / str(pid) / "stat").write_text(f"{pid} (a name) S {' '.join(fields)}")
+    found = node.callers().first_processes({UID, "nobody"})
+    assert found == {UID: pytest.approx(before - 60, abs=0.5)}
+
+
 def test_a_pods_process_is_its_pod_with_its_gpus(node: PretendNode) -> None:
     node.pod(UID, "trainer", [GPUS[0], f"{GPUS[1]}::2"])
     node.pod(OTHER, "neighbour", [GPUS[2]])
@@ -105,7 +120,7 @@ def test_a_pods_process_is_its_pod_with_its_gpus(node: PretendNode) -> None:
         peer = node.callers().peer(connection)
         caller = asyncio.run(peer.caller())
         peer.close()
-    assert caller == Caller(f"pod:{UID}", frozenset({GPUS[0]}), frozenset({GPUS[1]}))
+    assert caller == Caller(f"pod:{UID}", frozenset({GPUS[0]}), frozenset({GPUS[1]}), "default")
     caller.require_own((GPUS[0],))
     caller.require_seen((GPUS[1],))
     with pytest.raises(Refused, match="shared by time slicing or MIG") as shared:

@@ -1,0 +1,138 @@
+"""``python -m nvml_simulator.control PATH ACTION``: does to simulated GPUs what a test, or a person in a shell, wants.
+
+Example:
+    python -m nvml_simulator.control gpus restart-driver
+    python -m nvml_simulator.control gpus fault '*' --gpu 1 --code 15
+    python -m nvml_simulator.control gpus describe
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+
+from nvml_simulator.simulated_machine import NVML_ERROR_UNINITIALIZED, NVML_SUCCESS, GpuName, Machine
+from wattloop.errors import UsageError, WattloopError
+
+Action = Callable[[Machine, argparse.Namespace], object]
+
+
+def _gpu(text: str) -> GpuName:
+    return int(text) if text.isdecimal() else text
+
+
+def _describe(machine: Machine, _: argparse.Namespace) -> object:
+    return asdict(machine.describe())
+
+
+def _partition(machine: Machine, arguments: argparse.Namespace) -> None:
+    machine.partition(arguments.gpu, arguments.mig_devices)
+
+
+def _reset_counter(machine: Machine, arguments: argparse.Namespace) -> None:
+    machine.reset_energy_counter(arguments.gpu)
+
+
+def _stop_driver(machine: Machine, arguments: argparse.Namespace) -> None:
+    machine.stop_driver(stale_code=arguments.stale_code)
+
+
+def _start_driver(machine: Machine, _: argparse.Namespace) -> None:
+    machine.start_driver()
+
+
+def _restart_driver(machine: Machine, arguments: argparse.Namespace) -> None:
+    machine.restart_driver(stale_code=arguments.stale_code)
+
+
+def _set_power_limit(machine: Machine, arguments: argparse.Namespace) -> None:
+    machine.set_power_limit_as_another_actor(arguments.gpu, arguments.watts)
+
+
+def _fault(machine: Machine, arguments: argparse.Namespace) -> object:
+    ticket = machine.inject_fault(
+        arguments.function,
+        code=arguments.code,
+        gpu=arguments.gpu,
+        first_call=arguments.first_call,
+        count=arguments.count,
+        delay_seconds=arguments.delay_seconds,
+    )
+    return {"ticket": ticket}
+
+
+def _clear_faults(machine: Machine, arguments: argparse.Namespace) -> None:
+    if arguments.ticket is None:
+        machine.clear_faults()
+    else:
+        machine.clear_fault(arguments.ticket)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m nvml_simulator.control",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("path", help="the state file, made by python -m nvml_simulator")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    def add(name: str, act: Action, summary: str) -> argparse.ArgumentParser:
+        action = actions.add_parser(name, help=summary, description=summary)
+        action.set_defaults(act=act)
+        return action
+
+    def add_gpu(action: argparse.ArgumentParser) -> None:
+        action.add_argument("gpu", type=_gpu, help="index or UUID")
+
+    add("describe", _describe, "print the truth about the machine as JSON")
+    partition = add("partition", _partition, "cut a GPU into MIG devices; 0 switches MIG off")
+    add_gpu(partition)
+    partition.add_argument("mig_devices", type=int, help="0 to 7")
+    add_gpu(add("reset-counter", _reset_counter, "have an energy counter begin at zero again"))
+    for name, act, summary in (
+        ("stop-driver", _stop_driver, "unload the driver; open programs have to initialise NVML anew"),
+        ("restart-driver", _restart_driver, "the same, and load it: counters from zero, limits and clocks by default"),
+    ):
+        add(name, act, summary).add_argument(
+            "--stale-code",
+            type=int,
+            default=NVML_ERROR_UNINITIALIZED,
+            metavar="CODE",
+            help="the NVML code that open programs are answered (default: 1, uninitialized)",
+        )
+    add("start-driver", _start_driver, "load the driver where it is stopped")
+    limit = add("set-power-limit", _set_power_limit, "change a limit past NVML, as another administrator would")
+    add_gpu(limit)
+    limit.add_argument("watts", type=float)
+    fault = add("fault", _fault, "have NVML calls fail or hang; prints the fault's ticket")
+    fault.add_argument("function", help="the C function's name, or '*'")
+    fault.add_argument("--code", type=int, default=NVML_SUCCESS, help="the NVML code that it answers")
+    fault.add_argument("--gpu", type=_gpu, help="only calls on this GPU")
+    fault.add_argument("--first-call", type=int, default=1, metavar="N", help="the first matching call that is struck")
+    fault.add_argument("--count", type=int, metavar="N", help="how many calls are struck (default: all from there on)")
+    fault.add_argument("--delay-seconds", type=float, default=0.0, metavar="S", help="real time before the answer")
+    clear = add("clear-faults", _clear_faults, "end one fault or all")
+    clear.add_argument("--ticket", type=int, help="of the one to end")
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Do one action; 1 where it could not be done, 2 where it can't be asked for."""
+    parsed = _parser().parse_args(arguments)
+    try:
+        with Machine(parsed.path) as machine:
+            answer = parsed.act(machine, parsed)
+    except WattloopError as error:
+        sys.stderr.write(f"nvml_simulator: {error}\n")
+        return 2 if isinstance(error, UsageError) else 1
+    if answer is not None:
+        sys.stdout.write(json.dumps(answer) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

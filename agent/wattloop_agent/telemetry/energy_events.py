@@ -1,0 +1,131 @@
+"""Energy as server-sent events, for tools: each says all that the ledger says, so that a missed one loses nothing."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Protocol
+from urllib.parse import parse_qs, urlsplit
+
+from wattloop_agent.reader.energy.ledger import Book, Ledger
+
+PATH = "/v1/energy/events"
+# Each takes a thread while it reads.
+SUBSCRIBERS_LIMIT = 16
+INTERVAL_SECONDS = 5.0
+LEAST_INTERVAL_SECONDS = 1.0
+MOST_INTERVAL_SECONDS = 60.0
+RETRY_MILLISECONDS = 2000
+
+
+class Response(Protocol):
+    """The part of an HTTP request's handler that a stream needs; it raises `OSError` once the caller is gone."""
+
+    def begin(self, status: int, headers: dict[str, str]) -> None:
+        """Send status and headers."""
+        ...
+
+    def send(self, data: bytes) -> None:
+        """Send a part of the body."""
+        ...
+
+
+class EnergyEvents:
+    """Streams what the ledger says to a bounded number of subscribers.
+
+    Args:
+        ledger: What is told.
+        clock: Seconds since the epoch. Events are numbered by it, so that ids rise over restarts, too; while the agent
+            runs they do where it is set back, as well. Nothing else in agent and client goes by the wall clock.
+
+    Attributes:
+        subscribers: How many read now.
+    """
+
+    def __init__(self, ledger: Ledger, clock: Callable[[], float] = time.time) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._ending = threading.Event()
+        self._lock = threading.Lock()
+        self._number = 0
+        self.subscribers = 0
+
+    def stream(self, target: str, response: Response) -> None:
+        """Answer a request for events until the caller or the agent ends.
+
+        Nothing has to be looked up for a caller that comes back with ``Last-Event-ID``: the first event says it all.
+
+        Args:
+            target: The request's path and query.
+            response: Where the answer goes.
+
+        Raises:
+            OSError: The caller is gone.
+        """
+        try:
+            interval = _interval(target)
+        except ValueError as error:
+            _refuse(response, 400, str(error))
+            return
+        if not self._admit():
+            _refuse(response, 503, f"{SUBSCRIBERS_LIMIT} subscribers read already; try again")
+            return
+        try:
+            response.begin(200, {"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+            response.send(f"retry: {RETRY_MILLISECONDS}\n\n".encode())
+            response.send(self._event())
+            while not self._ending.wait(interval):
+                response.send(self._event())
+        finally:
+            with self._lock:
+                self.subscribers -= 1
+
+    def close(self) -> None:
+        """End all streams."""
+        self._ending.set()
+
+    def _admit(self) -> bool:
+        with self._lock:
+            if self.subscribers >= SUBSCRIBERS_LIMIT:
+                return False
+            self.subscribers += 1
+            return True
+
+    def _event(self) -> bytes:
+        said = self._ledger.read(_said)
+        with self._lock:
+            self._number = max(self._number + 1, int(self._clock() * 1000))
+            number = self._number
+        return f"id: {number}\nevent: energy\ndata: {json.dumps(said, allow_nan=False)}\n\n".encode()
+
+
+def _said(book: Book) -> dict[str, object]:
+    # At once: under another ledger's id the same numbers would count twice.
+    return {
+        "ledger": book.id,
+        "gpus": [asdict(account.wire()) for account in book.accounts.values()],
+        "holdings": [asdict(span.wire()) for span in book.spans.values()],
+    }
+
+
+def _interval(target: str) -> float:
+    texts = parse_qs(urlsplit(target).query).get("interval_seconds", [str(INTERVAL_SECONDS)])
+    try:
+        seconds = float(texts[-1])
+    except ValueError:
+        seconds = -1.0
+    if not LEAST_INTERVAL_SECONDS <= seconds <= MOST_INTERVAL_SECONDS:
+        raise ValueError(
+            f"interval_seconds: found {texts[-1][:80]!r}, expected a number from {LEAST_INTERVAL_SECONDS:g} to "
+            f"{MOST_INTERVAL_SECONDS:g}"
+        )
+    return seconds
+
+
+def _refuse(response: Response, status: int, told: str) -> None:
+    headers = {"Content-Type": "text/plain; charset=utf-8"} | ({"Retry-After": "5"} if status == 503 else {})
+    response.begin(status, headers)
+    response.send(f"{told}\n".encode())

@@ -1,0 +1,298 @@
+"""Wire forms between a node's agent and the operator: what each pod has used of each GPU, and what the agent may do.
+
+Every report is cumulative, so that a lost or repeated one changes nothing and a late one brings everything up to date.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+from wattloop.message_fields import Fields, MessageError, shown
+from wattloop.messages import (
+    LARGEST_ENERGY_MILLIJOULES,
+    LARGEST_LIMIT_WATTS,
+    LARGEST_TIME_SECONDS,
+    LONGEST_PRODUCT,
+    LONGEST_UUID,
+    MOST_GPUS,
+)
+
+LARGEST_NODE_REPORT_BYTES = 1024 * 1024
+LARGEST_NODE_ANSWER_BYTES = 4 * 1024 * 1024
+# A report with this many of the longest entries has fewer bytes than the largest; an agent with more sends several.
+MOST_HOLDINGS = 1024
+MOST_SETTLED = MOST_HOLDINGS
+MOST_BOUNDS = 256
+MOST_NAMESPACES = 256
+MOST_PRODUCTS = 32
+LONGEST_NAME = 253
+LONGEST_LABEL = 63
+LARGEST_CLOCK_MEGAHERTZ = 20_000.0
+COUNTER, INTEGRATED = "counter", "integrated"
+SOURCES = (COUNTER, INTEGRATED)
+
+Entry = TypeVar("Entry")
+Range = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class NodeGpu:
+    """The energy of one GPU, whoever used it.
+
+    Attributes:
+        uuid: The GPU.
+        product: Its model, as NVML gives it.
+        energy_millijoules: Cumulative since the ledger began.
+        uncertainty_millijoules: How far that may be off.
+        time_seconds: The agent's clock at that reading; on simulated GPUs this is simulated time.
+        source: ``counter``: the GPU's own; ``integrated``: power summed up over time.
+    """
+
+    uuid: str
+    product: str
+    energy_millijoules: int
+    uncertainty_millijoules: int
+    time_seconds: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Holding:
+    """What one container of a pod has used of one GPU; one entry a (pod uid, container, GPU).
+
+    Attributes:
+        pod_uid: The pod.
+        namespace: Its namespace.
+        pod: Its name.
+        container: The container that was given the GPU.
+        gpu: The GPU's uuid; of a MIG device or a replica, the uuid of the GPU that it is a part of.
+        shared: Whether others could use the GPU too, so that its energy is not this pod's alone.
+        energy_millijoules: Cumulative since the pod was given the GPU.
+        uncertainty_millijoules: How far that may be off.
+        start_time_seconds: The agent's clock when the pod was given the GPU.
+        time_seconds: The agent's clock at the newest reading, or when the pod gave the GPU back.
+        ended: Whether the pod has given the GPU back: nothing will be added.
+    """
+
+    pod_uid: str
+    namespace: str
+    pod: str
+    container: str
+    gpu: str
+    shared: bool
+    energy_millijoules: int
+    uncertainty_millijoules: int
+    start_time_seconds: float
+    time_seconds: float
+    ended: bool
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What tells it from all others of its ledger: pod uid, container, GPU."""
+        return self.pod_uid, self.container, self.gpu
+
+
+@dataclass(frozen=True)
+class NodeReport:
+    """What an agent says of its node.
+
+    Attributes:
+        node: The Kubernetes node.
+        ledger: The ledger that the numbers are of: under another one they start anew, and add up.
+        sequence: Rises with each report of an agent.
+        gpus: The node's GPUs.
+        holdings: What pods use and have used; the ended ones until they are settled. An agent with more than a
+            report can carry says some now and some next time: what is not in a report has not changed by that.
+    """
+
+    node: str
+    ledger: str
+    sequence: int
+    gpus: tuple[NodeGpu, ...] = ()
+    holdings: tuple[Holding, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as JSON types."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(body: object) -> NodeReport:
+        """Check and read a report.
+
+        Raises:
+            MessageError: A field is missing, unknown, of the wrong type, not finite, negative or out of bounds.
+
+        Example:
+            >>> NodeReport.from_json({"node": "n1", "ledger": "3f", "sequence": -1})
+            Traceback (most recent call last):
+            wattloop.message_fields.MessageError: sequence: found -1, expected a whole number from 0 to \
+9223372036854775807
+        """
+        read = Fields.of(body, "", NodeReport)
+        report = NodeReport(
+            node=read.text("node", LONGEST_NAME),
+            ledger=read.text("ledger", LONGEST_LABEL),
+            sequence=read.whole("sequence"),
+            gpus=_entries(read, "gpus", MOST_GPUS, _gpu),
+            holdings=_entries(read, "holdings", MOST_HOLDINGS, _holding),
+        )
+        _once("gpus", "GPU", [gpu.uuid for gpu in report.gpus])
+        _once("holdings", "pod uid, container and GPU", [holding.key for holding in report.holdings])
+        return report
+
+
+@dataclass(frozen=True)
+class GpuBounds:
+    """The guard rails of one GPUPowerPolicy that holds on the node.
+
+    Where several hold for a GPU, a request must be within all of them. A range's open end is 0, or the largest value
+    that any GPU can have (`LARGEST_LIMIT_WATTS`, `LARGEST_CLOCK_MEGAHERTZ`).
+
+    Attributes:
+        policy: Its name.
+        products: Product names of the GPUs that it holds for; None: every GPU of the node.
+        namespaces: Namespaces whose pods may ask; None: every namespace.
+        power_limit_watts: Power limits that may be asked for, both ends included; None: all that the device allows.
+        graphics_clock_megahertz: Graphics clocks that may be asked for.
+        memory_clock_megahertz: Memory clocks that may be asked for.
+    """
+
+    policy: str
+    products: tuple[str, ...] | None = None
+    namespaces: tuple[str, ...] | None = None
+    power_limit_watts: Range | None = None
+    graphics_clock_megahertz: Range | None = None
+    memory_clock_megahertz: Range | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The bounds as JSON types."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(body: object, place: str = "") -> GpuBounds:
+        """Check and read bounds.
+
+        Args:
+            body: What `to_json` gives.
+            place: Where they stand in a message, for the error's text.
+
+        Raises:
+            MessageError: A field is missing, unknown, of the wrong type or out of bounds. An unknown one is a guard
+                rail that this version can't keep.
+        """
+        read = Fields.of(body, place, GpuBounds)
+        return GpuBounds(
+            policy=read.text("policy", LONGEST_NAME),
+            products=_texts(read, "products", MOST_PRODUCTS, LONGEST_PRODUCT),
+            namespaces=_texts(read, "namespaces", MOST_NAMESPACES, LONGEST_LABEL),
+            power_limit_watts=_range(read, "power_limit_watts", LARGEST_LIMIT_WATTS),
+            graphics_clock_megahertz=_range(read, "graphics_clock_megahertz", LARGEST_CLOCK_MEGAHERTZ),
+            memory_clock_megahertz=_range(read, "memory_clock_megahertz", LARGEST_CLOCK_MEGAHERTZ),
+        )
+
+
+@dataclass(frozen=True)
+class NodeAnswer:
+    """What the operator answers to an agent's report.
+
+    Attributes:
+        settled: Uids of pods whose holdings have all ended and are kept durably: the agent may forget them.
+        bounds: The guard rails that hold on the node from now on; None: the operator cannot say now, those that were
+            told last stay.
+    """
+
+    settled: tuple[str, ...] = ()
+    bounds: tuple[GpuBounds, ...] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The answer as JSON types."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(body: object) -> NodeAnswer:
+        """Check and read an answer; fields that a later version may add are passed over.
+
+        Raises:
+            MessageError: It is not of the form {"settled": […], "bounds": […]}.
+        """
+        read = Fields.of(body, "", None)
+        bounds = None
+        if read.values.get("bounds") is not None:
+            bounds = _entries(read, "bounds", MOST_BOUNDS, GpuBounds.from_json)
+            _once("bounds", "policy", [each.policy for each in bounds])
+        return NodeAnswer(_texts(read, "settled", MOST_SETTLED, LONGEST_UUID) or (), bounds)
+
+
+def _gpu(body: object, place: str) -> NodeGpu:
+    read = Fields.of(body, place, NodeGpu)
+    source = read.text("source", LONGEST_LABEL)
+    if source not in SOURCES:
+        raise MessageError(f"{place}.source: found {shown(source)}, expected one of {', '.join(SOURCES)}")
+    return NodeGpu(
+        uuid=read.text("uuid", LONGEST_UUID),
+        product=read.text("product", LONGEST_PRODUCT, default=""),
+        energy_millijoules=read.whole("energy_millijoules", most=LARGEST_ENERGY_MILLIJOULES),
+        uncertainty_millijoules=read.whole("uncertainty_millijoules", most=LARGEST_ENERGY_MILLIJOULES),
+        time_seconds=read.number("time_seconds", least=0.0, most=LARGEST_TIME_SECONDS),
+        source=source,
+    )
+
+
+def _holding(body: object, place: str) -> Holding:
+    read = Fields.of(body, place, Holding)
+    start = read.number("start_time_seconds", least=0.0, most=LARGEST_TIME_SECONDS)
+    return Holding(
+        pod_uid=read.text("pod_uid", LONGEST_UUID),
+        namespace=read.text("namespace", LONGEST_LABEL),
+        pod=read.text("pod", LONGEST_NAME),
+        container=read.text("container", LONGEST_LABEL),
+        gpu=read.text("gpu", LONGEST_UUID),
+        shared=_said(read, "shared"),
+        energy_millijoules=read.whole("energy_millijoules", most=LARGEST_ENERGY_MILLIJOULES),
+        uncertainty_millijoules=read.whole("uncertainty_millijoules", most=LARGEST_ENERGY_MILLIJOULES),
+        start_time_seconds=start,
+        time_seconds=read.number("time_seconds", least=start, most=LARGEST_TIME_SECONDS),
+        ended=_said(read, "ended"),
+    )
+
+
+def _said(read: Fields, name: str) -> bool:
+    """True or false, with no default: whether a GPU was shared must not be known by a field that was left out."""
+    if name not in read.values:
+        raise MessageError(f"{read.place}.{name}: found nothing, expected true or false")
+    return read.boolean(name, default=False)
+
+
+def _range(read: Fields, name: str, most: float) -> Range | None:
+    if read.values.get(name) is None:
+        return None
+    ends = read.entries(name, 2)
+    place = f"{read.place}.{name}" if read.place else name
+    if len(ends) != 2:
+        raise MessageError(f"{place}: found {len(ends)} entries, expected the lowest and the highest")
+    inside = Fields(place, {"lowest": ends[0], "highest": ends[1]})
+    lowest = inside.number("lowest", least=0.0, most=most)
+    return lowest, inside.number("highest", least=lowest, most=most)
+
+
+def _texts(read: Fields, name: str, most: int, longest: int) -> tuple[str, ...] | None:
+    if read.values.get(name) is None:
+        return None
+    place = f"{read.place}.{name}" if read.place else name
+    return tuple(
+        Fields(place, {f"[{index}]": value}).text(f"[{index}]", longest)
+        for index, value in enumerate(read.entries(name, most))
+    )
+
+
+def _entries(read: Fields, name: str, most: int, entry: Callable[[object, str], Entry]) -> tuple[Entry, ...]:
+    return tuple(entry(body, f"{name}[{index}]") for index, body in enumerate(read.entries(name, most)))
+
+
+def _once(place: str, what: str, keys: Sequence[object]) -> None:
+    twice = next((key for key, times in Counter(keys).items() if times > 1), None)
+    if twice is not None:
+        raise MessageError(f"{place}: found {shown(str(twice))} twice, expected one entry a {what}")

@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+"""Builds the images of Wattloop: operator, agent, and digits, the training of examples/digits.
+
+Standard library only. Needs pip, a C compiler for the planner's extensions, and docker or buildah:
+
+    .venv/bin/python images/build.py
+    .venv/bin/python images/build.py --builder buildah --tag 0.1.0-rc1 operator agent
+    .venv/bin/python images/build.py --builder 'buildah --storage-driver vfs' --builder-option=--isolation=chroot
+    .venv/bin/python images/build.py --context-only --context /tmp/context
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+# What wattloop's wheel is made of.
+SOURCES = ("pyproject.toml", "setup.py", "README.md", "client", "operator", "agent", "planner")
+TRAINING = REPOSITORY / "examples" / "digits"
+
+
+@dataclass(frozen=True)
+class Image:
+    """One image: what of wattloop is installed in it, and what the Containerfile makes of that."""
+
+    name: str
+    extra: str
+    target: str
+    description: str
+
+
+IMAGES = {
+    image.name: image
+    for image in (
+        Image("operator", "controller", "service", "Runs recurring training jobs and learns what they cost"),
+        Image("agent", "agent", "service", "Holds power limits and meters energy of a node's GPUs"),
+        Image("digits", "examples", "training", "An example training that Wattloop runs again and again"),
+    )
+}
+
+
+def project() -> dict[str, Any]:
+    """The project table of pyproject.toml."""
+    with (REPOSITORY / "pyproject.toml").open("rb") as file:
+        return dict(tomllib.load(file)["project"])
+
+
+def requirements(extra: str) -> list[str]:
+    """What an extra asks for, and the extras it names, but for wattloop itself."""
+    found: list[str] = []
+    for each in project()["optional-dependencies"][extra]:
+        inner = re.fullmatch(r"wattloop\[(.+)\]", each)
+        found += [name for part in inner.group(1).split(",") for name in requirements(part)] if inner else [each]
+    return found
+
+
+def make_context(folder: Path, images: Sequence[Image], dependencies: Path | None) -> None:
+    """Fills a folder with what the Containerfile copies: wheels of wattloop and of all it needs, and the training.
+
+    Args:
+        folder: Is made where it is not there; must be empty.
+        images: Whose dependencies the wheels are.
+        dependencies: Where an earlier context has their wheels; None: downloads them.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if dependencies is not None:
+        shutil.copytree(dependencies, folder / "dependencies")
+    else:
+        download(folder / "dependencies", images)
+    with tempfile.TemporaryDirectory(prefix="wattloop-sources-") as sources:
+        # Built from a copy: a build folder of an earlier version in the tree would add its modules to the wheel.
+        for name in SOURCES:
+            _copy(REPOSITORY / name, Path(sources) / name)
+        _pip_wheel("--wheel-dir", str(folder / "wattloop"), "--no-deps", sources)
+    _copy(TRAINING, folder / "digits")
+
+
+def download(folder: Path, images: Sequence[Image]) -> None:
+    """Makes a folder of the wheels that images need beside wattloop, pip's for one, and of lists of what each needs."""
+    folder.mkdir()
+    lists = []
+    for image in images:
+        listed = folder / f"{image.extra}.txt"
+        listed.write_text("".join(f"{each}\n" for each in requirements(image.extra)), encoding="utf-8")
+        lists += ["--requirement", str(listed)]
+    _pip_wheel("--wheel-dir", str(folder), *lists, "pip")
+
+
+def _pip_wheel(*arguments: str) -> None:
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet"]
+    _run([*pip, "--constraint", str(REPOSITORY / "constraints.txt"), *arguments])
+
+
+def _copy(source: Path, destination: Path) -> None:
+    if source.is_dir():
+        shutil.copytree(source, destination, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "*.so"))
+    else:
+        shutil.copy(source, destination)
+
+
+def build_image(
+    image: Image, context: Path, builder: Sequence[str], options: Sequence[str], *, base: str, tag: str
+) -> str:
+    """Builds one image and returns its name.
+
+    Raises:
+        subprocess.CalledProcessError: The builder failed; it has said why.
+    """
+    name = f"wattloop/{image.name}:{tag}"
+    arguments = {
+        "BASE": base,
+        "EXTRA": image.extra,
+        "TITLE": f"wattloop {image.name}",
+        "DESCRIPTION": image.description,
+        "VERSION": tag,
+    }
+    given = [word for key, value in arguments.items() for word in ("--build-arg", f"{key}={value}")]
+    containerfile = ["--file", str(REPOSITORY / "images" / "Containerfile")]
+    _run([*builder, "build", *options, *given, "--target", image.target, "--tag", name, *containerfile, str(context)])
+    return name
+
+
+def _run(command: Sequence[str]) -> None:
+    subprocess.run(command, check=True, cwd=REPOSITORY)  # noqa: S603 - the builder is the user's own
+
+
+def main() -> int:
+    """The command line; 0 when every image asked for is built, 1 when not, 2 for a name that is none of them."""
+    description, _, examples = (__doc__ or "").partition("\n\n")
+    parser = argparse.ArgumentParser(
+        description=description, epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    parser.add_argument("names", nargs="*", metavar="IMAGE", help=f"of {', '.join(IMAGES)}; default: all")
+    parser.add_argument("--builder", default="docker", help="docker, or buildah, with its global options (docker)")
+    parser.add_argument("--builder-option", action="append", default=[], help="for its `build`; may be repeated")
+    parser.add_argument("--base", default=f"python:{python}-slim", help="an image with the Python that runs this")
+    parser.add_argument("--tag", default=project()["version"], help="of the images made (the version)")
+    parser.add_argument(
+        "--context", type=Path, help="make the build context here and keep it, or take the one that is here"
+    )
+    parser.add_argument("--dependencies", type=Path, help="a context's dependencies/, instead of downloading them")
+    parser.add_argument("--context-only", action="store_true", help="make the build context and no image")
+    arguments = parser.parse_args()
+    unknown = [name for name in arguments.names if name not in IMAGES]
+    if unknown:
+        parser.error(f"unknown: {', '.join(unknown)}; known are {', '.join(IMAGES)}")
+    images = [IMAGES[name] for name in arguments.names or IMAGES]
+    try:
+        with tempfile.TemporaryDirectory(prefix="wattloop-images-") as aside:
+            context = arguments.context or Path(aside)
+            if not (context / "wattloop").exists():
+                make_context(context, images, arguments.dependencies)
+            if not arguments.context_only:
+                for image in images:
+                    build_image(
+                        image,
+                        context,
+                        shlex.split(arguments.builder),
+                        arguments.builder_option,
+                        base=arguments.base,
+                        tag=arguments.tag,
+                    )
+    except FileNotFoundError as error:
+        sys.stderr.write(f"{error.filename!r} cannot be run; install it, or name another with --builder\n")
+        return 1
+    except subprocess.CalledProcessError as error:
+        sys.stderr.write(f"{shlex.join(error.cmd)} ended with exit code {error.returncode}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

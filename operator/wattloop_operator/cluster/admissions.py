@@ -1,0 +1,38 @@
+"""Who was admitted a moment ago, so that a caller that comes every few seconds is not asked about each time."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+from wattloop_operator.cluster.timed_cache import TimedCache
+
+# A caller that is gone reports no more; until then its token is good.
+TRUSTED_SECONDS = 60.0
+MOST_ADMITTED = 10_000
+
+
+class Admissions:
+    """Tokens that were found good, and for what. Safe to use from several threads.
+
+    Args:
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._admitted: TimedCache[tuple[bytes, str], bool] = TimedCache(
+            clock, seconds=TRUSTED_SECONDS, most=MOST_ADMITTED
+        )
+
+    def hold(self, token: str, subject: str) -> bool:
+        """Whether this token was admitted to this subject a moment ago."""
+        return self._admitted.get(_key(token, subject)) is not None
+
+    def keep(self, token: str, subject: str) -> None:
+        """Remember that this token is admitted to this subject."""
+        self._admitted.keep(_key(token, subject), True)
+
+
+def _key(token: str, subject: str) -> tuple[bytes, str]:
+    # Tokens themselves are not kept, for they would open the gate to whoever reads this process's memory.
+    return hashlib.sha256(token.encode()).digest(), subject

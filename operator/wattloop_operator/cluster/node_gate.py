@@ -1,0 +1,44 @@
+"""Who may speak of a node: an agent's pod, by its service account, and of the node alone that it runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from wattloop_operator.cluster.admissions import Admissions
+from wattloop_operator.cluster.api import ClusterApi
+from wattloop_operator.cluster.callers import caller_of
+from wattloop_operator.reporting.seams import ForeignNodeError
+
+
+class AgentTokenGate:
+    """Implements `wattloop_operator.reporting.seams.NodeGate`.
+
+    Args:
+        api: The API server.
+        clock: Monotonic seconds.
+        service_account: What agents run as, NAMESPACE/NAME; empty: no agent is admitted.
+    """
+
+    def __init__(self, api: ClusterApi, clock: Callable[[], float], service_account: str) -> None:
+        self._api = api
+        self._service_account = service_account
+        self._admissions = Admissions(clock)
+
+    def admit(self, token: str, node: str) -> None:
+        """Let an agent pass."""
+        if not self._service_account:
+            raise ForeignNodeError("this operator takes no reports of nodes; start it with --agent-service-account")
+        if self._admissions.hold(token, node):
+            return
+        caller = caller_of(self._api, token)
+        account = f"{caller.namespace}/{caller.service_account}"
+        if account != self._service_account:
+            raise ForeignNodeError(f"{account} is not the agents' service account, {self._service_account}")
+        if not caller.node:
+            raise ForeignNodeError(
+                f"the token of pod {caller.namespace}/{caller.pod} names no node; agents report on Kubernetes 1.32 and "
+                "newer, with a projected token"
+            )
+        if caller.node != node:
+            raise ForeignNodeError(f"pod {caller.namespace}/{caller.pod} runs on node {caller.node}, not on {node}")
+        self._admissions.keep(token, node)

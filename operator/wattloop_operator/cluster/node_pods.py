@@ -1,0 +1,104 @@
+"""Which attempt a pod runs, for agents that say what the pod used: looked up once a pod, since it never changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from wattloop.errors import CannotError
+from wattloop.node_energy import Holding
+from wattloop_operator.cluster.api import ClusterApi, RefusedError
+from wattloop_operator.cluster.cache import ObjectCache
+from wattloop_operator.cluster.ownership import runs
+from wattloop_operator.cluster.resources import PODS, TRAINING_RECURRENCES
+from wattloop_operator.cluster.timed_cache import TimedCache
+from wattloop_operator.engine.decide import RECURRENCE_LABEL
+from wattloop_operator.reporting.seams import AttemptOfPod, ForeignPodError
+from wattloop_operator.workloads.ownership import controller_uid
+
+MOST_PODS = 20_000
+# What is none of ours stays so; this is how long a mistake in that would last.
+FORGOTTEN_SECONDS = 600.0
+
+
+@dataclass(frozen=True)
+class _Known:
+    node: str
+    attempt: AttemptOfPod | None
+    labelled: bool
+
+
+class ClusterPods:
+    """Implements `wattloop_operator.reporting.seams.NodePods`. Safe to use from several threads.
+
+    Args:
+        api: The API server.
+        clock: Monotonic seconds.
+        cache: What this operator has seen of Jobs and pods.
+    """
+
+    def __init__(self, api: ClusterApi, clock: Callable[[], float], cache: ObjectCache | None = None) -> None:
+        self._api = api
+        self._cache = cache or ObjectCache()
+        self._known: TimedCache[str, _Known] = TimedCache(clock, seconds=FORGOTTEN_SECONDS, most=MOST_PODS)
+
+    def attempt_of(self, node: str, holding: Holding) -> AttemptOfPod | None:
+        """The attempt that a pod of this node runs, or ran before it was gone; None where it is none of ours."""
+        known = self._known.get(holding.pod_uid)
+        if known is None:
+            try:
+                known = self._look_up(holding)
+            except RefusedError as error:
+                raise CannotError(f"pod {holding.namespace}/{holding.pod} cannot be looked up: {error}") from error
+            if known is None:
+                return None
+            # What says that it is ours and is not yet seen to be may be: its workload was started a moment ago.
+            if known.attempt is not None or not known.labelled:
+                self._known.keep(holding.pod_uid, known)
+        if known.node != node:
+            raise ForeignPodError(f"pod {holding.namespace}/{holding.pod} runs on node {known.node}, not on {node}")
+        return known.attempt
+
+    def _look_up(self, holding: Holding) -> _Known | None:
+        pod = self._api.find(PODS, holding.namespace, holding.pod)
+        if pod is None or pod["metadata"]["uid"] != holding.pod_uid:
+            return self._gone(holding)
+        node = str((pod.get("spec") or {}).get("nodeName", ""))
+        name = str((pod["metadata"].get("labels") or {}).get(RECURRENCE_LABEL, ""))
+        recurrence = self._api.find(TRAINING_RECURRENCES, holding.namespace, name) if name else None
+        if recurrence is None or not runs(self._api, pod, recurrence):
+            return _Known(node, None, bool(name))
+        return _Known(node, _attempt(recurrence), True)
+
+    def _gone(self, holding: Holding) -> _Known | None:
+        """A pod that is gone, by what was written down of it while it was there; a Job names its pods after itself."""
+        name = holding.pod.rpartition("-")[0]
+        # Before the status is asked for: what is seen gets there, and is forgotten then.
+        seen = self._seen(holding, name)
+        recurrence = self._api.find(TRAINING_RECURRENCES, holding.namespace, name) if name else None
+        pods = ((recurrence or {}).get("status") or {}).get("pods") or ()
+        node = next((str(pod["node"]) for pod in pods if pod["uid"] == holding.pod_uid), seen)
+        return None if recurrence is None or not node else _Known(node, _attempt(recurrence), True)
+
+    def _seen(self, holding: Holding, name: str) -> str:
+        """The node of a pod that this operator has seen and not written down yet; empty: it has not."""
+        key = (holding.namespace, name)
+        job, recurrence = self._cache.workloads.get(key), self._cache.recurrences.get(key)
+        pod = self._cache.pods.get((holding.namespace, holding.pod))
+        if job is None or recurrence is None or pod is None or pod.uid != holding.pod_uid:
+            return ""
+        owned = controller_uid(pod.value["metadata"]) == job.uid
+        ours = owned and controller_uid(job.value["metadata"]) == recurrence.uid
+        return str(pod.value["spec"]["nodeName"] or "") if ours else ""
+
+
+def _attempt(recurrence: Mapping[str, Any]) -> AttemptOfPod:
+    spec = recurrence["spec"]
+    return AttemptOfPod(
+        namespace=str(recurrence["metadata"]["namespace"]),
+        job=str(spec["jobRef"]["name"]),
+        job_uid=str(spec["jobRef"]["uid"]),
+        recurrence=int(spec["index"]),
+        attempt=int(spec["attempt"]),
+    )

@@ -1,0 +1,143 @@
+"""Taking in what a node's agent says: keep what pods of ours used, answer what it may forget and what it must obey."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+
+from wattloop.node_energy import Holding, NodeAnswer, NodeReport
+from wattloop_operator.loop.world import JobKey
+from wattloop_operator.reporting.seams import (
+    AttemptOfPod,
+    BoundsOfNode,
+    EnergyBook,
+    ForeignNodeError,
+    NodeGate,
+    NodePods,
+)
+from wattloop_operator.store.records import PodEnergy
+
+# A pod of which nothing was heard for so long has gone, and its recurrence too.
+KEPT_FOR = timedelta(days=30)
+SWEPT_EVERY = timedelta(hours=1)
+
+logger = logging.getLogger(__name__)
+
+
+def no_bounds_known(_node: str) -> None:
+    """Stands where nobody knows the guard rails of nodes: agents keep those that they have."""
+
+
+class NodeService:
+    """The agents' side of the reporting API, apart from its transport.
+
+    Args:
+        gate: Who may speak of which node.
+        pods: What the nodes' pods run.
+        energies: Where it is kept.
+        clock: The time, with a time zone.
+        bounds: The guard rails of a node.
+        heard_end: Told of each job of which a pod's last word has been kept.
+    """
+
+    def __init__(
+        self,
+        gate: NodeGate,
+        pods: NodePods,
+        energies: EnergyBook,
+        clock: Callable[[], datetime],
+        *,
+        bounds: BoundsOfNode = no_bounds_known,
+        heard_end: Callable[[JobKey], None] = lambda _: None,
+    ) -> None:
+        self._gate = gate
+        self._pods = pods
+        self._energies = energies
+        self._clock = clock
+        self._bounds = bounds
+        self._heard_end = heard_end
+        self._swept_at: datetime | None = None
+
+    def admit(self, token: str, node: str) -> None:
+        """Let an agent pass, before its report is read.
+
+        Raises:
+            UnknownCallerError: The token says nothing that can be trusted.
+            ForeignNodeError: The caller is no agent, or one of another node.
+            CannotError: It could not be found out now.
+        """
+        try:
+            self._gate.admit(token, node)
+        except ForeignNodeError as refusal:
+            logger.warning("a report of node %s is refused: %s", node, refusal)
+            raise
+
+    def take(self, node: str, report: NodeReport) -> NodeAnswer:
+        """Take in a report of a caller that was let pass; when this returns, it is kept.
+
+        Raises:
+            ForeignNodeError: The report is of another node than the caller's.
+            ForeignPodError: It tells of a pod that is on another node; nothing of it is kept.
+            CannotError: It could not be kept now; the report may be sent again.
+        """
+        if report.node != node:
+            raise ForeignNodeError(f"node: found {report.node}, expected {node}, which the address names")
+        known = self._attempts(report)
+        self._energies.record(self._energies_of(report, known))
+        self._sweep()
+        going_on = {holding.pod_uid for holding in report.holdings if not holding.ended}
+        settled = tuple(dict.fromkeys(each.pod_uid for each in report.holdings if each.pod_uid not in going_on))
+        ended = (known[pod_uid] for pod_uid in settled if pod_uid in known)
+        for key in {JobKey(attempt.namespace, attempt.job) for attempt in ended if attempt.job}:
+            self._heard_end(key)
+        return NodeAnswer(settled, self._bounds(node))
+
+    def _sweep(self) -> None:
+        now = self._clock()
+        if self._swept_at is None or now - self._swept_at >= SWEPT_EVERY:
+            self._swept_at = now
+            self._energies.forget_before(now - KEPT_FOR)
+
+    def _attempts(self, report: NodeReport) -> dict[str, AttemptOfPod]:
+        """By pod uid, what runs in those that are ours."""
+        pods = {holding.pod_uid: holding for holding in report.holdings}
+        found = {pod_uid: self._pods.attempt_of(report.node, holding) for pod_uid, holding in pods.items()}
+        known = {pod_uid: attempt for pod_uid, attempt in found.items() if attempt is not None}
+        if len(known) < len(pods):
+            known |= self._known_before(report, {uid: each for uid, each in pods.items() if uid not in known})
+        return known
+
+    def _known_before(self, report: NodeReport, gone: dict[str, Holding]) -> dict[str, AttemptOfPod]:
+        """Pods that the API server knows no more may have been told of while they were there."""
+        before = self._energies.attempts_of(report.node, report.ledger, tuple(gone))
+        return {
+            pod_uid: AttemptOfPod(gone[pod_uid].namespace, "", job_uid, recurrence, attempt)
+            for pod_uid, (job_uid, recurrence, attempt) in before.items()
+        }
+
+    def _energies_of(self, report: NodeReport, known: dict[str, AttemptOfPod]) -> Iterator[PodEnergy]:
+        products = {gpu.uuid: gpu.product for gpu in report.gpus}
+        now = self._clock()
+        for holding in report.holdings:
+            attempt = known.get(holding.pod_uid)
+            if attempt is not None:
+                yield PodEnergy(
+                    job_uid=attempt.job_uid,
+                    recurrence=attempt.recurrence,
+                    attempt=attempt.attempt,
+                    node=report.node,
+                    ledger=report.ledger,
+                    pod_uid=holding.pod_uid,
+                    pod=holding.pod,
+                    container=holding.container,
+                    gpu_uuid=holding.gpu,
+                    gpu_product=products.get(holding.gpu, ""),
+                    shared=holding.shared,
+                    energy_millijoules=holding.energy_millijoules,
+                    uncertainty_millijoules=holding.uncertainty_millijoules,
+                    start_time_seconds=holding.start_time_seconds,
+                    time_seconds=holding.time_seconds,
+                    ended=holding.ended,
+                    seen_at=now,
+                )

@@ -1,0 +1,105 @@
+"""What nobody foresaw costs one look, and is told: accounting and looking after owners go on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import Coroutine, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench import DEADLINE_SECONDS
+
+from wattloop_agent.reader import bookkeeper as bookkeeper_module
+from wattloop_agent.reader.bookkeeper import Bookkeeper
+from wattloop_agent.reader.energy.attribution import Assignment, Observation
+from wattloop_agent.reader.energy.bookkeeping import Bookkeeping
+from wattloop_agent.reader.leases import LeaseKeeper
+from wattloop_agent.reader.processes import ProcessCallers
+from wattloop_agent.reader.setter_link import SetterLink
+
+
+async def run_until(running: Coroutine[Any, Any, None], done: asyncio.Event) -> None:
+    task = asyncio.create_task(running)
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        await done.wait()
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+class Confused:
+    """Knows who has which GPU, but for the first time that it is asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.told = asyncio.Event()
+
+    async def observe(self, known: Iterable[Assignment]) -> Observation:
+        self.asked += 1
+        if self.asked == 1:
+            raise ZeroDivisionError("whatever")
+        if self.asked == 3:
+            self.told.set()
+        return Observation(float(self.asked), float(self.asked), ())
+
+
+def test_accounting_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(bookkeeper_module, "INTERVAL_SECONDS", 0.001)
+    books = Bookkeeping(tmp_path)
+
+    async def look() -> str:
+        confused = Confused()
+        keeper = Bookkeeper(books, confused)
+        await run_until(keeper.run(), confused.told)
+        return keeper.problem
+
+    assert asyncio.run(look()) == "", "told while it lasted"
+    books.close()
+    assert [record.message for record in caplog.records if record.exc_info] == [
+        "a look at who has which GPU failed in a way that nobody foresaw; the next one comes"
+    ]
+
+
+class ConfusedSetter:
+    """A setter whose first answer is none of ours."""
+
+    start_seconds = 0.0
+
+    def __init__(self) -> None:
+        self.sound = asyncio.Event()
+
+    async def open(self) -> socket.socket:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        ours.setblocking(False)
+        self.answering = asyncio.create_task(self._answer(theirs))
+        return ours
+
+    async def _answer(self, theirs: socket.socket) -> None:
+        reader, writer = await asyncio.open_unix_connection(sock=theirs)
+        asked = 0
+        while await reader.readline():
+            result = {"state": "ready", "warning": "", "bounds": {}, "leases": []} if asked else {}
+            writer.write(json.dumps({"result": result}).encode() + b"\n")
+            asked += 1
+            if asked == 3:
+                self.sound.set()
+        writer.close()
+        await writer.wait_closed()
+
+
+def test_looking_after_owners_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    async def look() -> str:
+        setter = ConfusedSetter()
+        link = SetterLink(setter, DEADLINE_SECONDS)
+        keeper = LeaseKeeper(link, 0.001)
+        await run_until(keeper.run(ProcessCallers(lambda _: None)), setter.sound)
+        link.close()
+        await setter.answering
+        return keeper.view.state
+
+    assert asyncio.run(look()) == "ready"
+    assert "a look at the leases failed in a way that nobody foresaw; the next one comes" in caplog.text

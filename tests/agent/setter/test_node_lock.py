@@ -1,0 +1,112 @@
+"""One setter a node: the second changes nothing, says who the first is, and takes over when it ends."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from memory_devices import MemoryDevices
+
+from wattloop_agent.refusal import Reason, Refused
+from wattloop_agent.setter.decisions import HoldRequest
+from wattloop_agent.setter.holder import Holder
+from wattloop_agent.setter.lease import Setting
+from wattloop_agent.setter.node_lock import NodeLock
+
+GPUS = ("GPU-0", "GPU-1")
+
+
+def setter(devices: MemoryDevices, folder: Path, name: str) -> Holder:
+    holder = Holder(devices, folder / name, "boot", lambda: 0.0, lock_folder=folder / "locks")
+    holder.recover()
+    return holder
+
+
+def hold(holder: Holder, watts: float) -> None:
+    holder.hold(HoldRequest(GPUS, Setting.POWER_LIMIT, watts, "owner"))
+
+
+@pytest.fixture
+def devices() -> MemoryDevices:
+    return MemoryDevices(dict.fromkeys(GPUS, 400.0))
+
+
+def test_the_second_setter_of_a_node_changes_nothing_and_names_the_first(
+    devices: MemoryDevices, tmp_path: Path
+) -> None:
+    first, second = setter(devices, tmp_path, "first"), setter(devices, tmp_path, "second")
+    hold(first, 200.0)
+    with pytest.raises(Refused) as refused:
+        hold(second, 150.0)
+    assert refused.value.reason is Reason.ANOTHER_AGENT
+    assert f"process {os.getpid()} with state folder {tmp_path / 'first'}" in second.state
+    for _ in range(3):
+        second.tick()
+    assert devices.limits == dict.fromkeys(GPUS, 200.0)
+    assert not (tmp_path / "second").exists(), "it does not even touch its state folder"
+    second.close()
+    first.close()
+
+
+def test_it_takes_over_at_its_next_look_once_the_first_has_ended(devices: MemoryDevices, tmp_path: Path) -> None:
+    first, second = setter(devices, tmp_path, "first"), setter(devices, tmp_path, "second")
+    first.close()
+    second.tick()
+    assert second.state == "ready"
+    hold(second, 150.0)
+    assert devices.limits == dict.fromkeys(GPUS, 150.0)
+    second.close()
+
+
+def test_leases_that_it_left_are_not_given_back_while_another_holds_the_node(
+    devices: MemoryDevices, tmp_path: Path
+) -> None:
+    killed = setter(devices, tmp_path, "killed")
+    hold(killed, 200.0)
+    killed.close()
+    other = setter(devices, tmp_path, "other")
+    hold(other, 150.0)
+    again = setter(devices, tmp_path, "killed")
+    with pytest.raises(Refused, match="AnotherAgent"):
+        hold(again, 300.0)
+    assert again.release() == []
+    assert devices.limits == dict.fromkeys(GPUS, 150.0)
+    other.release()
+    other.close()
+    again.tick()
+    assert [lease.held for lease in again.leases.values()] == [200.0, 200.0]
+    assert again.release()
+    assert devices.limits == dict.fromkeys(GPUS, 400.0)
+    again.close()
+
+
+def test_a_lock_folder_that_cannot_be_used_is_said_and_nothing_is_changed(
+    devices: MemoryDevices, tmp_path: Path
+) -> None:
+    (tmp_path / "locks").write_text("in the way")
+    holder = setter(devices, tmp_path, "state")
+    with pytest.raises(Refused) as refused:
+        hold(holder, 200.0)
+    assert refused.value.reason is Reason.STATE_NOT_DURABLE
+    assert "--lock-directory" in refused.value.message
+    assert devices.limits == dict.fromkeys(GPUS, 400.0)
+    (tmp_path / "locks").unlink()
+    hold(holder, 200.0)
+    assert devices.limits == dict.fromkeys(GPUS, 200.0)
+    holder.close()
+
+
+def test_a_link_in_the_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "setter.lock").symlink_to(tmp_path / "somewhere")
+    with pytest.raises(Refused, match="StateNotDurable"):
+        NodeLock(tmp_path, "me")
+    assert not (tmp_path / "somewhere").exists()
+
+
+def test_the_lock_is_roots_alone(tmp_path: Path) -> None:
+    lock = NodeLock(tmp_path / "locks", "me")
+    assert (tmp_path / "locks").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "locks" / "setter.lock").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "locks" / "setter.lock").read_text() == "me"
+    lock.close()

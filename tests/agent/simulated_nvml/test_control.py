@@ -1,0 +1,78 @@
+"""``python -m nvml_simulator.control``: what it does to a state, and how it refuses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from types import ModuleType
+
+import pytest
+
+from nvml_simulator import Machine
+from nvml_simulator.control import main
+
+MakeMachine = Callable[..., Machine]
+
+
+def test_it_describes_the_machine_as_json(make_machine: MakeMachine, capsys: pytest.CaptureFixture[str]) -> None:
+    machine = make_machine(model="H100", count=2)
+    assert main([str(machine.path), "describe"]) == 0
+    described = json.loads(capsys.readouterr().out)
+    assert described["model"] == "H100"
+    assert [gpu["uuid"] for gpu in described["gpus"]] == [gpu.uuid for gpu in machine.describe().gpus]
+
+
+def test_it_resets_a_counter_and_sets_a_limit_by_index_and_by_uuid(make_machine: MakeMachine) -> None:
+    machine = make_machine(model="A100", count=2)
+    first, second = (gpu.uuid for gpu in machine.describe().gpus)
+    assert main([str(machine.path), "reset-counter", "1"]) == 0
+    assert main([str(machine.path), "set-power-limit", first, "250"]) == 0
+    assert [gpu.power_limit_watts for gpu in machine.describe().gpus] == [250.0, 400.0]
+    assert machine.describe().gpus[0].counter_millijoules > 0
+    assert machine.describe().gpus[1].counter_millijoules == 0
+    assert machine.describe().gpus[1].uuid == second
+
+
+def test_it_stops_starts_and_restarts_the_driver(make_machine: MakeMachine) -> None:
+    machine = make_machine(count=1)
+    assert main([str(machine.path), "stop-driver", "--stale-code", "999"]) == 0
+    assert not machine.describe().driver_loaded
+    assert main([str(machine.path), "start-driver"]) == 0
+    assert machine.describe().driver_loaded
+    machine.set_power_limit_as_another_actor(0, 200)
+    assert main([str(machine.path), "restart-driver"]) == 0
+    assert machine.describe().gpus[0].power_limit_watts == 400.0
+
+
+def test_it_injects_faults_and_clears_them(
+    make_machine: MakeMachine, start_nvml: Callable[[], ModuleType], capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = make_machine(count=1)
+    nvml = start_nvml()
+    assert main([str(machine.path), "fault", "nvmlDeviceGetCount_v2", "--code", "999"]) == 0
+    ticket = json.loads(capsys.readouterr().out)["ticket"]
+    with pytest.raises(nvml.NVMLError_Unknown):
+        nvml.nvmlDeviceGetCount()
+    assert main([str(machine.path), "clear-faults", "--ticket", str(ticket)]) == 0
+    assert nvml.nvmlDeviceGetCount() == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "complaint"),
+    [
+        (["reset-counter", "7"], 2, "found GPU 7, expected an index of 0 to 3"),
+        (["set-power-limit", "0", "9000"], 2, "found a limit of 9000.0 W, expected one within the range of 'A100'"),
+        (["fault", "nvmlDeviceGetNothing"], 2, "found function 'nvmlDeviceGetNothing'"),
+        (["stop-driver", "--stale-code", "0"], 2, "found stale_code 0"),
+    ],
+)
+def test_what_can_not_be_is_refused_with_what_would_be_right(
+    arguments: list[str], code: int, complaint: str, make_machine: MakeMachine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(make_machine(count=4).path), *arguments]) == code
+    assert complaint in capsys.readouterr().err
+
+
+def test_a_file_that_is_no_state_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["/nowhere/gpus", "describe"]) == 1
+    assert "/nowhere/gpus is no readable state" in capsys.readouterr().err

@@ -1,0 +1,157 @@
+"""Energy counters that are reset, and a driver that is stopped and started under the programs that use it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import nvml_simulator
+from nvml_simulator import Machine
+from wattloop.errors import UsageError
+from wattloop.nvml import driver_load
+
+MakeMachine = Callable[..., Machine]
+StartNvml = Callable[[], ModuleType]
+
+
+def test_a_counter_that_is_reset_begins_at_zero_and_counts_on(make_machine: MakeMachine) -> None:
+    machine = make_machine(model="A100", count=2)
+    machine.idle([0, 1], 2.0)
+    before = machine.describe().gpus
+    machine.reset_energy_counter(before[0].uuid)
+    after = machine.describe().gpus
+    assert after[0].counter_millijoules == 0
+    assert after[0].energy_microjoules == before[0].energy_microjoules
+    assert after[1] == before[1]
+    machine.idle([0, 1], 10.0)
+    # 55 W at idle; the counter lags by a step of 100 ms at most.
+    assert 55_000 * 9.9 <= machine.describe().gpus[0].counter_millijoules <= 55_000 * 10
+
+
+def test_only_a_gpu_that_there_is_can_be_reset(make_machine: MakeMachine) -> None:
+    with pytest.raises(UsageError, match="found GPU 4"):
+        make_machine(count=4).reset_energy_counter(4)
+
+
+def test_without_a_driver_nvml_cannot_be_initialised(make_machine: MakeMachine, start_nvml: StartNvml) -> None:
+    machine = make_machine(count=1)
+    machine.stop_driver()
+    assert not machine.describe().driver_loaded
+    with pytest.raises(Exception, match="Driver Not Loaded") as raised:
+        start_nvml()
+    assert raised.value.value == 9  # type: ignore[attr-defined]
+    machine.start_driver()
+    assert start_nvml().nvmlDeviceGetCount() == 1
+
+
+@pytest.mark.parametrize("code", [1, 15, 999])
+def test_a_program_that_has_nvml_open_has_to_open_it_anew_after_a_restart(
+    code: int, make_machine: MakeMachine, start_nvml: StartNvml
+) -> None:
+    machine = make_machine(count=2)
+    nvml = start_nvml()
+    handle = nvml.nvmlDeviceGetHandleByIndex(1)
+    machine.restart_driver(stale_code=code)
+    for call in (nvml.nvmlDeviceGetCount, lambda: nvml.nvmlDeviceGetUUID(handle)):
+        with pytest.raises(nvml.NVMLError) as raised:
+            call()
+        assert raised.value.value == code
+    nvml.nvmlShutdown()
+    nvml.nvmlInit()
+    assert nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(1)) == machine.describe().gpus[1].uuid
+
+
+def test_one_initialisation_is_enough_after_a_restart_however_often_it_was_initialised_before(
+    make_machine: MakeMachine, start_nvml: StartNvml
+) -> None:
+    machine = make_machine(count=1)
+    nvml = start_nvml()
+    start_nvml()
+    machine.restart_driver()
+    start_nvml()
+    assert nvml.nvmlDeviceGetCount() == 1
+    nvml.nvmlShutdown()
+    with pytest.raises(nvml.NVMLError_Uninitialized):
+        nvml.nvmlShutdown()
+
+
+def test_a_restart_puts_counters_to_zero_and_limits_and_clocks_to_the_vendors(
+    make_machine: MakeMachine, start_nvml: StartNvml
+) -> None:
+    machine = make_machine(model="H200", count=1)
+    nvml = start_nvml()
+    handle = nvml.nvmlDeviceGetHandleByIndex(0)
+    nvml.nvmlDeviceSetPowerManagementLimit(handle, 300_000)
+    nvml.nvmlDeviceSetGpuLockedClocks(handle, 990, 990)
+    nvml.nvmlDeviceSetMemoryLockedClocks(handle, 2201, 2201)
+    nvml.nvmlDeviceSetApplicationsClocks(handle, 2201, 990)
+    machine.idle(0, 5.0)
+    machine.stop_driver()
+    held = machine.describe().gpus[0]
+    assert held.power_limit_watts == 300.0
+    machine.start_driver()
+    (gpu,) = machine.describe().gpus
+    assert gpu.counter_millijoules == 0
+    assert gpu.energy_microjoules == held.energy_microjoules
+    assert gpu.power_limit_watts == 700.0
+    assert gpu.locked_graphics_clocks_megahertz is None
+    assert gpu.locked_memory_clocks_megahertz is None
+    assert gpu.application_clocks_megahertz is None
+
+
+def test_starting_a_driver_that_runs_changes_nothing(make_machine: MakeMachine) -> None:
+    machine = make_machine(count=1)
+    machine.set_power_limit_as_another_actor(0, 200)
+    before = machine.describe()
+    machine.start_driver()
+    assert machine.describe() == before
+
+
+def test_a_stopped_driver_answers_no_call(make_machine: MakeMachine) -> None:
+    with pytest.raises(UsageError, match="found stale_code 0"):
+        make_machine().stop_driver(stale_code=0)
+
+
+def test_a_restart_is_seen_by_every_process(make_machine: MakeMachine) -> None:
+    machine = make_machine(count=1)
+    script = (
+        "import pynvml; pynvml.nvmlInit(); print('open', flush=True); input()\n"
+        "try: pynvml.nvmlDeviceGetCount()\n"
+        "except pynvml.NVMLError_Uninitialized: print('stale')"
+    )
+    environment = {**os.environ, **nvml_simulator.environment(machine.path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", script], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "open\n"
+        machine.restart_driver()
+        assert process.communicate("\n") == ("stale\n", None)
+
+
+def test_each_load_of_the_driver_has_a_name_of_its_own(make_machine: MakeMachine, start_nvml: StartNvml) -> None:
+    machine = make_machine(count=1)
+    nvml = start_nvml()
+    first = driver_load()
+    assert first == driver_load()
+    machine.reset_energy_counter(0)
+    assert first == driver_load(), "a reset of a GPU is no load of the driver"
+    machine.restart_driver()
+    nvml.nvmlInit()
+    assert driver_load() not in {first, None}
+
+
+def test_a_real_drivers_load_is_known_by_its_modules_folder_in_sysfs() -> None:
+    modules = sorted(Path("/sys/module").iterdir())[:2]
+    if not modules:
+        pytest.skip("no sysfs on this machine")
+    names = [driver_load(module) for module in modules]
+    assert None not in names
+    assert len(set(names)) == 2
+    assert names == [driver_load(module) for module in modules]

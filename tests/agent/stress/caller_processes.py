@@ -1,0 +1,93 @@
+"""Callers that are processes: each opens its own connections, so the kernel says who it is, and lends us their ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass
+class CallerProcess:
+    """A process that calls the agent.
+
+    Attributes:
+        pid: Of the process.
+        control: It opens one more connection for each byte, and ends when this is closed.
+    """
+
+    pid: int
+    control: socket.socket
+
+    def connection(self) -> socket.socket:
+        """One more connection of this process to the agent."""
+        self.control.send(b"c")
+        _, (descriptor,), _, _ = socket.recv_fds(self.control, 1, 1)
+        return socket.socket(fileno=descriptor)
+
+    def start_ticks(self) -> int:
+        """When it started, as /proc has it."""
+        return int(Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[19])
+
+    def kill(self) -> None:
+        """kill -9."""
+        os.kill(self.pid, signal.SIGKILL)
+        self.control.close()
+
+
+class Nursery:
+    """A process that forks callers; make it before anything starts a thread.
+
+    Args:
+        path: The agent's socket, which need not be there yet.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.pid = os.fork()
+        if self.pid == 0:
+            self._line.close()
+            _bear(theirs, str(path))
+        theirs.close()
+
+    def born(self) -> CallerProcess:
+        """A new process."""
+        self._line.send(b"b")
+        told, (descriptor,), _, _ = socket.recv_fds(self._line, 16, 1)
+        return CallerProcess(int(told), socket.socket(fileno=descriptor))
+
+    def close(self) -> None:
+        """End it; callers end when their control is closed."""
+        self._line.close()
+        os.waitpid(self.pid, 0)
+
+
+def _bear(line: socket.socket, path: str) -> None:
+    # The kernel takes the dead away: nobody waits for them.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while line.recv(1):
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        child = os.fork()
+        if child == 0:
+            line.close()
+            theirs.close()
+            _call(ours, path)
+        ours.close()
+        socket.send_fds(line, [str(child).encode()], [theirs.fileno()])
+        theirs.close()
+    os._exit(0)
+
+
+def _call(control: socket.socket, path: str) -> None:
+    while control.recv(1):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.connect(path)
+            _send(control, [connection.fileno()])
+    os._exit(0)
+
+
+def _send(control: socket.socket, descriptors: Sequence[int]) -> None:
+    socket.send_fds(control, [b"f"], descriptors)

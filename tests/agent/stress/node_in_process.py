@@ -1,0 +1,130 @@
+"""Reader and setter of one node in this process: the agent's own code throughout, on a clock of ours for expiries.
+
+What the setter is asked and answers is written down in order, for the model to follow: between requests that come
+together, only the setter's order says which was first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from wattloop_agent.lines import REQUEST_LIMIT_BYTES, decoded_request, encoded
+from wattloop_agent.listening import listening_socket
+from wattloop_agent.reader.callers import Callers
+from wattloop_agent.reader.energy.bookkeeping import Bookkeeping
+from wattloop_agent.reader.leases import LeaseKeeper
+from wattloop_agent.reader.meter import Meter
+from wattloop_agent.reader.nvml_readings import NvmlReadings
+from wattloop_agent.reader.server import Server
+from wattloop_agent.reader.setter_link import SetterLink
+from wattloop_agent.reader.verbs import Verbs
+from wattloop_agent.refusal import Refused, error_answer
+from wattloop_agent.setter.holder import Holder
+from wattloop_agent.setter.nvml_devices import NvmlDevices
+from wattloop_agent.setter.verbs import Verbs as SetterVerbs
+
+Told = tuple[dict[str, Any], dict[str, Any]]
+LOOK_SECONDS = 0.02
+MakeCallers = Callable[[Callable[[str], None], Meter], Callers]
+
+
+class NodeInProcess:
+    """An agent that serves a socket; to its reader it is the setter's `Opener`, too.
+
+    Args:
+        folder: For the socket and the state.
+        make_callers: Makes what identifies callers, from what to call when an owner is gone, and the meter.
+
+    Attributes:
+        now_seconds: The setter's clock.
+        books: The reader's energy ledger.
+        told: What the setter was asked and answered since it was last emptied.
+    """
+
+    start_seconds = 0.0
+
+    def __init__(self, folder: Path, make_callers: MakeCallers) -> None:
+        self.now_seconds = 0.0
+        self.told: list[Told] = []
+        self.socket = folder / "agent.sock"
+        self._state = folder / "state"
+        self._serving: asyncio.Task[None] | None = None
+        self._start_holder()
+        self.books = Bookkeeping(folder / "reader")
+        self.meter = Meter(NvmlReadings())
+        self._link = SetterLink(self, 10.0)
+        self._keeper = LeaseKeeper(self._link)
+        self._callers = make_callers(lambda _: self._keeper.look_now(), self.meter)
+        self.server = Server(self._callers, Verbs(self.meter, self._link, self._keeper))
+
+    async def start(self) -> None:
+        """Serve, and meter."""
+        self.look_every(LOOK_SECONDS)
+        self._looking_after = asyncio.create_task(self._keeper.run(self._callers))
+        await self.server.serve(listening_socket(self.socket))
+
+    async def close(self) -> None:
+        """Serve no more."""
+        await self.server.close()
+        self._looking_after.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._looking_after
+        self._link.close()
+        if self._serving is not None:
+            await self._serving
+        self.meter.close()
+        self.books.close()
+        self.holder.close()
+
+    def look_every(self, seconds: float) -> None:
+        """The pace of the reader's looks at the GPUs."""
+        self.meter.sampler.start(seconds, self.books.sample)
+
+    def booked_millijoules(self) -> dict[str, int]:
+        """What each GPU has used since it was first looked at, as the ledger has it after the newest look."""
+        return {gpu.uuid: gpu.energy_millijoules for gpu in self.books.ledger.gpus()}
+
+    def pass_time(self, seconds: float) -> None:
+        """Time passes at the setter: its tick."""
+        self.now_seconds += seconds
+        self.holder.tick()
+
+    def restart_setter(self) -> None:
+        """Another setter takes over from what is on disk."""
+        if self._serving is not None:
+            self._serving.cancel()
+        self.holder.close()
+        self._start_holder()
+
+    async def open(self) -> socket.socket:
+        """The reader's connection to the setter."""
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        self._serving = asyncio.create_task(self._serve_setter(theirs))
+        return ours
+
+    def _start_holder(self) -> None:
+        self.holder = Holder(NvmlDevices(), self._state, "boot", lambda: self.now_seconds)
+        self.holder.recover()
+
+    async def _serve_setter(self, connection: socket.socket) -> None:
+        reader, writer = await asyncio.open_unix_connection(sock=connection, limit=REQUEST_LIMIT_BYTES)
+        verbs = SetterVerbs(self.holder, lambda: self.now_seconds)
+        try:
+            while line := await reader.readline():
+                request = decoded_request(line)
+                try:
+                    answer: dict[str, Any] = {"result": verbs.answer(request)}
+                except Refused as refusal:
+                    answer = error_answer(refusal)
+                self.told.append((request, answer))
+                writer.write(encoded(answer))
+        finally:
+            writer.close()
+            with contextlib.suppress(ConnectionError, asyncio.CancelledError):
+                await writer.wait_closed()

@@ -1,0 +1,57 @@
+"""10,000 random requests of 50 callers in an hour of simulated time, each answer and each GPU against the model."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.processes
+
+PROGRAM = Path(__file__).with_name("random_hour.py")
+KUBELET = Path(__file__).parents[1] / "reader" / "pods"
+REQUESTS = 10_000
+SEED = 20261120
+# Of memory the last quiet point may have so much more than the second: what the allocators keep, not what is lost.
+BLOCKS_SHARE = 0.02
+RESIDENT_KIBIBYTES = 2048
+
+
+@pytest.fixture
+def quick_folder() -> Iterator[Path]:
+    """A folder in memory where there is one: thousands of leases are written down."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(prefix="wattloop-", dir=memory if memory.is_dir() else "/tmp") as name:
+        yield Path(name)
+
+
+@pytest.mark.parametrize("identity", ["process", "pod"])
+def test_only_owners_ever_change_a_gpu_and_nothing_leaks_in_an_hour(identity: str, quick_folder: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(PROGRAM), str(quick_folder), identity, str(REQUESTS), str(SEED)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(KUBELET), os.environ.get("PYTHONPATH", "")])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    told: dict[str, Any] = json.loads(done.stdout)
+    assert told["counts"]["requests"] >= REQUESTS
+    assert told["simulated_seconds"] >= 3600
+    happened = {"deaths", "connections", "subscriptions", "setters", "actors", "faults", "expiries"}
+    assert {name for name, count in told["counts"].items() if count > 10} >= happened
+    refused = {"BadRequest", "NotYours", "OutOfRange", "NotSupported", "NotPermitted", "GpuLost", "DeviceFailed"}
+    assert set(told["refusals"]) >= refused | {"Shared" if identity == "pod" else "UnknownGpu"}
+    first, warm, *_, last = told["quiet"]
+    assert {point["files"] for point in told["quiet"]} == {first["files"]}
+    assert {point["threads"] for point in told["quiet"]} == {first["threads"]}
+    assert last["blocks"] <= warm["blocks"] * (1 + BLOCKS_SHARE)
+    assert last["resident_kibibytes"] <= warm["resident_kibibytes"] + RESIDENT_KIBIBYTES

@@ -1,0 +1,160 @@
+"""Energy as server-sent events: what a tool reads, comes back to, and is refused."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import socket
+from collections.abc import Iterator
+from http.client import HTTPResponse
+from typing import Any
+
+import pytest
+from bench import Bench
+from processes import single_agent
+from prometheus_client import CollectorRegistry, Counter
+
+from wattloop.commands.settings import Address
+from wattloop.errors import CannotError
+from wattloop_agent.reader.energy.gpu_sample import GpuSample
+from wattloop_agent.reader.energy.ledger import Ledger
+from wattloop_agent.telemetry.energy_events import SUBSCRIBERS_LIMIT, EnergyEvents
+from wattloop_agent.telemetry.serving import serve
+
+
+def sample(second: int) -> GpuSample:
+    return GpuSample("GPU-0", "NVIDIA H200", second, second, second, second * 100_000, 100.0)
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    ledger = Ledger()
+    for second in range(3):
+        ledger.sample([sample(second)], second)
+    return ledger
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return int(listening.getsockname()[1])
+
+
+@pytest.fixture
+def address(ledger: Ledger) -> Iterator[Address]:
+    registry = CollectorRegistry()
+    Counter("wattloop_something", "Whatever.", registry=registry).inc()
+    address = Address("127.0.0.1", free_port())
+    stop = serve(address, registry, EnergyEvents(ledger))
+    yield address
+    stop()
+
+
+@contextlib.contextmanager
+def asked(address: Address, target: str, **headers: str) -> Iterator[HTTPResponse]:
+    connection = http.client.HTTPConnection(address.host, address.port, timeout=10)
+    connection.request("GET", target, headers=headers)
+    with contextlib.closing(connection), connection.getresponse() as response:
+        yield response
+
+
+def event(response: HTTPResponse) -> dict[str, str]:
+    """The fields of the next event."""
+    fields = {}
+    while (line := response.readline().decode().rstrip("\n")) != "":
+        name, _, value = line.partition(": ")
+        fields[name] = value
+    return fields
+
+
+def energy(response: HTTPResponse) -> dict[str, Any]:
+    """What the next energy event says."""
+    fields = event(response)
+    assert fields["event"] == "energy"
+    assert fields["id"].isdecimal()
+    said: dict[str, Any] = json.loads(fields["data"])
+    return said
+
+
+def test_a_tool_reads_all_that_the_ledger_says_again_and_again(address: Address, ledger: Ledger) -> None:
+    with asked(address, "/v1/energy/events?interval_seconds=1") as response:
+        assert (response.status, response.headers["Content-Type"]) == (200, "text/event-stream")
+        assert event(response) == {"retry": "2000"}
+        first = energy(response)
+        assert (first["ledger"], first["holdings"]) == (ledger.id, [])
+        assert [(gpu["uuid"], gpu["energy_millijoules"]) for gpu in first["gpus"]] == [("GPU-0", 200_000)]
+        ledger.sample([sample(3)], 3)
+        assert energy(response)["gpus"][0]["energy_millijoules"] == 300_000
+
+
+def test_who_comes_back_has_missed_nothing(address: Address, ledger: Ledger) -> None:
+    with asked(address, "/v1/energy/events") as response:
+        event(response)
+        last = event(response)["id"]
+    ledger.sample([sample(9)], 9)
+    with asked(address, "/v1/energy/events", **{"Last-Event-ID": last}) as response:
+        event(response)
+        assert energy(response)["gpus"][0]["energy_millijoules"] == 900_000
+
+
+def test_beside_it_stand_the_metrics(address: Address) -> None:
+    with asked(address, "/metrics") as response:
+        assert b"wattloop_something_total 1.0" in response.read()
+
+
+def test_what_is_neither_is_told_what_there_is(address: Address) -> None:
+    with asked(address, "/v1/energy/event") as response:
+        assert (response.status, response.read()) == (404, b"there are /metrics and /v1/energy/events\n")
+
+
+@pytest.mark.parametrize("interval", ["0", "61", "soon", "nan"])
+def test_an_interval_that_cannot_be_is_refused(address: Address, interval: str) -> None:
+    with asked(address, f"/v1/energy/events?interval_seconds={interval}") as response:
+        assert response.status == 400
+        assert f"interval_seconds: found '{interval}', expected a number from 1 to 60" in response.read().decode()
+
+
+def test_there_are_so_many_subscribers_and_no_more(ledger: Ledger) -> None:
+    events = EnergyEvents(ledger)
+    address = Address("127.0.0.1", free_port())
+    stop = serve(address, CollectorRegistry(), events)
+    with contextlib.ExitStack() as stack:
+        for _ in range(SUBSCRIBERS_LIMIT):
+            event(stack.enter_context(asked(address, "/v1/energy/events")))
+        assert events.subscribers == SUBSCRIBERS_LIMIT
+        refused = stack.enter_context(asked(address, "/v1/energy/events"))
+        assert (refused.status, refused.headers["Retry-After"]) == (503, "5")
+        with asked(address, "/metrics") as response:
+            assert response.status == 200
+        stop()
+
+
+def test_an_address_that_is_taken_is_said(address: Address, ledger: Ledger) -> None:
+    with pytest.raises(CannotError, match=f"metrics at 127.0.0.1:{address.port}: Address already in use"):
+        serve(address, CollectorRegistry(), EnergyEvents(ledger))
+
+
+def test_a_real_agent_tells_of_its_gpus(bench: Bench) -> None:
+    address = Address("127.0.0.1", free_port())
+    environment = {
+        **bench.environment,
+        "WATTLOOP_AGENT_METRICS_BIND": str(address),
+        "WATTLOOP_AGENT_SAMPLE_INTERVAL": "0.05",
+    }
+    with (
+        single_agent(bench.socket, bench.state, environment=environment, log=bench.log),
+        asked(address, "/v1/energy/events?interval_seconds=1") as response,
+    ):
+        event(response)
+        told: list[str] = []
+        while not told:
+            told = [gpu["uuid"] for gpu in energy(response)["gpus"]]
+    assert sorted(told) == sorted(bench.uuids)
+
+
+def test_ids_rise_though_the_wall_clock_is_set_back(ledger: Ledger) -> None:
+    days = iter((10.0, 9.0, 9.0, 12.0))
+    events = EnergyEvents(ledger, lambda: next(days) * 86400)
+    ids = [int(events._event().partition(b"\n")[0].removeprefix(b"id: ")) for _ in range(4)]
+    assert ids == sorted(set(ids))
+    assert ids[-1] == 12 * 86400 * 1000

@@ -1,0 +1,41 @@
+"""A socket at a path: one process after another listens there, and none removes another's."""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from wattloop_agent.listening import listening_socket, removed_at_the_end
+
+
+@pytest.fixture
+def path() -> Iterator[Path]:
+    # A socket's path has 107 bytes at most.
+    with tempfile.TemporaryDirectory(prefix="wattloop-", dir="/tmp") as folder:
+        yield Path(folder) / "agent.sock"
+
+
+def test_the_socket_of_a_process_that_ends_is_removed(path: Path) -> None:
+    with listening_socket(path), removed_at_the_end(path):
+        assert path.is_socket()
+    assert not path.exists()
+
+
+def test_the_socket_of_the_next_process_is_left_when_the_one_before_ends(path: Path) -> None:
+    first = listening_socket(path)
+    with removed_at_the_end(path):
+        # It listens no more, but has not ended yet.
+        first.close()
+        second = listening_socket(path)
+    with second, socket.socket(socket.AF_UNIX) as caller:
+        caller.connect(str(path))
+
+
+def test_a_socket_that_somebody_has_removed_is_no_matter(path: Path) -> None:
+    with listening_socket(path), removed_at_the_end(path):
+        path.unlink()
+    assert not path.exists()

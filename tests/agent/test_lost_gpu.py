@@ -1,0 +1,132 @@
+"""A GPU that has fallen off the bus is told as such, and the others of its machine go on: read, held, given back."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from bench import Bench, until
+from processes import free_port, single_agent
+from scraping import scraped
+
+import nvml_simulator
+from wattloop.agent import AgentConnection, AgentRefused
+from wattloop_agent.nvml_gpus import NvmlGpus
+from wattloop_agent.refusal import Reason, Refused
+
+GPU_IS_LOST = 15
+MINUTE = 60.0
+
+
+@pytest.fixture
+def gpus(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[NvmlGpus]:
+    """The agent's GPUs, read in this process."""
+    monkeypatch.setenv(nvml_simulator.STATE_VARIABLE, str(bench.gpus.path))
+    nvml_simulator.load()
+    gpus = NvmlGpus()
+    yield gpus
+    gpus.close()
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_the_others_are_held_read_and_given_back(bench: Bench, lost: int) -> None:
+    others = [uuid for index, uuid in enumerate(bench.uuids) if index != lost]
+    with single_agent(bench.socket, bench.state, environment=bench.environment, log=bench.log):
+        with AgentConnection(bench.socket) as connection:
+            connection.hold_limit(bench.uuids, 200)
+            bench.gpus.inject_fault("*", code=GPU_IS_LOST, gpu=lost)
+            with pytest.raises(AgentRefused, match="is lost") as caught:
+                connection.hold_limit([bench.uuids[lost]], 250)
+            assert caught.value.reason == Reason.GPU_LOST
+            assert bench.uuids[lost] in str(caught.value)
+            assert [held.held_watts for held in connection.hold_limit(others, 250)] == [250, 250]
+            assert [reading.uuid for reading in connection.energy(others)] == others
+            told = connection.gpus()
+            assert [gpu.uuid for gpu in told] == bench.uuids
+            assert [gpu.index for gpu in told if gpu.power_limits is None] == [lost]
+            with pytest.raises(AgentRefused, match="not restored yet"):
+                connection.release()
+        assert bench.limits == [200 if index == lost else 400 for index in range(3)]
+        bench.gpus.clear_faults()
+        until(lambda: bench.limits == [400, 400, 400], "given back as soon as it answers again")
+
+
+def test_one_that_was_lost_before_is_found_when_it_answers(
+    bench: Bench, gpus: NvmlGpus, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    bench.gpus.inject_fault("*", code=GPU_IS_LOST, gpu=1)
+    assert [gpu.index for gpu in gpus.all()] == [0, 2]
+    assert "the GPU of index 1 can't be named: " in caplog.text
+    with pytest.raises(Refused, match=r"its GPU of index 1 can't be named: .*is lost") as caught:
+        gpus.gpu(bench.uuids[1])
+    assert caught.value.reason is Reason.UNKNOWN_GPU
+    assert list(gpus.unnamed) == [1]
+    bench.gpus.clear_faults()
+    monkeypatch.setattr("wattloop_agent.nvml_gpus.time.monotonic", lambda: float("inf"))
+    assert [gpu.uuid for gpu in gpus.all()] == bench.uuids
+    assert gpus.unnamed == {}
+    assert "the GPU of index 1 is named again" in caplog.text
+
+
+def monitored(bench: Bench, form: str) -> str:
+    command = [sys.executable, "-c", "import sys; from wattloop.commands.main import main; sys.exit(main())"]
+    words = ["monitor", "--seconds", "0.01", "--format", form]
+    done = subprocess.run([*command, *words], env=bench.environment, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+@pytest.mark.processes
+def test_one_that_was_lost_at_the_agents_start_is_shown_and_comes_back_without_a_restart(bench: Bench) -> None:
+    metrics = f"127.0.0.1:{free_port()}"
+    environment = {
+        **bench.environment,
+        "WATTLOOP_AGENT_METRICS_BIND": metrics,
+        "WATTLOOP_AGENT_SAMPLE_INTERVAL": "0.05",
+    }
+    bench.gpus.inject_fault("*", code=GPU_IS_LOST, gpu=1)
+    others = [bench.uuids[0], bench.uuids[2]]
+    with (
+        single_agent(bench.socket, bench.state, environment=environment, log=bench.log) as process,
+        AgentConnection(bench.socket) as connection,
+    ):
+        until(lambda: scraped(metrics)["wattloop_gpu_unnamed"] != [], "the metrics show it", MINUTE)
+        ((labels, value),) = scraped(metrics)["wattloop_gpu_unnamed"]
+        assert (labels["index"], value) == ("1", 1)
+        assert "is lost" in labels["problem"]
+        until(lambda: readable(metrics) == dict.fromkeys(others, 1.0), "the others are read", MINUTE)
+        assert [gpu.uuid for gpu in connection.gpus()] == others
+        connection.hold_limit(others, 200)
+        with pytest.raises(AgentRefused, match="its GPU of index 1 can't be named") as caught:
+            connection.hold_limit([bench.uuids[1]], 200)
+        assert caught.value.reason == Reason.UNKNOWN_GPU
+        assert [each["index"] for each in json.loads(monitored(bench, "json"))["lost"]] == [1]
+        assert "GPU 1: " in monitored(bench, "table")
+
+        bench.gpus.clear_faults()
+        until(lambda: readable(metrics) == dict.fromkeys(bench.uuids, 1.0), "it is read again", MINUTE)
+        assert scraped(metrics)["wattloop_gpu_unnamed"] == []
+
+        def held_again() -> bool:
+            with contextlib.suppress(AgentRefused):
+                return len(connection.hold_limit(bench.uuids, 150)) == 3
+            return False
+
+        until(held_again, "the setter finds it too", MINUTE)
+        assert process.poll() is None
+        assert set(connection.release()) == set(bench.uuids)
+    assert bench.limits == [400, 400, 400]
+
+
+def readable(metrics: str) -> dict[str, float]:
+    return {labels["UUID"]: value for labels, value in scraped(metrics)["wattloop_gpu_readable"]}
+
+
+def test_where_all_are_lost_that_is_what_is_told(bench: Bench, gpus: NvmlGpus) -> None:
+    bench.gpus.inject_fault("*", code=GPU_IS_LOST)
+    with pytest.raises(Refused, match="is lost"):
+        gpus.all()

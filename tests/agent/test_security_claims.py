@@ -1,0 +1,40 @@
+"""docs/security.md names a test for each claim: each of them exists, and no row is without one."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "security.md"
+TESTS = "\n".join(path.read_text() for path in sorted((ROOT / "tests").rglob("test_*.py")))
+NAMED = sorted(set(re.findall(r"`(test_\w+)`", PAGE.read_text())))
+FILES = sorted(set(re.findall(r"`(tests/[\w/]+\.py)`", PAGE.read_text())))
+ROWS = [line for line in PAGE.read_text().splitlines() if line.startswith("| ") and not line.startswith("| ---")]
+HEADS = ("| part |", "| it tries to |")
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_test_that_the_page_names_exists(name: str) -> None:
+    assert re.search(rf"^(?:async )?(?:def {name}\(|{name} = )", TESTS, re.MULTILINE), f"docs/security.md names {name}"
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_a_file_that_the_page_names_exists(path: str) -> None:
+    assert (ROOT / path).is_file()
+
+
+def test_every_row_of_the_page_names_its_test() -> None:
+    claims = [row for row in ROWS if not row.startswith(HEADS)]
+    assert len(claims) > 20
+    assert [row for row in claims if "`test" not in row] == []
+
+
+def test_the_pages_tables_are_whole() -> None:
+    lines = PAGE.read_text().splitlines()
+    for before, line in itertools.pairwise(lines):
+        if line.startswith("|") and not before.startswith("|"):
+            assert line.startswith(HEADS), f"a row without its table: {line[:60]}"

@@ -1,0 +1,187 @@
+"""What a person sees of a machine that is not well, in metrics, log and answers; and never a crash loop."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from bench import Bench, until
+from processes import children_of, free_port, single_agent
+from prometheus_client.parser import text_string_to_metric_families
+
+import nvml_simulator
+from wattloop.agent import AgentConnection, AgentRefused, AgentUnavailable
+from wattloop.agent_process import end_agent, start_agent
+
+pytestmark = pytest.mark.processes
+
+DISK = "size=64k"
+
+
+@dataclass
+class Seen:
+    """One agent, as those see it who ask it, scrape it, read its log."""
+
+    bench: Bench
+    metrics: str
+    connection: AgentConnection
+
+    def scraped(self, name: str) -> list[tuple[dict[str, str], float]]:
+        with urllib.request.urlopen(f"http://{self.metrics}/metrics", timeout=60) as answer:
+            families = text_string_to_metric_families(answer.read().decode())
+            return [
+                (sample.labels, sample.value) for family in families for sample in family.samples if name == family.name
+            ]
+
+    def is_ready(self) -> bool:
+        return self.scraped("wattloop_agent_ready") == [({"state": "ready"}, 1.0)]
+
+    def problem(self) -> str:
+        ((labels, value),) = self.scraped("wattloop_agent_ready")
+        assert value == 0, "alerts go by the value"
+        return labels["state"]
+
+    def refusal(self) -> str:
+        with pytest.raises(AgentRefused) as caught:
+            self.connection.hold_limit(self.bench.uuids, 200)
+        assert self.bench.limits == [400, 400, 400]
+        return caught.value.reason
+
+
+@contextlib.contextmanager
+def agent_seen(bench: Bench) -> Iterator[Seen]:
+    metrics = f"127.0.0.1:{free_port()}"
+    environment = {
+        **bench.environment,
+        "WATTLOOP_AGENT_METRICS_BIND": metrics,
+        "WATTLOOP_AGENT_SAMPLE_INTERVAL": "0.05",
+    }
+    with (
+        single_agent(bench.socket, bench.state, environment=environment, log=bench.log) as process,
+        AgentConnection(bench.socket) as connection,
+    ):
+        (setter,) = children_of(process.pid)
+        yield Seen(bench, metrics, connection)
+        assert children_of(process.pid) == [setter], "the setter was started again"
+
+
+def test_no_driver_is_shown_and_gone_once_there_is_one(bench: Bench) -> None:
+    elsewhere = bench.folder / "elsewhere"
+    bench.gpus.path.rename(elsewhere)
+    with agent_seen(bench) as seen:
+        until(lambda: "Driver Not Loaded" in seen.problem(), "the metrics say that there is no driver")
+        assert seen.refusal() == "NoDriver"
+        elsewhere.rename(bench.gpus.path)
+        until(seen.is_ready, "the metrics say that all is well")
+        seen.connection.hold_limit(bench.uuids, 200)
+    assert bench.log.read_text().count("Driver Not Loaded") <= 4, "said once by each part, not at each look"
+
+
+def test_a_machine_without_a_gpu_is_served_and_has_nothing_to_hold(folder: Path) -> None:
+    state = nvml_simulator.create(folder / "gpus", count=0, clock="virtual")
+    with nvml_simulator.Machine(state) as machine:
+        bench = Bench(folder, machine)
+        with agent_seen(bench) as seen:
+            assert seen.connection.gpus() == []
+            assert seen.connection.energy() == []
+            assert seen.connection.release() == []
+            with pytest.raises(AgentRefused, match="this machine has none") as caught:
+                seen.connection.hold_limit(["GPU-1"], 200)
+            assert caught.value.reason == "UnknownGpu"
+            until(seen.is_ready, "the agent is well")
+            assert seen.scraped("wattloop_gpu_readable") == []
+
+
+def test_a_corrupt_lease_file_is_a_warning_in_the_metrics(bench: Bench) -> None:
+    bench.state.mkdir()
+    (bench.state / "leases.json").write_bytes(b"{")
+    with agent_seen(bench) as seen:
+        ((labels, value),) = seen.scraped("wattloop_agent_warning")
+        assert value == 1
+        assert "leases.json.corrupt-0" in str(labels)
+        assert seen.is_ready(), "leases are given out all the same"
+
+
+@contextlib.contextmanager
+def agent_on_full_disk(bench: Bench, metrics: str) -> Iterator[Path]:
+    """An agent whose state folder is a disk of its own that is full; gives the file that fills it."""
+    bench.state.mkdir()
+    fill = f"dd if=/dev/zero of={bench.state}/filler bs=1k count=1000 2> /dev/null"
+    disk = f"mount -t tmpfs -o {DISK} tmpfs {bench.state}; {fill}; test -s {bench.state}/filler"
+    if subprocess.run(["unshare", "--mount", "sh", "-c", disk], capture_output=True, check=False).returncode:
+        pytest.skip("this machine lets us mount no disk")
+    agent = (
+        f"{sys.executable} -m wattloop_agent --socket {bench.socket} --state-directory {bench.state} "
+        f"--metrics-bind {metrics} --sample-interval 0.05 --ready-descriptor 1 2>> {bench.log}"
+    )
+    with subprocess.Popen(
+        ["unshare", "--mount", "sh", "-c", f"{disk} && exec {agent}"], env=bench.environment, stdout=subprocess.PIPE
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"ready\n", bench.log.read_text()
+            (setter,) = children_of(process.pid)
+            # Its mounts are seen from here through its root.
+            yield Path(f"/proc/{process.pid}/root{bench.state}/filler")
+            assert children_of(process.pid) == [setter], "the setter was started again"
+        finally:
+            code = end_agent(process)
+        assert code == 0
+
+
+def fill_up(filler: Path) -> None:
+    """Until not a byte more fits."""
+    with filler.open("ab", buffering=0) as stream, contextlib.suppress(OSError):
+        while stream.write(b"0" * 512):
+            pass
+
+
+def test_on_a_full_disk_no_gpu_is_changed_and_what_is_held_is_given_back(bench: Bench) -> None:
+    metrics = f"127.0.0.1:{free_port()}"
+    with agent_on_full_disk(bench, metrics) as filler, AgentConnection(bench.socket) as connection:
+        seen = Seen(bench, metrics, connection)
+        assert seen.refusal() == "StateNotDurable"
+        assert len(connection.energy()) == 3, "energy is told all the same"
+        assert "No space left on device" in bench.log.read_text()
+        filler.write_bytes(b"")
+        connection.hold_limit(bench.uuids, 200)
+        assert bench.limits == [200, 200, 200]
+        fill_up(filler)
+        with pytest.raises(AgentRefused) as caught:
+            connection.hold_limit(bench.uuids, 150)
+        assert caught.value.reason == "StateNotDurable"
+        assert bench.limits == [200, 200, 200], "as it was before"
+        until(lambda: "No space left" in seen.scraped("wattloop_agent_warning")[0][0]["warning"], "it is shown")
+        connection.release()
+        assert bench.limits == [400, 400, 400], "giving back needs no disk"
+
+
+IN_THE_WAY: dict[str, Callable[[Path], object]] = {
+    "a file": Path.touch,
+    "a folder": Path.mkdir,
+    "a link to nowhere": lambda path: path.symlink_to("nowhere"),
+}
+
+
+@pytest.mark.parametrize("what", IN_THE_WAY)
+def test_what_is_in_the_way_of_the_socket_is_left_and_said(what: str, bench: Bench) -> None:
+    IN_THE_WAY[what](bench.socket)
+    before = bench.socket.lstat()
+    with pytest.raises(AgentUnavailable, match="before it served"):
+        start_agent(bench.socket, bench.state, environment=bench.environment, log=bench.log)
+    assert bench.socket.lstat().st_ino == before.st_ino, "not ours to remove"
+    assert "cannot listen there: an agent serves it, or it is no socket" in bench.log.read_text()
+
+
+def test_a_socket_that_a_dead_agent_left_is_replaced(bench: Bench) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dead:
+        dead.bind(str(bench.socket))
+    with agent_seen(bench) as seen:
+        assert [gpu.uuid for gpu in seen.connection.gpus()] == bench.uuids

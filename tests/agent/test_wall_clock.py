@@ -1,0 +1,187 @@
+"""A wall clock that jumps by a day, forwards or back, in the midst of a hold, of the ledger, of a push."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import ssl
+import urllib.request
+from collections.abc import Iterator
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+
+import pytest
+from bench import Bench, until
+from processes import children_of, free_port, raw_answer, single_agent
+from pushed import OperatorStandIn, running_operator
+from scraping import scraped
+from wall_clock import LIBRARIES, WallClock
+
+from harness.certificates import CertificateAuthority
+from wattloop.agent import AgentConnection
+
+SOURCES = Path(__file__).parents[2]
+# Numbers that are to rise over restarts: of events, and of the reports of a process that is started again.
+GOES_BY_THE_WALL_CLOCK = {
+    "agent/wattloop_agent/telemetry/energy_events.py": {"time.time"},
+    "client/wattloop/run.py": {"time.time_ns"},
+}
+WALL_CLOCKS = {
+    "time": {"time", "time_ns", "localtime", "gmtime", "ctime", "strftime", "asctime", "CLOCK_REALTIME", "CLOCK_TAI"},
+    "datetime": {"now", "utcnow", "today"},
+    "date": {"today"},
+}
+MINUTE = 60.0
+DAY_SECONDS = 86400.0
+process_test = pytest.mark.processes
+needs_faketime = pytest.mark.skipif(not LIBRARIES, reason="libfaketime is missing: apt-get install libfaketime")
+
+
+def wall_clocks_read(source: Path) -> set[str]:
+    """The functions of the standard library by which a module asks what day it is."""
+    tree = ast.parse(source.read_text(encoding="utf-8"))
+    read = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=ast.Name(id=owner) | ast.Attribute(attr=owner), attr=name):
+                if name in WALL_CLOCKS.get(owner, ()):
+                    read.add(f"{owner}.{name}")
+            case ast.ImportFrom(module="time", names=names):
+                read.update(f"time.{each.name}" for each in names if each.name in WALL_CLOCKS["time"])
+    return read
+
+
+def test_nothing_in_agent_and_client_goes_by_the_wall_clock_but_numbers_that_rise_over_restarts() -> None:
+    modules = [*SOURCES.glob("agent/wattloop_agent/**/*.py"), *SOURCES.glob("client/wattloop/**/*.py")]
+    assert len(modules) > 100
+    found = {str(module.relative_to(SOURCES)): read for module in modules if (read := wall_clocks_read(module))}
+    assert found == GOES_BY_THE_WALL_CLOCK
+
+
+class Node:
+    """An agent that pushes, on simulated GPUs, by a wall clock that can be set."""
+
+    def __init__(self, bench: Bench, operator: OperatorStandIn, authority: bytes = b"") -> None:
+        self.bench = bench
+        self.operator = operator
+        self.began = [gpu.counter_millijoules for gpu in bench.gpus.describe().gpus]
+        self.clock = WallClock(bench.folder)
+        self.metrics = f"127.0.0.1:{free_port()}"
+        token, certificates = bench.folder / "token", bench.folder / "ca.crt"
+        token.write_text("agent")
+        certificates.write_bytes(authority)
+        self.environment = {
+            **bench.environment,
+            **self.clock.environment(),
+            "WATTLOOP_AGENT_METRICS_BIND": self.metrics,
+            "WATTLOOP_AGENT_SAMPLE_INTERVAL": "0.05",
+            # Simulated time jumps: between two readings of the counter power would tell nothing of it.
+            "WATTLOOP_AGENT_COUNTER_INTERVAL": "0",
+            "WATTLOOP_AGENT_PUSH_URL": operator.url,
+            "WATTLOOP_AGENT_PUSH_TOKEN_FILE": str(token),
+            "WATTLOOP_AGENT_PUSH_INTERVAL": "0.1",
+            "WATTLOOP_AGENT_NODE_NAME": "node",
+        } | ({"WATTLOOP_AGENT_PUSH_CA_FILE": str(certificates)} if authority else {})
+
+    @contextlib.contextmanager
+    def agent(self) -> Iterator[AgentConnection]:
+        with (
+            single_agent(
+                self.bench.socket, self.bench.state, environment=self.environment, log=self.bench.log
+            ) as process,
+            AgentConnection(self.bench.socket) as connection,
+        ):
+            for pid in (process.pid, *children_of(process.pid)):
+                assert "libfaketime" in Path(f"/proc/{pid}/maps").read_text(), "both parts go by that clock"
+            yield connection
+
+    def jump(self, days: int) -> None:
+        """Set the wall clock, and see that the agent goes by it."""
+        before = self.day()
+        self.clock.jump(days)
+        until(lambda: abs(abs(self.day() - before) - DAY_SECONDS) < DAY_SECONDS / 2, "the agent's clock has jumped")
+
+    def day(self) -> float:
+        with urllib.request.urlopen(f"http://{self.metrics}/metrics", timeout=60) as answer:
+            return parsedate_to_datetime(answer.headers["Date"]).timestamp()
+
+    def hold_for(self, seconds: float, uuid: str) -> None:
+        request = f'{{"verb": "hold_limit", "gpus": ["{uuid}"], "watts": 200, "for_seconds": {seconds:g}}}\n'
+        assert "result" in raw_answer(self.bench.socket, request.encode())
+
+    def accounted(self) -> dict[str, float]:
+        told = scraped(self.metrics)["wattloop_gpu_energy_accounted_joules"]
+        return {labels["UUID"]: joules for labels, joules in told}
+
+    def used(self) -> dict[str, float]:
+        """Since the ledger began: time stood still until then."""
+        counters = [gpu.counter_millijoules for gpu in self.bench.gpus.describe().gpus]
+        return {
+            uuid: (counter - begin) / 1000
+            for uuid, counter, begin in zip(self.bench.uuids, counters, self.began, strict=True)
+        }
+
+    def all_is_accounted(self) -> bool:
+        return self.accounted() == pytest.approx(self.used(), abs=0.001)
+
+    def failures(self) -> float:
+        ((_, failures),) = scraped(self.metrics)["wattloop_agent_push_failures"]
+        return failures
+
+
+@process_test
+@needs_faketime
+@pytest.mark.parametrize("days", [1, -1])
+def test_a_day_more_or_less_ends_no_hold_loses_no_energy_and_stops_no_push(bench: Bench, days: int) -> None:
+    with running_operator() as operator:
+        node = Node(bench, operator)
+        with node.agent() as connection:
+            until(lambda: set(node.accounted()) == set(bench.uuids), "the ledger has begun", MINUTE)
+            connection.hold_limit(bench.uuids[:1], 200)
+            node.hold_for(3600, bench.uuids[1])
+            node.hold_for(5, bench.uuids[2])
+            node.jump(days)
+            told = len(operator.reports)
+            until(lambda: bench.limits == [200, 200, 400], "five seconds are over, and an hour is not", MINUTE)
+            bench.gpus.occupy([0, 1, 2], work=312.0, intensity=0.8)
+            until(node.all_is_accounted, "the ledger goes on", MINUTE)
+            until(lambda: len(operator.reports) > told + 3, "so do the pushes", MINUTE)
+            resets = scraped(node.metrics)["wattloop_gpu_energy_counter_resets"]
+            assert [count for _, count in resets] == [0, 0, 0]
+            assert bench.limits == [200, 200, 400]
+        bench.gpus.occupy([0, 1, 2], work=312.0, intensity=0.8)
+        node.clock.jump(0)
+        with node.agent():
+            until(node.all_is_accounted, "what was used while no agent ran, on another day", MINUTE)
+    assert bench.limits == [400, 400, 400]
+
+
+@process_test
+@needs_faketime
+@pytest.mark.parametrize(("days", "because"), [(1, "certificate has expired"), (-1, "certificate is not yet valid")])
+def test_on_a_day_on_which_the_operators_certificate_is_not_valid_energy_is_kept(
+    bench: Bench, days: int, because: str
+) -> None:
+    # It is valid for a day from now on.
+    authority = CertificateAuthority()
+    pair = authority.server(["127.0.0.1"], ["operator"])
+    (bench.folder / "tls.crt").write_bytes(pair.certificate)
+    (bench.folder / "tls.key").write_bytes(pair.private_key)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(bench.folder / "tls.crt", bench.folder / "tls.key")
+    with running_operator(tls=tls) as operator:
+        node = Node(bench, operator, authority.certificate)
+        with node.agent():
+            until(lambda: len(operator.reports) > 0, "the operator is told", MINUTE)
+            node.jump(days)
+            until(lambda: because in bench.log.read_text(), "the agent does not trust it, and says why", MINUTE)
+            failures = node.failures()
+            until(lambda: node.failures() > failures, "and still does not", MINUTE)
+            bench.gpus.occupy([0, 1, 2], work=312.0, intensity=0.8)
+            used = {uuid: joules * 1000 for uuid, joules in node.used().items()}
+            node.clock.jump(0)
+
+            def last_report() -> dict[str, float]:
+                return {gpu["uuid"]: gpu["energy_millijoules"] for gpu in operator.reports[-1]["gpus"]}
+
+            until(lambda: last_report() == pytest.approx(used, abs=1), "all of it is told", MINUTE)

@@ -1,0 +1,217 @@
+"""Node reports and their answers: what is accepted comes back the same, what is refused names its field."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wattloop import messages, node_energy
+from wattloop.message_fields import MessageError
+from wattloop.node_energy import GpuBounds, Holding, NodeAnswer, NodeGpu, NodeReport
+
+GPU = {
+    "uuid": "GPU-0",
+    "product": "NVIDIA H200",
+    "energy_millijoules": 9,
+    "uncertainty_millijoules": 1,
+    "time_seconds": 2.0,
+    "source": "counter",
+}
+HOLDING = {
+    "pod_uid": "u-1",
+    "namespace": "default",
+    "pod": "digits-0",
+    "container": "train",
+    "gpu": "GPU-0",
+    "shared": False,
+    "energy_millijoules": 9,
+    "uncertainty_millijoules": 1,
+    "start_time_seconds": 1.0,
+    "time_seconds": 2.0,
+    "ended": False,
+}
+REPORT = {"node": "node-1", "ledger": "3f", "sequence": 1, "gpus": [GPU], "holdings": [HOLDING]}
+
+
+def without(body: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in body.items() if key != name}
+
+
+REFUSED_REPORTS: dict[str, tuple[Any, str]] = {
+    "no object": ([1], "the message: found a list, expected an object"),
+    "an unknown field": (REPORT | {"pods": []}, "found the unknown field 'pods', expected only"),
+    "no node": (without(REPORT, "node"), "node: found nothing, expected a text of at most 253"),
+    "an empty ledger": (REPORT | {"ledger": ""}, "ledger: found ''"),
+    "a negative sequence": (REPORT | {"sequence": -1}, "sequence: found -1, expected a whole number from 0"),
+    "too many GPUs": (REPORT | {"gpus": [GPU] * 65}, "gpus: found 65 entries, expected a list of at most 64"),
+    "the same GPU twice": (REPORT | {"gpus": [GPU, GPU]}, "gpus: found 'GPU-0' twice, expected one entry a GPU"),
+    "an unknown source": (REPORT | {"gpus": [GPU | {"source": "guess"}]}, "gpus[0].source: found 'guess', expected"),
+    "too many holdings": (REPORT | {"holdings": [HOLDING] * 1025}, "holdings: found 1025 entries, expected a list"),
+    "the same holding twice": (REPORT | {"holdings": [HOLDING, HOLDING]}, "holdings: found \"('u-1', 'train', 'GPU"),
+    "not said whether shared": (
+        REPORT | {"holdings": [without(HOLDING, "shared")]},
+        "holdings[0].shared: found nothing, expected true or false",
+    ),
+    "not said whether ended": (
+        REPORT | {"holdings": [without(HOLDING, "ended")]},
+        "holdings[0].ended: found nothing, expected true or false",
+    ),
+    "a clock that goes back": (
+        REPORT | {"holdings": [HOLDING | {"time_seconds": 0.5}]},
+        "holdings[0].time_seconds: found 0.5, expected a number from 1 to",
+    ),
+    "negative energy": (
+        REPORT | {"holdings": [HOLDING | {"energy_millijoules": -1}]},
+        "holdings[0].energy_millijoules: found -1, expected a whole number from 0",
+    ),
+    "NaN": (
+        REPORT | {"gpus": [GPU | {"time_seconds": math.nan}]},
+        "gpus[0].time_seconds: found nan, expected a finite",
+    ),
+    "a line break in a name": (REPORT | {"holdings": [HOLDING | {"pod": "a\nb"}]}, "holdings[0].pod: found 'a\\nb'"),
+}
+REFUSED_ANSWERS: dict[str, tuple[Any, str]] = {
+    "no object": ("settled", "the message: found 'settled', expected an object"),
+    "settled that is no list": ({"settled": "u-1"}, "settled: found 'u-1', expected a list"),
+    "a uid that is none": ({"settled": ["u-1", 7]}, "settled.[1]: found 7, expected a text"),
+    "bounds of nothing": ({"bounds": [{}]}, "bounds[0].policy: found nothing"),
+    "a guard rail of a later version": (
+        {"bounds": [{"policy": "p", "hours": []}]},
+        "bounds[0]: found the unknown field 'hours', expected only",
+    ),
+    "a range with one end": (
+        {"bounds": [{"policy": "p", "power_limit_watts": [100.0]}]},
+        "bounds[0].power_limit_watts: found 1 entries, expected the lowest and the highest",
+    ),
+    "a range upside down": (
+        {"bounds": [{"policy": "p", "power_limit_watts": [300, 200]}]},
+        "bounds[0].power_limit_watts.highest: found 200, expected a number from 300 to 10000",
+    ),
+    "a policy twice": ({"bounds": [{"policy": "p"}, {"policy": "p"}]}, "bounds: found 'p' twice"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED_REPORTS)
+def test_a_report_that_is_none_is_refused_with_its_field(case: str) -> None:
+    body, expected = REFUSED_REPORTS[case]
+    with pytest.raises(MessageError) as refusal:
+        NodeReport.from_json(body)
+    assert str(refusal.value).startswith(expected)
+
+
+@pytest.mark.parametrize("case", REFUSED_ANSWERS)
+def test_an_answer_that_is_none_is_refused_with_its_field(case: str) -> None:
+    body, expected = REFUSED_ANSWERS[case]
+    with pytest.raises(MessageError) as refusal:
+        NodeAnswer.from_json(body)
+    assert str(refusal.value).startswith(expected)
+
+
+def test_an_answer_of_a_later_version_is_read_as_far_as_it_is_known() -> None:
+    assert NodeAnswer.from_json({"settled": ["u-1"], "later": 1}) == NodeAnswer(("u-1",), None)
+
+
+def test_no_policies_and_policies_that_are_not_known_are_told_apart() -> None:
+    assert NodeAnswer.from_json({"bounds": []}).bounds == ()
+    assert NodeAnswer.from_json({}).bounds is None
+
+
+def test_the_largest_report_fits_into_the_bytes_of_one() -> None:
+    gpus = tuple(
+        NodeGpu(f"{index:0>96}", "P" * 128, 2 * 10**14, 2 * 10**14, 9999999999.123456, "integrated")
+        for index in range(messages.MOST_GPUS)
+    )
+    holding = Holding(
+        "u" * 96, "n" * 63, "p" * 253, "c" * 63, "", False, 2 * 10**14, 2 * 10**14, 1.0, 9999999999.123456, False
+    )
+    holdings = tuple(replace(holding, gpu=f"{index:0>96}") for index in range(node_energy.MOST_HOLDINGS))
+    report = NodeReport("n" * 253, "l" * 63, 2**63 - 1, gpus, holdings)
+    assert NodeReport.from_json(report.to_json()) == report
+    assert len(json.dumps(report.to_json())) < node_energy.LARGEST_NODE_REPORT_BYTES
+
+
+TEXTS = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=20)
+MILLIJOULES = st.integers(0, messages.LARGEST_ENERGY_MILLIJOULES)
+CLOCKS = st.floats(0, messages.LARGEST_TIME_SECONDS)
+GPUS = st.builds(NodeGpu, TEXTS, TEXTS, MILLIJOULES, MILLIJOULES, CLOCKS, st.sampled_from(node_energy.SOURCES))
+HOLDINGS = st.tuples(CLOCKS, CLOCKS).flatmap(
+    lambda clocks: st.builds(
+        Holding,
+        pod_uid=TEXTS,
+        namespace=TEXTS,
+        pod=TEXTS,
+        container=TEXTS,
+        gpu=TEXTS,
+        shared=st.booleans(),
+        energy_millijoules=MILLIJOULES,
+        uncertainty_millijoules=MILLIJOULES,
+        start_time_seconds=st.just(min(clocks)),
+        time_seconds=st.just(max(clocks)),
+        ended=st.booleans(),
+    )
+)
+REPORTS = st.builds(
+    NodeReport,
+    node=TEXTS,
+    ledger=TEXTS,
+    sequence=st.integers(0, 2**63 - 1),
+    gpus=st.lists(GPUS, max_size=3, unique_by=lambda gpu: gpu.uuid).map(tuple),
+    holdings=st.lists(HOLDINGS, max_size=3, unique_by=lambda holding: holding.key).map(tuple),
+)
+
+
+def ranges(most: float) -> st.SearchStrategy[tuple[float, float] | None]:
+    ends = st.tuples(st.floats(0, most), st.floats(0, most)).map(lambda pair: (min(pair), max(pair)))
+    return st.none() | ends
+
+
+BOUNDS = st.builds(
+    GpuBounds,
+    policy=TEXTS,
+    products=st.none() | st.lists(TEXTS, max_size=3).map(tuple),
+    namespaces=st.none() | st.lists(TEXTS, max_size=3).map(tuple),
+    power_limit_watts=ranges(messages.LARGEST_LIMIT_WATTS),
+    graphics_clock_megahertz=ranges(node_energy.LARGEST_CLOCK_MEGAHERTZ),
+    memory_clock_megahertz=ranges(node_energy.LARGEST_CLOCK_MEGAHERTZ),
+)
+ANSWERS = st.builds(
+    NodeAnswer,
+    st.lists(TEXTS, max_size=3).map(tuple),
+    st.none() | st.lists(BOUNDS, max_size=3, unique_by=lambda each: each.policy).map(tuple),
+)
+
+
+@given(REPORTS)
+def test_a_report_comes_back_the_same(report: NodeReport) -> None:
+    assert NodeReport.from_json(json.loads(json.dumps(report.to_json()))) == report
+
+
+@given(ANSWERS)
+def test_an_answer_comes_back_the_same(answer: NodeAnswer) -> None:
+    assert NodeAnswer.from_json(json.loads(json.dumps(answer.to_json()))) == answer
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.floats() | st.text(),
+        lambda inner: (
+            st.dictionaries(
+                st.sampled_from(["node", "ledger", "sequence", "gpus", "holdings", "settled", "bounds", "policy"]),
+                inner,
+            )
+            | st.lists(inner)
+        ),
+        max_leaves=8,
+    )
+)
+def test_whatever_is_sent_is_read_or_refused(body: Any) -> None:
+    for form in (NodeReport, NodeAnswer):
+        with contextlib.suppress(MessageError):
+            assert form.from_json(form.from_json(body).to_json()) == form.from_json(body)

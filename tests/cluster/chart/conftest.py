@@ -1,0 +1,17 @@
+"""Clusters for tests of the chart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from chart.empty_cluster import Empty, running_empty_cluster
+
+
+@pytest.fixture
+def empty(programs: Mapping[str, Path], tmp_path: Path) -> Iterator[Empty]:
+    """A control plane of the test's own."""
+    with running_empty_cluster(programs, tmp_path) as cluster:
+        yield cluster

@@ -1,0 +1,50 @@
+"""What the reporting API serves and what pods and agents check it by, and whether the one is trusted by the other."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """What the secrets and the agent's ConfigMap hold."""
+
+    authority: bytes
+    authority_key: bytes
+    trusted_by_pods: bytes
+    trusted_by_agents: bytes
+    served: bytes
+    key: bytes
+
+    @property
+    def parsed(self) -> x509.Certificate:
+        """The certificate that is served."""
+        return x509.load_pem_x509_certificate(self.served)
+
+
+def greeting(certificates: Certificates, host: str, folder: Path) -> str:
+    """How a client of a host name is greeted that trusts what pods trust: welcome, or why not."""
+    (folder / "tls.crt").write_bytes(certificates.served)
+    (folder / "tls.key").write_bytes(certificates.key)
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(folder / "tls.crt", folder / "tls.key")
+    trusting = ssl.create_default_context(cadata=certificates.trusted_by_pods.decode())
+    trusting.verify_flags |= ssl.VERIFY_X509_STRICT  # as Python does by default since 3.13
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server = serving.wrap_bio(up, down, server_side=True)
+    client = trusting.wrap_bio(down, up, server_hostname=host)
+    done: set[ssl.SSLObject] = set()
+    while len(done) < 2:
+        for side in (client, server):
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+            except ssl.SSLCertVerificationError as error:
+                return str(error.verify_message)
+            done.add(side)
+    return "welcome"

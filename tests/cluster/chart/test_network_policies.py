@@ -1,0 +1,140 @@
+"""NetworkPolicies let through what Wattloop lives by, each rule is needed for some of it, and nothing else passes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chart.network_rules import End, Flow, is_let_through
+from chart.rendering import Object, at, chosen, nested, render
+from harness.commands import ClusterCommand
+
+TRAINING = End("team-a", {"wattloop.dev/recurrence": "digits-0"})
+PROMETHEUS = End("monitoring", {"app.kubernetes.io/name": "prometheus"})
+NAME_SERVER = End("kube-system", {"k8s-app": "kube-dns"})
+POSTGRESQL = End("db", {"app": "postgresql"})
+OUTSIDE = End()
+"""The API server, which is no pod, and the rest of the world."""
+
+WITH_POSTGRESQL = {"database.type": "postgresql", "database.postgresql.secretName": "db"}
+OTHER_PORTS = {
+    "reporting.port": 1080,
+    "metrics.port": 1402,
+    "health.port": 1081,
+    "agent.metricsPort": 1403,
+    "networkPolicy.databasePort": 6432,
+    "networkPolicy.apiServerPorts": [8443],
+}
+
+Values = dict[str, Any]
+Rendered = Callable[[Values], "Chart"]
+
+
+class Chart:
+    """A rendered chart: its policies, and its pods as ends of connections."""
+
+    def __init__(self, objects: Sequence[Object], values: Values) -> None:
+        self.policies = chosen(list(objects), "NetworkPolicy")
+        self.operator = pod_of(objects, "Deployment")
+        self.agent = pod_of(objects, "DaemonSet")
+        self._api_server_ports = values.get("networkPolicy.apiServerPorts", [443, 6443])
+        self._database_port = values.get("networkPolicy.databasePort", 5432)
+        self._has_postgresql = values.get("database.type") == "postgresql"
+
+    def needed(self) -> dict[str, Flow]:
+        """Every connection that Wattloop lives by."""
+        operator, agent = self.operator, self.agent
+        flows = {
+            "a training reports": Flow(TRAINING, operator, operator.ports["report"]),
+            "an agent reports": Flow(agent, operator, operator.ports["report"]),
+            "the operator's metrics are read": Flow(PROMETHEUS, operator, operator.ports["metrics"]),
+            "the agent's metrics are read": Flow(PROMETHEUS, agent, agent.ports["metrics"]),
+            "a probe of the operator from a node": Flow(OUTSIDE, operator, operator.ports["health"]),
+        }
+        for port in self._api_server_ports:
+            flows[f"the operator asks the API server at {port}"] = Flow(operator, OUTSIDE, port)
+        for protocol in ("UDP", "TCP"):
+            flows[f"the operator asks for a name by {protocol}"] = Flow(operator, NAME_SERVER, 53, protocol)
+            flows[f"the agent asks for a name by {protocol}"] = Flow(agent, NAME_SERVER, 53, protocol)
+        if self._has_postgresql:
+            flows["the operator keeps what it learns"] = Flow(operator, POSTGRESQL, self._database_port)
+        return flows
+
+    def refused(self) -> dict[str, Flow]:
+        """Connections that nobody needs, some of which an attacker would like."""
+        operator, agent = self.operator, self.agent
+        flows = {
+            "the agent asks the API server": Flow(agent, OUTSIDE, self._api_server_ports[0]),
+            "the agent sends mail": Flow(agent, OUTSIDE, 25),
+            "the agent reads the operator's metrics": Flow(agent, operator, operator.ports["metrics"]),
+            "the operator sends mail": Flow(operator, OUTSIDE, 25),
+            "a training reads the operator's probes of another port": Flow(TRAINING, operator, 9999),
+            "a training asks the agent by its network": Flow(TRAINING, agent, 9999),
+            "somebody outside reports": Flow(OUTSIDE, operator, operator.ports["report"]),
+            "somebody outside reads the agent's metrics": Flow(OUTSIDE, agent, agent.ports["metrics"]),
+        }
+        if not self._has_postgresql:
+            flows["the operator asks a database that it does not have"] = Flow(operator, POSTGRESQL, 5432)
+        return flows
+
+
+def pod_of(objects: Sequence[Object], kind: str) -> End:
+    """The pods of a Deployment or DaemonSet."""
+    (item,) = chosen(list(objects), kind)
+    ports = {
+        port["name"]: port["containerPort"]
+        for container in at(item, "spec.template.spec.containers")
+        for port in container.get("ports", ())
+    }
+    return End(item["metadata"]["namespace"], at(item, "spec.template.metadata.labels"), ports)
+
+
+@pytest.fixture
+def rendered(helm: ClusterCommand, tmp_path: Path) -> Rendered:
+    def make(values: Values) -> Chart:
+        return Chart(render(helm, nested("crds.install", False, values), tmp_path), values)
+
+    return make
+
+
+@pytest.mark.parametrize("values", [{}, WITH_POSTGRESQL, OTHER_PORTS | WITH_POSTGRESQL], ids=["default", "db", "ports"])
+def test_what_wattloop_lives_by_is_let_through_and_nothing_else(values: Values, rendered: Rendered) -> None:
+    chart = rendered(values)
+    held_up = [what for what, flow in chart.needed().items() if not is_let_through(flow, chart.policies)]
+    assert held_up == []
+    passing = [what for what, flow in chart.refused().items() if is_let_through(flow, chart.policies)]
+    assert passing == []
+
+
+def test_without_any_one_of_the_rules_something_is_held_up(rendered: Rendered) -> None:
+    chart = rendered(WITH_POSTGRESQL)
+    superfluous = []
+    for number, policy in enumerate(chart.policies):
+        for direction in ("ingress", "egress"):
+            for index, rule in enumerate(policy["spec"][direction]):
+                policies = copy.deepcopy(chart.policies)
+                del policies[number]["spec"][direction][index]
+                if all(is_let_through(flow, policies) for flow in chart.needed().values()):
+                    superfluous.append(rule)
+    assert superfluous == []
+
+
+def test_who_may_report_and_who_may_read_metrics_can_be_narrowed(rendered: Rendered) -> None:
+    def of(namespace: str) -> list[Object]:
+        return [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}]
+
+    # Agents report, too: who names others need not name them.
+    chart = rendered({"networkPolicy.reportsFrom": of("team-a"), "networkPolicy.metricsFrom": of("monitoring")})
+    assert [what for what, flow in chart.needed().items() if not is_let_through(flow, chart.policies)] == []
+    stranger = End("team-b")
+    for pod, port in ((chart.operator, "report"), (chart.operator, "metrics"), (chart.agent, "metrics")):
+        assert not is_let_through(Flow(stranger, pod, pod.ports[port]), chart.policies)
+
+
+def test_of_a_release_with_another_name_each_finds_the_other(rendered: Rendered) -> None:
+    chart = rendered({"nameOverride": "loop", "agent.namespace": "gpus", "commonLabels": {"team": "trains"}})
+    assert [what for what, flow in chart.needed().items() if not is_let_through(flow, chart.policies)] == []

@@ -1,0 +1,65 @@
+"""`wattloop check` where not all works: it says what is missing, and leaves nothing behind.
+
+Where all works: tests/cluster/chart/test_check.py.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from harness.commands import ClusterCommand
+from harness.control_plane import ControlPlane
+from harness.operator_process import WATTLOOP
+
+
+def command(plane: ControlPlane, *options: str) -> list[str]:
+    return [str(WATTLOOP), "check", f"--kubeconfig={plane.admin_kubeconfig}", *options]
+
+
+def checked(plane: ControlPlane, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(plane, *options), capture_output=True, text=True, check=False, timeout=200)
+
+
+@pytest.mark.usefixtures("crds")
+def test_without_an_operator_it_says_so_and_takes_its_job_away(
+    control_plane: ControlPlane, kubectl: ClusterCommand, namespace: str
+) -> None:
+    ran = checked(control_plane, f"--namespace={namespace}", "--timeout-seconds=1")
+    assert ran.returncode == 1
+    assert f"made the RecurringTrainingJob {namespace}/wattloop-check-" in ran.stdout
+    assert "the operator has not taken it up yet; is the operator running" in ran.stderr
+    assert kubectl("get", "rtj", "--output=name", namespace=namespace) == ""
+
+
+@pytest.mark.usefixtures("crds")
+def test_told_to_end_it_takes_its_job_away(
+    control_plane: ControlPlane, kubectl: ClusterCommand, namespace: str
+) -> None:
+    with subprocess.Popen(
+        command(control_plane, f"--namespace={namespace}"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline().startswith("made the RecurringTrainingJob")
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(150) != 0
+    assert kubectl("get", "rtj", "--output=name", namespace=namespace) == ""
+
+
+@pytest.mark.usefixtures("crds")
+def test_what_the_cluster_refuses_is_said_in_its_words(control_plane: ControlPlane, tmp_path: Path) -> None:
+    ran = checked(control_plane, "--namespace=nowhere")
+    assert ran.returncode == 1
+    assert 'namespaces "nowhere" not found' in ran.stderr
+
+
+@pytest.mark.parametrize(("options", "told"), [(["--timeout-seconds=0"], "found 0, expected a number above 0")])
+def test_wrong_usage_is_refused_before_anything_is_asked(
+    options: list[str], told: str, control_plane: ControlPlane
+) -> None:
+    ran = checked(control_plane, *options)
+    assert ran.returncode == 2
+    assert told in ran.stderr

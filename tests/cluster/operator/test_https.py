@@ -1,0 +1,159 @@
+"""Reports by HTTPS: a real operator, pods that trust what it hands them, and certificates rotated under both."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from kubernetes.dynamic import DynamicClient
+
+from harness.certificates import CertificateAuthority
+from harness.chart import Release
+from harness.kubelet import Kubelet
+from harness.operator_process import OperatorProcess
+from harness.training import AUDIENCE, environment_of
+from harness.waiting import Object, wait_until
+from wattloop.environment import RunEnvironment
+from wattloop.messages import Report
+from wattloop.reporting import ReportChannel
+from wattloop_operator.loop.world import JobKey
+from wattloop_operator.workloads.pod_template import CERTIFICATE_AUTHORITY_ANNOTATION, CERTIFICATE_AUTHORITY_FILE
+
+MakeJob = Callable[..., JobKey]
+TokenOfPod = Callable[[Object, str], str]
+
+
+class Certificates:
+    """The folder that the chart would mount, with certificates as a kubelet puts them there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+
+    def become(self, authority: CertificateAuthority, trusted: bytes) -> None:
+        """Another certificate of an authority, and what pods are to trust from now on."""
+        pair = authority.server(["127.0.0.1"], ["wattloop-operator"])
+        for name, content in (("tls.key", pair.private_key), ("tls.crt", pair.certificate), ("ca.crt", trusted)):
+            beside = self.folder / f"{name}.new"
+            beside.write_bytes(content)
+            beside.replace(self.folder / name)
+
+
+@pytest.fixture
+def certificates(tmp_path: Path) -> Certificates:
+    return Certificates(tmp_path / "certificates")
+
+
+@pytest.fixture
+def operator(
+    operator_kubeconfig: Path, release: Release, namespace: str, tmp_path: Path, certificates: Certificates
+) -> Iterator[Callable[[], OperatorProcess]]:
+    """Starts the operator with the certificates that are there."""
+    started: list[OperatorProcess] = []
+
+    def start() -> OperatorProcess:
+        folder = certificates.folder
+        options = (
+            f"--report-certificate={folder}/tls.crt",
+            f"--report-key={folder}/tls.key",
+            f"--report-certificate-authority={folder}/ca.crt",
+        )
+        database = f"sqlite:///{tmp_path}/wattloop.db"
+        lease = (release.namespace, namespace)
+        started.append(OperatorProcess(operator_kubeconfig, tmp_path, database, lease, options=options))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.stop()
+
+
+@pytest.fixture
+def training(
+    kubelet: Kubelet, cluster: DynamicClient, token_of_pod: TokenOfPod, tmp_path: Path
+) -> Callable[[JobKey, int], ReportChannel]:
+    """Lets the pod of a job's recurrence run, by index; gives what its script reports by."""
+
+    def channel(key: JobKey, index: int) -> ReportChannel:
+        def of_index(found: list[Object]) -> str | None:
+            names = [each["metadata"]["name"] for each in found if each["spec"]["index"] == index]
+            return names[0] if names else None
+
+        name = wait_until(
+            cluster,
+            api_version="wattloop.dev/v1alpha1",
+            kind="TrainingRecurrence",
+            namespace=key.namespace,
+            condition=of_index,
+            what=f"recurrence {index} of {key.name}",
+        )
+        (pod,) = kubelet.pods_of_job(name, key.namespace)
+        kubelet.run(pod)
+        told = RunEnvironment.read(environment_of(pod))
+        assert told.certificate_authority_file == CERTIFICATE_AUTHORITY_FILE
+        # What the pod's projected volume shows.
+        token, trusted = tmp_path / f"{name}.token", tmp_path / f"{name}.crt"
+        token.write_text(token_of_pod(pod, AUDIENCE))
+        trusted.write_text(pod["metadata"]["annotations"][CERTIFICATE_AUTHORITY_ANNOTATION])
+        return ReportChannel(told.report_url, str(token), str(trusted))
+
+    return channel
+
+
+def delivered(channel: ReportChannel, epoch: int) -> bool:
+    """Whether the report of an epoch comes through, by a connection of its own."""
+    return channel.send(Report(sequence=epoch, epoch=float(epoch), metric=0.1, evaluations=epoch)) is not None
+
+
+def served_by(operator: OperatorProcess) -> str:
+    """The certificate that a new connection is shown."""
+    host, _, port = operator.url_of("reporting API").removeprefix("https://").partition(":")
+    return ssl.get_server_certificate((host, int(port)))
+
+
+def test_certificates_are_rotated_under_a_running_operator(
+    operator: Callable[[], OperatorProcess],
+    certificates: Certificates,
+    training: Callable[[JobKey, int], ReportChannel],
+    make_job: MakeJob,
+    recurrences_of: Callable[[JobKey], list[Object]],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    old, new = CertificateAuthority(), CertificateAuthority()
+    certificates.become(old, old.certificate)
+    process = operator()
+    assert process.url_of("reporting API").startswith("https://127.0.0.1:")
+    key = make_job(concurrencyPolicy="Allow")
+    first = training(key, 0)
+    assert delivered(first, 1)
+
+    # The certificate alone: the training notices nothing.
+    shown = served_by(process)
+    certificates.become(old, old.certificate)
+    assert served_by(process) != shown
+    assert delivered(first, 2)
+
+    # The authority too, without a time in which both are trusted: what was started before is cut off …
+    certificates.become(new, new.certificate)
+    assert not delivered(first, 3)
+    assert "certificate verify failed" in caplog.text
+
+    # … and what is started from now on is not.
+    make_job(concurrencyPolicy="Allow", runRequest="second")
+    assert delivered(training(key, 1), 1)
+    epochs = [each["status"]["progress"]["epoch"] for each in recurrences_of(key)]
+    assert epochs == ["2", "1"]
+    assert process.exit_code is None
+
+
+def test_files_that_do_not_go_together_are_said_at_the_start(
+    operator: Callable[[], OperatorProcess], certificates: Certificates
+) -> None:
+    authority = CertificateAuthority()
+    certificates.become(authority, authority.certificate)
+    (certificates.folder / "tls.key").write_bytes(CertificateAuthority().server([], ["another"]).private_key)
+    process = operator()
+    assert process.await_exit() == 1
+    assert f"the certificate {certificates.folder}/tls.crt with the key" in process.log_tail()

@@ -1,0 +1,335 @@
+"""What agents say of their nodes' pods, with real tokens bound to pods on nodes, and where it gets to in status."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubernetes import client
+from kubernetes.dynamic import DynamicClient
+from simulated_day import TrueGpu
+
+from harness.in_process_operator import InProcessOperator, TestClock
+from harness.kubelet import NODE_NAME, Kubelet
+from harness.node_agent import SERVICE_ACCOUNT, NodeAgent, agent_pod, given
+from harness.operator_process import OperatorProcess
+from harness.training import Training
+from harness.waiting import Object, wait_until
+from wattloop.commands.settings import Address
+from wattloop_operator.cluster.api import ClusterApi
+from wattloop_operator.cluster.book import ClusterBook
+from wattloop_operator.cluster.gate import TokenReviewGate
+from wattloop_operator.cluster.node_gate import AgentTokenGate
+from wattloop_operator.cluster.node_pods import ClusterPods
+from wattloop_operator.cluster.transport import HttpTransport
+from wattloop_operator.engine.naming import recurrence_name, slot_of_request
+from wattloop_operator.loop.world import JobKey
+from wattloop_operator.reporting.app import create_app
+from wattloop_operator.reporting.nodes import NodeService
+from wattloop_operator.reporting.service import ReportService
+from wattloop_operator.store import Store
+from wattloop_operator.telemetry.serving import HttpService
+
+MakeJob = Callable[..., JobKey]
+Operators = Callable[..., Callable[[], OperatorProcess]]
+TokenOfPod = Callable[[Object, str], str]
+OTHER_NODE = "wattloop-other-node"
+# What the stand-in training draws, with start-up and clearing up around it.
+POWER = ((0.0, 50.0), (2.0, 200.0), (22.0, 50.0))
+
+
+def name_of(key: JobKey) -> str:
+    return recurrence_name(key.name, slot_of_request("first"), 0)
+
+
+def with_gpu() -> dict[str, Any]:
+    container = {"name": "train", "image": "example.invalid/train:1", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    return {"job": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}}
+
+
+@pytest.fixture
+def nodes(transport: HttpTransport, store: Store, namespace: str, clock: TestClock) -> Iterator[HttpService]:
+    """The reporting API with the agents' side, with the chart's rights."""
+    api = ClusterApi(transport)
+    gate = AgentTokenGate(api, time.monotonic, f"{namespace}/{SERVICE_ACCOUNT}")
+    service = NodeService(gate, ClusterPods(api, time.monotonic), store.pod_energies, clock)
+    reports = ReportService(ClusterBook(api), TokenReviewGate(api, time.monotonic))
+    served = HttpService("nodes", create_app(reports, service), Address("127.0.0.1", 0))
+    served.start()
+    yield served
+    served.stop()
+
+
+@pytest.fixture
+def training(operator: InProcessOperator, make_job: MakeJob, train: Callable[[JobKey, str], Training]) -> Training:
+    """A training whose pod runs."""
+    key = make_job(template=with_gpu())
+    operator.look(key)
+    return train(key, name_of(key))
+
+
+@pytest.fixture
+def kept(store: Store, job_of: Callable[[JobKey], Object], namespace: str) -> Callable[[], int]:
+    """Millijoules that are kept of the training's attempt."""
+
+    def millijoules() -> int:
+        uid = job_of(JobKey(namespace, "digits"))["metadata"]["uid"]
+        return sum(each.energy_millijoules for each in store.pod_energies.of_job(uid, 0).get((0, 0), ()))
+
+    return millijoules
+
+
+@pytest.fixture
+def agent_on(
+    core: client.CoreV1Api, token_of_pod: TokenOfPod, tmp_path: Path, namespace: str, nodes: HttpService
+) -> Callable[..., NodeAgent]:
+    """An agent whose pod runs on one node, and that speaks of this or another one."""
+
+    def made(node: str, *, speaks_of: str = "", account: str = SERVICE_ACCOUNT) -> NodeAgent:
+        pod = agent_pod(core, namespace, node, account)
+        return NodeAgent(speaks_of or node, nodes.url, pod, token_of_pod, tmp_path)
+
+    return made
+
+
+def test_an_agent_tells_of_the_pods_of_its_own_node(
+    agent_on: Callable[..., NodeAgent], training: Training, kept: Callable[[], int]
+) -> None:
+    agent = agent_on(NODE_NAME)
+    agent.live(5, given(training.pod, agent.gpu.uuid))
+    assert agent.push() == ""
+    (told,) = agent.ledger.holdings()
+    assert kept() == told.energy_millijoules > 400_000
+
+
+def test_an_agent_of_another_node_speaks_neither_of_this_one_nor_of_its_pods(
+    agent_on: Callable[..., NodeAgent], training: Training, kept: Callable[[], int]
+) -> None:
+    impostor = agent_on(OTHER_NODE, speaks_of=NODE_NAME)
+    impostor.live(5, given(training.pod, impostor.gpu.uuid))
+    assert f"runs on node {OTHER_NODE}, not on {NODE_NAME}" in impostor.push()
+    forger = agent_on(OTHER_NODE)
+    forger.live(5, given(training.pod, forger.gpu.uuid))
+    assert f"runs on node {NODE_NAME}, not on {OTHER_NODE}" in forger.push()
+    assert kept() == 0
+    assert len(forger.ledger.holdings()) == 1
+
+
+def test_another_service_account_speaks_of_no_node(
+    agent_on: Callable[..., NodeAgent], training: Training, kept: Callable[[], int], namespace: str
+) -> None:
+    stranger = agent_on(NODE_NAME, account="stranger")
+    stranger.live(5, given(training.pod, stranger.gpu.uuid))
+    assert f"{namespace}/stranger is not the agents' service account" in stranger.push()
+    assert kept() == 0
+
+
+def test_a_training_pod_speaks_of_no_node(
+    training: Training, nodes: HttpService, token_of_pod: TokenOfPod, tmp_path: Path, kept: Callable[[], int]
+) -> None:
+    hostile = NodeAgent(NODE_NAME, nodes.url, training.pod, token_of_pod, tmp_path)
+    hostile.live(5, given(training.pod, hostile.gpu.uuid))
+    assert "is not the agents' service account" in hostile.push()
+    assert kept() == 0
+
+
+def test_a_token_for_the_api_server_is_none_for_reports(
+    core: client.CoreV1Api,
+    training: Training,
+    nodes: HttpService,
+    token_of_pod: TokenOfPod,
+    tmp_path: Path,
+    namespace: str,
+) -> None:
+    pod = agent_pod(core, namespace, NODE_NAME)
+    audience = "https://kubernetes.default.svc.cluster.local"
+    agent = NodeAgent(NODE_NAME, nodes.url, pod, lambda each, _: token_of_pod(each, audience), tmp_path)
+    assert "refused with HTTP 401" in agent.push()
+
+
+def test_a_pod_that_only_claims_to_train_is_not_kept(
+    core: client.CoreV1Api,
+    agent_on: Callable[..., NodeAgent],
+    training: Training,
+    kept: Callable[[], int],
+    namespace: str,
+) -> None:
+    labels = {"wattloop.dev/recurrence": training.pod["metadata"]["labels"]["wattloop.dev/recurrence"]}
+    spec = client.V1PodSpec(containers=[client.V1Container(name="x", image="x:1")], node_name=NODE_NAME)
+    body = client.V1Pod(metadata=client.V1ObjectMeta(name="impostor", labels=labels), spec=spec)
+    core.create_namespaced_pod(namespace, body)
+    pod = core.api_client.sanitize_for_serialization(core.read_namespaced_pod("impostor", namespace))
+    agent = agent_on(NODE_NAME)
+    agent.live(5, given(pod, agent.gpu.uuid))
+    assert agent.push() == ""
+    assert kept() == 0
+
+
+def test_an_attempt_waits_for_its_agent_and_its_energies_go_with_its_recurrence(
+    transport: HttpTransport,
+    store: Store,
+    nodes: HttpService,
+    clock: TestClock,
+    make_job: MakeJob,
+    train: Callable[[JobKey, str], Training],
+    ended: Callable[[JobKey, str], None],
+    kubelet: Kubelet,
+    agent_on: Callable[..., NodeAgent],
+    kept: Callable[[], int],
+    recurrences_of: Callable[[JobKey], list[Object]],
+) -> None:
+    operator = InProcessOperator(transport, store, nodes.url, clock, agent_patience_seconds=10)
+    key = make_job(template=with_gpu(), successfulHistoryLimit=0, failedHistoryLimit=0, retryPolicy={"limit": 0})
+    operator.look(key)
+    training = train(key, name_of(key))
+    agent = agent_on(NODE_NAME)
+    agent.live(5, given(training.pod, agent.gpu.uuid))
+    assert agent.push() == ""
+    kubelet.fail(training.pod)
+    ended(key, name_of(key))
+    wake_at = operator.look(key)
+    (recurrence,) = recurrences_of(key)
+    assert running_because(recurrence["status"]) == "EnergyAwaited"
+    assert wake_at is not None
+    assert kept() > 0
+    operator.restart()
+    clock.pass_by(11)
+    operator.look(key)
+    assert recurrences_of(key) == []
+    assert kept() == 0
+    (record,) = store.observations.of_job(recurrence["spec"]["jobRef"]["uid"])
+    (told,) = agent.ledger.holdings()
+    assert record.energy_joules == told.energy_millijoules / 1000
+
+
+def test_what_is_told_of_a_pod_that_is_gone_after_its_outcome_amends_its_attempt(
+    transport: HttpTransport,
+    store: Store,
+    nodes: HttpService,
+    clock: TestClock,
+    make_job: MakeJob,
+    train: Callable[[JobKey, str], Training],
+    ended: Callable[[JobKey, str], None],
+    kubelet: Kubelet,
+    core: client.CoreV1Api,
+    agent_on: Callable[..., NodeAgent],
+    recurrences_of: Callable[[JobKey], list[Object]],
+    job_of: Callable[[JobKey], Object],
+) -> None:
+    operator = InProcessOperator(transport, store, nodes.url, clock, agent_patience_seconds=10)
+    key = make_job(template=with_gpu(), retryPolicy={"limit": 0})
+    operator.look(key)
+    training = train(key, name_of(key))
+    operator.look(key)
+    agent, forger = agent_on(NODE_NAME), agent_on(OTHER_NODE)
+    for each in (agent, forger):
+        each.live(5, given(training.pod, each.gpu.uuid))
+    # Gone before anybody has told of what it used.
+    kubelet.fail(training.pod)
+    ended(key, name_of(key))
+    metadata = training.pod["metadata"]
+    core.delete_namespaced_pod(metadata["name"], metadata["namespace"], grace_period_seconds=0)
+    for each in (agent, forger):
+        each.live(3)
+    clock.pass_by(11)
+    operator.look(key)
+    (recurrence,) = recurrences_of(key)
+    status = recurrence["status"]
+    assert (status["result"], status.get("usage")) == ("Disrupted", None)
+
+    assert f"runs on node {NODE_NAME}, not on {OTHER_NODE}" in forger.push()
+    (told,) = agent.ledger.holdings()
+    assert agent.push() == ""
+    for life in ("this one", "another one"):
+        operator.look(key)
+        (recurrence,) = recurrences_of(key)
+        usage = recurrence["status"]["usage"]
+        assert Decimal(usage["gpuEnergyJoules"]) == Decimal(told.energy_millijoules) / 1000 > 400, life
+        assert job_of(key)["status"]["totals"]["gpuEnergyJoules"] == usage["gpuEnergyJoules"]
+        operator.restart()
+    assert recurrence["status"]["result"] == "Disrupted"
+    (record,) = store.observations.of_job(recurrence["spec"]["jobRef"]["uid"])
+    assert record.energy_joules == 0
+
+
+@pytest.fixture
+def start_operator(namespace: str, operators: Operators) -> Callable[[], OperatorProcess]:
+    """Starts the operator on the same database and address each time."""
+    return operators(f"--agent-service-account={namespace}/{SERVICE_ACCOUNT}", "--agent-patience-seconds=60")
+
+
+def test_the_energy_in_status_is_what_the_agent_told_though_the_operator_was_killed(
+    start_operator: Callable[[], OperatorProcess],
+    make_job: MakeJob,
+    core: client.CoreV1Api,
+    cluster: DynamicClient,
+    kubelet: Kubelet,
+    token_of_pod: TokenOfPod,
+    tmp_path: Path,
+    namespace: str,
+) -> None:
+    operator = start_operator()
+    url = operator.url_of("reporting API")
+    key = make_job(template=with_gpu())
+    (pod,) = kubelet.pods_of_job(name_of(key), namespace)
+    training = Training(kubelet.run(pod), token_of_pod, tmp_path, patience_seconds=60.0)
+    mine = agent_pod(core, namespace, NODE_NAME)
+    gpu = TrueGpu(changes=POWER, uuid=f"GPU-{pod['metadata']['uid']}")
+    agent = NodeAgent(NODE_NAME, url, mine, token_of_pod, tmp_path, gpu)
+    has = given(pod, gpu.uuid)
+
+    agent.live(1)
+    agent.live(11, has)
+    training.report(1.0, 0.5)
+    assert agent.push() == ""
+    operator.kill()
+    agent.live(10, has)
+    assert agent.push() != ""
+    start_operator().await_line(" leads")
+    assert agent.push() == ""
+    assert agent.push() == ""
+    training.report(2.0, 0.95, finished=True)
+    kubelet.succeed(pod)
+    agent.live(2, has)
+    await_recurrence(cluster, namespace, lambda status: running_because(status) == "EnergyAwaited", "its last word")
+    agent.live(3)
+    (told,) = agent.ledger.holdings()
+    assert told.ended
+    assert agent.push() == ""
+    assert agent.ledger.holdings() == ()
+
+    status = await_recurrence(cluster, namespace, lambda status: "result" in status, "its outcome")
+    usage = status["usage"]
+    assert status["result"] == "Reached"
+    assert Decimal(usage["gpuEnergyJoules"]) == Decimal(told.energy_millijoules) / 1000
+    assert (usage["energySource"], usage["attribution"]) == ("Agent", "Exclusive")
+    assert Decimal(usage["coveragePercent"]) == 100
+    assert Decimal(usage["reportedEnergyJoules"]) == 4000
+    # What the GPU truly used while the pod had it, from the 1st second to the 24th.
+    truth = gpu.energy(24.0) - gpu.energy(1.0)
+    assert abs(float(usage["gpuEnergyJoules"]) - truth) <= float(usage["uncertaintyJoules"])
+    assert {each["type"]: each["status"] for each in status["conditions"]}["EnergyAgrees"] == "True"
+
+
+def running_because(status: Object) -> str:
+    return next((each["reason"] for each in status.get("conditions", []) if each["type"] == "Running"), "")
+
+
+def await_recurrence(cluster: DynamicClient, namespace: str, holds: Callable[[Object], bool], what: str) -> Object:
+    def held(recurrences: list[Object]) -> Object | None:
+        return next((each["status"] for each in recurrences if holds(each.get("status") or {})), None)
+
+    found: Object = wait_until(
+        cluster,
+        api_version="wattloop.dev/v1alpha1",
+        kind="TrainingRecurrence",
+        namespace=namespace,
+        condition=held,
+        what=what,
+        timeout_seconds=180,
+    )
+    return found

@@ -1,0 +1,182 @@
+"""GPUPowerPolicies and nodes of a real API server, with exactly the rights that the chart gives the operator."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubernetes import client
+from kubernetes.dynamic import DynamicClient
+
+from harness.chart import Release
+from harness.commands import ClusterCommand
+from harness.kubelet import NODE_NAME
+from harness.node_agent import SERVICE_ACCOUNT, NodeAgent, agent_pod
+from harness.operator_process import OperatorProcess
+from harness.training import TokenOfPod
+from harness.waiting import wait_until
+from wattloop.commands.settings import Address
+from wattloop.node_energy import GpuBounds
+from wattloop_operator.cluster.api import ClusterApi
+from wattloop_operator.cluster.book import ClusterBook
+from wattloop_operator.cluster.gate import TokenReviewGate
+from wattloop_operator.cluster.node_gate import AgentTokenGate
+from wattloop_operator.cluster.node_pods import ClusterPods
+from wattloop_operator.cluster.node_policies import LABELS_AGE_SECONDS, POLICIES_AGE_SECONDS, NodePolicies
+from wattloop_operator.cluster.policy_standing import write_standings
+from wattloop_operator.cluster.transport import HttpTransport
+from wattloop_operator.reporting.app import create_app
+from wattloop_operator.reporting.nodes import NodeService
+from wattloop_operator.reporting.service import ReportService
+from wattloop_operator.store import Store
+from wattloop_operator.telemetry.serving import HttpService
+
+MakePolicy = Callable[..., str]
+NOW = datetime(2026, 3, 1, 10, tzinfo=UTC)
+
+
+@pytest.fixture
+def pool() -> str:
+    """The value of a label that this test's nodes and policies alone have."""
+    return f"pool-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def node(core: client.CoreV1Api, pool: str) -> Iterator[str]:
+    """A node with that label."""
+    metadata = client.V1ObjectMeta(name=f"node-{pool}", labels={"pool": pool})
+    core.create_node(client.V1Node(metadata=metadata))
+    yield metadata.name
+    core.delete_node(metadata.name)
+
+
+@pytest.fixture
+def make_policy(kubectl: ClusterCommand, pool: str) -> Iterator[MakePolicy]:
+    """Applies a policy of this test's pool; applied again, it is changed."""
+    made: set[str] = set()
+
+    def make(name: str, **spec: Any) -> str:
+        full = f"{name}-{pool}"
+        made.add(full)
+        selecting = {"nodeSelector": {"pool": pool}, **spec}
+        kubectl.apply(
+            {
+                "apiVersion": "wattloop.dev/v1alpha1",
+                "kind": "GPUPowerPolicy",
+                "metadata": {"name": full},
+                "spec": selecting,
+            }
+        )
+        return full
+
+    yield make
+    for name in made:
+        kubectl("delete", "gpupowerpolicy", name, "--ignore-not-found")
+
+
+def test_a_node_has_the_bounds_of_its_policies_until_they_change(
+    transport: HttpTransport, node: str, make_policy: MakePolicy, kubectl: ClusterCommand
+) -> None:
+    now = 0.0
+    known = NodePolicies(ClusterApi(transport), lambda: now)
+    fleet = make_policy("fleet", powerLimit={"minWatts": 150, "maxWatts": 350})
+    make_policy("elsewhere", nodeSelector={"pool": "none"}, powerLimit={"maxWatts": 200})
+    assert known.bounds_for_node(node) == (GpuBounds(fleet, power_limit_watts=(150.0, 350.0)),)
+    make_policy("fleet", powerLimit={"minWatts": 150, "maxWatts": 300}, namespaces=["vision"])
+    now = LABELS_AGE_SECONDS
+    assert known.bounds_for_node(node) == (GpuBounds(fleet, namespaces=("vision",), power_limit_watts=(150.0, 300.0)),)
+    kubectl("delete", "gpupowerpolicy", fleet)
+    now = 2 * LABELS_AGE_SECONDS
+    assert known.bounds_for_node(node) == ()
+
+
+def test_a_policys_status_says_on_how_many_nodes_it_holds(
+    transport: HttpTransport, node: str, make_policy: MakePolicy, kubectl: ClusterCommand
+) -> None:
+    api = ClusterApi(transport)
+    fleet = make_policy("fleet", powerLimit={"maxWatts": 350})
+    nowhere = make_policy("nowhere", nodeSelector={"pool": "none"}, namespaces=["vision"])
+    write_standings(api, lambda: NOW)
+    status = kubectl.json("get", "gpupowerpolicy", fleet)["status"]
+    assert (status["nodes"], status["observedGeneration"]) == (1, 1)
+    assert status["conditions"][0]["reason"] == "NodesSelected"
+    status = kubectl.json("get", "gpupowerpolicy", nowhere)["status"]
+    assert (status["nodes"], status["conditions"][0]["status"]) == (0, "False")
+    assert "No node has the labels pool=none" in status["conditions"][0]["message"]
+    version = kubectl.json("get", "gpupowerpolicy", fleet)["metadata"]["resourceVersion"]
+    write_standings(api, lambda: NOW)
+    assert kubectl.json("get", "gpupowerpolicy", fleet)["metadata"]["resourceVersion"] == version, "said once"
+    make_policy("fleet", powerLimit={"maxWatts": 300})
+    write_standings(api, lambda: NOW)
+    assert kubectl.json("get", "gpupowerpolicy", fleet)["status"]["observedGeneration"] == 2
+
+
+def test_a_policy_reaches_the_agents_of_its_nodes_with_their_next_report_and_no_others(
+    transport: HttpTransport,
+    store: Store,
+    namespace: str,
+    node: str,
+    core: client.CoreV1Api,
+    token_of_pod: TokenOfPod,
+    make_policy: MakePolicy,
+    tmp_path: Path,
+) -> None:
+    api = ClusterApi(transport)
+    now = 0.0
+    known = NodePolicies(api, lambda: now)
+    gate = AgentTokenGate(api, time.monotonic, f"{namespace}/{SERVICE_ACCOUNT}")
+    pods = ClusterPods(api, time.monotonic)
+    service = NodeService(gate, pods, store.pod_energies, lambda: NOW, bounds=known.bounds_for_node)
+    reports = ReportService(ClusterBook(api), TokenReviewGate(api, time.monotonic))
+    fleet = make_policy("fleet", powerLimit={"maxWatts": 300})
+    served = HttpService("nodes", create_app(reports, service), Address("127.0.0.1", 0))
+    served.start()
+    try:
+        ours, other = (
+            NodeAgent(name, served.url, agent_pod(core, namespace, name), token_of_pod, tmp_path)
+            for name in (node, NODE_NAME)
+        )
+        for agent in (ours, other):
+            agent.live(1)
+            assert agent.push() == ""
+        assert ours.bounds == [(GpuBounds(fleet, power_limit_watts=(0.0, 300.0)),)]
+        assert other.bounds == [()]
+        make_policy("fleet", powerLimit={"maxWatts": 250})
+        now = POLICIES_AGE_SECONDS
+        ours.live(1)
+        assert ours.push() == ""
+        assert ours.bounds[-1] == (GpuBounds(fleet, power_limit_watts=(0.0, 250.0)),)
+    finally:
+        served.stop()
+
+
+def test_the_leading_operator_keeps_the_statuses_of_policies(
+    operator_kubeconfig: Path,
+    release: Release,
+    namespace: str,
+    node: str,
+    make_policy: MakePolicy,
+    cluster: DynamicClient,
+    tmp_path: Path,
+) -> None:
+    fleet = make_policy("fleet", powerLimit={"maxWatts": 300})
+    process = OperatorProcess(
+        operator_kubeconfig, tmp_path, f"sqlite:///{tmp_path}/wattloop.db", (release.namespace, namespace)
+    )
+    try:
+        wait_until(
+            cluster,
+            api_version="wattloop.dev/v1alpha1",
+            kind="GPUPowerPolicy",
+            field_selector=f"metadata.name={fleet}",
+            condition=lambda policies: [each.get("status", {}).get("nodes") for each in policies] == [1],
+            what=f"the status of {fleet} to say that it holds on {node}",
+        )
+    finally:
+        process.stop()
+    assert process.exit_code == 0

@@ -1,0 +1,114 @@
+"""Two replicas on one PostgreSQL, told its URL as the chart tells it: by a secret, in the environment."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from kubernetes import client
+from kubernetes.dynamic import DynamicClient
+
+from chart.rendering import at, chosen, nested, render
+from harness.chart import Release
+from harness.commands import ClusterCommand
+from harness.crew import Crew
+from harness.kubelet import Kubelet
+from harness.operator_process import OperatorProcess
+from harness.training import TokenOfPod
+from harness.waiting import Object, wait_until
+from postgresql_server import PostgreSqlMissingError, postgresql_programs, running_postgresql
+from wattloop_operator.loop.world import JobKey
+from wattloop_operator.store import open_store
+
+
+@pytest.fixture(scope="module")
+def database_url() -> Iterator[str]:
+    """The URL of an empty database of a real server."""
+    try:
+        programs = postgresql_programs()
+    except PostgreSqlMissingError as error:
+        pytest.skip(f"{error}; nothing was tested on PostgreSQL")
+    with running_postgresql(programs) as server:
+        yield server.new_database()
+
+
+@pytest.fixture
+def variables(
+    database_url: str, kubectl: ClusterCommand, helm: ClusterCommand, namespace: str, tmp_path: Path
+) -> dict[str, str]:
+    """What a kubelet would put into the environment of the operator's container, from a secret of the user's."""
+    kubectl("create", "secret", "generic", "database", f"--from-literal=uri={database_url}", namespace=namespace)
+    values = nested(
+        "database",
+        {"type": "postgresql", "postgresql": {"secretName": "database", "secretKey": "uri"}},
+        {"operator.replicas": 2},
+    )
+    (deployment,) = chosen(render(helm, values, tmp_path), "Deployment")
+    variable = at(deployment, "spec.template.spec.containers[operator].env[WATTLOOP_DATABASE]")
+    reference = variable["valueFrom"]["secretKeyRef"]
+    data = kubectl.json("get", "secret", reference["name"], namespace=namespace)["data"]
+    return {variable["name"]: base64.b64decode(data[reference["key"]]).decode()}
+
+
+def reached(cluster: DynamicClient, key: JobKey, recurrences: int) -> None:
+    """Waits until so many recurrences have reached their target."""
+
+    def enough(jobs: list[Object]) -> bool:
+        return any(((job.get("status") or {}).get("counts") or {}).get("reached") == recurrences for job in jobs)
+
+    wait_until(
+        cluster,
+        api_version="wattloop.dev/v1alpha1",
+        kind="RecurringTrainingJob",
+        namespace=key.namespace,
+        condition=enough,
+        what=f"{recurrences} recurrences to reach their target",
+        timeout_seconds=180,
+    )
+
+
+@pytest.mark.postgres
+def test_a_second_replica_goes_on_with_what_the_first_has_learned(
+    variables: dict[str, str],
+    operator_kubeconfig: Path,
+    release: Release,
+    namespace: str,
+    core: client.CoreV1Api,
+    kubelet: Kubelet,
+    token_of_pod: TokenOfPod,
+    cluster: DynamicClient,
+    make_job: Callable[..., JobKey],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    lease = (release.namespace, namespace)
+    with contextlib.ExitStack() as running:
+
+        def start(name: str) -> OperatorProcess:
+            process = OperatorProcess(operator_kubeconfig, tmp_path, None, lease, name=name)
+            running.callback(process.stop)
+            return process
+
+        first = start("first")
+        first.await_line(" leads")
+        second = start("second")
+        second.await_line("waits for the Lease")
+        with Crew(core, kubelet, token_of_pod, tmp_path, namespace):
+            key = make_job()
+            reached(cluster, key, 1)
+            first.kill()
+            second.await_line(" leads")
+            make_job(runRequest="second")
+            reached(cluster, key, 2)
+        (url,) = variables.values()
+        with open_store(url) as store:
+            records = store.observations.of_name(namespace, key.name)
+        assert [(record.recurrence, str(record.result)) for record in records] == [(0, "Reached"), (1, "Reached")]
+        password = url.partition(":")[2].partition(":")[2].partition("@")[0]
+        assert password
+        assert password not in first.log_tail() + second.log_tail()

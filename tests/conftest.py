@@ -1,0 +1,17 @@
+"""What holds for all tests."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from types import FrameType
+
+# In the background of a shell, or under nohup, these are ignored, and with us by all that tests start and signal.
+_AS_IN_A_TERMINAL: dict[signal.Signals, Callable[[int, FrameType | None], None] | signal.Handlers] = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGQUIT: signal.SIG_DFL,
+    signal.SIGHUP: signal.SIG_DFL,
+}
+for _number, _handler in _AS_IN_A_TERMINAL.items():
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _handler)

@@ -1,0 +1,125 @@
+"""One node with Wattloop on it for all tests of this folder. docs/testing.md tells how to use the fixtures."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import pytest
+from kubernetes import client, config
+from kubernetes.dynamic import DynamicClient
+
+import nvml_simulator
+from binaries.build import NODE, BinariesUnavailableError, ensure
+from harness.commands import ClusterCommand
+from images import built_images
+from images import what_is_missing as what_images_miss
+from kubernetes_node.installation import helm_of, install, kubectl_of, prepare
+from kubernetes_node.needs import what_is_missing
+from kubernetes_node.node import About
+from kubernetes_node.running_node import running_node, runs_already
+
+HERE = Path(__file__).parent
+SKIPPED = "no Kubernetes node"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent == HERE:
+            item.add_marker("node")
+            # The first of them starts the node and waits for images.
+            item.add_marker(pytest.mark.timeout(1200))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Finds or builds programs and images before the first test, and says how far it is."""
+    if session.config.option.collectonly or not any(item.get_closest_marker("node") for item in session.items):
+        return
+    capture = session.config.pluginmanager.getplugin("capturemanager")
+    shown = capture.global_and_fixture_disabled() if capture else contextlib.nullcontext()
+    # What goes wrong here, the fixtures say again.
+    with shown, contextlib.suppress(BinariesUnavailableError, subprocess.CalledProcessError):
+        if missing() is None and not runs_already():
+            ensure(NODE)
+            built_images()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Generator[None]:
+    """Says loudly at the very end, and counts, what was skipped for want of a node."""
+    yield
+    skipped = [
+        report
+        for report in terminalreporter.stats.get("skipped", [])
+        if isinstance(report.longrepr, tuple) and SKIPPED in report.longrepr[2]
+    ]
+    if skipped:
+        words = f"{len(skipped)} TESTS ON A NODE WERE SKIPPED: {missing() or 'no programs, and no Go to build them'}"
+        terminalreporter.write_line(words, red=True, bold=True)
+
+
+def missing() -> str | None:
+    """Why there can be no node here, in one line; None where there can."""
+    return what_is_missing() or what_images_miss()
+
+
+@pytest.fixture(scope="session")
+def bare_node() -> Iterator[About]:
+    """A node with the images, and the namespaces for operator and agent, but without Wattloop."""
+    if missing() is not None:
+        pytest.skip(SKIPPED)
+    try:
+        ensure(NODE)
+    except BinariesUnavailableError:
+        pytest.skip(SKIPPED)
+    if runs_already():
+        with running_node() as about:
+            yield about
+        return
+    images = built_images()
+    with running_node() as about:
+        prepare(about, images.values())
+        yield about
+
+
+@pytest.fixture(scope="session")
+def node(bare_node: About) -> About:
+    """The node with Wattloop installed by Helm."""
+    if not runs_already():
+        install(bare_node)
+    return bare_node
+
+
+@pytest.fixture(scope="session")
+def kubectl(node: About) -> ClusterCommand:
+    """kubectl as an administrator."""
+    return kubectl_of(node)
+
+
+@pytest.fixture(scope="session")
+def helm(node: About) -> ClusterCommand:
+    """Helm as an administrator."""
+    return helm_of(node)
+
+
+@pytest.fixture(scope="session")
+def cluster(node: About) -> Iterator[DynamicClient]:
+    """Any kind of object with an administrator's rights; what `wait_until` takes."""
+    with config.new_client_from_config(node.kubeconfig) as api_client:
+        yield DynamicClient(api_client, cache_file=str(Path(node.folder) / "discovery.json"))
+
+
+@pytest.fixture(scope="session")
+def core(cluster: DynamicClient) -> client.CoreV1Api:
+    """The core API with an administrator's rights."""
+    return client.CoreV1Api(cluster.client)
+
+
+@pytest.fixture(scope="session")
+def gpus(node: About) -> Iterator[nvml_simulator.Machine]:
+    """The node's simulated GPUs: the truth about them, and their faults."""
+    with nvml_simulator.Machine(node.gpus_state) as machine:
+        yield machine

@@ -1,0 +1,68 @@
+"""What a machine must have for a node of the tests, and what to say where it has not."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+PROGRAMS = {
+    "containerd": "containerd",
+    "ctr": "containerd",
+    "runc": "runc",
+    "iptables-save": "iptables",
+    "conntrack": "conntrack",
+    "ip": "iproute2",
+    "cc": "gcc and libc6-dev",
+}
+"""What has to be on PATH, and the Debian package that has it."""
+CNI_PROGRAMS = Path("/usr/lib/cni")
+CGROUPS = Path("/sys/fs/cgroup")
+
+
+def what_is_missing() -> str | None:
+    """Why no node can be started here, in one line; None where one can."""
+    if os.geteuid() != 0:
+        return "a node needs root: run it as root, on a machine that you may change"
+    lacking = sorted({package for program, package in PROGRAMS.items() if shutil.which(program) is None})
+    if not (CNI_PROGRAMS / "bridge").exists():
+        lacking.append("containernetworking-plugins")
+    if lacking:
+        return f"a node needs Debian's packages {' '.join(lacking)}: apt-get install {' '.join(lacking)}"
+    if "overlay" not in Path("/proc/filesystems").read_text(encoding="ascii"):
+        return "a node needs a kernel with overlayfs"
+    return _what_is_forbidden()
+
+
+def _what_is_forbidden() -> str | None:
+    """What root may not do here, as in a container without privileges: tried, and undone at once."""
+    link = f"wl{os.getpid()}"
+    if not _works("ip", "link", "add", link, "type", "bridge"):
+        return "a node needs a bridge, and root may make none here: is this a container without NET_ADMIN?"
+    _works("ip", "link", "delete", link)
+    if not _works("iptables-save"):
+        return "a node needs iptables, and the kernel lets nobody read its tables here"
+    with tempfile.TemporaryDirectory(prefix="wattloop-needs-") as folder:
+        if not _works("mount", "-t", "tmpfs", "none", folder):
+            return "a node needs mounts, and root may make none here: is this a container without SYS_ADMIN?"
+        _works("umount", folder)
+    for root in cgroup_roots():
+        try:
+            # A cgroup has files that nobody can remove before it.
+            Path(tempfile.mkdtemp(prefix="wattloop-needs-", dir=root)).rmdir()
+        except OSError as error:
+            return f"a node needs cgroups, and root may make none in {root}: {error.strerror}"
+    return None
+
+
+def _works(*command: str) -> bool:
+    return subprocess.run(command, capture_output=True, check=False, timeout=120).returncode == 0
+
+
+def cgroup_roots() -> list[Path]:
+    """The roots of all cgroup hierarchies: one with version 2, one a controller with version 1."""
+    if (CGROUPS / "cgroup.controllers").exists():
+        return [CGROUPS]
+    return sorted(each for each in CGROUPS.iterdir() if each.is_dir() and not each.is_symlink())

@@ -1,0 +1,110 @@
+"""What the chart promises and only a real kubelet shows: helm test, and a certificate rotated under running pods."""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+import ssl
+import time
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from harness.commands import ClusterCommand
+from harness.waiting import Object
+from kubernetes_node.installation import OPERATORS, RELEASE
+
+SECRET = "wattloop-reporting"
+AUTHORITY = "wattloop-reporting-authority"
+SERVICE = "wattloop-operator"
+# A kubelet looks at mounted secrets about once a minute.
+MOUNTED_WITHIN_SECONDS = 400.0
+
+
+@pytest.fixture(scope="module")
+def authority(kubectl: ClusterCommand) -> Object:
+    return secret(kubectl, AUTHORITY)
+
+
+def secret(kubectl: ClusterCommand, name: str) -> Object:
+    found: Object = kubectl.json("get", "secret", name, namespace=OPERATORS)
+    return found
+
+
+def decoded(found: Object, key: str) -> bytes:
+    return base64.b64decode(found["data"][key])
+
+
+def served(kubectl: ClusterCommand, trusted: bytes) -> x509.Certificate:
+    """The certificate that a client of the Service is shown, which it checks as a training pod would."""
+    address = kubectl.json("get", "service", SERVICE, namespace=OPERATORS)["spec"]["clusterIP"]
+    context = ssl.create_default_context(cadata=trusted.decode())
+    with (
+        socket.create_connection((address, 8080), timeout=30) as plain,
+        context.wrap_socket(plain, server_hostname=f"{SERVICE}.{OPERATORS}.svc") as encrypted,
+    ):
+        shown = encrypted.getpeercert(binary_form=True)
+    assert shown is not None
+    return x509.load_der_x509_certificate(shown)
+
+
+def another(present: x509.Certificate, authority: Object) -> tuple[bytes, bytes]:
+    """A certificate for the same names by the same authority, and its key."""
+    issuer = x509.load_pem_x509_certificate(decoded(authority, "tls.crt"))
+    signing = serialization.load_pem_private_key(decoded(authority, "tls.key"), None)
+    assert isinstance(signing, ec.EllipticCurvePrivateKey)
+    key = ec.generate_private_key(ec.SECP256R1())
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(present.subject)
+        .issuer_name(issuer.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(present.not_valid_before_utc)
+        .not_valid_after(present.not_valid_after_utc)
+    )
+    for extension in present.extensions:
+        builder = builder.add_extension(extension.value, extension.critical)
+    encoded = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return builder.sign(signing, hashes.SHA256()).public_bytes(serialization.Encoding.PEM), encoded
+
+
+def test_helm_test_runs_a_tiny_recurrence_by_https(helm: ClusterCommand, kubectl: ClusterCommand) -> None:
+    said = helm("test", RELEASE, "--timeout=300s", namespace=OPERATORS, timeout=330)
+    assert "Phase:          Succeeded" in said
+    left = kubectl(
+        "get", "rtj,pods", "--selector=app.kubernetes.io/component=check", "--output=name", "--all-namespaces"
+    )
+    assert left == ""
+    deployment = kubectl.json("get", "deployment", SERVICE, namespace=OPERATORS)
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert f"--report-url=https://{SERVICE}.{OPERATORS}.svc:8080" in container["args"]
+
+
+def test_a_renewed_certificate_is_served_by_the_same_pods(kubectl: ClusterCommand, authority: Object) -> None:
+    trusted = decoded(authority, "tls.crt")
+    present = served(kubectl, trusted)
+    pods = kubectl("get", "pods", "--output=name", namespace=OPERATORS)
+    certificate, key = another(present, authority)
+    found = secret(kubectl, SECRET)
+    kept = {name: found["metadata"][name] for name in ("name", "namespace", "labels", "annotations")}
+    data = found["data"] | {
+        "tls.crt": base64.b64encode(certificate).decode(),
+        "tls.key": base64.b64encode(key).decode(),
+    }
+    body = {"apiVersion": "v1", "kind": "Secret", "type": found["type"], "metadata": kept, "data": data}
+    # As Helm, so that the next upgrade finds nobody else's words in it.
+    options = ("--server-side", "--field-manager=helm", "--force-conflicts", "--filename=-")
+    kubectl("apply", *options, stdin=json.dumps(body))
+
+    renewed = x509.load_pem_x509_certificate(certificate)
+    deadline = time.monotonic() + MOUNTED_WITHIN_SECONDS
+    while served(kubectl, trusted) != renewed:
+        assert time.monotonic() < deadline, "the new certificate is not served"
+        time.sleep(1.0)
+    assert kubectl("get", "pods", "--output=name", namespace=OPERATORS) == pods

@@ -1,0 +1,285 @@
+"""Forty kills by turns while two jobs train: in the end all is told once, and everything is as it was found."""
+
+from __future__ import annotations
+
+import collections
+import shutil
+import sqlite3
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from kubernetes import client
+from kubernetes.dynamic import DynamicClient
+
+from digits import Runs, in_order
+from harness.commands import ClusterCommand, CommandError
+from harness.waiting import Object
+from killing import Killer
+from kubernetes_node.installation import AGENTS, OPERATORS
+from kubernetes_node.node import About
+from kubernetes_node.people import make_editor
+from kubernetes_node.places import Places
+from ledgers_seen import LedgersSeen
+from nvml_simulator import Machine
+from paced import paced_job, put_scripts
+from training_journal import FOLDER, NOBODY, ToldEnergy, Use, not_heard, read_journal, uses
+from waits import SLOWEST_SECONDS
+
+NAMESPACE = "kills"
+KILLS = 40
+SEED = 20261120
+GPUS = {"narrow": 1, "wide": 2}
+RETRIES = 5
+ALL_ENDED_WITHIN_SECONDS = 500.0
+ROUNDED_JOULES = 0.01
+
+
+@dataclass(frozen=True)
+class Aftermath:
+    """What there was when everything had come to rest.
+
+    Attributes:
+        killed: How often each kind of thing was killed.
+        attempts: Of each job, the first one first.
+        statuses: Of each job.
+        observations: (recurrence, attempt) of every row of the operator's database, by job.
+        orphans: Jobs and pods whose owner is gone, and pods that still run.
+        joules: What the simulator integrated on all GPUs meanwhile.
+        energies: Of each attempt, what it was told to have used and what it truly used.
+        unclaimed: What no pod can have used, which would be a mistake of this test.
+        next: Of each job, a recurrence that was asked for afterwards.
+    """
+
+    killed: collections.Counter[str]
+    attempts: dict[str, list[Object]]
+    statuses: dict[str, Object]
+    observations: dict[str, list[tuple[int, int]]]
+    orphans: list[str]
+    joules: float
+    energies: list[ToldEnergy]
+    unclaimed: Use | None
+    next: dict[str, Object]
+
+
+@pytest.fixture(scope="module")
+def aftermath(
+    node: About, kubectl: ClusterCommand, core: client.CoreV1Api, cluster: DynamicClient, gpus: Machine
+) -> Aftermath:
+    make_editor(node, kubectl, core, NAMESPACE)
+    put_scripts(kubectl, NAMESPACE)
+    journal = gpus.path.parent / FOLDER
+    if journal.exists():
+        # Of a run before, on a node that is there for longer.
+        shutil.rmtree(journal)
+    journal.mkdir()
+    # Trainings have users of their own.
+    journal.chmod(0o1777)
+    before = energy_joules(gpus)
+    for job, count in GPUS.items():
+        limits = {"successfulHistoryLimit": 1000, "failedHistoryLimit": 1000}
+        trigger = {"trigger": {"continuous": {"minGapSeconds": 0}}}
+        kubectl.apply(paced_job(job, gpus=count, epoch_seconds=0.7, **limits, **trigger), namespace=NAMESPACE)
+    jobs = {job: Runs(kubectl, cluster, job, NAMESPACE) for job in GPUS}
+    with LedgersSeen(Places(Path(node.folder)).host / "state" / "reader" / "energy.json") as ledgers:
+        killed = kill(Killer(Path(node.folder), kubectl, NAMESPACE, SEED))
+        come_to_rest(kubectl, jobs)
+        attempts, statuses = await_last_words(jobs, ledgers)
+    after = energy_joules(gpus)
+    used = uses(read_journal(journal), before, after)
+    aftermath = Aftermath(
+        killed=killed,
+        attempts=attempts,
+        statuses=statuses,
+        observations={job: observations(node, of[0]["spec"]["jobRef"]["uid"]) for job, of in attempts.items()},
+        orphans=orphans(kubectl),
+        joules=sum(after.values()) - sum(before.values()),
+        energies=[ToldEnergy.of(each, used) for of in attempts.values() for each in of],
+        unclaimed=used.get(NOBODY),
+        next={},
+    )
+    for job, runs in jobs.items():
+        aftermath.next[job] = runs.run(1 + max(each["spec"]["index"] for each in attempts[job]))
+    return aftermath
+
+
+def kill(killer: Killer) -> collections.Counter[str]:
+    """Kills what is next in turn as soon as there is one, then lets some time pass."""
+    killed: collections.Counter[str] = collections.Counter()
+    for kind in killer.rounds(KILLS):
+        deadline = time.monotonic() + SLOWEST_SECONDS
+        while not killer.kinds[kind]():
+            assert time.monotonic() < deadline, f"there is no {kind} to kill; killed so far: {killed}"
+            time.sleep(0.2)
+        killed[kind] += 1
+        time.sleep(killer.pause_seconds(0.5, 4.0))
+    return killed
+
+
+def come_to_rest(kubectl: ClusterCommand, jobs: dict[str, Runs]) -> None:
+    """Starts no more runs, and waits until those that were begun are over, with all their attempts.
+
+    A job's status is written after that of an attempt, so it is waited for until it has counted the last one.
+    """
+    manual = '--patch={"spec": {"trigger": {"continuous": null, "manual": {}}}}'
+    deadline = time.monotonic() + ALL_ENDED_WITHIN_SECONDS
+    while True:
+        try:
+            for job in jobs:
+                kubectl("patch", "rtj", job, "--type=merge", manual, namespace=NAMESPACE)
+            attempts = {job: in_order(runs.recurrences()) for job, runs in jobs.items()}
+            statuses = {job: runs.status() for job, runs in jobs.items()}
+            active = sum(status["counts"].get("active", 0) for status in statuses.values())
+            counted = all(statuses[job]["counts"]["attempts"] == len(of) for job, of in attempts.items())
+            ended = all("completionTime" in each.get("status", {}) for of in attempts.values() for each in of)
+            active += sum(len(of) and is_tried_again(of[-1]) for of in attempts.values())
+            if ended and counted and not active:
+                for namespace in (OPERATORS, AGENTS):
+                    kubectl("wait", "--for=condition=Ready", "pods", "--all", "--timeout=150s", namespace=namespace)
+                return
+        except CommandError as error:
+            # The API server is just coming back.
+            words = str(error)
+        else:
+            words = f"{active} runs are active" if active else "the jobs' statuses have not counted every attempt"
+        assert time.monotonic() < deadline, words
+        time.sleep(1.0)
+
+
+def await_last_words(jobs: dict[str, Runs], ledgers: LedgersSeen) -> tuple[dict[str, list[Object]], dict[str, Object]]:
+    """Waits until what agents knew of attempts has got to their status and to their jobs'; returns both."""
+    deadline = time.monotonic() + SLOWEST_SECONDS
+    while True:
+        attempts = {job: in_order(runs.recurrences()) for job, runs in jobs.items()}
+        statuses = {job: runs.status() for job, runs in jobs.items()}
+        missing = [name for of in attempts.values() for name in not_heard(of, ledgers.pod_uids)]
+        missing += [job for job, of in attempts.items() if not is_their_sum(statuses[job], of)]
+        if not missing:
+            return attempts, statuses
+        assert time.monotonic() < deadline, f"what agents know of their energy has not come to {', '.join(missing)}"
+        time.sleep(1.0)
+
+
+def is_their_sum(status: Object, attempts: list[Object]) -> bool:
+    """Whether a job's status says the sum of what its attempts used."""
+    used = sum(float(each["status"].get("usage", {}).get("gpuEnergyJoules", 0)) for each in attempts)
+    return abs(float(status["totals"]["gpuEnergyJoules"]) - used) <= ROUNDED_JOULES * len(attempts)
+
+
+def is_tried_again(attempt: Object) -> bool:
+    """Whether another attempt has to follow."""
+    return attempt.get("status", {}).get("result") != "Reached" and attempt["spec"]["attempt"] < RETRIES
+
+
+def energy_joules(gpus: Machine) -> dict[str, float]:
+    """What the simulator has integrated, by GPU."""
+    return {gpu.uuid: gpu.energy_microjoules / 1e6 for gpu in gpus.describe().gpus}
+
+
+def observations(node: About, job_uid: str) -> list[tuple[int, int]]:
+    """What the operator's database remembers, read beside the operator."""
+    path = Places(Path(node.folder)).host / "volume" / "wattloop.db"
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+        question = "SELECT recurrence, attempt FROM observations WHERE job_uid = ?"
+        return sorted(database.execute(question, (job_uid,)))
+
+
+def orphans(kubectl: ClusterCommand) -> list[str]:
+    """Jobs and pods whose owner is not there, and pods that still run."""
+    there = {
+        each["metadata"]["uid"]
+        for kind in ("trec", "jobs")
+        for each in kubectl.json("get", kind, namespace=NAMESPACE)["items"]
+    }
+    return [
+        f"{kind}/{each['metadata']['name']}"
+        for kind in ("jobs", "pods")
+        for each in kubectl.json("get", kind, namespace=NAMESPACE)["items"]
+        if each["metadata"]["ownerReferences"][0]["uid"] not in there or each["status"].get("phase") == "Running"
+    ]
+
+
+def test_everything_was_killed_by_turns(aftermath: Aftermath) -> None:
+    assert sum(aftermath.killed.values()) == KILLS
+    assert len(aftermath.killed) == 7
+    assert max(aftermath.killed.values()) - min(aftermath.killed.values()) <= 1
+
+
+def test_every_attempt_has_one_outcome_and_one_observation(aftermath: Aftermath) -> None:
+    for job, attempts in aftermath.attempts.items():
+        keys = [(each["spec"]["index"], each["spec"]["attempt"]) for each in attempts]
+        assert len(set(keys)) == len(keys)
+        assert all(each["status"].get("result") for each in attempts)
+        assert aftermath.observations[job] == keys
+
+
+def test_the_recurrences_and_their_attempts_have_no_gap(aftermath: Aftermath) -> None:
+    for job, attempts in aftermath.attempts.items():
+        by_index: dict[int, list[Object]] = collections.defaultdict(list)
+        for each in attempts:
+            by_index[each["spec"]["index"]].append(each)
+        assert sorted(by_index) == list(range(len(by_index)))
+        for of_one in by_index.values():
+            assert [each["spec"]["attempt"] for each in of_one] == list(range(len(of_one)))
+            # Nothing is tried again once the target has been reached.
+            assert all(each["status"]["result"] != "Reached" for each in of_one[:-1]), job
+
+
+def test_the_next_run_is_as_if_nothing_had_been(aftermath: Aftermath) -> None:
+    for job, count in GPUS.items():
+        status = aftermath.next[job]["status"]
+        assert status["result"] == "Reached"
+        assert len(status["progress"].get("gpus", [])) == count, "the training found no agent"
+        assert float(status["cost"]["joules"]) > 0
+
+
+def test_the_sums_in_the_status_are_those_of_the_attempts(aftermath: Aftermath) -> None:
+    for job, attempts in aftermath.attempts.items():
+        status = aftermath.statuses[job]
+        indices = {each["spec"]["index"] for each in attempts}
+        reached = {each["spec"]["index"] for each in attempts if each["status"]["result"] == "Reached"}
+        counts = status["counts"]
+        assert (counts["recurrences"], counts["attempts"]) == (len(indices), len(attempts))
+        assert (counts.get("reached", 0), counts.get("failed", 0)) == (len(reached), len(indices - reached))
+        assert is_their_sum(status, attempts)
+
+
+def test_every_joule_that_the_gpus_drew_is_some_attempts(aftermath: Aftermath) -> None:
+    assert aftermath.unclaimed is None
+    drawn = sum(each.use.worked_joules + each.use.aligned_joules for each in aftermath.energies)
+    assert drawn == pytest.approx(aftermath.joules)
+
+
+def test_the_energy_of_every_attempt_is_what_its_gpus_used(aftermath: Aftermath) -> None:
+    print(*aftermath.energies, sep="\n")
+    wrong = [str(each) for each in aftermath.energies if not each.least_joules <= each.told_joules <= each.most_joules]
+    assert wrong == []
+
+
+def test_the_sum_of_energies_matches_what_the_gpus_used(aftermath: Aftermath) -> None:
+    energies = aftermath.energies
+    told = sum(each.told_joules for each in energies)
+    least, most = sum(each.least_joules for each in energies), sum(each.most_joules for each in energies)
+    unknown = [each for each in energies if each.uncertainty_joules is None]
+    missing = sum(each.use.worked_joules - each.told_joules for each in unknown)
+    print(
+        f"told {told:.0f} J of {aftermath.joules:.0f} J, from {least:.0f} to {most:.0f} J can be; "
+        f"{len(unknown)} of {len(energies)} attempts not known: {missing:.0f} J missing"
+    )
+    assert least <= told <= most
+
+
+def test_every_gpu_is_as_it_was_found(aftermath: Aftermath, gpus: Machine) -> None:
+    for gpu in gpus.describe().gpus:
+        assert gpu.power_limit_watts == 400.0
+        assert gpu.locked_graphics_clocks_megahertz is None
+
+
+def test_no_job_pod_lease_or_file_is_left_behind(aftermath: Aftermath, node: About) -> None:
+    assert aftermath.orphans == []
+    state = Places(Path(node.folder)).host / "state"
+    assert '"leases": []' in (state / "agent" / "leases.json").read_text(encoding="utf-8")
+    files = {str(path.relative_to(state)) for path in state.rglob("*") if path.is_file()}
+    assert files <= {"agent/leases.json", "reader/energy.json", "reader/bounds.json"}

@@ -1,0 +1,157 @@
+"""A GPUPowerPolicy on the node: a limit outside of it fails no training and is told, one inside is held."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from kubernetes import client
+from kubernetes.dynamic import DynamicClient
+
+from digits import API_VERSION, Runs
+from harness.commands import ClusterCommand
+from harness.waiting import Object, wait_until
+from kubernetes_node.installation import AGENTS
+from kubernetes_node.node import About
+from kubernetes_node.people import make_editor
+from limits_seen import LimitsSeen
+from nvml_simulator import Machine
+from paced import paced_job, put_scripts
+from waits import SLOWEST_SECONDS
+
+NAMESPACE = "guarded"
+ASKED_WATTS = 120
+FOUND_WATTS = 400.0
+AGENTS_HEAR_WITHIN_SECONDS = 180.0
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A recurrence that asks for a limit.
+
+    Attributes:
+        recurrence: When it had ended.
+        worked_at: The limits at which GPUs were seen to work, in watts.
+        limits_after: What the GPUs were left at.
+    """
+
+    recurrence: Object
+    worked_at: set[float]
+    limits_after: set[float]
+
+    @property
+    def held(self) -> Object:
+        """Its condition PowerLimitHeld."""
+        (found,) = [each for each in self.recurrence["status"]["conditions"] if each["type"] == "PowerLimitHeld"]
+        return found
+
+
+def policy(least_watts: int) -> Object:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "GPUPowerPolicy",
+        "metadata": {"name": "fleet"},
+        "spec": {"powerLimit": {"minWatts": least_watts, "maxWatts": 350}},
+    }
+
+
+class Guarding:
+    """What the node's agent has been told of policies, by its log."""
+
+    def __init__(self, kubectl: ClusterCommand) -> None:
+        self._kubectl = kubectl
+        self._heard = len(self._lines())
+
+    def _lines(self) -> list[str]:
+        agents = "--selector=app.kubernetes.io/component=agent"
+        said = self._kubectl("logs", agents, "--container=reader", "--tail=-1", namespace=AGENTS)
+        return [line for line in said.splitlines() if "guard rails" in line]
+
+    def await_news(self) -> None:
+        """Wait until the agent has taken in a change."""
+        deadline = time.monotonic() + AGENTS_HEAR_WITHIN_SECONDS
+        while len(self._lines()) <= self._heard:
+            assert time.monotonic() < deadline, f"the agent heard of no change within {AGENTS_HEAR_WITHIN_SECONDS} s"
+            time.sleep(0.5)
+        self._heard = len(self._lines())
+
+
+@pytest.fixture(scope="module")
+def runs(
+    node: About, kubectl: ClusterCommand, core: client.CoreV1Api, cluster: DynamicClient, gpus: Machine
+) -> Iterator[tuple[Tried, Tried, list[Object]]]:
+    """One that asks outside of the policy, one that asks inside of it, and the events of both."""
+    user = kubectl.as_user(make_editor(node, kubectl, core, NAMESPACE))
+    put_scripts(user, NAMESPACE)
+    power = {"limit": {"mode": "Fixed", "watts": ASKED_WATTS}}
+    # Always the same batch size, so that none is stopped for being dear.
+    user.apply(paced_job("guarded", epoch_seconds=0.3, power=power, policy={"fixed": {}}), namespace=NAMESPACE)
+    asking = Runs(user, cluster, "guarded", NAMESPACE)
+
+    def tried(index: int) -> Tried:
+        with LimitsSeen(gpus) as seen:
+            recurrence = asking.run(index)
+        worked_at = {watts for of_gpu in seen.worked_at.values() for watts in of_gpu}
+        return Tried(recurrence, worked_at, {gpu.power_limit_watts for gpu in gpus.describe().gpus})
+
+    agent = Guarding(kubectl)
+    try:
+        kubectl.apply(policy(150))
+        agent.await_news()
+        outside = tried(0)
+        kubectl.apply(policy(100))
+        agent.await_news()
+        inside = tried(1)
+        told = kubectl.json("get", "events", namespace=NAMESPACE)["items"]
+        yield outside, inside, told
+    finally:
+        # A policy holds for every pod of the node: the other tests' too.
+        kubectl("delete", "gpupowerpolicy", "fleet", "--ignore-not-found")
+        agent.await_news()
+
+
+def test_a_limit_outside_of_a_policy_is_not_held_and_the_training_reaches_its_target(
+    runs: tuple[Tried, Tried, list[Object]],
+) -> None:
+    outside, _, _ = runs
+    status = outside.recurrence["status"]
+    assert status["result"] == "Reached"
+    assert outside.worked_at == {FOUND_WATTS}
+    assert "powerLimitWatts" not in status["progress"]
+    assert (outside.held["status"], outside.held["reason"]) == ("False", "Refused")
+    words = "GPUPowerPolicy fleet allows 150 to 350 watts, the device accepts 100 to 400 watts"
+    assert words in outside.held["message"]
+
+
+def test_the_job_says_so_as_an_event(runs: tuple[Tried, Tried, list[Object]]) -> None:
+    _, _, told = runs
+    refused = [each for each in told if each["reason"] == "PowerLimitRefused"]
+    assert [each["type"] for each in refused] == ["Warning"], json.dumps([each["reason"] for each in told])
+    assert "GPUPowerPolicy fleet" in refused[0].get("message", refused[0].get("note", ""))
+
+
+def test_once_the_policy_allows_it_the_limit_is_held_and_given_back(runs: tuple[Tried, Tried, list[Object]]) -> None:
+    _, inside, _ = runs
+    assert inside.recurrence["status"]["result"] == "Reached"
+    assert inside.held["status"] == "True"
+    assert inside.recurrence["status"]["progress"]["powerLimitWatts"] == ASKED_WATTS
+    assert float(ASKED_WATTS) in inside.worked_at
+    assert inside.limits_after == {FOUND_WATTS}
+
+
+def test_the_policys_status_says_where_it_holds(
+    runs: tuple[Tried, Tried, list[Object]], cluster: DynamicClient, kubectl: ClusterCommand
+) -> None:
+    nodes = wait_until(
+        cluster,
+        api_version=API_VERSION,
+        kind="GPUPowerPolicy",
+        condition=lambda found: [each.get("status", {}).get("nodes") for each in found] == [1],
+        what="the policy to hold on the one node there is",
+        timeout_seconds=SLOWEST_SECONDS,
+    )
+    assert nodes
+    assert "fleet" in kubectl("get", "gpp")

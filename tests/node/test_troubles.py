@@ -1,0 +1,175 @@
+"""What goes wrong around a training is named in a condition, and teaches the bandit nothing.
+
+It takes seconds, and the image as long as the kubelet tries to pull it; how many, each test prints.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from kubernetes import client
+from kubernetes.dynamic import DynamicClient
+
+from digits import Runs, container_of
+from harness.commands import ClusterCommand
+from harness.waiting import Object, wait_until
+from kubernetes_node.node import NODE, About
+from kubernetes_node.people import make_editor
+from nvml_simulator import Machine
+from paced import paced_job, put_scripts
+from waits import SLOWEST_SECONDS, await_condition, await_epoch, await_observations, observations_of
+
+NAMESPACE = "troubles"
+LOST = 15
+
+
+@pytest.fixture(scope="module")
+def user(node: About, kubectl: ClusterCommand, core: client.CoreV1Api) -> ClusterCommand:
+    user = kubectl.as_user(make_editor(node, kubectl, core, NAMESPACE))
+    put_scripts(user, NAMESPACE)
+    return user
+
+
+@pytest.fixture(autouse=True)
+def no_job_left(user: ClusterCommand) -> Iterator[None]:
+    yield
+    user("delete", "rtj", "--all", "--wait", "--timeout=150s", namespace=NAMESPACE)
+    user("wait", "--for=delete", "pods", "--all", "--timeout=150s", namespace=NAMESPACE)
+
+
+def start(user: ClusterCommand, cluster: DynamicClient, job: Object) -> Runs:
+    """Applies a job and asks for its first run."""
+    user.apply(job, namespace=NAMESPACE)
+    runs = Runs(user, cluster, job["metadata"]["name"], NAMESPACE)
+    runs.ask("run-0")
+    return runs
+
+
+def gpu_of(cluster: DynamicClient, attempt: str) -> str:
+    """The GPU that the kubelet gave to the pod of an attempt."""
+
+    def told(pods: list[Object]) -> str | None:
+        given = [
+            device["resourceID"]
+            for pod in pods
+            for container in pod["status"].get("containerStatuses", [])
+            for resource in container.get("allocatedResourcesStatus", [])
+            for device in resource["resources"]
+        ]
+        return str(given[0]) if given else None
+
+    return wait_until(
+        cluster,
+        api_version="v1",
+        kind="Pod",
+        namespace=NAMESPACE,
+        label_selector=f"wattloop.dev/recurrence={attempt}",
+        condition=told,
+        what=f"the kubelet to say which GPU {attempt} has",
+        timeout_seconds=SLOWEST_SECONDS,
+    )
+
+
+def test_an_image_that_does_not_exist_is_named(user: ClusterCommand, cluster: DynamicClient) -> None:
+    job = paced_job("no-image")
+    container_of(job)["image"] = "localhost:1/nothing:1"
+    runs = start(user, cluster, job)
+    condition = await_condition(cluster, NAMESPACE, "no-image", "Running", status="False", says="ImagePull")
+    assert "localhost:1/nothing:1" in condition["message"]
+    assert observations_of(runs.status()) == 0
+
+
+def test_a_command_that_the_image_does_not_have_is_named_and_blames_no_batch_size(
+    user: ClusterCommand, cluster: DynamicClient
+) -> None:
+    job = paced_job("no-command", retryPolicy={"limit": 0})
+    container_of(job)["command"] = ["/no/such/command"]
+    runs = start(user, cluster, job)
+    ended = await_condition(cluster, NAMESPACE, "no-command", "Complete", status="True", says="/no/such/command")
+    assert ended["reason"] == "Disrupted"
+    assert "could not be started" in ended["message"]
+    assert observations_of(runs.status()) == 0
+
+
+def test_a_volume_that_is_not_there_is_where_the_condition_says_to_look(
+    user: ClusterCommand, cluster: DynamicClient
+) -> None:
+    job = paced_job("no-volume")
+    job["spec"]["template"]["job"]["template"]["spec"]["volumes"] = [
+        {"name": "scripts", "configMap": {"name": "nothing"}}
+    ]
+    start(user, cluster, job)
+    condition = await_condition(
+        cluster, NAMESPACE, "no-volume", "Running", status="False", says="kubectl describe pod no-volume-"
+    )
+    described = re.search(r"kubectl (describe pod \S+)", condition["message"])
+    assert described is not None
+
+    def says(events: list[Object]) -> bool:
+        return any('configmap "nothing" not found' in event.get("message", "") for event in events)
+
+    assert wait_until(
+        cluster,
+        api_version="v1",
+        kind="Event",
+        namespace=NAMESPACE,
+        condition=says,
+        what="the kubelet to say what it cannot mount",
+        timeout_seconds=SLOWEST_SECONDS,
+    )
+    assert 'configmap "nothing" not found' in user(*described[1].split(), namespace=NAMESPACE)
+
+
+def test_a_pod_that_fits_on_no_node_is_named(user: ClusterCommand, cluster: DynamicClient) -> None:
+    runs = start(user, cluster, paced_job("too-wide", gpus=8))
+    condition = await_condition(cluster, NAMESPACE, "too-wide", "Running", status="False", says="Unschedulable")
+    assert "Insufficient nvidia.com/gpu" in condition["message"]
+    assert observations_of(runs.status()) == 0
+
+
+def test_a_gpu_that_becomes_unhealthy_is_named_and_a_crash_on_it_blames_no_batch_size(
+    user: ClusterCommand, cluster: DynamicClient, gpus: Machine
+) -> None:
+    # Only the fault ends the first attempt.
+    runs = start(user, cluster, paced_job("unhealthy", told={"ENDLESS_ATTEMPT": "0"}))
+    attempt = await_epoch(cluster, NAMESPACE, "unhealthy")["metadata"]["name"]
+    gpu = gpu_of(cluster, attempt)
+    try:
+        # What the device plugin asks a GPU; the training goes on.
+        gpus.inject_fault("nvmlDeviceGetPowerUsage", code=LOST, gpu=gpu)
+        named = await_condition(cluster, NAMESPACE, "unhealthy", "Running", status="True", says="unhealthy")
+        assert gpu in named["message"]
+        # Now it is lost altogether, and takes no work: the training ends with an error.
+        gpus.inject_fault("*", code=LOST, gpu=gpu)
+        ended = await_condition(cluster, NAMESPACE, "unhealthy", "Complete", status="True", says=gpu)
+        assert ended["reason"] == "Disrupted"
+        assert observations_of(runs.status()) == 0
+        again = runs.await_recurrence(0)
+    finally:
+        gpus.clear_faults()
+    assert again["status"]["result"] == "Reached"
+    await_observations(cluster, NAMESPACE, "unhealthy", 1)
+
+
+def test_a_drained_node_disrupts_an_attempt_and_the_next_one_waits_for_a_node(
+    user: ClusterCommand, kubectl: ClusterCommand, cluster: DynamicClient
+) -> None:
+    # Only the drain ends the first attempt.
+    runs = start(user, cluster, paced_job("drained", told={"ENDLESS_ATTEMPT": "0"}))
+    await_epoch(cluster, NAMESPACE, "drained")
+    try:
+        # The operator and the agent stay: this cluster has no other node for them.
+        kubectl("drain", NODE, "--force", "--pod-selector=wattloop.dev/recurrence", "--timeout=150s")
+        disrupted = await_condition(cluster, NAMESPACE, "drained", "Running", status="False", says="Disrupted")
+        waiting = await_condition(
+            cluster, NAMESPACE, "drained", "Running", status="False", says="Unschedulable", attempt=1
+        )
+        assert "Eviction" in disrupted["message"]
+        assert "unschedulable" in waiting["message"]
+        assert observations_of(runs.status()) == 0
+    finally:
+        kubectl("uncordon", NODE)
+    assert runs.await_recurrence(0)["status"]["result"] == "Reached"
+    await_observations(cluster, NAMESPACE, "drained", 1)

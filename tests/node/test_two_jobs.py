@@ -1,0 +1,109 @@
+"""Two jobs at the same time on four GPUs, one of them with two GPUs a pod: each has its own, and its own energy."""
+
+from __future__ import annotations
+
+import datetime
+
+import pytest
+from kubernetes import client
+from kubernetes.dynamic import DynamicClient
+
+from digits import Runs
+from harness.commands import ClusterCommand
+from harness.waiting import Object
+from kubernetes_node.node import About
+from kubernetes_node.people import make_editor
+from limits_seen import LimitsSeen
+from nvml_simulator import Description, Machine
+from paced import paced_job, put_scripts
+
+NAMESPACE = "two-jobs"
+ROUNDS = 3
+GPUS = {"narrow": 1, "wide": 2}
+LIMITS = {"narrow": 250, "wide": 300}
+FOUND_WATTS = 400.0
+STEP_JOULES = 0.1 * FOUND_WATTS
+
+
+class Round:
+    """A recurrence of each job, begun together."""
+
+    def __init__(
+        self, recurrences: dict[str, Object], before: Description, after: Description, seen: LimitsSeen
+    ) -> None:
+        self.recurrences = recurrences
+        self.before = {gpu.uuid: gpu for gpu in before.gpus}
+        self.after = {gpu.uuid: gpu for gpu in after.gpus}
+        self.worked_at = seen.worked_at
+
+    def gpus_of(self, job: str) -> set[str]:
+        """Which GPUs a job's recurrence had."""
+        return {gpu["uuid"] for gpu in self.recurrences[job]["status"]["progress"]["gpus"]}
+
+    def used_joules(self, uuids: set[str]) -> float:
+        """What the simulator integrated on these GPUs."""
+        return sum(self.after[each].energy_microjoules - self.before[each].energy_microjoules for each in uuids) / 1e6
+
+
+@pytest.fixture(scope="module")
+def rounds(
+    node: About, kubectl: ClusterCommand, core: client.CoreV1Api, cluster: DynamicClient, gpus: Machine
+) -> list[Round]:
+    user = kubectl.as_user(make_editor(node, kubectl, core, NAMESPACE))
+    put_scripts(user, NAMESPACE)
+    for job, count in GPUS.items():
+        power = {"limit": {"mode": "Fixed", "watts": LIMITS[job]}}
+        # A trial that is stopped for being dear would have another attempt, perhaps on another GPU.
+        policy = {"fixed": {}}
+        # Neither begins before the other is there, however long that takes.
+        told = {"HELD_GPUS": str(sum(GPUS.values()))}
+        manifest = paced_job(job, gpus=count, epoch_seconds=0.5, told=told, power=power, policy=policy)
+        user.apply(manifest, namespace=NAMESPACE)
+    jobs = {job: Runs(user, cluster, job, NAMESPACE) for job in GPUS}
+    found = []
+    for index in range(ROUNDS):
+        # Each GPU has a time of its own. A pod brings its two to the same one, in which the one that is behind draws
+        # idle power: a jump that no real GPU makes, and that nobody is charged with who has not begun to measure.
+        gpus.idle(sorted(gpu.uuid for gpu in gpus.describe().gpus), 0)
+        before = gpus.describe()
+        with LimitsSeen(gpus) as seen:
+            for runs in jobs.values():
+                runs.ask(f"run-{index}")
+            recurrences = {job: runs.await_recurrence(index) for job, runs in jobs.items()}
+        found.append(Round(recurrences, before, gpus.describe(), seen))
+    return found
+
+
+def test_both_reach_their_targets_at_the_same_time(rounds: list[Round]) -> None:
+    for each in rounds:
+        assert [each.recurrences[job]["status"]["result"] for job in GPUS] == ["Reached", "Reached"]
+    first = [each["status"] for each in rounds[0].recurrences.values()]
+    begins = max(datetime.datetime.fromisoformat(status["startTime"]) for status in first)
+    ends = min(datetime.datetime.fromisoformat(status["completionTime"]) for status in first)
+    assert begins < ends, "they did not run together"
+
+
+def test_each_has_gpus_of_its_own(rounds: list[Round]) -> None:
+    for each in rounds:
+        assert {job: len(each.gpus_of(job)) for job in GPUS} == GPUS
+        assert not each.gpus_of("narrow") & each.gpus_of("wide")
+        assert all(each.recurrences[job]["status"]["usage"]["devices"] == count for job, count in GPUS.items())
+
+
+def test_each_is_charged_with_what_its_gpus_used(rounds: list[Round]) -> None:
+    for each in rounds:
+        for job, count in GPUS.items():
+            usage = each.recurrences[job]["status"]["usage"]
+            used = each.used_joules(each.gpus_of(job))
+            within = max(2 * count * STEP_JOULES, float(usage.get("uncertaintyJoules", 0)))
+            assert float(usage["gpuEnergyJoules"]) == pytest.approx(used, abs=within), job
+            assert usage["attribution"] == "Exclusive"
+        idle = set(each.after) - each.gpus_of("narrow") - each.gpus_of("wide")
+        assert each.used_joules(idle) == 0
+
+
+def test_each_gpu_is_held_for_its_own_job_and_given_back(rounds: list[Round]) -> None:
+    for each in rounds:
+        assert {gpu.power_limit_watts for gpu in each.after.values()} == {FOUND_WATTS}
+        for job, watts in LIMITS.items():
+            assert {held for uuid in each.gpus_of(job) for held in each.worked_at[uuid]} == {float(watts)}

@@ -1,0 +1,165 @@
+"""The whole way: Helm installs, a user applies the example, recurrences end, and the batch size gets better.
+
+The user has Kubernetes' role `edit` in one namespace, and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from kubernetes import client
+from kubernetes.dynamic import DynamicClient
+
+from digits import MANIFEST, Runs
+from harness.commands import ClusterCommand, CommandError
+from harness.waiting import Object
+from kubernetes_node.installation import AGENTS, OPERATORS
+from kubernetes_node.node import About
+from kubernetes_node.people import make_editor
+from limits_seen import LimitsSeen
+from nvml_simulator import Description, Machine
+from waits import await_status, is_counted
+
+NAMESPACE = "team"
+RECURRENCES = 8
+MOST_RECURRENCES = 30
+DEFAULT_BATCH_SIZE = 1024
+STATUS = ("--type=merge", "--subresource=status")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One recurrence, and the truth about the GPUs around it."""
+
+    attempts: list[Object]
+    before: Description
+    after: Description
+    worked_at: dict[str, dict[float, float]]
+
+    @property
+    def recurrence(self) -> Object:
+        """The last attempt."""
+        return self.attempts[-1]
+
+    @property
+    def energy_joules(self) -> float:
+        """What the simulator integrated on all GPUs: nothing else works on them."""
+        pairs = zip(self.before.gpus, self.after.gpus, strict=True)
+        return sum(after.energy_microjoules - before.energy_microjoules for before, after in pairs) / 1e6
+
+
+@pytest.fixture(scope="module")
+def user(node: About, kubectl: ClusterCommand, core: client.CoreV1Api) -> ClusterCommand:
+    return kubectl.as_user(make_editor(node, kubectl, core, NAMESPACE))
+
+
+@pytest.fixture(scope="module")
+def runs(user: ClusterCommand, cluster: DynamicClient) -> Runs:
+    user("apply", f"--filename={MANIFEST}")
+    return Runs(user, cluster, "digits", NAMESPACE)
+
+
+@pytest.fixture(scope="module")
+def ended(runs: Runs, gpus: Machine, cluster: DynamicClient) -> list[Run]:
+    """The runs that the user asks for, one after another, until they are enough and it is seen what was learned.
+
+    What a run costs is drawn with the job's uid: how many it takes until the batch size has moved differs.
+    """
+    found: list[Run] = []
+    for index in range(MOST_RECURRENCES):
+        before = gpus.describe()
+        with LimitsSeen(gpus) as seen:
+            runs.run(index)
+        attempts = [each for each in runs.recurrences() if each["spec"]["index"] == index]
+        worked_at = {uuid: dict(limits) for uuid, limits in seen.worked_at.items()}
+        found.append(Run(attempts, before, gpus.describe(), worked_at))
+        status = await_status(
+            cluster, NAMESPACE, "digits", lambda status: is_counted(status, len(found)), "to have counted its last run"
+        )
+        if len(found) >= RECURRENCES and has_moved(status, found) and with_decided_limit(found):
+            break
+    return found
+
+
+def has_moved(status: Object, ended: list[Run]) -> bool:
+    """Whether another batch size than the default is believed the best, and the last run was cheaper than the first."""
+    first, last = (float(ended[index].recurrence["status"]["cost"]["joules"]) for index in (0, -1))
+    saved = float(status["savings"]["latestCostPercent"])
+    return bool(status["bestBatchSize"] != DEFAULT_BATCH_SIZE and last < first and saved > 0)
+
+
+def with_decided_limit(ended: list[Run]) -> list[Run]:
+    """Those of one attempt whose power limit was decided before they began."""
+    return [run for run in ended if len(run.attempts) == 1 and "powerLimitWatts" in run.recurrence["spec"]]
+
+
+def test_every_recurrence_reaches_its_target_and_says_what_it_cost(ended: list[Run]) -> None:
+    for run in ended:
+        status = run.recurrence["status"]
+        assert status["result"] == "Reached", status
+        assert float(status["cost"]["joules"]) > 0
+        assert float(status["usage"]["gpuEnergyJoules"]) > 0
+        assert float(status["usage"]["durationSeconds"]) > 0
+        assert status["usage"]["gpuProduct"] == "NVIDIA A100-SXM4-80GB"
+
+
+def test_the_batch_size_moves_to_a_better_one(runs: Runs, ended: list[Run]) -> None:
+    assert ended[0].recurrence["spec"]["batchSize"] == DEFAULT_BATCH_SIZE
+    assert has_moved(runs.status(), ended), f"not even after {len(ended)} runs"
+
+
+def test_the_energy_of_a_recurrence_is_what_its_gpu_used(ended: list[Run]) -> None:
+    for run in ended:
+        usages = [each["status"]["usage"] for each in run.attempts]
+        assert {usage["attribution"] for usage in usages} == {"Exclusive"}
+        # The counter steps every 100 ms: what is measured lies within one step of full power at either end.
+        within = sum(max(2 * 0.1 * 400.0, float(usage.get("uncertaintyJoules", 0))) for usage in usages)
+        told = sum(float(usage["gpuEnergyJoules"]) for usage in usages)
+        assert told == pytest.approx(run.energy_joules, abs=within)
+
+
+def test_a_gpu_works_at_the_limit_of_the_decision_and_is_as_found_afterwards(ended: list[Run]) -> None:
+    decided = with_decided_limit(ended)
+    assert decided, "no recurrence had a limit decided before it began"
+    for run in ended:
+        limits = [gpu.power_limit_watts for gpu in run.after.gpus]
+        assert limits == [gpu.power_limit_watts for gpu in run.before.gpus] == [400.0] * len(limits)
+        assert len(run.worked_at) <= len(run.attempts), "a pod with one GPU worked on others"
+    for run in decided:
+        (worked_at,) = run.worked_at.values()
+        assert set(worked_at) == {float(run.recurrence["spec"]["powerLimitWatts"])}
+
+
+@pytest.mark.usefixtures("ended")
+def test_what_a_user_looks_at_reads_well(user: ClusterCommand, runs: Runs) -> None:
+    table = user("get", "rtj,trec")
+    jobs, recurrences = table.strip().split("\n\n")
+    assert jobs.splitlines()[0].split()[:4] == ["NAME", "BATCH", "BEST", "COST"]
+    assert "INDEX" in recurrences.splitlines()[0]
+    assert len(recurrences.splitlines()) == 1 + len(runs.recurrences()) > RECURRENCES
+    described = user("describe", "rtj", "digits")
+    assert "Mean Cost Joules" in described
+    print(table)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["get", "gpupowerpolicies.wattloop.dev"],
+        ["get", "rtj", "--all-namespaces"],
+        ["get", "pods", f"--namespace={AGENTS}"],
+        ["get", "secrets", f"--namespace={OPERATORS}"],
+        ["create", "token", "wattloop-operator", f"--namespace={OPERATORS}"],
+        ["label", "trec", "{recurrence}", "mine=yes"],
+        ["patch", "trec", "{recurrence}", *STATUS, '--patch={"status": {"result": "Crashed"}}'],
+        ["patch", "rtj", "digits", *STATUS, '--patch={"status": {"bestBatchSize": 8}}'],
+    ],
+    ids=lambda arguments: " ".join(arguments[:2]),
+)
+def test_a_user_with_the_role_edit_in_one_namespace_can_do_no_more(
+    arguments: list[str], user: ClusterCommand, ended: list[Run]
+) -> None:
+    name = ended[0].recurrence["metadata"]["name"]
+    with pytest.raises(CommandError, match=r"[Ff]orbidden"):
+        user(*[each.replace("{recurrence}", name) for each in arguments])

@@ -1,0 +1,55 @@
+"""An energy that is lost, or told of nobody's work, is found; what is told to be uncertain may be off by that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from training_journal import ToldEnergy, Use, not_heard
+
+USES = {"digits-0-abcde": Use(worked_joules=10_000.0, aligned_joules=2_000.0), "digits-00-abcde": Use(5.0)}
+
+
+def attempt(joules: float | None, **usage: Any) -> dict[str, Any]:
+    told = {} if joules is None else {"usage": {"gpuEnergyJoules": str(joules), "devices": 1, **usage}}
+    pods = [{"uid": "pod-uid", "node": "node"}]
+    return {"metadata": {"name": "digits-0"}, "status": {"result": "Reached", "pods": pods, **told}}
+
+
+BY_PROCESS = {"energySource": "Process", "uncertaintyJoules": "100"}
+BY_AGENT = {"energySource": "Agent", "uncertaintyJoules": "100", "coveragePercent": "100"}
+A_PART = {"energySource": "Agent", "uncertaintyJoules": "100", "coveragePercent": "40"}
+
+
+@pytest.mark.parametrize(
+    ("joules", "usage", "can_be"),
+    [
+        (10_000, BY_PROCESS, True),
+        (9_821, BY_PROCESS, True),
+        (9_819, BY_PROCESS, False),
+        (10_179, BY_PROCESS, True),
+        (10_181, BY_PROCESS, False),
+        (12_179, BY_AGENT, True),
+        (12_181, BY_AGENT, False),
+        (0, BY_AGENT, False),
+        (4_000, A_PART, True),
+        (4_000, {"energySource": "Process"}, True),
+        (10_081, {"energySource": "Process"}, False),
+        (None, {}, True),
+    ],
+)
+def test_told_and_used_differ_by_no_more_than_is_said(
+    joules: float | None, usage: dict[str, str], can_be: bool
+) -> None:
+    told = ToldEnergy.of(attempt(joules, **usage), USES)
+    assert (told.least_joules <= told.told_joules <= told.most_joules) is can_be
+
+
+@pytest.mark.parametrize(
+    ("joules", "usage", "missing"),
+    [(None, {}, True), (4_000, {"energySource": "Process"}, True), (4_000, A_PART, True), (10_000, BY_AGENT, False)],
+)
+def test_what_an_agent_knew_may_not_remain_unknown(joules: float | None, usage: dict[str, str], missing: bool) -> None:
+    assert list(not_heard([attempt(joules, **usage)], {"pod-uid"})) == (["digits-0"] if missing else [])
+    assert list(not_heard([attempt(joules, **usage)], {"another"})) == []

@@ -1,0 +1,90 @@
+"""Which attempt a pod ran that is gone: by what was written down of it, or what this operator has seen of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from wattloop.node_energy import Holding
+from wattloop_operator.cluster.api import ClusterApi
+from wattloop_operator.cluster.cache import ObjectCache
+from wattloop_operator.cluster.node_pods import ClusterPods
+from wattloop_operator.cluster.transport import AnswerError, Request
+from wattloop_operator.reporting.seams import ForeignPodError
+
+NAME, POD = "digits-0", "digits-0-abcde"
+HOLDING = Holding("pod-uid", "team", POD, "train", "GPU-0", False, 5000, 10, 1.0, 6.0, True)
+
+
+def recurrence(*pods: dict[str, str]) -> dict[str, Any]:
+    return {
+        "apiVersion": "wattloop.dev/v1alpha1",
+        "kind": "TrainingRecurrence",
+        "metadata": {"name": NAME, "namespace": "team", "uid": "recurrence-uid", "resourceVersion": "5"},
+        "spec": {
+            "jobRef": {"name": "digits", "uid": "job-uid"},
+            "index": 3,
+            "attempt": 1,
+            "slot": "s",
+            "scheduledTime": "2026-03-01T12:00:00Z",
+            "batchSize": 64,
+            "maxEpochs": 5,
+            "target": {"metric": "accuracy", "threshold": "0.9"},
+            "learningRateScale": "1",
+            "energyWeightPercent": 50,
+            "decision": {"policy": "fixed", "kind": "Default", "reason": "r", "seed": "1", "digest": "d"},
+        },
+        "status": {"pods": list(pods)},
+    }
+
+
+def owned_by(uid: str, name: str, own_uid: str, **more: Any) -> dict[str, Any]:
+    labels = {"wattloop.dev/job": "digits", "wattloop.dev/recurrence": NAME}
+    owner = {"apiVersion": "x/v1", "kind": "X", "name": "x", "uid": uid, "controller": True}
+    metadata = {"name": name, "namespace": "team", "uid": own_uid, "resourceVersion": "6", "labels": labels}
+    return {"metadata": {**metadata, "ownerReferences": [owner]}, **more}
+
+
+def pods_of(there: dict[str, Any], cache: ObjectCache | None = None) -> ClusterPods:
+    def answer(request: Request) -> dict[str, Any]:
+        if request.path.endswith(f"trainingrecurrences/{NAME}"):
+            return there
+        raise AnswerError(request, 404, "NotFound", "not found")
+
+    return ClusterPods(ClusterApi(answer), lambda: 0.0, cache)
+
+
+def seen(job_owner: str = "recurrence-uid", pod_owner: str = "workload-uid", pod_uid: str = "pod-uid") -> ObjectCache:
+    cache = ObjectCache()
+    cache.put_recurrence(recurrence())
+    cache.put_workload(owned_by(job_owner, NAME, "workload-uid"))
+    cache.put_pod(owned_by(pod_owner, POD, pod_uid, spec={"nodeName": "node-1"}))
+    return cache
+
+
+def test_a_pod_that_was_written_down_is_its_attempts() -> None:
+    found = pods_of(recurrence({"uid": "pod-uid", "node": "node-1"})).attempt_of("node-1", HOLDING)
+    assert found is not None
+    assert (found.job, found.job_uid, found.recurrence, found.attempt) == ("digits", "job-uid", 3, 1)
+
+
+def test_a_pod_that_was_seen_and_not_written_down_yet_is_its_attempts() -> None:
+    found = pods_of(recurrence(), seen()).attempt_of("node-1", HOLDING)
+    assert found is not None
+    assert (found.recurrence, found.attempt) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    "cache", [ObjectCache(), seen(job_owner="another"), seen(pod_owner="another"), seen(pod_uid="another")]
+)
+def test_a_name_alone_makes_no_pod_ours(cache: ObjectCache) -> None:
+    written = recurrence({"uid": "another-uid", "node": "node-1"})
+    assert pods_of(written, cache).attempt_of("node-1", HOLDING) is None
+
+
+@pytest.mark.parametrize("cache", [None, seen()])
+def test_an_agent_speaks_of_no_gone_pod_of_another_node(cache: ObjectCache | None) -> None:
+    written = recurrence() if cache else recurrence({"uid": "pod-uid", "node": "node-1"})
+    with pytest.raises(ForeignPodError, match="runs on node node-1, not on node-2"):
+        pods_of(written, cache).attempt_of("node-2", HOLDING)

@@ -1,0 +1,46 @@
+"""How a local run waits for the next recurrence: by the clock, also where it is set or the machine slept."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+from model_world import KEY, ModelWorld, job
+
+from wattloop_operator.engine.snapshot import Snapshot
+from wattloop_operator.local.runner import LONGEST_SLEEP_SECONDS, Runner
+
+
+class Sleep(threading.Event):
+    """Time that passes by waiting alone; the machine sleeps for hours at its first wait."""
+
+    def __init__(self, world: ModelWorld) -> None:
+        super().__init__()
+        self.world = world
+        self.waits: list[float] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        self.waits.append(timeout)
+        self.world.pass_seconds(timeout + (7 * 3600 if len(self.waits) == 1 else 0))
+        return self.is_set()
+
+
+def test_a_machine_that_slept_past_the_next_start_begins_it_when_it_wakes() -> None:
+    world = ModelWorld(job(maxRecurrences=2))
+    sleep = Sleep(world)
+
+    def work(_: Snapshot) -> None:
+        for name in world.running:
+            if name in world.workloads and world.workloads[name].started_at is None:
+                world.run_workload(name)
+                world.report(name, metric=0.95, finished=True)
+                world.end_workload(name)
+                sleep.set()
+
+    ended = Runner(world, KEY, sleep, work, world.clock).run()
+    assert ended.job.status.counts.reached == 2
+    assert max(sleep.waits) <= LONGEST_SLEEP_SECONDS
+    first, second = sorted(ended.recurrences, key=lambda each: each.spec.index)
+    assert second.spec.scheduled_time - first.spec.scheduled_time == timedelta(hours=7)
+    assert len(sleep.waits) <= 3
