@@ -23,7 +23,8 @@ from waits import await_status, is_counted
 
 NAMESPACE = "team"
 RECURRENCES = 8
-MOST_RECURRENCES = 30
+# One job in 1,500 is so unlucky that it stays at its default for thirty; docs/bandit.md.
+MOST_RECURRENCES = 60
 DEFAULT_BATCH_SIZE = 1024
 STATUS = ("--type=merge", "--subresource=status")
 
@@ -160,6 +161,6 @@ def test_what_a_user_looks_at_reads_well(user: ClusterCommand, runs: Runs) -> No
 def test_a_user_with_the_role_edit_in_one_namespace_can_do_no_more(
     arguments: list[str], user: ClusterCommand, ended: list[Run]
 ) -> None:
-    name = ended[0].recurrence["metadata"]["name"]
+    name = ended[-1].recurrence["metadata"]["name"]
     with pytest.raises(CommandError, match=r"[Ff]orbidden"):
         user(*[each.replace("{recurrence}", name) for each in arguments])

@@ -1,8 +1,8 @@
 """What the observations say of each arm, folded one by one: sums, bounds, epoch costs, and when to forget.
 
 Epochs are learned over all GPU models, for they do not depend on it; epoch costs each model by itself. A run that did
-not reach the target says that the epochs to it are more than those run: that bound enters once, when it is seen, as the
-Gaussian that leaves the posterior with the mean and variance of the exact one (assumed-density filtering).
+not reach the target says that the epochs to it are more than those run (`bounds`): that enters once, when it is seen,
+as the Gaussian that leaves the posterior with the mean and variance of the exact one (assumed-density filtering).
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.special import log_ndtr
 
+from wattloop_planner.bandit.bounds import moments_beyond
 from wattloop_planner.bandit.epoch_costs import EpochCosts, log_of
 from wattloop_planner.bandit.priors import CHANGED_REGIME, EPOCHS, ChangeDetection, NoisePrior
 from wattloop_planner.bandit.smooth_prior import Matrix, SmoothPrior, Vector, posterior, prior_covariance, prior_mean
 from wattloop_planner.observations import Observation, Outcome
 
+LEAST_NEWS = 0.999  # a bound leaves at most this part of the variance: it enters as a Gaussian, which can't add to it
 OWN_RUNS_SUFFICE = 3  # after so many runs of an arm what the others say of it no longer matters for a bound
 
 
@@ -135,15 +136,17 @@ class Evidence:
         self._epochs = None
 
     def _learn_bound(self, arm: int, bound: float) -> None:
-        """The epochs to the target are more than these: match the moments of the truncated posterior."""
+        """The epochs to the target are more than these: match the moments of the posterior.
+
+        Where this is all that is known of the arm, the run may have gone astray.
+        """
         mean, variance, noise = self._believed_epochs(arm)
-        spread = math.sqrt(variance + noise**2)
-        z = (mean - bound) / spread
-        ratio = math.exp(-z * z / 2 - float(log_ndtr(z))) / math.sqrt(2 * math.pi)
-        left = min(variance - variance**2 * ratio * (z + ratio) / spread**2, variance * (1 - 1e-9))
-        left = max(left, variance * 1e-6)
+        alone = not self.ever_reached[arm] and not self.bound_precisions[arm]
+        stray = self.noise_prior.stray if alone else 0.0
+        moved, left = moments_beyond(mean, variance, noise, bound, stray)
+        left = max(min(left, variance * LEAST_NEWS), variance * 1e-6)
         precision = 1 / left - 1 / variance
-        value = ((mean + variance * ratio / spread) / left - mean / variance) / precision
+        value = (moved / left - mean / variance) / precision
         total = self.bound_precisions[arm] + precision
         self.bound_values[arm] += (value - self.bound_values[arm]) * precision / total
         self.bound_precisions[arm] = total

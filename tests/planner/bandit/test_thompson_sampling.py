@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wattloop_planner.bandit.policy import Decision, DecisionKind, NoArmLeftError, Progress, Question
+from wattloop_planner.bandit.priors import NoisePrior
 from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
 from wattloop_planner.observations import Observation, Outcome
 
@@ -115,6 +116,20 @@ def test_a_stopped_run_counts_as_a_bound_and_not_as_a_cheap_run() -> None:
     assert all(mean is not None for mean in means)
     assert means[0] * 0.8 < means[1] < means[2]  # type: ignore[operator]
     assert means[2] > 1400  # type: ignore[operator]
+
+
+def test_one_unlucky_run_of_the_neighbour_does_not_hold_the_job_at_its_default() -> None:
+    epochs = [26, 24, 40, 25, 20, 23, 24, 21, 21, 22]
+
+    def tried_after(policy: ThompsonSamplingPolicy) -> set[int]:
+        history = [run(0, 128, epochs[0], 100), run(1, 64, 47, 100, STOPPED)]
+        history += [run(1 + i, 128, each, 100, attempt=i == 0) for i, each in enumerate(epochs[1:])]
+        questions = [replace(question(history[:end]), default_batch_size=128) for end in range(3, len(history) + 1)]
+        decisions = [policy.decide(each) for each in questions]
+        return {each.batch_size for each in decisions if each.kind is DecisionKind.TRIAL}
+
+    assert tried_after(ThompsonSamplingPolicy()) & {32, 64}
+    assert not tried_after(ThompsonSamplingPolicy(noise=NoisePrior(stray=0)))
 
 
 def test_a_crash_teaches_nothing_of_the_cost() -> None:
