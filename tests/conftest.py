@@ -6,6 +6,11 @@ import signal
 from collections.abc import Callable
 from types import FrameType
 
+from hypothesis import settings
+
+# The same examples in each run, and no verdict on a machine's speed. How to search further: docs/testing.md.
+settings.load_profile("ci")
+
 # In the background of a shell, or under nohup, these are ignored, and with us by all that tests start and signal.
 _AS_IN_A_TERMINAL: dict[signal.Signals, Callable[[int, FrameType | None], None] | signal.Handlers] = {
     signal.SIGINT: signal.default_int_handler,
