@@ -15,6 +15,7 @@ from harness.chart import Release, install_for_operator_under_test
 from harness.commands import ClusterCommand
 from harness.control_plane import ControlPlane, running_control_plane
 from harness.kubelet import Kubelet
+from harness.terminal import past_capture, skipped_for
 from harness.tokens import pod_token, service_account_token
 from harness.waiting import Object, wait_until
 
@@ -36,10 +37,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Finds or builds the programs before the first test, whose time limit a build would exceed."""
     if session.config.option.collectonly or not any(item.get_closest_marker("cluster") for item in session.items):
         return
-    capture = session.config.pluginmanager.getplugin("capturemanager")
-    shown = capture.global_and_fixture_disabled() if capture else contextlib.nullcontext()
     # The fixture `programs` skips what needs them where they are missing.
-    with shown, contextlib.suppress(BinariesUnavailableError):
+    with past_capture(session.config), contextlib.suppress(BinariesUnavailableError):
         ensure(USED_BY_TESTS)
 
 
@@ -47,16 +46,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Generator[None]:
     """Says loudly at the very end, and counts, what was skipped for want of a control plane."""
     yield
-    skipped = [
-        report
-        for report in terminalreporter.stats.get("skipped", [])
-        if isinstance(report.longrepr, tuple) and SKIPPED in report.longrepr[2]
-    ]
+    skipped = skipped_for(terminalreporter, SKIPPED)
     if skipped:
         try:
             ensure(USED_BY_TESTS)
         except BinariesUnavailableError as error:
-            words = f"{len(skipped)} CLUSTER TESTS WERE SKIPPED: {error}"
+            words = f"{skipped} CLUSTER TESTS WERE SKIPPED: {error}"
             terminalreporter.write_line(words, red=True, bold=True)
 
 

@@ -14,6 +14,7 @@ from kubernetes.dynamic import DynamicClient
 import nvml_simulator
 from binaries.build import NODE, BinariesUnavailableError, ensure
 from harness.commands import ClusterCommand
+from harness.terminal import past_capture, skipped_for
 from images import built_images
 from images import what_is_missing as what_images_miss
 from kubernetes_node.installation import helm_of, install, kubectl_of, prepare
@@ -38,10 +39,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Finds or builds programs and images before the first test, and says how far it is."""
     if session.config.option.collectonly or not any(item.get_closest_marker("node") for item in session.items):
         return
-    capture = session.config.pluginmanager.getplugin("capturemanager")
-    shown = capture.global_and_fixture_disabled() if capture else contextlib.nullcontext()
     # What goes wrong here, the fixtures say again.
-    with shown, contextlib.suppress(BinariesUnavailableError, subprocess.CalledProcessError):
+    with past_capture(session.config), contextlib.suppress(BinariesUnavailableError, subprocess.CalledProcessError):
         if missing() is None and not runs_already():
             ensure(NODE)
             built_images()
@@ -51,13 +50,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Generator[None]:
     """Says loudly at the very end, and counts, what was skipped for want of a node."""
     yield
-    skipped = [
-        report
-        for report in terminalreporter.stats.get("skipped", [])
-        if isinstance(report.longrepr, tuple) and SKIPPED in report.longrepr[2]
-    ]
+    skipped = skipped_for(terminalreporter, SKIPPED)
     if skipped:
-        words = f"{len(skipped)} TESTS ON A NODE WERE SKIPPED: {missing() or 'no programs, and no Go to build them'}"
+        words = f"{skipped} TESTS ON A NODE WERE SKIPPED: {missing() or 'no programs, and no Go to build them'}"
         terminalreporter.write_line(words, red=True, bold=True)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Callable
 from typing import Any
 
 import yaml
@@ -72,15 +73,8 @@ class Runs:
                 return None
             return attempts[-1] if self._is_over(attempts[-1]) else None
 
-        return wait_until(
-            self._cluster,
-            api_version=API_VERSION,
-            kind="TrainingRecurrence",
-            namespace=self._namespace,
-            condition=ended,
-            what=f"the end of recurrence {index} of {self._job}",
-            timeout_seconds=timeout_seconds,
-        )
+        what = f"the end of recurrence {index} of {self._job}"
+        return await_recurrences(self._cluster, self._namespace, ended, what=what, timeout_seconds=timeout_seconds)
 
     def status(self) -> Object:
         """The job's status."""
@@ -98,6 +92,26 @@ class Runs:
             return True
         job = self._kubectl.json("get", "rtj", self._job, namespace=self._namespace)
         return bool(attempt["spec"]["attempt"] >= job["spec"]["retryPolicy"]["limit"])
+
+
+def await_recurrences(
+    cluster: DynamicClient,
+    namespace: str,
+    condition: Callable[[list[Object]], Object | None],
+    *,
+    what: str,
+    timeout_seconds: float,
+) -> Object:
+    """Waits until a namespace's recurrences are as wanted; returns what the condition found."""
+    return wait_until(
+        cluster,
+        api_version=API_VERSION,
+        kind="TrainingRecurrence",
+        namespace=namespace,
+        condition=condition,
+        what=what,
+        timeout_seconds=timeout_seconds,
+    )
 
 
 def in_order(recurrences: list[Object]) -> list[Object]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from kubernetes.dynamic import DynamicClient
 
-from digits import API_VERSION
+from digits import API_VERSION, await_recurrences
 from harness.waiting import Object, wait_until
 
 SLOWEST_SECONDS = 180.0
@@ -90,12 +90,10 @@ def await_condition(
                 return condition
         return None
 
-    return wait_until(
+    return await_recurrences(
         cluster,
-        api_version=API_VERSION,
-        kind="TrainingRecurrence",
-        namespace=namespace,
-        condition=found,
+        namespace,
+        found,
         what=f"attempt {attempt} of {job} {index} to have the condition {type_}={status} that says {says!r}",
         timeout_seconds=timeout_seconds,
     )
@@ -112,12 +110,5 @@ def await_epoch(
             return None
         return recurrence
 
-    return wait_until(
-        cluster,
-        api_version=API_VERSION,
-        kind="TrainingRecurrence",
-        namespace=namespace,
-        condition=found,
-        what=f"epoch {epoch} of attempt {attempt} of {job} {index}",
-        timeout_seconds=SLOWEST_SECONDS,
-    )
+    what = f"epoch {epoch} of attempt {attempt} of {job} {index}"
+    return await_recurrences(cluster, namespace, found, what=what, timeout_seconds=SLOWEST_SECONDS)
