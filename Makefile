@@ -5,8 +5,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.installed-demo
 
-.PHONY: help install demo test postgres faketime test-unit test-processes test-cluster test-e2e test-off-node node-packages programs cluster cluster-down
-.PHONY: lint format generate images clean
+.PHONY: help install demo test postgres faketime test-unit test-processes test-cluster test-e2e node-packages programs cluster cluster-down
+.PHONY: fuzz lint format generate constraints images clean
 
 help:
 	@echo "make demo          install, then 32 recurrences of a real training on a simulated GPU (about a minute)"
@@ -16,22 +16,39 @@ help:
 	@echo "make test-cluster  on a real Kubernetes control plane, built on first use"
 	@echo "make test-e2e      installed by Helm on a real node with simulated GPUs: root, on a machine that you may change"
 	@echo "make cluster       such a node to play with, until make cluster-down"
+	@echo "make fuzz          fuzzes the agent's socket, the reporting API and manifests, SECONDS each (default: 60)"
 	@echo "make lint          ruff, mypy, import-linter, generated files up to date"
 	@echo "make images        the images of operator, agent and the example training (IMAGE_BUILDER=docker, or buildah)"
+	@echo "make constraints   the versions and hashes of all that is installed: constraints.txt, constraints-runtime.txt, constraints-fuzz.txt"
 	@echo "make generate      writes the generated files: CRDs, OpenAPI, the pages of the API and the metrics"
+
+# Every distribution is held to a hash; what builds Wattloop itself is among them.
+PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
+OURSELVES := --no-deps --no-build-isolation --editable .
 
 $(STAMP): pyproject.toml setup.py constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(PIP_INSTALL) --require-hashes --requirement constraints.txt
+	$(PIP_INSTALL) $(OURSELVES)
 	touch $@ $(DEMO_STAMP)
 
 install: $(STAMP)
 
 # The demo needs no development tools; where they are installed already, it takes that installation.
-$(DEMO_STAMP): pyproject.toml setup.py constraints.txt
+$(DEMO_STAMP): pyproject.toml setup.py constraints-runtime.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[operator,agent,examples]'
+	$(PIP_INSTALL) --require-hashes --requirement constraints-runtime.txt
+	$(PIP_INSTALL) $(OURSELVES)
 	touch $@
+
+# The versions of before where they still fit; UPGRADE=--upgrade takes the newest. For every platform and Python from 3.11 on.
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	--no-emit-index-url --no-emit-find-links $(UPGRADE)
+constraints: $(STAMP)
+	$(LOCK) pyproject.toml --extra dev --output-file constraints.txt
+	printf 'pip\nsetuptools>=80\n' | $(LOCK) pyproject.toml - --extra operator --extra agent --extra examples \
+		--constraint constraints.txt --output-file constraints-runtime.txt
+	$(LOCK) pyproject.toml --extra fuzz --constraint constraints.txt --output-file constraints-fuzz.txt
 
 demo: $(DEMO_STAMP)
 	$(BIN)/python -m nvml_simulator.build
@@ -57,16 +74,11 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The node's tests wait more than they compute: they go beside the others, which follow one another. What both would install
-# is installed before. What a part prints comes when it has ended, since two would come mixed.
+# The node's tests wait more than they compute, so they run beside the others, which follow one another. What both would
+# install is installed before. Every part runs, whatever fails; the end says which failed.
 test: $(STAMP) postgres faketime node-packages programs
-	@echo "Two parts at a time; about 10 minutes once the programs are built. Each is shown when it has ended."
-	@$(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync=line test-e2e test-off-node
-
-test-off-node:
-	$(MAKE) --no-print-directory test-unit
-	$(MAKE) --no-print-directory test-processes
-	$(MAKE) --no-print-directory test-cluster
+	@echo "Two parts at a time; about 10 minutes once the programs are built. The node's part is shown when it has ended."
+	@$(BIN)/python tests/run_parts.py test-unit test-processes test-cluster --beside test-e2e
 
 test-unit: $(STAMP) postgres
 	$(BIN)/pytest -n 2 -m 'not cluster and not processes and not node'
@@ -108,6 +120,24 @@ test-cluster: programs
 # elsewhere its tests are skipped, and counted.
 test-e2e: $(STAMP) node-packages
 	$(BIN)/pytest -n 0 -m node tests/node
+
+SECONDS ?= 60
+# Which of socket, reporting and manifests; all by default.
+TARGETS ?=
+# A failing input of one target, to replay it.
+INPUT ?=
+FUZZ_PATH := tests/fuzz:tests/operator/engine:tests/operator/reporting
+FUZZ_STAMP := $(VENV)/.installed-fuzz
+
+# Without a build of Atheris for this machine the mutations of tests/fuzz are the engine; docs/testing.md.
+$(FUZZ_STAMP): $(STAMP) constraints-fuzz.txt
+	$(PIP_INSTALL) --require-hashes --requirement constraints-fuzz.txt || \
+		echo "Atheris could not be installed; inputs will be mutated without regard to coverage" >&2
+	touch $@
+
+fuzz: $(FUZZ_STAMP)
+	PYTHONPATH=$(FUZZ_PATH) $(BIN)/python -m nvml_simulator.build
+	PYTHONPATH=$(FUZZ_PATH) $(BIN)/python -m fuzzing $(TARGETS) --seconds $(SECONDS) $(if $(INPUT),--replay $(INPUT))
 
 cluster: $(STAMP) node-packages
 	@$(NODE) up

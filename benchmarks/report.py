@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import fields
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -30,13 +31,18 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests/operator/engine"))
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests/operator/reporting"))
 from reporting_api import running_api
 
+from wattloop_operator.reporting.limits import ReportLimits, ReportRates
+from wattloop_operator.reporting.token_buckets import Rate
+
 GPUS = 8
 ECHO = "bare FastAPI echo"
 
 
 def serve_api(folder: str, pipe: Connection) -> None:
     """Serve the API until the pipe closes."""
-    with running_api(Path(folder)) as api:
+    without = Rate(per_second=1e6, burst=1e9)
+    limits = ReportLimits(time.monotonic, ReportRates(*(without for _ in fields(ReportRates))))
+    with running_api(Path(folder), limits) as api:
         name, token = api.recurrence()
         (Path(folder) / "token").write_text(token)
         pipe.send(api.path(name, last="").rstrip("/"))

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Builds the images of Wattloop: operator, agent, and digits, the training of examples/digits.
 
-Standard library only. Needs pip, a C compiler for the planner's extensions, and docker or buildah:
+Run it with the Python of `make install`, which has setuptools and cyclonedx-py. Needs a C compiler for the planner's
+extensions, and docker or buildah:
 
     .venv/bin/python images/build.py
     .venv/bin/python images/build.py --builder buildah --tag 0.1.0-rc1 operator agent
@@ -12,6 +13,8 @@ Standard library only. Needs pip, a C compiler for the planner's extensions, and
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import re
 import shlex
 import shutil
@@ -19,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +30,9 @@ from typing import Any
 REPOSITORY = Path(__file__).resolve().parents[1]
 # What wattloop's wheel is made of.
 SOURCES = ("pyproject.toml", "setup.py", "README.md", "client", "operator", "agent", "planner")
+# Versions and hashes of every wheel that images are made of.
+LOCK = REPOSITORY / "constraints-runtime.txt"
+DIGEST = re.compile(r"@(sha256:[0-9a-f]{64})$")
 TRAINING = REPOSITORY / "examples" / "digits"
 
 
@@ -82,24 +88,55 @@ def make_context(folder: Path, images: Sequence[Image], dependencies: Path | Non
         # Built from a copy: a build folder of an earlier version in the tree would add its modules to the wheel.
         for name in SOURCES:
             _copy(REPOSITORY / name, Path(sources) / name)
-        _pip_wheel("--wheel-dir", str(folder / "wattloop"), "--no-deps", sources)
+        _pip_wheel("--wheel-dir", str(folder / "wattloop"), "--no-deps", "--no-build-isolation", sources)
     _copy(TRAINING, folder / "digits")
+    (folder / "sbom").mkdir()
+    for image in images:
+        write_sbom(folder, image)
 
 
 def download(folder: Path, images: Sequence[Image]) -> None:
-    """Makes a folder of the wheels that images need beside wattloop, pip's for one, and of lists of what each needs."""
+    """Makes a folder of wheels, each held to its hash, and of lists of what images need of them beside wattloop."""
     folder.mkdir()
-    lists = []
     for image in images:
         listed = folder / f"{image.extra}.txt"
         listed.write_text("".join(f"{each}\n" for each in requirements(image.extra)), encoding="utf-8")
-        lists += ["--requirement", str(listed)]
-    _pip_wheel("--wheel-dir", str(folder), *lists, "pip")
+    _pip_wheel("--wheel-dir", str(folder), "--require-hashes", "--requirement", str(LOCK))
+
+
+def write_sbom(context: Path, image: Image) -> Path:
+    """Writes what an image will have installed as a CycloneDX document: sbom/EXTRA.cdx.json of the context.
+
+    It is read from an environment that the context's wheels are installed into, as the Containerfile does. The same
+    wheels give the same document, byte for byte.
+    """
+    written = context / "sbom" / f"{image.extra}.cdx.json"
+    with tempfile.TemporaryDirectory(prefix="wattloop-sbom-") as aside:
+        _run([sys.executable, "-m", "venv", "--without-pip", aside])
+        python = str(Path(aside) / "bin" / "python")
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python, "install", "--quiet"]
+        offline = ["--no-index", "--no-compile"]
+        wheels = context / "dependencies"
+        _run([*pip, *offline, "--find-links", str(wheels), "--requirement", str(wheels / f"{image.extra}.txt")])
+        _run([*pip, *offline, "--no-deps", *(str(wheel) for wheel in sorted((context / "wattloop").glob("*.whl")))])
+        made = ["environment", "--output-reproducible", "--short-PURLs", "--output-file", str(written), python]
+        # A timestamp of the surroundings would be written too.
+        surroundings = {name: value for name, value in os.environ.items() if name != "SOURCE_DATE_EPOCH"}
+        _run([sys.executable, "-m", "cyclonedx_py", *made], surroundings)
+    _forget_places(written)
+    return written
+
+
+def _forget_places(document: Path) -> None:
+    """Takes out where the wheels lay on this machine."""
+    content = json.loads(document.read_text(encoding="utf-8"))
+    for component in content.get("components", []):
+        component.pop("externalReferences", None)
+    document.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def _pip_wheel(*arguments: str) -> None:
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet"]
-    _run([*pip, "--constraint", str(REPOSITORY / "constraints.txt"), *arguments])
+    _run([sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet", *arguments])
 
 
 def _copy(source: Path, destination: Path) -> None:
@@ -112,7 +149,7 @@ def _copy(source: Path, destination: Path) -> None:
 def build_image(
     image: Image, context: Path, builder: Sequence[str], options: Sequence[str], *, base: str, tag: str
 ) -> str:
-    """Builds one image and returns its name.
+    """Builds one image and returns its id, the digest of its configuration.
 
     Raises:
         subprocess.CalledProcessError: The builder failed; it has said why.
@@ -120,6 +157,7 @@ def build_image(
     name = f"wattloop/{image.name}:{tag}"
     arguments = {
         "BASE": base,
+        "BASE_DIGEST": digest_of(base),
         "EXTRA": image.extra,
         "TITLE": f"wattloop {image.name}",
         "DESCRIPTION": image.description,
@@ -127,12 +165,29 @@ def build_image(
     }
     given = [word for key, value in arguments.items() for word in ("--build-arg", f"{key}={value}")]
     containerfile = ["--file", str(REPOSITORY / "images" / "Containerfile")]
-    _run([*builder, "build", *options, *given, "--target", image.target, "--tag", name, *containerfile, str(context)])
-    return name
+    with tempfile.TemporaryDirectory(prefix="wattloop-id-") as aside:
+        written = Path(aside) / "id"
+        named = ["--target", image.target, "--tag", name, "--iidfile", str(written)]
+        _run([*builder, "build", *options, *given, *named, *containerfile, str(context)])
+        return written.read_text(encoding="ascii").strip()
 
 
-def _run(command: Sequence[str]) -> None:
-    subprocess.run(command, check=True, cwd=REPOSITORY)  # noqa: S603 - the builder is the user's own
+def digest_of(reference: str) -> str:
+    """The digest in an image's reference; empty where it names a tag, which may be another image tomorrow."""
+    found = DIGEST.search(reference)
+    return found.group(1) if found else ""
+
+
+def _run(command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+    subprocess.run(command, check=True, cwd=REPOSITORY, env=environment)  # noqa: S603 - the builder is the user's own
+
+
+def write_output(folder: Path, context: Path, images: Sequence[Image], built: Sequence[Mapping[str, str]]) -> None:
+    """Writes what was built, and of what: images.json and NAME.cdx.json of each image."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "images.json").write_text(json.dumps(built, indent=2) + "\n", encoding="utf-8")
+    for image in images:
+        shutil.copy(context / "sbom" / f"{image.extra}.cdx.json", folder / f"{image.name}.cdx.json")
 
 
 def main() -> int:
@@ -145,7 +200,15 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="IMAGE", help=f"of {', '.join(IMAGES)}; default: all")
     parser.add_argument("--builder", default="docker", help="docker, or buildah, with its global options (docker)")
     parser.add_argument("--builder-option", action="append", default=[], help="for its `build`; may be repeated")
-    parser.add_argument("--base", default=f"python:{python}-slim", help="an image with the Python that runs this")
+    parser.add_argument(
+        "--base",
+        default=f"python:{python}-slim",
+        help="an image with the Python that runs this, better by digest, NAME@sha256:… (%(default)s)",
+    )
+    parser.add_argument(
+        "--require-digest", action="store_true", help="refuse a base that is not named by digest, NAME@sha256:…"
+    )
+    parser.add_argument("--output", type=Path, help="write images.json and each image's SBOM into this folder")
     parser.add_argument("--tag", default=project()["version"], help="of the images made (the version)")
     parser.add_argument(
         "--context", type=Path, help="make the build context here and keep it, or take the one that is here"
@@ -157,6 +220,12 @@ def main() -> int:
     if unknown:
         parser.error(f"unknown: {', '.join(unknown)}; known are {', '.join(IMAGES)}")
     images = [IMAGES[name] for name in arguments.names or IMAGES]
+    if not digest_of(arguments.base):
+        told = f"the base {arguments.base} is named by a tag, which may be another image tomorrow; use NAME@sha256:…"
+        if arguments.require_digest:
+            parser.error(f"--base: {told}")
+        sys.stderr.write(f"{told}\n")
+    built: list[dict[str, str]] = []
     try:
         with tempfile.TemporaryDirectory(prefix="wattloop-images-") as aside:
             context = arguments.context or Path(aside)
@@ -164,7 +233,7 @@ def main() -> int:
                 make_context(context, images, arguments.dependencies)
             if not arguments.context_only:
                 for image in images:
-                    build_image(
+                    made = build_image(
                         image,
                         context,
                         shlex.split(arguments.builder),
@@ -172,6 +241,11 @@ def main() -> int:
                         base=arguments.base,
                         tag=arguments.tag,
                     )
+                    name = f"wattloop/{image.name}"
+                    built.append({"name": name, "tag": arguments.tag, "id": made, "base": arguments.base})
+                    sys.stdout.write(f"{name}:{arguments.tag} {made}\n")
+            if arguments.output is not None:
+                write_output(arguments.output, context, images, built)
     except FileNotFoundError as error:
         sys.stderr.write(f"{error.filename!r} cannot be run; install it, or name another with --builder\n")
         return 1

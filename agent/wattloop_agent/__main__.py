@@ -2,7 +2,7 @@
 
 import sys
 
-from wattloop.commands.main import main
+from wattloop.commands.entry import main
 
 if __name__ == "__main__":
     sys.exit(main(["agent", *sys.argv[1:]]))

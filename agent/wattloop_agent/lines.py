@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 
 from wattloop.agent import REQUEST_LIMIT_BYTES
+from wattloop.message_fields import json_problem
 from wattloop_agent.refusal import Reason, Refused
 
 __all__ = ["REQUEST_LIMIT_BYTES", "decoded_request", "encoded", "gpu_names", "number", "text"]
@@ -31,7 +32,7 @@ def decoded_request(line: bytes) -> dict[str, object]:
     try:
         request = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise Refused(Reason.BAD_REQUEST, f"a request is one JSON object on one line: {error}") from error
+        raise Refused(Reason.BAD_REQUEST, f"a request is one JSON object on one line: {json_problem(error)}") from error
     if not isinstance(request, dict) or not isinstance(request.get("verb"), str):
         raise Refused(Reason.BAD_REQUEST, 'a request is a JSON object with a "verb"')
     return request

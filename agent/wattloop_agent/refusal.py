@@ -23,6 +23,7 @@ class Reason(enum.StrEnum):
     UNAVAILABLE = "Unavailable"
     TOO_MANY = "TooMany"
     ANOTHER_AGENT = "AnotherAgent"
+    CONNECTION_CLOSED = "ConnectionClosed"
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not a failure

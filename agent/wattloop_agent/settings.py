@@ -12,7 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from wattloop.commands.settings import Address, Setting, address_or_off, one_of, path, positive, seconds, values_of
+from wattloop.commands.settings import (
+    MAX_DIGITS,
+    Address,
+    Setting,
+    address_or_off,
+    one_of,
+    path,
+    positive,
+    seconds,
+    values_of,
+)
 from wattloop.commands.settings import add_options as add_setting_options
 from wattloop.errors import UsageError
 
@@ -55,7 +65,7 @@ class Settings:
 
 def _uids(text: str) -> frozenset[int]:
     words = [word.strip() for word in text.split(",")]
-    if not all(word.isdecimal() for word in words):
+    if not all(word.isdecimal() and len(word) <= MAX_DIGITS for word in words):
         raise ValueError("user ids, separated by commas")
     return frozenset(int(word) for word in words)
 

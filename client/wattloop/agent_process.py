@@ -7,9 +7,10 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from wattloop import interruption
 from wattloop.agent import AgentUnavailable
 from wattloop.agent_keeper import AgentKeeper
 
@@ -24,6 +25,7 @@ def start_agent(
     nvml_library: Path | None = None,
     environment: Mapping[str, str] | None = None,
     log: Path | None = None,
+    on_start: Callable[[int], None] = lambda _: None,
 ) -> subprocess.Popen[bytes]:
     """Start an agent that lives as long as this process at most; it serves its socket when this returns.
 
@@ -37,10 +39,12 @@ def start_agent(
         nvml_library: The ``libnvidia-ml.so.1`` to load in place of the system's.
         environment: Its environment; default: this process's.
         log: A file that its log is appended to; default: this process's stderr.
+        on_start: Called with its process id before it serves.
 
     Raises:
         AgentUnavailable: It cannot be started, its log cannot be written, it ended before it served (its log says why),
             or the ``agent`` extra is not installed.
+        wattloop.interruption.Interrupted: This program was asked to end meanwhile; the agent has ended.
     """
     reading, writing = os.pipe()
     command = [
@@ -75,7 +79,8 @@ def start_agent(
                 )
         except OSError as error:
             raise AgentUnavailable(f"the agent for {socket} cannot be started: {error}") from error
-        if os.read(reading, 16):
+        on_start(process.pid)
+        if interruption.awaited(lambda: os.read(reading, 16), lambda: end_agent(process)):
             return process
     code = process.wait()
     told = f"its log is {log}" if log is not None else "its log is above"
@@ -83,13 +88,14 @@ def start_agent(
 
 
 def end_agent(process: subprocess.Popen[bytes]) -> int:
-    """Have an agent give every GPU back and end; returns its exit code (0: all went well)."""
+    """Have an agent give every GPU back and end; returns 0 where it has done so, else its exit code."""
     process.terminate()
     try:
-        return process.wait(END_SECONDS)
+        code = process.wait(END_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
-        return process.wait()
+        code = process.wait()
+    return 0 if code == interruption.EXIT_INTERRUPTED else code
 
 
 @contextlib.contextmanager
@@ -100,6 +106,7 @@ def running_agent(
     nvml_library: Path | None = None,
     environment: Mapping[str, str] | None = None,
     log: Path | None = None,
+    on_start: Callable[[int], None] = lambda _: None,
 ) -> Iterator[None]:
     """An agent for the time of a block, started again whenever it dies: what the kubelet does on a node.
 
@@ -111,7 +118,9 @@ def running_agent(
     """
 
     def start() -> subprocess.Popen[bytes]:
-        return start_agent(socket, state_directory, nvml_library=nvml_library, environment=environment, log=log)
+        return start_agent(
+            socket, state_directory, nvml_library=nvml_library, environment=environment, log=log, on_start=on_start
+        )
 
     keeper = AgentKeeper(start, end_agent)
     thread = threading.Thread(target=keeper.keep, name="wattloop-agent-keeper", daemon=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -70,6 +72,13 @@ class Fields:
             raise self._error(name, value, f"a text of at most {longest} characters of printable ASCII")
         return str(value)
 
+    def matching(self, name: str, pattern: re.Pattern[str], expected: str) -> str:
+        """A text of which the whole matches a pattern."""
+        value = self.values.get(name)
+        if not isinstance(value, str) or not pattern.fullmatch(value):
+            raise self._error(name, value, expected)
+        return value
+
     def boolean(self, name: str, *, default: bool) -> bool:
         """True or false."""
         value = self.values.get(name, default)
@@ -97,6 +106,20 @@ def _float(value: float) -> float:
         return float(value)
     except OverflowError:  # a whole number beyond all floats
         return math.inf
+
+
+def json_problem(error: ValueError | RecursionError) -> str:
+    """What is wrong with a text of which a parser of JSON says this: its own words where they tell the sender anything.
+
+    Example:
+        >>> json_problem(ValueError("Exceeds the limit (4300 digits) for integer string conversion"))
+        'a whole number of more than 4300 digits'
+    """
+    if isinstance(error, RecursionError):
+        return "lists or objects nested too deeply"
+    if "integer string conversion" in str(error):
+        return f"a whole number of more than {sys.get_int_max_str_digits()} digits"
+    return str(error)
 
 
 def shown(value: object) -> str:

@@ -6,6 +6,7 @@ measurements so far, so that a lost or repeated report changes nothing and a lat
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,6 +16,10 @@ LARGEST_REPORT_BYTES = 64 * 1024
 MOST_GPUS = 64
 MOST_LIMITS = 64
 LONGEST_UUID = 96
+# As NVML writes them: GPU-<uuid>, MIG-<uuid>, and MIG-GPU-<uuid>/<GPU instance>/<compute instance> of older drivers.
+GPU_UUID_PATTERN = "(GPU|MIG)-[0-9A-Fa-f-]{1,36}|MIG-GPU-[0-9A-Fa-f-]{1,36}/[0-9]{1,3}/[0-9]{1,3}"
+GPU_UUID = re.compile(GPU_UUID_PATTERN)
+MAX_GPU_UUID_CHARACTERS = 52
 LONGEST_PRODUCT = 128
 LONGEST_REASON = 2000
 LONGEST_REFUSAL = 512
@@ -172,7 +177,7 @@ def _gpu(body: object, index: int) -> GpuEnergy:
     place = f"gpus[{index}]"
     read = Fields.of(body, place, GpuEnergy)
     gpu = GpuEnergy(
-        uuid=read.text("uuid", LONGEST_UUID),
+        uuid=read.matching("uuid", GPU_UUID, "a GPU's uuid as NVML gives it, such as GPU-<uuid> or MIG-<uuid>"),
         start_energy_millijoules=read.whole("start_energy_millijoules", most=LARGEST_ENERGY_MILLIJOULES),
         energy_millijoules=read.whole("energy_millijoules", most=LARGEST_ENERGY_MILLIJOULES),
         start_time_seconds=read.number("start_time_seconds", least=0.0, most=LARGEST_TIME_SECONDS),

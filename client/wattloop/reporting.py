@@ -2,7 +2,8 @@
 
 A report that cannot be delivered is not kept: the next one says all that it said. After a failure, further attempts
 wait, at most half a minute apart, so that an operator that is away costs a training step nothing; only the last report
-of a run is worth waiting for.
+of a run is worth waiting for. Where the operator says when to come again (429 or 503 with Retry-After), that is when
+the newest report is sent again.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ LONGEST_WAIT_SECONDS = 30.0
 LARGEST_ANSWER_BYTES = 64 * 1024
 # Refusals that the same report may not meet again: a token just rotated, a server that is busy.
 PASSING_REFUSALS = frozenset({401, 408, 425, 429})
+# Refusals by a server that is there and says when it accepts the next request.
+REFUSALS_WITH_A_TIME = frozenset({429, 503})
 
 
 class ReportChannel:
@@ -57,6 +60,7 @@ class ReportChannel:
         self._wait_seconds = 0.0
         self._next_attempt = -float("inf")
         self._refused_for_good = False
+        self._waiting: Report | None = None
 
     def send(self, report: Report) -> Answer | None:
         """Deliver a report, or give up at once where delivery failed a moment ago.
@@ -64,13 +68,20 @@ class ReportChannel:
         Returns:
             The answer, or None where the report was not delivered; the next one will say all that it said.
         """
-        if not self._url or self._clock() < self._next_attempt:
+        if not self._url:
+            return None
+        if self._clock() < self._next_attempt:
+            # Of the reports that wait the newest is enough: it says all that the others say.
+            self._waiting = None if self._waiting is None else report
             return None
         try:
             answer = self._post(report)
         except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
             self._refused_for_good = isinstance(error, urllib.error.HTTPError) and _for_good(error.code)
-            self._wait_seconds = min(max(2 * self._wait_seconds, FIRST_WAIT_SECONDS), LONGEST_WAIT_SECONDS)
+            told = _told_to_wait(error)
+            self._waiting = None if told is None else report
+            doubled = max(2 * self._wait_seconds, FIRST_WAIT_SECONDS)
+            self._wait_seconds = min(doubled if told is None else told, LONGEST_WAIT_SECONDS)
             self._next_attempt = self._clock() + self._wait_seconds
             logger.warning(
                 "report %d of %s was not delivered (%s); training goes on, the next report says it again",
@@ -80,7 +91,18 @@ class ReportChannel:
             )
             return None
         self._wait_seconds = 0.0
+        self._waiting = None
         return answer
+
+    def send_waiting(self) -> Answer | None:
+        """Send the report that a server asked to have later, once that time has come; cheap where there is none.
+
+        Returns:
+            The answer, or None where nothing was delivered.
+        """
+        if self._waiting is None or self._clock() < self._next_attempt:
+            return None
+        return self.send(self._waiting)
 
     def send_last(self, report: Report, patience_seconds: float) -> Answer | None:
         """Deliver the last report, trying again until the patience ends.
@@ -133,6 +155,15 @@ class ReportChannel:
         for handler in handlers:
             opener.add_handler(handler)
         return opener
+
+
+def _told_to_wait(error: Exception) -> float | None:
+    """After how many seconds the server accepts the next report; None where it does not say."""
+    if not isinstance(error, urllib.error.HTTPError) or error.code not in REFUSALS_WITH_A_TIME:
+        return None
+    told = error.headers.get("Retry-After", "")
+    # The other form, a date, depends on two clocks; without a number the wait is this client's own.
+    return float(max(int(told[:9]), FIRST_WAIT_SECONDS)) if told.isascii() and told.isdecimal() else None
 
 
 def _for_good(code: int) -> bool:

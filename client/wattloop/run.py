@@ -12,9 +12,8 @@ from typing import Self
 
 from wattloop.environment import RunEnvironment
 from wattloop.gpus import ProcessGpus
-from wattloop.messages import LARGEST_NUMBER, LimitMeasurement, Report
+from wattloop.messages import LARGEST_NUMBER, Answer, LimitMeasurement, Report
 from wattloop.power.selectors import Measurement, selector_named
-from wattloop.reporting import ReportChannel
 
 logger = logging.getLogger("wattloop")
 
@@ -49,6 +48,9 @@ class Run:
         devices: int = 1,
         environment: Mapping[str, str] | None = None,
     ) -> None:
+        # A script that only imports this needs no HTTP client yet.
+        from wattloop.reporting import ReportChannel  # noqa: PLC0415
+
         self.environment = RunEnvironment.read(os.environ if environment is None else environment)
         self.batch_size = self.environment.batch_size or batch_size
         self.per_device_batch_size = self.environment.per_device_batch_size or max(1, self.batch_size // devices)
@@ -121,7 +123,9 @@ class Run:
                 self._send()
 
     def step(self, samples: int | None = None) -> None:
-        """Say that an optimizer step is done. Only a run that measures power limits needs to know; it is cheap.
+        """Say that an optimizer step is done. It is cheap.
+
+        A run that measures power limits needs to know. A report that the operator asked to have later is sent here too.
 
         Args:
             samples: How many samples it was made on, where the last batch of an epoch is smaller; default: a whole
@@ -130,6 +134,7 @@ class Run:
         counted = float(self.batch_size if samples is None else samples)
         self._samples += counted
         self._gpus.step_done(counted, self._best_limit)
+        self._hear(self._channel.send_waiting())
 
     def report(self, *, metric: float) -> None:
         """Say what the evaluation after this epoch gave, before the body of `epochs` ends.
@@ -154,7 +159,9 @@ class Run:
         self._send()
 
     def _send(self) -> None:
-        answer = self._channel.send(self._report(finished=False))
+        self._hear(self._channel.send(self._report(finished=False)))
+
+    def _hear(self, answer: Answer | None) -> None:
         if answer is not None and answer.stop and not self.stopped:
             self.stop_reason = answer.reason or "told to stop"
             logger.warning("%s: stopping: %s", self.environment.recurrence, self.stop_reason)

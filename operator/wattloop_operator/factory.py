@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from kubernetes.client import ApiClient
@@ -19,9 +20,9 @@ from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.book import ClusterBook
 from wattloop_operator.cluster.cache import ObjectCache
+from wattloop_operator.cluster.callers import TokenReviews
 from wattloop_operator.cluster.comparison import watched_kinds
-from wattloop_operator.cluster.connection import ClusterAddress, credentials
-from wattloop_operator.cluster.election import ElectionTimes
+from wattloop_operator.cluster.connection import ClusterAddress, credentials, is_readable
 from wattloop_operator.cluster.gate import TokenReviewGate
 from wattloop_operator.cluster.node_gate import AgentTokenGate
 from wattloop_operator.cluster.node_pods import ClusterPods
@@ -33,12 +34,12 @@ from wattloop_operator.cluster.world import ClusterWorld
 from wattloop_operator.engine.review import reviewed
 from wattloop_operator.handlers.desk import Desk
 from wattloop_operator.handlers.scheduler import Scheduler
-from wattloop_operator.handlers.shift import Shift
-from wattloop_operator.handlers.watching import registry_of, settings_of
 from wattloop_operator.loop.settle import settle
 from wattloop_operator.loop.world import JobKey
 from wattloop_operator.reporting.app import create_app
+from wattloop_operator.reporting.limits import ReportLimits
 from wattloop_operator.reporting.nodes import NodeService
+from wattloop_operator.reporting.progress_thread import ProgressThread
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.settings import Settings
 from wattloop_operator.store import Store
@@ -51,7 +52,13 @@ from wattloop_operator.telemetry.serving_certificate import ServingCertificate
 from wattloop_operator.workloads.authority_file import AuthorityFile
 from wattloop_operator.workloads.surroundings import ClusterSurroundings
 
+if TYPE_CHECKING:
+    from wattloop_operator.cluster.election import ElectionTimes
+    from wattloop_operator.handlers.shift import Shift
+
 Clock = Callable[[], datetime]
+# A status is an object in etcd, and each write of it is a revision that all watchers receive.
+PROGRESS_INTERVAL_SECONDS = 1.0
 
 
 def utc_now() -> datetime:
@@ -69,6 +76,7 @@ class Factory:
         client: The official client, logged in.
         transport: Carries requests to the API server; a test puts its own before it.
         clock: The time that schedules follow.
+        absent_namespaces: Namespaces of the settings that could not be read at the start.
 
     Raises:
         CannotError: The reporting API's certificate cannot be served.
@@ -80,6 +88,7 @@ class Factory:
     client: ApiClient
     transport: Transport
     clock: Clock = utc_now
+    absent_namespaces: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self.metrics = Metrics()
@@ -102,21 +111,29 @@ class Factory:
 
     def report_service(self) -> HttpService:
         """The reporting API; every replica serves it, whether it leads or not."""
-        api = ClusterApi(self.transport)
-        gate = TokenReviewGate(api, time.monotonic)
-        service = ReportService(ClusterBook(api), gate, self.store.readings, self._review)
-        app = self.metrics.counting_reports(create_app(service, self._node_service(api)))
+        api = ClusterApi(self.transport, self.settings.namespaces)
+        limits = ReportLimits(time.monotonic)
+        reviews = TokenReviews(api, time.monotonic, limits.count_review)
+        service = ReportService(
+            ClusterBook(api),
+            TokenReviewGate(api, reviews, time.monotonic),
+            self._review,
+            limits=limits,
+            write_interval_seconds=PROGRESS_INTERVAL_SECONDS,
+        )
+        app = self.metrics.counting_reports(create_app(service, self._node_service(api, reviews)))
         return HttpService(
             "reporting API",
             app,
             self.settings.report_bind,
             certificate=self._certificate,
             refused=self.metrics.refused,
+            beside=ProgressThread(service.writes),
         )
 
-    def _node_service(self, api: ClusterApi) -> NodeService:
+    def _node_service(self, api: ClusterApi, reviews: TokenReviews) -> NodeService:
         """The agents' side of the reporting API."""
-        gate = AgentTokenGate(api, time.monotonic, self.settings.agent_service_account)
+        gate = AgentTokenGate(reviews, time.monotonic, self.settings.agent_service_account)
         pods = ClusterPods(api, time.monotonic, self.cache)
         policies = NodePolicies(api, time.monotonic)
         return NodeService(
@@ -155,7 +172,11 @@ class Factory:
             surroundings: What training pods are told that are started now.
             may_write: Whether it still leads.
         """
-        api = ClusterApi(fenced(self.transport, may_write))
+        # An operator that waits for the lead does without kopf.
+        from wattloop_operator.handlers.shift import Shift  # noqa: PLC0415
+        from wattloop_operator.handlers.watching import registry_of, settings_of  # noqa: PLC0415
+
+        api = ClusterApi(fenced(self.transport, may_write), self.settings.namespaces)
         world = ClusterWorld(
             api=api,
             cache=self.cache,
@@ -204,7 +225,13 @@ class Factory:
             missed=self.metrics.missed,
             resync_seconds=self.settings.resync_seconds,
             write_standings=lambda: write_standings(api, self.clock),
+            namespaces=self.settings.namespaces,
+            returned=self._returned_namespace,
         )
+
+    def _returned_namespace(self) -> str:
+        """A namespace that could not be read at the start and can be now; empty: none."""
+        return next((name for name in self.absent_namespaces if is_readable(self.transport, name)), "")
 
     def health_service(self, shift: Callable[[], Shift | None], reports: HttpService) -> HttpService | None:
         """Liveness and readiness; None where the settings turn them off."""
@@ -250,6 +277,8 @@ class Factory:
 
     def election_times(self) -> ElectionTimes:
         """How the lead is held: acted on for two thirds of the lease, looked at every eighth of it."""
+        from wattloop_operator.cluster.election import ElectionTimes  # noqa: PLC0415
+
         lease = self.settings.leader_lease_seconds
         return ElectionTimes(lease, lease * 2 // 3, max(lease // 8, 1))
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import signal
 from collections.abc import Callable, Coroutine, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from wattloop import interruption
 from wattloop.errors import CannotError
 from wattloop_operator.cluster.connection import own_namespace
-from wattloop_operator.cluster.election import Leadership, LeaseLock
 from wattloop_operator.factory import Factory
-from wattloop_operator.handlers.shift import Shift
 from wattloop_operator.telemetry.serving import HttpService
+
+if TYPE_CHECKING:
+    from wattloop_operator.cluster.election import Leadership
+    from wattloop_operator.handlers.shift import Shift
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +28,7 @@ class LostLeadError(CannotError):
 
 
 async def run_operator(factory: Factory) -> None:
-    """Run until SIGTERM or SIGINT.
+    """Run until SIGTERM, SIGINT or SIGHUP.
 
     Raises:
         CannotError: The lead was lost, or a part of the operator has ended by itself.
@@ -34,16 +36,19 @@ async def run_operator(factory: Factory) -> None:
     settings = factory.settings
     namespace = settings.leader_election_namespace or own_namespace()
     shift: Shift | None = None
-    lock = LeaseLock(factory.transport, settings.leader_election_name, namespace, factory.identity)
-    leadership = Leadership(lock, factory.election_times())
     with contextlib.ExitStack() as stack:
         reports = stack.enter_context(_serving(factory.report_service()))
-        for service in (
-            factory.health_service(lambda: shift, reports),
-            factory.metrics_service(lambda: shift, leadership.holds),
-        ):
-            if service is not None:
-                stack.enter_context(_serving(service))
+        health = factory.health_service(lambda: shift, reports)
+        if health is not None:
+            stack.enter_context(_serving(health))
+        # It is ready now: what the election needs comes after.
+        from wattloop_operator.cluster.election import Leadership, LeaseLock  # noqa: PLC0415
+
+        lock = LeaseLock(factory.transport, settings.leader_election_name, namespace, factory.identity)
+        leadership = Leadership(lock, factory.election_times())
+        metrics = factory.metrics_service(lambda: shift, leadership.holds)
+        if metrics is not None:
+            stack.enter_context(_serving(metrics))
 
         async def work() -> None:
             nonlocal shift
@@ -68,12 +73,11 @@ async def run_operator(factory: Factory) -> None:
 async def _until_told_to_end(leadership: Leadership, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     told = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told.set)
     leading = asyncio.create_task(leadership.lead(work))
     ending = asyncio.create_task(told.wait())
     try:
-        await asyncio.wait({leading, ending}, return_when=asyncio.FIRST_COMPLETED)
+        with interruption.waking(lambda: loop.call_soon_threadsafe(told.set)):
+            await asyncio.wait({leading, ending}, return_when=asyncio.FIRST_COMPLETED)
         if not told.is_set():
             await leading
             raise LostLeadError("the Lease could not be renewed in time; another operator may lead by now")

@@ -13,6 +13,7 @@ from wattloop.errors import UsageError
 
 PREFIX = "WATTLOOP_"
 SERVICE_ACCOUNT = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 WILDCARDS = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - recognised, not bound
 
 
@@ -23,6 +24,7 @@ class Settings:
     database: str
     kubeconfig: Path | None
     context: str
+    namespaces: tuple[str, ...]
     workers: int
     resync_seconds: int
     report_bind: Address
@@ -49,12 +51,22 @@ def service_account(text: str) -> str:
     return text
 
 
+def namespaces(text: str) -> tuple[str, ...]:
+    """Names of namespaces, separated by commas; fit for a setting's parse."""
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(","))) if text.strip() else ()
+    if not all(NAMESPACE.fullmatch(name) for name in names):
+        raise ValueError("names of namespaces, separated by commas")
+    return names
+
+
 SETTINGS = (
     Setting("database", str, "sqlite:///wattloop.db", "where outcomes are remembered: sqlite:///FILE, or "
             "postgresql://USER@HOST/DATABASE; a URL with a password belongs into the variable", "URL"),
     Setting("kubeconfig", Path, None, "the cluster to work in; default: the pod's own, else the usual kubeconfig",
             "FILE"),
     Setting("context", str, "", "the kubeconfig's context; default: its current one", "NAME"),
+    Setting("namespaces", namespaces, "", "namespaces whose jobs are run, separated by commas; the operator needs no "
+            "rights in others; default: all", "NAMES"),
     Setting("workers", whole(1, 64), "8", "how many jobs are looked after at once", "NUMBER"),
     Setting("resync-seconds", whole(10, 86_400), "300", "how often what was seen is compared with what the API server "
             "has", "SECONDS"),

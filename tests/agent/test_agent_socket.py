@@ -149,6 +149,7 @@ BAD = {
     "an unknown domain": b'{"verb": "hold_clocks", "gpus": ["a"], "megahertz": 900, "domain": "video"}\n',
     "a list for a domain": b'{"verb": "hold_clocks", "gpus": ["a"], "megahertz": 900, "domain": []}\n',
     "too fast a subscription": b'{"verb": "subscribe", "interval_seconds": 0}\n',
+    "thousands of digits": b'{"verb": "hold_limit", "gpus": ["a"], "watts": 1%s}\n' % (b"0" * 5000),
     "deep nesting": b"[" * 50_000 + b"\n",
     "no UTF-8": b"\xff\xfe\n",
 }
@@ -160,6 +161,9 @@ def test_every_bad_request_is_answered_with_what_is_wrong(agent: Bench) -> None:
     answers = {name: raw_answer(agent.socket, line) for name, line in BAD.items()}
     assert {name: answer["error"]["reason"] for name, answer in answers.items()} == dict.fromkeys(BAD, "BadRequest")
     assert "ERROR" not in agent.log.read_text()[logged:], "neither part failed over any of them"
+    said = {name: answer["error"]["message"] for name, answer in answers.items()}
+    assert said["thousands of digits"].endswith("one line: a whole number of more than 4300 digits")
+    assert said["deep nesting"].endswith("one line: lists or objects nested too deeply")
     too_long = raw_answer(agent.socket, b"x" * 70_000)
     assert too_long["error"]["message"] == "a request has 65536 bytes at most"
     unknown = raw_answer(agent.socket, b'{"verb": "hold_limit", "gpus": ["GPU-0"], "watts": 200}\n')

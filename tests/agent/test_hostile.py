@@ -14,6 +14,7 @@ from bench import Bench, until
 from processes import children_of, single_agent
 
 from wattloop.agent import AgentConnection, AgentRefused, AgentUnavailable
+from wattloop_agent.reader.places import MAX_CONNECTIONS_OF_A_GPU_OWNER
 
 FORBIDDEN_IN_SETTER = ("asyncio", "http", "ssl", "urllib.request", "h2", "prometheus_client", "kubernetes", "yaml")
 
@@ -54,7 +55,7 @@ def test_the_setter_holds_no_socket_but_the_readers(bench: Bench) -> None:
         sockets = {name.removeprefix("socket:[").rstrip("]") for name in names}
         unix = {line.split()[6] for line in Path("/proc/net/unix").read_text().splitlines()[1:]}
         assert sockets <= unix, "sockets of another kind"
-        assert len(sockets) <= 3, "the reader's, and the pair that signals wake"
+        assert len(sockets) <= 4, "two of the reader, and the pair that signals wake"
 
 
 def test_the_reader_never_asks_nvml_to_change_anything(bench: Bench) -> None:
@@ -81,7 +82,7 @@ def test_the_reader_never_asks_nvml_to_change_anything(bench: Bench) -> None:
 
 def test_one_owner_cannot_take_all_connections(agent: Bench) -> None:
     with ExitStack() as stack:
-        connections = [stack.enter_context(connected(agent.socket)) for _ in range(64)]
+        connections = [stack.enter_context(connected(agent.socket)) for _ in range(MAX_CONNECTIONS_OF_A_GPU_OWNER)]
         for connection in connections:
             assert "result" in answer_to(connection, b'{"verb": "energy"}\n')
         one_more = stack.enter_context(connected(agent.socket))
@@ -120,7 +121,7 @@ def test_thousands_of_connections_later_no_file_is_left_open(bench: Bench) -> No
         until(lambda: all(len(open_files(pid)) <= count for pid, count in before.items()), "every file is closed again")
         threads = {pid: len(list(Path(f"/proc/{pid}/task").iterdir())) for pid in before}
         assert threads[setter] <= 2, "its own, and the watchdog"
-        assert threads[agent.pid] <= 3
+        assert threads[agent.pid] <= 5, "its own, the signals', the driver's, the owners', and one for what blocks"
 
 
 def test_a_stranger_on_a_laptop_cannot_open_the_socket(agent: Bench) -> None:

@@ -64,6 +64,8 @@ class Pod:
             text=True,
         )
         self.processes.append(process)
+        entered = self.cgroup / "cgroup.procs"
+        until(lambda: str(process.pid) in entered.read_text().split(), "the process is in its pod's cgroup")
         return process
 
     def ask(self, method: str, *arguments: Any, process: int = 0) -> tuple[int | None, str | None]:
@@ -98,8 +100,9 @@ class Cluster:
         pod = Pod(self.hierarchy, name)
         self.pods.append(pod)
         (self.bench.folder / "logs" / f"{namespace}_{name}_{pod.uid}").mkdir()
-        self.kubelet.pods[namespace, name] = ids
+        # Listed once it runs: the agent takes a pod of which it has seen no process to be starting, for a minute.
         pod.start(self.bench)
+        self.kubelet.pods[namespace, name] = ids
         return pod
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
-from bench import DEADLINE_SECONDS, Bench, until
+from bench import DEADLINE_SECONDS, HEARTBEAT_TIMEOUT_SECONDS, Bench, until
 
 from wattloop.agent import AgentConnection, AgentRefused
 from wattloop.errors import WattloopError
@@ -37,7 +41,7 @@ def part(bench: Bench, name: str, *words: str) -> Iterator[subprocess.Popen[byte
     finally:
         process.send_signal(signal.SIGCONT)
         process.terminate()
-        assert process.wait(DEADLINE_SECONDS) in {0, 1, -signal.SIGKILL, -signal.SIGTERM}, bench.log.read_text()
+        assert process.wait(DEADLINE_SECONDS) in {0, 1, 130, -signal.SIGKILL}, bench.log.read_text()
 
 
 def connected(bench: Bench) -> AgentConnection:
@@ -72,6 +76,25 @@ def test_a_reader_that_falls_silent_loses_everything_it_held(bench: Bench) -> No
             assert connection.leases() == []
             connection.hold_limit(bench.uuids, 150)
         assert bench.limits == [150, 150, 150]
+
+
+def test_requests_of_callers_take_the_place_of_no_heartbeat(bench: Bench) -> None:
+    with part(bench, "setter"), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as reader:
+        # The socket is bound, and so is there, a moment before the setter listens.
+        until(lambda: reader.connect_ex(str(bench.folder / "setter.sock")) == 0, "the setter listens")
+        with reader.makefile("rb") as answers:
+
+            def ask(verb: str, **words: object) -> dict[str, Any]:
+                reader.sendall(json.dumps({"verb": verb, **words}).encode() + b"\n")
+                answer: dict[str, Any] = json.loads(answers.readline())
+                return answer
+
+            assert "result" in ask("hold_limit", gpus=bench.uuids, watts=200, owner="process:1:1")
+            begin = time.monotonic()
+            while time.monotonic() < begin + 2 * HEARTBEAT_TIMEOUT_SECONDS:
+                assert len(ask("heartbeat")["result"]["leases"]) == 3, "held as long as heartbeats come"
+            until(lambda: ask("list")["result"]["leases"] == [], "given back though requests go on")
+    assert bench.limits == [400, 400, 400]
 
 
 def test_a_reader_that_comes_back_in_time_keeps_the_leases_of_the_living(bench: Bench) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from bench import Bench, until
+from json_web_token import json_web_token
 from processes import children_of, free_port, raw_answer, single_agent
 from pushed import OperatorStandIn, running_operator
 from scraping import scraped
@@ -68,7 +69,7 @@ class Node:
         self.clock = WallClock(bench.folder)
         self.metrics = f"127.0.0.1:{free_port()}"
         token, certificates = bench.folder / "token", bench.folder / "ca.crt"
-        token.write_text("agent")
+        token.write_text(json_web_token("agent"))
         certificates.write_bytes(authority)
         self.environment = {
             **bench.environment,

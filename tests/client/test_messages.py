@@ -86,18 +86,40 @@ def test_a_wrong_report_is_refused_with_field_and_what_would_be_right(body: obje
     assert len(str(refusal.value)) < 400
 
 
+@pytest.mark.parametrize(
+    "uuid",
+    [
+        "GPU-1232c39e-102e-cf73-b8b6-1bc34c8e069f",
+        "MIG-41b36413-03bc-566b-ae38-fa5fcd6c8c0b",
+        "MIG-GPU-1232c39e-102e-cf73-b8b6-1bc34c8e069f/7/0",
+    ],
+)
+def test_the_uuids_that_nvml_gives_are_known(uuid: str) -> None:
+    assert Report.from_json({"sequence": 1, "epoch": 1, "gpus": [GPU | {"uuid": uuid}]}).gpus[0].uuid == uuid
+
+
+@pytest.mark.parametrize(
+    "uuid",
+    ["", "GPU-", "gpu-1", "GPU-" + "0" * 37, "GPU-x", "GPU-0\n", "G" * 96, "MIG-GPU-0/1000/0", "GPU-0/1/1", "GPU-०", 7],
+)
+def test_what_is_no_uuid_of_a_gpu_is_refused_with_its_place(uuid: object) -> None:
+    with pytest.raises(MessageError, match=r"^gpus\[0\]\.uuid: found .*expected a GPU's uuid as NVML gives it"):
+        Report.from_json({"sequence": 1, "epoch": 1, "gpus": [GPU | {"uuid": uuid}]})
+
+
 def numbers(least: float, most: float) -> st.SearchStrategy[float]:
     return st.floats(least, most, allow_nan=False, allow_infinity=False)
 
 
 TEXTS = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=messages.LONGEST_UUID)
+UUIDS = st.from_regex(messages.GPU_UUID, fullmatch=True)
 
 
 @st.composite
 def gpu_energies(draw: st.DrawFn) -> GpuEnergy:
     counters = sorted(draw(st.tuples(*[st.integers(0, messages.LARGEST_ENERGY_MILLIJOULES)] * 2)))
     clocks = sorted(draw(st.tuples(*[numbers(0, messages.LARGEST_TIME_SECONDS)] * 2)))
-    return GpuEnergy(draw(TEXTS), counters[0], counters[1], clocks[0], clocks[1])
+    return GpuEnergy(draw(UUIDS), counters[0], counters[1], clocks[0], clocks[1])
 
 
 LIMITS = st.builds(
@@ -131,12 +153,15 @@ def test_every_report_survives_the_wire(report: Report) -> None:
 
 
 def test_the_largest_report_fits_into_its_bytes() -> None:
-    gpu = GpuEnergy("G" * 96, 10**14 - 1, 10**14, 123456789.123456789, 1234567890.123456789)
+    gpu = GpuEnergy(f"MIG-GPU-{'f' * 36}/127/127", 10**14 - 1, 10**14, 123456789.123456789, 1234567890.123456789)
     largest = Report(
         sequence=2**63 - 1,
         epoch=1 / 3,
         metric=-1 / 3,
-        gpus=tuple(GpuEnergy(f"{index:096}", *list(gpu.__dict__.values())[1:]) for index in range(messages.MOST_GPUS)),
+        gpus=tuple(
+            GpuEnergy(f"MIG-GPU-{index:036}/127/127", *list(gpu.__dict__.values())[1:])
+            for index in range(messages.MOST_GPUS)
+        ),
         gpu_product="A" * 128,
         profile=tuple(LimitMeasurement(100 + index, 1e6 / 3, 1e6 / 3, 1 / 3) for index in range(messages.MOST_LIMITS)),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
@@ -199,6 +199,55 @@ def test_the_last_report_is_given_up_when_patience_ends(nobody: str, time: Virtu
     assert channel(nobody, time).send_last(REPORT, 20.0) is None
     assert sum(time.slept) <= 20.0
     assert len(time.slept) == 4
+
+
+def test_a_report_that_is_to_come_later_comes_then_as_the_newest(
+    report_server: ReportServer, time: VirtualTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    report_server.behaviour = answering(429, b'{"detail": "too many requests"}', **{"Retry-After": "7"})
+    opened = channel(report_server.url, time)
+    assert opened.send(REPORT) is None
+    assert "too many requests" in caplog.text
+    report_server.behaviour = answering(200, b'{"stop": true, "reason": "too dear"}')
+    for sequence in (2, 3):
+        time.now += 3.0
+        assert opened.send(replace(REPORT, sequence=sequence)) is None
+        assert opened.send_waiting() is None
+    assert len(report_server.reports) == 1
+    time.now += 1.0
+    assert opened.send_waiting() == Answer(True, "too dear")
+    assert [report["sequence"] for report in report_server.reports] == [1, 3]
+    assert opened.send_waiting() is None
+    assert time.slept == []
+
+
+@pytest.mark.parametrize(
+    ("told", "seconds"), [("7", 7), ("0", 1), ("99999999999999", 30), ("soon", 1), ("-5", 1), ("٧", 1), ("", 1)]
+)
+def test_the_wait_that_the_operator_asks_for_is_bounded(
+    told: str, seconds: float, report_server: ReportServer, time: VirtualTime
+) -> None:
+    headers = {"Retry-After": told.encode().decode("latin-1")}
+    report_server.behaviour = answering(429, b"", **headers)
+    opened = channel(report_server.url, time)
+    opened.send(REPORT)
+    report_server.behaviour = answering(200)
+    time.now += seconds - 0.5
+    assert opened.send(REPORT) is None
+    time.now += 0.5
+    assert opened.send(REPORT) == Answer(False)
+
+
+def test_the_last_report_comes_when_the_operator_asked_for_it(report_server: ReportServer, time: VirtualTime) -> None:
+    report_server.behaviour = answering(429, b"", **{"Retry-After": "4"})
+
+    def have_room() -> None:
+        if len(time.slept) == 5:
+            report_server.behaviour = answering(200)
+
+    time.meanwhile = have_room
+    assert channel(report_server.url, time).send_last(REPORT, 60.0) == Answer(False)
+    assert time.slept == [4.0] * 5
 
 
 def test_without_patience_the_last_report_is_tried_once(report_server: ReportServer, time: VirtualTime) -> None:

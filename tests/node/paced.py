@@ -11,13 +11,15 @@ from harness.commands import ClusterCommand
 from harness.waiting import Object
 
 IN_PODS = Path(__file__).with_name("in_pods")
+HOSTILE_CLIENT = Path(__file__).parents[1] / "agent" / "hostile_client.py"
 _SCRIPTS = "scripts"
 _FOLDER = "/opt/scripts"
 
 
 def put_scripts(kubectl: ClusterCommand, namespace: str) -> None:
-    """Makes what is in in_pods/ known in a namespace, for jobs to mount."""
-    content = {path.name: path.read_text(encoding="utf-8") for path in sorted(IN_PODS.glob("*.py"))}
+    """Makes in_pods/ and the hostile client of the agent's tests known in a namespace, for pods to mount."""
+    paths = [*sorted(IN_PODS.glob("*.py")), HOSTILE_CLIENT]
+    content = {path.name: path.read_text(encoding="utf-8") for path in paths}
     kubectl.apply(
         {
             "apiVersion": "v1",

@@ -152,8 +152,15 @@ def test_a_flood_of_reports_is_refused_one_by_one(attack: Attack) -> None:
     assert set(attack.answers["flood of reports"]) <= {"403", "429", "503"}, attack.answers
 
 
+def test_a_flood_of_its_own_reports_is_limited(attack: Attack) -> None:
+    answers = attack.answers["flood of its own reports"]
+    assert set(answers) <= {"200", "429", "503"}, answers
+    # 60 at once and 5 a second: 3,000 requests would take ten minutes.
+    assert answers["429"] > sum(answers.values()) / 2, answers
+
+
 def test_a_flood_of_connections_takes_a_bounded_share(attack: Attack) -> None:
-    assert attack.answers["flood of connections"]["served"] <= 64, attack.answers
+    assert attack.answers["flood of connections"]["served"] <= 32, attack.answers
 
 
 def test_the_neighbour_reaches_its_target_at_its_limit_and_is_charged_with_its_own_energy(attack: Attack) -> None:

@@ -35,6 +35,11 @@ def test_an_option_comes_before_a_variable_before_the_file(tmp_path: Path) -> No
     assert (found.workers, found.context, found.log_level) == (4, "variable", "debug")
 
 
+def test_namespaces_are_listed_once_each() -> None:
+    assert read().namespaces == ()
+    assert read("--namespaces=team-a, team-b,team-a").namespaces == ("team-a", "team-b")
+
+
 def test_the_file_may_be_named_by_a_variable(tmp_path: Path) -> None:
     file = tmp_path / "operator.toml"
     file.write_text("workers = 2\n")
@@ -44,6 +49,11 @@ def test_the_file_may_be_named_by_a_variable(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
+        (
+            ["--namespaces=team-a,Team_B"],
+            "--namespaces: found 'team-a,Team_B', expected names of namespaces, separated",
+        ),
+        (["--namespaces=team-a,"], "expected names of namespaces, separated by commas"),
         (["--workers=0"], "--workers: found '0', expected a whole number from 1 to 64"),
         (["--report-bind=here"], "expected HOST:PORT"),
         (["--metrics-bind=here"], "HOST:PORT, such as 127.0.0.1:9402, or off"),
@@ -93,3 +103,30 @@ def test_the_agents_service_account_has_a_namespace() -> None:
     for wrong in ("agent", "a/b/c", "A/b", "/agent"):
         with pytest.raises(UsageError, match="a service account, NAMESPACE/NAME"):
             read(f"--agent-service-account={wrong}")
+
+
+@pytest.mark.parametrize(
+    ("name", "digits", "expected"),
+    [("workers", "9" * 5000, "a whole number from 1 to"), ("report-bind", "127.0.0.1:" + "9" * 5000, "HOST:PORT")],
+)
+def test_thousands_of_digits_are_refused_with_what_would_be_right(name: str, digits: str, expected: str) -> None:
+    with pytest.raises(UsageError, match=f"expected {expected}") as refusal:
+        read(f"--{name}={digits}")
+    assert len(str(refusal.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("workers = " + "9" * 5000, "a whole number of more than 4300 digits"),
+        ("workers = 0x" + "f" * 5000, "workers = a number of 20000 bits"),
+        ("workers = " + "[" * 5000, "nested too deeply"),
+    ],
+    ids=["digits", "hexadecimal", "nested"],
+)
+def test_a_config_file_with_what_python_cannot_read_is_refused(tmp_path: Path, text: str, found: str) -> None:
+    file = tmp_path / "operator.toml"
+    file.write_text(text)
+    with pytest.raises(InputError, match=found) as refusal:
+        read(f"--config={file}")
+    assert len(str(refusal.value)) < 300

@@ -1,4 +1,4 @@
-"""Where the reference measurements are, and how observations are written down briefly."""
+"""Fixtures of the planner's tests: the folders of the measured reference data."""
 
 from __future__ import annotations
 
@@ -6,21 +6,14 @@ from pathlib import Path
 
 import pytest
 
-REFERENCE = Path(__file__).parents[3] / "shared" / "data"
+DATA = Path(__file__).parents[1] / "data"
 
 
 @pytest.fixture
 def power_profiles() -> Path:
-    return reference_folder("power-profiles")
+    return DATA / "power-profiles"
 
 
 @pytest.fixture
 def zeus_traces() -> Path:
-    return reference_folder("zeus-traces")
-
-
-def reference_folder(name: str) -> Path:
-    folder = REFERENCE / name
-    if not folder.is_dir():
-        pytest.skip(f"the reference data ../shared/data/{name} is absent")
-    return folder
+    return DATA / "zeus-traces"

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from rich.table import Table
 from rich.text import Text
 
+from wattloop.printable import printable
 from wattloop_agent.commands.usage import Usage
 
 UNKNOWN = "–"
@@ -15,7 +16,7 @@ UNKNOWN = "–"
 
 def usage_table(usages: Sequence[Usage], lost: Mapping[int, str]) -> Table:
     """A row a GPU, and their sum; beneath it, by index, those that can't even be named."""
-    told = Text("\n".join(f"GPU {index}: {problem}" for index, problem in lost.items()))
+    told = Text("\n".join(f"GPU {index}: {printable(problem)}" for index, problem in lost.items()))
     table = Table(title="GPU energy", show_footer=len(usages) > 1, caption=told if lost else None)
     energies = [usage.energy_joules for usage in usages]
     powers = [usage.now.power_watts for usage in usages]
@@ -30,7 +31,8 @@ def usage_table(usages: Sequence[Usage], lost: Mapping[int, str]) -> Table:
     for index, usage in zip(indices, usages, strict=False):
         table.add_row(
             str(index),
-            usage.now.name,
+            # Text, since rich reads markup in a string.
+            Text(printable(usage.now.name)),
             _number(usage.energy_joules),
             _number(usage.now.power_watts),
             _number(usage.mean_power_watts),

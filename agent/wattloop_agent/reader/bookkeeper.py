@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from typing import Protocol
@@ -52,7 +53,16 @@ class Bookkeeper:
 
     async def run(self) -> None:
         """Do so until cancelled."""
+        loop, due = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            # Else the loop has ended, and the ledger is written as it is closed.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(due.set)
+
+        self._books.due = wake
         while True:
+            due.clear()
             try:
                 if self._assignments is not None:
                     await self._observe(self._assignments)
@@ -61,7 +71,9 @@ class Bookkeeper:
                 # Accounting that has ended unseen would be worse than one look that is lost.
                 logger.exception("a look at who has which GPU failed in a way that nobody foresaw; the next one comes")
                 self.problem = f"{type(error).__name__}: {error}"
-            await asyncio.sleep(INTERVAL_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(INTERVAL_SECONDS):
+                    await due.wait()
 
     def _read_and_write(self) -> None:
         self.rapl.read()

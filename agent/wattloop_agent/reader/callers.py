@@ -7,9 +7,11 @@ process (`processes`); on a node it is a pod.
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from wattloop_agent.reader.watched_process import WatchedProcess
 from wattloop_agent.refusal import Reason, Refused
 
 
@@ -28,6 +30,11 @@ class Caller:
     gpus: frozenset[str] | None
     shared: frozenset[str] = frozenset()
     namespace: str | None = None
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether any GPU is its own, or one that it shares."""
+        return self.gpus is None or bool(self.gpus or self.shared)
 
     def sees(self, gpu: str) -> bool:
         """Whether it may know of this GPU."""
@@ -65,6 +72,10 @@ class Caller:
 class Peer(Protocol):
     """One connection's other end; asked anew at every request, since a process may end or move while it is open."""
 
+    @property
+    def owner(self) -> str:
+        """The name of its owner, as of the moment at which it connected."""
+
     async def caller(self) -> Caller:
         """Who it is now.
 
@@ -76,8 +87,12 @@ class Peer(Protocol):
         """Forget it."""
 
 
+def no_step() -> None:
+    """Nothing is done between two processes."""
+
+
 class Callers(Protocol):
-    """Identifies connections and owners."""
+    """Identifies connections."""
 
     def peer(self, connection: socket.socket) -> Peer:
         """Who is at the other end of this accepted connection.
@@ -86,8 +101,15 @@ class Callers(Protocol):
             Refused: `Reason.NOT_PERMITTED`: nobody who may call.
         """
 
-    def alive(self, owner: str) -> bool:
+
+class Owners(Protocol):
+    """Says whether owners still are there. Called from one thread, which is not the event loop's.
+
+    Both methods call `step` now and then while they look through the node's processes.
+    """
+
+    def alive(self, owner: str, step: Callable[[], None] = no_step) -> bool:
         """Whether this owner, named perhaps by an earlier agent, still is there. In doubt: yes."""
 
-    def watch(self, owner: str) -> None:
-        """Say so when this owner is gone, as soon as the machine can."""
+    def process_of(self, owner: str, step: Callable[[], None] = no_step) -> WatchedProcess | None:
+        """A process of this owner, for the caller to close; None: none is found, or the owner is of another kind."""

@@ -1,16 +1,17 @@
-"""Looks after the owners of leases: what no one owns any more is given back. Its asking is the setter's heartbeat."""
+"""What the setter holds, as it last said; and the watch over the owners of what it holds."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from wattloop_agent.reader.callers import Callers
+from wattloop_agent.reader.callers import Owners, no_step
+from wattloop_agent.reader.heartbeat_link import HeartbeatLink
 from wattloop_agent.reader.held_outside import HeldOutside
+from wattloop_agent.reader.owner_watch import OwnerWatch
 from wattloop_agent.reader.setter_link import SetterLink
 from wattloop_agent.refusal import Refused
 
@@ -42,52 +43,54 @@ class LeaseKeeper:
     """The reader's side of all leases.
 
     Args:
-        setter: The line to the setter.
-        heartbeat_seconds: How often it is asked at least.
+        setter: The callers' line to the setter.
+        heartbeats: The line to the setter of the thread that looks after the owners.
+        owners: Finds the owners' processes.
+        heartbeat_seconds: How often the setter is asked at least.
         outside: Told of the leases at each look; None: nobody watches the policies.
+        at_each_look: Called in the thread before each look.
+
+    Attributes:
+        view: What the setter last said, to either line.
     """
 
     def __init__(
-        self, setter: SetterLink, heartbeat_seconds: float = HEARTBEAT_SECONDS, outside: HeldOutside | None = None
+        self,
+        setter: SetterLink,
+        heartbeats: HeartbeatLink,
+        owners: Owners,
+        heartbeat_seconds: float = HEARTBEAT_SECONDS,
+        *,
+        outside: HeldOutside | None = None,
+        at_each_look: Callable[[], None] = no_step,
     ) -> None:
         self._setter = setter
-        self._heartbeat_seconds = heartbeat_seconds
         self._outside = outside
-        self._look = asyncio.Event()
-        self._watched: frozenset[str] = frozenset()
+        self._watch = OwnerWatch(
+            heartbeats,
+            owners,
+            heartbeat_seconds,
+            heard=self._heartbeat_answered,
+            silent=self._no_answer,
+            at_each_look=at_each_look,
+        )
         self.view = SetterView()
 
-    def look_now(self) -> None:
-        """Look at the owners at once: one of them may be gone."""
-        self._look.set()
+    def start(self) -> None:
+        """Look after the owners from now on, in a thread."""
+        self._watch.start()
+
+    def stop(self) -> None:
+        """Look after the owners no more; waits for the thread."""
+        self._watch.stop()
 
     def held_for(self, owner: str) -> None:
         """A lease was made or changed for this owner: have it watched at once, unless it is.
 
         A plan moves clocks at every instruction: it must not wait behind a look that would find nothing new.
         """
-        if owner not in self._watched:
-            self.look_now()
-
-    async def run(self, callers: Callers) -> None:
-        """Look after the owners, until cancelled."""
-        while True:
-            self._look.clear()
-            try:
-                await self.refresh()
-                if self._outside is not None:
-                    self._outside.look(self.view.leases)
-                await self._release_orphans(callers)
-            except Refused as refusal:
-                if self.view.state != refusal.message:
-                    logger.error("no word from the setter", extra={"told": refusal.message})  # noqa: TRY400
-                self.view.state = refusal.message
-            except Exception:
-                # Without the looks that follow, nobody would give back what a dead owner holds.
-                logger.exception("a look at the leases failed in a way that nobody foresaw; the next one comes")
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._heartbeat_seconds):
-                    await self._look.wait()
+        if owner not in self._watch.watched:
+            self._watch.look_now()
 
     async def refresh(self) -> SetterView:
         """Ask the setter what it holds.
@@ -95,21 +98,21 @@ class LeaseKeeper:
         Raises:
             Refused: It is not there.
         """
-        told = await self._setter.ask({"verb": "list"})
+        return self._heard(await self._setter.ask({"verb": "list"}))
+
+    def _heartbeat_answered(self, told: Mapping[str, Any]) -> None:
+        self._heard(told)
+        if self._outside is not None:
+            self._outside.look(self.view.leases)
+
+    def _heard(self, told: Mapping[str, Any]) -> SetterView:
         if told["state"] != self.view.state:
             logger.info("setter", extra={"state": told["state"], "warning": told["warning"]})
-        self.view = SetterView(told["state"], told["warning"], told["leases"], told["bounds"], time.monotonic())
-        return self.view
+        view = SetterView(told["state"], told["warning"], told["leases"], told["bounds"], time.monotonic())
+        self.view = view
+        return view
 
-    async def _release_orphans(self, callers: Callers) -> None:
-        owners = {str(lease["owner"]) for lease in self.view.leases if not lease["releasing"]}
-        self._watched = frozenset(owner for owner in owners if callers.alive(owner))
-        for owner in owners:
-            if owner in self._watched:
-                callers.watch(owner)
-                continue
-            logger.info("owner gone", extra={"owner": owner})
-            try:
-                await self._setter.ask({"verb": "release", "owner": owner})
-            except Refused as refusal:
-                logger.error("orphan not released", extra={"owner": owner, "told": str(refusal)})  # noqa: TRY400
+    def _no_answer(self, refusal: Refused) -> None:
+        if self.view.state != refusal.message:
+            logger.error("the setter does not answer", extra={"told": refusal.message})
+        self.view.state = refusal.message

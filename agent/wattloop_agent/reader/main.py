@@ -10,35 +10,43 @@ import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Coroutine
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from wattloop import interruption
 from wattloop.errors import CannotError
-from wattloop_agent.ending import ending_signals
 from wattloop_agent.listening import listening_socket, removed_at_the_end
 from wattloop_agent.reader.bookkeeper import Assignments, Bookkeeper
 from wattloop_agent.reader.bounds_file import BoundsFile
-from wattloop_agent.reader.callers import Callers
+from wattloop_agent.reader.descriptors import allowed_connections
 from wattloop_agent.reader.energy.bookkeeping import Bookkeeping
 from wattloop_agent.reader.energy.ledger import Ledger
+from wattloop_agent.reader.heartbeat_link import HeartbeatLink
 from wattloop_agent.reader.held_outside import HeldOutside
-from wattloop_agent.reader.leases import LeaseKeeper
+from wattloop_agent.reader.leases import HEARTBEAT_SECONDS, LeaseKeeper
+from wattloop_agent.reader.loop_watchdog import LoopWatchdog
 from wattloop_agent.reader.meter import Meter
 from wattloop_agent.reader.nvml_readings import NvmlReadings
 from wattloop_agent.reader.processes import ProcessCallers
 from wattloop_agent.reader.push.pusher import Pusher
 from wattloop_agent.reader.server import Server
-from wattloop_agent.reader.setter_link import PathOpener, SetterLink
-from wattloop_agent.reader.setter_process import SetterProcess
+from wattloop_agent.reader.setter_link import SetterLink
+from wattloop_agent.reader.setter_opening import Opener, PathOpener
+from wattloop_agent.reader.setter_process import LINKS, ProcessOpener, SetterProcess
 from wattloop_agent.reader.verbs import Verbs
 from wattloop_agent.reader.watched_process import WatchedProcess
 from wattloop_agent.refusal import Refused
 from wattloop_agent.settings import Settings
 
+if TYPE_CHECKING:
+    from wattloop_agent.reader.pods.owners import PodCallers
+
 logger = logging.getLogger(__name__)
 
 # A request must not wait for the thread that looks at the GPUs as long as Python lets it by itself, 5 ms.
 SWITCH_SECONDS = 0.0003
+
+# After so many heartbeat timeouts an event loop that does not move hangs.
+MAX_STALL_TIMEOUTS = 10
 
 SETTER_BOUNDS = tuple(
     f"{end}-{what}" for what in ("power-limit", "graphics-clock", "memory-clock") for end in ("minimum", "maximum")
@@ -57,7 +65,12 @@ def run_reader(settings: Settings, watch_parent: int | None = None, ready: int |
         CannotError: The socket's path or the metrics' address can't be used.
     """
     sys.setswitchinterval(SWITCH_SECONDS)
-    with _listening(settings) as listening, removed_at_the_end(settings.socket):
+    with (
+        interruption.deferred(),
+        _listening(settings) as listening,
+        interruption.undone(settings.socket.unlink),
+        removed_at_the_end(settings.socket),
+    ):
         return asyncio.run(_Reader(settings, watch_parent, ready).run(listening))
 
 
@@ -71,27 +84,43 @@ class _Reader:
     async def run(self, listening: socket.socket) -> int:
         settings = self._settings
         process = SetterProcess(setter_options(settings)) if settings.part == "both" else None
-        assert settings.setter_socket is not None or process is not None
-        setter = SetterLink(process or PathOpener(settings.setter_socket or Path()), settings.heartbeat_timeout)
+        requests, heartbeats = (_opener(settings, process, link) for link in LINKS)
+        setter = SetterLink(requests, settings.heartbeat_timeout)
         readings = NvmlReadings(settings.nvml_library)
         meter = Meter(readings)
         bounds = BoundsFile(settings.reader_state_directory)
         outside = HeldOutside(bounds.rails, lambda: {gpu.uuid: gpu.name for gpu in meter.sampler.conditions})
-        keeper = LeaseKeeper(setter, min(1.0, settings.heartbeat_timeout / 4), outside)
-        callers, assignments = _identity(settings, keeper, meter)
+        callers, assignments = _identity(settings, meter)
+        heartbeat_seconds = min(HEARTBEAT_SECONDS, settings.heartbeat_timeout / 4)
+        heartbeat_link = HeartbeatLink(heartbeats, settings.heartbeat_timeout)
+        watchdog = LoopWatchdog(MAX_STALL_TIMEOUTS * settings.heartbeat_timeout, heartbeat_seconds)
+        keeper = LeaseKeeper(
+            setter,
+            heartbeat_link,
+            callers,
+            heartbeat_seconds,
+            outside=outside,
+            at_each_look=watchdog.end_if_it_hangs,
+        )
         books = Bookkeeping(settings.reader_state_directory)
         bookkeeper = Bookkeeper(books, assignments, meter.sampler.read_counters)
-        server = Server(callers, Verbs(meter, setter, keeper, bounds.rails))
-        self._end_on_signals()
+        server = Server(callers, Verbs(meter, setter, keeper, bounds.rails), allowed_connections())
+        self._end_with_parent()
         with contextlib.suppress(Refused):
             # The setter restores what an earlier one left before the first caller is served; without it we serve too.
             await keeper.refresh()
+        loop = asyncio.get_running_loop()
         async with contextlib.AsyncExitStack() as stack:
+            # First in, last out: while everything ends, another request changes nothing.
+            stack.enter_context(
+                interruption.waking(lambda: loop.call_soon_threadsafe(self._end, "it was asked to end by a signal"))
+            )
             stack.callback(books.close)
             stack.callback(meter.close)
-            if process is not None:
-                stack.push_async_callback(process.end)
             stack.callback(setter.close)
+            if process is not None:
+                # Before its connections close: a setter whose reader is gone ends by itself.
+                stack.push_async_callback(process.end)
             meter.sampler.start(settings.sample_interval, books.sample, settings.counter_interval)
             pusher = _pusher(settings, books.ledger, bounds)
             if pusher is not None:
@@ -104,18 +133,17 @@ class _Reader:
                 state = AgentState(meter.sampler, readings, keeper, outside, server, books, bookkeeper, bounds, pusher)
                 stack.callback(serve_metrics(settings.metrics_bind, state))
             await stack.enter_async_context(_running(bookkeeper.run()))
-            await stack.enter_async_context(_running(keeper.run(callers)))
+            await stack.enter_async_context(_running(watchdog.run()))
+            keeper.start()
+            stack.push_async_callback(asyncio.to_thread, keeper.stop)
             stack.push_async_callback(server.close)
             await server.serve(listening)
             logger.info("agent ready", extra={"socket": str(settings.socket)})
             self._tell_ready()
             await self._ending.wait()
-        return 0
+        return interruption.EXIT_INTERRUPTED if interruption.take() else 0
 
-    def _end_on_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in ending_signals():
-            loop.add_signal_handler(number, self._end, number.name)
+    def _end_with_parent(self) -> None:
         if self._watch_parent is not None:
             gone = "the process it watches is gone"
             try:
@@ -135,17 +163,21 @@ class _Reader:
             os.close(self._ready)
 
 
-def _identity(settings: Settings, keeper: LeaseKeeper, meter: Meter) -> tuple[Callers, Assignments | None]:
-    def gone(_: str) -> None:
-        keeper.look_now()
+def _opener(settings: Settings, process: SetterProcess | None, link: str) -> Opener:
+    if process is not None:
+        return ProcessOpener(process, link)
+    assert settings.setter_socket is not None, "settings_from demands it of --part reader"
+    return PathOpener(settings.setter_socket, settings.heartbeat_timeout)
 
+
+def _identity(settings: Settings, meter: Meter) -> tuple[ProcessCallers | PodCallers, Assignments | None]:
     if settings.identity == "process":
-        return ProcessCallers(gone), None
+        return ProcessCallers(), None
     # On a laptop nobody needs an HTTP/2 library.
     from wattloop_agent.reader.pods.assignments import PodAssignments  # noqa: PLC0415
     from wattloop_agent.reader.pods.owners import Node, PodCallers  # noqa: PLC0415
 
-    callers = PodCallers(gone, meter.uuid_of_device, Node(settings.kubelet_socket, settings.pod_logs))
+    callers = PodCallers(meter.uuid_of_device, Node(settings.kubelet_socket, settings.pod_logs))
     return callers, PodAssignments(callers)
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 
-from wattloop_agent.reader.callers import Caller
+from wattloop_agent.reader.callers import Caller, no_step
+from wattloop_agent.reader.doubt import OwnersInDoubt, not_known
 from wattloop_agent.reader.watched_process import WatchedProcess, start_ticks
 from wattloop_agent.refusal import Reason, Refused
 
@@ -24,13 +25,22 @@ class ProcessPeer:
         self._process = process
         self._owner = owner_name(process.pid, process.start_ticks)
 
+    @property
+    def owner(self) -> str:
+        """The process's name as an owner."""
+        return self._owner
+
     async def caller(self) -> Caller:
         """The process, which may use every GPU of the machine.
 
         Raises:
-            Refused: It ended; a child that inherited its socket is not it.
+            Refused: It ended; a child that inherited its socket is not it. Or the system does not tell.
         """
-        if self._process.has_ended():
+        try:
+            ended = self._process.has_ended()
+        except OSError as error:
+            raise not_known(error) from error
+        if ended:
             raise Refused(
                 Reason.NOT_PERMITTED, f"{self._owner}, which opened this connection, has ended; open your own"
             )
@@ -42,48 +52,59 @@ class ProcessPeer:
 
 
 class ProcessCallers:
-    """Identifies callers and owners as processes.
+    """Identifies callers and owners as processes."""
 
-    Args:
-        gone: Called with an owner that is watched, once it is gone.
-    """
-
-    def __init__(self, gone: Callable[[str], None]) -> None:
-        self._gone = gone
-        self._watched: set[str] = set()
+    def __init__(self) -> None:
+        self._doubted = OwnersInDoubt()
 
     def peer(self, connection: socket.socket) -> ProcessPeer:
         """The process that opened this connection.
 
         Raises:
-            Refused: It has ended already.
+            Refused: It has ended already, or the system does not tell.
         """
         try:
             return ProcessPeer(WatchedProcess.of_peer(connection))
         except ProcessLookupError as error:
             raise Refused(Reason.NOT_PERMITTED, f"who opened this connection is gone: {error.strerror}") from error
+        except OSError as error:
+            raise not_known(error) from error
 
-    def alive(self, owner: str) -> bool:
-        """Whether the process is there, and is the same one."""
+    def alive(self, owner: str, step: Callable[[], None] = no_step) -> bool:  # noqa: ARG002 - one process is one step
+        """Whether the process is there, and is the same one. In doubt: yes."""
         pid = _pid(owner)
-        return pid is None or owner_name(pid, start_ticks(pid)) == owner
+        if pid is None:
+            return True
+        try:
+            start = start_ticks(pid)
+        except OSError as error:
+            self._doubted.add(owner, error)
+            return True
+        self._doubted.clear(owner)
+        return owner_name(pid, start) == owner
 
-    def watch(self, owner: str) -> None:
-        """Call `gone` when the process ends."""
+    def process_of(
+        self,
+        owner: str,
+        step: Callable[[], None] = no_step,  # noqa: ARG002 - one process is one step
+    ) -> WatchedProcess | None:
+        """The process, for the caller to close.
+
+        None: it is gone, or cannot be looked at now, or the owner is no process.
+        """
         pid = _pid(owner)
-        if pid is None or owner in self._watched:
-            return
+        if pid is None:
+            return None
         try:
             process = WatchedProcess.opened(pid)
         except ProcessLookupError:
-            self._gone(owner)
-            return
-        self._watched.add(owner)
-        process.when_ended(lambda: self._ended(owner))
-
-    def _ended(self, owner: str) -> None:
-        self._watched.discard(owner)
-        self._gone(owner)
+            return None
+        except OSError:
+            return None
+        if owner_name(pid, process.start_ticks) == owner:
+            return process
+        process.close()
+        return None
 
 
 def owner_name(pid: int, start: int | None) -> str:

@@ -71,8 +71,10 @@ class Verbs:
             gpus = gpu_names(request)
             caller.require_seen(gpus)
             readings = await self._meter.energy(gpus)
-        else:
+        elif caller.has_gpus:
             readings = await self._meter.energy_of(caller.sees)
+        else:
+            readings = []
         return [vars(reading) for reading in readings]
 
     async def stream(
@@ -108,6 +110,9 @@ class Verbs:
         return [facts for facts in await self._meter.gpus() if caller.sees(facts.uuid)]
 
     async def _gpus(self, caller: Caller) -> list[dict[str, object]]:
+        if not caller.has_gpus:
+            # Neither the driver nor the setter is asked on behalf of a caller that may see nothing.
+            return []
         facts = await self._facts(caller)
         view = await self._keeper.refresh()
         found = {lease["uuid"]: lease["found"] for lease in view.leases if lease["setting"] == "power_limit"}
@@ -175,6 +180,8 @@ class Verbs:
         return list(dict.fromkeys(each["uuid"] for each in released))
 
     async def _list(self, caller: Caller) -> list[dict[str, object]]:
+        if not caller.has_gpus:
+            return []
         return [
             {**lease, "yours": lease["owner"] == caller.owner}
             for lease in (await self._keeper.refresh()).leases

@@ -19,6 +19,7 @@ from typing import Self
 
 # Linux 6.5 and newer: a pidfd of the process that connected, made when it did. Not in the socket module yet.
 _SO_PEERPIDFD = 77
+_NO_PEER_PIDFD = frozenset({errno.ENOPROTOOPT, errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM})
 LOOK_AGAIN_SECONDS = 0.2
 
 
@@ -31,13 +32,18 @@ class WatchedProcess:
 
     Raises:
         ProcessLookupError: It has ended.
+        OSError: It is not known whether it has.
     """
 
     def __init__(self, pid: int, pidfd: int | None) -> None:
         self.pid = pid
         self._pidfd = pidfd
         self._timer: asyncio.TimerHandle | None = None
-        start = start_ticks(pid)
+        try:
+            start = start_ticks(pid)
+        except OSError:
+            self.close()
+            raise
         # The start time was read by pid: if the process of the pidfd still is there, it was its own.
         if start is None or (pidfd is not None and _readable(pidfd)):
             self.close()
@@ -50,6 +56,7 @@ class WatchedProcess:
 
         Raises:
             ProcessLookupError: There is none.
+            OSError: It is not known whether there is.
         """
         return cls(pid, _pidfd(pid))
 
@@ -59,18 +66,33 @@ class WatchedProcess:
 
         Raises:
             ProcessLookupError: It has ended, or is in no PID namespace that we see.
+            OSError: It is not known whether it has ended.
         """
         pid = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
         if pid == 0:
             raise ProcessLookupError(errno.ESRCH, "a process that is not seen from here (the agent needs hostPID)")
         try:
             pidfd = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
-        except OSError:
-            return cls.opened(pid)
+        except OSError as error:
+            if error.errno in _NO_PEER_PIDFD:
+                return cls.opened(pid)
+            if error.errno in (errno.ESRCH, errno.EINVAL):
+                raise ProcessLookupError(errno.ESRCH, f"process {pid} has ended") from error
+            # By its number another process could be taken for it, which has the number by now.
+            raise
         return cls(pid, pidfd)
 
+    @property
+    def descriptor(self) -> int | None:
+        """The pidfd, which can be read once the process has ended; None: there are none here."""
+        return self._pidfd
+
     def has_ended(self) -> bool:
-        """Whether it has ended."""
+        """Whether it has ended.
+
+        Raises:
+            OSError: It is not known.
+        """
         if self._pidfd is not None:
             return _readable(self._pidfd)
         return start_ticks(self.pid) != self.start_ticks
@@ -83,10 +105,12 @@ class WatchedProcess:
             call()
 
         def look() -> None:
-            if self.has_ended():
-                ended()
-            else:
-                self._timer = loop.call_later(LOOK_AGAIN_SECONDS, look)
+            # A look that failed tells nothing; the next one may.
+            with contextlib.suppress(OSError):
+                if self.has_ended():
+                    ended()
+                    return
+            self._timer = loop.call_later(LOOK_AGAIN_SECONDS, look)
 
         loop = asyncio.get_running_loop()
         if self._pidfd is not None:
@@ -108,17 +132,24 @@ class WatchedProcess:
 def start_ticks(pid: int, processes: Path = Path("/proc")) -> int | None:
     """When a process that is there started, in clock ticks since boot; None: there is none, or a zombie.
 
+    Raises:
+        OSError: It is not known, as where no descriptor or memory is left; the process may be there.
+
     Example:
         >>> start_ticks(os.getpid()) == start_ticks(os.getpid()) is not None
         True
     """
+    path = processes / str(pid) / "stat"
     try:
-        stat = (processes / str(pid) / "stat").read_text()
-    except OSError:
+        stat = path.read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
         return None
-    # The second field is the program's name in parentheses, which may hold anything; the rest is after the last one.
-    fields = stat.rpartition(")")[2].split()
-    return None if fields[0] in "ZX" else int(fields[19])
+    # The second field is the program's name in parentheses, which may hold any bytes; the rest is after the last one.
+    fields = stat.rpartition(b")")[2].split()
+    try:
+        return None if fields[0] in (b"Z", b"X") else int(fields[19])
+    except (IndexError, ValueError) as error:
+        raise OSError(errno.EIO, "not in the form that proc(5) describes", str(path)) from error
 
 
 def _pidfd(pid: int) -> int | None:

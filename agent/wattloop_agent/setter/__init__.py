@@ -1,1 +1,1 @@
-"""The privileged part: the only process that may change a GPU. No network, no token; four verbs on a unix socket."""
+"""The privileged part: the only process that may change a GPU. No network, no token; five verbs on a unix socket."""

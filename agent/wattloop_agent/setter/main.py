@@ -6,8 +6,9 @@ import errno
 import logging
 import math
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from wattloop import interruption
 from wattloop.errors import CannotError
 from wattloop_agent.boot import boot_id, boot_time_seconds
 from wattloop_agent.listening import listening_socket, removed_at_the_end
@@ -24,36 +25,50 @@ from wattloop_agent.settings import Settings
 logger = logging.getLogger(__name__)
 
 
-def run_setter(settings: Settings, connection: socket.socket | None = None) -> int:
+def run_setter(settings: Settings, connections: Sequence[socket.socket] = ()) -> int:
     """Serve holds until told to end, then give everything back.
 
     Args:
         settings: The agent's.
-        connection: To the reader that started it; None: it listens at the settings' setter socket.
+        connections: To the reader that started it; none: it listens at the settings' setter socket.
+
+    Returns:
+        The exit code: 130 where an ending signal ended it.
 
     Raises:
         CannotError: The socket's path can't be used.
     """
+    with interruption.deferred():
+        ended_by_signal = _run_setter(settings, connections)
+        interruption.take()
+    return interruption.EXIT_INTERRUPTED if ended_by_signal else 0
+
+
+def _run_setter(settings: Settings, connections: Sequence[socket.socket]) -> bool:
     holder = _holder(settings, NvmlDevices(settings.nvml_library))
     server = Server(holder, Verbs(holder, boot_time_seconds), settings.heartbeat_timeout, settings.setter_uids)
     holder.recover()
-    if connection is not None:
-        server.adopt(connection)
-        server.run()
-        return 0
+    if connections:
+        for connection in connections:
+            server.adopt(connection)
+        return server.run()
     assert settings.setter_socket is not None, "settings_from demands it of --part setter"
     with _listening(settings) as listening, removed_at_the_end(settings.setter_socket):
         server.listen(listening)
-        server.run()
-    return 0
+        return server.run()
 
 
 def restore_everything(settings: Settings) -> int:
-    """Give back whatever an agent that is gone left held on this state folder.
+    """Give back whatever an agent that is gone left held on this state folder; a signal does not keep it from that.
 
     Raises:
         CannotError: An agent runs on it, it can't be read, or a GPU could not be restored.
     """
+    with interruption.deferred():
+        return _restore_everything(settings)
+
+
+def _restore_everything(settings: Settings) -> int:
     holder = _holder(settings, NvmlDevices(settings.nvml_library))
     holder.recover()
     if holder.state != "ready":

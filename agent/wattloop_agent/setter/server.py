@@ -1,7 +1,8 @@
 """The setter's loop: the reader's connections, the heartbeat, the signals. One thread; a change is never interrupted.
 
-Any request that is carried out is a heartbeat. When none came for the heartbeat timeout nobody looks after the owners
-any more, so everything is given back; the setter stays, for the reader that comes next.
+The verb ``heartbeat`` alone is a heartbeat: the reader's thread that looks after the owners sends it, and no request of
+a caller takes its place. When none came for the heartbeat timeout nobody looks after the owners any more, so everything
+is given back; the setter stays, for the reader that comes next.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import socket
 import struct
 import time
 
+from wattloop import interruption
 from wattloop_agent.ending import ending_signals
 from wattloop_agent.lines import REQUEST_LIMIT_BYTES, decoded_request, encoded
 from wattloop_agent.refusal import Reason, Refused, error_answer
@@ -23,7 +25,8 @@ from wattloop_agent.setter.verbs import Verbs
 
 logger = logging.getLogger(__name__)
 
-CONNECTIONS_LIMIT = 4
+# A reader has two, and the reader that takes its place connects before the old ones have ended.
+MAX_CONNECTIONS = 8
 TICK_SECONDS = 0.5
 
 
@@ -33,7 +36,7 @@ class Server:
     Args:
         holder: The leases.
         verbs: What answers a request.
-        heartbeat_timeout_seconds: How long without any request until everything is given back.
+        heartbeat_timeout_seconds: How long without a heartbeat until everything is given back.
         allowed_uids: Whose connections to a listening socket are taken.
     """
 
@@ -46,17 +49,18 @@ class Server:
         self._allowed_uids = allowed_uids
         self._selector = selectors.DefaultSelector()
         self._received: dict[socket.socket, bytes] = {}
-        self._lifeline: socket.socket | None = None
+        self._lifelines: set[socket.socket] = set()
         self._silent_seconds = 0.0
         self._passed = time.monotonic()
         self._next_tick = time.monotonic()
         self._armed = 0.0
         self._ending: str | None = None
         self._handing_over = False
+        self._ended_by_signal = False
 
     def adopt(self, connection: socket.socket) -> None:
-        """Take the connection of the reader that started this setter: when it ends, so does the setter."""
-        self._lifeline = connection
+        """Take a connection of the reader that started this setter: when the last of them ends, so does the setter."""
+        self._lifelines.add(connection)
         self._add(connection)
 
     def listen(self, listening: socket.socket) -> None:
@@ -64,36 +68,45 @@ class Server:
         listening.setblocking(False)
         self._selector.register(listening, selectors.EVENT_READ, self._accept)
 
-    def run(self) -> None:
+    def run(self) -> bool:
         """Serve until an ending signal or the end of the adopted connection; then give everything back.
 
-        SIGUSR2 ends it too, but leaves the leases to the setter that comes next: an upgrade hands over.
+        SIGUSR2 ends it too, but leaves the leases to the setter that comes next: an upgrade hands over. While it gives
+        back, further signals change nothing.
+
+        Returns:
+            Whether an ending signal ended it.
         """
         wake, woken = socket.socketpair()
         for end in (wake, woken):
             end.setblocking(False)
         self._selector.register(woken, selectors.EVENT_READ, lambda _: self._signalled(woken))
-        signal.set_wakeup_fd(wake.fileno())
+        before = signal.set_wakeup_fd(wake.fileno())
         for number in (*ending_signals(), signal.SIGUSR2):
             signal.signal(number, lambda *_: None)
+        if interruption.requested():
+            self._end_by("a signal that came before it served")
         try:
             while self._ending is None:
                 self._pass()
         finally:
-            signal.set_wakeup_fd(-1)
+            signal.set_wakeup_fd(before)
         logger.info("setter ends", extra={"because": self._ending, "handing_over": self._handing_over})
         if not self._handing_over:
             self._give_everything_back()
         self._holder.close()
+        return self._ended_by_signal
 
     def _pass(self) -> None:
         self._stay_awake()
-        for key, _ in self._selector.select(TICK_SECONDS):
-            key.data(key.fileobj)
-        # A machine that stood still stood still for the reader too: one pass counts for two ticks at most.
+        ready = self._selector.select(TICK_SECONDS)
+        # Before the requests are answered: a heartbeat that came while a driver was slow is among them. A machine that
+        # stood still stood still for the reader too: one pass counts for two ticks at most.
         now = time.monotonic()
         self._silent_seconds += min(now - self._passed, 2 * TICK_SECONDS)
         self._passed = now
+        for key, _ in ready:
+            key.data(key.fileobj)
         if now >= self._next_tick:
             self._holder.tick()
             self._next_tick = now + TICK_SECONDS
@@ -117,13 +130,17 @@ class Server:
 
     def _signalled(self, woken: socket.socket) -> None:
         numbers = woken.recv(64)
-        self._ending = ", ".join(signal.Signals(number).name for number in numbers)
         self._handing_over = signal.SIGUSR2 in numbers
+        self._end_by(", ".join(signal.Signals(number).name for number in numbers))
+
+    def _end_by(self, signals: str) -> None:
+        self._ending = signals
+        self._ended_by_signal = not self._handing_over
 
     def _accept(self, listening: socket.socket) -> None:
         connection, _ = listening.accept()
         uid = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
-        if uid not in self._allowed_uids or len(self._received) >= CONNECTIONS_LIMIT:
+        if uid not in self._allowed_uids or len(self._received) >= MAX_CONNECTIONS:
             logger.warning("connection refused", extra={"uid": uid, "connections": len(self._received)})
             connection.close()
         else:
@@ -147,11 +164,9 @@ class Server:
         *lines, rest = (self._received[connection] + part).split(b"\n")
         self._received[connection] = rest
         for line in lines:
-            answer = self._answer(line)
+            answer, is_heartbeat = self._answer(line)
             answered = self._send(connection, answer)
-            # After the answer, not before: a slow driver is not a reader that fell silent.
-            self._passed = time.monotonic()
-            if "result" in answer:
+            if is_heartbeat:
                 self._silent_seconds = 0.0
             if not answered:
                 return
@@ -160,11 +175,12 @@ class Server:
             if self._send(connection, error_answer(refusal)):
                 self._drop(connection)
 
-    def _answer(self, line: bytes) -> dict[str, object]:
+    def _answer(self, line: bytes) -> tuple[dict[str, object], bool]:
         try:
-            return {"result": self._verbs.answer(decoded_request(line))}
+            request = decoded_request(line)
+            return {"result": self._verbs.answer(request)}, request["verb"] == "heartbeat"
         except Refused as refusal:
-            return error_answer(refusal)
+            return error_answer(refusal), False
 
     def _send(self, connection: socket.socket, answer: dict[str, object]) -> bool:
         data = encoded(answer)
@@ -179,5 +195,7 @@ class Server:
         self._selector.unregister(connection)
         del self._received[connection]
         connection.close()
-        if connection is self._lifeline:
-            self._ending = "the reader that started it is gone"
+        if connection in self._lifelines:
+            self._lifelines.remove(connection)
+            if not self._lifelines:
+                self._ending = "the reader that started it is gone"

@@ -1,4 +1,4 @@
-"""The four verbs of the setter: hold_limit, hold_clocks, release, list. There is no other way to it."""
+"""The five verbs of the setter: hold_limit, hold_clocks, release, list, heartbeat. There is no other way to it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from wattloop_agent.setter.decisions import Allowed, HoldRequest
 from wattloop_agent.setter.holder import Held, Holder
 from wattloop_agent.setter.lease import Setting
 
+NAMES = ("hold_limit", "hold_clocks", "release", "list", "heartbeat")
 CLOCKS = {"graphics": Setting.GRAPHICS_CLOCK, "memory": Setting.MEMORY_CLOCK}
 
 
@@ -41,12 +42,10 @@ class Verbs:
                 owner = text(request, "owner") if "owner" in request else None
                 gpus = gpu_names(request) if "gpus" in request else None
                 return [{"uuid": gpu, "setting": setting} for gpu, setting in self._holder.release(owner, gpus)]
-            case "list":
+            case "list" | "heartbeat":
                 return self._list()
             case verb:
-                raise Refused(
-                    Reason.BAD_REQUEST, f"no verb {verb!r:.60}; there are hold_limit, hold_clocks, release, list"
-                )
+                raise Refused(Reason.BAD_REQUEST, f"no verb {verb!r:.60}; there are {', '.join(NAMES)}")
 
     def _hold(self, request: Mapping[str, object], setting: Setting, value: float) -> list[dict[str, object]]:
         expires = None

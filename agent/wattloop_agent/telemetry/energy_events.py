@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Protocol
@@ -15,6 +16,7 @@ from wattloop_agent.reader.energy.ledger import Book, Ledger
 PATH = "/v1/energy/events"
 # Each takes a thread while it reads.
 SUBSCRIBERS_LIMIT = 16
+MAX_SUBSCRIBERS_OF_AN_ADDRESS = 4
 INTERVAL_SECONDS = 5.0
 LEAST_INTERVAL_SECONDS = 1.0
 MOST_INTERVAL_SECONDS = 60.0
@@ -32,6 +34,10 @@ class Response(Protocol):
         """Send a part of the body."""
         ...
 
+    def leave_requests(self) -> None:
+        """Free the connection's place among the requests, and its deadline: a stream has a place of its own."""
+        ...
+
 
 class EnergyEvents:
     """Streams what the ledger says to a bounded number of subscribers.
@@ -40,9 +46,6 @@ class EnergyEvents:
         ledger: What is told.
         clock: Seconds since the epoch. Events are numbered by it, so that ids rise over restarts, too; while the agent
             runs they do where it is set back, as well. Nothing else in agent and client goes by the wall clock.
-
-    Attributes:
-        subscribers: How many read now.
     """
 
     def __init__(self, ledger: Ledger, clock: Callable[[], float] = time.time) -> None:
@@ -51,15 +54,21 @@ class EnergyEvents:
         self._ending = threading.Event()
         self._lock = threading.Lock()
         self._number = 0
-        self.subscribers = 0
+        self._by_address: Counter[str] = Counter()
 
-    def stream(self, target: str, response: Response) -> None:
+    @property
+    def subscribers(self) -> int:
+        """How many read now."""
+        return self._by_address.total()
+
+    def stream(self, target: str, address: str, response: Response) -> None:
         """Answer a request for events until the caller or the agent ends.
 
         Nothing has to be looked up for a caller that comes back with ``Last-Event-ID``: the first event says it all.
 
         Args:
             target: The request's path and query.
+            address: The client's, without its port.
             response: Where the answer goes.
 
         Raises:
@@ -70,10 +79,12 @@ class EnergyEvents:
         except ValueError as error:
             _refuse(response, 400, str(error))
             return
-        if not self._admit():
-            _refuse(response, 503, f"{SUBSCRIBERS_LIMIT} subscribers read already; try again")
+        refusal = self._refusal_of(address)
+        if refusal is not None:
+            _refuse(response, 503, refusal)
             return
         try:
+            response.leave_requests()
             response.begin(200, {"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
             response.send(f"retry: {RETRY_MILLISECONDS}\n\n".encode())
             response.send(self._event())
@@ -81,18 +92,21 @@ class EnergyEvents:
                 response.send(self._event())
         finally:
             with self._lock:
-                self.subscribers -= 1
+                self._by_address -= Counter([address])
 
     def close(self) -> None:
         """End all streams."""
         self._ending.set()
 
-    def _admit(self) -> bool:
+    def _refusal_of(self, address: str) -> str | None:
+        """Why there is no place for one more of this address; None: there was, and it is taken."""
         with self._lock:
             if self.subscribers >= SUBSCRIBERS_LIMIT:
-                return False
-            self.subscribers += 1
-            return True
+                return f"{SUBSCRIBERS_LIMIT} subscribers read already; try again"
+            if self._by_address[address] >= MAX_SUBSCRIBERS_OF_AN_ADDRESS:
+                return f"{MAX_SUBSCRIBERS_OF_AN_ADDRESS} subscribers of {address} read already; end one"
+            self._by_address[address] += 1
+            return None
 
     def _event(self) -> bytes:
         said = self._ledger.read(_said)

@@ -15,6 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from wattloop.commands.settings import Address
+from wattloop_agent.log_bound import PROCESS_BOUND
 from wattloop_agent.reader.bookkeeper import Bookkeeper
 from wattloop_agent.reader.bounds_file import BoundsFile
 from wattloop_agent.reader.energy.bookkeeping import Bookkeeping
@@ -28,6 +29,7 @@ from wattloop_agent.reader.sampler import Sampler
 from wattloop_agent.reader.server import Server
 from wattloop_agent.setter.decisions import SAME_WATTS
 from wattloop_agent.telemetry.catalogue import CATALOGUE
+from wattloop_agent.telemetry.connection_places import CROWDED, SLOW, ConnectionPlaces
 from wattloop_agent.telemetry.energy_events import EnergyEvents
 from wattloop_agent.telemetry.serving import serve
 
@@ -55,10 +57,12 @@ class AgentCollector(Collector):
     Args:
         state: The reader's.
         hostname: For the label ``Hostname``.
+        places: The connections of the server that serves them.
     """
 
-    def __init__(self, state: AgentState, hostname: str) -> None:
+    def __init__(self, state: AgentState, hostname: str, places: ConnectionPlaces) -> None:
         self._state = state
+        self._places = places
         self._hostname = hostname
 
     def collect(self) -> Iterable[Metric]:
@@ -129,6 +133,11 @@ class AgentCollector(Collector):
         for reason, count in state.server.refusals.items():
             yield "wattloop_agent_refusals", (str(reason),), count
         yield "wattloop_agent_connections", (), state.server.connections
+        yield "wattloop_agent_http_connections", (), self._places.taken
+        for reason in (CROWDED, SLOW):
+            yield "wattloop_agent_http_connections_cut", (reason,), self._places.cut[reason]
+        yield "wattloop_agent_connections_displaced", (), state.server.places.closed
+        yield "wattloop_agent_log_lines_suppressed", (), PROCESS_BOUND.suppressed
         yield "wattloop_agent_reading_age_seconds", (), _age(state.sampler.taken_seconds)
         yield "wattloop_agent_setter_age_seconds", (), _age(view.heard_seconds)
         books = state.books
@@ -153,8 +162,9 @@ def serve_metrics(address: Address, state: AgentState) -> Callable[[], None]:
         CannotError: The address can't be listened at.
     """
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(AgentCollector(state, socket.gethostname()))
-    return serve(address, registry, EnergyEvents(state.books.ledger))
+    places = ConnectionPlaces()
+    registry.register(AgentCollector(state, socket.gethostname(), places))
+    return serve(address, registry, EnergyEvents(state.books.ledger), places)
 
 
 def _values(

@@ -1,31 +1,36 @@
-"""The agent's HTTP server: metrics for Prometheus, and energy as server-sent events."""
+"""The agent's HTTP server: metrics for Prometheus, energy as server-sent events, and a sign of life for probes."""
 
 from __future__ import annotations
 
-import logging
-import socket
 import threading
-from collections.abc import Callable
-from http.server import ThreadingHTTPServer
-from typing import Any
+import time
+from collections.abc import Callable, Iterable
 from urllib.parse import urlsplit
 
-from prometheus_client import CollectorRegistry, MetricsHandler
+from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from wattloop.commands.settings import Address
 from wattloop.errors import CannotError
 from wattloop_agent.telemetry import energy_events
+from wattloop_agent.telemetry.bounded_server import BoundedHandler, BoundedServer, BoundedServerOnV6
+from wattloop_agent.telemetry.connection_places import ConnectionPlaces
 from wattloop_agent.telemetry.energy_events import EnergyEvents
 
-logger = logging.getLogger(__name__)
-
-# A caller that sends or takes nothing for this long is dropped.
-SLOW_SECONDS = 10.0
 METRICS_PATHS = ("/metrics", "/")
+HEALTH_PATH = "/healthz"
+_TEXT = {"Content-Type": "text/plain; charset=utf-8"}
 
 
-def serve(address: Address, registry: CollectorRegistry, events: EnergyEvents) -> Callable[[], None]:
-    """Serve both until the returned function is called.
+def serve(
+    address: Address, registry: CollectorRegistry, events: EnergyEvents, places: ConnectionPlaces | None = None
+) -> Callable[[], None]:
+    """Serve them until the returned function is called.
+
+    Args:
+        address: Where to listen.
+        registry: What ``/metrics`` shows.
+        events: What subscribers get.
+        places: The server's connections; default: places of its own.
 
     Raises:
         CannotError: The address can't be listened at.
@@ -34,9 +39,10 @@ def serve(address: Address, registry: CollectorRegistry, events: EnergyEvents) -
     class Handler(_Handler):
         pass
 
-    Handler.registry, Handler.events = registry, events
+    Handler.exposition, Handler.events = _Exposition(registry), events
+    kind = BoundedServerOnV6 if ":" in address.host else BoundedServer
     try:
-        server = (_ServerOnV6 if ":" in address.host else _Server)((address.host, address.port), Handler)
+        server = kind((address.host, address.port), Handler, ConnectionPlaces() if places is None else places)
     except OSError as error:
         raise CannotError(f"metrics at {address.host}:{address.port}: {error.strerror or error}") from error
     thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
@@ -51,32 +57,49 @@ def serve(address: Address, registry: CollectorRegistry, events: EnergyEvents) -
     return stop
 
 
-class _Server(ThreadingHTTPServer):
-    # Neither a scrape nor a stream must keep an agent from ending.
-    daemon_threads = True
-    block_on_close = False
+class _Exposition:
+    """The metrics as text, rendered for one client at a time: the others wait without a share of the processor."""
 
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
-        logger.debug("a caller of the metrics is gone", exc_info=True)
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._app = make_wsgi_app(registry)
+        self._rendering = threading.Lock()
+
+    def render(self, query: str, accept: str, encodings: str) -> tuple[dict[str, str], bytes]:
+        headers: list[tuple[str, str]] = []
+
+        def start(_: str, given: Iterable[tuple[str, str]]) -> None:
+            headers.extend(given)
+
+        environment = {
+            "REQUEST_METHOD": "GET",
+            "PATH_INFO": METRICS_PATHS[0],
+            "QUERY_STRING": query,
+            "HTTP_ACCEPT": accept,
+            "HTTP_ACCEPT_ENCODING": encodings,
+        }
+        with self._rendering:
+            body = b"".join(self._app(environment, start))
+        return dict(headers), body
 
 
-class _ServerOnV6(_Server):
-    address_family = socket.AF_INET6
-
-
-class _Handler(MetricsHandler):
-    timeout = SLOW_SECONDS
+class _Handler(BoundedHandler):
+    exposition: _Exposition
     events: EnergyEvents
 
     def do_GET(self) -> None:  # noqa: N802 - http.server's word
-        path = urlsplit(self.path).path
-        if path == energy_events.PATH:
-            self.events.stream(self.path, self)
-        elif path in METRICS_PATHS:
-            super().do_GET()
+        self.server.places.answering(self.connection, time.monotonic())
+        address = urlsplit(self.path)
+        if address.path == energy_events.PATH:
+            self.events.stream(self.path, self.client_address[0], self)
+        elif address.path in METRICS_PATHS:
+            accepted = (self.headers.get(name, "") for name in ("Accept", "Accept-Encoding"))
+            headers, body = self.exposition.render(address.query, *accepted)
+            self._answer(200, headers, body)
+        elif address.path == HEALTH_PATH:
+            self._answer(200, _TEXT, b"ok\n")
         else:
-            self.begin(404, {"Content-Type": "text/plain; charset=utf-8"})
-            self.send(f"there are {METRICS_PATHS[0]} and {energy_events.PATH}\n".encode())
+            paths = f"{METRICS_PATHS[0]}, {energy_events.PATH} and {HEALTH_PATH}"
+            self._answer(404, _TEXT, f"there are {paths}\n".encode())
 
     def begin(self, status: int, headers: dict[str, str]) -> None:
         self.send_response(status)
@@ -86,3 +109,10 @@ class _Handler(MetricsHandler):
 
     def send(self, data: bytes) -> None:
         self.wfile.write(data)
+
+    def leave_requests(self) -> None:
+        self.server.places.leave(self.connection)
+
+    def _answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
+        self.begin(status, headers | {"Content-Length": str(len(body))})
+        self.send(body)

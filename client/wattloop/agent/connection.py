@@ -33,6 +33,8 @@ SOCKET_VARIABLE = "WATTLOOP_AGENT_SOCKET"
 TIMEOUT_SECONDS = 15.0
 # An agent that was killed is started again in about a second, by the kubelet or by the local mode.
 PATIENCE_SECONDS = 5.0
+# The agent's reason when it has closed the connection and answers no request over it.
+CONNECTION_CLOSED = "ConnectionClosed"
 
 
 class AgentConnection:
@@ -204,6 +206,8 @@ class AgentConnection:
         """
         with self._lock:
             try:
+                # On a connection of its own: the agent may have closed one that was idle.
+                self._line.close()
                 self._line.send({"verb": "subscribe", "interval_seconds": interval_seconds})
                 while True:
                     yield [reading_of(entry) for entry in self._line.answer()]
@@ -215,7 +219,7 @@ class AgentConnection:
             if self._line.broke:
                 self._find_again()
             try:
-                return self._exchange(request)
+                return self._exchange_again_if_closed(request)
             except AgentGone:
                 if not self._patient:
                     raise
@@ -246,6 +250,17 @@ class AgentConnection:
                 time.sleep(0.05)
             else:
                 return
+
+    def _exchange_again_if_closed(self, request: Mapping[str, object]) -> Any:
+        try:
+            return self._exchange(request)
+        except AgentRefused as refused:
+            if refused.reason != CONNECTION_CLOSED:
+                raise
+        # The agent needed the place of an idle connection: it is there, nothing of the request was done, and it holds
+        # what it held.
+        self._line.close()
+        return self._exchange(request)
 
     def _exchange(self, request: Mapping[str, object]) -> Any:
         answer = self._line.exchange(request)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import socket
+import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -42,12 +44,16 @@ class AgentLine:
         """
         if self._socket is None:
             opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            opened.settimeout(self._timeout_seconds)
             try:
+                _wait_in_line(opened, self._timeout_seconds)
                 opened.connect(str(self._path))
+            except BlockingIOError as error:
+                opened.close()
+                raise TimeoutError(errno.ETIMEDOUT, "too many others are connecting to it") from error
             except OSError:
                 opened.close()
                 raise
+            opened.settimeout(self._timeout_seconds)
             self._socket = opened
         return self._socket
 
@@ -121,3 +127,9 @@ class AgentLine:
         told = getattr(error, "strerror", None) or str(error)
         kind = AgentGone if isinstance(error, ConnectionError) else AgentUnavailable
         return kind(f"{self._path}: no agent answers ({told}); is one running?")
+
+
+def _wait_in_line(opened: socket.socket, seconds: float) -> None:
+    """Have `connect` wait for so long where many connect at once: by Python's own timeout it does not wait at all."""
+    whole, part = divmod(round(seconds * 1e6), 1_000_000)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", whole, part))

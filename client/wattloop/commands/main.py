@@ -9,14 +9,15 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import EntryPoint, entry_points, version
 
-from wattloop.commands.contract import Command
+from wattloop import interruption
+from wattloop.commands.contract import Command, missing_module
 from wattloop.commands.streams import open_closed_streams, write_every_character
 from wattloop.errors import CannotError, InputError, UsageError
 
 GROUP = "wattloop.commands"
 EXIT_CANNOT = 1
 EXIT_USAGE = 2
-EXIT_INTERRUPTED = 130
+EXIT_INTERRUPTED = interruption.EXIT_INTERRUPTED
 # What the system says where a file, standard output among them, cannot be written any further.
 UNWRITABLE = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS), "free space and run it again"),
@@ -37,14 +38,20 @@ SUMMARIES = {
     "plan": "GPU frequency plans of a training pipeline",
     "power": "which power limit a measured profile calls for",
 }
-EXTRAS = {"wattloop_operator": "operator", "wattloop_agent": "agent", "wattloop_planner": "planner"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run ``wattloop`` with these arguments (default: the process's own) and return its exit code."""
-    open_closed_streams()
-    write_every_character()
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    """Run ``wattloop`` with these arguments (default: the process's own) and return its exit code.
+
+    SIGINT, SIGTERM and SIGHUP end it with 130, as `wattloop.interruption` says.
+    """
+    with interruption.handled():
+        open_closed_streams()
+        write_every_character()
+        return _main(list(sys.argv[1:] if arguments is None else arguments))
+
+
+def _main(words: list[str]) -> int:
     found = {entry.name: entry for entry in entry_points(group=GROUP)}
     if not words or words[0].startswith("-"):
         return _carried_out("wattloop", lambda: _overview(words, found))
@@ -76,15 +83,11 @@ def _order(name: str) -> tuple[int, str]:
 
 
 def _run(name: str, entry: EntryPoint, words: list[str]) -> int:
+    interruption.set_title(f"wattloop {name}")
     try:
         command = entry.load()
     except ModuleNotFoundError as error:
-        extra = EXTRAS.get(entry.module.partition(".")[0], "operator")
-        return _say(
-            f"wattloop {name}: needs the module {error.name}, which is not installed; "
-            f"install it with: pip install 'wattloop[{extra}]'",
-            EXIT_CANNOT,
-        )
+        return _say(f"wattloop {name}: {missing_module(entry.module, error)}", EXIT_CANNOT)
     if not isinstance(command, Command):
         raise TypeError(f"entry point {entry.value} of {GROUP} is no wattloop.commands.contract.Command")
     parser = argparse.ArgumentParser(
@@ -95,10 +98,24 @@ def _run(name: str, entry: EntryPoint, words: list[str]) -> int:
         allow_abbrev=False,
     )
     command.configure(parser)
-    return _carried_out(parser.prog, lambda: command.run(parser.parse_args(words)))
+
+    def run() -> int:
+        arguments = parser.parse_args(words)
+        command.check(arguments)
+        return command.run(arguments)
+
+    return _carried_out(parser.prog, run)
 
 
 def _carried_out(title: str, call: Callable[[], int]) -> int:
+    code = _code_of(title, call)
+    if interruption.take():
+        # The request came after the last safe point: the work was ended, and so were its words said.
+        return _say(f"{title}: interrupted", EXIT_INTERRUPTED)
+    return EXIT_INTERRUPTED if interruption.requested() else code
+
+
+def _code_of(title: str, call: Callable[[], int]) -> int:
     try:
         try:
             code = call()

@@ -15,6 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from wattloop.errors import InputError, UsageError
+from wattloop.files.reading import read_text
+from wattloop.message_fields import json_problem, shown
+
+MAX_CONFIG_BYTES = 1024 * 1024
+# Python refuses to read whole numbers of thousands of digits; no setting has a fiftieth of that.
+MAX_DIGITS = 80
 
 
 @dataclass(frozen=True)
@@ -103,7 +109,7 @@ def whole(least: int, most: int) -> Callable[[str], int]:
     """Reads a whole number within bounds."""
 
     def read(text: str) -> int:
-        if not text.isdecimal() or not least <= int(text) <= most:
+        if not text.isdecimal() or len(text) > MAX_DIGITS or not least <= int(text) <= most:
             raise ValueError(f"a whole number from {least} to {most}")
         return int(text)
 
@@ -156,7 +162,7 @@ def address(text: str) -> Address:
         Address(host='127.0.0.1', port=9402)
     """
     host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+    if not colon or not host or not port.isdecimal() or len(port) > MAX_DIGITS or int(port) > 65535:
         raise ValueError("HOST:PORT, such as 127.0.0.1:9402")
     return Address(host.strip("[]"), int(port))
 
@@ -182,17 +188,18 @@ def _given(
             try:
                 return (setting.read(text),)
             except ValueError as error:
-                raise UsageError(f"{source}: found {text!r}, expected {error}") from error
+                raise UsageError(f"{source}: found {shown(text)}, expected {error}") from error
     return ()
 
 
 def _file_values(path: Path, settings: Sequence[Setting]) -> dict[str, Any]:
+    text = read_text(path, MAX_CONFIG_BYTES, "a TOML file")
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(str(path), found=error.strerror or str(error), expected="a readable TOML file") from error
-    except ValueError as error:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
         raise InputError(str(path), found=str(error), expected="TOML") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(str(path), found=json_problem(error), expected="TOML") from error
     known = {setting.key: setting for setting in settings}
     values = {}
     for key, value in content.items():
@@ -201,7 +208,7 @@ def _file_values(path: Path, settings: Sequence[Setting]) -> dict[str, Any]:
         try:
             values[key] = known[key].read(_text(value))
         except ValueError as error:
-            raise InputError(str(path), found=f"{key} = {value!r}", expected=str(error)) from error
+            raise InputError(str(path), found=f"{key} = {shown(value)}", expected=str(error)) from error
     return values
 
 

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wattloop.errors import InputError
+from wattloop.files.reading import read_text
 
 LARGEST_FILE_BYTES = 64 * 1024 * 1024
+MAX_SHOWN_CHARACTERS = 80
 
 
 @dataclass(frozen=True)
@@ -53,9 +55,9 @@ class Row:
         try:
             value = float(text)
         except ValueError:
-            raise InputError(self.source, repr(text), expected, self.line, column) from None
+            raise InputError(self.source, _shown(text), expected, self.line, column) from None
         if not math.isfinite(value) or value < least or (above is not None and value <= above):
-            raise InputError(self.source, repr(text), expected, self.line, column)
+            raise InputError(self.source, _shown(text), expected, self.line, column)
         return value
 
     def integer(self, column: str, *, least: int | None = None) -> int:
@@ -67,7 +69,7 @@ class Row:
         value = self.number(column)
         if value != int(value) or (least is not None and value < least):
             bound = "" if least is None else f" of at least {least}"
-            raise InputError(self.source, repr(self.cells[column]), f"a whole number{bound}", self.line, column)
+            raise InputError(self.source, _shown(self.cells[column]), f"a whole number{bound}", self.line, column)
         return int(value)
 
     def optional_number(self, column: str, *, least: float = -math.inf) -> float | None:
@@ -91,17 +93,7 @@ def read_table(path: str | Path, columns: Sequence[str]) -> Iterator[Row]:
             or fewer cells than the header.
     """
     source = str(path)
-    try:
-        size = Path(path).stat().st_size
-        if size > LARGEST_FILE_BYTES:
-            raise InputError(source, f"{size} bytes", f"a table of at most {LARGEST_FILE_BYTES} bytes", 1, 1)
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise InputError(source, f"no readable file ({error.strerror})", "a CSV file") from error
-    except UnicodeDecodeError as error:
-        before = error.object[: error.start]
-        line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
-        raise InputError(source, "bytes that are not UTF-8", "a CSV file in UTF-8", line, column) from error
+    text = read_text(path, LARGEST_FILE_BYTES, "a CSV file", encoding="utf-8-sig")
     yield from _rows(source, text, columns)
 
 
@@ -125,6 +117,10 @@ def _rows(source: str, text: str, columns: Sequence[str]) -> Iterator[Row]:
             yield Row(source, reader.line_num, dict(zip(header, (cell.strip() for cell in cells), strict=True)))
     except csv.Error as error:
         raise InputError(source, f"text that is not CSV ({error})", "comma-separated cells", reader.line_num) from error
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[:MAX_SHOWN_CHARACTERS]}…")
 
 
 def _odd_cell(header: list[str], cells: list[str]) -> int | str:

@@ -7,15 +7,17 @@ renamed over.
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import os
+import secrets
 import stat
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from wattloop import interruption
 from wattloop.errors import CannotError
 
 
@@ -80,24 +82,26 @@ def _written_as_it_stands(target: Path) -> Iterator[IO[bytes]]:
 def _written_aside(link: Path) -> Iterator[IO[bytes]]:
     # A link stays one: what it leads to is written.
     target = Path(os.path.realpath(link))
-    try:
-        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
-    except OSError as error:
-        raise CannotError(
-            f"{target}: cannot write: {error.strerror}; name a file in an existing, writable folder"
-        ) from error
-    aside = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        aside.chmod(_mode_of(target))
-        aside.replace(target)
-    except OSError as error:
-        raise CannotError(f"{target}: cannot write: {error.strerror}; the file is as it was before") from error
-    finally:
-        aside.unlink(missing_ok=True)
+    aside = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
+    # An end at once removes it too: see `interruption`.
+    with interruption.undone(functools.partial(aside.unlink, missing_ok=True)):
+        try:
+            descriptor = os.open(aside, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise CannotError(
+                f"{target}: cannot write: {error.strerror}; name a file in an existing, writable folder"
+            ) from error
+        try:
+            with os.fdopen(descriptor, "wb") as stream:
+                yield stream
+                stream.flush()
+                os.fsync(stream.fileno())
+            aside.chmod(_mode_of(target))
+            aside.replace(target)
+        except OSError as error:
+            raise CannotError(f"{target}: cannot write: {error.strerror}; the file is as it was before") from error
+        finally:
+            aside.unlink(missing_ok=True)
 
 
 def _mode_of(target: Path) -> int:

@@ -8,6 +8,9 @@
 {{- end -}}
 {{- $_ := set $ports $port (first .) -}}
 {{- end -}}
+{{- if and .Values.metrics.podMonitor.enabled .Values.networkPolicy.enabled (not .Values.networkPolicy.metricsFrom) -}}
+{{- fail "metrics.podMonitor.enabled needs networkPolicy.metricsFrom, the peers that may read metrics, which are nobody by default: for a Prometheus in the namespace monitoring, [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]" -}}
+{{- end -}}
 {{- $agent := .Values.agent -}}
 {{- range list "PowerLimitWatts" "GraphicsClockMegahertz" "MemoryClockMegahertz" -}}
 {{- $least := get $agent (printf "minimum%s" .) -}}

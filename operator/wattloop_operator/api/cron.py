@@ -7,6 +7,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
 
+from wattloop.message_fields import shown
+
 NICKNAMES = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
@@ -44,7 +46,7 @@ def time_zone(name: str) -> ZoneInfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise ScheduleError(
-            "timeZone", repr(name), "a name of the IANA time zone database such as Europe/Paris"
+            "timeZone", shown(name), "a name of the IANA time zone database such as Europe/Paris"
         ) from None
 
 
@@ -60,10 +62,12 @@ def schedule_times(schedule: str, zone: ZoneInfo, start: datetime, *, backwards:
     """
     try:
         return CronSim(NICKNAMES.get(schedule, schedule), start.astimezone(zone), reverse=backwards)
-    except CronSimError as error:
+    except (CronSimError, ValueError) as error:
+        # A digit that is not of ASCII, or thousands of them, is a ValueError of Python's own.
+        why = str(error).lower() if isinstance(error, CronSimError) else "a number that cannot be read"
         raise ScheduleError(
             "schedule",
-            f"{schedule!r} ({str(error).lower()})",
+            f"{shown(schedule)} ({why})",
             "five cron fields (minute, hour, day of month, month, day of week) such as '0 3 * * 1-5'",
         ) from None
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import difflib
 import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from wattloop.files.reading import read_bounded
 from wattloop_operator.api.checks.closed_schema import open_schema
 from wattloop_operator.api.checks.defaults import with_defaults
 from wattloop_operator.api.checks.documents import LARGEST_FILE_BYTES, Document, DocumentError, read_documents
-from wattloop_operator.api.checks.problem import Problem
+from wattloop_operator.api.checks.problem import Problem, printable, shortened
 from wattloop_operator.api.checks.rule_check import rule_problems
 from wattloop_operator.api.checks.schema_check import schema_problems
 from wattloop_operator.api.checks.words import shown
@@ -22,6 +22,7 @@ from wattloop_operator.api.group import API_VERSION, GROUP
 from wattloop_operator.api.kinds import KINDS, Kind
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 
+MAX_PROBLEMS = 200
 MODELS: dict[str, type[Kind]] = {model.resource.kind: model for model in KINDS}
 
 
@@ -49,14 +50,20 @@ def check_file(path: str) -> Checked:
     """
     try:
         data = _read(path)
-        text = data.decode("utf-8-sig")
     except OSError as error:
         found = f"no readable file ({error.strerror})"
         return Checked(problems=[Problem(path, "", found, "a manifest in YAML or JSON")])
+    return check_bytes(path, data)
+
+
+def check_bytes(source: str, data: bytes) -> Checked:
+    """Check every manifest of a file's content; `source` is its name in problems."""
+    try:
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         found = f"a byte that is not UTF-8 at offset {error.start}"
-        return Checked(problems=[Problem(path, "", found, "a manifest in UTF-8")])
-    return check_text(path, text)
+        return Checked(problems=[Problem(source, "", found, "a manifest in UTF-8")])
+    return check_text(source, text)
 
 
 def check_text(source: str, text: str) -> Checked:
@@ -67,15 +74,17 @@ def check_text(source: str, text: str) -> Checked:
             _check(document, checked)
     except DocumentError as error:
         checked.problems.append(error.problem)
+    left_out = len(checked.problems) - MAX_PROBLEMS
+    if left_out > 0:
+        del checked.problems[MAX_PROBLEMS:]
+        checked.problems.append(Problem(source, "", f"{left_out} more problems", "the problems above solved first"))
     return checked
 
 
 def _read(path: str) -> bytes:
-    # One byte more than is allowed is enough to see that it is too much.
     if path == "-":
         return sys.stdin.buffer.read(LARGEST_FILE_BYTES + 1)
-    with Path(path).open("rb") as stream:
-        return stream.read(LARGEST_FILE_BYTES + 1)
+    return read_bounded(path, LARGEST_FILE_BYTES)
 
 
 def _check(document: Document, checked: Checked) -> None:
@@ -93,17 +102,17 @@ def _check(document: Document, checked: Checked) -> None:
     elif kind in MODELS or str(version).partition("/")[0] == GROUP:
         _check_ours(document, str(version), str(kind), checked)
     else:
-        checked.passed_over.append(f"{kind} {_name(value)}")
+        checked.passed_over.append(printable(f"{shortened(str(kind))} {_name(value)}"))
 
 
 def _check_ours(document: Document, version: str, kind: str, checked: Checked) -> None:
     if kind not in MODELS:
         close = difflib.get_close_matches(kind, MODELS, n=1)
         hint = f" (did you mean {close[0]}?)" if close else ""
-        checked.problems.append(document.problem(("kind",), f"'{kind}'", f"one of {', '.join(MODELS)}{hint}"))
+        checked.problems.append(document.problem(("kind",), shown(kind), f"one of {', '.join(MODELS)}{hint}"))
         return
     if version != API_VERSION:
-        checked.problems.append(document.problem(("apiVersion",), f"'{version}'", API_VERSION))
+        checked.problems.append(document.problem(("apiVersion",), shown(version), API_VERSION))
         return
     value = with_defaults(open_schema(kind), document.value)
     metadata = value.get("metadata")

@@ -6,14 +6,20 @@ from typing import Annotated
 
 from pydantic import Field
 
-from wattloop_operator.api.model import ATOMIC, ApiModel, list_map
+from wattloop.messages import GPU_UUID_PATTERN, MAX_GPU_UUID_CHARACTERS
+from wattloop_operator.api.model import ATOMIC, ApiModel
 from wattloop_operator.api.quantities import AmountString, DecimalString
 
 
 class GpuReading(ApiModel):
     """The cumulative counters of one GPU, at the start of the attempt and now."""
 
-    uuid: str = Field(description="The GPU's uuid.", min_length=1, max_length=96)
+    uuid: str = Field(
+        description="The GPU's uuid.",
+        min_length=1,
+        max_length=MAX_GPU_UUID_CHARACTERS,
+        pattern=f"^({GPU_UUID_PATTERN})$",
+    )
     start_energy_millijoules: int = Field(description="Its energy counter at the start of the attempt.", ge=0)
     energy_millijoules: int = Field(description="Its energy counter now.", ge=0)
     start_time_seconds: DecimalString = Field(description="Clock of the training process at the start, in seconds.")
@@ -62,7 +68,7 @@ class Progress(ApiModel):
     stop_requested: bool = Field(default=False, description="Whether the training was told to stop.")
     stop_reason: str = Field(default="", description="Why it was told to stop.", max_length=512)
     finished: bool = Field(default=False, description="Whether the training said that it is done.")
-    gpus: Annotated[tuple[GpuReading, ...], Field(max_length=1024, json_schema_extra=list_map("uuid"))] = Field(
+    gpus: Annotated[tuple[GpuReading, ...], Field(max_length=1024, json_schema_extra=ATOMIC)] = Field(
         default=(), description="The counters of every GPU of the attempt."
     )
     gpu_product: str = Field(default="", description="Product name of the GPUs.", max_length=128)

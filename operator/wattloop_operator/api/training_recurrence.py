@@ -184,6 +184,12 @@ class TrainingRecurrenceStatus(ApiModel):
     observed_generation: int | None = Field(default=None, description="The generation of the spec seen last.", ge=0)
     conditions: Conditions = ()
     workload_ref: WorkloadReference | None = Field(default=None, description="The object that runs the attempt.")
+    devices: int = Field(
+        default=0,
+        description="How many GPUs the training containers of its workload ask for, by the template that it was "
+        "started from; 0: the template does not say.",
+        ge=0,
+    )
     pods: Annotated[tuple[PodReference, ...], Field(max_length=MOST_PODS, json_schema_extra=list_map("uid"))] = Field(
         default=(),
         description="The pods of its Job that were seen: what a node's agent tells of one that is gone is its.",

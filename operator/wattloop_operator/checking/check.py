@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from wattloop import interruption
 from wattloop.errors import CannotError
 from wattloop_operator.api.conditions import Condition, ConditionStatus
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
@@ -40,7 +41,7 @@ class Check:
     api: ClusterApi
     tell: Callable[[str], None]
     clock: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
+    sleep: Callable[[float], None] = interruption.sleep
 
     def carry_out(self, job: Mapping[str, Any], patience_seconds: float) -> TrainingRecurrence:
         """Run the job's one recurrence; whatever happens, the job is gone afterwards.
@@ -54,6 +55,7 @@ class Check:
 
         Raises:
             CannotError: It has not, or the cluster does not take the job.
+            wattloop.interruption.Interrupted: The program was asked to end.
         """
         namespace, name = str(job["metadata"]["namespace"]), str(job["metadata"]["name"])
         try:

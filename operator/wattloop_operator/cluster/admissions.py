@@ -1,4 +1,4 @@
-"""Who was admitted a moment ago, so that a caller that comes every few seconds is not asked about each time."""
+"""Who was admitted or refused a moment ago, so that a caller that comes often is not asked about each time."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from wattloop_operator.cluster.timed_cache import TimedCache
 # A caller that is gone reports no more; until then its token is good.
 TRUSTED_SECONDS = 60.0
 MOST_ADMITTED = 10_000
+# Shorter: what a pod runs is written down soon after it has started.
+REFUSED_SECONDS = 10.0
 
 
 class Admissions:
-    """Tokens that were found good, and for what. Safe to use from several threads.
+    """Tokens that were found good, and for what, and those that were refused. Safe to use from several threads.
 
     Args:
         clock: Monotonic seconds.
@@ -23,6 +25,9 @@ class Admissions:
         self._admitted: TimedCache[tuple[bytes, str], bool] = TimedCache(
             clock, seconds=TRUSTED_SECONDS, most=MOST_ADMITTED
         )
+        self._refused: TimedCache[tuple[bytes, str], str] = TimedCache(
+            clock, seconds=REFUSED_SECONDS, most=MOST_ADMITTED
+        )
 
     def hold(self, token: str, subject: str) -> bool:
         """Whether this token was admitted to this subject a moment ago."""
@@ -31,6 +36,14 @@ class Admissions:
     def keep(self, token: str, subject: str) -> None:
         """Remember that this token is admitted to this subject."""
         self._admitted.keep(_key(token, subject), True)
+
+    def refusal(self, token: str, subject: str) -> str | None:
+        """Why this token was refused this subject a moment ago; None where it was not."""
+        return self._refused.get(_key(token, subject))
+
+    def refuse(self, token: str, subject: str, reason: str) -> None:
+        """Remember why this token is refused this subject."""
+        self._refused.keep(_key(token, subject), reason)
 
 
 def _key(token: str, subject: str) -> tuple[bytes, str]:

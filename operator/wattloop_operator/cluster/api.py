@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from wattloop.errors import CannotError
@@ -41,17 +41,22 @@ class ClusterApi:
 
     Args:
         transport: Carries the requests.
+        namespaces: The namespaces that the operator works in; empty: all. No object of another one is looked up: it is
+            reported as missing.
     """
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: Transport, namespaces: Collection[str] = ()) -> None:
         self._transport = transport
+        self._namespaces = frozenset(namespaces)
 
     def get(self, resource: ResourceType, namespace: str, name: str) -> Body:
         """One object as it is now.
 
         Raises:
-            MissingError: There is none.
+            MissingError: There is none, or the operator does not work in its namespace.
         """
+        if namespace and self._namespaces and namespace not in self._namespaces:
+            raise MissingError(f"the operator does not work in the namespace {namespace}")
         return self._call(Request("GET", resource.path(namespace, name)))
 
     def find(self, resource: ResourceType, namespace: str, name: str) -> Body | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from wattloop.errors import CannotError
 from wattloop_operator.api.progress import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
@@ -9,9 +11,12 @@ from wattloop_operator.cluster.api import ClusterApi, ConflictError, MissingErro
 from wattloop_operator.cluster.resources import TRAINING_RECURRENCES
 from wattloop_operator.cluster.status_writing import progress_to_apply
 from wattloop_operator.loop.world import ChangedError
+from wattloop_operator.reporting.seams import ProgressTooLargeError
 
 # Not the engine's: each of the two owns its part of the status, and neither removes the other's.
 FIELD_MANAGER = "wattloop-reporting"
+# etcd takes requests of 1.5 MiB: the rest is for the outcome, pods, conditions and what the API server keeps of fields.
+MAX_PROGRESS_BYTES = 256 * 1024
 
 
 class ClusterBook:
@@ -34,12 +39,16 @@ class ClusterBook:
 
     def write(self, recurrence: TrainingRecurrence, progress: Progress) -> None:
         """Write the progress of a recurrence that is still as it was read."""
-        try:
-            self._api.apply_status(
-                TRAINING_RECURRENCES, progress_to_apply(recurrence, progress), field_manager=FIELD_MANAGER
+        name = f"{recurrence.metadata.namespace}/{recurrence.metadata.name}"
+        body = progress_to_apply(recurrence, progress)
+        size_bytes = len(json.dumps(body["status"]).encode())
+        if size_bytes > MAX_PROGRESS_BYTES:
+            raise ProgressTooLargeError(
+                f"the progress of {name} would have {size_bytes} bytes, and at most {MAX_PROGRESS_BYTES} are kept"
             )
+        try:
+            self._api.apply_status(TRAINING_RECURRENCES, body, field_manager=FIELD_MANAGER)
         except (ConflictError, MissingError) as error:
             raise ChangedError(str(error)) from error
         except RefusedError as error:
-            name = f"{recurrence.metadata.namespace}/{recurrence.metadata.name}"
             raise CannotError(f"the progress of {name} cannot be written: {error}") from error

@@ -13,7 +13,7 @@ from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.shelf import Held, Key, Shelf
 from wattloop_operator.engine.decide import JOB_LABEL, RECURRENCE_LABEL
 from wattloop_operator.loop.world import JobKey
-from wattloop_operator.workloads.ownership import controller_uid
+from wattloop_operator.workloads.ownership import is_pod_of_job
 
 Body = Mapping[str, Any]
 KEPT_METADATA = ("name", "namespace", "uid", "resourceVersion", "labels", "ownerReferences", "deletionTimestamp")
@@ -109,16 +109,14 @@ class ObjectCache:
         """Take in the last state of a pod that is gone, where its Job is still there."""
         key, uid, _ = identity(body)
         workload = self.workloads.get((key[0], _label(body, RECURRENCE_LABEL)))
-        if workload is not None and workload.uid == controller_uid(body["metadata"]):
+        if workload is not None and is_pod_of_job(body["metadata"], workload.uid):
             return self.put_pod(body)
         return self.pods.remove(key, uid)
 
     def pods_of(self, workload: Held[Body]) -> list[Body]:
         """The pods of a Job."""
         group = workload.key
-        return [
-            held.value for held in self.pods.of_group(group) if controller_uid(held.value["metadata"]) == workload.uid
-        ]
+        return [held.value for held in self.pods.of_group(group) if is_pod_of_job(held.value["metadata"], workload.uid)]
 
     def _forget_pods(self, group: Key) -> None:
         for held in self.pods.of_group(group):

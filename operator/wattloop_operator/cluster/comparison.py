@@ -8,7 +8,7 @@ metadata alone, and whatever the watch should have told by then is fetched.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,9 +100,13 @@ class Comparison:
         api: The API server.
         kind: The kind to compare.
         wait: Waits for seconds; returns False where there is no use in going on.
+        namespaces: The namespaces that are watched; empty: all.
     """
 
-    def __init__(self, api: ClusterApi, kind: WatchedKind, wait: Callable[[float], bool]) -> None:
+    def __init__(
+        self, api: ClusterApi, kind: WatchedKind, wait: Callable[[float], bool], namespaces: Sequence[str] = ()
+    ) -> None:
+        self._namespaces = namespaces or ("",)
         self._api = api
         self._kind = kind
         self._wait = wait
@@ -114,11 +118,17 @@ class Comparison:
             CannotError: The API server could not be asked now.
         """
         kind = self._kind
-        items, list_version = self._api.list(kind.resource, labels=kind.labels, metadata_only=True)
-        listed = {key: version for key, _, version in map(identity, filter(kind.wanted, items))}
-        late = {key for key, version in listed.items() if self._is_behind(key, version)}
+        listed: dict[Key, int] = {}
+        stale: list[Held[Any]] = []
         kept = [] if kind.outlive else kind.shelf.all()
-        stale = [held for held in kept if held.key not in listed and held.version <= int(list_version)]
+        for namespace in self._namespaces:
+            items, list_version = self._api.list(
+                kind.resource, namespace=namespace, labels=kind.labels, metadata_only=True
+            )
+            listed |= {key: version for key, _, version in map(identity, filter(kind.wanted, items))}
+            here = [held for held in kept if namespace in ("", held.key[0])]
+            stale += [held for held in here if held.key not in listed and held.version <= int(list_version)]
+        late = {key for key, version in listed.items() if self._is_behind(key, version)}
         if not late and not stale:
             return set()
         if not self._wait(GRACE_SECONDS):

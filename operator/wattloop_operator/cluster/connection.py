@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,12 +15,16 @@ from kubernetes.config.config_exception import ConfigException
 from yaml import YAMLError
 
 from wattloop.errors import CannotError, UsageError
+from wattloop.files.reading import kind_of_no_file
 from wattloop_operator.api.group import API_VERSION, GROUP
 from wattloop_operator.cluster.resources import RECURRING_TRAINING_JOBS, TRAINING_RECURRENCES
 from wattloop_operator.cluster.transport import AnswerError, Request, Transport
 
+logger = logging.getLogger(__name__)
+
 # How the official client fails on a kubeconfig: missing, no kubeconfig, no YAML, no text, of a wrong shape.
 UNREADABLE = (ConfigException, OSError, YAMLError, ValueError, TypeError, AttributeError, KeyError)
+WORKED_ON = (RECURRING_TRAINING_JOBS, TRAINING_RECURRENCES)
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
@@ -44,6 +50,8 @@ class ClusterAddress:
             CannotError: There is no usable configuration.
             UsageError: The kubeconfig or the context does not exist.
         """
+        if self.kubeconfig is not None and (kind := kind_of_no_file(self.kubeconfig)):
+            raise UsageError(f"--kubeconfig: found {kind} at {self.kubeconfig}, expected a file")
         configuration = client.Configuration()
         try:
             if self._in_cluster():
@@ -88,12 +96,50 @@ def own_namespace() -> str:
         return "default"
 
 
-def check_reachable(transport: Transport) -> None:
+def check_reachable(transport: Transport, namespaces: Sequence[str] = ()) -> tuple[str, ...]:
     """Make sure that the API server answers, knows our kinds and lets us read them.
 
+    Args:
+        transport: Carries requests to the API server.
+        namespaces: The namespaces that the operator is to work in; empty: all.
+
+    Returns:
+        Those of the namespaces that can be read. The others are logged as errors, so that one that an administrator
+        has deleted stops no training in another.
+
     Raises:
-        CannotError: It does not.
+        CannotError: It does not, or none of the namespaces can be read.
     """
+    _check_served(transport)
+    if not namespaces:
+        _check_readable(transport, "")
+        return ()
+    readable, trouble = [], ""
+    for namespace in namespaces:
+        try:
+            _check_exists(transport, namespace)
+            _check_readable(transport, namespace)
+        except CannotError as error:
+            trouble = str(error)
+            logger.error("namespace %s: its RecurringTrainingJobs are not run: %s", namespace, error)  # noqa: TRY400
+        else:
+            readable.append(namespace)
+    if not readable:
+        raise CannotError(f"none of the namespaces of --namespaces can be read: {trouble}")
+    return tuple(readable)
+
+
+def is_readable(transport: Transport, namespace: str) -> bool:
+    """Whether the operator can read its kinds in a namespace now; false also where the API server does not answer."""
+    try:
+        _check_exists(transport, namespace)
+        _check_readable(transport, namespace)
+    except CannotError:
+        return False
+    return True
+
+
+def _check_served(transport: Transport) -> None:
     try:
         known = transport(Request("GET", f"/apis/{API_VERSION}"))
     except AnswerError as error:
@@ -104,18 +150,33 @@ def check_reachable(transport: Transport) -> None:
             ) from error
         raise CannotError(f"the API server does not let the operator in: {error}") from error
     served = {str(each.get("name")) for each in known.get("resources") or ()}
-    for resource in (RECURRING_TRAINING_JOBS, TRAINING_RECURRENCES):
+    for resource in WORKED_ON:
         if resource.plural not in served:
             raise CannotError(
                 f"the cluster does not serve {resource.plural}.{GROUP}; install the custom resource definitions of "
                 "this version of Wattloop: kubectl apply --server-side -f crds/, or the chart"
             )
+
+
+def _check_exists(transport: Transport, namespace: str) -> None:
+    try:
+        transport(Request("GET", f"/api/v1/namespaces/{namespace}"))
+    except AnswerError as error:
+        # The chart gives the operator no right to read namespaces: then the next check tells.
+        if error.status == 404:
+            raise CannotError(f"there is no namespace {namespace}; create it, or take it from --namespaces") from error
+
+
+def _check_readable(transport: Transport, namespace: str) -> None:
+    where = f" in the namespace {namespace}, or there is no such namespace" if namespace else ""
+    remedy = "create it and run helm upgrade with it in operator.namespaces" if namespace else ""
+    for resource in WORKED_ON:
         try:
-            transport(Request("GET", resource.path(), {"limit": "1"}))
+            transport(Request("GET", resource.path(namespace), {"limit": "1"}))
         except AnswerError as error:
             raise CannotError(
-                f"the operator may not read {resource.plural} ({error.message}); give its service account the roles of "
-                "the chart"
+                f"the operator may not read {resource.plural}{where} ({error.message}); "
+                + (remedy or "give its service account the roles of the chart")
             ) from error
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from wattloop.errors import CannotError
 from wattloop_operator.cluster.admissions import Admissions
 from wattloop_operator.cluster.api import ClusterApi, RefusedError
-from wattloop_operator.cluster.callers import Caller, caller_of
-from wattloop_operator.cluster.ownership import runs
+from wattloop_operator.cluster.callers import Caller, TokenReviews
+from wattloop_operator.cluster.ownership import runs, workload_uid
 from wattloop_operator.cluster.resources import PODS, TRAINING_RECURRENCES
 from wattloop_operator.reporting.seams import ForeignRecurrenceError
 
@@ -18,22 +18,31 @@ class TokenReviewGate:
 
     Args:
         api: The API server.
+        reviews: Knows whose tokens are.
         clock: Monotonic seconds.
     """
 
-    def __init__(self, api: ClusterApi, clock: Callable[[], float]) -> None:
+    def __init__(self, api: ClusterApi, reviews: TokenReviews, clock: Callable[[], float]) -> None:
         self._api = api
+        self._reviews = reviews
         self._admissions = Admissions(clock)
 
-    def admit(self, token: str, namespace: str, name: str) -> None:
+    def admit(self, token: str, namespace: str, name: str, address: str = "") -> None:
         """Let a caller pass."""
-        if self._admissions.hold(token, f"{namespace}/{name}"):
+        subject = f"{namespace}/{name}"
+        if self._admissions.hold(token, subject):
             return
+        refusal = self._admissions.refusal(token, subject)
+        if refusal is not None:
+            raise ForeignRecurrenceError(refusal)
         try:
-            self._check(caller_of(self._api, token), namespace, name)
+            self._check(self._reviews.caller_of(token, address), namespace, name)
         except RefusedError as error:
             raise CannotError(f"the caller's rights cannot be found out: {error}") from error
-        self._admissions.keep(token, f"{namespace}/{name}")
+        except ForeignRecurrenceError as error:
+            self._admissions.refuse(token, subject, str(error))
+            raise
+        self._admissions.keep(token, subject)
 
     def _check(self, caller: Caller, namespace: str, name: str) -> None:
         foreign = ForeignRecurrenceError(f"pod {caller.namespace}/{caller.pod} does not run {namespace}/{name}")
@@ -43,5 +52,7 @@ class TokenReviewGate:
         pod = self._api.find(PODS, namespace, caller.pod)
         if recurrence is None or pod is None or pod["metadata"]["uid"] != caller.pod_uid:
             raise foreign
+        if not workload_uid(recurrence):
+            raise CannotError(f"the workload of {namespace}/{name} is not written down yet; send the report again")
         if not runs(self._api, pod, recurrence):
             raise foreign

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from wattloop_operator.cluster.admissions import Admissions
-from wattloop_operator.cluster.api import ClusterApi
-from wattloop_operator.cluster.callers import caller_of
+from wattloop_operator.cluster.callers import Caller, TokenReviews
 from wattloop_operator.reporting.seams import ForeignNodeError
 
 
@@ -14,23 +13,33 @@ class AgentTokenGate:
     """Implements `wattloop_operator.reporting.seams.NodeGate`.
 
     Args:
-        api: The API server.
+        reviews: Knows whose tokens are.
         clock: Monotonic seconds.
         service_account: What agents run as, NAMESPACE/NAME; empty: no agent is admitted.
     """
 
-    def __init__(self, api: ClusterApi, clock: Callable[[], float], service_account: str) -> None:
-        self._api = api
+    def __init__(self, reviews: TokenReviews, clock: Callable[[], float], service_account: str) -> None:
+        self._reviews = reviews
         self._service_account = service_account
         self._admissions = Admissions(clock)
 
-    def admit(self, token: str, node: str) -> None:
+    def admit(self, token: str, node: str, address: str = "") -> None:
         """Let an agent pass."""
         if not self._service_account:
             raise ForeignNodeError("this operator takes no reports of nodes; start it with --agent-service-account")
         if self._admissions.hold(token, node):
             return
-        caller = caller_of(self._api, token)
+        refusal = self._admissions.refusal(token, node)
+        if refusal is not None:
+            raise ForeignNodeError(refusal)
+        try:
+            self._check(self._reviews.caller_of(token, address), node)
+        except ForeignNodeError as error:
+            self._admissions.refuse(token, node, str(error))
+            raise
+        self._admissions.keep(token, node)
+
+    def _check(self, caller: Caller, node: str) -> None:
         account = f"{caller.namespace}/{caller.service_account}"
         if account != self._service_account:
             raise ForeignNodeError(f"{account} is not the agents' service account, {self._service_account}")
@@ -41,4 +50,3 @@ class AgentTokenGate:
             )
         if caller.node != node:
             raise ForeignNodeError(f"pod {caller.namespace}/{caller.pod} runs on node {caller.node}, not on {node}")
-        self._admissions.keep(token, node)

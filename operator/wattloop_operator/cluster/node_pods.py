@@ -15,7 +15,7 @@ from wattloop_operator.cluster.resources import PODS, TRAINING_RECURRENCES
 from wattloop_operator.cluster.timed_cache import TimedCache
 from wattloop_operator.engine.decide import RECURRENCE_LABEL
 from wattloop_operator.reporting.seams import AttemptOfPod, ForeignPodError
-from wattloop_operator.workloads.ownership import controller_uid
+from wattloop_operator.workloads.ownership import is_pod_of_job
 
 MOST_PODS = 20_000
 # What is none of ours stays so; this is how long a mistake in that would last.
@@ -88,8 +88,9 @@ class ClusterPods:
         pod = self._cache.pods.get((holding.namespace, holding.pod))
         if job is None or recurrence is None or pod is None or pod.uid != holding.pod_uid:
             return ""
-        owned = controller_uid(pod.value["metadata"]) == job.uid
-        ours = owned and controller_uid(job.value["metadata"]) == recurrence.uid
+        workload = recurrence.value.status.workload_ref
+        owned = is_pod_of_job(pod.value["metadata"], job.uid)
+        ours = owned and workload is not None and workload.uid == job.uid
         return str(pod.value["spec"]["nodeName"] or "") if ours else ""
 
 

@@ -16,6 +16,7 @@ from wattloop_operator.engine.snapshot import WorkloadState
 from wattloop_operator.workloads.job_state import job_state, needs_pods
 from wattloop_operator.workloads.manifest import JOB, kind_of, manifest
 from wattloop_operator.workloads.other_kind import other_state
+from wattloop_operator.workloads.ownership import JOB_UID_LABEL
 from wattloop_operator.workloads.surroundings import ClusterSurroundings
 
 Body = Mapping[str, Any]
@@ -98,7 +99,7 @@ class WorkloadAccess:
     def _state_of_job(self, held: Held[Body], recurrence: TrainingRecurrence) -> WorkloadState:
         pods = self._cache.pods_of(held)
         if needs_pods(held.value, pods):
-            selector = f"batch.kubernetes.io/controller-uid={held.uid}"
+            selector = f"{JOB_UID_LABEL}={held.uid}"
             bodies, _ = self._api.list(PODS, namespace=recurrence.metadata.namespace, labels=selector)
             for body in bodies:
                 self._cache.put_pod(body)

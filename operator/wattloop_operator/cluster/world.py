@@ -145,7 +145,6 @@ class ClusterWorld:
         match action:
             case RecordObservation(record):
                 self._store.observations.record(record)
-                self._store.readings.thin_out(record.job_uid, record.recurrence, record.attempt)
                 self._memory.forget(record.job_uid)
             case RecordAmendment(amendment):
                 self._store.amendments.record(amendment)

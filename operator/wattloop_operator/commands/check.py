@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 import uuid
-from importlib.metadata import version
-from pathlib import Path
 
-from wattloop.commands.contract import Command
-from wattloop.errors import UsageError
+from wattloop import interruption
 from wattloop_operator.checking.check import Check
 from wattloop_operator.checking.tiny_job import tiny_job
 from wattloop_operator.cluster.api import ClusterApi
@@ -18,32 +14,8 @@ from wattloop_operator.cluster.connection import ClusterAddress, own_namespace
 from wattloop_operator.cluster.transport import HttpTransport
 
 
-def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="the cluster; default: the pod's own, else "
-                        "the usual kubeconfig")  # fmt: skip
-    parser.add_argument("--context", default="", metavar="NAME", help="the kubeconfig's context; default: current")
-    parser.add_argument("--namespace", metavar="NAME", help="where the job runs; default: the pod's own, else default")
-    parser.add_argument(
-        "--image",
-        default=f"wattloop/operator:{version('wattloop')}",
-        metavar="IMAGE",
-        help="an image with Python and Wattloop's client, for the training (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--image-pull-policy", choices=("Always", "IfNotPresent", "Never"), default="IfNotPresent", metavar="POLICY",
-        help="Always, IfNotPresent (default) or Never",
-    )  # fmt: skip
-    parser.add_argument(
-        "--image-pull-secret", action="append", default=[], metavar="NAME", help="a secret to pull it with; repeatable"
-    )
-    parser.add_argument(
-        "--timeout-seconds", type=float, default=300.0, metavar="S", help="how long it may take (default: 300)"
-    )
-
-
-def _run(arguments: argparse.Namespace) -> int:
-    if not 0 < arguments.timeout_seconds < float("inf"):
-        raise UsageError(f"--timeout-seconds: found {arguments.timeout_seconds:g}, expected a number above 0")
+def run(arguments: argparse.Namespace) -> int:
+    """Carry out ``wattloop check``."""
     job = tiny_job(
         arguments.namespace or own_namespace(),
         f"wattloop-check-{uuid.uuid4().hex[:8]}",
@@ -51,9 +23,11 @@ def _run(arguments: argparse.Namespace) -> int:
         pull_policy=arguments.image_pull_policy,
         pull_secrets=arguments.image_pull_secret,
     )
-    # Ended as by the keyboard, so that the job is deleted also where a pod's time is up.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with ClusterAddress(arguments.kubeconfig, arguments.context).client(connections=2) as client:
+    # The job is deleted also where a signal ends the check, such as when a pod's time is up.
+    with (
+        ClusterAddress(arguments.kubeconfig, arguments.context).client(connections=2) as client,
+        interruption.deferred(),
+    ):
         check = Check(ClusterApi(HttpTransport(client)), tell=_print)
         recurrence = check.carry_out(job, arguments.timeout_seconds)
     usage = recurrence.status.usage
@@ -64,16 +38,3 @@ def _run(arguments: argparse.Namespace) -> int:
 def _print(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
-
-
-COMMAND = Command(
-    summary="run one tiny recurrence in a cluster, to see that Wattloop works there",
-    description="Applies a RecurringTrainingJob whose training takes two epochs of no work and needs no GPU, waits "
-    "until its one recurrence has ended, and deletes it. It ends well only if the operator has started it, the "
-    "training has reported to the operator and the operator has told its end. Ends with 1 and the reason otherwise. "
-    "Needs the rights to create, get and delete recurringtrainingjobs and to list trainingrecurrences there.",
-    example="  wattloop check --namespace team-a\n"
-    "  wattloop check --context production --image registry.example/wattloop/operator:0.1.0",
-    configure=_configure,
-    run=_run,
-)

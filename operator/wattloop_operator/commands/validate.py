@@ -7,7 +7,6 @@ import dataclasses
 import json
 import sys
 
-from wattloop.commands.contract import Command
 from wattloop_operator.api.kinds import Kind
 from wattloop_operator.api.manifests import Checked, check_file
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
@@ -16,17 +15,8 @@ from wattloop_operator.engine.unsupported import unsupported
 EXIT_PROBLEMS = 2
 
 
-def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("files", nargs="+", metavar="FILE", help="manifests in YAML or JSON; - reads standard input")
-    parser.add_argument(
-        "--format",
-        choices=("text", "json"),
-        default="text",
-        help="text: a line a manifest or problem (default); json: one object with all of them",
-    )
-
-
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Carry out ``wattloop validate``."""
     results = {file: check_file(file) for file in dict.fromkeys(arguments.files)}
     if arguments.format == "json":
         json.dump(_as_json(results), sys.stdout, indent=2)
@@ -82,16 +72,3 @@ def _held_back(manifest: Kind) -> str | None:
 def _title(manifest: Kind) -> str:
     namespace = f"{manifest.metadata.namespace}/" if manifest.metadata.namespace else ""
     return f"{manifest.kind} {namespace}{manifest.metadata.name}"
-
-
-COMMAND = Command(
-    summary="check manifests against the API's schema and rules, without a cluster",
-    description="Checks RecurringTrainingJobs and Wattloop's other kinds as the API server would: schema, unknown "
-    "fields, rules across fields, and cron schedules. Every problem names file, line, column and field, what was "
-    "found and what would be right. Says, too, where a job that is right would be held back, as this version does not "
-    "carry out what it asks for. Manifests of other kinds are passed over. Ends with 0 (all right) or 2.",
-    example="  wattloop validate examples/digits/job.yaml\n"
-    "  kustomize build overlays/production | wattloop validate --format json -",
-    configure=_configure,
-    run=_run,
-)

@@ -66,7 +66,7 @@ def attempt_turn(snapshot: Snapshot, recurrence: TrainingRecurrence, now: dateti
     until = _awaited(snapshot, recurrence, workload) if isinstance(stand, Ended) else stand.until
     if isinstance(stand, Ended) and (until is None or until <= now):
         return AttemptTurn((_ended(snapshot, recurrence, stand, now),))
-    status = _watched(recurrence, workload, now)
+    status = _watched(recurrence, workload, snapshot.devices, now)
     if status == written:
         return AttemptTurn((), until)
     return AttemptTurn((WriteRecurrenceStatus(recurrence, status),), until)
@@ -77,7 +77,9 @@ def cancelled(snapshot: Snapshot, recurrence: TrainingRecurrence, why: str, now:
     return _ended(snapshot, recurrence, Ended(Result.CANCELLED, why), now)
 
 
-def _watched(recurrence: TrainingRecurrence, workload: WorkloadState | None, now: datetime) -> TrainingRecurrenceStatus:
+def _watched(
+    recurrence: TrainingRecurrence, workload: WorkloadState | None, devices: int, now: datetime
+) -> TrainingRecurrenceStatus:
     """The status of an attempt that goes on."""
     status = recurrence.status
     if workload is None:
@@ -114,6 +116,8 @@ def _watched(recurrence: TrainingRecurrence, workload: WorkloadState | None, now
         update={
             "conditions": tuple(conditions),
             "workload_ref": status.workload_ref or _reference(workload),
+            # Of the template that the workload was started from: a later one is of other attempts.
+            "devices": devices if status.workload_ref is None else status.devices,
             "pods": _pods(recurrence, workload),
             "start_time": status.start_time or workload.started_at,
         }

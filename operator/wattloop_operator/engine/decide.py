@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,6 +26,7 @@ from wattloop_operator.engine.usage import believable
 from wattloop_operator.store.records import PowerProfile
 from wattloop_planner.bandit.policies import policy_named
 from wattloop_planner.bandit.policy import Decision, Policy, Question, decision_seed
+from wattloop_planner.bandit.question_digest import question_digest
 
 JOB_LABEL = "wattloop.dev/job"
 RECURRENCE_LABEL = "wattloop.dev/recurrence"
@@ -143,7 +143,7 @@ def _decision_record(policy: PolicyName, decision: Decision, asked: Question) ->
         kind=DecisionKind(decision.kind.value.capitalize()),
         reason=decision.reason[:1024],
         seed=str(asked.seed),
-        digest=hashlib.blake2b(repr(asked).encode(), digest_size=16).hexdigest(),
+        digest=question_digest(asked),
     )
 
 

@@ -19,10 +19,10 @@ from wattloop_operator.engine.decide import policy_of, question
 from wattloop_operator.engine.job_conditions import job_conditions
 from wattloop_operator.engine.recurrence_history import RecurrenceHistory, histories_of
 from wattloop_operator.engine.recurrences import latest_slot_time, next_index
-from wattloop_operator.engine.savings import default_cost
+from wattloop_operator.engine.savings import default_cost, default_energy
 from wattloop_operator.engine.snapshot import Snapshot
 from wattloop_operator.engine.standing import Standing
-from wattloop_operator.engine.usage import JOULES_PER_KILOWATT_HOUR, money, relative_percent
+from wattloop_operator.engine.usage import carbon_grams, money, relative_percent
 from wattloop_planner.bandit.arms_left import crashes_in_a_row
 from wattloop_planner.bandit.policy import NoArmLeftError
 
@@ -63,7 +63,7 @@ def job_status(
         ),
         recent_recurrences=recent,
         totals=_totals(snapshot, closed, eta),
-        savings=_savings(ended, default, eta),
+        savings=_savings(snapshot, ended, default),
         **_belief(snapshot, recent),
     )
 
@@ -117,20 +117,21 @@ def _totals(snapshot: Snapshot, closed: list[RecurrenceHistory], eta: float) -> 
         return None
     objective = snapshot.job.spec.objective
     energy = sum(each.energy_joules for each in closed)
-    grams = objective.carbon and float(objective.carbon.grams_per_kilowatt_hour) * energy / JOULES_PER_KILOWATT_HOUR
     return Totals.model_validate(
         {
             "gpu_energy_joules": round(energy, 3),
             "duration_seconds": round(sum(each.time_seconds for each in closed), 3),
             "cost_joules": round(sum(each.cost_joules(eta) or 0.0 for each in closed), 3),
             "money": money(energy, objective.price),
-            "carbon_grams": grams,
+            "carbon_grams": carbon_grams(energy, objective.carbon),
         }
     )
 
 
-def _savings(ended: list[RecurrenceHistory], default: float | None, eta: float) -> Savings | None:
+def _savings(snapshot: Snapshot, ended: list[RecurrenceHistory], default: float | None) -> Savings | None:
     """Against the default configuration, over all recurrences that ended with a known cost."""
+    objective = snapshot.job.spec.objective
+    eta = objective.energy_weight_percent / 100
     costs = [cost for cost in (each.cost_joules(eta) for each in ended) if cost is not None]
     if not default or not costs or relative_percent(max(costs), default) is None:
         return None
@@ -141,6 +142,15 @@ def _savings(ended: list[RecurrenceHistory], default: float | None, eta: float) 
         "cost_percent": round(100 * saved / (default * len(costs)), 2),
         "latest_cost_percent": round(100 * (1 - costs[-1] / default), 2),
     }
+    energies = [energy for energy in (each.cost_joules(1.0) for each in ended) if energy is not None]
+    default_energy_joules = default_energy(snapshot)
+    if default_energy_joules is not None and len(energies) == len(costs):
+        saved_energy = default_energy_joules * len(energies) - sum(energies)
+        values |= {
+            "gpu_energy_joules": round(saved_energy, 3),
+            "money": money(saved_energy, objective.price),
+            "carbon_grams": carbon_grams(saved_energy, objective.carbon),
+        }
     return Savings.model_validate(values)
 
 

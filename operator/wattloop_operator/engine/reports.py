@@ -19,7 +19,10 @@ from wattloop_operator.api.quantities import to_decimal
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.engine.usage import cost_of, usage_of
 
-MOST_GPUS_OF_ATTEMPT = 1024
+# Where the template asks for no GPUs: the whole of a rank's node each, of 128 nodes.
+MAX_GPUS_OF_ATTEMPT = 1024
+# A pod that is replaced within its attempt may get other GPUs: so often as with a Job's default backoffLimit, and more.
+MAX_GPUS_PER_DEVICE = 8
 ROUNDING = 1e-9
 
 
@@ -36,7 +39,7 @@ def target_of(target: TargetSpec) -> Target:
 def progress_after(recurrence: TrainingRecurrence, report: Report) -> Progress:
     """The progress once a report is taken in; the same object's progress where the report says nothing new."""
     before = recurrence.status.progress or Progress()
-    gpus = _merged(before.gpus, report.gpus)
+    gpus = _merged(before.gpus, report.gpus, max_gpus(recurrence))
     counted = before.model_copy(
         update={
             "gpus": gpus,
@@ -47,6 +50,11 @@ def progress_after(recurrence: TrainingRecurrence, report: Report) -> Progress:
     if report.rank == 0 and report.sequence > before.sequence:
         counted = counted.model_copy(update=_news(recurrence, before, report))
     return with_stop(recurrence, counted)
+
+
+def max_gpus(recurrence: TrainingRecurrence) -> int:
+    """How many GPUs an attempt may report: by what its template asks for, and never more than the API allows."""
+    return min(MAX_GPUS_PER_DEVICE * recurrence.status.devices or MAX_GPUS_OF_ATTEMPT, MAX_GPUS_OF_ATTEMPT)
 
 
 def _news(recurrence: TrainingRecurrence, before: Progress, report: Report) -> dict[str, object]:
@@ -103,11 +111,14 @@ def _in_a_row(before: Progress, report: Report) -> int:
     return before.consecutive_reached + 1 if report.reached_in_a_row is None else min(report.reached_in_a_row, most)
 
 
-def _merged(before: tuple[GpuReading, ...], reported: tuple[GpuEnergy, ...]) -> tuple[GpuReading, ...]:
+def _merged(before: tuple[GpuReading, ...], reported: tuple[GpuEnergy, ...], most: int) -> tuple[GpuReading, ...]:
+    """The readings by uuid. Of more than `most` GPUs those are kept that were reported first."""
     merged = {reading.uuid: reading for reading in before}
     for gpu in reported:
         known = merged.get(gpu.uuid)
         if known is not None and gpu.energy_millijoules <= known.energy_millijoules:
+            continue
+        if known is None and len(merged) >= most:
             continue
         time = to_decimal(gpu.time_seconds)
         merged[gpu.uuid] = GpuReading(
@@ -119,7 +130,7 @@ def _merged(before: tuple[GpuReading, ...], reported: tuple[GpuEnergy, ...]) -> 
             # Another process's clock may be behind: time, too, only moves on.
             time_seconds=max(time, time if known is None else known.time_seconds),
         )
-    return tuple(merged[uuid] for uuid in sorted(merged)[:MOST_GPUS_OF_ATTEMPT])
+    return tuple(merged[uuid] for uuid in sorted(merged))
 
 
 def _max_power(report: Report, gpus: int) -> int | None:

@@ -15,12 +15,21 @@ from wattloop_planner.savings import DefaultRun, default_cost_joules
 
 def default_cost(snapshot: Snapshot) -> float | None:
     """Expected cost in joules of one recurrence in the default configuration; None before it is known."""
-    spec = snapshot.job.spec
+    return _default_cost(snapshot, snapshot.job.spec.objective.energy_weight_percent / 100)
+
+
+def default_energy(snapshot: Snapshot) -> float | None:
+    """Expected energy in joules of one recurrence in the default configuration; None before it is known."""
+    # With all weight on energy, the cost is the energy.
+    return _default_cost(snapshot, 1.0)
+
+
+def _default_cost(snapshot: Snapshot, eta: float) -> float | None:
     return default_cost_of(
         memory.remembered(snapshot),
         memory.profiles(snapshot),
-        default_batch_size=spec.batch_size.default,
-        eta=spec.objective.energy_weight_percent / 100,
+        default_batch_size=snapshot.job.spec.batch_size.default,
+        eta=eta,
     )
 
 

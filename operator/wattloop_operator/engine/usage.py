@@ -6,7 +6,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from wattloop.cost import CostModel
-from wattloop_operator.api.objective import Price
+from wattloop_operator.api.objective import Carbon, Price
 from wattloop_operator.api.progress import Progress
 from wattloop_operator.api.quantities import to_decimal
 from wattloop_operator.api.recurring_training_job_status import Money
@@ -128,3 +128,10 @@ def money(energy_joules: float, price: Price | None) -> Money | None:
         return None
     amount = float(price.per_kilowatt_hour) * energy_joules / JOULES_PER_KILOWATT_HOUR
     return Money.model_validate({"amount": round(amount, 6), "currency": price.currency})
+
+
+def carbon_grams(energy_joules: float, carbon: Carbon | None) -> float | None:
+    """Emissions of this energy in grams of CO2 equivalent, where the job gives a carbon intensity."""
+    if carbon is None:
+        return None
+    return round(float(carbon.grams_per_kilowatt_hour) * energy_joules / JOULES_PER_KILOWATT_HOUR, 6)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import platform
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import kopf
 from kopf._core.engines.peering import Identity
@@ -36,6 +36,8 @@ class Shift:
         missed: Is told how many jobs a watch of a kind has missed changes of.
         resync_seconds: How often what was seen is compared with what there is.
         write_standings: Brings the status of every GPUPowerPolicy up to date.
+        namespaces: The namespaces that are watched; empty: all.
+        returned: Gives a further namespace that can be watched now and could not before; empty: none.
     """
 
     def __init__(
@@ -50,7 +52,12 @@ class Shift:
         missed: Callable[[str, int], None],
         resync_seconds: int,
         write_standings: Callable[[], object],
+        namespaces: Sequence[str] = (),
+        returned: Callable[[], str] = lambda: "",
     ) -> None:
+        self._namespaces = namespaces
+        self._returned = returned
+        self._returned_namespace = ""
         self._registry = registry
         self._settings = settings
         self._scheduler = scheduler
@@ -91,12 +98,15 @@ class Shift:
         """What is wrong with its threads; empty: nothing is."""
         if self._stopping.is_set() or not self._began:
             return ""
-        if not self._kopf.is_alive():
-            return "the watches have ended"
-        if not self._comparing.is_alive():
-            return "the comparison has ended"
-        if not self._standing.is_alive():
-            return "the writing of GPUPowerPolicies' statuses has ended"
+        if self._returned_namespace:
+            return f"the namespace {self._returned_namespace} can be read now, and is watched after a new start"
+        for thread, what in (
+            (self._kopf, "the watches have ended"),
+            (self._comparing, "the comparison has ended"),
+            (self._standing, "the writing of GPUPowerPolicies' statuses has ended"),
+        ):
+            if not thread.is_alive():
+                return what
         if self._desk.opened and not self._scheduler.alive:
             return "a worker has ended"
         return ""
@@ -110,7 +120,8 @@ class Shift:
         kopf.run(
             registry=self._registry,
             settings=self._settings,
-            clusterwide=True,
+            clusterwide=not self._namespaces,
+            namespaces=self._namespaces,
             standalone=True,
             stop_flag=self._stopping,
             # Its own would have the user's name in it; the user of a container has none.
@@ -121,7 +132,9 @@ class Shift:
         while not self._stopping.wait(self._resync_seconds):
             for kind in self._desk.kinds:
                 try:
-                    jobs = Comparison(self._api, kind, lambda seconds: not self._stopping.wait(seconds)).missed()
+                    jobs = Comparison(
+                        self._api, kind, lambda seconds: not self._stopping.wait(seconds), self._namespaces
+                    ).missed()
                 except (CannotError, RefusedError) as error:
                     logger.warning("%s: could not be compared: %s", kind.resource.kind, error)
                     continue
@@ -133,6 +146,7 @@ class Shift:
                     self._scheduler.ask(job)
             for key in self._desk.jobs():
                 self._scheduler.ask(key)
+            self._returned_namespace = self._returned()
 
     def _keep_standings(self) -> None:
         told = ""

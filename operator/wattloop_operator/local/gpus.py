@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
+import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from wattloop.agent import AgentConnection, AgentRefused
+from wattloop import interruption
 from wattloop.errors import CannotError
 
 MODELS = ("A40", "V100", "A100", "H100", "H200")
@@ -53,6 +56,7 @@ def simulated(simulation: Simulation, state: Path) -> dict[str, str]:
 
     Raises:
         CannotError: They cannot be made.
+        wattloop.interruption.Interrupted: This program was asked to end meanwhile.
     """
     words = [sys.executable, "-m", "nvml_simulator", str(state), "--permission", "anyone"]
     words += ["--model", simulation.model, "--count", str(simulation.count), "--seed", str(simulation.seed)]
@@ -62,11 +66,27 @@ def simulated(simulation: Simulation, state: Path) -> dict[str, str]:
         words += ["--clock", "scaled", "--scale", str(simulation.time_scale)]
     # Simulated GPUs are gone with the run, as real ones are with a reboot: counters start anew, limits are the default.
     state.unlink(missing_ok=True)
-    made = subprocess.run(words, capture_output=True, text=True, check=False)  # noqa: S603  our own program, as a list
+    made = subprocess.Popen(  # noqa: S603  our own program, as a list
+        words,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # Ctrl-C reaches it through this program alone.
+        start_new_session=True,
+    )
+    with made:
+        output, told = interruption.awaited(made.communicate, lambda: _interrupt(made.pid))
     if made.returncode != 0:
-        raise CannotError(f"simulated GPUs cannot be made: {made.stderr.strip() or made.returncode}")
-    environment = json.loads(made.stdout)
+        raise CannotError(f"simulated GPUs cannot be made: {told.strip() or made.returncode}")
+    environment = json.loads(output)
     return {str(name): str(value) for name, value in environment.items()}
+
+
+def _interrupt(group: int) -> None:
+    """End a program and the compiler that it may have started; both remove their temporary files."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGINT)
 
 
 def gpu_count(socket: Path) -> int:
@@ -75,6 +95,8 @@ def gpu_count(socket: Path) -> int:
     Raises:
         CannotError: It cannot say, or there is none.
     """
+    from wattloop.agent import AgentConnection, AgentRefused  # noqa: PLC0415 - the options need the constants alone
+
     try:
         with AgentConnection(socket) as agent:
             count = len(agent.gpus())

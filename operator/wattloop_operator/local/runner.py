@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+from wattloop import interruption
 from wattloop.errors import CannotError
 from wattloop_operator.api.conditions import ConditionStatus
 from wattloop_operator.engine.job_conditions import READY
@@ -25,7 +26,7 @@ class Runner:
     Args:
         world: This machine.
         key: The job.
-        happened: Set whenever something has happened.
+        happened: Set whenever something has happened, a request to end among it.
         show: Called with the state as it is found, and after each change.
         clock: The time that schedules follow.
     """
@@ -49,6 +50,7 @@ class Runner:
 
         Raises:
             CannotError: The database failed, or no recurrence can be started any more.
+            wattloop.interruption.Interrupted: The program was asked to end.
         """
         self._shown()
         while True:
@@ -70,6 +72,7 @@ class Runner:
 
     def _wait(self, wake_at: datetime | None) -> None:
         """Wait until something has happened, or that time has come by the clock."""
+        interruption.raise_if_requested()
         while not self._happened.wait(self._sleep_seconds(wake_at)):
             if wake_at is not None and wake_at <= self._clock():
                 return

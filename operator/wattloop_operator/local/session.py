@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from wattloop import interruption
 from wattloop.agent_process import running_agent
 from wattloop.errors import CannotError
 from wattloop.files.whole import written_whole
@@ -33,6 +34,7 @@ from wattloop_operator.loop.world import JobKey
 from wattloop_operator.pictures.job_history import JobHistory
 from wattloop_operator.pictures.pictures import write_pictures
 from wattloop_operator.pictures.rows import rows_of, write_csv
+from wattloop_operator.reporting.limits import LOCAL_RATES, ReportLimits
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.store.store import Store, open_store
 from wattloop_operator.workloads.run_environment import Surroundings
@@ -78,10 +80,12 @@ class LocalRun:
         Raises:
             UsageError: The output folder is another job's.
             CannotError: Something could not be done; the same run again goes on from there.
+            wattloop.interruption.Interrupted: The program was asked to end; the same run again goes on from there.
         """
-        with contextlib.ExitStack() as stack:
+        with interruption.deferred(), contextlib.ExitStack() as stack:
             folder = stack.enter_context(OutputFolder.held(self.output, self.owner()))
             store = stack.enter_context(open_store(self.database or folder.database))
+            interruption.raise_if_requested()
             job = made_local(self.job, self.seed, self.recurrences, datetime.now(UTC))
             if self.database is not None:
                 claim(store.objects, job, folder.path)
@@ -92,7 +96,8 @@ class LocalRun:
             # In this order at the end: processes, results, then what both need.
             stack.callback(self._leave_results, world, key, folder)
             stack.callback(world.end_all)
-            return Runner(world, key, happened, show).run()
+            with interruption.waking(happened.set):
+                return Runner(world, key, happened, show).run()
 
     def _world(
         self, stack: contextlib.ExitStack, folder: OutputFolder, store: Store, happened: threading.Event
@@ -100,24 +105,26 @@ class LocalRun:
         environment: dict[str, str] = {}
         if self.simulation is not None:
             environment = simulated(self.simulation, folder.gpus_state)
-        # In the system's folder for temporary files: a socket's path has at most 107 characters.
-        private = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="wattloop-")))
-        socket = private / "agent.sock"
+        # Its folder is in the system's folder for temporary files: a socket's path has at most 107 characters.
+        guardian = stack.enter_context(Guardian())
+        socket = guardian.folder / "agent.sock"
         stack.enter_context(
             running_agent(
                 socket,
                 folder.agent_state,
                 environment={**os.environ, **environment},
                 log=folder.agent_log,
+                on_start=guardian.await_agent,
             )
         )
-        tokens = Tokens(private)
+        tokens = Tokens(guardian.folder)
 
         def review(recurrence: TrainingRecurrence, progress: Progress) -> Progress:
             key = JobKey(recurrence.metadata.namespace, recurrence.spec.job_ref.name)
             return reviewed(lambda: world.look(key), recurrence, progress)
 
-        service = ReportService(LocalBook(store.objects, happened.set), tokens, store.readings, review)
+        limits = ReportLimits(time.monotonic, LOCAL_RATES)
+        service = ReportService(LocalBook(store.objects, happened.set), tokens, review, limits=limits)
         url = stack.enter_context(running_report_server(service))
         world = LocalWorld(
             store,
@@ -127,7 +134,7 @@ class LocalRun:
             tokens=tokens,
             gpu_environment=environment,
             devices=gpu_count(socket) if self.simulation is None else self.simulation.count,
-            guardian=stack.enter_context(Guardian(private)),
+            guardian=guardian,
             wake=happened.set,
         )
         return world

@@ -31,7 +31,7 @@ class Tokens:
         self._owners[token] = (namespace, name)
         return path
 
-    def admit(self, token: str, namespace: str, name: str) -> None:
+    def admit(self, token: str, namespace: str, name: str, address: str = "") -> None:  # noqa: ARG002
         """See `Gate`."""
         given = token.encode()
         owners = list(self._owners.items())

@@ -104,7 +104,6 @@ class LocalWorld:
         match action:
             case actions.RecordObservation(record):
                 self._store.observations.record(record)
-                self._store.readings.thin_out(record.job_uid, record.recurrence, record.attempt)
             case actions.RecordAmendment(amendment):
                 self._store.amendments.record(amendment)
             case actions.RecordProfile(key, measurements):

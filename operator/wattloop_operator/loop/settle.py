@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
+from wattloop import interruption
 from wattloop_operator.engine.turn import next_turn
 from wattloop_operator.loop.world import ChangedError, JobKey, World
 
@@ -29,6 +30,7 @@ def settle(world: World, key: JobKey, clock: Callable[[], datetime]) -> datetime
 
     Raises:
         CannotError: Something could not be done now; settling again later goes on from there.
+        wattloop.interruption.Interrupted: The program was asked to end, in the main thread; no action is half done.
     """
     for _ in range(MOST_TURNS):
         snapshot = world.snapshot(key)
@@ -39,6 +41,7 @@ def settle(world: World, key: JobKey, clock: Callable[[], datetime]) -> datetime
             return turn.wake_at
         try:
             for action in turn.actions:
+                interruption.raise_if_requested()
                 world.carry_out(snapshot, action)
         except ChangedError as change:
             logger.debug("%s: %s; looking again", key, change)

@@ -17,15 +17,19 @@ from wattloop.messages import LARGEST_REPORT_BYTES, Report
 from wattloop.node_energy import LARGEST_NODE_REPORT_BYTES, NodeReport
 from wattloop_operator.reporting.body import json_body
 from wattloop_operator.reporting.forms import AnswerForm, DecisionForm, ErrorForm, decision_form, report_form
+from wattloop_operator.reporting.limits import ReportLimits
 from wattloop_operator.reporting.node_forms import NodeAnswerForm, node_answer_form, node_report_form
 from wattloop_operator.reporting.nodes import NodeService
+from wattloop_operator.reporting.progress_writes import UnknownRecurrenceError
 from wattloop_operator.reporting.seams import (
     ForeignNodeError,
     ForeignPodError,
     ForeignRecurrenceError,
+    ProgressTooLargeError,
+    TooManyRequestsError,
     UnknownCallerError,
 )
-from wattloop_operator.reporting.service import ReportService, UnknownRecurrenceError
+from wattloop_operator.reporting.service import ReportService
 
 Result = TypeVar("Result")
 NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
@@ -39,14 +43,19 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     403: {"model": ErrorForm, "description": "The recurrence is not the caller's own."},
     404: {"model": ErrorForm, "description": "There is no such recurrence."},
     422: {"model": ErrorForm, "description": "A name is none of Kubernetes', or the body is no report; which field."},
+    429: {
+        "model": ErrorForm,
+        "description": "Too many requests; the header Retry-After says after how many seconds to send the next.",
+        "headers": {"Retry-After": {"schema": {"type": "integer", "minimum": 1}, "description": "Seconds to wait."}},
+    },
     503: {"model": ErrorForm, "description": "It cannot be answered now; try again later."},
 }
 NODE_REFUSALS: dict[int | str, dict[str, Any]] = {
-    **{code: REFUSALS[code] for code in (401, 422, 503)},
+    **{code: REFUSALS[code] for code in (401, 422, 429, 503)},
     403: {"model": ErrorForm, "description": "The caller is no agent of this node, or a pod is on another node."},
 }
 BODY_REFUSALS: dict[int | str, dict[str, Any]] = {
-    413: {"model": ErrorForm, "description": "The body has too many bytes."},
+    413: {"model": ErrorForm, "description": "The body, or the progress with it, has too many bytes."},
     415: {"model": ErrorForm, "description": "The body is not application/json."},
 }
 
@@ -77,11 +86,13 @@ def create_app(service: ReportService, nodes: NodeService | None = None) -> Fast
     )
     async def progress(namespace: Name, name: Name, request: Request, token: Token) -> AnswerForm:
         """Take in a cumulative report; repeated, late or out of order, it changes nothing that newer ones said."""
+        _count(service.limits, token)
+        await _answered(lambda: service.admit(_text(token), namespace, name, _address(request)))
         try:
             report = Report.from_json(await json_body(request, LARGEST_REPORT_BYTES))
         except MessageError as error:
             raise HTTPException(422, str(error)) from error
-        answer = await _answered(lambda: service.take(_text(token), namespace, name, report))
+        answer = await _answered(lambda: service.take(namespace, name, report))
         return AnswerForm(stop=answer.stop, reason=answer.reason)
 
     @app.get(
@@ -89,16 +100,18 @@ def create_app(service: ReportService, nodes: NodeService | None = None) -> Fast
         summary="Look up the decision of an attempt",
         responses=REFUSALS,
     )
-    async def decision(namespace: Name, name: Name, token: Token) -> DecisionForm:
+    async def decision(namespace: Name, name: Name, request: Request, token: Token) -> DecisionForm:
         """The batch size and power limit that were decided for this attempt, and why."""
-        return decision_form(await _answered(lambda: service.look_up(_text(token), namespace, name)))
+        _count(service.limits, token)
+        await _answered(lambda: service.admit(_text(token), namespace, name, _address(request)))
+        return decision_form(await _answered(lambda: service.look_up(namespace, name)))
 
     if nodes is not None:
-        _add_nodes(app, nodes)
+        _add_nodes(app, nodes, service.limits)
     return app
 
 
-def _add_nodes(app: FastAPI, nodes: NodeService) -> None:
+def _add_nodes(app: FastAPI, nodes: NodeService, limits: ReportLimits) -> None:
     @app.post(
         "/v1/nodes/{node}/energy",
         summary="Report what the pods of a node have used",
@@ -108,7 +121,8 @@ def _add_nodes(app: FastAPI, nodes: NodeService) -> None:
     async def energy(node: Node, request: Request, token: Token) -> NodeAnswerForm:
         """Take in a cumulative report of a node's agent; repeated or late, it changes nothing that others said."""
         # Its reports may be large: who is no agent need not have one read.
-        await _answered(lambda: nodes.admit(_text(token), node))
+        _count(limits, token)
+        await _answered(lambda: nodes.admit(_text(token), node, _address(request)))
         try:
             report = NodeReport.from_json(await json_body(request, LARGEST_NODE_REPORT_BYTES))
         except MessageError as error:
@@ -121,6 +135,22 @@ async def _refused(_request: Request, error: Exception) -> JSONResponse:
     problems = error.errors() if isinstance(error, RequestValidationError) else []
     text = "; ".join(f"{problem['loc'][-1]}: {problem['msg']}" for problem in problems)
     return JSONResponse({"detail": text}, 422)
+
+
+def _count(limits: ReportLimits, token: HTTPAuthorizationCredentials | None) -> None:
+    """Count a request of a token, before anything else is done for it."""
+    try:
+        limits.count_token(_text(token))
+    except TooManyRequestsError as error:
+        raise _too_many(error) from error
+
+
+def _too_many(error: TooManyRequestsError) -> HTTPException:
+    return HTTPException(429, str(error), {"Retry-After": str(error.retry_after_seconds)})
+
+
+def _address(request: Request) -> str:
+    return "" if request.client is None else request.client.host
 
 
 def _text(token: HTTPAuthorizationCredentials | None) -> str:
@@ -136,5 +166,9 @@ async def _answered(call: Callable[[], Result]) -> Result:
         raise HTTPException(403, str(error)) from error
     except UnknownRecurrenceError as error:
         raise HTTPException(404, str(error)) from error
+    except TooManyRequestsError as error:
+        raise _too_many(error) from error
+    except ProgressTooLargeError as error:
+        raise HTTPException(413, str(error)) from error
     except CannotError as error:
         raise HTTPException(503, str(error), {"Retry-After": "5"}) from error

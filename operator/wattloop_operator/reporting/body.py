@@ -8,6 +8,8 @@ from typing import Any
 from fastapi import HTTPException, Request
 from starlette.requests import ClientDisconnect
 
+from wattloop.message_fields import json_problem
+
 
 async def json_body(request: Request, most_bytes: int) -> Any:
     """The body as JSON.
@@ -37,7 +39,7 @@ async def json_body(request: Request, most_bytes: int) -> Any:
     try:
         return json.loads(bytes(body), parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise HTTPException(422, f"expected JSON: {error}") from error
+        raise HTTPException(422, f"expected JSON: {json_problem(error)}") from error
 
 
 def _too_large(most_bytes: int) -> HTTPException:

@@ -55,7 +55,7 @@ def _report() -> dict[str, Any]:
     counter, clock = messages.LARGEST_ENERGY_MILLIJOULES, messages.LARGEST_TIME_SECONDS
     gpu = object_of(
         {
-            "uuid": text("The GPU.", messages.LONGEST_UUID, least=1),
+            "uuid": text("The GPU.", messages.MAX_GPU_UUID_CHARACTERS, 1, f"^({messages.GPU_UUID_PATTERN})$"),
             "start_energy_millijoules": whole("Its cumulative energy counter when the attempt began.", counter),
             "energy_millijoules": whole("The counter now; never less than at the start.", counter),
             "start_time_seconds": amount("The agent's clock when the attempt began.", clock),

@@ -59,16 +59,17 @@ class NodeService:
         self._heard_end = heard_end
         self._swept_at: datetime | None = None
 
-    def admit(self, token: str, node: str) -> None:
+    def admit(self, token: str, node: str, address: str = "") -> None:
         """Let an agent pass, before its report is read.
 
         Raises:
             UnknownCallerError: The token says nothing that can be trusted.
+            TooManyRequestsError: Too many unknown tokens were checked a moment ago.
             ForeignNodeError: The caller is no agent, or one of another node.
             CannotError: It could not be found out now.
         """
         try:
-            self._gate.admit(token, node)
+            self._gate.admit(token, node, address)
         except ForeignNodeError as refusal:
             logger.warning("a report of node %s is refused: %s", node, refusal)
             raise

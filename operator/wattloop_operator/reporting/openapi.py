@@ -23,8 +23,8 @@ FILE = "reporting-api.json"
 class _Nowhere:
     """Stands where a description needs no answer: nobody asks it anything."""
 
-    def admit(self, token: str, namespace: str, name: str = "") -> None:
-        """See `Gate` and `NodeGate`."""
+    def admit(self, token: str, namespace: str, name: str, address: str = "") -> None:
+        """See `Gate`."""
         raise NotImplementedError
 
     def read(self, namespace: str, name: str) -> TrainingRecurrence | None:
@@ -52,10 +52,18 @@ class _Nowhere:
         raise NotImplementedError
 
 
+class _NoNode:
+    """Stands for the gate of nodes where a description needs none."""
+
+    def admit(self, token: str, node: str, address: str = "") -> None:
+        """See `NodeGate`."""
+        raise NotImplementedError
+
+
 def rendered() -> dict[str, str]:
     """The text of the file, by file name."""
     nowhere = _Nowhere()
-    nodes = NodeService(nowhere, nowhere, nowhere, lambda: datetime.now(UTC))
+    nodes = NodeService(_NoNode(), nowhere, nowhere, lambda: datetime.now(UTC))
     document = create_app(ReportService(nowhere, nowhere), nodes).openapi()
     return {FILE: json.dumps(document, indent=2, ensure_ascii=False) + "\n"}
 

@@ -38,13 +38,13 @@ def amount(description: str, most: float, least: float = 0) -> dict[str, Any]:
     return {"type": "number", "minimum": least, "maximum": most, "description": description}
 
 
-def text(description: str, longest: int, least: int = 0) -> dict[str, Any]:
-    """A text of printable ASCII."""
+def text(description: str, longest: int, least: int = 0, pattern: str = PRINTABLE) -> dict[str, Any]:
+    """A text of printable ASCII, or of a pattern."""
     return {
         "type": "string",
         "minLength": least,
         "maxLength": longest,
-        "pattern": PRINTABLE,
+        "pattern": pattern,
         "description": description,
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -32,15 +33,39 @@ class ForeignPodError(Exception):
     """An agent speaks of a pod that is on another node: answered with 403."""
 
 
+class TooManyRequestsError(Exception):
+    """A limit of requests is reached: answered with 429 and Retry-After.
+
+    Args:
+        subject: What has sent too many.
+        seconds: After what time one more is accepted.
+    """
+
+    def __init__(self, subject: str, seconds: float) -> None:
+        self.retry_after_seconds = max(1, math.ceil(seconds))
+        super().__init__(f"too many requests of {subject}; send the next one in {self.retry_after_seconds} s")
+
+
+class ProgressTooLargeError(Exception):
+    """The progress of an attempt would leave too little room for its outcome: answered with 413."""
+
+
 class Gate(Protocol):
     """Knows who may speak of which recurrence."""
 
-    def admit(self, token: str, namespace: str, name: str) -> None:
+    def admit(self, token: str, namespace: str, name: str, address: str = "") -> None:
         """Let a caller pass.
+
+        Args:
+            token: The caller's token.
+            namespace: Namespace of the recurrence.
+            name: Its name.
+            address: The peer's address; it limits checks of unknown tokens and proves nothing.
 
         Raises:
             UnknownCallerError: The token says nothing that can be trusted.
             ForeignRecurrenceError: The caller does not run this recurrence.
+            TooManyRequestsError: Too many unknown tokens were checked a moment ago.
             CannotError: It could not be found out now.
         """
         ...
@@ -62,6 +87,7 @@ class ProgressBook(Protocol):
 
         Raises:
             ChangedError: It has changed since: read it again, take the report in again.
+            ProgressTooLargeError: It has more bytes than an object can hold beside its outcome.
             CannotError: It could not be written now.
         """
         ...
@@ -70,12 +96,18 @@ class ProgressBook(Protocol):
 class NodeGate(Protocol):
     """Knows who may speak of which node."""
 
-    def admit(self, token: str, node: str) -> None:
+    def admit(self, token: str, node: str, address: str = "") -> None:
         """Let an agent pass.
+
+        Args:
+            token: The caller's token.
+            node: Name of the node.
+            address: The peer's address; it limits checks of unknown tokens and proves nothing.
 
         Raises:
             UnknownCallerError: The token says nothing that can be trusted.
             ForeignNodeError: The caller is no agent, or one of another node.
+            TooManyRequestsError: Too many unknown tokens were checked a moment ago.
             CannotError: It could not be found out now.
         """
         ...

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable
 
 from wattloop.errors import CannotError
 from wattloop.messages import LONGEST_REASON, Answer, Report
 from wattloop_operator.api.progress import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.engine.reports import progress_after
-from wattloop_operator.loop.world import ChangedError
+from wattloop_operator.engine.reports import max_gpus, progress_after
+from wattloop_operator.reporting.limits import ReportLimits
+from wattloop_operator.reporting.progress_writes import ProgressWrites, UnknownRecurrenceError
 from wattloop_operator.reporting.seams import Gate, ProgressBook, Review
-from wattloop_operator.store.readings import Readings
-from wattloop_operator.store.records import EnergyReading
+from wattloop_operator.reporting.token_buckets import Rate, TokenBuckets
+
+MAX_SAID = 1_000
 
 logger = logging.getLogger(__name__)
-
-MOST_TRIES = 10
-
-
-class UnknownRecurrenceError(Exception):
-    """There is no such recurrence: answered with 404."""
 
 
 class ReportService:
@@ -29,58 +27,78 @@ class ReportService:
     Args:
         book: Where progress is kept.
         gate: Who may speak of which recurrence.
-        readings: Where every energy reading is kept; None where none is.
         review: The policy's second thought about an attempt, where the state of its job is at hand.
+        limits: The limits of reports; None: the defaults.
+        clock: Monotonic seconds.
+        write_interval_seconds: The shortest time between two writes of one recurrence's progress.
+
+    Attributes:
+        limits: The limits of reports.
+        writes: Merges reports and writes progress.
     """
 
     def __init__(
-        self, book: ProgressBook, gate: Gate, readings: Readings | None = None, review: Review | None = None
+        self,
+        book: ProgressBook,
+        gate: Gate,
+        review: Review | None = None,
+        *,
+        limits: ReportLimits | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        write_interval_seconds: float = 0.0,
     ) -> None:
         self._book = book
         self._gate = gate
-        self._readings = readings
         self._review = review
+        # A line an hour and recurrence, whatever it reports.
+        self._said: TokenBuckets[str] = TokenBuckets(Rate(1 / 3600, 1.0), clock, MAX_SAID)
+        self.limits = limits or ReportLimits(clock)
+        self.writes = ProgressWrites(book, self._merged, clock, write_interval_seconds)
 
-    def take(self, token: str, namespace: str, name: str, report: Report) -> Answer:
-        """Take in a report; when this returns, it is kept.
+    def admit(self, token: str, namespace: str, name: str, address: str = "") -> None:
+        """Let a caller report for a recurrence, before the report is read.
 
         Raises:
             UnknownCallerError: The token says nothing that can be trusted.
             ForeignRecurrenceError: The caller does not run this recurrence.
+            TooManyRequestsError: There were too many reports of the recurrence, or unknown tokens.
+            CannotError: It could not be found out now.
+        """
+        self._gate.admit(token, namespace, name, address)
+        self.limits.count_report(namespace, name)
+
+    def take(self, namespace: str, name: str, report: Report) -> Answer:
+        """Take in a report of a caller that was admitted.
+
+        Raises:
             UnknownRecurrenceError: There is no such recurrence.
+            TooManyRequestsError: Too many reports of this recurrence wait to be written.
             CannotError: It could not be kept now; the report may be sent again.
         """
-        for _ in range(MOST_TRIES):
-            recurrence = self.look_up(token, namespace, name)
-            progress = self._reviewed(recurrence, progress_after(recurrence, report))
-            try:
-                if progress != recurrence.status.progress and recurrence.status.result is None:
-                    self._book.write(recurrence, progress)
-            except ChangedError:
-                continue
-            self._keep_readings(recurrence, report)
-            if recurrence.status.result is not None:
-                return Answer(True, f"the attempt has ended: {recurrence.status.message}"[:LONGEST_REASON])
-            return Answer(progress.stop_requested, progress.stop_reason)
-        raise CannotError(f"{namespace}/{name} changes faster than its report can be written; send the report again")
+        status = self.writes.take(namespace, name, report).status
+        if status.result is not None:
+            return Answer(True, f"the attempt has ended: {status.message}"[:LONGEST_REASON])
+        progress = status.progress or Progress()
+        return Answer(progress.stop_requested, progress.stop_reason)
 
-    def look_up(self, token: str, namespace: str, name: str) -> TrainingRecurrence:
-        """The recurrence of a caller, with its decision.
+    def look_up(self, namespace: str, name: str) -> TrainingRecurrence:
+        """The recurrence of a caller that was admitted, with its decision.
 
         Raises:
-            UnknownCallerError: The token says nothing that can be trusted.
-            ForeignRecurrenceError: The caller does not run this recurrence.
             UnknownRecurrenceError: There is no such recurrence.
             CannotError: It could not be read now.
         """
-        self._gate.admit(token, namespace, name)
         recurrence = self._book.read(namespace, name)
         if recurrence is None:
             raise UnknownRecurrenceError(f"there is no TrainingRecurrence {namespace}/{name}")
         return recurrence
 
-    def _reviewed(self, recurrence: TrainingRecurrence, progress: Progress) -> Progress:
-        if self._review is None or recurrence.status.result is not None:
+    def _merged(self, recurrence: TrainingRecurrence, report: Report) -> Progress:
+        if recurrence.status.result is not None:
+            return recurrence.status.progress or Progress()
+        progress = progress_after(recurrence, report)
+        self._say_what_is_left_out(recurrence, progress, report)
+        if self._review is None:
             return progress
         try:
             return self._review(recurrence, progress)
@@ -89,24 +107,16 @@ class ReportService:
             logger.warning("%s: the policy cannot think again about it now: %s", _of(recurrence), error)
             return progress
 
-    def _keep_readings(self, recurrence: TrainingRecurrence, report: Report) -> None:
-        if self._readings is None:
-            return
-        spec = recurrence.spec
-        readings = (
-            EnergyReading(spec.job_ref.uid, spec.index, spec.attempt, gpu.uuid, time_seconds, energy_millijoules)
-            for gpu in report.gpus
-            for time_seconds, energy_millijoules in (
-                (gpu.start_time_seconds, gpu.start_energy_millijoules),
-                (gpu.time_seconds, gpu.energy_millijoules),
-            )
-        )
-        try:
-            self._readings.record(readings)
-        except CannotError as error:
-            # The outcome is made of the progress, which is kept; and a training must hear that it is to stop.
+    def _say_what_is_left_out(self, recurrence: TrainingRecurrence, progress: Progress, report: Report) -> None:
+        kept = {gpu.uuid for gpu in progress.gpus}
+        left_out = [gpu.uuid for gpu in report.gpus if gpu.uuid not in kept]
+        if left_out and self._said.take(_of(recurrence)):
             logger.warning(
-                "%s: the energy readings of a report are lost, its progress is kept: %s", _of(recurrence), error
+                "%s: GPU %s and others are left out: its template asks for %d GPUs, and at most %d are kept",
+                _of(recurrence),
+                left_out[0],
+                recurrence.status.devices,
+                max_gpus(recurrence),
             )
 
 

@@ -1,4 +1,4 @@
-"""The SQL memory: every observation, power profile and energy reading, and the local mode's objects.
+"""The SQL memory: every observation and power profile, what pods used, and the local mode's objects.
 
 Callers use `open_store` and what the returned `Store` offers; they never see SQL.
 """
@@ -8,7 +8,6 @@ from wattloop_operator.store.observations import JobObservations
 from wattloop_operator.store.records import (
     RESULTS,
     Amendment,
-    EnergyReading,
     ObservationRecord,
     PodEnergy,
     PowerMeasurement,
@@ -21,7 +20,6 @@ __all__ = [
     "RESULTS",
     "Amendment",
     "ConflictError",
-    "EnergyReading",
     "JobObservations",
     "ObjectExistsError",
     "ObjectMissingError",

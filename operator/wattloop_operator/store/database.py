@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, Table, create_engine, event
-from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
+from wattloop import interruption
 from wattloop.errors import CannotError
 from wattloop_operator.store.address import described, without_secrets
 
 # How long a writer waits for another's lock: far longer than any transaction of ours takes.
 LOCK_WAIT_SECONDS = 30
 CONNECT_WAIT_SECONDS = 10
+# A wait for SQLite's lock is cut into waits of this length, with a safe point after each.
+LOCK_SAFE_POINT_SECONDS = 0.2
 # Execution option: how SQLite is to begin a transaction on a connection.
 BEGIN = "wattloop_begin"
+BEGIN_WRITING = "BEGIN IMMEDIATE"
 
 
 class Database:
@@ -51,10 +55,11 @@ class Database:
 
         Raises:
             CannotError: The database failed.
+            wattloop.interruption.Interrupted: The program was asked to end while another held SQLite's lock.
         """
         with (
             self._failures_named(purpose),
-            self._engine.execution_options(**{BEGIN: "BEGIN IMMEDIATE"}).begin() as connection,
+            self._engine.execution_options(**{BEGIN: BEGIN_WRITING}).begin() as connection,
         ):
             yield connection
 
@@ -66,7 +71,14 @@ class Database:
 
     def insert(self, table: Table) -> Any:
         """An INSERT that can say ON CONFLICT, in the words of this database."""
-        return sqlite.insert(table) if self.is_sqlite else postgresql.insert(table)
+        # Only the dialect in use, which the engine has imported already.
+        if self.is_sqlite:
+            from sqlalchemy.dialects import sqlite  # noqa: PLC0415
+
+            return sqlite.insert(table)
+        from sqlalchemy.dialects import postgresql  # noqa: PLC0415
+
+        return postgresql.insert(table)
 
     def close(self) -> None:
         """Close every connection."""
@@ -131,8 +143,32 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    if statement := connection.get_execution_options().get(BEGIN, "BEGIN"):
+    statement = connection.get_execution_options().get(BEGIN, "BEGIN")
+    if statement == BEGIN_WRITING:
+        _begin_writing_sqlite(connection)
+    elif statement:
         connection.exec_driver_sql(statement)
+
+
+def _begin_writing_sqlite(connection: Connection) -> None:
+    deadline = time.monotonic() + LOCK_WAIT_SECONDS
+    _set_busy_timeout(connection, min(LOCK_SAFE_POINT_SECONDS, LOCK_WAIT_SECONDS))
+    try:
+        while True:
+            try:
+                connection.exec_driver_sql(BEGIN_WRITING)
+            except OperationalError as error:
+                if "locked" not in str(error.orig) or time.monotonic() >= deadline:
+                    raise
+                interruption.raise_if_requested()
+            else:
+                return
+    finally:
+        _set_busy_timeout(connection, LOCK_WAIT_SECONDS)
+
+
+def _set_busy_timeout(connection: Connection, seconds: float) -> None:
+    connection.exec_driver_sql(f"PRAGMA busy_timeout = {round(seconds * 1000)}")
 
 
 def _postgresql_engine(url: URL) -> Engine:

@@ -162,36 +162,6 @@ class PowerProfile:
 
 
 @dataclass(frozen=True)
-class EnergyReading:
-    """One reading of one GPU's cumulative energy counter during an attempt; its key is all but the counter.
-
-    Attributes:
-        job_uid: Unique id of the RecurringTrainingJob.
-        recurrence: Index of the recurrence, from 0.
-        attempt: Index of the attempt within it, from 0.
-        gpu_uuid: Which GPU.
-        time_seconds: When it was read, on the clock of the node (seconds since the epoch).
-        energy_millijoules: The counter as it stood: cumulative, so that a lost or repeated reading changes nothing.
-
-    Raises:
-        InputError: A value cannot be.
-    """
-
-    job_uid: str
-    recurrence: int
-    attempt: int
-    gpu_uuid: str
-    time_seconds: float
-    energy_millijoules: int
-
-    def __post_init__(self) -> None:
-        check = ColumnCheck(f"energy reading of GPU {self.gpu_uuid}, job {self.job_uid}, recurrence {self.recurrence}")
-        check.texts(self, "job_uid", "gpu_uuid")
-        check.integers(self, "recurrence", "attempt", "energy_millijoules", least=0)
-        check.amounts(self, "time_seconds")
-
-
-@dataclass(frozen=True)
 class PodEnergy:
     """What one container of an attempt's pod has used of one GPU, in the word of the agent of its node.
 

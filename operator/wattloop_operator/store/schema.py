@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from alembic import command
-from alembic.config import Config
 from sqlalchemy import Connection, delete, insert, inspect, select, text
 
 from wattloop.errors import CannotError
 from wattloop_operator.store.database import LOCK_WAIT_SECONDS, Database
 from wattloop_operator.store.tables import MARKER, PRODUCT, SCHEMA_VERSION
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+logger = logging.getLogger(__name__)
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 # The key of PostgreSQL's advisory lock: "wattloop" in ASCII, read as one 64-bit number.
@@ -27,10 +32,18 @@ PURPOSE = "bring the database to this version's schema"
 
 @dataclass(frozen=True)
 class Marker:
-    """What a database says of itself: whose it is, its schema, and the version of Wattloop that made that schema."""
+    """What a database says of itself.
+
+    Attributes:
+        product: The program that the database belongs to.
+        schema_version: Its schema.
+        compatible_from: The oldest schema version whose operator can work with it.
+        product_version: The version of Wattloop that made the schema.
+    """
 
     product: str
     schema_version: int
+    compatible_from: int
     product_version: str
 
 
@@ -42,8 +55,8 @@ def migrate(database: Database, *, create: bool = True) -> None:
         create: Whether an empty database is to be filled; otherwise it is refused.
 
     Raises:
-        CannotError: It belongs to another program, a newer Wattloop made it, it is empty and `create` is false, or it
-            failed. It is then as it was.
+        CannotError: It belongs to another program, a newer Wattloop made a schema that this one cannot work with, it is
+            empty and `create` is false, or it failed. It is then as it was.
     """
     with database.reading("read whose database it is") as on:
         marker = _own_marker(database.name, on)
@@ -53,6 +66,12 @@ def migrate(database: Database, *, create: bool = True) -> None:
         with database.writing(PURPOSE) as on:
             _wait_for_others(database, on)
             _upgrade(database.name, on)
+    elif marker.schema_version > SCHEMA_VERSION:
+        logger.warning(
+            "%s: Wattloop %s made its schema %d, and this is Wattloop %s with schema %d: what the newer schema adds is "
+            "left alone; upgrade when you can",
+            database.name, marker.product_version, marker.schema_version, version("wattloop"), SCHEMA_VERSION,
+        )  # fmt: skip
     if database.is_sqlite:
         _keep_write_ahead_log(database)
 
@@ -61,7 +80,8 @@ def read_marker(on: Connection) -> Marker | None:
     """The marker of the database, or None where there is none."""
     if not inspect(on).has_table(MARKER.name):
         return None
-    row = on.execute(select(MARKER.c.product, MARKER.c.schema_version, MARKER.c.product_version)).one_or_none()
+    columns = (MARKER.c.product, MARKER.c.schema_version, MARKER.c.compatible_from, MARKER.c.product_version)
+    row = on.execute(select(*columns)).one_or_none()
     return None if row is None else Marker(*row)
 
 
@@ -78,10 +98,11 @@ def _own_marker(name: str, on: Connection) -> Marker | None:
         )
     if marker is not None and marker.product != PRODUCT:
         raise CannotError(f"{name}: this database is not Wattloop's but {marker.product!r}'s; name an empty database")
-    if marker is not None and marker.schema_version > SCHEMA_VERSION:
+    if marker is not None and marker.compatible_from > SCHEMA_VERSION:
         raise CannotError(
-            f"{name}: Wattloop {marker.product_version} made its schema {marker.schema_version}, and this is Wattloop "
-            f"{version('wattloop')}, which knows up to {SCHEMA_VERSION}; use Wattloop {marker.product_version} or newer"
+            f"{name}: Wattloop {marker.product_version} made its schema {marker.schema_version}, which operators with "
+            f"schema {marker.compatible_from} or newer can work with, and this is Wattloop {version('wattloop')} with "
+            f"schema {SCHEMA_VERSION}; use Wattloop {marker.product_version} or newer"
         )
     return marker
 
@@ -95,8 +116,12 @@ def _wait_for_others(database: Database, on: Connection) -> None:
 
 def _upgrade(name: str, on: Connection) -> None:
     marker = _own_marker(name, on)
-    if marker is not None and marker.schema_version == SCHEMA_VERSION:
+    if marker is not None and marker.schema_version >= SCHEMA_VERSION:
         return
+    # Of many starts one changes the schema; the others do without Alembic's 12 MB.
+    from alembic import command  # noqa: PLC0415
+    from alembic.config import Config  # noqa: PLC0415
+
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
@@ -109,10 +134,19 @@ def _upgrade(name: str, on: Connection) -> None:
             only_row=1,
             product=PRODUCT,
             schema_version=SCHEMA_VERSION,
+            compatible_from=_compatible_from(config),
             product_version=version("wattloop"),
             migrated_at=datetime.now(UTC),
         )
     )
+
+
+def _compatible_from(config: Config) -> int:
+    """The schema version of the last migration that is not additive: an operator must know that one, and no later."""
+    from alembic.script import ScriptDirectory  # noqa: PLC0415
+
+    revisions = ScriptDirectory.from_config(config).walk_revisions()
+    return max(int(each.revision) for each in revisions if not getattr(each.module, "additive", False))
 
 
 def _keep_write_ahead_log(database: Database) -> None:

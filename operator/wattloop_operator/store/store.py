@@ -6,15 +6,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from wattloop.errors import CannotError
-from wattloop_operator.store.address import database_url
+from wattloop.errors import CannotError, UsageError
+from wattloop.files.reading import kind_of_no_file
+from wattloop_operator.store.address import database_url, described
 from wattloop_operator.store.amendments import Amendments
 from wattloop_operator.store.database import Database
 from wattloop_operator.store.objects import Objects
 from wattloop_operator.store.observations import Observations
 from wattloop_operator.store.pod_energies import PodEnergies
 from wattloop_operator.store.profiles import Profiles
-from wattloop_operator.store.readings import Readings
 from wattloop_operator.store.schema import migrate
 
 
@@ -26,7 +26,6 @@ class Store:
         observations: What every attempt cost.
         amendments: What attempts used, where agents told of it after the outcome.
         profiles: What each power limit cost.
-        readings: Energy counters as they were read.
         pod_energies: What pods used, in the agents' word.
         objects: The local mode's objects.
     """
@@ -37,7 +36,6 @@ class Store:
         self.observations = Observations(database)
         self.amendments = Amendments(database)
         self.profiles = Profiles(database)
-        self.readings = Readings(database)
         self.pod_energies = PodEnergies(database)
         self.objects = Objects(database)
 
@@ -67,6 +65,8 @@ def open_store(url: str | Path, *, create: bool = True) -> Store:
         CannotError: The database cannot be reached, read or written, is another program's, or a newer Wattloop's.
     """
     address = database_url(url)
+    if address.drivername.startswith("sqlite") and (kind := kind_of_no_file(str(address.database))):
+        raise UsageError(f"{described(address)}: found {kind}, expected a SQLite file")
     database = Database(address)
     if database.is_sqlite and not create and not Path(str(address.database)).exists():
         raise CannotError(f"{database.name}: there is no such file; name a database that Wattloop has run with")

@@ -23,7 +23,7 @@ from sqlalchemy import (
 )
 
 # A row a migration; the number of the newest migration.
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 PRODUCT = "wattloop"
 
 METADATA = MetaData()
@@ -59,6 +59,7 @@ MARKER = Table(
     Column("only_row", Integer, CheckConstraint("only_row = 1", name="wattloop_database_one_row"), primary_key=True),
     Column("product", Text, nullable=False),
     Column("schema_version", Integer, nullable=False),
+    Column("compatible_from", Integer, nullable=False),
     Column("product_version", Text, nullable=False),
     Column("migrated_at", UtcDateTime, nullable=False),
 )
@@ -124,18 +125,6 @@ MEASUREMENTS = Table(
     Column("energy_joules", Double, nullable=False),
     Column("time_seconds", Double, nullable=False),
     Column("epochs", Double, nullable=False),
-)
-
-READINGS = Table(
-    "energy_readings",
-    METADATA,
-    Column("job_uid", NAME, primary_key=True),
-    Column("recurrence", BigInteger, primary_key=True, autoincrement=False),
-    Column("attempt", BigInteger, primary_key=True, autoincrement=False),
-    Column("gpu_uuid", NAME, primary_key=True),
-    Column("time_seconds", Double, primary_key=True),
-    Column("energy_millijoules", BigInteger, nullable=False),
-    Index("energy_readings_by_time", "time_seconds"),
 )
 
 POD_ENERGIES = Table(

@@ -7,6 +7,8 @@ import sys
 
 from pythonjsonlogger.json import JsonFormatter
 
+from wattloop.printable import PrintableFormatter
+
 TEXT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 FIELDS = "%(levelname)s %(name)s %(message)s %(threadName)s"
 # What these say at a level below is about their own insides.
@@ -38,7 +40,7 @@ def set_up_logs(form: str, level: str) -> None:
             JsonFormatter(FIELDS, rename_fields={"levelname": "level", "name": "logger"}, timestamp="time")
         )
     else:
-        handler.setFormatter(logging.Formatter(TEXT))
+        handler.setFormatter(PrintableFormatter(TEXT))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())

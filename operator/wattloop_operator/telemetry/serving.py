@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import resource
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import uvicorn
@@ -37,6 +39,7 @@ class HttpService:
         certificate: With it, it serves HTTPS.
         refused: Told the reason of each request that the application did not see: `malformed`, or `crowded` (beyond
             the bound of connections).
+        beside: Entered before it serves and left once it serves no more.
 
     Raises:
         CannotError: The address is taken.
@@ -50,8 +53,10 @@ class HttpService:
         *,
         certificate: ServingCertificate | None = None,
         refused: Callable[[str], None] = lambda _: None,
+        beside: AbstractContextManager[object] | None = None,
     ) -> None:
         self.name = name
+        self._beside = contextlib.nullcontext() if beside is None else beside
         self._socket = _listening(name, bind)
         host, port = self._socket.getsockname()[:2]
         self.address = Address(host, port)
@@ -91,7 +96,8 @@ class HttpService:
         return self._thread.is_alive()
 
     def _serve(self) -> None:
-        self._server.run(sockets=[self._socket])
+        with self._beside:
+            self._server.run(sockets=[self._socket])
 
 
 def _most_served() -> int:

@@ -8,8 +8,6 @@ import threading
 from datetime import datetime
 from pathlib import Path
 
-from cryptography import x509
-
 from wattloop.errors import CannotError
 
 logger = logging.getLogger(__name__)
@@ -80,6 +78,9 @@ class ServingCertificate:
             logger.info("serving another certificate, %s, valid until %s", self._chain, self._expires_at)
 
     def _load(self) -> None:
+        # An operator without a certificate does without its 8 MB.
+        from cryptography import x509  # noqa: PLC0415
+
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self._chain, self._key)
         expires_at = x509.load_pem_x509_certificate(self._chain.read_bytes()).not_valid_after_utc

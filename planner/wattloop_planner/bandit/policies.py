@@ -9,12 +9,24 @@ from wattloop.errors import UsageError
 from wattloop_planner.bandit.fixed import FixedPolicy
 from wattloop_planner.bandit.grid import GridPolicy
 from wattloop_planner.bandit.policy import Policy
-from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
-from wattloop_planner.bandit.zeus import ZeusPolicy
 
+
+def _thompson_sampling(**settings: Any) -> Policy:
+    from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy  # noqa: PLC0415 - needs SciPy
+
+    return ThompsonSamplingPolicy(**settings)
+
+
+def _zeus(**settings: Any) -> Policy:
+    from wattloop_planner.bandit.zeus import ZeusPolicy  # noqa: PLC0415 - needs NumPy
+
+    return ZeusPolicy(**settings)
+
+
+# The names cost nothing: commands list them, and an operator without jobs needs no numerical library.
 POLICIES: dict[str, Callable[..., Policy]] = {
-    "thompsonSampling": ThompsonSamplingPolicy,
-    "zeus": ZeusPolicy,
+    "thompsonSampling": _thompson_sampling,
+    "zeus": _zeus,
     "grid": GridPolicy,
     "default": FixedPolicy,
 }

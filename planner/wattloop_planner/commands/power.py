@@ -7,29 +7,12 @@ import json
 import sys
 from dataclasses import asdict
 
-from wattloop.commands.contract import Command
 from wattloop.power.selectors import Cost, Energy, MaxSlowdown, Selector, Time
 from wattloop_planner.power.profile import read_profile
 
-SELECTORS = ("energy", "time", "cost", "max-slowdown")
-EXAMPLE = "  wattloop power select --profile profile.csv --selector cost --eta 0.5"
 
-
-def _configure(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    select = actions.add_parser(
-        "select",
-        help="print the power limit that a measured profile calls for, as JSON",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog=f"example:\n{EXAMPLE}",
-    )
-    select.add_argument("--profile", required=True, help="CSV: power_limit_watts, energy_joules, time_seconds [, gpus]")
-    select.add_argument("--selector", choices=SELECTORS, default="cost", help="what to minimise (default: cost)")
-    select.add_argument("--eta", type=float, default=0.5, help="weight of energy in the cost, 0 to 1 (default: 0.5)")
-    select.add_argument("--factor", type=float, default=1.1, help="slowdown allowed to max-slowdown (default: 1.1)")
-
-
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Carry out ``wattloop power``."""
     cost = Cost(arguments.eta)
     selectors: dict[str, Selector] = {"energy": Energy(), "time": Time(), "cost": cost}
     selector = selectors.get(arguments.selector) or MaxSlowdown(arguments.factor)
@@ -45,12 +28,3 @@ def _run(arguments: argparse.Namespace) -> int:
     }
     sys.stdout.write(json.dumps(answer, indent=2) + "\n")
     return 0
-
-
-COMMAND = Command(
-    summary="which power limit a measured profile calls for",
-    description="Chooses the power limit of least energy, time or cost, or the lowest that is fast enough.",
-    example=EXAMPLE,
-    configure=_configure,
-    run=_run,
-)

@@ -9,12 +9,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from wattloop.commands.contract import Command
-from wattloop.errors import UsageError
 from wattloop.files.whole import written_whole
-from wattloop_planner.bandit.policies import POLICIES, policy_named
+from wattloop_planner.bandit.policies import policy_named
 from wattloop_planner.bandit.policy import Decision, DecisionKind, NoArmLeftError, Policy, Question, decision_seed
 from wattloop_planner.bandit.zeus import LEAST_OBSERVATIONS, ZeusPolicy
+from wattloop_planner.command_line.replay import batch_sizes_of
 from wattloop_planner.observations import Observation, Outcome
 from wattloop_planner.pictures.posterior_picture import BeliefPanel, write_posterior_picture
 from wattloop_planner.simulation.replayed_history import read_replayed_history
@@ -44,27 +43,9 @@ class Step:
     panel: BeliefPanel | None = None
 
 
-def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--policy", required=True, choices=list(POLICIES), help="who decides")
-    parser.add_argument("--history", required=True, metavar="FILE", help="CSV: recurrence, attempt, batch_size, "
-                        "cost_joules, reached (0 or 1) [, epochs, epoch_cost_joules, outcome]")  # fmt: skip
-    parser.add_argument("--batch-sizes", required=True, metavar="SIZES", help="the arms, as 8,16,32")
-    parser.add_argument("--default-batch-size", required=True, type=int, metavar="SIZE", help="one of them")
-    parser.add_argument("--seed", type=int, default=0, help="of what is drawn at random (default: 0)")
-    parser.add_argument("--window", type=int, metavar="W", help="observations that the policy remembers")
-    parser.add_argument("--output", required=True, metavar="FILE", help="CSV: a row a step; - for stdout")
-    parser.add_argument("--picture", metavar="FILE", help="PNG: what is believed of each arm at each step")
-    parser.add_argument("--arms", metavar="FILE", help="CSV: a row an arm that is still in, at each step")
-
-
-def _run(arguments: argparse.Namespace) -> int:
-    sizes = _batch_sizes(arguments.batch_sizes)
-    if arguments.default_batch_size not in sizes:
-        raise UsageError(
-            f"--default-batch-size: found {arguments.default_batch_size}, expected one of {arguments.batch_sizes}"
-        )
-    if arguments.window is not None and arguments.window < 0:
-        raise UsageError(f"--window: found {arguments.window}, expected a whole number of at least 0")
+def run(arguments: argparse.Namespace) -> int:
+    """Carry out ``wattloop replay``."""
+    sizes = batch_sizes_of(arguments.batch_sizes)
     policy = policy_named(arguments.policy, **({} if arguments.window is None else {"window": arguments.window}))
     history = read_replayed_history(arguments.history, sizes)
     question = Question(sizes, arguments.default_batch_size, 1.0, 0, 0, (), 0)
@@ -83,16 +64,6 @@ def _run(arguments: argparse.Namespace) -> int:
         panels = [step.panel for step in steps if step.panel is not None]
         write_posterior_picture(arguments.picture, f"policy {arguments.policy}: what is believed", panels)
     return 0
-
-
-def _batch_sizes(text: str) -> tuple[int, ...]:
-    try:
-        sizes = sorted(int(part) for part in text.split(","))
-    except ValueError:
-        sizes = []
-    if not sizes or sizes[0] < 1 or len(set(sizes)) < len(sizes):
-        raise UsageError(f"--batch-sizes: found {text!r}, expected distinct whole numbers of at least 1, as 8,16,32")
-    return tuple(sizes)
 
 
 def _steps(policy: Policy, question: Question, history: Sequence[Observation], seed: int) -> Iterator[Step]:
@@ -157,20 +128,3 @@ def _log_cost(low: float | None, high: float | None) -> tuple[str, str]:
 
 def _exact(value: float) -> str:
     return f"{value:.17g}"
-
-
-COMMAND = Command(
-    summary="what a policy decides on a given history",
-    description=(
-        "Asks a policy before each observation of a history, and after the last. Policy zeus is true to the published "
-        "algorithm: in the sampling stage the cost of a run that did not reach the target counts as a reward, and "
-        "during pruning a result of another size than the one asked for is kept but moves nothing. Where no arm is "
-        "left, decided and drawn are empty."
-    ),
-    example=(
-        "  wattloop replay --policy zeus --history history.csv --batch-sizes 8,16,32 --default-batch-size 32 \\\n"
-        "    --seed 1 --output decisions.csv --arms arms.csv"
-    ),
-    configure=_configure,
-    run=_run,
-)

@@ -7,10 +7,6 @@ import sys
 from collections.abc import Sequence
 from itertools import groupby
 
-from rich.console import Console
-from rich.progress import Progress
-
-from wattloop.commands.contract import Command
 from wattloop.files.whole import written_whole
 from wattloop_planner.pictures.regret_picture import mean_curve, regret_curve, write_regret_picture
 from wattloop_planner.simulation.options import OPTIONS, options_of_command, options_of_jobs_file
@@ -20,17 +16,8 @@ from wattloop_planner.simulation.summary import mean_summary
 from wattloop_planner.simulation.tasks import TraceFiles, tasks_of
 
 
-def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--jobs", metavar="FILE", help="CSV: a job a row, its columns these options with underscores")
-    parser.add_argument("--output", metavar="FILE", required=True, help="CSV: a row an attempt; - for stdout")
-    parser.add_argument("--picture", metavar="FILE", help="PNG: mean regret of each policy over the jobs and seeds")
-    for name, option in OPTIONS.items():
-        default = f" (default: {option.default})" if option.default else ""
-        flag = f"--{name.replace('_', '-')}"
-        parser.add_argument(flag, dest=name, metavar=name.upper(), help=f"{option.meaning}{default}")
-
-
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Carry out ``wattloop simulate``."""
     given = {name: getattr(arguments, name) for name in OPTIONS}
     jobs = list(options_of_jobs_file(arguments.jobs, given)) if arguments.jobs else [options_of_command(given)]
     files = TraceFiles()
@@ -52,10 +39,12 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _with_progress(tasks: Sequence[Task]) -> list[TaskResult]:
-    console = Console(stderr=True)
-    if not console.is_terminal:
+    if not sys.stderr.isatty():
         return run_tasks(tasks, lambda _: None)
-    with Progress(console=console, transient=True) as progress:
+    from rich.console import Console  # noqa: PLC0415 - only a terminal needs it
+    from rich.progress import Progress  # noqa: PLC0415
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("recurrences", total=sum(task.scenario.recurrences for task in tasks))
         return run_tasks(tasks, lambda task: progress.advance(bar, task.scenario.recurrences))
 
@@ -91,20 +80,3 @@ def _say_summary(tasks: Sequence[Task], results: Sequence[TaskResult]) -> None:
             f"against default {mean.largest_loss:.3f} (at most {max(s.largest_loss for s in summaries):.3f}) default "
             f"runs; dead recurrences {mean.dead}\n"
         )
-
-
-COMMAND = Command(
-    summary="recurrences on measured traces",
-    description=(
-        "Simulates a recurring training job, or a file of jobs, on measured traces: every recurrence draws a measured "
-        "training path, the policy chooses the batch size, and every attempt is paid for in full."
-    ),
-    example=(
-        "  wattloop simulate --train summary_train.csv --power summary_power_a40.csv --dataset cifar100 \\\n"
-        "    --network shufflenetv2 --optimizer adadelta --target-metric 0.6 --max-epochs 100 \\\n"
-        "    --default-batch-size 1024 --seeds 1-20 --output recurrences.csv\n"
-        "  wattloop simulate --jobs jobs.csv --policy zeus --output zeus.csv"
-    ),
-    configure=_configure,
-    run=_run,
-)

@@ -55,7 +55,7 @@ class OperationGraph:
     @cached_property
     def kinds(self) -> tuple[tuple[int, str], ...]:
         """The (stage, instruction) pairs that occur, sorted by stage and by index of the instruction."""
-        pairs = np.unique(self._pair_of)
+        pairs = np.flatnonzero(np.bincount(self._pair_of))
         return tuple(
             (int(pair) // len(self.instructions), self.instructions[pair % len(self.instructions)]) for pair in pairs
         )
@@ -124,7 +124,8 @@ def schedule_graph(schedule: Schedule) -> OperationGraph:
     down = _part_edges(backward, part_of, microbatch_of, schedule)
     befores = np.concatenate([*(stage[:-1] for stage in order), up[0], down[1]])
     afters = np.concatenate([*(stage[1:] for stage in order), up[1], down[0]])
-    edges = np.unique(np.stack([befores, afters], axis=1), axis=0).astype(np.int32)
+    # By the index, since NumPy imports its masked arrays to return the distinct values alone.
+    _, edges = np.unique(befores.astype(np.int64) * schedule.operations + afters, return_index=True)
     return OperationGraph(
         schedule.stages,
         schedule.microbatches,
@@ -134,8 +135,8 @@ def schedule_graph(schedule: Schedule) -> OperationGraph:
         microbatch_of,
         chunk_of,
         order,
-        np.ascontiguousarray(edges[:, 0]),
-        np.ascontiguousarray(edges[:, 1]),
+        befores[edges].astype(np.int32),
+        afters[edges].astype(np.int32),
         schedule,
     )
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from wattloop.errors import UsageError
+from wattloop_planner.frequency.fastest import with_exact_least_time
 from wattloop_planner.frequency.plans import Plan
 from wattloop_planner.frequency.portfolio import (
     breakpoint_plans,
@@ -20,6 +21,7 @@ from wattloop_planner.frequency.portfolio import (
 )
 from wattloop_planner.frequency.problem import Problem
 from wattloop_planner.frequency.relaxation import Floats, Frontier, Relaxation, Segment, Walk
+from wattloop_planner.frequency.roundings import Roundings
 from wattloop_planner.frequency.selection import spread_plans
 from wattloop_planner.frequency.steady_state import steady_state
 
@@ -88,19 +90,20 @@ def plan_pipeline(
         steady = steady_state(problem) if use_steady_state else None
         walk: Walk = steady or Relaxation(problem)
     with clock.phase("plans"):
+        roundings = Roundings(problem)
         spacing = rounding_spacing(problem, count or USUAL_PLANS)
         segments = _watched(problem, clock.within("relaxation", walk.segments(spacing if count else 0.0)), said)
         if count is None:
-            pool = breakpoint_plans(problem, segments, MOST_PLANS, spacing)
+            pool = breakpoint_plans(roundings, segments, MOST_PLANS, spacing)
         else:
-            pool = list(rounded_plans(problem, segments))
+            pool = list(rounded_plans(roundings, segments))
         frontier = walk.frontier
         wanted = max(count or min(len(frontier.times_seconds), MOST_PLANS), LEAST_PLANS)
         said("plans", 0.0)
         pool.extend(split_plans(problem, frontier, pool, wanted))
         starts = spread_plans(frontier, pool, plans_to_improve(problem, wanted))
         pool.extend(improved_plans(problem, frontier, starts))
-        plans = spread_plans(frontier, pool, wanted)
+        plans = spread_plans(frontier, with_exact_least_time(problem, pool), wanted)
     return Planning(frontier, plans, steady.short.graph.microbatches if steady else None, clock.seconds)
 
 

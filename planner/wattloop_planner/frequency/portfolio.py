@@ -8,14 +8,15 @@ from itertools import pairwise
 
 import numpy as np
 
+from wattloop_planner.frequency.fastest import fastest_plan
 from wattloop_planner.frequency.plans import Plan, realised_plan, undominated
 from wattloop_planner.frequency.problem import Problem
 from wattloop_planner.frequency.relaxation import Floats, Frontier, Segment
+from wattloop_planner.frequency.roundings import MANY_OPERATIONS, Roundings
 
 # Relaxed schedules that are rounded for each plan wanted.
 ROUNDED_A_PLAN = 8
 ROUNDED_A_PLAN_OF_MANY = 3
-MANY_OPERATIONS = 10_000
 MOST_CUTS = 32
 # Local search looks at so many operations for each plan that is far from the bound, and for all of them; at fewer for
 # nearer plans, at none for near ones. So many trials an operation exhaust it; fewer than so many in all find nothing.
@@ -76,21 +77,22 @@ def rounding_spacing(problem: Problem, plans_wanted: int) -> float:
     return most / (a_plan * plans_wanted)
 
 
-def rounded_plans(problem: Problem, walk: Iterable[Segment]) -> Iterator[Plan]:
+def rounded_plans(roundings: Roundings, walk: Iterable[Segment]) -> Iterator[Plan]:
     """Round relaxed schedules along a walk of the frontier, as many as it passes, and at its ends."""
-    yield realised_plan(problem, problem.slowest)
+    yield realised_plan(roundings.problem, roundings.problem.slowest)
     segment = None
     for segment in walk:
         # Both ends of a piece that is long enough to be looked at: at its ends most operations are at a corner.
         for number in range(segment.passed + 1 if segment.passed else 0):
             share = number / segment.passed
             time = segment.slow_seconds + share * (segment.fast_seconds - segment.slow_seconds)
-            yield from _rounded(problem, segment, time)
+            yield from _rounded(roundings, segment, time)
     if segment is not None:
-        yield from _rounded(problem, segment, segment.fast_seconds)
+        yield from _rounded(roundings, segment, segment.fast_seconds)
+        yield from _fastest(roundings.problem, segment)
 
 
-def breakpoint_plans(problem: Problem, walk: Iterable[Segment], most: int, spacing: float = math.inf) -> list[Plan]:
+def breakpoint_plans(roundings: Roundings, walk: Iterable[Segment], most: int, spacing: float = math.inf) -> list[Plan]:
     """Round the relaxed schedule of each breakpoint; of every second, fourth, … where there are more than ``most``.
 
     Between breakpoints that are further apart than the spacing, in the measure of `spread`, more are rounded.
@@ -103,22 +105,34 @@ def breakpoint_plans(problem: Problem, walk: Iterable[Segment], most: int, spaci
             continue
         fall = segment.slow_seconds - segment.fast_seconds
         parts = 1 + math.floor(fall * math.sqrt(segment.price_watts) / spacing) if fall > 0 else 1
-        for part in range(1, parts + 1):
-            plans.extend(_rounded(problem, segment, segment.slow_seconds - fall * part / parts))
+        times = (segment.slow_seconds - fall * part / parts for part in range(1, parts + 1))
+        plans.extend(_best_rounded(roundings, segment, time) for time in times)
         if len(plans) > most:
             plans = plans[::2]
             stride *= 2
     if segment is not None:
-        plans.extend(_rounded(problem, segment, segment.fast_seconds))
+        plans.append(_best_rounded(roundings, segment, segment.fast_seconds))
+        plans.extend(_fastest(roundings.problem, segment))
     return plans
 
 
-def _rounded(problem: Problem, segment: Segment, time_seconds: float) -> Iterator[Plan]:
+def _rounded(roundings: Roundings, segment: Segment, time_seconds: float) -> Iterator[Plan]:
     """Real plans that take no longer than the relaxed schedules of this time."""
     for durations in segment.durations_at(time_seconds):
-        choices = np.empty(problem.graph.operations, dtype=np.int16)
-        deadline = problem.pipeline.longest_path(durations)
-        yield Plan(choices, *problem.pipeline.round(durations, deadline, choices))
+        yield from roundings.plans(durations)
+
+
+def _best_rounded(roundings: Roundings, segment: Segment, time_seconds: float) -> Plan:
+    """Of these plans the one that costs least at the segment's price of time."""
+    return min(
+        _rounded(roundings, segment, time_seconds),
+        key=lambda plan: plan.effective_joules + segment.price_watts * plan.time_seconds,
+    )
+
+
+def _fastest(problem: Problem, last: Segment) -> Iterator[Plan]:
+    """Plans of exactly the least time, by the example of the relaxed schedules at the fast end of the frontier."""
+    return (fastest_plan(problem, durations) for durations in last.durations_at(last.fast_seconds))
 
 
 def split_plans(problem: Problem, frontier: Frontier, plans: list[Plan], plans_wanted: int) -> Iterator[Plan]:

@@ -65,6 +65,11 @@ class Problem:
             costs=np.concatenate([options.effective_joules for options in self.options]),
         )
 
+    def durations_of(self, choices: Choices) -> npt.NDArray[np.float64]:
+        """The measured time in seconds of each operation under these choices, shape (operations,)."""
+        times = np.concatenate([options.times_seconds for options in self.options])
+        return np.asarray(times[self.first_options[self.graph.kind_of] + choices])
+
     @cached_property
     def option_counts(self) -> npt.NDArray[np.int32]:
         """How many useful options each operation has, shape (operations,)."""

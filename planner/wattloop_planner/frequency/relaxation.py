@@ -10,10 +10,9 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from wattloop_planner.frequency._parametric_flow import ParametricFlow
+from wattloop_planner.frequency.components import connected_components
 from wattloop_planner.frequency.graph import OperationGraph
 from wattloop_planner.frequency.options import UsefulOptions
 from wattloop_planner.frequency.problem import Problem
@@ -208,8 +207,7 @@ class _Network:
             [graph.afters[together], np.full(len(first), 2 * count), np.full(len(last), 2 * count + 1)]
         )
         size = 2 * count + 2
-        joined = coo_array((np.ones(len(joined_from), dtype=np.int8), (joined_from, joined_to)), shape=(size, size))
-        self.events, event_of = connected_components(joined, directed=False)
+        self.events, event_of = connected_components(size, joined_from, joined_to)
         apart = ~together
         self.tails = np.concatenate([event_of[:count], event_of[graph.befores[apart] + count]]).astype(np.int32)
         self.heads = np.concatenate([event_of[count : 2 * count], event_of[graph.afters[apart]]]).astype(np.int32)

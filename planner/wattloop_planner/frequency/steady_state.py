@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from wattloop_planner.frequency.fastest import fastest_plan
 from wattloop_planner.frequency.graph import schedule_graph
 from wattloop_planner.frequency.problem import Problem, pipeline_problem
 from wattloop_planner.frequency.relaxation import Floats, Frontier, Relaxation, Segment, relax
@@ -60,18 +61,29 @@ class SteadyState:
             zip(Relaxation(self.short).segments(), times.tolist(), effective.tolist(), strict=True)
         ):
             if passed[number] or number in (0, len(times) - 1):
-                durations_at = partial(self._durations_at, segment, slow, fast)
+                at_the_end = number == len(times) - 1
+                durations_at = partial(self._durations_at, segment, slow, fast, at_the_end)
                 yield Segment(slow, fast, cost, segment.price_watts, int(passed[number]), durations_at)
             slow = fast
 
-    def _durations_at(self, segment: Segment, slow: float, fast: float, time_seconds: float) -> list[Floats]:
+    def _durations_at(
+        self, segment: Segment, slow: float, fast: float, at_the_end: bool, time_seconds: float
+    ) -> list[Floats]:
         share = (slow - time_seconds) / (slow - fast) if slow > fast else 1.0
         short_time = segment.slow_seconds + share * (segment.fast_seconds - segment.slow_seconds)
         (durations,) = segment.durations_at(short_time)
         middles = self.repetition.middles(durations)
         values = [self._trial_value(durations, middle, segment.price_watts) for middle in middles]
         best = sorted(range(len(middles)), key=values.__getitem__)[:KEPT_MIDDLES]
-        return [self.repetition.spread(durations, middles[index]) for index in best]
+        if at_the_end and time_seconds == fast:
+            # Most middles take more than the least time once they are repeated, and differ in how much is lost without.
+            costs = [self._cost_at_least_time(durations, middle) for middle in middles]
+            best.append(int(np.argmin(costs)))
+        return [self.repetition.spread(durations, middles[index]) for index in dict.fromkeys(best)]
+
+    def _cost_at_least_time(self, durations: Floats, middle: Floats) -> float:
+        """The effective energy of a real plan of the least time by the example of this middle."""
+        return fastest_plan(self.trial, self.trial_repetition.spread(durations, middle)).effective_joules
 
     def _trial_value(self, durations: Floats, middle: Floats, price: float) -> float:
         """What a real plan costs that repeats this middle, time included."""

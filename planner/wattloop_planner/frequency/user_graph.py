@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from wattloop.errors import InputError
+from wattloop.files.reading import read_text
 from wattloop.files.table import LARGEST_FILE_BYTES
+from wattloop.message_fields import json_problem
 from wattloop_planner.frequency.graph import OperationGraph, check_size
 from wattloop_planner.frequency.profiles import canonical_instruction
 
@@ -72,17 +74,13 @@ class _Reader:
         return InputError(self._source, text if len(text) < 80 else text[:77] + "…", expected, column=place)
 
     def document(self, path: str | Path) -> dict[str, list[Any]]:
+        text = read_text(path, LARGEST_FILE_BYTES, "a JSON file")
         try:
-            size = Path(path).stat().st_size
-            if size > LARGEST_FILE_BYTES:
-                raise InputError(self._source, f"{size} bytes", f"at most {LARGEST_FILE_BYTES} bytes")
-            document = json.loads(Path(path).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise InputError(self._source, f"no readable file ({error.strerror})", "a JSON file") from error
+            document = json.loads(text)
         except json.JSONDecodeError as error:
             raise InputError(self._source, error.msg, "JSON", error.lineno, error.colno) from error
-        except (UnicodeDecodeError, RecursionError) as error:
-            raise InputError(self._source, "text that is not JSON", "JSON in UTF-8") from error
+        except (ValueError, RecursionError) as error:
+            raise InputError(self._source, json_problem(error), "JSON in UTF-8") from error
         if not isinstance(document, dict) or not all(isinstance(document.get(key), list) for key in KEYS):
             raise InputError(self._source, "another form", f"an object with the lists {', '.join(KEYS)}")
         return document

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from wattloop.errors import InputError
 from wattloop.files.table import Row, read_table
+from wattloop.message_fields import shown
 from wattloop.power.selectors import Measurement
 
 GPU_ENERGY_COLUMN = re.compile(r"gpu\d+_energy")
@@ -66,9 +68,9 @@ def _measured_window(row: Row) -> Measurement:
     _require(row, "elapsed_time")
     name = row.text("window_name")
     match = LIMIT_AT_END.search(name)
-    if match is None or float(match[1]) <= 0:
+    if match is None or not 0 < float(match[1]) < math.inf:
         expected = "a name that ends in _ and the power limit in watts"
-        raise InputError(row.source, repr(name), expected, row.line, "window_name")
+        raise InputError(row.source, shown(name), expected, row.line, "window_name")
     columns = list(_gpu_columns(row))
     energy = sum(row.number(column, above=0) for column in columns)
     return Measurement(float(match[1]), energy, row.number("elapsed_time", above=0), len(columns))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from wattloop.errors import InputError, UsageError
 from wattloop.files.table import Row, read_table
+from wattloop.message_fields import shown
 from wattloop_planner.bandit.policies import POLICIES
 from wattloop_planner.simulation.attempt import Stop
 
@@ -100,10 +101,10 @@ def _seeds(text: str) -> tuple[int, ...]:
     seeds: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        numbers = range(int(first), int(last if dash else first) + 1)
-        if not numbers or len(numbers) > MOST_SEEDS:
+        least, most = int(first), int(last if dash else first)
+        if not 0 <= most - least < MOST_SEEDS:
             raise ValueError
-        seeds.update(numbers)
+        seeds.update(range(least, most + 1))
     return tuple(sorted(seeds))
 
 
@@ -187,7 +188,7 @@ def options_of_jobs_file(path: str, given: Mapping[str, str | None]) -> Iterator
             except UsageError:
                 if not cell:
                     raise
-                raise InputError(row.source, repr(cell), option.expected, row.line, name) from None
+                raise InputError(row.source, shown(cell), option.expected, row.line, name) from None
             if cell and name in {"train", "power", "history"}:
                 values[name] = _file_beside(path, cell)
         yield _checked(values, f"{path}: line {row.line}", row)
@@ -205,7 +206,7 @@ def _read(name: str, text: str | None) -> object:
     try:
         return option.parse(text)
     except ValueError:
-        raise UsageError(f"{flag}: found {text!r}, expected {option.expected}") from None
+        raise UsageError(f"{flag}: found {shown(text)}, expected {option.expected}") from None
 
 
 def _checked(values: dict[str, object], place: str, row: Row | None = None) -> JobOptions:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from wattloop_planner.bandit.policies import policy_named
 from wattloop_planner.bandit.policy import NoArmLeftError
 from wattloop_planner.observations import Observation
+from wattloop_planner.processes import in_processes
 from wattloop_planner.simulation.options import JobOptions
 from wattloop_planner.simulation.simulator import Scenario, SimulatedAttempt, simulate
 from wattloop_planner.simulation.summary import SeedSummary, summarise
@@ -81,6 +79,9 @@ def run_tasks(tasks: Sequence[Task], done: Callable[[Task], None]) -> list[TaskR
 
     Returns:
         Their results, in the order of the tasks.
+
+    Raises:
+        wattloop.interruption.Interrupted: The program was asked to end; the other processes have ended.
     """
     cores = min(len(os.sched_getaffinity(0)), len(tasks))
     if cores < 2 or sum(task.scenario.recurrences for task in tasks) < WORTH_PROCESSES:
@@ -89,18 +90,4 @@ def run_tasks(tasks: Sequence[Task], done: Callable[[Task], None]) -> list[TaskR
             results.append(run_task(task))
             done(task)
         return results
-    with _processes(cores) as executor:
-        futures: dict[Future[TaskResult], Task] = {executor.submit(run_task, task): task for task in tasks}
-        for future in as_completed(futures):
-            future.result()
-            done(futures[future])
-        return [future.result() for future in futures]
-
-
-@contextmanager
-def _processes(cores: int) -> Iterator[ProcessPoolExecutor]:
-    executor = ProcessPoolExecutor(cores, mp_context=multiprocessing.get_context("spawn"))
-    try:
-        yield executor
-    finally:
-        executor.shutdown(wait=True, cancel_futures=True)
+    return in_processes(run_task, tasks, cores, done)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
 
 import pytest
 from bench import Bench
+from rich.console import Console
 
+from wattloop_agent.commands.monitor_table import usage_table
 from wattloop_agent.commands.usage import usage_between
 from wattloop_agent.reader.gpu_condition import GpuCondition
 
@@ -61,3 +64,13 @@ def test_without_a_driver_it_says_what_is_missing(bench: Bench) -> None:
     done = monitor(bench, "--seconds", "0.01")
     assert done.returncode == 1
     assert "install the NVIDIA driver" in done.stderr
+
+
+def test_a_name_that_a_driver_tells_acts_on_no_terminal() -> None:
+    name = "[red]A100[/red]\x1b[2J\n\u202e"
+    condition = GpuCondition("GPU-0", name, 1.0, 9000, 55.0, 400.0, 400.0, 210, "")
+    stream = io.StringIO()
+    table = usage_table(usage_between([condition], [condition]), {1: "lost\x1b]0;owned\x07"})
+    Console(file=stream, width=200).print(table)
+    assert stream.getvalue().replace("\n", "").isprintable()
+    assert "[red]A100[/red]\\x1b[2J\\n\\u202e" in stream.getvalue()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from bench import Bench, until
+from json_web_token import json_web_token
 from processes import free_port, single_agent
 from pushed import running_operator
 from scraping import scraped
@@ -85,7 +86,7 @@ def test_a_policy_that_is_tightened_leaves_what_is_held_shows_it_and_binds_the_n
         return 200, json.dumps(NodeAnswer(bounds=bounds).to_json()).encode()
 
     token = bench.folder / "token"
-    token.write_text("agent")
+    token.write_text(json_web_token("agent"))
     metrics = f"127.0.0.1:{free_port()}"
     with running_operator(answer) as operator:
         environment = {

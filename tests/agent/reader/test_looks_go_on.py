@@ -17,6 +17,7 @@ from wattloop_agent.reader import bookkeeper as bookkeeper_module
 from wattloop_agent.reader.bookkeeper import Bookkeeper
 from wattloop_agent.reader.energy.attribution import Assignment, Observation
 from wattloop_agent.reader.energy.bookkeeping import Bookkeeping
+from wattloop_agent.reader.heartbeat_link import HeartbeatLink
 from wattloop_agent.reader.leases import LeaseKeeper
 from wattloop_agent.reader.processes import ProcessCallers
 from wattloop_agent.reader.setter_link import SetterLink
@@ -65,18 +66,21 @@ def test_accounting_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
 
 
 class ConfusedSetter:
-    """A setter whose first answer is none of ours."""
+    """A setter whose first answer is no answer to the request."""
 
     start_seconds = 0.0
 
     def __init__(self) -> None:
         self.sound = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
 
-    async def open(self) -> socket.socket:
+    def open(self) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        ours.setblocking(False)
-        self.answering = asyncio.create_task(self._answer(theirs))
+        self.answering = asyncio.run_coroutine_threadsafe(self._answer(theirs), self._loop)
         return ours
+
+    def hangs(self) -> None:
+        raise AssertionError("it answers")
 
     async def _answer(self, theirs: socket.socket) -> None:
         reader, writer = await asyncio.open_unix_connection(sock=theirs)
@@ -95,11 +99,13 @@ def test_looking_after_owners_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     async def look() -> str:
         setter = ConfusedSetter()
         link = SetterLink(setter, DEADLINE_SECONDS)
-        keeper = LeaseKeeper(link, 0.001)
-        await run_until(keeper.run(ProcessCallers(lambda _: None)), setter.sound)
-        link.close()
-        await setter.answering
+        keeper = LeaseKeeper(link, HeartbeatLink(setter, DEADLINE_SECONDS), ProcessCallers(), 0.001)
+        keeper.start()
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            await setter.sound.wait()
+        await asyncio.to_thread(keeper.stop)
+        await asyncio.wrap_future(setter.answering)
         return keeper.view.state
 
     assert asyncio.run(look()) == "ready"
-    assert "a look at the leases failed in a way that nobody foresaw; the next one comes" in caplog.text
+    assert "unexpected failure of the lease check; the next one follows" in caplog.text

@@ -26,13 +26,16 @@ class SlowSetter:
         self.opened = 0
         self.ends: list[socket.socket] = []
 
-    async def open(self) -> socket.socket:
+    def open(self) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         ours.setblocking(False)
         theirs.setblocking(False)
         self.opened += 1
         self.ends.append(theirs)
         return ours
+
+    def hangs(self) -> None:
+        """The next connection is to another one."""
 
     async def answer(self) -> None:
         loop = asyncio.get_running_loop()
@@ -80,9 +83,9 @@ def test_one_that_was_too_slow_to_start_is_followed_by_one_that_has_longer() -> 
                 with pytest.raises(Refused):
                     await link.ask({"verb": "list"})
                 assert setter.opened == attempt
-                assert link._start_seconds == 4 * TIMEOUT_SECONDS * 2**attempt
+                assert link._time.start_seconds == 4 * TIMEOUT_SECONDS * 2**attempt
             assert await answered_late(setter, link) == []
-            assert link._start_seconds == 4 * TIMEOUT_SECONDS
+            assert link._time.start_seconds == 4 * TIMEOUT_SECONDS
         finally:
             link.close()
             setter.close()

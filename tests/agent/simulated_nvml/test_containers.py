@@ -20,13 +20,14 @@ INTO_A_CONTAINER = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"
 if os.geteuid() != 0:
     INTO_A_CONTAINER += ["--user", "--map-root-user"]
 FILL = """
-import sys, threading, nvml_simulator, wattloop.errors
+import os, sys, threading, nvml_simulator, wattloop.errors
 machine = nvml_simulator.Machine(sys.argv[1])
 def work():
     try:
         machine.occupy(0, 1e6, 0.5)
     except wattloop.errors.CannotError:
-        print("no more fits", flush=True)
+        # In one call: print writes a line's end by itself, and another thread's line may come between.
+        os.write(1, b"no more fits\\n")
 for _ in range(17):
     threading.Thread(target=work, daemon=True).start()
 sys.stdin.read()

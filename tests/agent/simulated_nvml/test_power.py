@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import nvml_simulator
 from nvml_simulator import Machine, Model, SimulatedGpu, busy_power_and_throughput, model_named, models
 
-PROFILES = Path(__file__).parents[4] / "shared" / "data" / "perseus" / "stage_profile"
+PROFILES = Path(__file__).parents[2] / "data" / "perseus" / "stage_profile"
 MODEL_NAMES = [model.key for model in models()]
 
 limits = st.floats(0.0, 1.0)
@@ -140,8 +140,6 @@ def test_a_lower_memory_clock_slows_the_share_that_is_bound_by_memory(
     [("gpt3-175b+a100_sxm_bf16.csv", "A100", 0.10), ("bloom+a40_bf16.csv", "A40", 0.12)],
 )
 def test_the_curve_is_that_of_the_published_profile(profile: str, model: str, tolerance: float) -> None:
-    if not (PROFILES / profile).exists():
-        pytest.skip(f"the published profiles are not at {PROFILES}")
     with (PROFILES / profile).open() as file:
         rows = [row for row in csv.DictReader(file) if row["instruction"] == "backward" and row["stage"] == "1"]
     assert len(rows) > 30

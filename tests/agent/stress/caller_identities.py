@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,10 +13,11 @@ from typing import Protocol
 from agent_model import Identity
 from caller_processes import CallerProcess
 
-from wattloop_agent.reader.callers import Callers
 from wattloop_agent.reader.meter import Meter
 from wattloop_agent.reader.pods.owners import Node, PodCallers
 from wattloop_agent.reader.processes import ProcessCallers
+
+NodeCallers = ProcessCallers | PodCallers
 
 
 class Identities(Protocol):
@@ -28,7 +29,7 @@ class Identities(Protocol):
 
     known_at_once: bool
 
-    def make_callers(self, gone: Callable[[str], None], meter: Meter) -> Callers:
+    def make_callers(self, meter: Meter) -> NodeCallers:
         """The agent's own way to tell them apart."""
 
     async def known(self, newborn: Sequence[CallerProcess]) -> list[Identity]:
@@ -43,8 +44,8 @@ class Processes:
 
     known_at_once = True
 
-    def make_callers(self, gone: Callable[[str], None], meter: Meter) -> Callers:
-        return ProcessCallers(gone)
+    def make_callers(self, meter: Meter) -> NodeCallers:
+        return ProcessCallers()
 
     async def known(self, newborn: Sequence[CallerProcess]) -> list[Identity]:
         return [Identity(f"process:{process.pid}:{process.start_ticks()}") for process in newborn]
@@ -85,9 +86,9 @@ class Pods:
             shared = [[f"{last}::{replica}"] for replica in range(10)]
             yield cls(folder, gpus, kubelet.pods, [*shared, *whole])
 
-    def make_callers(self, gone: Callable[[str], None], meter: Meter) -> Callers:
+    def make_callers(self, meter: Meter) -> NodeCallers:
         node = Node(self.folder / "kubelet.sock", self.folder / "logs", self.folder / "proc")
-        return PodCallers(gone, meter.uuid_of_device, node)
+        return PodCallers(meter.uuid_of_device, node)
 
     async def known(self, newborn: Sequence[CallerProcess]) -> list[Identity]:
         identities = [self._born(process) for process in newborn]

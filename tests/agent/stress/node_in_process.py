@@ -7,16 +7,19 @@ together, only the setter's order says which was first.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from caller_identities import NodeCallers
+
 from wattloop_agent.lines import REQUEST_LIMIT_BYTES, decoded_request, encoded
 from wattloop_agent.listening import listening_socket
-from wattloop_agent.reader.callers import Callers
 from wattloop_agent.reader.energy.bookkeeping import Bookkeeping
+from wattloop_agent.reader.heartbeat_link import HeartbeatLink
 from wattloop_agent.reader.leases import LeaseKeeper
 from wattloop_agent.reader.meter import Meter
 from wattloop_agent.reader.nvml_readings import NvmlReadings
@@ -30,7 +33,7 @@ from wattloop_agent.setter.verbs import Verbs as SetterVerbs
 
 Told = tuple[dict[str, Any], dict[str, Any]]
 LOOK_SECONDS = 0.02
-MakeCallers = Callable[[Callable[[str], None], Meter], Callers]
+MakeCallers = Callable[[Meter], NodeCallers]
 
 
 class NodeInProcess:
@@ -38,7 +41,7 @@ class NodeInProcess:
 
     Args:
         folder: For the socket and the state.
-        make_callers: Makes what identifies callers, from what to call when an owner is gone, and the meter.
+        make_callers: Makes what identifies callers, from the meter.
 
     Attributes:
         now_seconds: The setter's clock.
@@ -53,30 +56,28 @@ class NodeInProcess:
         self.told: list[Told] = []
         self.socket = folder / "agent.sock"
         self._state = folder / "state"
-        self._serving: asyncio.Task[None] | None = None
+        self._serving: set[concurrent.futures.Future[None]] = set()
         self._start_holder()
         self.books = Bookkeeping(folder / "reader")
         self.meter = Meter(NvmlReadings())
         self._link = SetterLink(self, 10.0)
-        self._keeper = LeaseKeeper(self._link)
-        self._callers = make_callers(lambda _: self._keeper.look_now(), self.meter)
-        self.server = Server(self._callers, Verbs(self.meter, self._link, self._keeper))
+        callers = make_callers(self.meter)
+        self._keeper = LeaseKeeper(self._link, HeartbeatLink(self, 10.0), callers)
+        self.server = Server(callers, Verbs(self.meter, self._link, self._keeper))
 
     async def start(self) -> None:
         """Serve, and meter."""
+        self._loop = asyncio.get_running_loop()
         self.look_every(LOOK_SECONDS)
-        self._looking_after = asyncio.create_task(self._keeper.run(self._callers))
+        self._keeper.start()
         await self.server.serve(listening_socket(self.socket))
 
     async def close(self) -> None:
         """Serve no more."""
         await self.server.close()
-        self._looking_after.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._looking_after
+        await asyncio.to_thread(self._keeper.stop)
         self._link.close()
-        if self._serving is not None:
-            await self._serving
+        await asyncio.gather(*(asyncio.wrap_future(each) for each in self._serving))
         self.meter.close()
         self.books.close()
         self.holder.close()
@@ -96,17 +97,21 @@ class NodeInProcess:
 
     def restart_setter(self) -> None:
         """Another setter takes over from what is on disk."""
-        if self._serving is not None:
-            self._serving.cancel()
+        for each in list(self._serving):
+            each.cancel()
         self.holder.close()
         self._start_holder()
 
-    async def open(self) -> socket.socket:
-        """The reader's connection to the setter."""
+    def open(self) -> socket.socket:
+        """A connection of the reader to the setter."""
         ours, theirs = socket.socketpair()
-        ours.setblocking(False)
-        self._serving = asyncio.create_task(self._serve_setter(theirs))
+        serving = asyncio.run_coroutine_threadsafe(self._serve_setter(theirs), self._loop)
+        self._serving.add(serving)
+        serving.add_done_callback(self._serving.discard)
         return ours
+
+    def hangs(self) -> None:
+        raise AssertionError("the setter answers")
 
     def _start_holder(self) -> None:
         self.holder = Holder(NvmlDevices(), self._state, "boot", lambda: self.now_seconds)

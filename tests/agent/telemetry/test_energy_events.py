@@ -19,7 +19,7 @@ from wattloop.commands.settings import Address
 from wattloop.errors import CannotError
 from wattloop_agent.reader.energy.gpu_sample import GpuSample
 from wattloop_agent.reader.energy.ledger import Ledger
-from wattloop_agent.telemetry.energy_events import SUBSCRIBERS_LIMIT, EnergyEvents
+from wattloop_agent.telemetry.energy_events import MAX_SUBSCRIBERS_OF_AN_ADDRESS, SUBSCRIBERS_LIMIT, EnergyEvents
 from wattloop_agent.telemetry.serving import serve
 
 
@@ -51,8 +51,8 @@ def address(ledger: Ledger) -> Iterator[Address]:
 
 
 @contextlib.contextmanager
-def asked(address: Address, target: str, **headers: str) -> Iterator[HTTPResponse]:
-    connection = http.client.HTTPConnection(address.host, address.port, timeout=10)
+def asked(address: Address, target: str, source: str = "127.0.0.1", **headers: str) -> Iterator[HTTPResponse]:
+    connection = http.client.HTTPConnection(address.host, address.port, timeout=10, source_address=(source, 0))
     connection.request("GET", target, headers=headers)
     with contextlib.closing(connection), connection.getresponse() as response:
         yield response
@@ -104,7 +104,7 @@ def test_beside_it_stand_the_metrics(address: Address) -> None:
 
 def test_what_is_neither_is_told_what_there_is(address: Address) -> None:
     with asked(address, "/v1/energy/event") as response:
-        assert (response.status, response.read()) == (404, b"there are /metrics and /v1/energy/events\n")
+        assert (response.status, response.read()) == (404, b"there are /metrics, /v1/energy/events and /healthz\n")
 
 
 @pytest.mark.parametrize("interval", ["0", "61", "soon", "nan"])
@@ -119,8 +119,9 @@ def test_there_are_so_many_subscribers_and_no_more(ledger: Ledger) -> None:
     address = Address("127.0.0.1", free_port())
     stop = serve(address, CollectorRegistry(), events)
     with contextlib.ExitStack() as stack:
-        for _ in range(SUBSCRIBERS_LIMIT):
-            event(stack.enter_context(asked(address, "/v1/energy/events")))
+        for number in range(SUBSCRIBERS_LIMIT):
+            source = f"127.0.1.{1 + number // MAX_SUBSCRIBERS_OF_AN_ADDRESS}"
+            event(stack.enter_context(asked(address, "/v1/energy/events", source)))
         assert events.subscribers == SUBSCRIBERS_LIMIT
         refused = stack.enter_context(asked(address, "/v1/energy/events"))
         assert (refused.status, refused.headers["Retry-After"]) == (503, "5")

@@ -66,6 +66,8 @@ def test_leases_overriding_and_refusals_are_counted(bench: Bench, address: str) 
 @pytest.mark.parametrize(("function", "gpu"), [("nvmlDeviceGetTotalEnergyConsumption", 2), ("*", 0)])
 def test_a_gpu_that_does_not_answer_is_shown_as_such(bench: Bench, address: str, function: str, gpu: int) -> None:
     others = [uuid for index, uuid in enumerate(bench.uuids) if index != gpu]
+    # A GPU that is lost before the agent knows its uuid is shown by its index: tests/agent/test_lost_gpu.py.
+    until(lambda: [v for _, v in scraped(address).get("wattloop_gpu_readable", [])] == [1, 1, 1], "the first look")
     bench.gpus.inject_fault(function, code=15, gpu=gpu)
     readable = [float(index != gpu) for index in range(3)]
     until(lambda: [v for _, v in scraped(address)["wattloop_gpu_readable"]] == readable, "the lost GPU is seen")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from wattloop.commands import main as frame
-from wattloop.commands.contract import Command
+from wattloop.commands.contract import Command, Deferred
 from wattloop.errors import CannotError, InputError, UsageError
 
 ENDS: dict[str, Callable[[argparse.Namespace], int]] = {}
@@ -103,6 +104,28 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert "pip install 'wattloop[planner]'" in capsys.readouterr().err
 
 
+def test_a_missing_extra_is_named_once_the_subcommand_runs(
+    subcommand: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    subcommand(Deferred("wattloop_planner.no_such_module:run"))
+    assert frame.main(["try"]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("wattloop try: needs the module wattloop_planner.no_such_module, which is not installed")
+    assert "pip install 'wattloop[planner]'" in told
+
+
+def test_what_the_parser_cannot_refuse_is_refused_before_the_subcommand_runs(
+    monkeypatch: pytest.MonkeyPatch, subcommand: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(arguments: argparse.Namespace) -> None:
+        raise UsageError(f"--count: found {arguments.count}, expected 1")
+
+    monkeypatch.setattr(sys.modules[__name__], "COMMAND", dataclasses.replace(COMMAND, check=refuse))
+    subcommand(failing(AssertionError("it must not run")))
+    assert frame.main(["try", "--count", "2"]) == 2
+    assert capsys.readouterr().err == "wattloop try: --count: found 2, expected 1\n"
+
+
 def test_the_list_of_subcommands_imports_none_of_them() -> None:
     code = (
         "import sys\nfrom wattloop.commands.main import main\nmain(['--version']) if '-v' in sys.argv else main([])\n"
@@ -148,7 +171,7 @@ def test_an_output_that_takes_nothing_more_is_told(program: str, title: str, mon
 CLOSED = """
 import os, sys
 from wattloop.commands import main as frame
-from wattloop.commands.contract import Command
+from wattloop.commands.contract import Command, Deferred
 def run(arguments):
     # Whatever is opened now must not take the place of a stream.
     assert os.open(os.devnull, os.O_RDONLY) > 2

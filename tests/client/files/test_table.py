@@ -53,7 +53,7 @@ def test_a_file_too_large_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "large.csv"
     with path.open("wb") as stream:
         stream.truncate(65 * 1024 * 1024)
-    with pytest.raises(InputError, match="68157440 bytes, expected a table of at most 67108864 bytes"):
+    with pytest.raises(InputError, match="more than 67108864 bytes, expected a CSV file of at most 67108864 bytes"):
         list(read_table(path, ["a"]))
 
 

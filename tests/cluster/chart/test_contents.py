@@ -13,9 +13,9 @@ from chart.rendering import TO_LOOK_AT, at, chosen, render
 from harness.chart import CHART, REPOSITORY
 from harness.commands import ClusterCommand
 from wattloop_agent import settings as agent_settings
-from wattloop_agent.commands import agent
+from wattloop_agent.command_line import agent
 from wattloop_operator import settings as operator_settings
-from wattloop_operator.commands import operator
+from wattloop_operator.command_line import operator
 
 
 def test_the_definitions_are_those_of_crds_and_are_kept(helm: ClusterCommand, tmp_path: Path) -> None:

@@ -233,7 +233,8 @@ def test_the_docs_have_every_metric_of_the_operator(registry: CollectorRegistry)
 
 
 def test_an_agent_that_is_down_is_told_by_the_name_of_its_scrape(helm: ClusterCommand, tmp_path: Path) -> None:
-    others = {"metrics.podMonitor.enabled": True, "agent.namespace": "gpus", "nameOverride": "loop"}
+    prometheus = {"networkPolicy.metricsFrom": [{"namespaceSelector": {}}], "metrics.podMonitor.enabled": True}
+    others = {**prometheus, "agent.namespace": "gpus", "nameOverride": "loop"}
     (down,) = [alert for alert in rules(helm, tmp_path, others) if alert["alert"] == "WattloopAgentDown"]
     (monitor,) = chosen(render(helm, nested("global", {}, others), tmp_path), "PodMonitor/agent")
     assert "jobLabel" not in monitor["spec"], "so that the job is called by namespace and name"

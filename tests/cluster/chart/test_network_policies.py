@@ -20,6 +20,11 @@ POSTGRESQL = End("db", {"app": "postgresql"})
 OUTSIDE = End()
 """The API server, which is no pod, and the rest of the world."""
 
+FROM_MONITORING = {
+    "networkPolicy.metricsFrom": [
+        {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}},
+    ]
+}
 WITH_POSTGRESQL = {"database.type": "postgresql", "database.postgresql.secretName": "db"}
 OTHER_PORTS = {
     "reporting.port": 1080,
@@ -43,6 +48,7 @@ class Chart:
         self.agent = pod_of(objects, "DaemonSet")
         self._api_server_ports = values.get("networkPolicy.apiServerPorts", [443, 6443])
         self._database_port = values.get("networkPolicy.databasePort", 5432)
+        self._is_scraped = bool(values.get("networkPolicy.metricsFrom"))
         self._has_postgresql = values.get("database.type") == "postgresql"
 
     def needed(self) -> dict[str, Flow]:
@@ -51,10 +57,10 @@ class Chart:
         flows = {
             "a training reports": Flow(TRAINING, operator, operator.ports["report"]),
             "an agent reports": Flow(agent, operator, operator.ports["report"]),
-            "the operator's metrics are read": Flow(PROMETHEUS, operator, operator.ports["metrics"]),
-            "the agent's metrics are read": Flow(PROMETHEUS, agent, agent.ports["metrics"]),
             "a probe of the operator from a node": Flow(OUTSIDE, operator, operator.ports["health"]),
         }
+        if self._is_scraped:
+            flows |= self._scrapes(PROMETHEUS, "Prometheus")
         for port in self._api_server_ports:
             flows[f"the operator asks the API server at {port}"] = Flow(operator, OUTSIDE, port)
         for protocol in ("UDP", "TCP"):
@@ -75,11 +81,19 @@ class Chart:
             "a training reads the operator's probes of another port": Flow(TRAINING, operator, 9999),
             "a training asks the agent by its network": Flow(TRAINING, agent, 9999),
             "somebody outside reports": Flow(OUTSIDE, operator, operator.ports["report"]),
-            "somebody outside reads the agent's metrics": Flow(OUTSIDE, agent, agent.ports["metrics"]),
         }
+        flows |= self._scrapes(TRAINING, "a training") | self._scrapes(OUTSIDE, "somebody outside")
+        if not self._is_scraped:
+            flows |= self._scrapes(PROMETHEUS, "a Prometheus that nobody has named")
         if not self._has_postgresql:
             flows["the operator asks a database that it does not have"] = Flow(operator, POSTGRESQL, 5432)
         return flows
+
+    def _scrapes(self, source: End, who: str) -> dict[str, Flow]:
+        return {
+            f"{who} reads the operator's metrics": Flow(source, self.operator, self.operator.ports["metrics"]),
+            f"{who} reads the agent's metrics": Flow(source, self.agent, self.agent.ports["metrics"]),
+        }
 
 
 def pod_of(objects: Sequence[Object], kind: str) -> End:
@@ -101,7 +115,11 @@ def rendered(helm: ClusterCommand, tmp_path: Path) -> Rendered:
     return make
 
 
-@pytest.mark.parametrize("values", [{}, WITH_POSTGRESQL, OTHER_PORTS | WITH_POSTGRESQL], ids=["default", "db", "ports"])
+@pytest.mark.parametrize(
+    "values",
+    [{}, FROM_MONITORING, WITH_POSTGRESQL | FROM_MONITORING, OTHER_PORTS | WITH_POSTGRESQL | FROM_MONITORING],
+    ids=["default", "scraped", "db", "ports"],
+)
 def test_what_wattloop_lives_by_is_let_through_and_nothing_else(values: Values, rendered: Rendered) -> None:
     chart = rendered(values)
     held_up = [what for what, flow in chart.needed().items() if not is_let_through(flow, chart.policies)]
@@ -111,7 +129,7 @@ def test_what_wattloop_lives_by_is_let_through_and_nothing_else(values: Values, 
 
 
 def test_without_any_one_of_the_rules_something_is_held_up(rendered: Rendered) -> None:
-    chart = rendered(WITH_POSTGRESQL)
+    chart = rendered(WITH_POSTGRESQL | FROM_MONITORING)
     superfluous = []
     for number, policy in enumerate(chart.policies):
         for direction in ("ingress", "egress"):
@@ -138,3 +156,25 @@ def test_who_may_report_and_who_may_read_metrics_can_be_narrowed(rendered: Rende
 def test_of_a_release_with_another_name_each_finds_the_other(rendered: Rendered) -> None:
     chart = rendered({"nameOverride": "loop", "agent.namespace": "gpus", "commonLabels": {"team": "trains"}})
     assert [what for what, flow in chart.needed().items() if not is_let_through(flow, chart.policies)] == []
+
+
+def test_of_the_policies_that_the_api_server_keeps_by_default_none_lets_anybody_read_metrics(
+    kubectl: ClusterCommand, namespace: str, rendered: Rendered
+) -> None:
+    chart = rendered({})
+    kept = []
+    for policy in chart.policies:
+        name, home = policy["metadata"]["name"], policy["metadata"]["namespace"]
+        kubectl.apply({**policy, "metadata": {"name": name}}, namespace=namespace)
+        (found,) = [
+            item
+            for item in kubectl.json("get", "networkpolicies", namespace=namespace)["items"]
+            if item["metadata"]["name"] == name
+        ]
+        # An empty list of rules is left out by the API server; it stands for none because the policy is of this type.
+        assert found["spec"]["policyTypes"] == ["Ingress", "Egress"]
+        kept.append({**found, "spec": {"ingress": [], **found["spec"]}, "metadata": {"name": name, "namespace": home}})
+    assert len(kept) == 2
+    passing = [what for what, flow in chart.refused().items() if is_let_through(flow, kept)]
+    assert passing == []
+    assert [what for what, flow in chart.needed().items() if not is_let_through(flow, kept)] == []

@@ -85,6 +85,10 @@ def test_a_wrong_value_is_refused(path: str, value: Any, told: str, helm: Cluste
             {"agent.minimumMemoryClockMegahertz": 9, "agent.maximumMemoryClockMegahertz": 8},
             "agent.minimumMemoryClockMegahertz is 9, more than agent.maximumMemoryClockMegahertz, 8",
         ),
+        (
+            {"metrics.podMonitor.enabled": True},
+            "metrics.podMonitor.enabled needs networkPolicy.metricsFrom, the peers that may read metrics",
+        ),
     ],
 )
 def test_values_that_disagree_are_refused(
@@ -92,6 +96,11 @@ def test_values_that_disagree_are_refused(
 ) -> None:
     with pytest.raises(CommandError, match=re.escape(told)):
         render(helm, nested("global", {}, values), tmp_path)
+
+
+def test_a_pod_monitor_needs_no_peers_where_there_is_no_policy(helm: ClusterCommand, tmp_path: Path) -> None:
+    values = nested("networkPolicy.enabled", False, {"metrics.podMonitor.enabled": True})
+    assert [item["kind"] for item in render(helm, values, tmp_path)].count("PodMonitor") == 2
 
 
 def test_an_issuer_of_the_operators_namespace_alone_is_refused_for_the_agents(

@@ -21,7 +21,10 @@ CERT_MANAGER = {"reporting.tls.mode": "certManager", "reporting.tls.certManager.
 RENEW_AFTER = "metadata.annotations.wattloop\\.dev/renew-after"
 ALERTED = {"metrics.alerts.enabled": True}
 SHOWN = {"metrics.dashboards.enabled": True}
-MONITORED = {"metrics.podMonitor.enabled": True}
+PEER = {"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}
+REPORTED = {"networkPolicy.reportsFrom": [PEER]}
+READ = {"networkPolicy.metricsFrom": [PEER]}
+MONITORED = {"metrics.podMonitor.enabled": True, **READ}
 RENDERED = "reporting.tls.renderWithoutCluster"
 OPERATOR = "spec.template.spec.containers[operator]"
 SETTER = "spec.template.spec.containers[setter]"
@@ -33,11 +36,16 @@ LABELS = {"team": "trains"}
 TOLERATION = {"key": "a", "operator": "Exists"}
 VARIABLE = {"name": "A", "value": "b"}
 RULE = {"apiGroups": ["jobset.x-k8s.io"], "resources": ["jobsets"], "verbs": ["get", "create"]}
+KIND = {"group": "jobset.x-k8s.io", "kind": "JobSet", "resource": "jobsets"}
+RULE_OF_KIND = {"apiGroups": ["jobset.x-k8s.io"], "resources": ["jobsets"], "verbs": ["get", "create", "delete"]}
+MAKERS = (
+    "'system:serviceaccount:home:probe-wattloop-operator', 'system:serviceaccount:kube-system:job-controller', "
+    "'system:kube-controller-manager'"
+)
 VOLUME = {"name": "driver", "hostPath": {"path": "/opt/driver"}}
 MOUNT = {"name": "driver", "mountPath": "/opt/driver"}
 RESOURCES = {"requests": {"cpu": "2"}}
 AFFINITY = {"nodeAffinity": {}}
-PEER = {"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}
 EGRESS = {"ports": [{"port": 1}]}
 DIGEST = "sha256:" + "0" * 64
 SPREAD = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
@@ -57,6 +65,19 @@ TABLE: list[tuple[str, Any, str, str, Any, dict[str, Any]]] = [
     ("rbac.create", False, "ClusterRole", "", ABSENT, {}),
     ("rbac.userRoles", False, "ClusterRole/users", "", ABSENT, {}),
     ("rbac.extraRules", [RULE], "ClusterRole/operator", "rules[11]", RULE, {}),
+    ("admission.authors.enabled", False, "ValidatingAdmissionPolicy/authors", "", ABSENT, {}),
+    ("admission.reportTokens.enabled", False, "ValidatingAdmissionPolicy/report-tokens", "", ABSENT, {}),
+    (
+        "admission.reportTokens.users",
+        ["eve"],
+        "ValidatingAdmissionPolicy/report-tokens",
+        "spec.matchConditions[0].expression",
+        f"!(request.userInfo.username in [{MAKERS}, 'eve'])",
+        {},
+    ),
+    ("admission.agentSocket.enabled", False, "ValidatingAdmissionPolicy/agent-socket", "", ABSENT, {}),
+    ("operator.namespaces", ["a", "b"], "Deployment", f"{OPERATOR}.args[--namespaces]", "--namespaces=a,b", {}),
+    ("operator.workloadKinds", [KIND], "ClusterRole/operator", "rules[11]", RULE_OF_KIND, {}),
     ("operator.replicas", 0, "Deployment", "spec.replicas", 0, {}),
     ("operator.replicas", 3, "Deployment", "spec.replicas", 3, POSTGRESQL),
     ("operator.image.repository", "r:5/o", "Deployment", f"{OPERATOR}.image", "r:5/o:0.1.0", {}),
@@ -170,7 +191,7 @@ TABLE: list[tuple[str, Any, str, str, Any, dict[str, Any]]] = [
     ("reporting.service.annotations", LABELS, "Service", "metadata.annotations", LABELS, {}),
     ("health.port", 81, "Deployment", f"{OPERATOR}.args[--health-bind]", "--health-bind=0.0.0.0:81", {}),
     ("metrics.port", 82, "Deployment", f"{OPERATOR}.args[--metrics-bind]", "--metrics-bind=0.0.0.0:82", {}),
-    ("metrics.podMonitor.enabled", True, "PodMonitor/agent", "metadata.namespace", "wattloop-agent", {}),
+    ("metrics.podMonitor.enabled", True, "PodMonitor/agent", "metadata.namespace", "wattloop-agent", READ),
     ("metrics.podMonitor.labels", LABELS, "PodMonitor/operator", "metadata.labels.team", "trains", MONITORED),
     (
         "metrics.podMonitor.interval",
@@ -190,6 +211,7 @@ TABLE: list[tuple[str, Any, str, str, Any, dict[str, Any]]] = [
     ("networkPolicy.enabled", False, "NetworkPolicy", "", ABSENT, {}),
     ("networkPolicy.reportsFrom", [PEER], "NetworkPolicy/operator", "spec.ingress[0].from", [PEER], {}),
     ("networkPolicy.metricsFrom", [PEER], "NetworkPolicy/agent", "spec.ingress[0].from", [PEER], {}),
+    ("networkPolicy.metricsFrom", [PEER], "NetworkPolicy/operator", "spec.ingress[2].from", [PEER], REPORTED),
     ("networkPolicy.apiServerPorts", [8443], "NetworkPolicy/operator", "spec.egress[1].ports[0].port", 8443, {}),
     ("networkPolicy.databasePort", 6432, "NetworkPolicy/operator", "spec.egress[2].ports[0].port", 6432, POSTGRESQL),
     ("networkPolicy.extraEgress", [EGRESS], "NetworkPolicy/operator", "spec.egress[2]", EGRESS, {}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +10,13 @@ from harness.commands import ClusterCommand
 
 REPOSITORY = Path(__file__).parents[3]
 CHART = REPOSITORY / "helm" / "wattloop"
+
+
+# A kind that tests define and one that the cluster does not have.
+KINDS = [
+    {"group": group, "kind": "TrainSet", "resource": "trainsets"}
+    for group in ("stand-in.example.com", "nowhere.example.com")
+]
 
 
 @dataclass(frozen=True)
@@ -38,6 +46,10 @@ def install_for_operator_under_test(helm: ClusterCommand) -> Release:
         str(CHART),
         "--create-namespace",
         "--set=crds.install=false,operator.replicas=0,agent.enabled=false",
+        f"--set-json=operator.workloadKinds={json.dumps(KINDS)}",
+        # The administrator stands in for the kubelet, which asks for pods' tokens. The other user is the operator
+        # of a second release in the same cluster: tests/cluster/operator/test_namespaces.py.
+        "--set=admission.reportTokens.users={admin,system:serviceaccount:narrow:narrow-wattloop-operator}",
         namespace=release.namespace,
     )
     return release

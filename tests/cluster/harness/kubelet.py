@@ -82,9 +82,9 @@ class Kubelet:
         """Ends the pod's containers with exit code 0."""
         return self._end(pod, "Succeeded", exit_code=0, reason="Completed")
 
-    def fail(self, pod: Object, *, exit_code: int = 1, reason: str = "Error") -> Object:
-        """Ends the pod's containers with an exit code and the reason that a kubelet gives for it."""
-        return self._end(pod, "Failed", exit_code=exit_code, reason=reason)
+    def fail(self, pod: Object, *, exit_code: int = 1, reason: str = "Error", message: str = "") -> Object:
+        """Ends the pod's containers with an exit code, a kubelet's reason for it, and what they wrote last."""
+        return self._end(pod, "Failed", exit_code=exit_code, reason=reason, message=message)
 
     def run_out_of_memory(self, pod: Object) -> Object:
         """Ends the pod's containers as the kernel does when they take more memory than their limit."""
@@ -96,10 +96,11 @@ class Kubelet:
         waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}
         return self._report(pod, "Pending", waiting)
 
-    def _end(self, pod: Object, phase: str, *, exit_code: int, reason: str) -> Object:
+    def _end(self, pod: Object, phase: str, *, exit_code: int, reason: str, message: str = "") -> Object:
         self._bind(pod)
         started = pod["status"].get("startTime") or _now()
         ended = {"exitCode": exit_code, "reason": reason, "startedAt": started, "finishedAt": _now()}
+        ended |= {"message": message} if message else {}
         return self._report(pod, phase, {"terminated": ended})
 
     def _bind(self, pod: Object) -> None:

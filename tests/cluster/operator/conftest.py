@@ -21,6 +21,7 @@ from harness.waiting import Object, wait_until
 from wattloop.commands.settings import Address
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.book import ClusterBook
+from wattloop_operator.cluster.callers import TokenReviews
 from wattloop_operator.cluster.gate import TokenReviewGate
 from wattloop_operator.cluster.transport import HttpTransport
 from wattloop_operator.loop.world import JobKey
@@ -46,7 +47,7 @@ def transport(operator_kubeconfig: Path) -> Iterator[HttpTransport]:
 def reporting(transport: HttpTransport) -> Iterator[HttpService]:
     """The reporting API over HTTP, as every replica of the operator serves it."""
     api = ClusterApi(transport)
-    service = ReportService(ClusterBook(api), TokenReviewGate(api, time.monotonic))
+    service = ReportService(ClusterBook(api), TokenReviewGate(api, TokenReviews(api, time.monotonic), time.monotonic))
     served = HttpService("reporting API", create_app(service), Address("127.0.0.1", 0))
     served.start()
     yield served

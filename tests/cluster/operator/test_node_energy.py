@@ -22,6 +22,7 @@ from harness.waiting import Object, wait_until
 from wattloop.commands.settings import Address
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.book import ClusterBook
+from wattloop_operator.cluster.callers import TokenReviews
 from wattloop_operator.cluster.gate import TokenReviewGate
 from wattloop_operator.cluster.node_gate import AgentTokenGate
 from wattloop_operator.cluster.node_pods import ClusterPods
@@ -55,9 +56,9 @@ def with_gpu() -> dict[str, Any]:
 def nodes(transport: HttpTransport, store: Store, namespace: str, clock: TestClock) -> Iterator[HttpService]:
     """The reporting API with the agents' side, with the chart's rights."""
     api = ClusterApi(transport)
-    gate = AgentTokenGate(api, time.monotonic, f"{namespace}/{SERVICE_ACCOUNT}")
+    gate = AgentTokenGate(TokenReviews(api, time.monotonic), time.monotonic, f"{namespace}/{SERVICE_ACCOUNT}")
     service = NodeService(gate, ClusterPods(api, time.monotonic), store.pod_energies, clock)
-    reports = ReportService(ClusterBook(api), TokenReviewGate(api, time.monotonic))
+    reports = ReportService(ClusterBook(api), TokenReviewGate(api, TokenReviews(api, time.monotonic), time.monotonic))
     served = HttpService("nodes", create_app(reports, service), Address("127.0.0.1", 0))
     served.start()
     yield served

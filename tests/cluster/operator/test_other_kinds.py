@@ -57,26 +57,11 @@ WORKLOAD = {
 
 @pytest.fixture
 def train_sets(kubectl: ClusterCommand, release: Release) -> Iterator[None]:
-    """The kind, and the rights to it that rbac.extraRules of the chart would give."""
-    role = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRole",
-        "metadata": {"name": "train-sets"},
-        "rules": [{"apiGroups": [GROUP], "resources": ["trainsets"], "verbs": ["get", "create", "delete"]}],
-    }
-    binding = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": "train-sets"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "train-sets"},
-        "subjects": [
-            {"kind": "ServiceAccount", "name": release.operator_service_account, "namespace": release.namespace}
-        ],
-    }
-    kubectl.apply(CRD, role, binding)
+    """The kind, which the release names among operator.workloadKinds."""
+    kubectl.apply(CRD)
     kubectl("wait", "--for=condition=Established", f"crd/trainsets.{GROUP}", "--timeout=150s")
     yield
-    kubectl("delete", "clusterrolebinding/train-sets", "clusterrole/train-sets", f"crd/trainsets.{GROUP}")
+    kubectl("delete", f"crd/trainsets.{GROUP}")
 
 
 def name_of(key: JobKey) -> str:

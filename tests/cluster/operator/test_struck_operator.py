@@ -44,7 +44,7 @@ SET = "nvmlDeviceSetPowerManagementLimit"
 MINUTE = 60.0
 COUNTER_STEP_SECONDS = 0.1
 STRUCK = {"kill": signal.SIGKILL, "terminate": signal.SIGTERM, "hang": signal.SIGSTOP}
-ENDED = {"kill": -signal.SIGKILL, "terminate": 0}
+ENDED = {"kill": -signal.SIGKILL, "terminate": 130}
 
 
 class Cell:

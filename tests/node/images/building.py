@@ -19,11 +19,11 @@ NAMES = ("operator", "agent", "digits")
 SOURCES = tuple(
     REPOSITORY / name
     for name in (
-        *("images", "pyproject.toml", "setup.py", "constraints.txt", "client", "operator", "agent", "planner"),
+        *("images", "pyproject.toml", "setup.py", "constraints-runtime.txt", "client", "operator", "agent", "planner"),
         "examples/digits",
     )
 )
-SELDOM = ("images", "pyproject.toml", "constraints.txt")
+SELDOM = ("images", "pyproject.toml", "constraints-runtime.txt")
 PROGRAMS = ("buildah", "mmdebstrap", "cc")
 
 

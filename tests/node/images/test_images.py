@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -61,11 +63,23 @@ def test_it_says_what_it_is(image: OpenedImage, name: str) -> None:
         if key.startswith(prefix)
     }
     assert labels.pop("description")
+    # The tests' base is an archive, which has no digest.
+    assert labels.pop("base.name").startswith("docker-archive:")
+    assert labels.pop("base.digest") == ""
     assert labels == {
         "title": f"wattloop {name}",
         "version": image.run("wattloop", "--version").split()[-1],
         "licenses": "Apache-2.0",
     }
+
+
+def test_its_sbom_lists_exactly_what_is_installed(image: OpenedImage) -> None:
+    document = json.loads((image.root / "usr/share/sbom/wattloop.cdx.json").read_text())
+    (packages,) = image.root.glob("opt/wattloop/lib/python3*/site-packages")
+    installed = {
+        (each.metadata["Name"], each.version) for each in importlib.metadata.distributions(path=[str(packages)])
+    }
+    assert {(each["name"], each["version"]) for each in document["components"]} == installed
 
 
 def test_its_logs_do_not_wait_in_a_buffer(image: OpenedImage) -> None:

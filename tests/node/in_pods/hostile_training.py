@@ -57,6 +57,7 @@ def main() -> None:
                     f"{api}/recurringtrainingjobs/{name}/status", api_token, method="PATCH", body=STATUS
                 ),
                 "flood of reports": flood(f"{victim_url}/progress", own_token),
+                "flood of its own reports": flood(f"{own_url}/progress", own_token, {"sequence": 1, "epoch": 0.0}),
                 "flood of connections": connections(environment["WATTLOOP_AGENT_SOCKET"]),
             }
         ),
@@ -94,12 +95,12 @@ def trust(url: str) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=API_TOKEN / "ca.crt" if of_cluster else os.environ["WATTLOOP_CA_FILE"])
 
 
-def flood(url: str, token: str) -> dict[str, int]:
+def flood(url: str, token: str, body: object = REPORT) -> dict[str, int]:
     """How often each answer came to thousands of requests; one that got none counts as its error."""
 
     def one(_number: int) -> str:
         try:
-            return str(posted(url, token))
+            return str(posted(url, token, body=body))
         except OSError as error:
             return type(error).__name__
 

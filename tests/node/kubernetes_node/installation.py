@@ -45,6 +45,8 @@ def values_of(about: About) -> dict[str, str]:
     """The chart's values that this node needs: where it keeps things. All others are the chart's own."""
     places = Places(Path(about.folder))
     return {
+        # The administrator asks for tokens of pods, as an attacker who has stolen one would have it.
+        "admission.reportTokens.users": "{admin}",
         "agent.createNamespace": "false",
         "agent.namespace": AGENTS,
         "agent.socketFolder": str(places.host / "socket"),

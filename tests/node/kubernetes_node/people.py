@@ -14,12 +14,14 @@ from harness.tokens import service_account_token
 from kubernetes_node.node import About
 
 PERSON = "person"
+SOCKET_LABELS = {"pod-security.kubernetes.io/enforce": "privileged", "wattloop.dev/agent-socket": "baseline"}
 
 
 def make_editor(about: About, kubectl: ClusterCommand, core: client.CoreV1Api, namespace: str) -> Path:
     """Makes a namespace, and in it somebody with Kubernetes' own role `edit`, and no other right; their kubeconfig."""
     kubectl.apply(
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
+        # As docs/installation.md labels a namespace whose trainings mount the agent's socket.
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": SOCKET_LABELS}},
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": PERSON, "namespace": namespace}},
         {
             "apiVersion": "rbac.authorization.k8s.io/v1",

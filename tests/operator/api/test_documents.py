@@ -96,7 +96,21 @@ BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("a: !ours 1\n", "the tag !ours"),
         ("a: &a\n  b: *a\n", "an alias that contains itself"),
         (BOMB, "too many values"),
-        ("[" * 400 + "]" * 400, "too many values"),
+        ("[" * 400 + "]" * 400, "nested too deeply"),
+        ("- " * 400, "nested too deeply"),
+        ("? " * 400, "nested too deeply"),
+        ("[" * 95 + "[]," * 300_000, "too many values"),
+        ("a: " + "9" * 5000, "a number of 5000 characters"),
+        ("a: -0x" + "f" * 5000, "a number of 5003 characters"),
+        ("a: 1" + "0" * 5000 + ".0", "a number of 5003 characters"),
+        ("a: 0b" + "1" * 390 + "\nb: 1e400", "1e400"),
+        ("a: 0x" + "f" * 300, "0xfff"),
+        ("a: -_", "'-_'"),
+        ("a: 0b_", "'0b_'"),
+        ("a: !!int hello", "'hello'"),
+        ("a: !!float hello", "'hello'"),
+        ("a: !" + "x" * 5000 + " 1", "the tag !xxx"),
+        ("x" * 500 + ": 1\n" + "x" * 500 + ": 1\n", "a second xxx"),
         ("[" * 800, "nested too deeply"),
         ("a: '" + "x" * LARGEST_FILE_BYTES + "'\n", f"more than {LARGEST_FILE_BYTES} bytes"),
         ("a: \x00\n", "special characters"),
@@ -108,3 +122,8 @@ def test_a_text_that_is_no_manifest_is_refused_with_its_place(text: str, found: 
         values(text)
     assert found in refusal.value.problem.found
     assert refusal.value.problem.expected
+    assert len(str(refusal.value.problem)) < 1000
+
+
+def test_an_anchor_that_is_defined_again_is_taken_without_a_warning() -> None:
+    assert values("- &a x\n- *a\n- &a z\n- *a\n") == [["x", "x", "z", "z"]]

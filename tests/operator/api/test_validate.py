@@ -98,6 +98,27 @@ def test_a_file_that_cannot_be_read_is_said_to_be(
     assert f"{path}: found {found}, expected a manifest" in capsys.readouterr().out
 
 
+def test_of_thousands_of_problems_the_first_are_told_each_on_a_short_line_that_can_be_printed() -> None:
+    fields = "".join(f"  a{number}: 1\n" for number in range(3000))
+    text = (
+        f'apiVersion: wattloop.dev/v1alpha1\nkind: RecurringTrainingJob\nspec:\n  "\\e[31m\\n{"x" * 900}": 1\n{fields}'
+    )
+    lines = [str(problem) for problem in check_text("f.yaml", text).problems]
+    assert len(lines) == 201
+    assert "found 2806 more problems, expected the problems above solved first" in lines[-1]
+    assert all(line.isprintable() and len(line) < 2000 for line in lines)
+    assert any(r"\x1b[31m" in line for line in lines)
+
+
+@pytest.mark.parametrize("kind", ["GPUPower" + "x" * 5000, "\x1b]0;title\x07"], ids=["long", "escape"])
+def test_what_a_manifest_says_is_shown_short_and_printable(kind: str) -> None:
+    for version in ("wattloop.dev/v1alpha1", "v1"):
+        checked = check_text("f.yaml", json.dumps({"apiVersion": version, "kind": kind}))
+        shown = [*map(str, checked.problems), *checked.passed_over]
+        assert len(shown) == 1
+        assert all(line.isprintable() and len(line) < 400 for line in shown), shown
+
+
 def test_a_folder_is_no_manifest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", str(tmp_path)]) == 2
     assert "found no readable file (Is a directory)" in capsys.readouterr().out

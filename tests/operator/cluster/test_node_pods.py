@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from wattloop.errors import CannotError
 from wattloop.node_energy import Holding
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.cache import ObjectCache
@@ -40,7 +41,11 @@ def recurrence(*pods: dict[str, str]) -> dict[str, Any]:
 
 
 def owned_by(uid: str, name: str, own_uid: str, **more: Any) -> dict[str, Any]:
-    labels = {"wattloop.dev/job": "digits", "wattloop.dev/recurrence": NAME}
+    labels = {
+        "wattloop.dev/job": "digits",
+        "wattloop.dev/recurrence": NAME,
+        "batch.kubernetes.io/controller-uid": uid,
+    }
     owner = {"apiVersion": "x/v1", "kind": "X", "name": "x", "uid": uid, "controller": True}
     metadata = {"name": name, "namespace": "team", "uid": own_uid, "resourceVersion": "6", "labels": labels}
     return {"metadata": {**metadata, "ownerReferences": [owner]}, **more}
@@ -55,10 +60,12 @@ def pods_of(there: dict[str, Any], cache: ObjectCache | None = None) -> ClusterP
     return ClusterPods(ClusterApi(answer), lambda: 0.0, cache)
 
 
-def seen(job_owner: str = "recurrence-uid", pod_owner: str = "workload-uid", pod_uid: str = "pod-uid") -> ObjectCache:
+def seen(started: str = "workload-uid", pod_owner: str = "workload-uid", pod_uid: str = "pod-uid") -> ObjectCache:
     cache = ObjectCache()
-    cache.put_recurrence(recurrence())
-    cache.put_workload(owned_by(job_owner, NAME, "workload-uid"))
+    there = recurrence()
+    workload = {"apiVersion": "batch/v1", "kind": "Job", "name": NAME, "uid": started}
+    cache.put_recurrence(there | {"status": {"workloadRef": workload}})
+    cache.put_workload(owned_by("recurrence-uid", NAME, "workload-uid"))
     cache.put_pod(owned_by(pod_owner, POD, pod_uid, spec={"nodeName": "node-1"}))
     return cache
 
@@ -76,11 +83,20 @@ def test_a_pod_that_was_seen_and_not_written_down_yet_is_its_attempts() -> None:
 
 
 @pytest.mark.parametrize(
-    "cache", [ObjectCache(), seen(job_owner="another"), seen(pod_owner="another"), seen(pod_uid="another")]
+    "cache", [ObjectCache(), seen(started="another"), seen(pod_owner="another"), seen(pod_uid="another")]
 )
 def test_a_name_alone_makes_no_pod_ours(cache: ObjectCache) -> None:
     written = recurrence({"uid": "another-uid", "node": "node-1"})
     assert pods_of(written, cache).attempt_of("node-1", HOLDING) is None
+
+
+def test_a_pod_of_a_namespace_that_the_operator_does_not_work_in_is_not_looked_up() -> None:
+    def refuse(request: Request) -> dict[str, Any]:
+        raise AnswerError(request, 403, "Forbidden", "pods is forbidden")
+
+    with pytest.raises(CannotError, match="cannot be looked up"):
+        ClusterPods(ClusterApi(refuse), lambda: 0.0).attempt_of("node-1", HOLDING)
+    assert ClusterPods(ClusterApi(refuse, ["other"]), lambda: 0.0).attempt_of("node-1", HOLDING) is None
 
 
 @pytest.mark.parametrize("cache", [None, seen()])

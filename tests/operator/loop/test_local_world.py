@@ -32,7 +32,7 @@ def processes_of(name: str) -> int:
 class TestLocalWorld(WorldContract):
     @pytest.fixture
     def bench(self, tmp_path: Path) -> Iterator[WorldBench]:
-        with open_store(tmp_path / "wattloop.db") as store, Guardian(tmp_path) as guardian:
+        with open_store(tmp_path / "wattloop.db") as store, Guardian() as guardian:
             tokens = Tokens(tmp_path)
             world = LocalWorld(
                 store,
@@ -49,8 +49,7 @@ class TestLocalWorld(WorldContract):
             service = ReportService(LocalBook(store.objects, lambda: None), tokens)
 
             def progress_arrives(name: str) -> None:
-                token = tokens.file_for(KEY.namespace, name).read_text()
-                service.take(token, KEY.namespace, name, report(metric=0.5))
+                service.take(KEY.namespace, name, report(metric=0.5))
 
             try:
                 yield WorldBench(world, KEY, progress_arrives, processes_of)

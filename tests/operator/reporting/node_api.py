@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 import urllib.error
 import urllib.request
 from collections import Counter
@@ -13,15 +14,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from json_web_token import json_web_token
+
 from wattloop.commands.settings import Address
 from wattloop.errors import CannotError
 from wattloop.node_energy import GpuBounds, Holding, NodeGpu, NodeReport
 from wattloop_operator.cluster.api import ClusterApi
+from wattloop_operator.cluster.callers import TokenReviews
 from wattloop_operator.cluster.node_gate import AgentTokenGate
 from wattloop_operator.cluster.node_pods import ClusterPods
 from wattloop_operator.cluster.transport import AnswerError, Request
 from wattloop_operator.loop.world import JobKey
 from wattloop_operator.reporting.app import create_app
+from wattloop_operator.reporting.limits import ReportLimits
 from wattloop_operator.reporting.nodes import NodeService
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.store import Store, open_store
@@ -46,21 +51,36 @@ class ApiServer:
         self.tokens: dict[str, dict[str, Any]] = {
             "agent": token_of("system:serviceaccount:wattloop-agent:wattloop-agent", node=NODE)
         }
-        owner = {"kind": "Job", "name": "digits-0", "uid": "workload-uid", "controller": True}
+        owner = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "name": "digits-0",
+            "uid": "workload-uid",
+            "controller": True,
+        }
+        made = {"creationTimestamp": "2026-11-20T11:00:00Z"}
         self.objects: dict[str, dict[str, Any]] = {
             "pods/digits-0-abc": {
                 "metadata": {
                     "name": "digits-0-abc",
                     "namespace": "team",
                     "uid": "uid-1",
-                    "labels": {"wattloop.dev/recurrence": "digits-0"},
+                    "labels": {
+                        "wattloop.dev/recurrence": "digits-0",
+                        "batch.kubernetes.io/controller-uid": "workload-uid",
+                    },
                     "ownerReferences": [owner],
+                    **made,
                 },
                 "spec": {"nodeName": NODE},
             },
             "pods/web": {
                 "metadata": {"name": "web", "namespace": "team", "uid": "uid-web"},
                 "spec": {"nodeName": NODE},
+            },
+            "jobs/digits-0": {
+                "metadata": {"name": "digits-0", "namespace": "team", "uid": "workload-uid", **made},
+                "spec": {"template": {"spec": {}}},
             },
             "trainingrecurrences/digits-0": {
                 "metadata": {"name": "digits-0", "namespace": "team", "uid": "recurrence-uid"},
@@ -77,7 +97,9 @@ class ApiServer:
         if request.path.endswith("tokenreviews"):
             self.asked["tokenreviews"] += 1
             assert request.body is not None
-            return {"status": self.tokens.get(request.body["spec"]["token"], {"authenticated": False})}
+            sent = request.body["spec"]["token"]
+            known = {json_web_token(name): review for name, review in self.tokens.items()}
+            return {"status": known.get(sent, {"authenticated": False})}
         what = "/".join(request.path.rsplit("/", 2)[1:])
         self.asked[what] += 1
         if what not in self.objects:
@@ -105,9 +127,18 @@ class NodeApi:
     store: Store
     asked: list[JobKey] = field(default_factory=list)
 
-    def post(self, body: object, token: str | None = "agent", node: str = NODE) -> tuple[int, Any]:
-        """Report; a body of bytes is sent as it is. Returns status and answer."""
-        headers = {"Content-Type": "application/json"} | ({} if token is None else {"Authorization": f"Bearer {token}"})
+    def post(self, body: object, token: str | None = "agent", node: str = NODE, bearer: str = "") -> tuple[int, Any]:
+        """Report; a body of bytes is sent as it is. Returns status and answer.
+
+        Args:
+            body: What is sent.
+            token: Name of the caller.
+            node: The node of the address.
+            bearer: A token that is sent in place of the caller's.
+        """
+        headers = {"Content-Type": "application/json"} | (
+            {} if token is None else {"Authorization": f"Bearer {bearer or json_web_token(token)}"}
+        )
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         request = urllib.request.Request(f"{self.url}/v1/nodes/{node}/energy", data=data, headers=headers)
         try:
@@ -128,7 +159,7 @@ class NodeApi:
 class _NoTraining:
     """Stands where no training process reports."""
 
-    def admit(self, token: str, namespace: str, name: str) -> None:
+    def admit(self, token: str, namespace: str, name: str, address: str = "") -> None:
         raise NotImplementedError
 
     def read(self, namespace: str, name: str) -> None:
@@ -145,14 +176,17 @@ def running_node_api(
     service_account: str = AGENTS,
     bounds: tuple[GpuBounds, ...] | None = None,
     certificate: ServingCertificate | None = None,
+    limits: ReportLimits | None = None,
 ) -> Iterator[NodeApi]:
     """The API for as long as the block lasts, its store in this folder."""
     server = ApiServer()
     asked: list[JobKey] = []
     api = ClusterApi(server)
+    limits = limits or ReportLimits(time.monotonic)
+    reviews = TokenReviews(api, lambda: 0.0, limits.count_review)
     with open_store(folder / "wattloop.db") as store:
         nodes = NodeService(
-            AgentTokenGate(api, lambda: 0.0, service_account),
+            AgentTokenGate(reviews, lambda: 0.0, service_account),
             ClusterPods(api, lambda: 0.0),
             store.pod_energies,
             lambda: NOW,
@@ -160,7 +194,7 @@ def running_node_api(
             heard_end=asked.append,
         )
         nobody = _NoTraining()
-        app = create_app(ReportService(nobody, nobody), nodes)
+        app = create_app(ReportService(nobody, nobody, limits=limits), nodes)
         service = HttpService("nodes", app, Address("127.0.0.1", 0), certificate=certificate)
         service.start()
         try:

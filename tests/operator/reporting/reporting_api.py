@@ -21,6 +21,7 @@ from wattloop_operator.engine.snapshot import Snapshot
 from wattloop_operator.local.book import LocalBook
 from wattloop_operator.local.report_server import running_report_server
 from wattloop_operator.local.tokens import Tokens
+from wattloop_operator.reporting.limits import ReportLimits
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.store import Store, open_store
 
@@ -103,11 +104,11 @@ class Api:
 
 
 @contextlib.contextmanager
-def running_api(folder: Path) -> Iterator[Api]:
+def running_api(folder: Path, limits: ReportLimits | None = None) -> Iterator[Api]:
     """The API for as long as the block lasts, its files in this folder."""
     with open_store(folder / "wattloop.db") as store:
         tokens = Tokens(folder)
         woken: list[bool] = []
-        service = ReportService(LocalBook(store.objects, lambda: woken.append(True)), tokens, store.readings)
+        service = ReportService(LocalBook(store.objects, lambda: woken.append(True)), tokens, limits=limits)
         with running_report_server(service) as url:
             yield Api(url, store, tokens, woken=woken)

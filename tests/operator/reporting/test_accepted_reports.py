@@ -28,7 +28,13 @@ def gpus(draw: st.DrawFn) -> GpuEnergy:
     counter = st.sampled_from([0, 1, messages.LARGEST_ENERGY_MILLIJOULES]) | st.integers(0, 10**9)
     energy = sorted(draw(st.tuples(counter, counter)))
     clock = sorted(draw(st.tuples(*[amounts(0, messages.LARGEST_TIME_SECONDS)] * 2)))
-    return GpuEnergy(draw(st.sampled_from(["GPU-0", "GPU-1", "G" * 96])), energy[0], energy[1], clock[0], clock[1])
+    return GpuEnergy(
+        draw(st.sampled_from(["GPU-0", "GPU-1", f"MIG-GPU-{'f' * 36}/127/127"])),
+        energy[0],
+        energy[1],
+        clock[0],
+        clock[1],
+    )
 
 
 LIMITS = st.builds(

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
-from reporting_api import BODY, Api, running_api
+from reporting_api import BODY, Api
+from sqlalchemy import inspect, text
 
 from wattloop.errors import CannotError
 from wattloop.messages import Report
@@ -58,19 +56,6 @@ def test_a_report_is_kept_before_it_is_answered(api: Api) -> None:
     assert api.woken
 
 
-def test_every_reading_is_kept_in_the_store(api: Api) -> None:
-    name, token = api.recurrence()
-    spec = api.read(name).spec
-    for sequence in (1, 2, 1):
-        api.post(name, token, body(sequence))
-    readings = api.store.readings.of_attempt(spec.job_ref.uid, spec.index, spec.attempt)
-    assert [(reading.time_seconds, reading.energy_millijoules) for reading in readings] == [
-        (100.0, 5000),
-        (110.0, 1_005_000),
-        (120.0, 2_005_000),
-    ]
-
-
 @pytest.mark.parametrize("order", list(itertools.permutations((1, 2, 3))))
 def test_whatever_the_order_the_newest_report_counts(api: Api, order: tuple[int, ...]) -> None:
     name, token = api.recurrence()
@@ -101,6 +86,24 @@ def test_a_report_after_the_end_is_told_to_stop_and_changes_nothing(api: Api) ->
     progress = api.progress(name)
     assert progress is not None
     assert progress.sequence == 1
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_report_adds_no_row_to_any_table(api: Api, ended: bool) -> None:
+    name, token = api.recurrence()
+    if ended:
+        api.write_status(name, result=Result.REACHED, message="reached")
+    before = rows_by_table(api)
+    for sequence in range(1, 6):
+        gpus = [gpu(10 * sequence + index, 1000.0, 10.0 * sequence) for index in range(10)]
+        assert api.post(name, token, body(sequence, gpus=gpus)).code == 200
+    assert rows_by_table(api) == before
+
+
+def rows_by_table(api: Api) -> dict[str, int]:
+    with api.store._database.reading("count the rows of every table") as on:
+        names = inspect(on).get_table_names()
+        return {name: on.execute(text(f"SELECT count(*) FROM {name}")).scalar_one() for name in names}
 
 
 def test_a_run_that_costs_more_than_decided_is_told_to_stop_and_hears_it_again(api: Api) -> None:
@@ -222,31 +225,16 @@ def test_processes_that_report_at_once_lose_nothing(api: Api) -> None:
     assert (progress.metric, progress.max_power_limit_watts) == (0, 400 * ranks)
 
 
-def test_a_database_that_takes_no_readings_keeps_no_run_from_hearing_that_it_is_to_stop(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with running_api(tmp_path) as api:
-        name, token = api.recurrence(stop_cost_joules=Decimal(2000))
-        with contextlib.closing(sqlite3.connect(tmp_path / "wattloop.db")) as other:
-            other.execute("DROP TABLE energy_readings")
-        reply = api.post(name, token, body(1))
-        assert (reply.code, reply.body["stop"]) == (200, True)
-        progress = api.progress(name)
-    assert progress is not None
-    assert [reading.energy_millijoules for reading in progress.gpus] == [1_005_000]
-    assert f"team/{name}: the energy readings of a report are lost, its progress is kept" in caplog.text
-
-
 def test_where_the_policy_cannot_think_again_now_the_report_is_kept_all_the_same(
     api: Api, caplog: pytest.LogCaptureFixture
 ) -> None:
-    name, token = api.recurrence()
+    name, _ = api.recurrence()
 
     def fail(recurrence: TrainingRecurrence, progress: Progress) -> Progress:
         raise CannotError("the database is away")
 
-    service = ReportService(LocalBook(api.store.objects, lambda: None), api.tokens, api.store.readings, fail)
-    assert service.take(token, "team", name, Report.from_json(body(1))).stop is False
+    service = ReportService(LocalBook(api.store.objects, lambda: None), api.tokens, fail)
+    assert service.take("team", name, Report.from_json(body(1))).stop is False
     progress = api.progress(name)
     assert progress is not None
     assert progress.sequence == 1

@@ -75,8 +75,11 @@ WRONG: dict[str, tuple[bytes | dict[str, Any], str]] = {
     "NaN": (b'{"sequence": 1, "epoch": 1, "metric": NaN}', "expected JSON: found NaN, expected a finite number"),
     "infinity": (b'{"sequence": 1, "epoch": Infinity}', "found Infinity, expected a finite number"),
     "a number beyond floats": (b'{"sequence": 1, "epoch": 1e999}', "epoch: found inf, expected a finite number"),
-    "endless digits": (b'{"sequence": 1' + b"0" * 5000 + b', "epoch": 1}', "expected JSON"),
-    "deep nesting": (b"[" * 60_000, "expected JSON"),
+    "endless digits": (
+        b'{"sequence": 1' + b"0" * 5000 + b', "epoch": 1}',
+        "JSON: a whole number of more than 4300 digits",
+    ),
+    "deep nesting": (b"[" * 60_000, "expected JSON: lists or objects nested too deeply"),
     "deep nesting that ends": (b"[" * 30_000 + b"]" * 30_000, "expected"),
     "nothing": (b"", "expected JSON"),
     "no JSON": (b"sequence=1", "expected JSON"),
@@ -124,16 +127,22 @@ def answer_to(api: Api, name: str, head: str, body: bytes) -> bytes:
 
 
 def test_ten_megabytes_are_refused_before_any_of_them_is_read(api: Api) -> None:
-    name, _ = api.recurrence()
-    answer = answer_to(api, name, "Content-Length: 10485760", b"")
+    name, token = api.recurrence()
+    answer = answer_to(api, name, f"Authorization: Bearer {token}\r\nContent-Length: 10485760", b"")
     assert answer.startswith(b"HTTP/1.1 413")
     assert b"connection: close" in answer.lower()
 
 
-def test_a_body_without_length_is_refused_where_it_gets_too_long(api: Api) -> None:
+def test_a_report_of_a_stranger_is_refused_before_any_of_it_is_read(api: Api) -> None:
     name, _ = api.recurrence()
+    answer = answer_to(api, name, "Authorization: Bearer stranger\r\nContent-Length: 60000", b"")
+    assert answer.startswith(b"HTTP/1.1 401")
+
+
+def test_a_body_without_length_is_refused_where_it_gets_too_long(api: Api) -> None:
+    name, token = api.recurrence()
     chunk = b"1000\r\n" + b" " * 4096 + b"\r\n"
-    answer = answer_to(api, name, "Transfer-Encoding: chunked", chunk * 17)
+    answer = answer_to(api, name, f"Authorization: Bearer {token}\r\nTransfer-Encoding: chunked", chunk * 17)
     assert answer.startswith(b"HTTP/1.1 413")
 
 

@@ -25,6 +25,7 @@ from postgresql_server import (
     postgresql_programs,
     serving_postgresql,
 )
+from wattloop import interruption
 from wattloop.errors import CannotError
 from wattloop_operator.store import ObservationRecord, Store, open_store
 
@@ -33,11 +34,11 @@ Make = Callable[..., ObservationRecord]
 RECORDS_WITHOUT_END = """
 import itertools, sys
 from wattloop.errors import CannotError
-from wattloop_operator.store import EnergyReading, open_store
+from wattloop_operator.store import Amendment, open_store
 with open_store(sys.argv[1]) as store:
     for number in itertools.count():
         try:
-            store.readings.record([EnergyReading("job", 0, 0, "GPU-0", float(number), number)])
+            store.amendments.record(Amendment("job", number, 0, 1.0, 1.0))
         except CannotError as error:
             print(error, flush=True)
             break
@@ -47,11 +48,11 @@ STOPS_INSIDE_A_WRITE = """
 import sys
 from wattloop_operator.store.address import database_url
 from wattloop_operator.store.database import Database
-from wattloop_operator.store.tables import READINGS
+from wattloop_operator.store.tables import AMENDMENTS
 with Database(database_url(sys.argv[1])).writing("stop inside a write") as on:
-    on.execute(READINGS.insert(), [
-        dict(job_uid="job", recurrence=0, attempt=0, gpu_uuid="GPU-0", time_seconds=float(second), energy_millijoules=1)
-        for second in range(2000)
+    on.execute(AMENDMENTS.insert(), [
+        dict(job_uid="job", recurrence=number, attempt=0, energy_joules=1.0, time_seconds=1.0)
+        for number in range(2000)
     ])
     print("inside", flush=True)
     sys.stdin.readline()
@@ -81,7 +82,7 @@ def test_a_process_killed_while_it_records_loses_nothing_that_was_said_to_be_rec
         said += process.stdout.readlines()
     recorded = [int(line) for line in said if line.endswith("\n")]
     with open_store(database_url) as store:
-        kept = [reading.energy_millijoules for reading in store.readings.of_attempt("job", 0, 0)]
+        kept = [amendment.recurrence for amendment in store.amendments.of_job("job")]
     assert kept[: len(recorded)] == recorded
     # One more may have been kept than the process came to tell.
     assert len(kept) - len(recorded) in {0, 1}
@@ -94,7 +95,7 @@ def test_a_process_killed_inside_a_write_leaves_none_of_it_and_no_lock(database_
         assert process.stdout.readline() == "inside\n"
         process.send_signal(signal.SIGKILL)
     with open_store(database_url) as store:
-        assert store.readings.of_attempt("job", 0, 0) == ()
+        assert store.amendments.of_job("job") == ()
         store.objects.create("FrequencyPlan", "team", "plan", {})
     if database_url.startswith("sqlite"):
         connection = sqlite3.connect(database_url.removeprefix("sqlite:///"))
@@ -111,11 +112,11 @@ def test_a_full_disk_is_said_and_what_was_recorded_before_is_kept(tmp_path: Path
         assert process.stdout is not None
         *recorded, complaint = process.stdout.read().splitlines()
     assert process.returncode == 0
-    assert "cannot record energy readings" in complaint
+    assert "cannot record what recurrence" in complaint
     assert re.search("free space|limit on file sizes", complaint)
     assert recorded
     with open_store(url) as store:
-        kept = [reading.energy_millijoules for reading in store.readings.of_attempt("job", 0, 0)]
+        kept = [amendment.recurrence for amendment in store.amendments.of_job("job")]
         assert kept == [int(line) for line in recorded]
         store.objects.create("FrequencyPlan", "team", "plan", {})
 
@@ -168,7 +169,7 @@ def folder_of_another_user() -> Iterator[Path]:
 OPENS_AS_NOBODY = """
 import os, pathlib, sys, tempfile
 from wattloop.errors import CannotError
-from wattloop_operator.store import EnergyReading, open_store
+from wattloop_operator.store import Amendment, open_store
 # Everything is imported by now, which another user could not do from this user's folders.
 with tempfile.TemporaryDirectory() as folder:
     open_store(pathlib.Path(folder) / "first.db").close()
@@ -176,7 +177,7 @@ if os.geteuid() == 0:
     os.setresuid(65534, 65534, 65534)
 try:
     with open_store(sys.argv[1]) as store:
-        store.readings.record([EnergyReading("job", 0, 0, "GPU-0", 1.0, 1)])
+        store.amendments.record(Amendment("job", 0, 0, 1.0, 1.0))
 except CannotError as error:
     print(error)
 """
@@ -194,6 +195,18 @@ def test_a_folder_that_may_not_be_written_is_said(folder_of_another_user: Path, 
     assert process.returncode == 0
     assert f"sqlite:///{path}: cannot " in complaint
     assert "writable" in complaint
+
+
+def test_a_writer_that_waits_for_the_lock_is_woken_by_a_signal(tmp_path: Path, observation: Make) -> None:
+    with open_store(tmp_path / "wattloop.db") as store:
+        other = sqlite3.connect(tmp_path / "wattloop.db", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with interruption.handled(), interruption.deferred():
+            signal.raise_signal(signal.SIGTERM)
+            with pytest.raises(interruption.Interrupted):
+                store.observations.record(observation())
+        other.close()
+        assert store.observations.jobs() == ()
 
 
 def test_a_writer_that_finds_the_file_locked_says_so(

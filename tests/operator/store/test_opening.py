@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, inspect, text
 
 from wattloop.errors import CannotError, UsageError, WattloopError
-from wattloop_operator.store import Store, open_store
+from wattloop_operator.store import Amendment, ObservationRecord, Store, open_store
 from wattloop_operator.store.address import database_url as address
 from wattloop_operator.store.schema import MIGRATIONS, Marker, read_marker
 from wattloop_operator.store.tables import METADATA, SCHEMA_VERSION
@@ -63,7 +68,10 @@ def test_each_schema_version_has_one_migration() -> None:
 
 def test_a_database_says_whose_it_is_and_which_version_made_its_schema(database_url: str) -> None:
     open_store(database_url).close()
-    assert marker(database_url) == Marker("wattloop", SCHEMA_VERSION, version("wattloop"))
+    found = marker(database_url)
+    assert found is not None
+    assert found == Marker("wattloop", SCHEMA_VERSION, found.compatible_from, version("wattloop"))
+    assert 1 <= found.compatible_from <= SCHEMA_VERSION
 
 
 def test_opening_again_finds_what_was_kept(database_url: str) -> None:
@@ -139,13 +147,68 @@ def test_a_marker_of_another_product_is_refused(database_url: str) -> None:
         open_store(database_url)
 
 
-def test_a_newer_schema_than_the_code_knows_is_refused_with_the_version_to_use(database_url: str) -> None:
+NEXT = """
+import sqlalchemy as sa
+from alembic import op
+
+revision = "{next:04d}"
+down_revision = "{now:04d}"
+{declared}
+
+
+def upgrade():
+    op.{change}
+"""
+
+
+def open_with_a_newer_wattloop(url: str, folder: Path, declared: str, change: str) -> None:
+    """Opens a database as a version would that has one migration more."""
+    shutil.copytree(MIGRATIONS, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    script = NEXT.format(next=SCHEMA_VERSION + 1, now=SCHEMA_VERSION, declared=declared, change=change)
+    (folder / "versions" / f"schema_{SCHEMA_VERSION + 1:04d}_next.py").write_text(script)
+    with pytest.MonkeyPatch.context() as newer:
+        newer.setattr("wattloop_operator.store.schema.MIGRATIONS", folder)
+        newer.setattr("wattloop_operator.store.schema.SCHEMA_VERSION", SCHEMA_VERSION + 1)
+        newer.setattr("wattloop_operator.store.schema.version", lambda _: "9.1.0")
+        open_store(url).close()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        'create_table("novelties", sa.Column("name", sa.Text, primary_key=True))',
+        'add_column("amendments", sa.Column("novelty", sa.Double))',
+    ],
+)
+def test_after_a_rollback_past_an_additive_migration_all_is_read_and_written(
+    change: str, database_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    amendment = Amendment("uid", 1, 0, 5.0, 6.0)
+    with open_store(database_url) as store:
+        store.objects.create("FrequencyPlan", "team", "before", {})
+    open_with_a_newer_wattloop(database_url, tmp_path / "newer", "additive = True", change)
+    with open_store(database_url) as store:
+        store.objects.create("FrequencyPlan", "team", "after", {})
+        store.amendments.record(amendment)
+        assert [one.name for one in store.objects.list("FrequencyPlan")] == ["after", "before"]
+        assert store.amendments.of_job("uid") == (amendment,)
+    (line,) = [record.getMessage() for record in caplog.records if "newer schema" in record.getMessage()]
+    assert f"Wattloop 9.1.0 made its schema {SCHEMA_VERSION + 1}, and this is Wattloop {version('wattloop')}" in line
+    # The marker stays the newer version's, which finds nothing to do when it comes back.
+    found = marker(database_url)
+    assert found is not None
+    assert (found.schema_version, found.product_version) == (SCHEMA_VERSION + 1, "9.1.0")
+
+
+@pytest.mark.parametrize("declared", ["additive = False", ""])
+def test_a_rollback_past_another_migration_is_refused_with_the_version_to_use(
+    declared: str, database_url: str, tmp_path: Path
+) -> None:
     open_store(database_url).close()
-    execute(
-        database_url,
-        f"UPDATE wattloop_database SET schema_version = {SCHEMA_VERSION + 1}, product_version = '9.1.0'",
-    )
-    with pytest.raises(CannotError, match=rf"schema {SCHEMA_VERSION + 1}.*use Wattloop 9\.1\.0 or newer"):
+    change = 'drop_table("amendments")'
+    open_with_a_newer_wattloop(database_url, tmp_path / "newer", declared, change)
+    needed = rf"schema {SCHEMA_VERSION + 1}, which operators with schema {SCHEMA_VERSION + 1} or newer can work with"
+    with pytest.raises(CannotError, match=rf"{needed}.*use Wattloop 9\.1\.0 or newer"):
         open_store(database_url)
 
 
@@ -256,3 +319,43 @@ def test_all_errors_are_for_the_user_to_read(tmp_path: Path) -> None:
     with pytest.raises(WattloopError) as refused:
         open_store(tmp_path)
     assert "Background on this error" not in str(refused.value)
+
+
+def schema_of_version(url: str, version: int) -> None:
+    """An empty database as the Wattloop of that schema version made it."""
+    engine = create_engine(address(url))
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    config.set_main_option("path_separator", "os")
+    try:
+        with engine.begin() as on:
+            config.attributes["connection"] = on
+            command.upgrade(config, f"{version:04d}")
+            marker = {"version": version, "at": "2026-01-01 00:00:00+00:00"}
+            on.execute(text("INSERT INTO wattloop_database VALUES (1, 'wattloop', :version, 1, '0.0.1', :at)"), marker)
+    finally:
+        engine.dispose()
+
+
+def test_the_energy_readings_of_an_older_schema_are_dropped_and_nothing_else(
+    database_url: str, observation: Callable[..., ObservationRecord]
+) -> None:
+    schema_of_version(database_url, 3)
+    kept = observation()
+    columns = {name: str(value) if isinstance(value, datetime) else value for name, value in vars(kept).items()}
+    engine = create_engine(address(database_url))
+    with engine.begin() as on:
+        on.execute(text("INSERT INTO energy_readings VALUES ('job', 0, 0, 'GPU-0', 1.0, 5)"))
+        on.execute(text(f"INSERT INTO observations ({', '.join(columns)}) VALUES (:{', :'.join(columns)})"), columns)
+    engine.dispose()
+    with open_store(database_url) as store:
+        assert store.observations.of_job(kept.job_uid) == (kept,)
+    found = marker(database_url)
+    assert found is not None
+    assert found.schema_version == SCHEMA_VERSION
+    engine = create_engine(address(database_url))
+    with engine.connect() as on:
+        names = set(inspect(on).get_table_names())
+    engine.dispose()
+    assert names == {*METADATA.tables, "wattloop_migrations"}
+    assert "energy_readings" not in names

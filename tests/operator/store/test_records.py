@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from wattloop.errors import InputError
-from wattloop_operator.store import EnergyReading, ObservationRecord, PowerMeasurement, ProfileKey
+from wattloop_operator.store import Amendment, ObservationRecord, PowerMeasurement, ProfileKey
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_profile_key_that_cannot_be_is_refused(changes: dict[str, str | int]) 
         dataclasses.replace(ProfileKey("job", 32, "NVIDIA A40", 1), **changes)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("changes", [{"energy_millijoules": -1}, {"gpu_uuid": ""}, {"time_seconds": float("inf")}])
-def test_an_energy_reading_that_cannot_be_is_refused(changes: dict[str, str | float]) -> None:
+@pytest.mark.parametrize("changes", [{"energy_joules": -1.0}, {"job_uid": ""}, {"time_seconds": float("inf")}])
+def test_an_amendment_that_cannot_be_is_refused(changes: dict[str, str | float]) -> None:
     with pytest.raises(InputError, match=next(iter(changes))):
-        dataclasses.replace(EnergyReading("job", 0, 0, "GPU-0", 1.0, 5), **changes)  # type: ignore[arg-type]
+        dataclasses.replace(Amendment("job", 0, 0, 5.0, 1.0), **changes)  # type: ignore[arg-type]

@@ -141,3 +141,13 @@ def test_a_json_line_has_time_level_and_text(capsys: pytest.CaptureFixture[str])
         "team/digits: settled",
     )
     assert line["time"].startswith("20")
+
+
+@pytest.mark.usefixtures("untouched_logging")
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_names_of_others_forge_no_line_and_act_on_no_terminal(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    set_up_logs(form, "info")
+    logging.getLogger("wattloop_operator.test").info("pod %s", "x\nERROR forged\x1b[2J\u202e\u2028")
+    (line,) = capsys.readouterr().err.split("\n")[:-1]
+    assert line.isprintable()
+    assert "forged" in line

@@ -1,21 +1,21 @@
-"""Pipelines of the published profiles; tests that use them are skipped where the data are absent."""
+"""Pipelines of the published profiles in tests/data/perseus."""
 
 from __future__ import annotations
 
 from pathlib import Path
-
-import pytest
 
 from wattloop_planner.frequency.graph import schedule_graph
 from wattloop_planner.frequency.problem import Problem, pipeline_problem
 from wattloop_planner.frequency.profiles import Profile, read_profile
 from wattloop_planner.frequency.schedules import SCHEDULES
 
-PERSEUS = Path(__file__).resolve().parents[4] / "shared" / "data" / "perseus"
+PERSEUS = Path(__file__).resolve().parents[2] / "data" / "perseus"
 # Name: file, stages, blocking power.
 MEASURED = {
     "gpt3": ("stage_profile/gpt3-175b+a100_sxm_bf16.csv", 8, 83.64),
     "bloom": ("stage_profile/bloom+a40_bf16.csv", 8, 70.38),
+    "gpt3-a40": ("stage_profile/gpt3-175b+a40_bf16.csv", 8, 70.38),
+    "bloom-a100": ("stage_profile/bloom+a100_sxm_bf16.csv", 8, 83.64),
     "bert": ("reconstructed/A100_bert-huge-uncased_pp4_nmb32.csv", 4, 83.64),
     "wide-resnet": ("reconstructed/A100_wide-resnet101_8_pp4_nmb24.csv", 4, 83.64),
 }
@@ -23,10 +23,7 @@ MEASURED = {
 
 def measured_file(name: str) -> Path:
     """The CSV file of a published profile."""
-    path = PERSEUS / MEASURED[name][0]
-    if not path.is_file():
-        pytest.skip(f"the reference data ../shared/data/perseus/{MEASURED[name][0]} are absent")
-    return path
+    return PERSEUS / MEASURED[name][0]
 
 
 def measured_problem(name: str, microbatches: int, stages: int | None = None) -> Problem:

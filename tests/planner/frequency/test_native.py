@@ -42,6 +42,17 @@ PIPELINE: dict[str, Any] = {
 }
 
 
+def test_operations_that_cannot_meet_the_deadline_take_their_fastest_option() -> None:
+    pipeline = Pipeline(**PIPELINE)
+    plan = np.array([1, 1], dtype=np.int16)
+    # Of 3.5 s the first operation may take 1.5, the second what is left.
+    assert pipeline.fill(np.array([1.5, 2.0]), 3.5, plan) == (3.0, 8.0)
+    assert plan.tolist() == [0, 1]
+    assert pipeline.fill(np.array([2.0, 2.0]), 1.0, plan) == (2.0, 10.0)
+    assert plan.tolist() == [0, 0]
+    assert pipeline.round(np.array([1.5, 2.0]), 4.0, plan) == (4.0, 6.0)
+
+
 def test_one_operation_is_shortened_to_its_fastest() -> None:
     flow = ParametricFlow(**FLOW)
     durations, times, rises = np.empty(1), longs(0, 0), np.empty(2)
@@ -55,6 +66,24 @@ def test_one_operation_is_shortened_to_its_fastest() -> None:
     assert flow.finished
     flow.durations(4, 1.0, durations)
     assert durations.tolist() == [4.0]
+
+
+def test_the_flow_is_that_of_the_last_piece_when_no_further_one_is_found() -> None:
+    # In parallel: one operation that can be shortened to 1 for 5, and another that is as long as the end of that.
+    flow = ParametricFlow(
+        nodes=2,
+        source=0,
+        sink=1,
+        tails=integers(0, 0),
+        heads=integers(1, 1),
+        first_points=integers(0, 2, 4),
+        lengths=longs(1, 9, 5, 6),
+        capacities=longs(UNLIMITED, 5, UNLIMITED, 7),
+    )
+    times, rises = np.zeros(9, dtype=np.int64), np.zeros(9)
+    assert flow.advance(INFINITE, times, rises) == 2
+    assert (times[:2].tolist(), rises[:2].tolist()) == ([6, 5], [15.0, 15.0 + 12.0])
+    assert (flow.finished, flow.flow) == (True, 12)
 
 
 def test_many_breakpoints_are_walked_in_one_call_until_the_spread_asked_for() -> None:

@@ -11,6 +11,7 @@ from judges import judged
 from measured_pipelines import measured_file, measured_problem
 
 from wattloop.commands.main import main
+from wattloop_planner.command_line.plan import USUAL_PICTURES
 from wattloop_planner.frequency.files.plan_file import read_plan
 from wattloop_planner.frequency.relaxation import relax
 
@@ -146,9 +147,14 @@ def test_every_schedule_is_planned(tmp_path: Path, profile: Path, schedule: str)
     assert ("('recomputation', " in text) == schedule.startswith("early")
 
 
-def test_pictures_are_drawn_of_every_plan_and_of_the_frontier(tmp_path: Path, profile: Path) -> None:
+def pictured(output: Path) -> list[int]:
+    """The numbers of the plans with a picture."""
+    return sorted(int(path.stem.removeprefix("pipeline_")) for path in output.glob("pipeline_*.png"))
+
+
+def test_pictures_of_all_are_drawn_of_every_plan_and_of_the_frontier(tmp_path: Path, profile: Path) -> None:
     output = tmp_path / "plans"
-    assert main(["plan", *small(profile, "--output", output, "--plans", 3, "--pictures", "--baselines")]) == 0
+    assert main(["plan", *small(profile, "--output", output, "--plans", 3, "--pictures", "all", "--baselines")]) == 0
     names = {path.name for path in output.iterdir() if path.suffix in {".png", ".svg"}}
     stems = ["frontier", *(path.stem for path in output.glob("pipeline_*.png"))]
     assert len(stems) == 1 + len(rows(output / "iteration_time_energy.csv"))
@@ -156,6 +162,27 @@ def test_pictures_are_drawn_of_every_plan_and_of_the_frontier(tmp_path: Path, pr
     assert (output / "frontier.png").read_bytes().startswith(b"\x89PNG")
     drawn = (output / "pipeline_00000.svg").read_text()
     assert all(f">{name}{microbatch}<" in drawn for name in "FB" for microbatch in range(3))
+
+
+@pytest.mark.parametrize(("words", "count"), [([], USUAL_PICTURES), (["4"], 4)])
+def test_pictures_are_drawn_of_some_plans_under_their_numbers(
+    tmp_path: Path, profile: Path, words: list[str], count: int
+) -> None:
+    output = tmp_path / "plans"
+    assert main(["plan", *small(profile, "--output", output, "--pictures", *words)]) == 0
+    plans = rows(output / "iteration_time_energy.csv")
+    assert len(plans) > USUAL_PICTURES
+    least = min(range(len(plans)), key=lambda number: float(plans[number]["energy"]))
+    assert len(pictured(output)) == count
+    assert {0, least, len(plans) - 1} <= set(pictured(output))
+    title = f"plan {least}: {float(plans[least]['time']):.4g} s"
+    assert title in (output / f"pipeline_{least:05d}.svg").read_text()
+
+
+def test_without_pictures_none_is_drawn(tmp_path: Path, profile: Path) -> None:
+    output = tmp_path / "plans"
+    assert main(["plan", *small(profile, "--output", output)]) == 0
+    assert not [path.name for path in output.iterdir() if path.suffix in {".png", ".svg"}]
 
 
 def test_a_result_replaces_an_earlier_one_and_nothing_else(
@@ -254,6 +281,8 @@ def test_wrong_usage_ends_with_2_and_writes_nothing(
         (["choose", "--directory", ".", "--deadline", "nan"], "--deadline nan: must be a finite number of seconds"),
         (["evaluate", "plan.py"], "--profile, --blocking-power: missing"),
         (["--plans", "many"], ""),
+        (["--pictures", "2"], "'2': must be a whole number of at least 3, or all"),
+        (["--pictures", "some"], "'some': must be a whole number of at least 3, or all"),
     ],
 )
 def test_wrong_usage_of_the_other_actions_ends_with_2(
@@ -286,3 +315,25 @@ def test_oddities_of_the_profile_are_said_and_kept(
     assert main(["plan", *small(profile, "--output", output, "--plans", 3)]) == 0
     assert "rows that repeat another were merged: line 14 (as line 2)" in capsys.readouterr().err
     assert len(json.loads((output / "summary.json").read_text())["profile_notes"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("summary", "found"),
+    [
+        ('{"stages": ' + "9" * 5000 + "}", "no JSON (a whole number of more than 4300 digits)"),
+        ("[" * 50_000, "no JSON (lists or objects nested too deeply)"),
+        ('{"command": "wattloop plan"}', "another form (stages: found nothing"),
+        (
+            '{"command": "wattloop plan", "stages": 2, "blocking_power_watts": "x"}',
+            "another form (blocking_power_watts",
+        ),
+    ],
+    ids=["digits", "nested", "fields", "type"],
+)
+def test_a_summary_that_is_none_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], summary: str, found: str
+) -> None:
+    (tmp_path / "summary.json").write_text(summary)
+    (tmp_path / "iteration_time_energy.csv").write_text("plan,time,energy\n0,1,1\n")
+    assert main(["plan", "choose", "--directory", str(tmp_path), "--deadline", "1"]) == 2
+    assert f"summary.json: found {found}" in capsys.readouterr().err

@@ -22,6 +22,7 @@ from wattloop_planner.frequency.plans import Plan, evaluate, plan_energy_joules,
 from wattloop_planner.frequency.portfolio import breakpoint_plans
 from wattloop_planner.frequency.problem import Problem
 from wattloop_planner.frequency.relaxation import Relaxation
+from wattloop_planner.frequency.roundings import Roundings
 
 
 @randomly
@@ -91,7 +92,7 @@ def test_an_exact_plan_of_many_operations_is_refused() -> None:
         exact_plan(measured_problem("gpt3", 12), 4.0)
 
 
-@pytest.mark.parametrize("name", ["gpt3", "bloom", "bert", "wide-resnet"])
+@pytest.mark.parametrize("name", ["gpt3", "bloom", "gpt3-a40", "bloom-a100", "bert", "wide-resnet"])
 def test_measured_pipelines_are_planned_within_the_promised_gap(name: str) -> None:
     problem = measured_problem(name, 12)
     planning = plan_pipeline(problem)
@@ -122,6 +123,28 @@ def test_at_no_time_is_more_energy_taken_than_by_lowtime(count: int | None) -> N
         assert least_by(ours, deadline) <= least_by(theirs, deadline) * 1.0001
 
 
+@pytest.mark.parametrize("name", ["gpt3-a40", "bloom-a100"])
+def test_none_of_40_plans_takes_more_energy_than_lowtimes_of_the_same_time(name: str) -> None:
+    recorded = json.loads((Path(__file__).parent / "lowtime_frontiers.json").read_text())["plans"][name]
+    problem = measured_problem(name, 12)
+    waiting = problem.waiting_power_watts
+    compared = 0
+    for plan in plan_pipeline(problem).plans:
+        effective = [energy - waiting * time for time, energy in recorded if time <= plan.time_seconds * (1 + 1e-9)]
+        if effective:
+            least = min(effective) + waiting * plan.time_seconds
+            assert plan_energy_joules(problem, plan) <= least
+            compared += 1
+    assert compared >= 35
+
+
+@pytest.mark.parametrize(("name", "mean", "most"), [("gpt3", 0.0008, 0.0016), ("bloom", 0.0014, 0.005)])
+def test_plans_far_from_the_bound_are_passed_over(name: str, mean: float, most: float) -> None:
+    gaps = plan_pipeline(measured_problem(name, 12)).gaps
+    assert gaps.mean() <= mean
+    assert gaps.max() <= most
+
+
 def test_plans_for_all_are_one_a_breakpoint_at_most() -> None:
     planning = plan_pipeline(measured_problem("gpt3", 4), None)
     assert 0.9 * len(planning.frontier.times_seconds) <= len(planning.plans) <= len(planning.frontier.times_seconds)
@@ -129,7 +152,7 @@ def test_plans_for_all_are_one_a_breakpoint_at_most() -> None:
 
 def test_plans_for_more_breakpoints_than_wanted_are_thinned_evenly() -> None:
     problem = measured_problem("gpt3", 4)
-    every, some = (breakpoint_plans(problem, Relaxation(problem).segments(), most) for most in (10_000, 50))
+    every, some = (breakpoint_plans(Roundings(problem), Relaxation(problem).segments(), most) for most in (10_000, 50))
     times = [plan.time_seconds for plan in every]
     assert 25 <= len(some) <= 51
     places = [times.index(plan.time_seconds) for plan in some]

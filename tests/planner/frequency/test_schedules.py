@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 
 from wattloop.errors import UsageError
+from wattloop_planner.command_line.plan import INTERLEAVED, SCHEDULE_NAMES
 from wattloop_planner.frequency.graph import MOST_OPERATIONS, OperationGraph, schedule_graph
 from wattloop_planner.frequency.schedules import (
     BACKWARD,
     FORWARD,
     FORWARD_BACKWARD,
     RECOMPUTATION,
+    SCHEDULES,
     EarlyRecomputation,
     GPipe,
     Interleaved,
@@ -150,3 +152,8 @@ def test_a_pipeline_beyond_memory_is_refused_with_the_figure() -> None:
         UsageError, match=rf"2,000,000,000 operations would take about .* GB.* at most {MOST_OPERATIONS:,}"
     ):
         schedule_graph(OneForwardOneBackward(1000, 1_000_000))
+
+
+def test_the_command_line_names_the_schedules_that_there_are() -> None:
+    assert tuple(SCHEDULES) == SCHEDULE_NAMES
+    assert isinstance(SCHEDULES[INTERLEAVED](2, 4, 2), Interleaved)

@@ -70,6 +70,21 @@ def test_a_bad_graph_is_refused_with_its_place(tmp_path: Path, content: object, 
         read_graph(written(tmp_path, content))
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('{"operations": [9' + "9" * 5000 + "]}", "a whole number of more than 4300 digits"),
+        ("[" * 50_000, "lists or objects nested too deeply"),
+    ],
+    ids=["digits", "nested"],
+)
+def test_json_that_python_cannot_read_is_refused(tmp_path: Path, text: str, found: str) -> None:
+    path = tmp_path / "graph.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match=f"found {found}, expected JSON"):
+        read_graph(path)
+
+
 def test_a_missing_graph_file_is_said(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no readable file"):
         read_graph(tmp_path / "none.json")

@@ -15,6 +15,14 @@ BAD = {
     "header only": ("power_limit_watts,energy_joules,time_seconds\n", "line 2"),
     "empty": ("", "line 1, column 1"),
     "window without limit": ("window_name,elapsed_time,gpu0_energy\nwarmup,1,1\n", "line 2, column window_name"),
+    "window of a limit beyond floats": (
+        f"window_name,elapsed_time,gpu0_energy\na_{'9' * 5000},1,1\n",
+        "line 2, column window_name",
+    ),
+    "thousands of digits": (
+        f"power_limit_watts,energy_joules,time_seconds\n{'9' * 5000},1,1\n",
+        "line 2, column power_limit_watts",
+    ),
     "window without GPU": ("window_name,elapsed_time\na_100,1\n", "line 1"),
 }
 
@@ -43,3 +51,4 @@ def test_a_bad_profile_is_refused_with_its_place(tmp_path: Path, name: str) -> N
     with pytest.raises(InputError) as caught:
         read_profile(file)
     assert f"profile.csv: {place}:" in str(caught.value)
+    assert len(str(caught.value)) - len(str(file)) < 300

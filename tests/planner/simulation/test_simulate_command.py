@@ -169,15 +169,24 @@ def test_bytes_that_are_no_text_are_refused_with_their_place(
     assert "power.csv: line 2, column 4: found bytes that are not UTF-8" in capsys.readouterr().err
 
 
-def test_a_file_of_100_megabytes_is_refused_unread(
+@pytest.mark.parametrize("seeds", ["1-" + "9" * 20, "9" * 5000, "1-" + "9" * 5000, "5-1", "1-100001"])
+def test_seeds_that_cannot_be_counted_are_refused(
+    simulate: Simulate, capsys: pytest.CaptureFixture[str], seeds: str
+) -> None:
+    assert simulate(seeds=seeds) == 2
+    said = capsys.readouterr().err
+    assert "expected seeds as in 3, 1-20 or 1,5,9" in said
+    assert len(said) < 300
+
+
+def test_a_file_of_100_megabytes_is_refused(
     simulate: Simulate, traces: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with traces[1].open("wb") as file:
         file.truncate(100 * 1024 * 1024)
     assert simulate() == 2
-    assert f"line 1, column 1: found 104857600 bytes, expected a table of at most {LARGEST_FILE_BYTES} bytes" in (
-        capsys.readouterr().err
-    )
+    expected = f"found more than {LARGEST_FILE_BYTES} bytes, expected a CSV file of at most {LARGEST_FILE_BYTES} bytes"
+    assert expected in capsys.readouterr().err
 
 
 WRONG = {

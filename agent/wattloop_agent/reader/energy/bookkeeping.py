@@ -17,7 +17,8 @@ from wattloop_agent.reader.energy.records import book_from_record, book_to_recor
 
 logger = logging.getLogger(__name__)
 
-# What has changed hands is written soon. What was merely used since, the counters still know after a restart.
+# The first look is written at once: a ledger that is on no disk dies with the reader, and with it the counters that it
+# began at. What has changed hands is written soon. What was merely used since, the counters still know after a restart.
 CHANGE_SECONDS = 1.5
 WRITE_SECONDS = 10.0
 
@@ -34,6 +35,7 @@ class Bookkeeping:
         driver: Which load of the driver there is; None: it is not known.
 
     Attributes:
+        due: Called, in the thread of the look, when `keep` should be called at once.
         problem: What a person should look at; empty: nothing.
         written_seconds: When it was last written, on the monotonic clock; None: never.
     """
@@ -53,6 +55,9 @@ class Bookkeeping:
         self._file: LedgerFile | None = None
         # A write that was begun in another thread is not done when its task is cancelled.
         self._writing = threading.Lock()
+        self._begun = False
+        self._first_due = False
+        self.due: Callable[[], None] = lambda: None
         self._changed_seconds: float | None = None
         self._tried_seconds = clock()
         self._damage = ""
@@ -74,6 +79,9 @@ class Bookkeeping:
                 return
         if self.ledger.sample(samples, self._clock(), driver) and self._changed_seconds is None:
             self._changed_seconds = self._clock()
+        if samples and not self._begun:
+            self._begun = self._first_due = True
+            self.due()
 
     def keep(self) -> None:
         """Write the ledger down where that is due; waits for the disk."""
@@ -81,6 +89,10 @@ class Bookkeeping:
             self._keep()
 
     def _keep(self) -> None:
+        if self._first_due:
+            self._first_due = False
+            self._write()
+            return
         waited = self._clock() - self._tried_seconds
         if waited < CHANGE_SECONDS or (self._changed_seconds is None and waited < WRITE_SECONDS and not self._in_use):
             return

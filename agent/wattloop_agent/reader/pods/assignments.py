@@ -11,6 +11,7 @@ from wattloop_agent.reader.pods.device_ids import gpus_of
 from wattloop_agent.reader.pods.kubelet import PodName
 from wattloop_agent.reader.pods.living import LivingPods
 from wattloop_agent.reader.pods.owners import PodCallers
+from wattloop_agent.refusal import Reason, Refused
 
 
 class PodAssignments:
@@ -31,16 +32,16 @@ class PodAssignments:
             known: Who had which until now.
 
         Raises:
-            Refused: The kubelet does not say.
+            Refused: The kubelet does not say, or which pods run is not known.
         """
-        told = await self._callers.ask_kubelet()
-        lists = [ids for containers in told.devices.values() for ids in containers.values()]
+        view = await self._callers.ask_kubelet()
+        lists = [ids for containers in view.devices.values() for ids in containers.values()]
         names = await self._callers.device_names(frozenset[str]().union(*lists))
         had = tuple(known)
 
         def joined() -> Observation:
-            uids = uids_by_name(told.names, self._living, {each.pod_uid for each in had})
-            devices = assignments_of(told.devices, uids, names)
+            uids = uids_by_name(view.names, self._living, {each.pod_uid for each in had})
+            devices = assignments_of(view.devices, uids, names)
             running = self._pods.among({each.pod_uid for each in devices})
             listed = [each for each in devices if each.pod_uid in running]
             still = {each.key for each in devices}
@@ -48,9 +49,13 @@ class PodAssignments:
             assigned = (*listed, *unlisted(missing, listed, self._living))
             new = {each.pod_uid for each in assigned} - {each.pod_uid for each in had}
             first = self._callers.first_processes(new) if new else {}
-            return Observation(told.asked_seconds, max(time.monotonic(), told.asked_seconds), assigned, first)
+            return Observation(view.asked_seconds, max(time.monotonic(), view.asked_seconds), assigned, first)
 
-        return await asyncio.to_thread(joined)
+        try:
+            return await asyncio.to_thread(joined)
+        except OSError as error:
+            told = f"which pods run is not known: {error}; their GPUs stay theirs until it is"
+            raise Refused(Reason.UNAVAILABLE, told) from error
 
     def _living(self, uids: set[str]) -> set[str]:
         return set(self._callers.process_by_pod(uids))

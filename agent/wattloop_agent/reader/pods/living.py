@@ -16,10 +16,18 @@ class Processes(Protocol):
     """The seam to the node's processes."""
 
     def process_by_pod(self, pod_uids: set[str]) -> dict[str, int]:
-        """By uid, a process of each of these pods that has one; looks at every process of the node."""
+        """By uid, a process of each of these pods that has one; looks at every process of the node.
+
+        Raises:
+            OSError: Processes can't be looked at.
+        """
 
     def is_in(self, pid: int, pod_uid: str) -> bool:
-        """Whether this process is there, and in this pod."""
+        """Whether this process is there, and in this pod.
+
+        Raises:
+            OSError: It is not known.
+        """
 
 
 class LivingPods:
@@ -40,7 +48,11 @@ class LivingPods:
         self._any_found = False
 
     def among(self, pod_uids: set[str]) -> set[str]:
-        """Which of these pods run, or may be about to; the others are forgotten."""
+        """Which of these pods run, or may be about to; the others are forgotten.
+
+        Raises:
+            OSError: It is not known of all.
+        """
         now = self._clock()
         for memory in (self._pids, self._first_seconds, self._searched_seconds):
             for uid in [uid for uid in memory if uid not in pod_uids]:
@@ -53,7 +65,11 @@ class LivingPods:
 
     def _runs(self, uid: str) -> bool:
         pid = self._pids.get(uid)
-        if pid is not None and self._processes.is_in(pid, uid):
+        try:
+            if pid is not None and self._processes.is_in(pid, uid):
+                return True
+        except OSError:
+            # The look failed, which tells nothing of the process.
             return True
         if self._pids.pop(uid, None) is not None:
             # It has just ended, or another process of the pod goes on.

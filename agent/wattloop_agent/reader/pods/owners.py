@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import math
 import os
 import socket
@@ -11,7 +13,8 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from wattloop_agent.reader.callers import Caller
+from wattloop_agent.reader.callers import Caller, no_step
+from wattloop_agent.reader.doubt import OwnersInDoubt, not_known
 from wattloop_agent.reader.pods.cgroup import ForeignCgroup, pod_of
 from wattloop_agent.reader.pods.device_ids import gpus_of, needs_names
 from wattloop_agent.reader.pods.grpc_call import CallFailed
@@ -71,16 +74,26 @@ class PodPeer:
         self._process = process
         self._pod_uid = pod_uid
 
+    @property
+    def owner(self) -> str:
+        """The pod's name as an owner."""
+        return f"{_KIND}{self._pod_uid}"
+
     async def caller(self) -> Caller:
         """Its pod, with the GPUs that the kubelet says it has.
 
         Raises:
-            Refused: The process has ended or is elsewhere than it was, or the kubelet does not know its pod.
+            Refused: The process has ended or is elsewhere than it was, or the kubelet does not know its pod, or the
+                system does not tell.
         """
         caller = await self._callers.caller(self._pod_uid)
-        now = self._callers.pod_uid_of(self._process.pid)
-        # The cgroup was read by pid: if the process still is there, it was its own.
-        if self._process.has_ended():
+        try:
+            now = self._callers.pod_uid_of(self._process.pid)
+            # The cgroup was read by pid: if the process still is there, it was its own.
+            ended = self._process.has_ended()
+        except OSError as error:
+            raise not_known(error) from error
+        if ended:
             raise Refused(Reason.NOT_PERMITTED, "the process that opened this connection has ended; open your own")
         if now != self._pod_uid:
             pid, uid = self._process.pid, self._pod_uid
@@ -96,36 +109,41 @@ class PodCallers:
     """Identifies callers and owners as pods of this node.
 
     Args:
-        gone: Called with an owner that is watched, once the process that it was seen by is gone.
         uuid_of_device: Gives, under the name of its device node and the uuids of its MIG devices, each GPU's uuid.
         node: Where this node's truths are.
     """
 
     def __init__(
         self,
-        gone: Callable[[str], None],
         uuid_of_device: Callable[[], Awaitable[Mapping[str, str]]],
         node: Node | None = None,
     ) -> None:
-        self._gone = gone
         self._uuid_of_device = uuid_of_device
         self._node = node or Node()
-        self._watched: dict[str, WatchedProcess] = {}
         self._told: KubeletView | None = None
+        self._failed: tuple[float, Refused] = (-math.inf, Refused(Reason.UNAVAILABLE, "the kubelet was not asked"))
         self._asking = asyncio.Lock()
+        self._doubted = OwnersInDoubt()
 
     def peer(self, connection: socket.socket) -> PodPeer:
         """The pod's process that opened this connection.
 
         Raises:
-            Refused: It has ended, or is in no pod.
+            Refused: It has ended, or is in no pod, or the system does not tell.
         """
         try:
             process = WatchedProcess.of_peer(connection)
         except ProcessLookupError as error:
             raise Refused(Reason.NOT_PERMITTED, f"who opened this connection is gone: {error.strerror}") from error
-        uid = self.pod_uid_of(process.pid)
-        if uid is None or process.has_ended():
+        except OSError as error:
+            raise not_known(error) from error
+        try:
+            uid = self.pod_uid_of(process.pid)
+            ended = process.has_ended()
+        except OSError as error:
+            process.close()
+            raise not_known(error) from error
+        if uid is None or ended:
             process.close()
             raise Refused(
                 Reason.NOT_PERMITTED, f"process {process.pid} is in no pod of this node; only pods are served"
@@ -136,17 +154,19 @@ class PodCallers:
         """The caller that a pod is.
 
         Raises:
-            Refused: The kubelet does not answer, or knows no such pod, or two pods of its name still run.
+            Refused: The kubelet does not answer, or knows no such pod, or two pods of its name still run, or the system
+                does not tell whether they do.
         """
         told = await self.ask_kubelet()
         if told.names.get(pod_uid) not in told.devices:
-            # It may have come since.
-            told = await self.ask_kubelet(NEW_POD_SECONDS)
+            # The pod may have come since. The wait bounds how often unknown pods have the kubelet asked.
+            await asyncio.sleep(max(told.asked_seconds + NEW_POD_SECONDS - time.monotonic(), 0.0))
+            told = await self.ask_kubelet(NEW_POD_SECONDS / 2)
         pod = told.names.get(pod_uid)
         if pod is None or pod not in told.devices:
             raise Refused(Reason.NOT_PERMITTED, f"pod {pod_uid}: the kubelet lists no such pod; it has ended")
         namesakes = {uid for uid, name in told.names.items() if name == pod} - {pod_uid}
-        if namesakes and any(self._processes_of(namesakes)):
+        if namesakes and self._any_runs(namesakes):
             raise Refused(
                 Reason.NOT_PERMITTED,
                 f"pod {pod.namespace}/{pod.name}: another of this name still runs here, and the kubelet says not whose "
@@ -156,51 +176,84 @@ class PodCallers:
         gpus = gpus_of(ids, await self.device_names(ids))
         return Caller(f"{_KIND}{pod_uid}", gpus.whole, gpus.shared, pod.namespace)
 
-    def alive(self, owner: str) -> bool:
-        """Whether any process of the pod is there."""
+    def alive(self, owner: str, step: Callable[[], None] = no_step) -> bool:
+        """Whether any process of the pod is there. In doubt: yes."""
         if not owner.startswith(_KIND):
             return True
-        watched = self._watched.get(owner)
-        if watched is not None and not watched.has_ended():
+        try:
+            there = next(self._processes_of({owner.removeprefix(_KIND)}, step), None) is not None
+        except OSError as error:
+            self._doubted.add(owner, error)
             return True
-        return next(self._processes_of({owner.removeprefix(_KIND)}), None) is not None
+        self._doubted.clear(owner)
+        return there
 
-    def watch(self, owner: str) -> None:
-        """Call `gone` when a process of the pod ends: whether another is there is for `alive` to say."""
-        if owner in self._watched or not owner.startswith(_KIND):
-            return
-        for pid in self._processes_of({owner.removeprefix(_KIND)}):
-            try:
-                process = WatchedProcess.opened(pid)
-            except ProcessLookupError:
-                continue
-            self._watched[owner] = process
-            process.when_ended(lambda: self._ended(owner))
-            return
+    def process_of(self, owner: str, step: Callable[[], None] = no_step) -> WatchedProcess | None:
+        """A process of the pod, for the caller to close: whether another is there is for `alive` to say.
+
+        None also where processes cannot be looked at now, so call again.
+        """
+        if owner.startswith(_KIND):
+            with contextlib.suppress(OSError):
+                for pid in self._processes_of({owner.removeprefix(_KIND)}, step):
+                    with contextlib.suppress(ProcessLookupError):
+                        return WatchedProcess.opened(pid)
+        return None
 
     def pod_uid_of(self, pid: int) -> str | None:
-        """The pod that a process is in now; None: in none."""
+        """The pod that a process is in now; None: in none, or there is no such process.
+
+        Raises:
+            OSError: It is not known, as where no descriptor or memory is left.
+        """
         try:
-            return pod_of((self._node.processes / str(pid) / "cgroup").read_text()).pod_uid
-        except (OSError, ForeignCgroup):
+            cgroup = (self._node.processes / str(pid) / "cgroup").read_bytes()
+            return pod_of(os.fsdecode(cgroup)).pod_uid
+        except (FileNotFoundError, ProcessLookupError, ForeignCgroup):
             return None
+        except OSError as error:
+            # A process may nest cgroups of its own deeper than the kernel shows. No container begins there.
+            if error.errno == errno.ENAMETOOLONG:
+                return None
+            raise
 
-    def _processes_of(self, pod_uids: set[str]) -> Iterator[int]:
+    def _any_runs(self, pod_uids: set[str]) -> bool:
+        try:
+            return any(self._processes_of(pod_uids))
+        except OSError as error:
+            raise not_known(error) from error
+
+    def _processes_of(self, pod_uids: set[str], step: Callable[[], None] = no_step) -> Iterator[int]:
+        """The processes of these pods that there are; raises `OSError` at the end where one could not be looked at."""
+        failed: OSError | None = None
         for folder in self._node.processes.iterdir():
+            step()
             pid = int(folder.name) if folder.name.isdecimal() else 0
-            if pid and self.pod_uid_of(pid) in pod_uids and start_ticks(pid, self._node.processes) is not None:
-                yield pid
-
-    def _ended(self, owner: str) -> None:
-        del self._watched[owner]
-        self._gone(owner)
+            try:
+                if pid and self.pod_uid_of(pid) in pod_uids and start_ticks(pid, self._node.processes) is not None:
+                    yield pid
+            except PermissionError:
+                # A security module hides it, for as long as it runs: it is no process that was ever served.
+                continue
+            except OSError as error:
+                failed = error
+        if failed is not None:
+            raise failed
 
     def process_by_pod(self, pod_uids: set[str]) -> dict[str, int]:
-        """By uid, a process of each of these pods that has one here; looks at every process of the node."""
+        """By uid, a process of each of these pods that has one here; looks at every process of the node.
+
+        Raises:
+            OSError: Processes can't be looked at.
+        """
         return {uid: pid for pid in self._processes_of(pod_uids) if (uid := self.pod_uid_of(pid)) is not None}
 
     def first_processes(self, pod_uids: set[str]) -> dict[str, float]:
-        """By uid, when the first process of each of these pods began that is there, on the monotonic clock."""
+        """By uid, when the first process of each of these pods began that is there, on the monotonic clock.
+
+        Raises:
+            OSError: Processes can't be looked at.
+        """
         first: dict[str, float] = {}
         since_boot = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
         for pid in self._processes_of(pod_uids):
@@ -210,7 +263,11 @@ class PodCallers:
         return first
 
     def is_in(self, pid: int, pod_uid: str) -> bool:
-        """Whether this process is there, and in this pod."""
+        """Whether this process is there, and in this pod.
+
+        Raises:
+            OSError: It is not known.
+        """
         return self.pod_uid_of(pid) == pod_uid and start_ticks(pid, self._node.processes) is not None
 
     async def ask_kubelet(self, age_seconds: float | None = None) -> KubeletView:
@@ -223,15 +280,20 @@ class PodCallers:
             Refused: It does not say.
         """
         age = ANSWER_AGE_SECONDS if age_seconds is None else min(age_seconds, ANSWER_AGE_SECONDS)
+        came_seconds = time.monotonic()
         async with self._asking:
+            failed_seconds, refusal = self._failed
+            if failed_seconds >= came_seconds:
+                # A kubelet that hangs makes everyone wait once, not one after another.
+                raise refusal
             if self._told is None or time.monotonic() - self._told.asked_seconds > age:
                 asked = time.monotonic()
                 try:
                     devices, names = await asyncio.to_thread(self._read_kubelet)
                 except (CallFailed, OSError, ValueError) as error:
-                    raise Refused(
-                        Reason.UNAVAILABLE, f"the kubelet does not say which GPUs are whose: {error}; try again"
-                    ) from error
+                    told = f"the kubelet does not say which GPUs are whose: {error}; try again"
+                    self._failed = time.monotonic(), Refused(Reason.UNAVAILABLE, told)
+                    raise Refused(Reason.UNAVAILABLE, told) from error
                 self._told = KubeletView(devices, names, asked)
             return self._told
 

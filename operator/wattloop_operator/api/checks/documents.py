@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,12 +11,14 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from wattloop_operator.api.checks.problem import Path, Problem, shown_path
+from wattloop_operator.api.checks.bounded_scanner import MAX_DEPTH, BoundedScanner, TooComplexError
+from wattloop_operator.api.checks.problem import Path, Problem, shortened, shown_path
 
 LARGEST_FILE_BYTES = 1024 * 1024
-# Aliases can make a short file mean a huge one; a manifest has a few hundred values and is some 20 levels deep.
+# Aliases can make a short file mean a huge one; a manifest has a few hundred values.
 MOST_VALUES = 100_000
-DEEPEST = 100
+# A float has 309 digits before the point at most; Python refuses to read or print far longer whole numbers.
+MAX_NUMBER_CHARACTERS = 400
 TAG = "tag:yaml.org,2002:"
 # kubectl still reads these words of YAML 1.1 as truth values where they are not quoted.
 TRUE_WORDS = frozenset({"y", "Y", "yes", "Yes", "YES", "on", "On", "ON"})
@@ -78,12 +80,18 @@ def read_documents(source: str, text: str) -> Iterator[Document]:
             Problem(source, "", f"more than {LARGEST_FILE_BYTES} bytes", f"a manifest of at most {LARGEST_FILE_BYTES}")
         )
     try:
-        for node in YAML(typ="rt").compose_all(text):
+        yaml = YAML(typ="rt")
+        yaml.Scanner = BoundedScanner
+        # Kubernetes takes an anchor that is defined again; a warning each would be a hundred thousand lines.
+        yaml.composer.warn_double_anchors = False
+        for node in yaml.compose_all(text):
             if node is not None:
                 document = Document(source)
                 document.value = _Reader(document).value(node, ())
                 if document.value is not None:
                     yield document
+    except TooComplexError as error:
+        raise DocumentError(Problem(source, "", str(error), "a plain manifest", error.line, error.column)) from error
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (None, None) if mark is None else (mark.line + 1, mark.column + 1)
@@ -106,7 +114,7 @@ class _Reader:
     def value(self, node: Node, path: Path) -> Any:
         self.count += 1
         self.document.values.setdefault(path, _place(node))
-        if self.count > MOST_VALUES or len(path) > DEEPEST:
+        if self.count > MOST_VALUES or len(path) > MAX_DEPTH:
             raise self._error(node, path, "an alias that contains itself, or too many values", "a plain manifest")
         if isinstance(node, MappingNode):
             return self._mapping(node, path)
@@ -131,7 +139,7 @@ class _Reader:
             if key in own:
                 first = self.document.keys[*path, key].line
                 raise self._error(
-                    key_node, (*path, key), f"a second {key} (the first is on line {first})", "each key once"
+                    key_node, (*path, key), f"a second {shortened(key)} (the first is on line {first})", "each key once"
                 )
             self.document.keys[*path, key] = _place(key_node)
             own[key] = self.value(value_node, (*path, key))
@@ -148,14 +156,23 @@ class _Reader:
                 return None
             case "bool":
                 return text.lower() in {"true", "yes", "on", "y"}
-            case "int":
-                return _whole_number(text)
-            case "float":
-                number = float(text.replace("_", "").lower().replace(".inf", "inf").replace(".nan", "nan"))
-                if math.isfinite(number):
-                    return number
-                raise self._error(node, path, text, "a finite number")
-        raise self._error(node, path, f"the tag {node.tag}", "a value without a tag")
+            case "int" | "float":
+                return self._number(node, path, text, kind)
+        raise self._error(node, path, f"the tag {shortened(str(node.tag))}", "a value without a tag")
+
+    def _number(self, node: ScalarNode, path: Path, text: str, kind: str) -> int | float:
+        if len(text) > MAX_NUMBER_CHARACTERS:
+            found, expected = f"a number of {len(text)} characters", f"at most {MAX_NUMBER_CHARACTERS}"
+            raise self._error(node, path, found, expected)
+        try:
+            number = _whole_number(text) if kind == "int" else _decimal_number(text)
+        except ValueError as error:
+            what = "a whole number" if kind == "int" else "a number"
+            raise self._error(node, path, repr(shortened(text)), what) from error
+        # Compared, not converted: a whole number may be beyond all floats.
+        if abs(number) <= sys.float_info.max:
+            return number
+        raise self._error(node, path, shortened(text), "a finite number that a 64-bit float can hold")
 
     def _error(self, node: Node, path: Path, found: str, expected: str) -> DocumentError:
         place = _place(node)
@@ -173,3 +190,7 @@ def _whole_number(text: str) -> int:
     if len(bare) > 1 and bare[0] == "0" and bare[1] not in "xob":
         return sign * int(bare, 8 if set(bare) <= set("01234567") else 10)
     return sign * int(bare, 0)
+
+
+def _decimal_number(text: str) -> float:
+    return float(text.replace("_", "").lower().replace(".inf", "inf").replace(".nan", "nan"))

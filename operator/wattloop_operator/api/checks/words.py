@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from wattloop_operator.api.checks.problem import MAX_PATH_CHARACTERS, MAX_SHOWN_CHARACTERS, shortened
 from wattloop_operator.api.checks.suggestions import closest
 from wattloop_operator.api.quantities import DECIMAL_PATTERN
 
@@ -34,11 +35,11 @@ def shown(value: Any) -> str:
         ("'abc'", 'an object with a, b', 'nothing (null)')
     """
     if isinstance(value, dict):
-        return f"an object with {', '.join(value) or 'no fields'}"
+        return shortened(f"an object with {', '.join(value) or 'no fields'}", MAX_PATH_CHARACTERS)
     if isinstance(value, list):
         return f"a list of {len(value)}"
     if isinstance(value, str):
-        return f"'{value[:60]}…' ({len(value)} characters)" if len(value) > 80 else f"'{value}'"
+        return f"'{value[:60]}…' ({len(value)} characters)" if len(value) > MAX_SHOWN_CHARACTERS else f"'{value}'"
     if isinstance(value, bool):
         return "true" if value else "false"
     return "nothing (null)" if value is None else str(value)[:60]
@@ -51,7 +52,7 @@ def found_words(value: Any, keyword: str) -> str:
     if keyword == "type" and isinstance(value, str):
         return f"the text {shown(value)}"
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return f"the number {value}" if keyword == "type" and is_number else shown(value)
+    return f"the number {shown(value)}" if keyword == "type" and is_number else shown(value)
 
 
 def expected_words(value: Any, schema: Schema, keyword: str) -> str:
@@ -84,7 +85,7 @@ def first_sentence(text: str) -> str:
 def _decimal(value: Any, pattern: str) -> str:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     least = "" if pattern == DECIMAL_PATTERN else "of at least 0 "
-    return f'a decimal number {least}in quotes, such as "{value if is_number else 0.76}"'
+    return f'a decimal number {least}in quotes, such as "{shown(value) if is_number else 0.76}"'
 
 
 def _choice(found: str, choices: list[str]) -> str:

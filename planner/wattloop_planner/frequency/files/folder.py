@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
+import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from wattloop import interruption
 from wattloop.errors import CannotError, UsageError
 
 SUMMARY = "summary.json"
@@ -54,28 +56,35 @@ def replaced(folder: str | Path) -> Iterator[Path]:
 
     The files are written aside, inside the folder, and then renamed. The earlier summary goes first and the new one
     comes last: should the machine stop in between, no summary is there, `wattloop plan choose` refuses the folder, and
-    the next run replaces what is in it.
+    the next run replaces what is in it. A signal leaves the earlier result or the new one.
 
     Raises:
         CannotError: The folder cannot be written; an earlier result stays.
+        wattloop.interruption.Interrupted: The program was asked to end while the files were renamed; all are.
     """
     path = Path(folder)
-    existed = path.exists()
-    aside = None
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(prefix=ASIDE, dir=path))
-        yield aside
-        _move(aside, path)
-    except OSError as error:
-        raise CannotError(f"--output {folder}: cannot write: {error.strerror}; name a writable folder") from error
-    finally:
-        if aside is not None:
-            for left in path.glob(f"{ASIDE}*"):
-                shutil.rmtree(left, ignore_errors=True)
-        if not existed:
-            with contextlib.suppress(OSError):
-                path.rmdir()
+    clean = functools.partial(_clean, path, remove_empty=not path.exists())
+    with interruption.undone(clean):
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            aside = path / f"{ASIDE}{secrets.token_hex(8)}"
+            aside.mkdir(mode=0o700)
+            yield aside
+            with interruption.deferred():
+                _move(aside, path)
+        except OSError as error:
+            raise CannotError(f"--output {folder}: cannot write: {error.strerror}; name a writable folder") from error
+        finally:
+            clean()
+
+
+def _clean(path: Path, *, remove_empty: bool) -> None:
+    """Remove what was written aside, and the folder itself where it is empty and was missing before."""
+    for left in path.glob(f"{ASIDE}*"):
+        shutil.rmtree(left, ignore_errors=True)
+    if remove_empty:
+        with contextlib.suppress(OSError):
+            path.rmdir()
 
 
 def _move(aside: Path, path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import IO
 
 from wattloop.errors import InputError
+from wattloop.files.reading import read_text
 from wattloop.files.table import LARGEST_FILE_BYTES
 from wattloop_planner.frequency.graph import OperationGraph
 from wattloop_planner.frequency.profiles import canonical_instruction
@@ -61,13 +62,9 @@ def read_plan(path: str | Path, graph: OperationGraph) -> list[list[int]]:
 
 def _literal(path: str | Path) -> list[object]:
     source = str(path)
+    text = read_text(path, LARGEST_FILE_BYTES, "a plan file")
     try:
-        size = Path(path).stat().st_size
-        if size > LARGEST_FILE_BYTES:
-            raise InputError(source, f"{size} bytes", f"a plan of at most {LARGEST_FILE_BYTES} bytes")
-        rows = ast.literal_eval(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(source, f"no readable file ({error.strerror})", "a plan file") from error
+        rows = ast.literal_eval(text)
     except SyntaxError as error:
         raise InputError(source, f"no Python list ({error.msg})", "a list of one list a stage", error.lineno) from error
     except (ValueError, TypeError, RecursionError, MemoryError) as error:

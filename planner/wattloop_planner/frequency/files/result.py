@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from wattloop.errors import InputError
-from wattloop.files.table import read_table
+from wattloop.files.reading import read_text
+from wattloop.files.table import LARGEST_FILE_BYTES, read_table
+from wattloop.message_fields import Fields, MessageError, json_problem
+from wattloop.messages import LARGEST_POWER_WATTS
 from wattloop_planner.frequency.baselines import Baseline
 from wattloop_planner.frequency.files.folder import SUMMARY
 from wattloop_planner.frequency.files.plan_file import plan_file_name, write_plan
@@ -118,7 +121,7 @@ def write_summary(
             "numpy": version("numpy"),
             "scipy": version("scipy"),
         },
-        "digests": {name: f"sha256:{digest(path)}" for name, path in inputs.items()},
+        "digests": {name: f"sha256:{digest(path)}" for name, path in inputs.items() if Path(path).is_file()},
     }
     text = json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False)
     (folder / SUMMARY).write_text(text + "\n", encoding="utf-8")
@@ -135,12 +138,11 @@ def read_realised(folder: str | Path) -> tuple[list[int], list[Realised], float]
     """
     path = Path(folder)
     expected = "a folder that `wattloop plan` wrote"
+    text = read_text(path / SUMMARY, LARGEST_FILE_BYTES, expected)
     try:
-        summary = json.loads((path / SUMMARY).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(str(path / SUMMARY), f"no readable file ({error.strerror})", expected) from error
-    except ValueError as error:
-        raise InputError(str(path / SUMMARY), "no JSON", expected) from error
+        summary = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(str(path / SUMMARY), f"no JSON ({json_problem(error)})", expected) from error
     if not isinstance(summary, dict) or summary.get("command") != COMMAND:
         raise InputError(str(path / SUMMARY), "another file", expected)
     rows = list(read_table(path / "iteration_time_energy.csv", ("plan", "time", "energy")))
@@ -148,4 +150,9 @@ def read_realised(folder: str | Path) -> tuple[list[int], list[Realised], float]
         raise InputError(str(path / "iteration_time_energy.csv"), "no plan", expected)
     numbers = [row.integer("plan", least=0) for row in rows]
     realised = [Realised(row.number("time", above=0), row.number("energy")) for row in rows]
-    return numbers, realised, float(summary["stages"]) * float(summary["blocking_power_watts"])
+    read = Fields("", summary)
+    try:
+        stages = read.whole("stages")
+        return numbers, realised, stages * read.number("blocking_power_watts", least=0.0, most=LARGEST_POWER_WATTS)
+    except MessageError as error:
+        raise InputError(str(path / SUMMARY), f"another form ({error})", expected) from error

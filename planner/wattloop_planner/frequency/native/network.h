@@ -63,6 +63,7 @@ struct network {
     int32_t *places;                 /* of each step, where it stands among the links of its origin */
     onward_link *onward[DIRECTIONS]; /* of each node */
     int64_t flow, time, previous_time;
+    int64_t piece_flow; /* on the straight piece that ends at the time; the flow may have been raised since */
     __int128 rise; /* of the cost since the slowest schedule */
     double spread;
     int finished, balanced; /* balanced: at the last breakpoint more paths were tight than the one found before */

@@ -39,6 +39,7 @@ static int advance(network *net) {
         int32_t node = net->reached[i];
         net->events[node].potential += sign * (fall - net->distances[node]);
     }
+    net->piece_flow = net->flow;
     net->time -= fall;
     net->rise += (__int128)net->flow * fall;
     net->spread += sqrt((double)net->flow) * (double)fall;
@@ -56,7 +57,7 @@ int32_t network_advance(network *net, int32_t most, double until, int64_t *times
 
 int64_t network_time(const network *net) { return net->time; }
 int64_t network_previous_time(const network *net) { return net->previous_time; }
-int64_t network_flow(const network *net) { return net->flow; }
+int64_t network_flow(const network *net) { return net->piece_flow; }
 double network_spread(const network *net) { return net->spread; }
 int network_finished(const network *net) { return net->finished; }
 int32_t network_activities(const network *net) { return net->activity_count; }

@@ -119,6 +119,12 @@ realised pipeline_reclaim(pipeline *pipe, option_index *plan) {
     return fill_room(pipe, time, plan);
 }
 
+realised pipeline_fill(pipeline *pipe, const double *durations, double deadline, option_index *plan) {
+    memset(plan, 0, (size_t)pipe->operations * sizeof(option_index));
+    find_latest_finishes(pipe, durations, deadline);
+    return fill_room(pipe, deadline, plan);
+}
+
 realised pipeline_round(pipeline *pipe, const double *durations, double deadline, option_index *plan) {
     size_t bytes = (size_t)pipe->operations * sizeof(option_index);
     memcpy(plan, pipe->rounded, bytes);

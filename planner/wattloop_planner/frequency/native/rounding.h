@@ -39,6 +39,10 @@ void pipeline_finish_times(pipeline *pipe, const double *durations, double *fini
  * that ends by its latest finish under the durations. Then slack is reclaimed. */
 realised pipeline_round(pipeline *pipe, const double *durations, double deadline, option_index *plan);
 
+/* The same without reclaiming slack. An operation that cannot end by its latest finish takes its fastest option, so the
+ * durations need not meet the deadline. */
+realised pipeline_fill(pipeline *pipe, const double *durations, double deadline, option_index *plan);
+
 /* Slow operations down within the plan's own time. */
 realised pipeline_reclaim(pipeline *pipe, option_index *plan);
 

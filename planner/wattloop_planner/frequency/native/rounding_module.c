@@ -138,7 +138,9 @@ static PyObject *finish_times(PyObject *self, PyObject *args) {
     return right ? Py_NewRef(Py_None) : NULL;
 }
 
-static PyObject *round_durations(PyObject *self, PyObject *args) {
+typedef realised (*rounding)(pipeline *, const double *, double, option_index *);
+
+static PyObject *round_by(PyObject *self, PyObject *args, rounding method) {
     pipeline *pipe = ((python_pipeline *)self)->pipe;
     PyObject *durations_object, *plan_object;
     double deadline;
@@ -148,12 +150,16 @@ static PyObject *round_durations(PyObject *self, PyObject *args) {
         return NULL;
     PyObject *result = NULL;
     if (get_plan(self, plan_object, 0, &plan)) {
-        result = pair(pipeline_round(pipe, durations.buf, deadline, plan.buf));
+        result = pair(method(pipe, durations.buf, deadline, plan.buf));
         PyBuffer_Release(&plan);
     }
     PyBuffer_Release(&durations);
     return result;
 }
+
+static PyObject *round_durations(PyObject *self, PyObject *args) { return round_by(self, args, pipeline_round); }
+
+static PyObject *fill(PyObject *self, PyObject *args) { return round_by(self, args, pipeline_fill); }
 
 static PyObject *reclaim(PyObject *self, PyObject *object) {
     Py_buffer plan;
@@ -202,6 +208,7 @@ static PyMethodDef methods[] = {
     {"longest_path", longest_path, METH_O, "longest_path(durations)"},
     {"finish_times", finish_times, METH_VARARGS, "finish_times(durations, out): when each operation ends."},
     {"round", round_durations, METH_VARARGS, "round(durations, deadline, out): a plan that meets the deadline."},
+    {"fill", fill, METH_VARARGS, "fill(durations, deadline, out): the same; slack is not reclaimed."},
     {"reclaim", reclaim, METH_O, "reclaim(plan): slow operations down within its time, in place."},
     {"split", split, METH_VARARGS, "split(until, after, cut, out): one plan until the cut, then the other."},
     {"improve", improve, METH_VARARGS, "improve(plan, price, trials, seed): local search on cost + price * time."},

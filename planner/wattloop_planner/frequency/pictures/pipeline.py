@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from wattloop_planner.frequency.graph import OperationGraph
+from wattloop_planner.frequency.pictures.labels import Label, Labels
 from wattloop_planner.frequency.pictures.saving import save
 from wattloop_planner.frequency.planning import Planning
 from wattloop_planner.frequency.plans import plan_energy_joules
@@ -30,16 +32,19 @@ NARROWEST_INCHES, WIDEST_INCHES = 10.0, 48.0
 MOST_NUMBERED = 170
 
 
-def draw_plans(folder: Path, problem: Problem, planning: Planning, said: Callable[[str, float], None]) -> None:
-    """Write ``pipeline_%05d`` of every plan, all on one scale of time and power."""
-    lines = [timeline(problem, plan) for plan in planning.plans]
+def draw_plans(
+    folder: Path, problem: Problem, planning: Planning, numbers: Sequence[int], said: Callable[[str, float], None]
+) -> None:
+    """Write ``pipeline_%05d`` of some plans, by their numbers, all on one scale of time and power."""
+    said("pictures", 0.0)
+    lines = [timeline(problem, planning.plans[number]) for number in numbers]
     powers = Normalize(problem.blocking_power_watts, max(float(line.powers_watts.max()) for line in lines), clip=True)
     longest = max(line.time_seconds for line in lines)
-    for number, (plan, line) in enumerate(zip(planning.plans, lines, strict=True)):
-        said("pictures", number / len(lines))
-        energy = plan_energy_joules(problem, plan)
+    for drawn, (number, line) in enumerate(zip(numbers, lines, strict=True), start=1):
+        energy = plan_energy_joules(problem, planning.plans[number])
         title = f"plan {number}: {line.time_seconds:.4g} s, {energy:,.0f} J"
         save(pipeline_figure(problem, line, powers, longest, title), folder, f"pipeline_{number:05d}")
+        said(f"picture {drawn} of {len(lines)}", drawn / len(lines))
 
 
 def pipeline_figure(problem: Problem, line: Timeline, powers: Normalize, longest_seconds: float, title: str) -> Figure:
@@ -118,13 +123,13 @@ def _number(axes: Axes, graph: OperationGraph, line: Timeline, drawn: PolyCollec
     # Dark text on bright boxes, by the luminance of sRGB.
     bright = colours[:, :3] @ np.array([0.299, 0.587, 0.114]) > 0.55
     middles = line.starts_seconds + line.durations_seconds / 2
+    labels = []
     for operation in range(graph.operations):
         name = graph.instructions[graph.instruction_of[operation]]
         text = f"{name[0].upper()}{graph.microbatch_of[operation]}"
         size = min(7.0, points_a_second * float(line.durations_seconds[operation]) / (0.75 * len(text)))
         if size >= 3.0:
-            colour = "black" if bright[operation] else "white"
-            place = (float(middles[operation]), int(graph.stage_of[operation]))
-            axes.text(
-                *place, text, ha="center", va="center", fontsize=size, color=colour, clip_on=True, in_layout=False
-            )
+            place = (float(middles[operation]), float(graph.stage_of[operation]))
+            # Sizes of a tenth of a point apart: fewer fonts to load.
+            labels.append(Label(place, text, math.floor(size * 10) / 10, "black" if bright[operation] else "white"))
+    axes.add_artist(Labels(labels))

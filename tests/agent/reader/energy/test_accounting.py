@@ -147,6 +147,32 @@ def test_a_reader_that_is_killed_and_comes_again_has_lost_no_energy(node: Node) 
         assert uncertain >= used[1] / 4, "when it ended is not known"
 
 
+def test_a_reader_that_is_killed_right_after_its_first_look_has_lost_no_energy(node: Node) -> None:
+    bench = node.bench
+    path = bench.folder / "ledger" / "energy.json"
+
+    def looks() -> float:
+        return max(bench.gpus.describe().calls.values(), default=0) / len(bench.uuids)
+
+    with running(node) as process:
+        # A look takes 0.05 s: by then the first one is long gone, however busy the machine is.
+        until(lambda: path.exists() or looks() > 100, "the first look is written down")
+        identity = node.ledger()["id"]
+        assert [account["uuid"] for account in node.ledger()["accounts"]] == bench.uuids
+        before = counters(bench)
+        process.kill()
+        process.wait()
+    bench.gpus.occupy([0, 1, 2], work=3120.0, intensity=1.0)
+    used = sum(counters(bench)) - sum(before)
+
+    def accounted() -> float:
+        return sum(value for _, value in node.scraped()["wattloop_gpu_energy_accounted_joules"])
+
+    with running(node):
+        soon(lambda: accounted() >= used / 1000, "what was used while there was no reader is accounted for")
+        assert node.ledger()["id"] == identity
+
+
 def test_a_counter_that_begins_anew_and_a_driver_that_is_restarted_lose_no_energy(node: Node) -> None:
     bench = node.bench
     node.begin("trainer", bench.uuids[:1])

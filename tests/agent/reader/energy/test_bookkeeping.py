@@ -74,6 +74,32 @@ def test_what_changed_hands_is_written_soon_and_what_is_merely_used_now_and_then
     assert reader.books.written_seconds > first
 
 
+def test_a_reader_that_is_killed_after_its_first_look_has_forgotten_nothing(tmp_path: Path) -> None:
+    first = Reader(tmp_path)
+    woken: list[float] = []
+    first.books.due = lambda: woken.append(first.moment)
+    first.moment += 0.1
+    first.books.sample([])
+    first.books.keep()
+    assert (woken, first.books.written_seconds) == ([], None), "nothing was seen yet"
+    first.books.sample([GPU.sample(first.moment)])
+    assert woken == [first.moment], "it is not waited for the next time"
+    first.books.keep()
+    written = first.books.written_seconds
+    first.moment += 0.1
+    first.books.sample([GPU.sample(first.moment)])
+    first.books.keep()
+    assert first.books.written_seconds == written, "later ones are written now and then"
+    # As the kernel does it for one that is killed: the lock goes, and nothing is written.
+    assert first.books._file is not None
+    first.books._file.close()
+    second = Reader(tmp_path, 8.0)
+    assert second.books.ledger.id == first.books.ledger.id
+    second.books.sample([GPU.sample(8.0)])
+    (gpu,) = second.books.ledger.gpus()
+    assert gpu.energy_millijoules == pytest.approx(8 * 300_000, rel=0.05)
+
+
 @pytest.mark.parametrize(
     "damage",
     {

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass, field
+
+import pytest
 
 from wattloop_agent.reader.pods.living import SEARCH_SECONDS, START_SECONDS, LivingPods
 
@@ -13,13 +16,20 @@ class Processes:
 
     pods: dict[int, str] = field(default_factory=dict)
     searches: int = 0
+    hidden: bool = False
 
     def process_by_pod(self, pod_uids: set[str]) -> dict[str, int]:
         self.searches += 1
+        self._look()
         return {uid: pid for pid, uid in self.pods.items() if uid in pod_uids}
 
     def is_in(self, pid: int, pod_uid: str) -> bool:
+        self._look()
         return self.pods.get(pid) == pod_uid
+
+    def _look(self) -> None:
+        if self.hidden:
+            raise OSError(errno.EMFILE, "no descriptor left")
 
 
 @dataclass
@@ -88,3 +98,15 @@ def test_a_pod_whose_sandbox_is_made_anew_comes_back() -> None:
     assert node.among("u") == set()
     node.processes.pods = {9: "u"}
     assert node.among("u", after=SEARCH_SECONDS) == {"u"}
+
+
+def test_while_processes_cannot_be_looked_at_a_pod_that_ran_goes_on_and_of_a_new_one_nothing_is_known() -> None:
+    node = Node(Processes({1: "u"}))
+    node.among("u")
+    node.processes.pods = {}
+    node.processes.hidden = True
+    assert node.among("u", after=SEARCH_SECONDS) == {"u"}
+    with pytest.raises(OSError, match="no descriptor left"):
+        node.among("u", "v")
+    node.processes.hidden = False
+    assert node.among("u", "v", after=SEARCH_SECONDS) == {"v"}

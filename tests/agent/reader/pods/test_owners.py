@@ -16,7 +16,9 @@ import pytest
 from kubelet_server import KubeletServer, serving
 
 from wattloop_agent.reader.callers import Caller
+from wattloop_agent.reader.energy.attribution import Assignment
 from wattloop_agent.reader.pods import owners
+from wattloop_agent.reader.pods.assignments import PodAssignments
 from wattloop_agent.reader.pods.owners import Node, PodCallers, PodPeer
 from wattloop_agent.refusal import Reason, Refused
 
@@ -36,7 +38,6 @@ class PretendNode:
 
     folder: Path
     kubelet: KubeletServer
-    gone: list[str] = field(default_factory=list)
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -51,7 +52,7 @@ class PretendNode:
             return {f"nvidia{index}": gpu for index, gpu in enumerate(GPUS)}
 
         places = Node(self.folder / "kubelet.sock", self.folder / "logs", self.folder / "proc")
-        return PodCallers(self.gone.append, uuid_of_device, places)
+        return PodCallers(uuid_of_device, places)
 
     def pod(self, uid: str, name: str, ids: list[str]) -> None:
         (self.folder / "logs" / f"default_{name}_{uid}").mkdir()
@@ -204,25 +205,32 @@ def test_without_the_kubelet_nobody_is_served_and_nobody_is_gone(node: PretendNo
 
 
 def test_a_pod_lives_as_long_as_any_of_its_processes(node: PretendNode) -> None:
-    async def watched() -> None:
-        callers = node.callers()
-        (first, one), (second, other) = (node.connected(UID) for _ in range(2))
-        one.close()
-        other.close()
-        owner = f"pod:{UID}"
-        callers.watch(owner)
-        node.end(first)
-        assert callers.alive(owner)
-        node.end(second)
-        await asyncio.sleep(0)
-        assert not callers.alive(owner)
-        for _ in range(100):
-            if node.gone:
-                break
-            await asyncio.sleep(0.01)
-        assert node.gone == [owner]
+    callers = node.callers()
+    (first, one), (second, other) = (node.connected(UID) for _ in range(2))
+    one.close()
+    other.close()
+    owner = f"pod:{UID}"
+    watched = callers.process_of(owner)
+    assert watched is not None
+    assert watched.pid in {first.pid, second.pid}
+    node.end(first)
+    assert callers.alive(owner)
+    node.end(second)
+    assert watched.has_ended()
+    watched.close()
+    assert not callers.alive(owner)
+    assert callers.process_of(owner) is None
 
-    asyncio.run(watched())
+
+def test_a_search_through_the_nodes_processes_can_be_followed_step_by_step(node: PretendNode) -> None:
+    callers = node.callers()
+    for pid in range(1001, 1004):
+        node.place(pid, OTHER)
+    steps: list[None] = []
+    assert callers.process_of(f"pod:{UID}", lambda: steps.append(None)) is None
+    assert len(steps) == 3
+    assert not callers.alive(f"pod:{UID}", lambda: steps.append(None))
+    assert len(steps) == 6
 
 
 def test_the_kubelet_is_asked_once_a_second_at_most(node: PretendNode, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,8 +245,101 @@ def test_the_kubelet_is_asked_once_a_second_at_most(node: PretendNode, monkeypat
     assert node.kubelet.calls == 1
 
 
+def test_a_kubelet_that_does_not_answer_is_waited_for_once_by_all(
+    node: PretendNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.pod(UID, "trainer", [GPUS[0]])
+    node.kubelet.fails = True
+
+    async def ask() -> list[object]:
+        callers = node.callers()
+        answers = await asyncio.gather(*(callers.caller(UID) for _ in range(50)), return_exceptions=True)
+        node.kubelet.fails = False
+        assert (await callers.caller(UID)).gpus == {GPUS[0]}, "the next one asks again"
+        return list(answers)
+
+    answers = asyncio.run(ask())
+    assert {answer.reason for answer in answers if isinstance(answer, Refused)} == {Reason.UNAVAILABLE}
+    assert len(answers) == 50
+    assert node.kubelet.calls == 2
+
+
+def test_a_pod_that_comes_right_after_an_answer_of_the_kubelet_is_served(
+    node: PretendNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owners, "ANSWER_AGE_SECONDS", 60.0)
+
+    async def ask() -> Caller:
+        callers = node.callers()
+        await callers.ask_kubelet()
+        node.pod(UID, "trainer", [GPUS[0]])
+        return await callers.caller(UID)
+
+    assert asyncio.run(ask()).gpus == {GPUS[0]}
+
+
 def test_owners_that_are_no_pods_are_left_in_doubt(node: PretendNode) -> None:
     callers = node.callers()
     assert callers.alive("process:1:2")
     assert not callers.alive(f"pod:{UID}")
     assert list((node.folder / "proc").iterdir()) == []
+
+
+@pytest.mark.parametrize("file", ["cgroup", "stat"])
+def test_a_pod_whose_process_cannot_be_looked_at_is_alive(node: PretendNode, file: str) -> None:
+    node.pod(UID, "trainer", [GPUS[0]])
+    process, connection = node.connected(UID)
+    callers = node.callers()
+    with connection:
+        peer = callers.peer(connection)
+        # A read fails as it does without a descriptor, but for this file alone.
+        path = node.folder / "proc" / str(process.pid) / file
+        content = path.read_text()
+        path.unlink()
+        path.mkdir()
+        assert callers.alive(f"pod:{UID}")
+        assert callers.alive(f"pod:{OTHER}") == (file == "cgroup"), "whose it is, its cgroup tells"
+        assert callers.process_of(f"pod:{UID}") is None
+        with pytest.raises(OSError, match=file):
+            callers.process_by_pod({UID})
+        if file == "cgroup":
+            assert refusal(peer).reason is Reason.UNAVAILABLE
+            with pytest.raises(Refused, match="does not tell") as caught:
+                callers.peer(connection)
+            assert caught.value.reason is Reason.UNAVAILABLE
+        path.rmdir()
+        path.write_text(content)
+        assert not callers.alive(f"pod:{OTHER}")
+        assert callers.process_by_pod({UID}) == {UID: process.pid}
+        peer.close()
+
+
+def test_without_a_look_at_the_processes_no_pod_is_gone_and_none_is_served(node: PretendNode) -> None:
+    node.pod(UID, "trainer", [GPUS[0]])
+    (node.folder / "logs" / f"default_trainer_{OTHER}").mkdir()
+    _, connection = node.connected(UID)
+    callers = node.callers()
+    with connection:
+        peer = callers.peer(connection)
+        (node.folder / "proc").rename(node.folder / "hidden")
+        (node.folder / "proc").symlink_to("proc")
+        assert callers.alive(f"pod:{UID}")
+        assert refusal(peer).reason is Reason.UNAVAILABLE, "its namesake may run"
+        assignments = PodAssignments(callers)
+        had = Assignment(UID, "default", "trainer", "main", GPUS[0])
+        with pytest.raises(Refused, match="which pods run is not known"):
+            asyncio.run(assignments.observe([had]))
+        peer.close()
+
+
+def test_names_of_programs_and_cgroups_may_hold_any_bytes(node: PretendNode) -> None:
+    node.pod(UID, "trainer", [GPUS[0]])
+    process, connection = node.connected(UID)
+    connection.close()
+    folder = node.folder / "proc" / str(process.pid)
+    (folder / "stat").write_bytes(b"1 (\xff\n) S " + b"1 " * 30)
+    (folder / "cgroup").write_bytes(cgroup(UID).encode() + b"/\xff\xfe")
+    callers = node.callers()
+    assert callers.process_by_pod({UID, OTHER}) == {UID: process.pid}
+    assert callers.alive(f"pod:{UID}")
+    assert not callers.alive(f"pod:{OTHER}")

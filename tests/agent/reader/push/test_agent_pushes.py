@@ -7,6 +7,7 @@ import urllib.request
 from pathlib import Path
 
 from bench import Bench, until
+from json_web_token import json_web_token
 from node_api import NODE, running_node_api
 from processes import free_port, single_agent
 
@@ -23,7 +24,7 @@ def pushed(address: str) -> dict[str, float]:
 
 def test_an_agent_tells_its_operator_and_keeps_the_guard_rails_that_it_hears(bench: Bench, tmp_path: Path) -> None:
     token = tmp_path / "token"
-    token.write_text("agent")
+    token.write_text(json_web_token("agent"))
     metrics = f"127.0.0.1:{free_port()}"
     with running_node_api(tmp_path, bounds=BOUNDS) as operator:
         environment = {

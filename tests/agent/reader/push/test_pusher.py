@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from json_web_token import json_web_token
 from node_api import NODE, NodeApi, running_node_api
 from pushed import HOLDING, MemoryBounds, MemoryLedger, OperatorStandIn, accepting, running_operator
 
@@ -27,7 +28,7 @@ BOUNDS = (GpuBounds("rack", None, None, (100.0, 300.0)),)
 @pytest.fixture
 def token(tmp_path: Path) -> Path:
     file = tmp_path / "token"
-    file.write_text("agent\n")
+    file.write_text(json_web_token("agent") + "\n")
     return file
 
 
@@ -149,7 +150,7 @@ def test_the_token_is_read_for_each_report(token: Path) -> None:
         pusher.push()
         token.write_text("rotated")
         pusher.push()
-    assert operator.tokens == ["Bearer agent", "Bearer rotated"]
+    assert operator.tokens == [f"Bearer {json_web_token('agent')}", "Bearer rotated"]
     assert [each["sequence"] for each in operator.reports] == [1, 2]
     assert operator.reports[0]["path"] == f"/v1/nodes/{NODE}/energy"
 

@@ -25,6 +25,7 @@ def _marker() -> None:
         sa.Column("only_row", sa.Integer, primary_key=True),
         sa.Column("product", sa.Text, nullable=False),
         sa.Column("schema_version", sa.Integer, nullable=False),
+        sa.Column("compatible_from", sa.Integer, nullable=False),
         sa.Column("product_version", sa.Text, nullable=False),
         sa.Column("migrated_at", sa.DateTime(timezone=True), nullable=False),
         sa.CheckConstraint("only_row = 1", name="wattloop_database_one_row"),

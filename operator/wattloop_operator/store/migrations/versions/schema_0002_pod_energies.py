@@ -5,6 +5,8 @@ from alembic import op
 
 revision = "0002"
 down_revision = "0001"
+# An operator of an older schema leaves the new table alone.
+additive = True
 
 NAME = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 

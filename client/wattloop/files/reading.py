@@ -1,0 +1,101 @@
+"""Reading a file that a user names: a bounded part of it, and nothing that could keep a command waiting for ever."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+from wattloop.errors import InputError
+from wattloop.files.whole import OPEN_FILES
+
+KINDS = {
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def read_bounded(path: str | Path, max_bytes: int) -> bytes:
+    """The first bytes of a file: one more than are allowed, so that the caller sees that there are too many.
+
+    Args:
+        path: A regular file, or one that is open already (``/dev/stdin``, ``/dev/fd/63``), whatever it is.
+        max_bytes: How many bytes it may have.
+
+    Raises:
+        OSError: There is no such file, it cannot be read, or it is a folder, a named pipe, a socket or a device;
+            ``strerror`` says which, and what to do instead.
+
+    Example:
+        >>> read_bounded("/dev/zero", 10)
+        Traceback (most recent call last):
+        OSError: [Errno 22] it is a device; name a file, or pass the content as /dev/stdin: '/dev/zero'
+    """
+    name = os.fspath(path)
+    try:
+        # Without O_NONBLOCK the opening of a named pipe waits for a writer.
+        descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            raise _wrong_kind(stat.S_IFSOCK, name) from error
+        raise
+    with os.fdopen(descriptor, "rb") as stream:
+        kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
+        if kind in KINDS:
+            if not _is_open_already(path):
+                raise _wrong_kind(kind, name)
+            # A pipe that is open already has a writer, as in `wattloop validate <(helm template …)`: wait for its end.
+            os.set_blocking(descriptor, True)
+        # None: a file of the kernel's that has nothing to read now.
+        return stream.read(max_bytes + 1) or b""
+
+
+def kind_of_no_file(path: str | Path) -> str | None:
+    """What is at a path that another library would open and perhaps wait for: "a named pipe", say; None: it may."""
+    if _is_open_already(path):
+        return None
+    try:
+        return KINDS.get(stat.S_IFMT(Path(path).stat().st_mode))
+    except OSError:
+        return None
+
+
+def _is_open_already(path: str | Path) -> bool:
+    return str(Path(path).absolute()).startswith(OPEN_FILES)
+
+
+def _wrong_kind(kind: int, name: str) -> OSError:
+    told = f"it is {KINDS[kind]}; name a file, or pass the content as /dev/stdin"
+    return OSError(errno.EINVAL, told, name)
+
+
+def read_text(path: str | Path, max_bytes: int, expected: str, *, encoding: str = "utf-8") -> str:
+    """The whole text of a file that a user names.
+
+    Args:
+        path: As in `read_bounded`.
+        max_bytes: How many bytes it may have.
+        expected: What the file should be, for errors.
+        encoding: UTF-8, with or without a byte order mark.
+
+    Raises:
+        InputError: The file cannot be read, is too large, or is not UTF-8.
+    """
+    source = str(path)
+    try:
+        data = read_bounded(path, max_bytes)
+    except OSError as error:
+        raise InputError(source, f"no readable file ({error.strerror})", expected) from error
+    except ValueError as error:
+        raise InputError(source, f"no readable file ({error})", expected) from error
+    if len(data) > max_bytes:
+        raise InputError(source, f"more than {max_bytes} bytes", f"{expected} of at most {max_bytes} bytes")
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError as error:
+        before = error.object[: error.start]
+        line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
+        raise InputError(source, "bytes that are not UTF-8", f"{expected} in UTF-8", line, column) from error

@@ -1,0 +1,334 @@
+"""SIGINT, SIGTERM and SIGHUP as a request to end, which never raises at an arbitrary instruction.
+
+A command that has begun nothing ends at once: the handler undoes what `undone` names and exits with 130. Inside
+`deferred` the first signal is a request only. The code honours it at its next safe point (`raise_if_requested`), and a
+wait is woken (`waking`, `sleep`, `awaited`). A second signal ends the process at once, wherever it is; another process
+must then clean up what cannot be undone here.
+
+Signals that come within `SAME_REQUEST_SECONDS` are one request: a terminal that closes, or a program that passes
+Ctrl-C on to its children, sends several. A signal that is ignored at the start (``nohup``) stays ignored.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import TypeVar
+
+EXIT_INTERRUPTED = 130
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SAME_REQUEST_SECONDS = 0.1
+# The handler runs between two instructions of the main thread. Where that thread is inside a longer call of compiled
+# code, another thread ends the process after this time.
+MAX_HANDLER_DELAY_SECONDS = 1.0
+STANDARD_ERROR = 2
+# No signal has this number.
+END_OF_THREAD = b"\0"
+SHOW_CURSOR = b"\x1b[?25h"
+
+Result = TypeVar("Result")
+
+
+class Interrupted(KeyboardInterrupt):
+    """The program was asked to end. Raised at safe points only, once, in the main thread."""
+
+
+class _Requests:
+    """The signals as one thread sees them, in order."""
+
+    def __init__(self) -> None:
+        self._first_at: float | None = None
+
+    def ends_at_once(self, *, is_deferred: bool) -> bool:
+        """Note one more signal; returns whether the process ends at once."""
+        now = time.monotonic()
+        if self._first_at is None:
+            self._first_at = now
+        return not is_deferred or now - self._first_at >= SAME_REQUEST_SECONDS
+
+
+class _Interruption:
+    """The handlers of one process, and the thread that wakes waits."""
+
+    def __init__(self) -> None:
+        self.title = "wattloop"
+        self.deferrals = 0
+        self.requested = False
+        self.taken = False
+        self.wakers: list[Callable[[], object]] = []
+        self.undos: list[Callable[[], object]] = []
+        self._seen_by_handler, self._seen_by_thread = _Requests(), _Requests()
+        self._stopped = threading.Event()
+        self._reading, self._writing = (_above_streams(end) for end in os.pipe())
+        os.set_blocking(self._writing, False)
+        self._handlers = {
+            each: signal.signal(each, self._handle) for each in SIGNALS if signal.getsignal(each) is not signal.SIG_IGN
+        }
+        self._wakeup = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
+        self._thread = self._started_thread()
+
+    def _started_thread(self) -> threading.Thread:
+        thread = threading.Thread(target=self._watch, name="wattloop-interruption", daemon=True)
+        thread.start()
+        return thread
+
+    def end_thread(self) -> None:
+        """End the thread; what signals write from then on waits for the next one."""
+        os.write(self._writing, END_OF_THREAD)
+        self._thread.join()
+
+    def start_thread(self) -> None:
+        """Start another thread."""
+        self._thread = self._started_thread()
+
+    def remove(self) -> None:
+        """Put the handlers before these in their place."""
+        for each, handler in self._handlers.items():
+            signal.signal(each, handler)
+        signal.set_wakeup_fd(self._wakeup)
+        self._stopped.set()
+        os.close(self._writing)
+        self._thread.join()
+        os.close(self._reading)
+
+    def _handle(self, _number: int, _frame: FrameType | None) -> None:
+        # In the main thread, at any instruction: no lock may be taken here and nothing may be raised.
+        self.requested = True
+        if self._seen_by_handler.ends_at_once(is_deferred=self.deferrals > 0):
+            self._end_at_once()
+
+    def _watch(self) -> None:
+        while (byte := os.read(self._reading, 1)) and byte != END_OF_THREAD:
+            if byte[0] not in self._handlers:
+                continue
+            self.requested = True
+            ends = self._seen_by_thread.ends_at_once(is_deferred=self.deferrals > 0)
+            for wake in list(self.wakers):
+                wake()
+            if ends and not self._stopped.wait(MAX_HANDLER_DELAY_SECONDS):
+                self._end_at_once()
+
+    def _end_at_once(self) -> None:
+        for undo in reversed(self.undos):
+            with contextlib.suppress(OSError):
+                undo()
+        again = " again: ended at once" if self.deferrals else ""
+        with contextlib.suppress(OSError):
+            cursor = SHOW_CURSOR if os.isatty(STANDARD_ERROR) else b""
+            os.write(STANDARD_ERROR, cursor + f"{self.title}: interrupted{again}\n".encode())
+        os._exit(EXIT_INTERRUPTED)
+
+
+class _Process:
+    """The process's one `_Interruption`, where there is one."""
+
+    now: _Interruption | None = None
+
+
+def install(title: str = "wattloop") -> None:
+    """Handle the signals from now on until the process ends.
+
+    Args:
+        title: Begins the words of an end at once.
+    """
+    if _Process.now is None:
+        _Process.now = _Interruption()
+    _Process.now.title = title
+
+
+@contextlib.contextmanager
+def handled(title: str = "wattloop") -> Iterator[None]:
+    """Handle the signals during a block; in a thread that is not the main one, and where they are handled, no change.
+
+    Args:
+        title: Begins the words of an end at once.
+    """
+    if _Process.now is not None or not _in_main_thread():
+        yield
+        return
+    install(title)
+    try:
+        yield
+    finally:
+        if _Process.now is not None:
+            _Process.now.remove()
+        _Process.now = None
+
+
+def ignore_from_now_on() -> None:
+    """Ignore the signals: for the last moments of a process whose work is done and whose exit code is known."""
+    for each in SIGNALS:
+        signal.signal(each, signal.SIG_IGN)
+
+
+def set_title(title: str) -> None:
+    """Name the program in the words of an end at once."""
+    if _Process.now is not None:
+        _Process.now.title = title
+
+
+@contextlib.contextmanager
+def deferred() -> Iterator[None]:
+    """Take the first signal as a request during a block; the end of the outermost block is a safe point.
+
+    Raises:
+        Interrupted: The program was asked to end, and the block ended without an exception.
+    """
+    state = _Process.now
+    if state is None or not _in_main_thread():
+        yield
+        return
+    state.deferrals += 1
+    try:
+        yield
+    finally:
+        state.deferrals -= 1
+    if state.deferrals == 0:
+        raise_if_requested()
+
+
+@contextlib.contextmanager
+def without_thread() -> Iterator[None]:
+    """End the thread that watches for signals during a block: the process has none but those of its caller.
+
+    A restriction that the kernel puts on one thread, such as a Landlock rule set, then holds for every thread that
+    begins later. Signals of that time are handled after the block.
+    """
+    state = _Process.now
+    if state is None:
+        yield
+        return
+    state.end_thread()
+    try:
+        yield
+    finally:
+        state.start_thread()
+
+
+@contextlib.contextmanager
+def undone(undo: Callable[[], object]) -> Iterator[None]:
+    """Call `undo` where the process ends at once during a block, such as to remove a file that is not whole.
+
+    Args:
+        undo: Called at an arbitrary instruction of the block, so it takes no lock; its `OSError` is passed over.
+    """
+    state = _Process.now
+    if state is None:
+        yield
+        return
+    state.undos.append(undo)
+    try:
+        yield
+    finally:
+        state.undos.remove(undo)
+
+
+@contextlib.contextmanager
+def waking(wake: Callable[[], object]) -> Iterator[None]:
+    """Call `wake` when the program is asked to end during a block; at once where it was asked before.
+
+    Args:
+        wake: Called from another thread; called again is called once.
+    """
+    state = _Process.now
+    if state is None:
+        yield
+        return
+    state.wakers.append(wake)
+    try:
+        if state.requested:
+            wake()
+        yield
+    finally:
+        state.wakers.remove(wake)
+
+
+def requested() -> bool:
+    """Whether the program was asked to end."""
+    return _Process.now is not None and _Process.now.requested
+
+
+def take() -> bool:
+    """Whether the program was asked to end and nobody has taken the request: the caller then ends the program."""
+    state = _Process.now
+    if state is None or not state.requested or state.taken or not _in_main_thread():
+        return False
+    state.taken = True
+    return True
+
+
+def raise_if_requested() -> None:
+    """A safe point: what was begun is whole here, and can be ended.
+
+    Raises:
+        Interrupted: The program was asked to end; at the first safe point of the main thread only.
+    """
+    if take():
+        raise Interrupted
+
+
+def sleep(seconds: float | None) -> None:
+    """Wait; None: until the program is asked to end.
+
+    Raises:
+        Interrupted: The program was asked to end.
+    """
+    woken = threading.Event()
+    with waking(woken.set):
+        woken.wait(seconds)
+    raise_if_requested()
+
+
+def awaited(call: Callable[[], Result], cancel: Callable[[], object]) -> Result:
+    """The result of a call that blocks, such as one that waits for a process.
+
+    Args:
+        call: Carried out in another thread.
+        cancel: Called where the program is asked to end meanwhile; it has `call` return soon.
+
+    Raises:
+        Interrupted: The program was asked to end; `call` has returned.
+    """
+    woken = threading.Event()
+    results: list[Result] = []
+    errors: list[BaseException] = []
+
+    def carry_out() -> None:
+        try:
+            results.append(call())
+        except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
+            errors.append(error)
+        finally:
+            woken.set()
+
+    thread = threading.Thread(target=carry_out, name="wattloop-call", daemon=True)
+    thread.start()
+    with waking(woken.set):
+        woken.wait()
+    if not (results or errors) and take():
+        cancel()
+        thread.join()
+        raise Interrupted
+    thread.join()
+    for error in errors:
+        raise error
+    return results[0]
+
+
+def _above_streams(descriptor: int) -> int:
+    """The same file at a number above the standard streams', which may be closed and are opened later."""
+    if descriptor > STANDARD_ERROR:
+        return descriptor
+    above = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, STANDARD_ERROR + 1)
+    os.close(descriptor)
+    return above
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()

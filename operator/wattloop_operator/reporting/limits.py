@@ -1,0 +1,125 @@
+"""How many reports are taken in: a caller's own limits first, then a shared one that a flood cannot use up."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from wattloop_operator.reporting.fair_shares import FairShares
+from wattloop_operator.reporting.seams import TooManyRequestsError
+from wattloop_operator.reporting.token_buckets import Rate, TokenBuckets
+
+MAX_TOKENS = 20_000
+MAX_RECURRENCES = 10_000
+MAX_ADDRESSES = 10_000
+MAX_NAMESPACES = 1_000
+# The part of the shared burst that namespaces use by equal shares alone.
+RESERVED_PART = 0.5
+
+
+@dataclass(frozen=True)
+class ReportRates:
+    """The limits.
+
+    Attributes:
+        token: Requests with one token: one pod, or one node's agent.
+        recurrence: Reports for one recurrence by all of its pods. 1,000 ranks that report at once are within the burst.
+        total: Reports for all recurrences.
+        address: TokenReviews on behalf of one peer address, of tokens that were not admitted before.
+        reviews: TokenReviews of such tokens on behalf of all peers.
+    """
+
+    token: Rate
+    recurrence: Rate
+    total: Rate
+    address: Rate
+    reviews: Rate
+
+
+CLUSTER_RATES = ReportRates(
+    token=Rate(per_second=5.0, burst=60.0),
+    recurrence=Rate(per_second=50.0, burst=2_000.0),
+    total=Rate(per_second=200.0, burst=4_000.0),
+    address=Rate(per_second=4.0, burst=64.0),
+    reviews=Rate(per_second=50.0, burst=1_000.0),
+)
+# One user's own runs on this machine: an epoch may take milliseconds, and only a script out of control reaches these.
+LOCAL_RATES = replace(
+    CLUSTER_RATES,
+    token=Rate(per_second=200.0, burst=2_000.0),
+    recurrence=Rate(per_second=200.0, burst=2_000.0),
+    total=Rate(per_second=400.0, burst=4_000.0),
+)
+
+
+class ReportLimits:
+    """Counts the requests of each token and the reports of each recurrence. Safe to use from several threads.
+
+    A request beyond a limit takes nothing from any bucket, so a caller over its own limit uses up no other's and none
+    of the shared one.
+
+    Args:
+        clock: Monotonic seconds.
+        rates: The limits.
+    """
+
+    def __init__(self, clock: Callable[[], float], rates: ReportRates = CLUSTER_RATES) -> None:
+        self._lock = threading.Lock()
+        self._reserve = RESERVED_PART * rates.total.burst
+        self._shares: FairShares[str] = FairShares(Rate(rates.total.per_second, self._reserve), clock, MAX_NAMESPACES)
+        self._tokens: TokenBuckets[bytes] = TokenBuckets(rates.token, clock, MAX_TOKENS)
+        self._recurrences: TokenBuckets[tuple[str, str]] = TokenBuckets(rates.recurrence, clock, MAX_RECURRENCES)
+        self._total: TokenBuckets[None] = TokenBuckets(rates.total, clock, 1)
+        self._addresses: TokenBuckets[str] = TokenBuckets(rates.address, clock, MAX_ADDRESSES)
+        self._reviews: TokenBuckets[None] = TokenBuckets(rates.reviews, clock, 1)
+
+    def count_token(self, token: str) -> None:
+        """Count a request of a token, before anything is known of it.
+
+        Raises:
+            TooManyRequestsError: The token has sent too many.
+        """
+        key = hashlib.sha256(token.encode()).digest()
+        with self._lock:
+            if not self._tokens.take(key):
+                raise TooManyRequestsError("this token", self._tokens.wait_seconds(key))
+
+    def count_report(self, namespace: str, name: str) -> None:
+        """Count a report of a caller that may report for this recurrence.
+
+        Once half of the shared burst is used up, each namespace that reports has an equal share of the rest, so that a
+        namespace whose recurrences flood leaves the others theirs.
+
+        Raises:
+            TooManyRequestsError: The recurrence, or all of them together, have sent too many.
+        """
+        key = (namespace, name)
+        with self._lock:
+            wait = self._recurrences.wait_seconds(key)
+            if wait:
+                raise TooManyRequestsError(f"recurrence {namespace}/{name}", wait)
+            reserve = 0.0 if self._shares.has_share(namespace) else self._reserve
+            wait = self._total.wait_seconds(None, reserve)
+            if wait:
+                raise TooManyRequestsError("all recurrences together", wait)
+            self._recurrences.take(key)
+            self._total.take(None)
+            self._shares.use(namespace)
+
+    def count_review(self, address: str) -> None:
+        """Count a TokenReview of a token that was not admitted before, on behalf of a peer.
+
+        Raises:
+            TooManyRequestsError: The address, or all of them together, have caused too many.
+        """
+        with self._lock:
+            wait = self._addresses.wait_seconds(address)
+            if wait:
+                raise TooManyRequestsError(f"unknown tokens from {address or 'this address'}", wait)
+            wait = self._reviews.wait_seconds(None)
+            if wait:
+                raise TooManyRequestsError("unknown tokens from all addresses", wait)
+            self._addresses.take(address)
+            self._reviews.take(None)

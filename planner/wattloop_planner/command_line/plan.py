@@ -1,0 +1,127 @@
+"""`wattloop plan`: GPU frequency plans of a training pipeline."""
+
+from __future__ import annotations
+
+import argparse
+import math
+
+from wattloop.commands.contract import Command, Deferred
+from wattloop.errors import UsageError
+
+# The names of `wattloop_planner.frequency.schedules.SCHEDULES`, which takes NumPy to import; a test compares them.
+SCHEDULE_NAMES = ("1f1b", "early-recompute-1f1b", "gpipe", "interleaved")
+INTERLEAVED = "interleaved"
+# The slowest plan, the one of least energy and the fastest are always drawn.
+MIN_PICTURES = 3
+USUAL_PICTURES = 6
+EVALUATE_EXAMPLE = """\
+  wattloop plan evaluate --profile profile.csv --stages 8 --microbatches 12 --blocking-power 83.64 \\
+    plans/freqs_pipeline_00000.py"""
+CHOOSE_EXAMPLE = "  wattloop plan choose --directory plans --deadline 3.2"
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    _add_pipeline(parser)
+    parser.add_argument("--plans", type=_plans, default=40, help="how many plans, 3 to 10000, or all (default: 40)")
+    parser.add_argument(
+        "--steady-state",
+        choices=("auto", "off"),
+        default="auto",
+        help="plan long iterations by their repeated structure, within 0.001 %% (default: auto)",
+    )
+    parser.add_argument("--output", metavar="DIR", help="folder for the result: missing, empty or an earlier result")
+    parser.add_argument(
+        "--pictures",
+        metavar="N",
+        nargs="?",
+        type=_pictures,
+        const=USUAL_PICTURES,
+        default=0,
+        help="draw the frontier and at most N plans, as PNG and SVG: the slowest, the one of least energy, the fastest "
+        f"and some between; {MIN_PICTURES} or more, or all (without a number: {USUAL_PICTURES})",
+    )
+    parser.add_argument(
+        "--baselines", action="store_true", help="also what EnvPipe, Zeus and maximum clocks would take"
+    )
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", title="other actions")
+    evaluating = actions.add_parser(
+        "evaluate",
+        help="what plan files take: CSV with file, time, energy on stdout",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=f"example:\n{EVALUATE_EXAMPLE}",
+    )
+    _add_pipeline(evaluating)
+    evaluating.add_argument("files", nargs="+", metavar="PLAN", help="plan file of ours or of Lowtime")
+    choosing = actions.add_parser(
+        "choose",
+        help="the plan for a deadline, as JSON on stdout",
+        description="The slowest plan that meets the deadline. Where none does: the fastest, and the exit code 1.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=f"example:\n{CHOOSE_EXAMPLE}",
+    )
+    choosing.add_argument("--directory", metavar="DIR", required=True, help="folder that this command wrote")
+    choosing.add_argument("--deadline", metavar="SECONDS", type=float, required=True, help="when the straggler is done")
+
+
+def _add_pipeline(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--profile", metavar="CSV", help="stage, instruction, frequency (MHz), time (s), energy (J)")
+    parser.add_argument("--stages", type=int, metavar="S", help="number of pipeline stages")
+    parser.add_argument("--microbatches", type=int, metavar="M", help="number of microbatches in an iteration")
+    parser.add_argument("--blocking-power", type=float, metavar="W", help="power of a GPU that waits for another stage")
+    parser.add_argument(
+        "--schedule", choices=SCHEDULE_NAMES, default="1f1b", help="order of operations (default: 1f1b)"
+    )
+    parser.add_argument("--chunks", type=int, metavar="V", help="model chunks a stage, for interleaved (default: 2)")
+    parser.add_argument("--graph", metavar="FILE", help="JSON of a graph of your own, in place of a schedule")
+
+
+def _plans(text: str) -> int | None:
+    if text == "all":
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: must be a whole number from 3 to 10000, or all") from None
+
+
+def _pictures(text: str) -> int | None:
+    if text == "all":
+        return None
+    try:
+        count = int(text)
+    except ValueError:
+        count = 0
+    if count < MIN_PICTURES:
+        raise argparse.ArgumentTypeError(f"{text!r}: must be a whole number of at least {MIN_PICTURES}, or all")
+    return count
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    if arguments.action == "choose":
+        if not 0 < arguments.deadline < math.inf:
+            raise UsageError(f"--deadline {arguments.deadline:g}: must be a finite number of seconds above 0")
+        return
+    _need(arguments, *(("profile", "blocking_power") if arguments.action else ("output", "profile", "blocking_power")))
+    if arguments.graph is not None:
+        return
+    _need(arguments, "stages", "microbatches")
+    if arguments.chunks is not None and arguments.schedule != INTERLEAVED:
+        raise UsageError(f"--chunks {arguments.chunks}: only --schedule {INTERLEAVED} has several chunks a stage")
+
+
+def _need(arguments: argparse.Namespace, *names: str) -> None:
+    missing = [f"--{name.replace('_', '-')}" for name in names if getattr(arguments, name) is None]
+    if missing:
+        raise UsageError(f"{', '.join(missing)}: missing; see wattloop plan --help")
+
+
+COMMAND = Command(
+    summary="GPU frequency plans of a training pipeline",
+    description="Finds the whole time-energy frontier of a pipeline-parallel training iteration, and plans along it: "
+    "one GPU frequency for each operation of each stage.",
+    example="  wattloop plan --profile profile.csv --stages 8 --microbatches 12 --blocking-power 83.64 --output plans\n"
+    f"{CHOOSE_EXAMPLE}\n{EVALUATE_EXAMPLE}",
+    configure=_configure,
+    run=Deferred("wattloop_planner.commands.plan:run"),
+    check=_check,
+)

@@ -1,0 +1,67 @@
+"""`wattloop replay`: what a policy decides on a given history."""
+
+from __future__ import annotations
+
+import argparse
+
+from wattloop.commands.contract import Command, Deferred
+from wattloop.errors import UsageError
+from wattloop.message_fields import shown
+from wattloop_planner.bandit.policies import POLICIES
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--policy", required=True, choices=list(POLICIES), help="who decides")
+    parser.add_argument("--history", required=True, metavar="FILE", help="CSV: recurrence, attempt, batch_size, "
+                        "cost_joules, reached (0 or 1) [, epochs, epoch_cost_joules, outcome]")  # fmt: skip
+    parser.add_argument("--batch-sizes", required=True, metavar="SIZES", help="the arms, as 8,16,32")
+    parser.add_argument("--default-batch-size", required=True, type=int, metavar="SIZE", help="one of them")
+    parser.add_argument("--seed", type=int, default=0, help="of what is drawn at random (default: 0)")
+    parser.add_argument("--window", type=int, metavar="W", help="observations that the policy remembers")
+    parser.add_argument("--output", required=True, metavar="FILE", help="CSV: a row a step; - for stdout")
+    parser.add_argument("--picture", metavar="FILE", help="PNG: what is believed of each arm at each step")
+    parser.add_argument("--arms", metavar="FILE", help="CSV: a row an arm that is still in, at each step")
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    sizes = batch_sizes_of(arguments.batch_sizes)
+    if arguments.default_batch_size not in sizes:
+        raise UsageError(
+            f"--default-batch-size: found {arguments.default_batch_size}, expected one of {arguments.batch_sizes}"
+        )
+    if arguments.window is not None and arguments.window < 0:
+        raise UsageError(f"--window: found {arguments.window}, expected a whole number of at least 0")
+
+
+def batch_sizes_of(text: str) -> tuple[int, ...]:
+    """The batch sizes that ``--batch-sizes`` names, rising.
+
+    Raises:
+        UsageError: A batch size is invalid or named twice, or there is none.
+    """
+    try:
+        sizes = sorted(int(part) for part in text.split(","))
+    except ValueError:
+        sizes = []
+    if not sizes or sizes[0] < 1 or len(set(sizes)) < len(sizes):
+        expected = "distinct whole numbers of at least 1, as 8,16,32"
+        raise UsageError(f"--batch-sizes: found {shown(text)}, expected {expected}")
+    return tuple(sizes)
+
+
+COMMAND = Command(
+    summary="what a policy decides on a given history",
+    description=(
+        "Asks a policy before each observation of a history, and after the last. Policy zeus is true to the published "
+        "algorithm: in the sampling stage the cost of a run that did not reach the target counts as a reward, and "
+        "during pruning a result of another size than the one asked for is kept but moves nothing. Where no arm is "
+        "left, decided and drawn are empty."
+    ),
+    example=(
+        "  wattloop replay --policy zeus --history history.csv --batch-sizes 8,16,32 --default-batch-size 32 \\\n"
+        "    --seed 1 --output decisions.csv --arms arms.csv"
+    ),
+    configure=_configure,
+    run=Deferred("wattloop_planner.commands.replay:run"),
+    check=_check,
+)

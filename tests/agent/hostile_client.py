@@ -1,0 +1,242 @@
+"""A hostile caller of the agent's socket: ``python hostile_client.py SOCKET ATTACK [--connections N] [--seconds S]``.
+
+Standard library alone, so that it runs in any pod. Each attack is bounded in time and connections; at its end it prints
+one JSON object: what it sent, what was answered, how many of its connections are open. ``victim`` is no attack: it
+holds a limit on GPUs, asks for its leases again and again, and tells the longest that an answer took.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import resource
+import selectors
+import socket
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+NEWLINES = b"\n" * 65536
+CHUNK_BYTES = 65536
+ANSWER_SECONDS = 15.0
+ASK_EVERY_SECONDS = 0.05
+
+
+@dataclass(eq=False)
+class Caller:
+    """One hostile connection: what it still has to send, and what was answered."""
+
+    connection: socket.socket
+    pending: bytes = b""
+    received: bytes = b""
+
+
+@dataclass
+class Result:
+    """What an attack prints."""
+
+    opened: int = 0
+    refused_at_once: int = 0
+    sent_bytes: int = 0
+    answers: int = 0
+    errors: Counter[str] = field(default_factory=Counter)
+    closed_by_agent: int = 0
+    open_at_end: int = 0
+
+    def show(self) -> None:
+        """Print it."""
+        sys.stdout.write(json.dumps(vars(self)) + "\n")
+        sys.stdout.flush()
+
+
+class Flood:
+    """Keeps so many connections busy: each sends the same bytes again and again, and reads what is answered.
+
+    Args:
+        path: The agent's socket.
+        connections: How many; one that the agent closes is opened again.
+        data: What each sends.
+        again: Whether it is sent again and again, or once.
+    """
+
+    def __init__(self, path: str, connections: int, data: bytes, *, again: bool = True, reads: bool = True) -> None:
+        self._path = path
+        self._wanted = connections
+        self._data = data
+        self._again = again
+        self._reads = reads
+        self._selector = selectors.DefaultSelector()
+        self._callers: set[Caller] = set()
+        self.result = Result()
+
+    def run(self, seconds: float) -> Result:
+        """Attack for so long."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            while len(self._callers) < self._wanted and self._open():
+                pass
+            for key, events in self._selector.select(0.05):
+                self._serve(key.data, events)
+        self.result.open_at_end = len(self._callers)
+        for caller in list(self._callers):
+            caller.connection.close()
+        return self.result
+
+    def _open(self) -> bool:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.setblocking(False)
+        try:
+            connection.connect(self._path)
+        except OSError:
+            # The backlog is full.
+            connection.close()
+            return False
+        caller = Caller(connection, self._data)
+        self._callers.add(caller)
+        self._selector.register(connection, selectors.EVENT_READ | selectors.EVENT_WRITE, caller)
+        self.result.opened += 1
+        return True
+
+    def _serve(self, caller: Caller, events: int) -> None:
+        try:
+            if events & selectors.EVENT_READ and self._reads:
+                self._read(caller)
+            if events & selectors.EVENT_WRITE:
+                self._write(caller)
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.result.closed_by_agent += 1
+            self._selector.unregister(caller.connection)
+            caller.connection.close()
+            self._callers.discard(caller)
+
+    def _write(self, caller: Caller) -> None:
+        if not caller.pending and self._again:
+            caller.pending = self._data
+        if not caller.pending:
+            self._selector.modify(caller.connection, selectors.EVENT_READ, caller)
+            return
+        sent = caller.connection.send(caller.pending)
+        self.result.sent_bytes += sent
+        caller.pending = caller.pending[sent:]
+
+    def _read(self, caller: Caller) -> None:
+        part = caller.connection.recv(CHUNK_BYTES)
+        if not part:
+            raise ConnectionResetError
+        *lines, caller.received = (caller.received + part).split(b"\n")
+        for line in lines:
+            answer = json.loads(line)
+            self.result.answers += 1
+            if "error" in answer:
+                self.result.errors[answer["error"]["reason"]] += 1
+
+
+def request(verb: str, **words: object) -> bytes:
+    """The line of a request."""
+    return json.dumps({"verb": verb, **words}).encode() + b"\n"
+
+
+def newlines(path: str, connections: int, seconds: float, gpus: list[str]) -> None:
+    """Send 64 KiB of newlines over and over: each of them is a bad request."""
+    Flood(path, connections, NEWLINES).run(seconds).show()
+
+
+def valid(path: str, connections: int, seconds: float, gpus: list[str]) -> None:
+    """Send valid requests of each kind over and over."""
+    held = [request("hold_limit", gpus=gpus, watts=watts) for watts in (200, 250)] if gpus else []
+    named = {"gpus": gpus} if gpus else {}
+    kinds = [request("gpus"), request("energy", **named), request("list"), *held, request("release", **named)]
+    Flood(path, connections, b"".join(kinds) * 20).run(seconds).show()
+
+
+def idle(path: str, connections: int, seconds: float, gpus: list[str]) -> None:
+    """Open connections and ask nothing."""
+    Flood(path, connections, b"", again=False).run(seconds).show()
+
+
+def half(path: str, connections: int, seconds: float, gpus: list[str]) -> None:
+    """Send all of the longest request but its end."""
+    Flood(path, connections, b"[" + b" " * 65_000, again=False).run(seconds).show()
+
+
+def subscribers(path: str, connections: int, seconds: float, gpus: list[str]) -> None:
+    """Subscribe at the shortest interval on each connection."""
+    Flood(path, connections, request("subscribe", interval_seconds=0.02), again=False).run(seconds).show()
+
+
+def deaf(path: str, connections: int, seconds: float, gpus: list[str]) -> None:
+    """Send requests over and over, and read no answer."""
+    Flood(path, connections, request("gpus") * 100, reads=False).run(seconds).show()
+
+
+def churn(path: str, connections: int, seconds: float, gpus: list[str]) -> None:
+    """Open connections and close them at once, over and over."""
+    result = Result()
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with contextlib.closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as connection:
+            connection.connect(path)
+            result.opened += 1
+    result.show()
+
+
+def victim(path: str, connections: int, seconds: float, gpus: list[str]) -> None:
+    """Hold a limit, ask again and again; standard input says when to end."""
+    with _victims_answers(path) as ask:
+        assert "result" in ask(request("hold_limit", gpus=gpus, watts=150)), "the limit is held"
+        sys.stdout.write("held\n")
+        sys.stdout.flush()
+        taken, unheld, failed = [], 0, 0
+        selector = selectors.DefaultSelector()
+        selector.register(sys.stdin, selectors.EVENT_READ)
+        while not selector.select(ASK_EVERY_SECONDS):
+            begin = time.monotonic()
+            answer = ask(request("list"))
+            taken.append(time.monotonic() - begin)
+            mine = [each for each in answer.get("result", []) if each["yours"] and each["held"] == 150]
+            failed += "result" not in answer
+            unheld += "result" in answer and len(mine) != len(gpus)
+    words = {"asked": len(taken), "longest_seconds": max(taken), "unheld": unheld, "failed": failed}
+    sys.stdout.write(json.dumps(words) + "\n")
+
+
+@contextlib.contextmanager
+def _victims_answers(path: str) -> Iterator[Callable[[bytes], dict[str, list[dict[str, object]]]]]:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(ANSWER_SECONDS)
+    connection.connect(path)
+    with connection, connection.makefile("rb") as answers:
+
+        def ask(line: bytes) -> dict[str, list[dict[str, object]]]:
+            connection.sendall(line)
+            answer: dict[str, list[dict[str, object]]] = json.loads(answers.readline())
+            return answer
+
+        yield ask
+
+
+ATTACKS = {each.__name__: each for each in (newlines, valid, idle, half, subscribers, deaf, churn, victim)}
+
+
+def main() -> int:
+    """Carry out one attack."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("socket", help="the agent's socket")
+    parser.add_argument("attack", choices=sorted(ATTACKS))
+    parser.add_argument("--connections", type=int, default=63)
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--gpus", nargs="*", default=[], help="uuids, for victim and valid")
+    arguments = parser.parse_args()
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
+    ATTACKS[arguments.attack](arguments.socket, arguments.connections, arguments.seconds, arguments.gpus)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,210 @@
+"""The metrics' port under clients that mean harm: bounded threads, memory and time, and others are answered."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import http.client
+import resource
+import socket
+import socketserver
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from bench import Bench, until
+from processes import free_port, single_agent
+from prometheus_client import CollectorRegistry, Counter, Gauge
+from scraping import scraped
+
+from wattloop.commands.settings import Address
+from wattloop_agent.reader.energy.ledger import Ledger
+from wattloop_agent.telemetry import bounded_server, connection_places
+from wattloop_agent.telemetry.connection_places import (
+    MAX_CONNECTIONS,
+    MAX_CONNECTIONS_OF_AN_ADDRESS,
+    SLOW,
+    ConnectionPlaces,
+)
+from wattloop_agent.telemetry.energy_events import (
+    MAX_SUBSCRIBERS_OF_AN_ADDRESS,
+    PATH,
+    SUBSCRIBERS_LIMIT,
+    EnergyEvents,
+)
+from wattloop_agent.telemetry.serving import serve
+
+HOSTILE = [f"127.0.1.{number}" for number in range(1, 11)]
+VICTIM = "127.0.0.99"
+
+
+@dataclass
+class Scraped:
+    """A process that serves metrics."""
+
+    port: int
+    pid: int
+
+    def threads(self) -> int:
+        return len(list(Path(f"/proc/{self.pid}/task").iterdir()))
+
+    def descriptors(self) -> int:
+        return len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
+
+    def connected(self, address: str, sent: bytes = b"") -> socket.socket:
+        connection = socket.create_connection(("127.0.0.1", self.port), timeout=60, source_address=(address, 0))
+        connection.sendall(sent)
+        return connection
+
+    @contextlib.contextmanager
+    def asked(self, address: str, target: str = "/metrics") -> Iterator[http.client.HTTPResponse]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60, source_address=(address, 0))
+        connection.request("GET", target)
+        with contextlib.closing(connection), connection.getresponse() as response:
+            yield response
+
+
+@pytest.fixture
+def agent(bench: Bench) -> Iterator[Scraped]:
+    port = free_port()
+    environment = bench.environment | {"WATTLOOP_AGENT_METRICS_BIND": f"127.0.0.1:{port}"}
+    with single_agent(bench.socket, bench.state, environment=environment, log=bench.log) as process:
+        yield Scraped(port, process.pid)
+
+
+@pytest.fixture
+def server() -> Iterator[Scraped]:
+    """One in this process, for its time to be another."""
+    registry = CollectorRegistry()
+    Counter("wattloop_something", "Whatever.", registry=registry).inc()
+    port = free_port()
+    stop = serve(Address("127.0.0.1", port), registry, EnergyEvents(Ledger()))
+    yield Scraped(port, 0)
+    stop()
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /metrics HTTP/1.1\r\nHost: "], ids=["silent", "half a request"])
+def test_many_connections_take_few_threads_and_lock_out_nobody(agent: Scraped, sent: bytes) -> None:
+    threads, descriptors = agent.threads(), agent.descriptors()
+    most_threads = most_descriptors = 0
+    with contextlib.ExitStack() as stack:
+        for number in range(300):
+            stack.enter_context(agent.connected(HOSTILE[number % len(HOSTILE)], sent))
+            most_threads = max(most_threads, agent.threads())
+            most_descriptors = max(most_descriptors, agent.descriptors())
+        with agent.asked(VICTIM) as response:
+            assert (response.status, b"wattloop_agent_ready" in response.read()) == (200, True)
+    assert most_threads <= threads + 2 * MAX_CONNECTIONS
+    assert most_descriptors <= descriptors + 2 * MAX_CONNECTIONS + 8
+    until(lambda: agent.threads() == threads, "the threads end with the connections")
+
+
+def test_of_one_address_the_next_connection_is_answered_with_503_and_closed(agent: Scraped) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(MAX_CONNECTIONS_OF_AN_ADDRESS):
+            stack.enter_context(agent.connected(HOSTILE[0], b"GET"))
+        refused = stack.enter_context(agent.connected(HOSTILE[0]))
+        assert refused.makefile("rb").readline() == b"HTTP/1.0 503 Service Unavailable\r\n"
+        assert scraped(f"127.0.0.1:{agent.port}")["wattloop_agent_http_connections_cut"] == [
+            ({"reason": "crowded"}, 1.0),
+            ({"reason": "slow"}, 0.0),
+        ]
+
+
+def test_a_request_that_comes_a_byte_at_a_time_is_ended(server: Scraped, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_places, "REQUEST_SECONDS", 0.5)
+    with server.connected(HOSTILE[0]) as connection:
+        connection.settimeout(0.02)
+
+        def is_ended() -> bool:
+            try:
+                connection.sendall(b"x")
+                return connection.recv(1) == b""
+            except TimeoutError:
+                return False
+            except ConnectionError:
+                return True
+
+        until(is_ended, "the connection is closed though a byte comes every 20 ms", 20)
+
+
+def test_an_answer_that_is_not_taken_in_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = CollectorRegistry()
+    # Far more than the buffers of a connection on one machine hold.
+    Gauge("wattloop_something", "x" * 32 * 1024 * 1024, registry=registry)
+    places = ConnectionPlaces()
+    port = free_port()
+    stop = serve(Address("127.0.0.1", port), registry, EnergyEvents(Ledger()), places)
+    monkeypatch.setattr(connection_places, "ANSWER_SECONDS", 0.5)
+    with Scraped(port, 0).connected(HOSTILE[0], b"GET /metrics HTTP/1.0\r\n\r\n"):
+        until(lambda: places.cut == {SLOW: 1} and places.taken == 0, "the connection is ended")
+    stop()
+
+
+def test_a_long_request_is_refused_before_it_is_in_memory(agent: Scraped) -> None:
+    with agent.connected(HOSTILE[0], b"GET /metrics HTTP/1.1\r\n") as connection:
+        with contextlib.suppress(ConnectionError):
+            for number in range(64):
+                connection.sendall(b"X-%d: " % number + b"a" * 60_000 + b"\r\n")
+        with contextlib.suppress(ConnectionError):
+            assert connection.makefile("rb").readline().startswith(b"HTTP/1.0 431 ")
+    with agent.asked(VICTIM) as response:
+        assert response.status == 200
+
+
+def test_subscribers_take_no_scrapers_place_and_an_address_has_a_few(agent: Scraped) -> None:
+    with contextlib.ExitStack() as stack:
+        for number in range(SUBSCRIBERS_LIMIT):
+            address = HOSTILE[number // MAX_SUBSCRIBERS_OF_AN_ADDRESS]
+            assert stack.enter_context(agent.asked(address, PATH)).status == 200
+        with agent.asked(VICTIM, PATH) as response:
+            assert (response.status, response.read()) == (503, b"16 subscribers read already; try again\n")
+
+        def places_taken() -> float:
+            return scraped(f"127.0.0.1:{agent.port}")["wattloop_agent_http_connections"][0][1]
+
+        until(lambda: places_taken() == 1, "the scrape's own place is the only one")
+
+
+def test_one_address_cannot_take_all_subscribers_places(agent: Scraped) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(MAX_SUBSCRIBERS_OF_AN_ADDRESS):
+            assert stack.enter_context(agent.asked(HOSTILE[0], PATH)).status == 200
+        assert stack.enter_context(agent.asked(HOSTILE[0], PATH)).status == 503
+        assert stack.enter_context(agent.asked(VICTIM, PATH)).status == 200
+
+
+def test_accepting_pauses_where_no_descriptor_is_left(server: Scraped, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def exhausted(_: socketserver.TCPServer) -> None:
+        tried.append(errno.EMFILE)
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(bounded_server, "EXHAUSTED_SECONDS", 3600.0)
+    monkeypatch.setattr(socketserver.TCPServer, "get_request", exhausted)
+    with server.connected(VICTIM), server.connected(HOSTILE[0]):
+        until(lambda: len(tried) > 0, "accept has failed")
+        assert len(tried) == 1
+    monkeypatch.undo()
+
+
+def test_after_a_time_without_descriptors_all_is_served(bench: Bench, agent: Scraped) -> None:
+    until(lambda: agent.threads() > 1, "it runs")
+    _, hard = resource.prlimit(agent.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(agent.pid, resource.RLIMIT_NOFILE, (agent.descriptors(), hard))
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(agent.connected(VICTIM))
+        for _ in range(20):
+            stack.enter_context(agent.connected(HOSTILE[0]))
+        until(lambda: "no connection can be accepted" in bench.log.read_text(), "accept has failed")
+        assert bench.log.read_text().count("no connection can be accepted") == 1
+    resource.prlimit(agent.pid, resource.RLIMIT_NOFILE, (hard, hard))
+    with agent.asked(VICTIM) as response:
+        assert response.status == 200
+
+
+def test_a_probe_is_answered_without_the_metrics(server: Scraped) -> None:
+    with server.asked(VICTIM, "/healthz") as response:
+        assert (response.status, response.read()) == (200, b"ok\n")

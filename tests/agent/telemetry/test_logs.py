@@ -1,0 +1,68 @@
+"""What the agent logs of names that are a driver's or a caller's."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+from bench import Bench, until
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from processes import raw_answer, single_agent
+
+from wattloop.printable import MAX_TEXT_CHARACTERS
+from wattloop_agent.telemetry.logs import set_up_logs
+
+Logged = Callable[..., str]
+ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=("Cs",)), max_size=100)
+
+
+@pytest.fixture(params=["text", "json"])
+def logged(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Logged]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    set_up_logs(request.param, "info")
+
+    def log(message: str, **fields: str) -> str:
+        stream.seek(0)
+        stream.truncate()
+        logging.getLogger("wattloop_agent").info(message, extra=fields)
+        return stream.getvalue()
+
+    log.form = request.param  # type: ignore[attr-defined]
+    yield log
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(ANY_TEXT, ANY_TEXT)
+def test_whatever_names_hold_a_record_is_one_printable_line(logged: Logged, message: str, name: str) -> None:
+    line = logged(f"GPU {message}", gpu=name)
+    assert line.endswith("\n")
+    assert line[:-1].isprintable()
+    if logged.form == "json":  # type: ignore[attr-defined]
+        assert json.loads(line)["gpu"] == name
+
+
+def test_a_field_is_bounded(logged: Logged) -> None:
+    line = logged("refused", told="x" * 100 * MAX_TEXT_CHARACTERS)
+    assert MAX_TEXT_CHARACTERS < len(line) < MAX_TEXT_CHARACTERS + 200
+
+
+def test_a_caller_forges_no_line_of_a_real_agents_log(bench: Bench) -> None:
+    forged = "GPU-0\n12:00:00 INFO wattloop_agent.reader.leases: owner gone owner=pod:victim\x1b[2J\u202e"
+    request = json.dumps({"verb": "hold_limit", "gpus": [forged], "watts": 200}).encode() + b"\n"
+    with single_agent(bench.socket, bench.state, environment=bench.environment, log=bench.log):
+        assert raw_answer(bench.socket, request)["error"]["reason"] == "UnknownGpu"
+        until(lambda: "pod:victim" in bench.log.read_text(), "the refusal is logged")
+    lines = bench.log.read_text().split("\n")
+    assert all(line.isprintable() for line in lines)
+    (line,) = [line for line in lines if "pod:victim" in line]
+    assert "GPU-0\\n12:00:00 INFO" in line

@@ -1,0 +1,266 @@
+"""Hostile processes beside a victim that holds a limit: it keeps it and is answered, and what they cost is bounded."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench import DEADLINE_SECONDS, Bench, until
+from processes import children_of, single_agent
+
+from wattloop.agent import AgentConnection, AgentUnavailable
+from wattloop_agent.log_bound import MAX_LINES
+from wattloop_agent.reader import connection
+from wattloop_agent.reader.descriptors import MAX_CONNECTIONS, WANTED_DESCRIPTORS
+from wattloop_agent.reader.main import MAX_STALL_TIMEOUTS
+from wattloop_agent.reader.places import (
+    MAX_CONNECTIONS_OF_A_GPU_OWNER,
+    MAX_SUBSCRIPTIONS,
+    MAX_SUBSCRIPTIONS_OF_AN_OWNER,
+)
+
+pytestmark = pytest.mark.processes
+
+PROGRAM = Path(__file__).with_name("hostile_client.py")
+ATTACK_SECONDS = 6.0
+VICTIMS_WATTS = 150.0
+MAX_ANSWER_SECONDS = 1.0
+MAX_LINE_BYTES = 400
+# What the agent logs that is about no caller, and what the second part of it may log, too.
+SPARE_LINES = 60
+MAX_GROWTH_BYTES = 48 * 1024 * 1024
+USUAL_SOFT_LIMIT = 1024
+
+
+@dataclass
+class Outcome:
+    """What came of an attack.
+
+    Attributes:
+        attackers: What each of the hostile processes printed.
+        victim: What the victim printed.
+        latecomer_seconds: How long an owner that came during the attack waited for its first answer.
+        limits: All that the victim's GPU was ever seen at.
+        log_bytes: What both parts logged meanwhile.
+        growth_bytes: How much memory both parts took more at the end.
+        descriptors: The most that the reader had open.
+        seconds: How long it took.
+        allowed_seconds: How long an answer may take on a machine as busy as this one.
+    """
+
+    attackers: list[dict[str, Any]]
+    victim: dict[str, Any]
+    latecomer_seconds: float
+    limits: set[float]
+    log_bytes: int
+    growth_bytes: int
+    descriptors: int
+    seconds: float
+    allowed_seconds: float
+
+    def errors(self) -> Counter[str]:
+        """The refusals that the attackers read, by reason."""
+        return sum((Counter(each["errors"]) for each in self.attackers), Counter[str]())
+
+    def total(self, name: str) -> int:
+        """The sum over the attackers."""
+        return sum(int(each[name]) for each in self.attackers)
+
+
+@contextmanager
+def hostile(bench: Bench, attack: str, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """A hostile process, or the victim: it ends when its standard input does."""
+    command = [sys.executable, str(PROGRAM), str(bench.socket), attack, *words]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+
+
+def resident_bytes(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+@contextmanager
+def agent_at_the_usual_limit(bench: Bench, environment: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """An agent that is started with the soft limit of descriptors that most systems have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, USUAL_SOFT_LIMIT), hard))
+    with ExitStack() as stack:
+        try:
+            agent = stack.enter_context(single_agent(bench.socket, bench.state, environment=environment, log=bench.log))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        yield agent
+
+
+def attacked(bench: Bench, attack: str, processes: int, connections: int, seconds: float = ATTACK_SECONDS) -> Outcome:
+    """So many hostile processes attack, with so many connections each, beside a victim on the first GPU."""
+    begin = time.monotonic()
+    with agent_at_the_usual_limit(bench, bench.environment) as agent, ExitStack() as stack:
+        allowed_seconds = max(MAX_ANSWER_SECONDS, time.monotonic() - begin)
+        pids = [agent.pid, *children_of(agent.pid)]
+        victim = stack.enter_context(hostile(bench, "victim", "--gpus", bench.uuids[0]))
+        assert victim.stdout is not None
+        assert victim.stdout.readline() == "held\n"
+        before, logged = sum(map(resident_bytes, pids)), bench.log.stat().st_size
+        begin = time.monotonic()
+        words = ["--connections", str(connections), "--seconds", str(seconds), "--gpus", bench.uuids[1]]
+        attackers = [stack.enter_context(hostile(bench, attack, *words)) for _ in range(processes)]
+        limits, descriptors, latecomer_seconds = set(), 0, 0.0
+        while any(attacker.poll() is None for attacker in attackers):
+            limits.add(bench.limits[0])
+            descriptors = max(descriptors, len(list(Path(f"/proc/{agent.pid}/fd").iterdir())))
+            if not latecomer_seconds and time.monotonic() - begin > seconds / 2:
+                latecomer_seconds = waited_for_first_answer(bench)
+            time.sleep(0.02)
+        growth = sum(map(resident_bytes, pids)) - before
+        told = [json.loads(attacker.communicate()[0]) for attacker in attackers]
+        answer, _ = victim.communicate()
+        return Outcome(
+            told,
+            json.loads(answer),
+            latecomer_seconds,
+            limits,
+            bench.log.stat().st_size - logged,
+            growth,
+            descriptors,
+            time.monotonic() - begin,
+            allowed_seconds,
+        )
+
+
+def waited_for_first_answer(bench: Bench) -> float:
+    begin = time.monotonic()
+    with AgentConnection(bench.socket, timeout_seconds=ATTACK_SECONDS) as latecomer:
+        assert len(latecomer.energy()) == 3
+    return time.monotonic() - begin
+
+
+def check(outcome: Outcome) -> None:
+    """What holds under every attack."""
+    assert outcome.limits == {VICTIMS_WATTS}, "the victim keeps its limit throughout"
+    assert outcome.victim["unheld"] == 0
+    assert outcome.victim["failed"] == 0
+    assert outcome.victim["asked"] > 10
+    assert outcome.victim["longest_seconds"] < outcome.allowed_seconds
+    assert outcome.latecomer_seconds < outcome.allowed_seconds, "whoever comes later is served, too"
+    # The two parts have a log each.
+    assert outcome.log_bytes < 2 * ((MAX_LINES + 1) * (outcome.seconds + 1) + SPARE_LINES) * MAX_LINE_BYTES
+    assert outcome.growth_bytes < MAX_GROWTH_BYTES
+    assert outcome.descriptors < WANTED_DESCRIPTORS
+
+
+def test_newlines_without_an_end_stop_no_heartbeat(bench: Bench) -> None:
+    outcome = attacked(bench, "newlines", processes=1, connections=63)
+    check(outcome)
+    assert outcome.errors()["BadRequest"] > 100, "they are answered"
+    assert outcome.errors()["ConnectionClosed"] > 10, "and the connection is closed after a few"
+
+
+def test_a_flood_of_valid_requests_delays_nobody_else(bench: Bench) -> None:
+    outcome = attacked(bench, "valid", processes=2, connections=64)
+    check(outcome)
+    assert outcome.total("answers") > 100
+    assert set(outcome.errors()) <= {"TooMany", "NotYours", "ConnectionClosed"}
+
+
+@pytest.mark.parametrize("attack", ["idle", "half"])
+def test_idle_connections_and_half_requests_keep_nobody_out(bench: Bench, attack: str) -> None:
+    outcome = attacked(bench, attack, processes=18, connections=40)
+    check(outcome)
+    assert outcome.errors()["TooMany"] > 0, "each process has a bound"
+    if attack == "idle":
+        assert outcome.errors()["ConnectionClosed"] > 0, "idle ones make room"
+    assert outcome.total("open_at_end") <= MAX_CONNECTIONS + len(outcome.attackers) * MAX_CONNECTIONS_OF_A_GPU_OWNER
+
+
+def test_subscribers_are_bounded_and_cost_others_nothing(bench: Bench) -> None:
+    outcome = attacked(bench, "subscribers", processes=10, connections=32)
+    check(outcome)
+    assert outcome.errors()["TooMany"] > 10 * (32 - MAX_SUBSCRIPTIONS_OF_AN_OWNER)
+    per_second = MAX_SUBSCRIPTIONS / 0.02
+    assert outcome.total("answers") - outcome.errors().total() < per_second * (outcome.seconds + 1)
+
+
+def test_callers_that_read_no_answer_cost_others_nothing_and_are_dropped(bench: Bench) -> None:
+    outcome = attacked(bench, "deaf", processes=2, connections=3, seconds=connection.MAX_ANSWER_SECONDS + 4)
+    check(outcome)
+    assert outcome.total("closed_by_agent") > 0
+
+
+def test_opening_and_closing_connections_costs_others_nothing(bench: Bench) -> None:
+    outcome = attacked(bench, "churn", processes=2, connections=1)
+    check(outcome)
+    assert outcome.total("opened") > 100
+
+
+def test_a_hostile_process_leaves_nothing_behind(bench: Bench) -> None:
+    with agent_at_the_usual_limit(bench, bench.environment) as agent, ExitStack() as stack:
+        with AgentConnection(bench.socket) as first:
+            first.energy()
+        folder = Path(f"/proc/{agent.pid}/fd")
+        before = len(list(folder.iterdir()))
+        attacks = ("idle", "half", "newlines", "deaf")
+        for attacker in [stack.enter_context(hostile(bench, attack, "--seconds", "1")) for attack in attacks]:
+            attacker.communicate()
+        until(lambda: len(list(folder.iterdir())) <= before, "every descriptor is closed again")
+
+
+def test_an_event_loop_that_hangs_takes_no_limit_away_until_its_process_ends_by_itself(bench: Bench) -> None:
+    timeout_seconds = 1.5
+    reading, writing = os.pipe()
+    # What the log is written to takes nothing any more: the event loop hangs at its next line.
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+    agent = [sys.executable, "-m", "wattloop_agent", "--socket", str(bench.socket)]
+    command = [*agent, "--state-directory", str(bench.state), "--heartbeat-timeout", str(timeout_seconds)]
+    with (
+        subprocess.Popen(command, env=bench.environment, stderr=writing) as process,
+        open(reading, "rb") as log,  # noqa: PTH123 - a descriptor
+        ExitStack() as stack,
+    ):
+        os.close(writing)
+        stack.callback(process.kill)
+        until(bench.socket.is_socket, "the agent serves")
+        holder = stack.enter_context(AgentConnection(bench.socket))
+        until(lambda: len(holder.hold_limit(bench.uuids, 200)) == 3, "the limit is held")
+        stack.enter_context(hostile(bench, "newlines", "--seconds", str(DEADLINE_SECONDS)))
+        impatient = AgentConnection(bench.socket, timeout_seconds=1.0, patience_seconds=0.0)
+        until(lambda: not answers(impatient), "the event loop hangs")
+        begin = time.monotonic()
+        while time.monotonic() < begin + (MAX_STALL_TIMEOUTS - 2) * timeout_seconds:
+            assert bench.limits == [200, 200, 200], "nobody loses a limit by it"
+            time.sleep(0.02)
+        # The trace waits for the pipe.
+        until(lambda: time.monotonic() > begin + (MAX_STALL_TIMEOUTS + 3) * timeout_seconds, "it is taken to hang")
+        assert b"most recent call first" in log.read(), "it says where it hung"
+        assert process.wait(DEADLINE_SECONDS) == 1
+    # Its setter had the same log, so either it has given everything back or it has ended with its leases on disk.
+    with (
+        single_agent(bench.socket, bench.state, environment=bench.environment, log=bench.log),
+        AgentConnection(bench.socket) as next_holder,
+    ):
+        next_holder.release()
+        assert bench.limits == [400, 400, 400]
+
+
+def answers(connection: AgentConnection) -> bool:
+    try:
+        return bool(connection.leases())
+    except AgentUnavailable:
+        return False

@@ -1,0 +1,81 @@
+"""An agent that can't look at an owner, because its descriptors are exhausted, keeps what the owner holds."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from bench import Bench, until
+from processes import free_port, holding_process, raw_answer, single_agent
+
+pytestmark = pytest.mark.processes
+
+SPARE_DESCRIPTORS = 4
+
+
+def descriptors_of(pid: int) -> int:
+    return len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208 - a number is all that is asked
+
+
+@contextmanager
+def no_descriptor_left(pid: int, address: tuple[str, int]) -> Iterator[None]:
+    """Connections of a hostile neighbour take all descriptors that a process may have."""
+    most = descriptors_of(pid) + SPARE_DESCRIPTORS
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (most, resource.prlimit(pid, resource.RLIMIT_NOFILE)[1]))
+    connections = [socket.create_connection(address) for _ in range(SPARE_DESCRIPTORS + 2)]
+    try:
+        yield
+    finally:
+        for connection in connections:
+            connection.close()
+
+
+def test_a_living_owner_keeps_its_limit_while_the_agent_has_no_descriptor_left(bench: Bench) -> None:
+    port = free_port()
+    environment = bench.environment | {"WATTLOOP_AGENT_METRICS_BIND": f"127.0.0.1:{port}"}
+    with single_agent(bench.socket, bench.state, environment=environment, log=bench.log) as agent:
+        owner = holding_process(bench.socket, 200, bench.uuids[:2])
+        other = holding_process(bench.socket, 300, bench.uuids[2:])
+        with no_descriptor_left(agent.pid, ("127.0.0.1", port)):
+            other.kill()
+            other.communicate()
+            until(lambda: bench.limits[2] == 400, "what the dead owner held is given back")
+            assert bench.limits == [200, 200, 400], "the looks go on, and the living owner keeps its limit"
+        until(lambda: "result" in raw_answer(bench.socket, b'{"verb": "gpus"}\n'), "it serves again")
+        owner.kill()
+        owner.communicate()
+        until(lambda: bench.limits == [400, 400, 400], "what the other owner held is given back")
+
+
+RENAMED = """
+import ctypes, sys
+from wattloop.agent import AgentConnection
+connection = AgentConnection(sys.argv[1])
+connection.hold_limit(sys.argv[2:], 200)
+PR_SET_NAME = 15
+assert ctypes.CDLL(None).prctl(PR_SET_NAME, b"\\xff\\xfe", 0, 0, 0) == 0
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_an_owner_that_gives_itself_a_name_of_any_bytes_holds_up_no_others_end(bench: Bench) -> None:
+    script = [sys.executable, "-c", RENAMED, str(bench.socket), bench.uuids[0]]
+    with single_agent(bench.socket, bench.state, environment=bench.environment, log=bench.log):
+        hostile = subprocess.Popen(script, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert hostile.stdout is not None
+        assert hostile.stdout.readline() == b"held\n"
+        owner = holding_process(bench.socket, 300, bench.uuids[1:])
+        assert bench.limits == [200, 300, 300]
+        owner.kill()
+        owner.communicate()
+        until(lambda: bench.limits == [200, 400, 400], "what the other owner held is given back")
+        hostile.kill()
+        hostile.communicate()
+        until(lambda: bench.limits == [400, 400, 400], "what it held itself is given back")

@@ -1,0 +1,166 @@
+"""Who writes a RecurringTrainingJob must be allowed to create the workload that the operator starts for it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubernetes import client, config
+from kubernetes.dynamic import DynamicClient
+
+from chart.admission import await_refusal, object_refusal
+from harness.chart import Release
+from harness.commands import ClusterCommand, CommandError
+from harness.waiting import wait_until
+
+JOB = {
+    "apiVersion": "wattloop.dev/v1alpha1",
+    "kind": "RecurringTrainingJob",
+    "metadata": {"name": "digits"},
+    "spec": {
+        "trigger": {"manual": {}},
+        "objective": {"target": {"metric": "accuracy", "threshold": "0.9"}},
+        "batchSize": {"default": 64, "candidates": [64]},
+        "template": {
+            "job": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "train", "image": "x:1"}]}}}
+        },
+    },
+}
+OTHER_KIND = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": {"replicatedJobs": []}}
+
+
+@dataclass(frozen=True)
+class Users:
+    """Three users of a namespace: one may also create Jobs, one may not, one has Kubernetes' own role edit."""
+
+    namespace: str
+    with_jobs: ClusterCommand
+    without_jobs: ClusterCommand
+    editor: ClusterCommand
+
+
+@pytest.fixture
+def users(
+    release: Release,
+    namespace: str,
+    kubectl: ClusterCommand,
+    cluster: DynamicClient,
+    service_account_kubeconfig: Callable[[str, str], Path],
+) -> Users:
+    rules = [{"apiGroups": ["wattloop.dev"], "resources": ["recurringtrainingjobs"], "verbs": ["*"]}]
+    jobs = [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["create"]}]
+    kubectl.apply(
+        *(role(name, of) for name, of in (("without-jobs", rules), ("with-jobs", rules + jobs))), namespace=namespace
+    )
+    for name, of in (("without-jobs", "--role=without-jobs"), ("with-jobs", "--role=with-jobs"),
+                     ("editor", "--clusterrole=edit")):  # fmt: skip
+        kubectl("create", "serviceaccount", name, namespace=namespace)
+        kubectl("create", "rolebinding", name, of, f"--serviceaccount={namespace}:{name}", namespace=namespace)
+    # The policy is in force, whoever asks: the kind of this workload is nobody's.
+    await_refusal(lambda: object_refusal(cluster, job(workload=OTHER_KIND), namespace=namespace), "workloadKinds")
+    without, having, editor = (
+        kubectl.as_user(service_account_kubeconfig(namespace, name)) for name in ("without-jobs", "with-jobs", "editor")
+    )
+    return Users(namespace, having, without, editor)
+
+
+def role(name: str, rules: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": name},
+        "rules": rules,
+    }
+
+
+def job(workload: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    made = copy.deepcopy(JOB)
+    made["spec"] |= spec  # type: ignore[operator]
+    if workload is not None:
+        made["spec"]["template"] = {"workload": workload}  # type: ignore[index]
+    return made
+
+
+def refused(user: ClusterCommand, body: dict[str, Any], namespace: str) -> str:
+    try:
+        user.apply(body, namespace=namespace)
+    except CommandError as error:
+        return error.stderr
+    return ""
+
+
+def test_who_may_not_create_jobs_creates_no_recurring_training_job(users: Users) -> None:
+    told = refused(users.without_jobs, JOB, users.namespace)
+    account = f"system:serviceaccount:{users.namespace}:without-jobs"
+    assert f"{account} may not create jobs.batch in the namespace {users.namespace}" in told
+    assert "(Forbidden)" in told
+
+
+def test_who_may_create_jobs_does(users: Users) -> None:
+    assert refused(users.with_jobs, JOB, users.namespace) == ""
+    assert refused(users.editor, job(suspend=True), users.namespace) == ""
+
+
+def test_nobody_else_changes_what_it_starts(users: Users, kubectl: ClusterCommand) -> None:
+    kubectl.apply(JOB, namespace=users.namespace)
+
+    def patch(user: ClusterCommand, *words: str) -> str:
+        try:
+            return user("patch", "rtj", "digits", "--type=merge", *words, namespace=users.namespace)
+        except CommandError as error:
+            return error.stderr
+
+    container = '{"name":"train","image":"stolen:1"}'
+    template = f'{{"spec":{{"template":{{"job":{{"template":{{"spec":{{"containers":[{container}]}}}}}}}}}}}}'
+    for change in (template, '{"spec":{"runRequest":"now"}}'):
+        assert "may not create jobs.batch" in patch(users.without_jobs, f"--patch={change}")
+        assert "patched" in patch(users.with_jobs, f"--patch={change}")
+    # What starts nothing is as before.
+    assert "patched" in patch(users.without_jobs, '--patch={"metadata":{"labels":{"team":"a"}}}')
+    assert "deleted" in users.without_jobs("delete", "rtj", "digits", namespace=users.namespace)
+
+
+def test_the_right_in_another_namespace_is_none_here(users: Users, kubectl: ClusterCommand, namespace: str) -> None:
+    kubectl("create", "namespace", f"{namespace}-other")
+    binding = ("create", "rolebinding", "elsewhere", "--clusterrole=edit")
+    kubectl(*binding, f"--serviceaccount={namespace}:without-jobs", namespace=f"{namespace}-other")
+    assert "may not create jobs.batch" in refused(users.without_jobs, JOB, namespace)
+    kubectl("delete", "namespace", f"{namespace}-other", "--wait=false")
+
+
+def test_a_kind_that_the_values_do_not_name_is_nobodys(users: Users) -> None:
+    told = refused(users.editor, job(workload=OTHER_KIND), users.namespace)
+    assert "the operator may not create JobSet of jobset.x-k8s.io" in told
+    assert "operator.workloadKinds" in told
+
+
+def test_the_operator_writes_its_statuses(users: Users, kubectl: ClusterCommand, operator_kubeconfig: Path) -> None:
+    kubectl.apply(JOB, namespace=users.namespace)
+    address = ("wattloop.dev", "v1alpha1", users.namespace, "recurringtrainingjobs", "digits")
+    with config.new_client_from_config(str(operator_kubeconfig)) as operator:
+        written = client.CustomObjectsApi(operator).patch_namespaced_custom_object_status(
+            *address, {"status": {"observedGeneration": 1}}
+        )
+    assert written["status"] == {"observedGeneration": 1}
+
+
+@pytest.mark.parametrize("name", ["wattloop-authors", "wattloop-report-tokens", "wattloop-agent-socket"])
+def test_the_server_finds_no_fault_in_a_policys_expressions(
+    name: str, release: Release, cluster: DynamicClient, kubectl: ClusterCommand
+) -> None:
+    def checked(policies: list[dict[str, Any]]) -> dict[str, Any] | None:
+        return next((each["status"] for each in policies if "typeChecking" in each.get("status", {})), None)
+
+    status = wait_until(
+        cluster,
+        api_version="admissionregistration.k8s.io/v1",
+        kind="ValidatingAdmissionPolicy",
+        field_selector=f"metadata.name={name}",
+        condition=checked,
+        what=f"the types of {name} to be checked",
+    )
+    assert status["typeChecking"] == {}

@@ -1,0 +1,104 @@
+"""Kinds of workload that operator.workloadKinds names: the operator's rights, their authors, and tokens for reports."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from chart.admission import await_refusal, object_refusal
+from chart.empty_cluster import HOME, Empty
+from chart.test_authors_policy import job
+from chart.test_operator_rights import granted_soon
+from harness.chart import CHART, REPOSITORY
+from harness.commands import CommandError
+
+GROUP = "stand-in.example.com"
+CONTROLLER = "system:serviceaccount:stand-in:controller"
+KIND = {"group": GROUP, "kind": "TrainSet", "resource": "trainsets", "controller": CONTROLLER}
+SCHEMA = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+CRD = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": f"trainsets.{GROUP}"},
+    "spec": {
+        "group": GROUP,
+        "scope": "Namespaced",
+        "names": {"kind": "TrainSet", "plural": "trainsets", "singular": "trainset"},
+        "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": SCHEMA}}],
+    },
+}
+TOKENS = "may not make a token with the audience wattloop.dev/report"
+
+
+def train_set(audience: str) -> dict[str, Any]:
+    token = {"projected": {"sources": [{"serviceAccountToken": {"audience": audience, "path": "token"}}]}}
+    pod = {"containers": [{"name": "train", "image": "x:1"}], "volumes": [{"name": "token", **token}]}
+    spec = {
+        "groups": [{"name": "workers", "template": {"spec": pod}}],
+        "count": 2,
+        "share": 0.5,
+        "on": True,
+        "no": None,
+    }
+    return {"apiVersion": f"{GROUP}/v1", "kind": "TrainSet", "metadata": {"name": "probe"}, "spec": spec}
+
+
+@pytest.fixture
+def cluster(empty: Empty) -> Empty:
+    """A cluster with the chart and a kind that its values name."""
+    empty.kubectl.apply(CRD)
+    values = f"--set-json=operator.workloadKinds={json.dumps([KIND])}"
+    empty.helm("install", "wattloop", str(CHART), values, "--set=agent.enabled=false", namespace=HOME)
+    empty.kubectl("wait", "--for=condition=Established", f"crd/trainsets.{GROUP}", "--timeout=150s")
+    empty.kubectl("wait", "--for=condition=Established", f"--filename={REPOSITORY / 'crds'}", "--timeout=150s")
+    await_refusal(lambda: object_refusal(empty.client, train_set("wattloop.dev/report"), namespace="default"), TOKENS)
+    return empty
+
+
+def test_such_a_kind_is_the_operators_and_its_authors(cluster: Empty) -> None:
+    expected = {"get", "create", "delete"}
+    question = {"admin": cluster.client.client, "namespace": HOME, "service_account": "wattloop-operator"}
+    assert granted_soon(expected, resource=f"trainsets.{GROUP}", where="default", **question) == expected
+
+    # Kubernetes' role edit lets nobody create objects of this kind.
+    cluster.kubectl("create", "rolebinding", "editor", "--clusterrole=edit", "--user=eve", namespace="default")
+    recurring = job(workload={key: train_set("x")[key] for key in ("apiVersion", "kind", "spec")})
+    as_editor = ("apply", "--server-side", "--filename=-", "--as=eve")
+    await_refusal(lambda: applied(cluster, recurring, *as_editor), f"eve may not create trainsets.{GROUP}")
+    role = ("create", "role", "sets", "--verb=create", f"--resource=trainsets.{GROUP}")
+    cluster.kubectl(*role, namespace="default")
+    cluster.kubectl("create", "rolebinding", "sets", "--role=sets", "--user=eve", namespace="default")
+    assert applied_soon(cluster, recurring, *as_editor)
+
+
+def test_only_the_operator_and_the_kinds_controller_make_one_whose_pods_report(cluster: Empty) -> None:
+    mine = train_set("wattloop.dev/report")
+    assert TOKENS in object_refusal(cluster.client, mine, namespace="default")
+    assert object_refusal(cluster.client, train_set("another.example"), namespace="default") == ""
+    binding = ("create", "clusterrolebinding", "everything", "--clusterrole=cluster-admin")
+    operator = f"system:serviceaccount:{HOME}:wattloop-operator"
+    cluster.kubectl(*binding, f"--user={operator}", f"--user={CONTROLLER}")
+    for user in (operator, CONTROLLER):
+        assert applied_soon(cluster, mine, "apply", "--server-side", "--filename=-", f"--as={user}")
+    # Whoever may change one that the operator made may go on doing so.
+    cluster.kubectl("label", "trainset", "probe", "team=a", namespace="default")
+
+
+def applied(cluster: Empty, body: dict[str, Any], *command: str) -> str:
+    try:
+        cluster.kubectl(*command, namespace="default", stdin=json.dumps(body))
+    except CommandError as error:
+        return error.stderr
+    return ""
+
+
+def applied_soon(cluster: Empty, body: dict[str, Any], *command: str) -> bool:
+    """Whether it is accepted once the server's caches have caught up with a role just bound."""
+    deadline = time.monotonic() + 60.0
+    while told := applied(cluster, body, *command):
+        assert time.monotonic() < deadline, told
+        time.sleep(0.1)
+    return True

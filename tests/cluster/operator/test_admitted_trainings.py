@@ -1,0 +1,51 @@
+"""What the operator starts is admitted where the chart's policies hold: the agent's socket, a token for reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kubernetes import client
+from kubernetes.dynamic import DynamicClient
+
+from chart.admission import await_refusal, pod_refusal
+from harness.commands import ClusterCommand
+from harness.kubelet import Kubelet
+from harness.operator_process import OperatorProcess
+from harness.waiting import Object, wait_until
+from wattloop_operator.loop.world import JobKey
+
+LABELS = ("pod-security.kubernetes.io/enforce=privileged", "wattloop.dev/agent-socket=baseline")
+PRIVILEGED = {"name": "x", "image": "x:1", "securityContext": {"privileged": True}}
+
+
+def test_a_training_with_the_agents_socket_is_admitted_in_a_labelled_namespace(
+    operators: Callable[..., Callable[[], OperatorProcess]],
+    make_job: Callable[..., JobKey],
+    kubectl: ClusterCommand,
+    cluster: DynamicClient,
+    core: client.CoreV1Api,
+    kubelet: Kubelet,
+    namespace: str,
+) -> None:
+    kubectl("label", "namespace", namespace, "--overwrite", *LABELS)
+    stranger = {"metadata": {"name": "stranger"}, "spec": {"containers": [PRIVILEGED]}}
+    await_refusal(lambda: pod_refusal(core, namespace, stranger), "privileged containers")
+    make_job()
+    operators("--agent-socket-folder=/run/wattloop")()
+
+    def first(jobs: list[Object]) -> str | None:
+        return str(jobs[0]["metadata"]["name"]) if jobs else None
+
+    name = wait_until(
+        cluster,
+        api_version="batch/v1",
+        kind="Job",
+        namespace=namespace,
+        condition=first,
+        what=f"the Job of a recurrence in {namespace}",
+    )
+    (pod,) = kubelet.pods_of_job(name, namespace)
+    volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
+    assert volumes["wattloop-agent"]["hostPath"]["path"] == "/run/wattloop"
+    (token, *_) = volumes["wattloop-reporting"]["projected"]["sources"]
+    assert token["serviceAccountToken"]["audience"] == "wattloop.dev/report"

@@ -1,0 +1,204 @@
+"""An operator of some namespaces: its rights, its watches and its reports end there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from kubernetes import client
+from kubernetes.dynamic import DynamicClient
+
+from chart.test_operator_rights import granted, granted_soon
+from harness.chart import CHART
+from harness.commands import ClusterCommand, CommandError
+from harness.crew import Crew
+from harness.kubelet import Kubelet
+from harness.operator_process import OperatorProcess
+from harness.training import AUDIENCE, TokenOfPod
+from harness.waiting import Object, wait_until
+
+HOME, ACCOUNT = "narrow", "narrow-wattloop-operator"
+NAMESPACES = ("narrow-a", "narrow-b")
+OUTSIDE = "narrow-outside"
+VALUES = (
+    "--set=crds.install=false,operator.replicas=0,agent.enabled=false,rbac.userRoles=false,"
+    "admission.authors.enabled=false,admission.reportTokens.enabled=false,admission.agentSocket.enabled=false"
+)
+
+
+def install(helm: ClusterCommand, *namespaces: str) -> str:
+    listed = f"--set-json=operator.namespaces={json.dumps(namespaces)}"
+    return helm("upgrade", "--install", "narrow", str(CHART), "--create-namespace", VALUES, listed, namespace=HOME)
+
+
+def await_rights(admin: client.ApiClient, where: str) -> None:
+    """Waits until the API server knows the RoleBinding of a namespace."""
+    verbs = {"get", "list", "watch", "create", "delete"}
+    resource = "trainingrecurrences.wattloop.dev"
+    question = {"admin": admin, "namespace": HOME, "service_account": ACCOUNT, "resource": resource, "where": where}
+    assert granted_soon(verbs, **question) == verbs
+
+
+@pytest.fixture(scope="module")
+def account(
+    crds: None,
+    helm: ClusterCommand,
+    kubectl: ClusterCommand,
+    core: client.CoreV1Api,
+    admin: client.ApiClient,
+    service_account_kubeconfig: Callable[[str, str], Path],
+) -> Iterator[Path]:
+    """The kubeconfig of the operator's account of a release for two namespaces, each with its service account."""
+    for name in (*NAMESPACES, OUTSIDE):
+        kubectl("create", "namespace", name)
+    install(helm, *NAMESPACES)
+    for name in NAMESPACES:
+        await_rights(admin, name)
+    yield service_account_kubeconfig(HOME, ACCOUNT)
+    helm("uninstall", "narrow", namespace=HOME)
+    for name in (*NAMESPACES, OUTSIDE, HOME):
+        core.delete_namespace(name)
+
+
+@pytest.fixture
+def start(account: Path, tmp_path: Path) -> Iterator[Callable[..., OperatorProcess]]:
+    """Starts an operator with that account."""
+    started: list[OperatorProcess] = []
+
+    def start_with(*namespaces: str) -> OperatorProcess:
+        options = (f"--namespaces={','.join(namespaces)}", "--resync-seconds=10")
+        database = f"sqlite:///{tmp_path}/wattloop.db"
+        started.append(OperatorProcess(account, tmp_path, database, (HOME, "narrow"), options=options))
+        return started[-1]
+
+    yield start_with
+    for process in started:
+        process.stop()
+
+
+def manifest(name: str) -> Object:
+    container = {"name": "train", "image": "example.invalid/train:1"}
+    return {
+        "apiVersion": "wattloop.dev/v1alpha1",
+        "kind": "RecurringTrainingJob",
+        "metadata": {"name": name},
+        "spec": {
+            "trigger": {"manual": {}},
+            "runRequest": "first",
+            "objective": {"target": {"metric": "accuracy", "threshold": "0.9"}, "maxEpochs": 50},
+            "batchSize": {"default": 64, "candidates": [32, 64]},
+            "power": {"limit": {"mode": "None"}},
+            "template": {"job": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}},
+        },
+    }
+
+
+def test_its_rights_end_at_the_listed_namespaces(account: Path, admin: client.ApiClient) -> None:
+    of_account = {"admin": admin, "namespace": HOME, "service_account": ACCOUNT}
+    for resource, verbs in (
+        ("jobs.batch", {"get", "list", "watch", "create", "delete"}),
+        ("pods", {"get", "list", "watch"}),
+        ("recurringtrainingjobs.wattloop.dev", {"get", "list", "watch"}),
+        ("trainingrecurrences.wattloop.dev", {"get", "list", "watch", "create", "delete"}),
+        ("events.events.k8s.io", {"create"}),
+    ):
+        for where in NAMESPACES:
+            assert granted_soon(verbs, resource=resource, where=where, **of_account) == verbs
+        assert granted(resource=resource, where=OUTSIDE, **of_account) == set()
+    # What is in no namespace.
+    for resource, verbs in (
+        ("nodes", {"get", "list"}),
+        ("gpupowerpolicies.wattloop.dev", {"list"}),
+        ("gpupowerpolicies.wattloop.dev/status", {"patch"}),
+        ("tokenreviews.authentication.k8s.io", {"create"}),
+    ):
+        assert granted_soon(verbs, resource=resource, where="", **of_account) == verbs
+
+
+def test_jobs_in_listed_namespaces_run_and_no_other_is_touched(
+    start: Callable[..., OperatorProcess],
+    kubectl: ClusterCommand,
+    cluster: DynamicClient,
+    core: client.CoreV1Api,
+    kubelet: Kubelet,
+    token_of_pod: TokenOfPod,
+    tmp_path: Path,
+) -> None:
+    kubectl.apply(manifest("outside"), namespace=OUTSIDE)
+    operator = start(*NAMESPACES)
+    for namespace in NAMESPACES:
+        folder = tmp_path / namespace
+        folder.mkdir()
+        with Crew(core, kubelet, token_of_pod, folder, namespace):
+            kubectl.apply(manifest("inside"), namespace=namespace)
+            await_reached(cluster, namespace)
+    # A pod from outside cannot report, and gets the refusal at once.
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "stranger"}}
+    pod = {**body, "spec": {"containers": [{"name": "x", "image": "x:1"}]}}
+    made = json.loads(core.create_namespaced_pod(OUTSIDE, pod, _preload_content=False).data)
+    url = operator.url_of("reporting API")
+    answer = httpx.post(
+        f"{url}/v1/namespaces/{OUTSIDE}/recurrences/outside/progress",
+        json={"sequence": 1, "epoch": 1.0},
+        headers={"Authorization": f"Bearer {token_of_pod(made, AUDIENCE)}"},
+        timeout=60.0,
+    )
+    assert answer.status_code == 403, answer.text
+    # Every kind was compared meanwhile, and nothing was missed or refused.
+    operator.await_line("leads")
+    assert [line for line in operator.lines() if line["level"] in {"WARNING", "ERROR"}] == []
+    assert kubectl.json("get", "trec,jobs.batch", namespace=OUTSIDE)["items"] == []
+    assert "status" not in kubectl.json("get", "rtj", "outside", namespace=OUTSIDE)
+
+
+def await_reached(cluster: DynamicClient, namespace: str) -> None:
+    def reached(jobs: list[Object]) -> bool:
+        return any((job.get("status") or {}).get("counts", {}).get("reached") == 1 for job in jobs)
+
+    wait_until(
+        cluster,
+        api_version="wattloop.dev/v1alpha1",
+        kind="RecurringTrainingJob",
+        namespace=namespace,
+        condition=reached,
+        what=f"the job of {namespace} to reach its target",
+        timeout_seconds=180.0,
+    )
+
+
+def test_a_namespace_that_is_not_there_stops_no_other(start: Callable[..., OperatorProcess]) -> None:
+    operator = start("narrow-a", "narrow-gone")
+    line = operator.await_line("namespace narrow-gone: its RecurringTrainingJobs are not run")
+    assert "or there is no such namespace" in line["message"]
+    operator.await_line("leads")
+
+
+def test_a_namespace_that_comes_back_is_worked_in_after_a_new_start(
+    start: Callable[..., OperatorProcess], helm: ClusterCommand, kubectl: ClusterCommand, admin: client.ApiClient
+) -> None:
+    operator = start("narrow-a", "narrow-late")
+    operator.await_line("leads")
+    kubectl("create", "namespace", "narrow-late")
+    install(helm, *NAMESPACES, "narrow-late")
+    await_rights(admin, "narrow-late")
+    assert operator.await_exit() != 0
+    assert "the namespace narrow-late can be read now" in operator.log.read_text()
+    again = start("narrow-a", "narrow-late")
+    again.await_line("leads")
+    assert not [line for line in again.lines() if "are not run" in line["message"]]
+    install(helm, *NAMESPACES)
+    kubectl("delete", "namespace", "narrow-late", "--wait=false")
+
+
+def test_an_operator_without_any_readable_namespace_ends_and_says_why(start: Callable[..., OperatorProcess]) -> None:
+    operator = start("narrow-gone")
+    assert operator.await_exit() != 0
+    assert "none of the namespaces of --namespaces can be read" in operator.log.read_text()
+
+
+def test_the_chart_refuses_a_namespace_that_is_not_there(account: Path, helm: ClusterCommand) -> None:
+    with pytest.raises(CommandError, match=r"operator\.namespaces: there is no namespace narrow-gone; create it"):
+        install(helm, "narrow-a", "narrow-gone")

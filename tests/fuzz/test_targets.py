@@ -1,0 +1,164 @@
+"""Each fuzz target on its seeds and on a few hundred mutations, the same each time; and each finds a planted defect."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from fuzzing.campaign import TARGETS, main, open_target
+from fuzzing.mutation import mutations
+from fuzzing.target import DefectError, Target
+
+from wattloop_agent.reader import server
+from wattloop_operator.api.checks import documents
+from wattloop_operator.reporting import app
+
+SEED = 20261122
+MUTATIONS = 300
+
+
+@pytest.fixture
+def target(request: pytest.FixtureRequest) -> Iterator[Target]:
+    before = dict(os.environ)
+    opened = open_target(request.param)
+    yield opened
+    opened.close()
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.mark.parametrize("target", TARGETS, indirect=True)
+def test_a_target_takes_its_seeds_and_mutations_of_them(target: Target) -> None:
+    seeds = target.seeds()
+    assert len(seeds) > 10
+    for data in islice(mutations(target, SEED), len(seeds) + MUTATIONS):
+        target.check(data)
+
+
+def test_mutations_are_the_same_for_the_same_seed_and_others_for_another() -> None:
+    target = open_target("manifests")
+    some = [list(islice(mutations(target, seed), 200)) for seed in (1, 1, 2)]
+    assert some[0] == some[1] != some[2]
+    assert len(set(some[0])) > 150
+
+
+def failing_input(target: Target, most: int = 2000) -> bytes:
+    for data in islice(mutations(target, SEED), most):
+        try:
+            target.check(data)
+        except Exception:  # noqa: BLE001 - whatever a planted defect raises
+            return data
+    raise AssertionError(f"{most} inputs did not show the planted defect")
+
+
+@pytest.mark.parametrize("target", ["socket"], indirect=True)
+def test_an_exception_in_the_agents_reader_is_found(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as planted:
+        planted.setattr(server, "decoded_request", json.loads)
+        data = failing_input(target)
+    target.check(data)
+
+
+@pytest.mark.parametrize("target", ["socket"], indirect=True)
+def test_a_connection_that_the_agent_does_not_close_is_found(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = []
+    monkeypatch.setattr("fuzzing.agent_socket.MAX_ANSWER_SECONDS", 1.0)
+
+    def leaking(line: bytes) -> dict[str, object]:
+        kept.append(Path(os.devnull).open())  # noqa: SIM115 - that is the defect
+        return {"verb": "list"}
+
+    with monkeypatch.context() as planted:
+        planted.setattr(server, "decoded_request", leaking)
+        with pytest.raises(DefectError, match="descriptors stay open"):
+            target.check(target.seeds()[0])
+    for each in kept:
+        each.close()
+
+
+@pytest.mark.parametrize("target", ["reporting"], indirect=True)
+def test_a_body_that_is_refused_too_late_is_found(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def unchecked(request: object, most_bytes: int) -> object:
+        return json.loads(await request.body())  # type: ignore[attr-defined]
+
+    with monkeypatch.context() as planted:
+        planted.setattr(app, "json_body", unchecked)
+        data = failing_input(target)
+    target.check(data)
+
+
+@pytest.mark.parametrize("target", ["manifests"], indirect=True)
+def test_a_number_that_python_cannot_read_is_found(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as planted:
+        planted.setattr(documents, "MAX_NUMBER_CHARACTERS", 10**9)
+        planted.setattr(documents, "sys", None)
+        data = failing_input(target)
+    target.check(data)
+
+
+PLANTED = """
+import sys
+from fuzzing import campaign
+from wattloop_operator.api import manifests
+def broken(source, text):
+    if "&" in text:
+        raise RuntimeError("planted")
+    return iter(())
+manifests.read_documents = broken
+sys.exit(campaign.main(sys.argv[1:]))
+"""
+
+
+def test_a_defect_ends_the_run_with_1_and_leaves_an_input_that_replays(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--seconds", "60", "--engine", "mutations", "--output", str(tmp_path)]
+    (tmp_path / "manifests").mkdir()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    words = [sys.executable, "-c", PLANTED, "manifests", *options, "--in-this-process"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 1
+    assert "RuntimeError: planted" in done.stderr
+    (crash,) = (tmp_path / "manifests").glob("crash-*")
+    replay = ["manifests", "--replay", str(crash)]
+    again = subprocess.run(
+        [sys.executable, "-c", PLANTED, *replay], capture_output=True, text=True, check=False, env=environment
+    )
+    assert "RuntimeError: planted" in again.stderr
+    assert main(replay) == 0, "without the defect the input is taken"
+    assert "no defect" in capfd.readouterr().err
+
+
+def test_the_command_runs_each_target_in_a_process_and_says_where_the_failing_input_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+    options = ["manifests", "--engine", "mutations", "--seconds", "1", "--output", str(tmp_path)]
+    assert main(options) == 0
+    assert "no defect" in capfd.readouterr().err
+    # Python imports this module at its start: the defect is planted in the process of the target.
+    (tmp_path / "sitecustomize.py").write_text(
+        "import fuzzing.mutation as m\nfrom pathlib import Path\n"
+        "import fuzzing.manifests as t\n"
+        "def check(self, data):\n    raise RuntimeError('planted')\n"
+        "t.ManifestTarget.check = check\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *(path for path in sys.path if path)]))
+    assert main(options) == 1
+    told = capfd.readouterr().err
+    (crash,) = (tmp_path / "manifests").glob("crash-*")
+    assert f"make fuzz TARGETS=manifests INPUT={crash}" in told
+
+
+def test_wrong_arguments_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["sockets"], ["--seconds", "0"], ["--replay", "x"]):
+        with pytest.raises(SystemExit) as leaving:
+            main(words)
+        assert leaving.value.code == 2
+    assert "expected targets of socket, reporting, manifests" in capsys.readouterr().err

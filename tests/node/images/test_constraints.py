@@ -1,0 +1,46 @@
+"""What is installed is pinned by version and hash, without an address, and both files agree."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from images.building import REPOSITORY
+
+FILES = ("constraints.txt", "constraints-runtime.txt")
+ENTRY = re.compile(r"(\S+)==(\S+)(?: ; [^\\\n]+)?((?: \\\n    --hash=sha256:[0-9a-f]{64})+)\n")
+
+
+def pins(file: str) -> dict[str, str]:
+    text = (REPOSITORY / file).read_text(encoding="utf-8")
+    found = ENTRY.findall(text)
+    # Nothing else is in it: no address, no option, no requirement without a hash.
+    assert "".join(match[0] for match in ENTRY.finditer(text)) == text
+    return {canonicalize_name(name): version for name, version, _ in found}
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_every_distribution_has_a_version_and_hashes_and_nothing_else_is_in_the_file(file: str) -> None:
+    assert len(pins(file)) > 50
+
+
+def test_both_files_agree() -> None:
+    development, runtime = (pins(file) for file in FILES)
+    assert set(runtime) - set(development) == {"pip"}
+    assert {name: version for name, version in runtime.items() if name != "pip"}.items() <= development.items()
+
+
+@pytest.mark.parametrize(
+    ("file", "extras"), [("constraints.txt", ["dev"]), ("constraints-runtime.txt", ["operator", "agent"])]
+)
+def test_what_the_project_asks_for_is_pinned_within_its_bounds(file: str, extras: list[str]) -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    found = pins(file)
+    asked = [Requirement(each) for extra in extras for each in project["optional-dependencies"][extra]]
+    for requirement in asked:
+        if requirement.name != "wattloop":
+            assert requirement.specifier.contains(found[canonicalize_name(requirement.name)]), requirement

@@ -1,0 +1,296 @@
+"""Nine pods without a GPU attack a node's agent at once: a neighbour keeps its limit and is answered in a second."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubernetes import client
+from kubernetes.dynamic import DynamicClient
+
+from digits import container_of, digits_job
+from harness.commands import ClusterCommand
+from harness.waiting import Object, wait_until
+from killing import processes_of_container
+from kubernetes_node.installation import AGENTS, values_of
+from kubernetes_node.node import About
+from kubernetes_node.people import make_editor
+from looking import Looking
+from nvml_simulator import Machine
+from paced import put_scripts
+from waits import SLOWEST_SECONDS
+
+NEIGHBOUR, ATTACKERS = "neighbour", "hostile-pods"
+ATTACK_SECONDS = 40
+LATECOMER_SECONDS = 8
+HELD_WATTS = 150
+METRICS_PORT = 9403
+# One attack a pod; the agent's socket is the same for all of them.
+ATTACKS = ("newlines", "newlines", "valid", "idle", "half", "subscribers", "deaf", "churn")
+SCRIPTS = "/opt/scripts"
+SOCKET = "/run/agent/agent.sock"
+# Bounds of docs/security.md: connections with two descriptors each beside the agent's own files; 20 log lines a second
+# and their summaries; 64 threads of the metrics port beside those that the agent has.
+MAX_DESCRIPTORS = 1_280
+MAX_GROWTH_KIBIBYTES = 64 * 1024
+MAX_THREADS = 96
+MAX_LOG_BYTES = 400_000
+LONGEST_ANSWER_SECONDS = 1.0
+
+
+class AgentSeen(Looking):
+    """Looks at the agent's unprivileged process and at a GPU.
+
+    Attributes:
+        limits: The power limits that the GPU had while it was held.
+        descriptors: The most that the process had open.
+        threads: The most that it had.
+        memory_kibibytes: The most that it had resident.
+    """
+
+    def __init__(self, machine: Machine, gpu: str, process: int) -> None:
+        super().__init__(every_seconds=0.05)
+        self._machine, self._gpu, self._process = machine, gpu, process
+        self.limits: set[float] = set()
+        self.descriptors = self.threads = self.memory_kibibytes = 0
+        self.look()
+
+    def look(self) -> None:
+        """Take note of what there is to see now."""
+        self.limits |= {each.power_limit_watts for each in self._machine.describe().gpus if each.uuid == self._gpu}
+        status = Path(f"/proc/{self._process}/status").read_text(encoding="utf-8")
+        fields = dict(line.split(":", 1) for line in status.splitlines())
+        self.threads = max(self.threads, int(fields["Threads"]))
+        self.memory_kibibytes = max(self.memory_kibibytes, int(fields["VmRSS"].split()[0]))
+        self.descriptors = max(self.descriptors, len(os.listdir(f"/proc/{self._process}/fd")))  # noqa: PTH208
+
+
+@dataclass(frozen=True)
+class Attacked:
+    """What came of it.
+
+    Attributes:
+        told: By attack, what each attacker printed.
+        neighbour: What the neighbour printed, which held its limit before.
+        latecomer: What another pod with a GPU printed, which came while the attacks went on.
+        seen: What was seen of agent and GPU.
+        memory_before_kibibytes: What the agent's process had resident before.
+        log_bytes: What the agent's process logged meanwhile.
+        restarts: How often a container of the agent was started again.
+    """
+
+    told: dict[str, list[dict[str, Any]]]
+    neighbour: dict[str, Any]
+    latecomer: dict[str, Any]
+    seen: AgentSeen
+    memory_before_kibibytes: int
+    log_bytes: int
+    restarts: int
+
+
+def pod(about: About, name: str, command: list[str], *, gpus: int = 0, cpu: str = "100m") -> Object:
+    """A pod of the example's image with the agent's socket and the scripts, bounded in its processor time."""
+    container = {
+        "name": "main",
+        "image": container_of(digits_job())["image"],
+        "command": command,
+        "volumeMounts": [
+            {"name": "scripts", "mountPath": SCRIPTS, "readOnly": True},
+            {"name": "socket", "mountPath": str(Path(SOCKET).parent), "readOnly": True},
+        ],
+        "resources": {"limits": {"cpu": cpu, "memory": "256Mi"} | ({"nvidia.com/gpu": gpus} if gpus else {})},
+    }
+    folder = values_of(about)["agent.socketFolder"]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 1,
+            "containers": [container],
+            "volumes": [
+                {"name": "scripts", "configMap": {"name": "scripts"}},
+                {"name": "socket", "hostPath": {"path": folder, "type": "Directory"}},
+            ],
+        },
+    }
+
+
+def ended(cluster: DynamicClient, namespace: str, names: list[str]) -> None:
+    """Waits until these pods have ended."""
+
+    def all_ended(pods: list[Object]) -> bool:
+        phases = {each["metadata"]["name"]: each["status"]["phase"] for each in pods}
+        return all(phases.get(name) in {"Succeeded", "Failed"} for name in names)
+
+    wait_until(
+        cluster,
+        api_version="v1",
+        kind="Pod",
+        namespace=namespace,
+        condition=all_ended,
+        what=f"the end of {', '.join(names)}",
+        timeout_seconds=SLOWEST_SECONDS,
+    )
+
+
+def agent_pod(kubectl: ClusterCommand) -> Object:
+    (found,) = kubectl.json("get", "pods", "--selector=app.kubernetes.io/component=agent", namespace=AGENTS)["items"]
+    return found
+
+
+def reader_status(pod: Object) -> Object:
+    return next(each for each in pod["status"]["containerStatuses"] if each["name"] == "reader")
+
+
+def reader_log(kubectl: ClusterCommand) -> str:
+    return kubectl("logs", agent_pod(kubectl)["metadata"]["name"], "--container=reader", namespace=AGENTS)
+
+
+@contextmanager
+def neighbour(
+    node: About, user: ClusterCommand, cluster: DynamicClient, name: str, seconds: int
+) -> Iterator[dict[str, Any]]:
+    """A pod that holds a limit on its GPU for so long, and asks for its leases again and again.
+
+    Yields:
+        What it prints at its end; empty before.
+    """
+    printed: dict[str, Any] = {}
+    script = f"sleep {seconds} | python {SCRIPTS}/hostile_client.py {SOCKET} victim --gpus $NVIDIA_VISIBLE_DEVICES"
+    user.apply(pod(node, name, ["sh", "-c", script], gpus=1, cpu="500m"), namespace=NEIGHBOUR)
+    try:
+        wait_until(
+            cluster,
+            api_version="v1",
+            kind="Pod",
+            namespace=NEIGHBOUR,
+            condition=lambda pods: any(
+                each["metadata"]["name"] == name
+                and each["status"]["phase"] in {"Running", "Succeeded"}
+                and "held" in user("logs", name, namespace=NEIGHBOUR)
+                for each in pods
+            ),
+            what=f"the limit of {name} to be held",
+            timeout_seconds=SLOWEST_SECONDS,
+        )
+        yield printed
+        ended(cluster, NEIGHBOUR, [name])
+        printed |= json.loads(user("logs", name, namespace=NEIGHBOUR).strip().splitlines()[-1])
+    finally:
+        user("delete", "pod", name, "--ignore-not-found", "--wait=false", namespace=NEIGHBOUR)
+
+
+@pytest.fixture(scope="module")
+def attacked(
+    node: About, kubectl: ClusterCommand, core: client.CoreV1Api, cluster: DynamicClient, gpus: Machine
+) -> Attacked:
+    users = {each: kubectl.as_user(make_editor(node, kubectl, core, each)) for each in (NEIGHBOUR, ATTACKERS)}
+    for namespace, user in users.items():
+        put_scripts(user, namespace)
+    agent = agent_pod(kubectl)
+    (process, *_) = processes_of_container(agent["metadata"]["uid"], reader_status(agent)["containerID"])
+    with neighbour(node, users[NEIGHBOUR], cluster, "holder", ATTACK_SECONDS * 3) as answers:
+        (held,) = [each.uuid for each in gpus.describe().gpus if each.power_limit_watts == HELD_WATTS]
+        before = AgentSeen(gpus, held, process).memory_kibibytes
+        log_before = len(reader_log(kubectl))
+        with AgentSeen(gpus, held, process) as seen:
+            names = start_attack(node, users[ATTACKERS], agent["status"]["podIP"])
+            await_attack(cluster)
+            with neighbour(node, users[NEIGHBOUR], cluster, "latecomer", LATECOMER_SECONDS) as late_answers:
+                pass
+            ended(cluster, ATTACKERS, names)
+            told = printed_by(users[ATTACKERS], names)
+        log_bytes = len(reader_log(kubectl)) - log_before
+    return Attacked(
+        told=told,
+        neighbour=answers,
+        latecomer=late_answers,
+        seen=seen,
+        memory_before_kibibytes=before,
+        log_bytes=log_bytes,
+        restarts=reader_status(agent_pod(kubectl))["restartCount"] - reader_status(agent)["restartCount"],
+    )
+
+
+def start_attack(node: About, user: ClusterCommand, address: str) -> list[str]:
+    """Starts a pod for each attack; their names."""
+    options = f"--connections 63 --seconds {ATTACK_SECONDS}"
+    pods = {
+        f"attack-{number}-{attack}": ["sh", "-c", f"python {SCRIPTS}/hostile_client.py {SOCKET} {attack} {options}"]
+        for number, attack in enumerate(ATTACKS)
+    }
+    scraper = f"python {SCRIPTS}/hostile_scraper.py {address} {METRICS_PORT} --seconds {ATTACK_SECONDS}"
+    pods["attack-8-scraper"] = ["sh", "-c", scraper]
+    user.apply(*(pod(node, name, command) for name, command in pods.items()), namespace=ATTACKERS)
+    return list(pods)
+
+
+def await_attack(cluster: DynamicClient) -> None:
+    """Waits until all attackers have started."""
+    wait_until(
+        cluster,
+        api_version="v1",
+        kind="Pod",
+        namespace=ATTACKERS,
+        condition=lambda pods: sum(each["status"]["phase"] != "Pending" for each in pods) == len(ATTACKS) + 1,
+        what="all attackers to start",
+        timeout_seconds=SLOWEST_SECONDS,
+    )
+
+
+def printed_by(user: ClusterCommand, names: list[str]) -> dict[str, list[dict[str, Any]]]:
+    """By attack, what each attacker printed; the pods are deleted."""
+    told: dict[str, list[dict[str, Any]]] = {}
+    for name in names:
+        said = user("logs", name, namespace=ATTACKERS).strip().splitlines()
+        told.setdefault(name.rpartition("-")[2], []).append(json.loads(said[-1]))
+        user("delete", "pod", name, "--wait=false", namespace=ATTACKERS)
+    return told
+
+
+def test_every_attack_was_carried_out(attacked: Attacked) -> None:
+    assert set(attacked.told) == {*ATTACKS, "scraper"}
+    assert all(each["opened"] > 0 for told in attacked.told.values() for each in told), attacked.told
+
+
+def test_the_neighbour_keeps_its_limit(attacked: Attacked) -> None:
+    assert attacked.seen.limits == {float(HELD_WATTS)}
+    assert (attacked.neighbour["unheld"], attacked.neighbour["failed"]) == (0, 0), attacked.neighbour
+
+
+def test_the_neighbour_is_answered_within_a_second(attacked: Attacked) -> None:
+    assert attacked.neighbour["asked"] > ATTACK_SECONDS, attacked.neighbour
+    assert attacked.neighbour["longest_seconds"] <= LONGEST_ANSWER_SECONDS, attacked.neighbour
+
+
+def test_a_pod_with_a_gpu_that_comes_meanwhile_gets_a_place_and_holds_its_limit(attacked: Attacked) -> None:
+    assert (attacked.latecomer["unheld"], attacked.latecomer["failed"]) == (0, 0), attacked.latecomer
+    assert attacked.latecomer["longest_seconds"] <= LONGEST_ANSWER_SECONDS, attacked.latecomer
+
+
+def test_what_the_agent_uses_is_bounded(attacked: Attacked) -> None:
+    growth = attacked.seen.memory_kibibytes - attacked.memory_before_kibibytes
+    print(
+        f"grew by {growth} KiB, {attacked.seen.descriptors} descriptors, {attacked.seen.threads} threads, "
+        f"{attacked.log_bytes} B of log; longest answer {attacked.neighbour['longest_seconds']:.3f} s"
+    )
+    assert growth <= MAX_GROWTH_KIBIBYTES
+    assert attacked.seen.descriptors <= MAX_DESCRIPTORS
+    assert attacked.seen.threads <= MAX_THREADS
+    assert attacked.log_bytes <= MAX_LOG_BYTES
+
+
+def test_the_agent_goes_on(attacked: Attacked) -> None:
+    assert attacked.restarts == 0
+
+
+def test_the_agents_unprivileged_process_has_confined_itself(node: About, kubectl: ClusterCommand) -> None:
+    assert "the reader is confined" in reader_log(kubectl)

@@ -1,0 +1,91 @@
+"""What a training can make its own status grow to, whatever it reports."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from model_world import job
+
+from wattloop import messages
+from wattloop.messages import GpuEnergy, LimitMeasurement, Report
+from wattloop_operator.api.progress import Progress
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.cluster.book import MAX_PROGRESS_BYTES
+from wattloop_operator.engine.decide import Attempt, decide
+from wattloop_operator.engine.reports import MAX_GPUS_OF_ATTEMPT, MAX_GPUS_PER_DEVICE, progress_after
+from wattloop_operator.engine.snapshot import Snapshot
+
+DECIDED = decide(Snapshot(job()), Attempt(0, 0, "slot", datetime(2026, 3, 1, tzinfo=UTC)))
+# As long as a number of each kind can be written.
+LONG_TIME = 1e10 - 0.01
+LARGEST = Report(
+    sequence=2**63 - 1,
+    epoch=messages.LARGEST_NUMBER / 3,
+    metric=-messages.LARGEST_NUMBER / 3,
+    evaluations=2**63 - 1,
+    gpu_product="~" * messages.LONGEST_PRODUCT,
+    max_power_limit_watts=messages.LARGEST_POWER_WATTS,
+    power_limit_watts=messages.LARGEST_LIMIT_WATTS,
+    power_limit_refusal="~" * messages.LONGEST_REFUSAL,
+    profile=tuple(LimitMeasurement(9000.0 + watts, 1e14 / 3, 1e10 / 3, 1e-6 / 3 + 1e-6) for watts in range(64)),
+)
+
+
+def hostile_reports(count: int) -> list[Report]:
+    """Reports with 64 further GPUs each, every one with the longest uuid and counters."""
+    uuids = (f"MIG-GPU-{number:036x}/127/127" for number in itertools.count())
+    energy = messages.LARGEST_ENERGY_MILLIJOULES
+    return [
+        replace(
+            LARGEST,
+            sequence=LARGEST.sequence - count + report,
+            gpus=tuple(GpuEnergy(next(uuids), energy, energy, LONG_TIME, LONG_TIME) for _ in range(64)),
+        )
+        for report in range(count)
+    ]
+
+
+def after(recurrence: TrainingRecurrence, reports: list[Report]) -> TrainingRecurrence:
+    for report in reports:
+        progress = progress_after(recurrence, Report.from_json(report.to_json()))
+        status = recurrence.status.model_copy(update={"progress": progress})
+        recurrence = recurrence.model_copy(update={"status": status})
+    return recurrence
+
+
+def started_with(devices: int) -> TrainingRecurrence:
+    return DECIDED.model_copy(update={"status": DECIDED.status.model_copy(update={"devices": devices})})
+
+
+def gpus_of(recurrence: TrainingRecurrence) -> list[str]:
+    return [gpu.uuid for gpu in (recurrence.status.progress or Progress()).gpus]
+
+
+@pytest.mark.parametrize("devices", [1, 8, 64])
+def test_the_gpus_of_an_attempt_are_bounded_by_what_its_template_asks_for(devices: int) -> None:
+    assert len(gpus_of(after(started_with(devices), hostile_reports(20)))) == MAX_GPUS_PER_DEVICE * devices
+
+
+@pytest.mark.parametrize("devices", [0, 1000])
+def test_where_the_template_asks_for_none_or_many_the_gpus_are_bounded_too(devices: int) -> None:
+    assert len(gpus_of(after(started_with(devices), hostile_reports(20)))) == MAX_GPUS_OF_ATTEMPT
+
+
+def test_gpus_beyond_the_bound_never_displace_those_that_were_reported_first() -> None:
+    own = replace(LARGEST, sequence=1, gpus=(GpuEnergy("GPU-f", 0, 1000, 1.0, 2.0),))
+    later = replace(own, sequence=2**63 - 1, gpus=(GpuEnergy("GPU-f", 0, 5000, 1.0, 6.0),))
+    recurrence = after(started_with(1), [own, *hostile_reports(5), later])
+    assert "GPU-f" in gpus_of(recurrence)
+    assert {gpu.uuid: gpu.energy_millijoules for gpu in recurrence.status.progress.gpus}["GPU-f"] == 5000  # type: ignore[union-attr]
+
+
+def test_the_largest_progress_leaves_room_for_the_outcome() -> None:
+    progress = after(started_with(0), hostile_reports(40)).status.progress
+    assert progress is not None
+    wire = progress.to_wire()
+    assert len(wire["gpus"]) == MAX_GPUS_OF_ATTEMPT
+    assert len(json.dumps({"progress": wire})) <= MAX_PROGRESS_BYTES

@@ -1,0 +1,181 @@
+"""The real commands as processes, interrupted at random moments: exit code 130, no traceback, nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from bench import until
+from local_runs import TRAINING, Bench
+
+pytestmark = pytest.mark.processes
+
+DATA = Path(__file__).resolve().parents[2] / "data"
+MARK = "WATTLOOP_TEST_MARK"
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# Until Python has begun with the program's first line, no program can handle anything.
+BEGIN_SECONDS = 30.0
+# A process that hangs is distinguished from one on a busy machine.
+END_SECONDS = 60.0
+
+
+@dataclass
+class Command:
+    """One `wattloop` command in a session of its own, as a terminal's job is.
+
+    Attributes:
+        process: The command.
+        folder: Where it works.
+    """
+
+    process: subprocess.Popen[bytes]
+    folder: Path
+
+    @property
+    def told(self) -> str:
+        return (self.folder / "stderr").read_text()
+
+    def handles_signals(self) -> bool:
+        if self.process.poll() is not None:
+            return True
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        caught = int(next(line for line in status.splitlines() if line.startswith("SigCgt:")).split()[1], 16)
+        return bool(caught >> (signal.SIGHUP - 1) & 1)
+
+    def ended_at(self, seconds: float) -> bool:
+        """Whether it has ended by itself so long after it handles signals."""
+        until(self.handles_signals, "the command handles SIGHUP", BEGIN_SECONDS)
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def left(self) -> dict[int, str]:
+        """Processes that it has started, however they were started."""
+        found = {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                if f"{MARK}={self.folder}".encode() in (folder / "environ").read_bytes().split(b"\0"):
+                    found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue
+        return found
+
+
+Start = Callable[..., Command]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    started: list[Command] = []
+    with tempfile.TemporaryDirectory(prefix="wl-", dir="/tmp") as private:
+
+        def begin(*words: str) -> Command:
+            environment = {**os.environ, "TMPDIR": private, MARK: str(tmp_path)}
+            with (tmp_path / "stderr").open("wb") as told, (tmp_path / "stdout").open("wb") as out:
+                process = subprocess.Popen(
+                    [str(Path(sys.executable).parent / "wattloop"), *words],
+                    cwd=tmp_path,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=told,
+                    start_new_session=True,
+                )
+            started.append(Command(process, tmp_path))
+            return started[-1]
+
+        yield begin
+        for command in started:
+            if command.process.poll() is None:
+                command.process.kill()
+                command.process.wait()
+            until(lambda: not command.left(), "every process is gone", END_SECONDS)  # noqa: B023 - called at once
+            assert list(Path(private).iterdir()) == []
+
+
+def run(folder: Path) -> list[str]:
+    bench = Bench(folder)
+    bench.job(TRAINING)
+    return bench.words("--recurrences", "2")
+
+
+def simulate(folder: Path) -> list[str]:
+    traces = DATA / "zeus-traces"
+    job = "--dataset cifar100 --network shufflenetv2 --optimizer adadelta --target-metric 0.6 --max-epochs 100"
+    files = ["--train", str(traces / "summary_train.csv"), "--power", str(traces / "summary_power_a40.csv")]
+    words = [*files, *job.split(), "--default-batch-size", "1024"]
+    return ["simulate", *words, "--recurrences", "600", "--seeds", "1-8", "--output", str(folder / "out.csv")]
+
+
+def plan(folder: Path) -> list[str]:
+    profile = DATA / "perseus" / "stage_profile" / "gpt3-175b+a100_sxm_bf16.csv"
+    words = f"--profile {profile} --stages 8 --microbatches 24 --blocking-power 83.64 --baselines --pictures"
+    return ["plan", *words.split(), "--output", str(folder / "plans")]
+
+
+def agent(folder: Path) -> list[str]:
+    return ["agent", "--socket", str(folder / "agent.sock"), "--state-directory", str(folder / "state")]
+
+
+def validate(folder: Path) -> list[str]:
+    return ["validate", str(Bench(folder).job(TRAINING))]
+
+
+# How long each takes here, about: a moment after its end shows that it ends by itself.
+COMMANDS: dict[str, tuple[Callable[[Path], list[str]], float, int]] = {
+    "run": (run, 6.0, 18),
+    "simulate": (simulate, 5.0, 9),
+    "plan": (plan, 6.0, 9),
+    "agent": (agent, 2.0, 6),
+    "validate": (validate, 1.0, 4),
+}
+CASES = [
+    pytest.param(make, random.Random(f"{name} {case}").uniform(0, longest), SIGNALS[case % 3], id=f"{name}-{case}")
+    for name, (make, longest, cases) in COMMANDS.items()
+    for case in range(cases)
+]
+
+
+@pytest.mark.parametrize(("make", "moment", "number"), CASES)
+def test_a_signal_at_any_moment_ends_a_command_with_130_and_leaves_nothing(
+    start: Start, tmp_path: Path, make: Callable[[Path], list[str]], moment: float, number: int
+) -> None:
+    command = start(*make(tmp_path))
+    if not command.ended_at(moment):
+        # As a terminal does: every process of the group gets the signal.
+        os.killpg(command.process.pid, number)
+    code = command.process.wait(END_SECONDS)
+    assert code in {0, 130}, command.told
+    assert "Traceback" not in command.told
+    assert "Error" not in command.told
+    if code == 130 and make is not agent:
+        assert re.search(rf"^wattloop( {make.__name__})?: interrupted", command.told, re.MULTILINE)
+    assert list(tmp_path.rglob("*.part")) == []
+    assert not (tmp_path / "agent.sock").exists()
+    plans = tmp_path / "plans"
+    assert not plans.exists() or (plans / "summary.json").exists(), "a result is whole or is not there"
+
+
+def test_a_second_signal_ends_a_run_at_once_and_the_rest_goes_by_itself(start: Start, tmp_path: Path) -> None:
+    command = start(*run(tmp_path))
+    until(lambda: any("train.py" in each for each in command.left().values()), "a training runs", END_SECONDS)
+    command.process.send_signal(signal.SIGINT)
+    deadline = time.monotonic() + END_SECONDS
+    while command.process.poll() is None and time.monotonic() < deadline:
+        # Later than what counts as the same request.
+        if not command.ended_at(0.2):
+            command.process.send_signal(signal.SIGTERM)
+    assert command.process.wait(END_SECONDS) == 130
+    assert "Traceback" not in command.told

@@ -1,0 +1,178 @@
+"""Limits of reports: no caller exceeds its own, and none uses up another's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from json_web_token import json_web_token
+from node_api import HOLDING, report, running_node_api
+from reporting_api import BODY, running_api
+
+from wattloop_operator.reporting.fair_shares import FairShares
+from wattloop_operator.reporting.limits import CLUSTER_RATES, MAX_TOKENS, ReportLimits
+from wattloop_operator.reporting.seams import TooManyRequestsError
+from wattloop_operator.reporting.token_buckets import Rate, TokenBuckets
+
+
+@dataclass
+class Clock:
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def accepted(limits: ReportLimits, name: str, tries: int, namespace: str = "team") -> int:
+    """How many of so many reports at once are within the limits."""
+    count = 0
+    for _ in range(tries):
+        try:
+            limits.count_report(namespace, name)
+        except TooManyRequestsError:
+            continue
+        count += 1
+    return count
+
+
+@given(st.floats(0.1, 100), st.integers(1, 50), st.lists(st.tuples(st.floats(0, 5), st.integers(0, 2)), max_size=200))
+def test_no_key_takes_more_than_its_burst_and_its_rate_over_time(
+    rate: float, burst: int, requests: list[tuple[float, int]]
+) -> None:
+    clock = Clock()
+    buckets: TokenBuckets[int] = TokenBuckets(Rate(rate, burst), clock, max_keys=10)
+    taken = dict.fromkeys(range(3), 0)
+    for pause, key in requests:
+        clock.now += pause
+        wait = buckets.wait_seconds(key)
+        assert buckets.take(key) is (wait == 0.0)
+        taken[key] += wait == 0.0
+        assert taken[key] <= burst + rate * clock.now + 1e-6
+        # What it says to wait is enough, and less is not.
+        assert wait <= 1 / rate + 1e-9
+
+
+@given(st.lists(st.integers(0, 100), max_size=300), st.integers(1, 20))
+def test_the_buckets_kept_are_bounded(keys: list[int], most: int) -> None:
+    buckets: TokenBuckets[int] = TokenBuckets(Rate(1.0, 2.0), Clock(), max_keys=most)
+    for key in keys:
+        buckets.take(key)
+        assert len(buckets) <= most
+
+
+def test_a_token_over_its_limit_leaves_other_tokens_theirs() -> None:
+    limits = ReportLimits(Clock())
+    for _ in range(60):
+        limits.count_token("flood")
+    with pytest.raises(TooManyRequestsError, match=r"too many requests of this token; send the next one in 1 s"):
+        limits.count_token("flood")
+    limits.count_token("other")
+
+
+def test_distinct_tokens_are_kept_by_their_hash_and_bounded() -> None:
+    limits = ReportLimits(Clock())
+    for number in range(MAX_TOKENS + 100):
+        limits.count_token(f"garbage-{number}")
+    assert len(limits._tokens) == MAX_TOKENS
+
+
+@pytest.mark.parametrize("recurrences", [4, 40])
+@pytest.mark.parametrize("pause_seconds", [0.01, 1.0, 36.0])
+def test_a_namespace_that_floods_leaves_the_others_their_share(recurrences: int, pause_seconds: float) -> None:
+    clock = Clock()
+    limits = ReportLimits(clock)
+    floods = [f"flood-{number}" for number in range(recurrences)]
+    assert sum(accepted(limits, name, 3_000, "hostile") for name in floods) <= CLUSTER_RATES.total.burst
+    for turn in range(20):
+        clock.now += pause_seconds
+        before = [accepted(limits, name, 200, "hostile") for name in floods]
+        assert sum(before) <= CLUSTER_RATES.total.burst
+        # The first turn finds what the flood has left; from then on the victim has the share of one of two.
+        wanted = max(1, round(min(pause_seconds, 10.0)))
+        assert accepted(limits, "victim", wanted, "team") == wanted or turn == 0
+
+
+@given(st.lists(st.tuples(st.floats(0, 3), st.integers(0, 4), st.integers(1, 40)), max_size=80))
+def test_callers_within_their_shares_never_use_up_the_limit(requests: list[tuple[float, int, int]]) -> None:
+    clock = Clock()
+    rate = Rate(5.0, 60.0)
+    shares: FairShares[int] = FairShares(rate, clock, max_keys=5)
+    for pause, key, count in requests:
+        clock.now += pause
+        for _ in range(count):
+            if shares.has_share(key):
+                shares.use(key)
+        assert shares._used.get(key, 0.0) <= rate.burst
+        assert len(shares) <= 5
+
+
+def test_a_thousand_ranks_that_report_at_once_are_within_the_limits() -> None:
+    limits = ReportLimits(Clock())
+    assert accepted(limits, "large", 1_000) == 1_000
+
+
+def test_what_is_beyond_a_limit_uses_up_nothing() -> None:
+    limits = ReportLimits(Clock(), replace(CLUSTER_RATES, recurrence=Rate(1.0, 2.0)))
+    assert accepted(limits, "flood", 5_000) == 2
+    assert limits._total.level(None) == CLUSTER_RATES.total.burst - 2
+
+
+def test_an_address_that_sends_unknown_tokens_leaves_the_others_their_reviews() -> None:
+    clock = Clock()
+    limits = ReportLimits(clock)
+    reviewed = 0
+    for _ in range(5_000):
+        try:
+            limits.count_review("10.0.0.66")
+        except TooManyRequestsError:
+            continue
+        reviewed += 1
+    assert reviewed == CLUSTER_RATES.address.burst
+    limits.count_review("10.0.0.1")
+
+
+def test_all_addresses_together_have_a_limit_of_reviews() -> None:
+    limits = ReportLimits(Clock(), replace(CLUSTER_RATES, reviews=Rate(1.0, 3.0)))
+    for number in range(3):
+        limits.count_review(f"10.0.0.{number}")
+    with pytest.raises(TooManyRequestsError, match="unknown tokens from all addresses"):
+        limits.count_review("10.0.0.9")
+
+
+def test_a_flood_of_one_token_is_answered_429_with_retry_after_and_the_others_go_on(tmp_path: Path) -> None:
+    with running_api(tmp_path, limits=ReportLimits(Clock())) as api:
+        name, token = api.recurrence()
+        other, other_token = api.recurrence()
+        codes = [api.post(name, token, BODY | {"sequence": number}).code for number in range(100)]
+        assert codes == [200] * 60 + [429] * 40
+        refused = api.post(name, token, b"this is not even read")
+        assert (refused.code, refused.headers["retry-after"]) == (429, "1")
+        assert refused.body == {"detail": "too many requests of this token; send the next one in 1 s"}
+        assert api.post(other, other_token).code == 200
+
+
+def test_a_flood_of_garbage_is_no_flood_of_token_reviews(tmp_path: Path) -> None:
+    clock = Clock()
+    with running_node_api(tmp_path, limits=ReportLimits(clock)) as api:
+        assert api.post(report(HOLDING))[0] == 200
+        codes = [api.post(b"{}", token=f"garbage-{number}")[0] for number in range(100)]
+        assert codes == [401] * 63 + [429] * 37
+        assert api.server.asked["tokenreviews"] == 64
+        # The agent was admitted before the flood, and is known for an hour.
+        assert api.post(report(HOLDING))[0] == 200
+
+
+def test_an_agent_has_a_limit_of_its_own(tmp_path: Path) -> None:
+    with running_node_api(tmp_path, limits=ReportLimits(Clock())) as api:
+        codes = [api.post(report(HOLDING))[0] for _ in range(70)]
+    assert codes == [200] * 60 + [429] * 10
+
+
+def test_a_token_without_our_audience_is_refused_without_a_review(tmp_path: Path) -> None:
+    with running_node_api(tmp_path) as api:
+        for token in ("garbage", "a.b.c", json_web_token("x", "https://kubernetes.default.svc")):
+            assert api.post(b"{}", bearer=token)[0] == 401
+        assert api.server.asked["tokenreviews"] == 0

@@ -1,0 +1,89 @@
+"""The fastest plan takes exactly the least time that the options allow."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from judges import judged
+from measured_pipelines import PERSEUS, measured_problem
+from random_pipelines import problems, randomly
+
+from wattloop_planner.frequency.fastest import fastest_plan, least_seconds
+from wattloop_planner.frequency.graph import schedule_graph
+from wattloop_planner.frequency.planning import plan_pipeline
+from wattloop_planner.frequency.plans import evaluate, plan_frequencies, realised_plan
+from wattloop_planner.frequency.problem import Problem, pipeline_problem
+from wattloop_planner.frequency.profiles import Profile, read_profile
+from wattloop_planner.frequency.schedules import SCHEDULES
+
+
+def long_problem(file: str, stages: int, microbatches: int, power: float) -> Problem:
+    """As many stages like the first of a published profile, the last like its last."""
+    options = read_profile(PERSEUS / file).options
+    last = max(stage for stage, _ in options)
+    sources = [0] * (stages - 1) + [last]
+    names = ("forward", "backward")
+    widened = {(stage, name): options[source, name] for stage, source in enumerate(sources) for name in names}
+    return pipeline_problem(schedule_graph(SCHEDULES["1f1b"](stages, microbatches)), Profile(file, widened), power)
+
+
+@pytest.mark.parametrize(
+    ("file", "stages", "microbatches", "power"),
+    [
+        ("stage_profile/gpt3-175b+a100_sxm_bf16.csv", 16, 2048, 83.64),
+        ("stage_profile/gpt3-175b+a40_bf16.csv", 8, 1000, 70.38),
+        ("stage_profile/bloom+a100_sxm_bf16.csv", 8, 700, 83.64),
+    ],
+)
+def test_the_fastest_plan_of_a_long_iteration_takes_exactly_the_least_time(
+    file: str, stages: int, microbatches: int, power: float
+) -> None:
+    problem = long_problem(file, stages, microbatches, power)
+    planning = plan_pipeline(problem)
+    fastest = planning.plans[-1]
+    assert planning.steady_microbatches is not None
+    assert fastest.time_seconds == realised_plan(problem, problem.fastest).time_seconds
+    # The least time alone is easy: every operation at its fastest option takes it.
+    assert planning.gaps[-1] <= 0.015
+    found = evaluate(problem, [row.tolist() for row in plan_frequencies(problem, fastest)])
+    assert found.time_seconds == fastest.time_seconds
+
+
+def test_on_the_widened_a100_profile_the_highest_clocks_take_no_less_than_the_fastest_plan() -> None:
+    problem = long_problem("stage_profile/gpt3-175b+a100_sxm_bf16.csv", 16, 2048, 83.64)
+    highest = [
+        [max(problem.measured[problem.graph.kind_of[o]]) for o in order.tolist()] for order in problem.graph.order
+    ]
+    planning = plan_pipeline(problem)
+    assert planning.plans[-1].time_seconds == evaluate(problem, highest).time_seconds
+    assert planning.gaps[-1] <= 0.0015
+
+
+@randomly
+@given(problems(), st.sampled_from([3, 40, None]))
+def test_the_fastest_plan_of_any_pipeline_takes_exactly_the_least_time(problem: Problem, count: int | None) -> None:
+    assert plan_pipeline(problem, count).plans[-1].time_seconds == least_seconds(problem)
+
+
+@randomly
+@given(problems(), st.floats(0.0, 3.0), st.integers(0, 2**32 - 1))
+def test_any_durations_lead_to_a_plan_of_exactly_the_least_time(problem: Problem, most: float, seed: int) -> None:
+    fastest = problem.durations_of(problem.fastest)
+    longer = fastest * (1 + most * np.random.default_rng(seed).random(problem.graph.operations))
+    plan = fastest_plan(problem, longer)
+    assert plan.time_seconds == least_seconds(problem)
+    fastest_joules = realised_plan(problem, problem.fastest).effective_joules
+    assert plan.effective_joules <= fastest_joules + 1e-9 * abs(fastest_joules)
+    time, _ = judged(problem, [row.tolist() for row in plan_frequencies(problem, plan)])
+    assert time == pytest.approx(plan.time_seconds, rel=1e-12)
+
+
+def test_durations_of_the_relaxation_leave_little_to_save_at_the_least_time() -> None:
+    problem = measured_problem("gpt3", 12)
+    frontier = plan_pipeline(problem).frontier
+    slowest = fastest_plan(problem, problem.durations_of(problem.slowest))
+    bound = float(frontier.bound_joules(slowest.time_seconds))
+    energy = slowest.effective_joules + problem.waiting_power_watts * slowest.time_seconds
+    assert bound <= energy <= bound * 1.05

@@ -1,0 +1,48 @@
+"""Every way of rounding keeps the time of the relaxed schedule."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from judges import judged
+from measured_pipelines import measured_problem
+from random_pipelines import problems, randomly
+
+from wattloop_planner.frequency import roundings as module
+from wattloop_planner.frequency.plans import plan_energy_joules, plan_frequencies
+from wattloop_planner.frequency.problem import Problem
+from wattloop_planner.frequency.relaxation import Relaxation
+from wattloop_planner.frequency.roundings import Roundings
+
+
+@randomly
+@given(problems(), st.floats(0.0, 1.0))
+def test_no_way_of_rounding_is_late_or_takes_other_than_it_says(problem: Problem, share: float) -> None:
+    roundings = Roundings(problem)
+    for segment in Relaxation(problem).segments():
+        time = segment.slow_seconds + share * (segment.fast_seconds - segment.slow_seconds)
+        (durations,) = segment.durations_at(time)
+        plans = list(roundings.plans(durations))
+        assert len(plans) == 4
+        for plan in plans:
+            assert plan.time_seconds <= time * (1 + 1e-11)
+            found = judged(problem, [row.tolist() for row in plan_frequencies(problem, plan)])
+            assert (plan.time_seconds, plan_energy_joules(problem, plan)) == pytest.approx(found, rel=1e-9, abs=1e-9)
+
+
+def test_where_corners_are_far_apart_another_way_than_the_plain_one_is_best() -> None:
+    problem = measured_problem("gpt3-a40", 12)
+    roundings = Roundings(problem)
+    best = set()
+    for segment in Relaxation(problem).segments():
+        (durations,) = segment.durations_at(segment.fast_seconds)
+        costs = [plan.effective_joules + segment.price_watts * plan.time_seconds for plan in roundings.plans(durations)]
+        best.add(costs.index(min(costs)))
+    assert best == {0, 1, 2, 3}
+
+
+def test_many_operations_are_rounded_in_one_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = measured_problem("gpt3", 4)
+    monkeypatch.setattr(module, "MANY_OPERATIONS", problem.graph.operations - 1)
+    assert len(list(Roundings(problem).plans(problem.durations_of(problem.slowest)))) == 1
