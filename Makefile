@@ -83,7 +83,7 @@ test: $(STAMP) postgres faketime node-packages programs
 test-unit: $(STAMP) postgres
 	$(BIN)/pytest -n 2 -m 'not cluster and not processes and not node'
 
-# Agents, setters and local runs under kill -9, hangs and restarts, at every moment.
+# Agents, power controllers and local runs under kill -9, hangs and restarts, at every moment.
 test-processes: $(STAMP) faketime
 	$(BIN)/pytest -n 2 -m processes tests/agent tests/operator
 
@@ -107,9 +107,9 @@ faketime:
 # Built here first, where progress is seen; what goes wrong there, the tests say again: they fail, or without Go are skipped
 # and counted. Those of a node only where there can be one.
 programs: $(STAMP)
-	-@$(BIN)/python tests/cluster/binaries/build.py
+	-@$(BIN)/python tests/support/binaries/build.py
 	-@if [ "$$(id -u)" = 0 ] && command -v containerd > /dev/null; then \
-		$(BIN)/python tests/cluster/binaries/build.py kubelet kube-proxy coredns; \
+		$(BIN)/python tests/support/binaries/build.py kubelet kube-proxy coredns; \
 	fi
 
 # Each of the two processes has a control plane of its own; docs/testing.md.
@@ -126,7 +126,6 @@ SECONDS ?= 60
 TARGETS ?=
 # A failing input of one target, to replay it.
 INPUT ?=
-FUZZ_PATH := tests/fuzz:tests/operator/engine:tests/operator/reporting
 FUZZ_STAMP := $(VENV)/.installed-fuzz
 
 # Without a build of Atheris for this machine the mutations of tests/fuzz are the engine; docs/testing.md.
@@ -136,8 +135,8 @@ $(FUZZ_STAMP): $(STAMP) constraints-fuzz.txt
 	touch $@
 
 fuzz: $(FUZZ_STAMP)
-	PYTHONPATH=$(FUZZ_PATH) $(BIN)/python -m nvml_simulator.build
-	PYTHONPATH=$(FUZZ_PATH) $(BIN)/python -m fuzzing $(TARGETS) --seconds $(SECONDS) $(if $(INPUT),--replay $(INPUT))
+	$(BIN)/python -m nvml_simulator.build
+	PYTHONPATH=tests $(BIN)/python -m support.fuzzing $(TARGETS) --seconds $(SECONDS) $(if $(INPUT),--replay $(INPUT))
 
 cluster: $(STAMP) node-packages
 	@$(NODE) up
@@ -145,7 +144,7 @@ cluster: $(STAMP) node-packages
 cluster-down:
 	@$(NODE) down
 
-NODE := PYTHONPATH=tests/node:tests/cluster $(BIN)/python -m kubernetes_node
+NODE := PYTHONPATH=tests $(BIN)/python -m support.kubernetes_node
 NODE_PACKAGES := containerd runc containernetworking-plugins iptables conntrack iproute2 buildah mmdebstrap
 
 # Installs what a node is made of where it is missing and may be installed. The daemon that the package would start stays

@@ -1,4 +1,4 @@
-"""Finds the packages of the four source roots and builds the two extension modules; the rest is in pyproject.toml.
+"""Finds the packages of the five source roots and builds the two extension modules; the rest is in pyproject.toml.
 
 `packages.find` takes one set of patterns for several roots but no prefix per root, and the root `operator/` must never
 itself be importable (it would shadow the standard library), so the roots are walked here.
@@ -8,7 +8,7 @@ The extensions keep to Python's stable ABI, so one wheel serves every Python fro
 
 from setuptools import Extension, find_packages, setup
 
-ROOTS = ("client", "operator", "agent", "planner")
+ROOTS = ("client", "operator", "agent", "planner", "simulator")
 NATIVE = "planner/wattloop_planner/frequency/native"
 STABLE_ABI = "0x030B0000"
 

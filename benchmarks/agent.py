@@ -7,7 +7,7 @@ other work does the same to all: a process that calls NVML alone, through the sa
 each GPU at each look, its counter when that is due; the limit in force and clocks once a second, the limit asked for
 every 5 s), and one that merely wakes up at that pace.
 
-``--hardware`` measures on this machine's own GPUs, by reads only: the reader part runs alone, so nothing can be set.
+``--hardware`` measures on this machine's own GPUs, by reads only: the monitor part runs alone, so nothing can be set.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ import nvml_simulator
 from wattloop.agent import AgentConnection
 from wattloop.agent_process import end_agent, start_agent
 from wattloop.nvml import Session
-from wattloop_agent.setter.lease import Setting
-from wattloop_agent.setter.nvml_devices import NvmlDevices
+from wattloop_agent.power_controller.lease import Setting
+from wattloop_agent.power_controller.nvml_devices import NvmlDevices
 
 GPUS = 8
 LIMIT_SECONDS = 5.0
@@ -75,9 +75,9 @@ def percentiles(milliseconds: list[float]) -> str:
     return f"{ordered[len(ordered) // 2]:8.3f} {ordered[int(len(ordered) * 0.99)]:8.3f}"
 
 
-def measure_cost(socket: Path, reader: int, seconds: float, subscribers: int, pace: Pace) -> None:
+def measure_cost(socket: Path, monitor: int, seconds: float, subscribers: int, pace: Pace) -> None:
     """CPU and memory of the agent's processes over the time given, beside the peers'."""
-    parts = dict(zip(("reader", "setter"), (reader, *children_of(reader)), strict=False))
+    parts = dict(zip(("monitor", "power-controller"), (monitor, *children_of(monitor)), strict=False))
     stop = threading.Event()
 
     def subscribe() -> None:
@@ -179,7 +179,10 @@ def run_agent(folder: Path, seconds: float, subscribers: int, pace: Pace, *, har
     }
     if hardware:
         # The part that can set something has nobody behind its socket.
-        environment |= {"WATTLOOP_AGENT_PART": "reader", "WATTLOOP_AGENT_SETTER_SOCKET": str(folder / "nobody.sock")}
+        environment |= {
+            "WATTLOOP_AGENT_PART": "monitor",
+            "WATTLOOP_AGENT_POWER_CONTROLLER_SOCKET": str(folder / "nobody.sock"),
+        }
     agent = start_agent(folder / "agent.sock", folder / "state", environment=environment)
     measure_cost(folder / "agent.sock", agent.pid, seconds, subscribers, pace)
     if not hardware:

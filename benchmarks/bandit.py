@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from wattloop_planner.bandit.policies import policy_named
-from wattloop_planner.bandit.policy import Question
+from wattloop_planner.bandit.policy import DecisionContext
 from wattloop_planner.observations import Observation, Outcome
-from wattloop_planner.pictures.regret_picture import mean_curve, regret_curve, write_regret_picture
+from wattloop_planner.plots.regret_picture import mean_curve, regret_curve, write_regret_picture
 from wattloop_planner.simulation.options import JobOptions, options_of_command
 from wattloop_planner.simulation.output import write_attempts
 from wattloop_planner.simulation.runner import Task, TaskResult, run_tasks
@@ -193,7 +193,7 @@ def timed(work: Callable[[], object]) -> float:
     return time.process_time() - start
 
 
-def long_question() -> Question:
+def long_question() -> DecisionContext:
     """A question after 1,000 runs of 20 arms, a tenth of them stopped."""
     sizes = tuple(2**i for i in range(3, 23))
     draw = random.Random(1)
@@ -213,7 +213,7 @@ def long_question() -> Question:
         )
         for i, epochs in enumerate(draw.uniform(5, 20) for _ in range(1000))
     ]
-    return Question(sizes, 1024, 0.5, 1000, 0, tuple(observations), 1, gpu_model="A40")
+    return DecisionContext(sizes, 1024, 0.5, 1000, 0, tuple(observations), 1, gpu_model="A40")
 
 
 def draw_regret(seeds: str) -> None:

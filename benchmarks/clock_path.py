@@ -30,10 +30,10 @@ import nvml_simulator
 from nvml_simulator.models import model_named
 from wattloop.agent import AgentConnection
 from wattloop.agent_process import end_agent, start_agent
-from wattloop.errors import CannotError
+from wattloop.errors import OperationError
 from wattloop.nvml import Session
-from wattloop_agent.setter.lease import Setting
-from wattloop_agent.setter.nvml_devices import NvmlDevices
+from wattloop_agent.power_controller.lease import Setting
+from wattloop_agent.power_controller.nvml_devices import NvmlDevices
 
 MODEL = "H100"
 GPUS = 8
@@ -46,7 +46,7 @@ Lock = Callable[[Sequence[int], int], None]
 def require_simulated(found: list[str], simulated: list[str]) -> None:
     """Lock no clock of a real GPU, on a machine that has some."""
     if found != simulated:
-        raise CannotError(f"these are not the simulated GPUs: {', '.join(found)}; nothing was set")
+        raise OperationError(f"these are not the simulated GPUs: {', '.join(found)}; nothing was set")
 
 
 @contextlib.contextmanager

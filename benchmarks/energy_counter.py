@@ -18,7 +18,7 @@ from pathlib import Path
 
 from wattloop.energy import CounterHistory, Reading, energy_between, energy_of_power
 from wattloop.nvml import Gpu, Session
-from wattloop_agent.reader.nvml_readings import NvmlReadings
+from wattloop_agent.monitor.nvml_readings import NvmlReadings
 
 INTERVAL_SECONDS = 0.005
 WARM_UP_SECONDS = 8.0
@@ -26,7 +26,7 @@ Row = tuple[str, float, float, int, float]
 
 
 def describe() -> None:
-    """What the agent's reader says of each GPU."""
+    """What the agent's monitor says of each GPU."""
     readings = NvmlReadings()
     for gpu in readings.describe():
         sys.stdout.write(f"{gpu}\n")

@@ -1,4 +1,4 @@
-"""How long the engine takes for one pass over many jobs: the time of `next_turn` alone, no reading and no writing.
+"""How long the engine takes for one pass over many jobs: the time of `next_actions` alone, no reading and no writing.
 
 ``python benchmarks/engine.py`` makes 10,000 jobs with 10 ended recurrences each. Most of them are quiet: nothing is due
 and nothing runs. For a few (``--due-percent``) a start is due, so that their policy is asked for a decision. The jobs
@@ -14,13 +14,13 @@ import time
 from datetime import datetime
 from pathlib import Path
 
-from wattloop_operator.engine.snapshot import Snapshot
-from wattloop_operator.engine.turn import next_turn
-from wattloop_operator.loop.settle import settle
+from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.reconcile.reconcile import next_actions
+from wattloop_operator.reconciler.reconciler import reconcile
 
 # The world in memory of the engine's tests.
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests/operator/engine"))
-from model_world import KEY, ModelWorld, job
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+from support.backends.model_backend import KEY, ModelBackend, job
 
 RECURRENCES = 10
 INTERVAL_SECONDS = 3600
@@ -28,20 +28,20 @@ INTERVAL_SECONDS = 3600
 
 def ran_job() -> tuple[Snapshot, datetime]:
     """A job after ten recurrences, and a moment at which nothing of it is due."""
-    world = ModelWorld(job(trigger={"interval": {"seconds": INTERVAL_SECONDS}}))
+    backend = ModelBackend(job(trigger={"interval": {"seconds": INTERVAL_SECONDS}}))
     for _ in range(RECURRENCES):
-        world.pass_seconds(INTERVAL_SECONDS)
-        settle(world, KEY, world.clock)
-        (name,) = world.running
-        world.run_workload(name)
-        world.report(name, metric=0.95, epoch=5, joules=5000.0, seconds=50.0, finished=True)
-        world.end_workload(name)
-        settle(world, KEY, world.clock)
-    world.pass_seconds(60)
-    settle(world, KEY, world.clock)
-    snapshot = world.snapshot(KEY)
+        backend.pass_seconds(INTERVAL_SECONDS)
+        reconcile(backend, KEY, backend.clock)
+        (name,) = backend.running
+        backend.run_workload(name)
+        backend.report(name, metric=0.95, epoch=5, joules=5000.0, seconds=50.0, finished=True)
+        backend.end_workload(name)
+        reconcile(backend, KEY, backend.clock)
+    backend.pass_seconds(60)
+    reconcile(backend, KEY, backend.clock)
+    snapshot = backend.snapshot(KEY)
     assert snapshot is not None
-    return snapshot, world.now
+    return snapshot, backend.now
 
 
 def copies(snapshot: Snapshot, count: int) -> list[Snapshot]:
@@ -65,9 +65,9 @@ def copies(snapshot: Snapshot, count: int) -> list[Snapshot]:
 def pass_seconds(snapshots: list[Snapshot], now: datetime, *, acts: bool) -> float:
     """Time of one turn for each of them; checks that they are what they are taken for."""
     start = time.perf_counter()
-    turns = [next_turn(snapshot, now) for snapshot in snapshots]
+    turns = [next_actions(snapshot, now) for snapshot in snapshots]
     seconds = time.perf_counter() - start
-    assert all(bool(turn.actions) is acts for turn in turns)
+    assert all(bool(result.actions) is acts for result in turns)
     return seconds
 
 

@@ -26,14 +26,14 @@ from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).parents[1]
-sys.path.insert(0, str(REPOSITORY / "tests" / "cluster"))
+sys.path.insert(0, str(REPOSITORY / "tests"))
 
 from kubernetes import client, config  # noqa: E402
 
-from binaries.build import USED_BY_TESTS, ensure  # noqa: E402
-from harness.commands import ClusterCommand  # noqa: E402
-from harness.control_plane import running_control_plane  # noqa: E402
-from harness.operator_process import OperatorProcess  # noqa: E402
+from support.binaries.build import USED_BY_TESTS, ensure  # noqa: E402
+from support.control_plane.commands import ClusterCommand  # noqa: E402
+from support.control_plane.control_plane import running_control_plane  # noqa: E402
+from support.control_plane.operator_process import OperatorProcess  # noqa: E402
 from wattloop_operator.cluster.api import ClusterApi  # noqa: E402
 from wattloop_operator.cluster.resources import JOBS  # noqa: E402
 from wattloop_operator.cluster.transport import HttpTransport  # noqa: E402

@@ -27,10 +27,8 @@ from wattloop.messages import GpuEnergy, Report
 from wattloop.reporting import ReportChannel
 
 # The API with a store behind it, as its tests run it.
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests/operator/engine"))
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests/operator/reporting"))
-from reporting_api import running_api
-
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+from support.reporting.reporting_api import running_api
 from wattloop_operator.reporting.limits import ReportLimits, ReportRates
 from wattloop_operator.reporting.token_buckets import Rate
 

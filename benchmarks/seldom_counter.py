@@ -18,10 +18,10 @@ from collections.abc import Iterator
 
 from wattloop.energy import CounterHistory, Reading, energy_at
 from wattloop.nvml import Session
-from wattloop_agent.reader.energy.account import GpuAccount
-from wattloop_agent.reader.energy.gpu_sample import GpuSample
-from wattloop_agent.reader.nvml_readings import NvmlReadings
-from wattloop_agent.reader.sampler import Sampler
+from wattloop_agent.monitor.energy.account import GpuAccount
+from wattloop_agent.monitor.energy.gpu_sample import GpuSample
+from wattloop_agent.monitor.nvml_readings import NvmlReadings
+from wattloop_agent.monitor.sampler import Sampler
 
 LOOK_SECONDS = 0.1
 TRUTH_SECONDS = 0.02

@@ -147,12 +147,12 @@ def print_commands(best: dict[str, Figures]) -> None:
 
 def measured_operator(repeats: int) -> dict[str, object]:
     """How soon the operator is ready, and its memory, on a control plane of its own."""
-    sys.path.insert(0, str(REPOSITORY / "tests" / "cluster"))
+    sys.path.insert(0, str(REPOSITORY / "tests"))
     # They need the development tools, which the commands' figures do not.
-    from binaries.build import USED_BY_TESTS, ensure  # noqa: PLC0415
-    from harness.commands import ClusterCommand  # noqa: PLC0415
-    from harness.control_plane import running_control_plane  # noqa: PLC0415
-    from harness.operator_process import OperatorProcess, free_port  # noqa: PLC0415
+    from support.binaries.build import USED_BY_TESTS, ensure  # noqa: PLC0415
+    from support.control_plane.commands import ClusterCommand  # noqa: PLC0415
+    from support.control_plane.control_plane import running_control_plane  # noqa: PLC0415
+    from support.control_plane.operator_process import OperatorProcess, free_port  # noqa: PLC0415
 
     programs = ensure(USED_BY_TESTS)
     starts: list[dict[str, float]] = []

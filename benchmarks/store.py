@@ -25,9 +25,9 @@ from wattloop_operator.store import ObservationRecord, open_store
 from wattloop_operator.store.tables import OBSERVATIONS
 
 # The server that the tests start, and a record of theirs.
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests/operator/store"))
-from postgresql_server import PostgreSqlMissingError, postgresql_programs, running_postgresql
-from sample_record import RECORD
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+from support.databases.postgresql_server import PostgreSqlMissingError, postgresql_programs, running_postgresql
+from support.databases.sample_record import RECORD
 
 COLUMNS = [column.name for column in OBSERVATIONS.columns]
 THREADS = 4

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from wattloop.agent import REQUEST_LIMIT_BYTES
 from wattloop.message_fields import json_problem
-from wattloop_agent.refusal import Reason, Refused
+from wattloop_agent.request_error import Reason, RequestError
 
 __all__ = ["REQUEST_LIMIT_BYTES", "decoded_request", "encoded", "gpu_names", "number", "text"]
 
@@ -25,16 +25,18 @@ def decoded_request(line: bytes) -> dict[str, object]:
     """The request of a line.
 
     Raises:
-        Refused: `Reason.BAD_REQUEST`: no JSON object, no verb, too long.
+        RequestError: `Reason.BAD_REQUEST`: no JSON object, no verb, too long.
     """
     if len(line) > REQUEST_LIMIT_BYTES:
-        raise Refused(Reason.BAD_REQUEST, f"a request has {REQUEST_LIMIT_BYTES} bytes at most")
+        raise RequestError(Reason.BAD_REQUEST, f"a request has {REQUEST_LIMIT_BYTES} bytes at most")
     try:
         request = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise Refused(Reason.BAD_REQUEST, f"a request is one JSON object on one line: {json_problem(error)}") from error
+        raise RequestError(
+            Reason.BAD_REQUEST, f"a request is one JSON object on one line: {json_problem(error)}"
+        ) from error
     if not isinstance(request, dict) or not isinstance(request.get("verb"), str):
-        raise Refused(Reason.BAD_REQUEST, 'a request is a JSON object with a "verb"')
+        raise RequestError(Reason.BAD_REQUEST, 'a request is a JSON object with a "verb"')
     return request
 
 
@@ -42,15 +44,15 @@ def gpu_names(request: Mapping[str, object]) -> tuple[str, ...]:
     """The request's ``gpus``: uuids, at least one, none twice.
 
     Raises:
-        Refused: `Reason.BAD_REQUEST`.
+        RequestError: `Reason.BAD_REQUEST`.
     """
     names = request.get("gpus")
     if not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
-        raise Refused(Reason.BAD_REQUEST, f'"gpus" is {_short(names)}, not a list of GPU uuids')
+        raise RequestError(Reason.BAD_REQUEST, f'"gpus" is {_short(names)}, not a list of GPU uuids')
     if len(names) > GPUS_LIMIT or any(len(name) > TEXT_LIMIT for name in names):
-        raise Refused(Reason.BAD_REQUEST, f'"gpus" has {GPUS_LIMIT} uuids of {TEXT_LIMIT} characters at most')
+        raise RequestError(Reason.BAD_REQUEST, f'"gpus" has {GPUS_LIMIT} uuids of {TEXT_LIMIT} characters at most')
     if len(set(names)) < len(names):
-        raise Refused(Reason.BAD_REQUEST, '"gpus" names a GPU twice')
+        raise RequestError(Reason.BAD_REQUEST, '"gpus" names a GPU twice')
     return tuple(names)
 
 
@@ -58,12 +60,12 @@ def number(request: Mapping[str, object], name: str) -> float:
     """A finite number of the request.
 
     Raises:
-        Refused: `Reason.BAD_REQUEST`.
+        RequestError: `Reason.BAD_REQUEST`.
     """
     value = request.get(name)
     # Compared, not converted: JSON has whole numbers beyond all floats.
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= sys.float_info.max:
-        raise Refused(Reason.BAD_REQUEST, f'"{name}" is {_short(value)}, not a finite number')
+        raise RequestError(Reason.BAD_REQUEST, f'"{name}" is {_short(value)}, not a finite number')
     return float(value)
 
 
@@ -71,11 +73,13 @@ def text(request: Mapping[str, object], name: str) -> str:
     """A text of the request.
 
     Raises:
-        Refused: `Reason.BAD_REQUEST`.
+        RequestError: `Reason.BAD_REQUEST`.
     """
     value = request.get(name)
     if not isinstance(value, str) or not 0 < len(value) <= TEXT_LIMIT:
-        raise Refused(Reason.BAD_REQUEST, f'"{name}" is {_short(value)}, not a text of 1 to {TEXT_LIMIT} characters')
+        raise RequestError(
+            Reason.BAD_REQUEST, f'"{name}" is {_short(value)}, not a text of 1 to {TEXT_LIMIT} characters'
+        )
     return value
 
 

@@ -24,7 +24,7 @@ from wattloop.nvml import (
     Session,
 )
 from wattloop.nvml.errors import nvml_error
-from wattloop_agent.refusal import Reason, Refused
+from wattloop_agent.request_error import Reason, RequestError
 
 logger = logging.getLogger(__name__)
 
@@ -77,12 +77,12 @@ class NvmlGpus:
         """The GPU of that uuid.
 
         Raises:
-            Refused: There is none, or no driver.
+            RequestError: There is none, or no driver.
         """
         gpus = self._known()
         if uuid not in gpus:
             lost = "".join(f"; its GPU of index {index} can't be named: {told}" for index, told in self.unnamed.items())
-            raise Refused(
+            raise RequestError(
                 Reason.UNKNOWN_GPU, f"GPU {uuid}: there is none; this machine has {', '.join(gpus) or 'none'}{lost}"
             )
         return gpus[uuid]
@@ -91,7 +91,7 @@ class NvmlGpus:
         """All GPUs, by index.
 
         Raises:
-            Refused: There is no driver, or it does not say.
+            RequestError: There is no driver, or it does not say.
         """
         return sorted(self._known().values(), key=lambda gpu: gpu.index)
 
@@ -109,7 +109,7 @@ class NvmlGpus:
                 # By its soname it then is the one that pynvml asks the linker for.
                 ctypes.CDLL(str(self._library))
             except OSError as error:
-                raise Refused(Reason.NO_DRIVER, f"{self._library}: can't be loaded: {error}") from error
+                raise RequestError(Reason.NO_DRIVER, f"{self._library}: can't be loaded: {error}") from error
         session = Session().open()
         try:
             self._gpus = self._told(session.gpus_or_errors())
@@ -141,23 +141,23 @@ class NvmlGpus:
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
-        """Within the block, what NVML refuses is `Refused`.
+        """Within the block, what NVML refuses is `RequestError`.
 
         Raises:
-            Refused: With NVML's own words.
+            RequestError: With NVML's own words.
         """
         try:
             yield
         except NvmlError as error:
             raise self.refused(error) from error
 
-    def refused(self, error: NvmlError) -> Refused:
+    def refused(self, error: NvmlError) -> RequestError:
         """What NVML refused, as a refusal. A driver that was restarted is opened anew at the next question."""
         if isinstance(error, (LibraryMissing, GpuLost)) or error.code in {_UNINITIALIZED, _UNKNOWN}:
             # It may know nothing of the handles of before; closed later, since those of other GPUs may be good still.
             self._open_again_seconds = 0.0
         reason = next((reason for kind, reason in _REASONS if isinstance(error, kind)), Reason.DEVICE_FAILED)
-        return Refused(reason, str(error))
+        return RequestError(reason, str(error))
 
     def close(self) -> None:
         """Let NVML go; the next question opens it again."""

@@ -36,10 +36,10 @@ class Settings:
     socket: Path
     state_directory: Path
     lock_directory: Path
-    reader_state_directory: Path
+    monitor_state_directory: Path
     part: str
-    setter_socket: Path | None
-    setter_uids: frozenset[int]
+    power_controller_socket: Path | None
+    power_controller_uids: frozenset[int]
     identity: str
     kubelet_socket: Path
     pod_logs: Path
@@ -92,15 +92,17 @@ SETTINGS = (
             "runtime folder", "PATH"),
     Setting("state-directory", path, None, "where leases are kept, so that they outlive a crash; default: "
             "/var/lib/wattloop/agent (root) or the user's state folder", "PATH"),
-    Setting("lock-directory", path, None, "where the node's one setter locks, whatever its state folder is; default: "
-            "/run/wattloop-gpus (root) or the user's runtime folder", "PATH"),
-    Setting("reader-state-directory", path, None, "where the reader keeps its energy ledger, so that a restart loses "
-            "no energy; default: reader in the state directory", "PATH"),
-    Setting("part", one_of("both", "setter", "reader"), "both", "which part to run: in a pod the privileged setter "
-            "and the unprivileged reader are two containers; both: the reader starts a setter of its own", "PART"),
-    Setting("setter-socket", path, None, "with --part setter or reader: the socket between the two", "PATH"),
-    Setting("setter-uids", _uids, None, "with --part setter: whose connections it takes; default: its own user's",
-            "UID,…"),
+    Setting("lock-directory", path, None, "where the node's one power controller locks, whatever its state folder is; "
+            "default: /run/wattloop-gpus (root) or the user's runtime folder", "PATH"),
+    Setting("monitor-state-directory", path, None, "where the monitor keeps its energy ledger, so that a restart loses "
+            "no energy; default: monitor in the state directory", "PATH"),
+    Setting("part", one_of("both", "power-controller", "monitor"), "both", "which part to run: in a pod the "
+            "privileged power controller and the unprivileged monitor are two containers; both: the monitor starts a "
+            "power controller of its own", "PART"),
+    Setting("power-controller-socket", path, None, "with --part power-controller or monitor: the socket between "
+            "the two", "PATH"),
+    Setting("power-controller-uids", _uids, None, "with --part power-controller: whose connections it takes; default: "
+            "its own user's", "UID,…"),
     Setting("identity", one_of("process", "pod"), "process", "what an owner is: a process of this machine, or a pod "
             "of this node", "KIND"),
     Setting("kubelet-socket", path, "/var/lib/kubelet/pod-resources/kubelet.sock", "with --identity pod: the kubelet's "
@@ -126,7 +128,7 @@ SETTINGS = (
     Setting("counter-interval", seconds(0, 60), "1", "how often a GPU's energy counter is read, which costs a driver "
             "up to 15 ms of CPU time; in between its energy is told by power. 0: at each look", "SECONDS"),
     Setting("heartbeat-timeout", seconds(0.5, 600), "4", "how long the two parts wait for each other: without the "
-            "reader the setter gives everything back, a setter that hangs is replaced", "SECONDS"),
+            "monitor the power controller gives everything back, a power controller that hangs is replaced", "SECONDS"),
     Setting("log-format", one_of("text", "json"), "text", "how log lines look, text or json", "FORMAT"),
     Setting("log-level", one_of("debug", "info", "warning", "error"), "info", "the least level logged", "LEVEL"),
 )  # fmt: skip
@@ -148,10 +150,10 @@ def settings_from(arguments: argparse.Namespace, environment: Mapping[str, str])
     values["socket"] = values["socket"] or _runtime_folder() / "agent.sock"
     values["state_directory"] = values["state_directory"] or _state_folder()
     values["lock_directory"] = values["lock_directory"] or _lock_folder()
-    values["reader_state_directory"] = values["reader_state_directory"] or values["state_directory"] / "reader"
-    values["setter_uids"] = values["setter_uids"] or frozenset({os.geteuid()})
-    if values["part"] != "both" and values["setter_socket"] is None:
-        raise UsageError(f"--part {values['part']} needs --setter-socket: where the two parts meet")
+    values["monitor_state_directory"] = values["monitor_state_directory"] or values["state_directory"] / "monitor"
+    values["power_controller_uids"] = values["power_controller_uids"] or frozenset({os.geteuid()})
+    if values["part"] != "both" and values["power_controller_socket"] is None:
+        raise UsageError(f"--part {values['part']} needs --power-controller-socket: where the two parts meet")
     settings = Settings(**values)
     _check_ranges(values)
     if settings.push_url:

@@ -20,7 +20,8 @@ __all__ = ["Run"]
 
 
 def __getattr__(name: str) -> object:
-    # Loaded when first used: what stands on the client (the privileged setter above all) needs no HTTP client with it.
+    # Loaded when first used: what stands on the client (the privileged power controller above all) needs no
+    # HTTP client with it.
     if name == "Run":
         from wattloop.run import Run  # noqa: PLC0415
 

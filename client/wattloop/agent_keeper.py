@@ -13,11 +13,11 @@ from wattloop.agent import AgentUnavailable
 logger = logging.getLogger("wattloop")
 
 # Of starting it again, one after another.
-MOST_FAILURES = 3
+MAX_FAILURES = 3
 # An agent that served for so long did not end of its start: the next one is started at once.
 LONG_RUN_SECONDS = 10.0
 FIRST_PAUSE_SECONDS = 0.1
-LONGEST_PAUSE_SECONDS = 30.0
+MAX_PAUSE_SECONDS = 30.0
 
 
 class RestartPause:
@@ -38,7 +38,7 @@ class RestartPause:
         if self._short_runs < 2:
             return 0.0
         # Doubled a few times it is beyond the longest; doubled a thousand times it is no number any more.
-        return min(FIRST_PAUSE_SECONDS * 2.0 ** min(self._short_runs - 2, 20), LONGEST_PAUSE_SECONDS)
+        return min(FIRST_PAUSE_SECONDS * 2.0 ** min(self._short_runs - 2, 20), MAX_PAUSE_SECONDS)
 
 
 class AgentKeeper:
@@ -74,7 +74,7 @@ class AgentKeeper:
     def keep(self) -> None:
         """Start it again whenever it ends, until `end` is called or it could not be started several times in a row."""
         pause, failures = RestartPause(), 0
-        while failures < MOST_FAILURES:
+        while failures < MAX_FAILURES:
             code = self._process.wait()
             seconds = pause.after(self._clock() - self._began)
             if not self._ending.is_set():

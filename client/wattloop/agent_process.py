@@ -14,7 +14,7 @@ from wattloop import interruption
 from wattloop.agent import AgentUnavailable
 from wattloop.agent_keeper import AgentKeeper
 
-# A change of all GPUs and a setter that hangs fit into it; see the agent's own times.
+# A change of all GPUs and a power controller that hangs fit into it; see the agent's own times.
 END_SECONDS = 10.0
 
 
@@ -29,7 +29,8 @@ def start_agent(
 ) -> subprocess.Popen[bytes]:
     """Start an agent that lives as long as this process at most; it serves its socket when this returns.
 
-    Whatever kills this process, the agent gives every GPU back and ends; whatever kills the agent, its setter gives
+    Whatever kills this process, the agent gives every GPU back and ends; whatever kills the agent, its power
+    controller gives
     every GPU back. It is in a session of its own: Ctrl-C reaches it only through `end_agent`, after the last energy
     reading.
 

@@ -17,7 +17,7 @@ from wattloop.errors import InputError
 PREFIX = "WATTLOOP_"
 PARAMETER_PREFIX = f"{PREFIX}PARAM_"
 SELECTORS = ("Energy", "Time", "Cost", "MaxSlowdown")
-LONGEST_WHOLE = 20
+MAX_WHOLE_CHARACTERS = 20
 RANK_VARIABLES = ("RANK", "JOB_COMPLETION_INDEX")
 
 
@@ -140,17 +140,17 @@ class RunEnvironment:
         return RunEnvironment(
             job=variables.get("WATTLOOP_JOB", ""),
             recurrence=variables.get("WATTLOOP_RECURRENCE", ""),
-            batch_size=_whole(variables, "WATTLOOP_BATCH_SIZE"),
-            per_device_batch_size=_whole(variables, "WATTLOOP_PER_DEVICE_BATCH_SIZE"),
+            batch_size=_integer(variables, "WATTLOOP_BATCH_SIZE"),
+            per_device_batch_size=_integer(variables, "WATTLOOP_PER_DEVICE_BATCH_SIZE"),
             learning_rate_scale=_number(variables, "WATTLOOP_LEARNING_RATE_SCALE", defaults.learning_rate_scale),
-            max_epochs=_whole(variables, "WATTLOOP_MAX_EPOCHS"),
+            max_epochs=_integer(variables, "WATTLOOP_MAX_EPOCHS"),
             target=_target(variables),
             power_limit_watts=_number(variables, "WATTLOOP_POWER_LIMIT_WATTS"),
             profile_power_limits=variables.get("WATTLOOP_PROFILE_POWER_LIMITS", "") == "1",
             power_selector=_choice(variables, "WATTLOOP_POWER_SELECTOR", SELECTORS, defaults.power_selector),
             max_slowdown_percent=_number(variables, "WATTLOOP_MAX_SLOWDOWN_PERCENT", defaults.max_slowdown_percent),
             eta=_number(variables, "WATTLOOP_ETA", defaults.eta),
-            seed=_whole(variables, "WATTLOOP_SEED", least=0),
+            seed=_integer(variables, "WATTLOOP_SEED", least=0),
             parameters={
                 name.removeprefix(PARAMETER_PREFIX): value
                 for name, value in variables.items()
@@ -173,7 +173,7 @@ def _target(variables: Mapping[str, str]) -> Target | None:
         metric,
         threshold,
         maximize=_choice(variables, "WATTLOOP_TARGET_DIRECTION", ("Maximize", "Minimize"), "Maximize") == "Maximize",
-        consecutive_evaluations=_whole(variables, "WATTLOOP_TARGET_CONSECUTIVE_EVALUATIONS") or 1,
+        consecutive_evaluations=_integer(variables, "WATTLOOP_TARGET_CONSECUTIVE_EVALUATIONS") or 1,
     )
 
 
@@ -183,7 +183,7 @@ def _rank(variables: Mapping[str, str]) -> int:
         return 0
     named = (variables.get(name, "") for name in RANK_VARIABLES)
     text = next((text for text in named if text), "0")
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < LONGEST_WHOLE else 0
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < MAX_WHOLE_CHARACTERS else 0
 
 
 def _shown(value: float | None) -> str:
@@ -207,11 +207,11 @@ def _number(variables: Mapping[str, str], name: str, default: float | None = Non
     return value
 
 
-def _whole(variables: Mapping[str, str], name: str, *, least: int = 1) -> int | None:
+def _integer(variables: Mapping[str, str], name: str, *, least: int = 1) -> int | None:
     text = variables.get(name, "")
     if not text:
         return None
-    digits = text.isascii() and text.isdecimal() and len(text) <= LONGEST_WHOLE
+    digits = text.isascii() and text.isdecimal() and len(text) <= MAX_WHOLE_CHARACTERS
     if not digits or not least <= int(text) < 2**64:
         raise InputError("the environment", _cut(text), f"a whole number from {least} to 2^64-1 in {name}")
     return int(text)

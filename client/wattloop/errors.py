@@ -9,7 +9,7 @@ class WattloopError(Exception):
     """Base of every error that Wattloop raises for its user: its text is complete, no traceback is needed."""
 
 
-class CannotError(WattloopError):
+class OperationError(WattloopError):
     """The input was right, but it could not be done (a server away, a disk full). A command ends with exit code 1."""
 
 

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 
 from wattloop.agent import AgentConnection, AgentRefused, AgentUnavailable, EnergyReading
-from wattloop.messages import LONGEST_REFUSAL, GpuEnergy, LimitMeasurement
+from wattloop.messages import MAX_REFUSAL_CHARACTERS, GpuEnergy, LimitMeasurement
 from wattloop.power.profiling import LimitProfiling, Totals, limits_to_measure
 
 logger = logging.getLogger("wattloop")
@@ -173,4 +173,4 @@ class ProcessGpus:
 
 def _printable(text: str) -> str:
     """The text as a report can carry it."""
-    return "".join(each if each.isascii() and each.isprintable() else "?" for each in text)[:LONGEST_REFUSAL]
+    return "".join(each if each.isascii() and each.isprintable() else "?" for each in text)[:MAX_REFUSAL_CHARACTERS]

@@ -54,7 +54,7 @@ class Fields:
         """A finite number within bounds, or None where there is none."""
         return None if self.values.get(name) is None else self.number(name, least=least, most=most)
 
-    def whole(self, name: str, *, most: int = 2**63 - 1, default: int | None = None) -> int:
+    def integer(self, name: str, *, most: int = 2**63 - 1, default: int | None = None) -> int:
         """A whole number from 0 up."""
         value = self.values.get(name, default)
         if isinstance(value, float) and value.is_integer():  # JSON knows one kind of number: 2.0 is 2

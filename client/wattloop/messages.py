@@ -12,25 +12,25 @@ from typing import Any
 
 from wattloop.message_fields import Fields, MessageError, shown
 
-LARGEST_REPORT_BYTES = 64 * 1024
-MOST_GPUS = 64
-MOST_LIMITS = 64
-LONGEST_UUID = 96
+MAX_REPORT_BYTES = 64 * 1024
+MAX_GPUS = 64
+MAX_LIMITS = 64
+MAX_UUID_CHARACTERS = 96
 # As NVML writes them: GPU-<uuid>, MIG-<uuid>, and MIG-GPU-<uuid>/<GPU instance>/<compute instance> of older drivers.
 GPU_UUID_PATTERN = "(GPU|MIG)-[0-9A-Fa-f-]{1,36}|MIG-GPU-[0-9A-Fa-f-]{1,36}/[0-9]{1,3}/[0-9]{1,3}"
 GPU_UUID = re.compile(GPU_UUID_PATTERN)
 MAX_GPU_UUID_CHARACTERS = 52
-LONGEST_PRODUCT = 128
-LONGEST_REASON = 2000
-LONGEST_REFUSAL = 512
+MAX_PRODUCT_CHARACTERS = 128
+MAX_REASON_CHARACTERS = 2000
+MAX_REFUSAL_CHARACTERS = 512
 # Bounds far beyond anything real, so that no sum over an attempt leaves what the API's decimal strings can say.
-LARGEST_NUMBER = 1e14
-LARGEST_ENERGY_MILLIJOULES = 2 * 10**14  # a GPU of 1 kW for six years
-LARGEST_TIME_SECONDS = 1e10
-LARGEST_POWER_WATTS = 1e6
-LARGEST_LIMIT_WATTS = 1e4
+MAX_NUMBER = 1e14
+MAX_ENERGY_MILLIJOULES = 2 * 10**14  # a GPU of 1 kW for six years
+MAX_TIME_SECONDS = 1e10
+MAX_POWER_WATTS = 1e6
+MAX_LIMIT_WATTS = 1e4
 # The smallest part of an epoch, of a second and of a joule that a limit can have been measured over.
-LEAST_MEASURED = 1e-6
+MIN_MEASURED = 1e-6
 
 
 @dataclass(frozen=True)
@@ -123,21 +123,19 @@ class Report:
         """
         read = Fields.of(body, "", Report)
         report = Report(
-            sequence=read.whole("sequence"),
-            epoch=read.number("epoch", least=0.0, most=LARGEST_NUMBER),
-            metric=read.optional("metric", least=-LARGEST_NUMBER, most=LARGEST_NUMBER),
-            evaluations=read.whole("evaluations", default=0),
-            reached_in_a_row=None if read.values.get("reached_in_a_row") is None else read.whole("reached_in_a_row"),
-            gpus=tuple(_gpu(entry, index) for index, entry in enumerate(read.entries("gpus", MOST_GPUS))),
-            gpu_product=read.text("gpu_product", LONGEST_PRODUCT, default=""),
-            max_power_limit_watts=read.number(
-                "max_power_limit_watts", default=0.0, least=0.0, most=LARGEST_POWER_WATTS
-            ),
-            power_limit_watts=read.optional("power_limit_watts", least=0.0, most=LARGEST_LIMIT_WATTS),
-            power_limit_refusal=read.text("power_limit_refusal", LONGEST_REFUSAL, default=""),
-            profile=tuple(_limit(entry, index) for index, entry in enumerate(read.entries("profile", MOST_LIMITS))),
+            sequence=read.integer("sequence"),
+            epoch=read.number("epoch", least=0.0, most=MAX_NUMBER),
+            metric=read.optional("metric", least=-MAX_NUMBER, most=MAX_NUMBER),
+            evaluations=read.integer("evaluations", default=0),
+            reached_in_a_row=None if read.values.get("reached_in_a_row") is None else read.integer("reached_in_a_row"),
+            gpus=tuple(_gpu(entry, index) for index, entry in enumerate(read.entries("gpus", MAX_GPUS))),
+            gpu_product=read.text("gpu_product", MAX_PRODUCT_CHARACTERS, default=""),
+            max_power_limit_watts=read.number("max_power_limit_watts", default=0.0, least=0.0, most=MAX_POWER_WATTS),
+            power_limit_watts=read.optional("power_limit_watts", least=0.0, most=MAX_LIMIT_WATTS),
+            power_limit_refusal=read.text("power_limit_refusal", MAX_REFUSAL_CHARACTERS, default=""),
+            profile=tuple(_limit(entry, index) for index, entry in enumerate(read.entries("profile", MAX_LIMITS))),
             finished=read.boolean("finished", default=False),
-            rank=read.whole("rank", default=0),
+            rank=read.integer("rank", default=0),
         )
         if len({gpu.uuid for gpu in report.gpus}) != len(report.gpus):
             raise MessageError("gpus: found the same uuid twice, expected one entry a GPU")
@@ -170,7 +168,7 @@ class Answer:
         reason = read.values.get("reason", "")
         if not isinstance(reason, str):
             raise MessageError(f"reason: found {shown(reason)}, expected a text")
-        return Answer(read.boolean("stop", default=False), reason[:LONGEST_REASON])
+        return Answer(read.boolean("stop", default=False), reason[:MAX_REASON_CHARACTERS])
 
 
 def _gpu(body: object, index: int) -> GpuEnergy:
@@ -178,10 +176,10 @@ def _gpu(body: object, index: int) -> GpuEnergy:
     read = Fields.of(body, place, GpuEnergy)
     gpu = GpuEnergy(
         uuid=read.matching("uuid", GPU_UUID, "a GPU's uuid as NVML gives it, such as GPU-<uuid> or MIG-<uuid>"),
-        start_energy_millijoules=read.whole("start_energy_millijoules", most=LARGEST_ENERGY_MILLIJOULES),
-        energy_millijoules=read.whole("energy_millijoules", most=LARGEST_ENERGY_MILLIJOULES),
-        start_time_seconds=read.number("start_time_seconds", least=0.0, most=LARGEST_TIME_SECONDS),
-        time_seconds=read.number("time_seconds", least=0.0, most=LARGEST_TIME_SECONDS),
+        start_energy_millijoules=read.integer("start_energy_millijoules", most=MAX_ENERGY_MILLIJOULES),
+        energy_millijoules=read.integer("energy_millijoules", most=MAX_ENERGY_MILLIJOULES),
+        start_time_seconds=read.number("start_time_seconds", least=0.0, most=MAX_TIME_SECONDS),
+        time_seconds=read.number("time_seconds", least=0.0, most=MAX_TIME_SECONDS),
     )
     if gpu.energy_millijoules < gpu.start_energy_millijoules:
         raise MessageError(
@@ -196,8 +194,8 @@ def _gpu(body: object, index: int) -> GpuEnergy:
 def _limit(body: object, index: int) -> LimitMeasurement:
     read = Fields.of(body, f"profile[{index}]", LimitMeasurement)
     return LimitMeasurement(
-        power_limit_watts=read.number("power_limit_watts", least=1.0, most=LARGEST_LIMIT_WATTS),
-        energy_joules=read.number("energy_joules", least=LEAST_MEASURED, most=LARGEST_NUMBER),
-        time_seconds=read.number("time_seconds", least=LEAST_MEASURED, most=LARGEST_TIME_SECONDS),
-        epochs=read.number("epochs", least=LEAST_MEASURED, most=LARGEST_NUMBER),
+        power_limit_watts=read.number("power_limit_watts", least=1.0, most=MAX_LIMIT_WATTS),
+        energy_joules=read.number("energy_joules", least=MIN_MEASURED, most=MAX_NUMBER),
+        time_seconds=read.number("time_seconds", least=MIN_MEASURED, most=MAX_TIME_SECONDS),
+        epochs=read.number("epochs", least=MIN_MEASURED, most=MAX_NUMBER),
     )

@@ -12,25 +12,25 @@ from typing import Any, TypeVar
 
 from wattloop.message_fields import Fields, MessageError, shown
 from wattloop.messages import (
-    LARGEST_ENERGY_MILLIJOULES,
-    LARGEST_LIMIT_WATTS,
-    LARGEST_TIME_SECONDS,
-    LONGEST_PRODUCT,
-    LONGEST_UUID,
-    MOST_GPUS,
+    MAX_ENERGY_MILLIJOULES,
+    MAX_GPUS,
+    MAX_LIMIT_WATTS,
+    MAX_PRODUCT_CHARACTERS,
+    MAX_TIME_SECONDS,
+    MAX_UUID_CHARACTERS,
 )
 
-LARGEST_NODE_REPORT_BYTES = 1024 * 1024
-LARGEST_NODE_ANSWER_BYTES = 4 * 1024 * 1024
+MAX_NODE_REPORT_BYTES = 1024 * 1024
+MAX_NODE_ANSWER_BYTES = 4 * 1024 * 1024
 # A report with this many of the longest entries has fewer bytes than the largest; an agent with more sends several.
-MOST_HOLDINGS = 1024
-MOST_SETTLED = MOST_HOLDINGS
-MOST_BOUNDS = 256
-MOST_NAMESPACES = 256
-MOST_PRODUCTS = 32
-LONGEST_NAME = 253
-LONGEST_LABEL = 63
-LARGEST_CLOCK_MEGAHERTZ = 20_000.0
+MAX_POD_GPU_USAGES = 1024
+MAX_SETTLED = MAX_POD_GPU_USAGES
+MAX_BOUNDS = 256
+MAX_NAMESPACES = 256
+MAX_PRODUCTS = 32
+MAX_NAME_CHARACTERS = 253
+MAX_LABEL_CHARACTERS = 63
+MAX_CLOCK_MEGAHERTZ = 20_000.0
 COUNTER, INTEGRATED = "counter", "integrated"
 SOURCES = (COUNTER, INTEGRATED)
 
@@ -60,7 +60,7 @@ class NodeGpu:
 
 
 @dataclass(frozen=True)
-class Holding:
+class PodGpuUsage:
     """What one container of a pod has used of one GPU; one entry a (pod uid, container, GPU).
 
     Attributes:
@@ -112,7 +112,7 @@ class NodeReport:
     ledger: str
     sequence: int
     gpus: tuple[NodeGpu, ...] = ()
-    holdings: tuple[Holding, ...] = ()
+    holdings: tuple[PodGpuUsage, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The report as JSON types."""
@@ -133,11 +133,11 @@ class NodeReport:
         """
         read = Fields.of(body, "", NodeReport)
         report = NodeReport(
-            node=read.text("node", LONGEST_NAME),
-            ledger=read.text("ledger", LONGEST_LABEL),
-            sequence=read.whole("sequence"),
-            gpus=_entries(read, "gpus", MOST_GPUS, _gpu),
-            holdings=_entries(read, "holdings", MOST_HOLDINGS, _holding),
+            node=read.text("node", MAX_NAME_CHARACTERS),
+            ledger=read.text("ledger", MAX_LABEL_CHARACTERS),
+            sequence=read.integer("sequence"),
+            gpus=_entries(read, "gpus", MAX_GPUS, _gpu),
+            holdings=_entries(read, "holdings", MAX_POD_GPU_USAGES, _holding),
         )
         _once("gpus", "GPU", [gpu.uuid for gpu in report.gpus])
         _once("holdings", "pod uid, container and GPU", [holding.key for holding in report.holdings])
@@ -149,7 +149,7 @@ class GpuBounds:
     """The guard rails of one GPUPowerPolicy that holds on the node.
 
     Where several hold for a GPU, a request must be within all of them. A range's open end is 0, or the largest value
-    that any GPU can have (`LARGEST_LIMIT_WATTS`, `LARGEST_CLOCK_MEGAHERTZ`).
+    that any GPU can have (`MAX_LIMIT_WATTS`, `MAX_CLOCK_MEGAHERTZ`).
 
     Attributes:
         policy: Its name.
@@ -185,12 +185,12 @@ class GpuBounds:
         """
         read = Fields.of(body, place, GpuBounds)
         return GpuBounds(
-            policy=read.text("policy", LONGEST_NAME),
-            products=_texts(read, "products", MOST_PRODUCTS, LONGEST_PRODUCT),
-            namespaces=_texts(read, "namespaces", MOST_NAMESPACES, LONGEST_LABEL),
-            power_limit_watts=_range(read, "power_limit_watts", LARGEST_LIMIT_WATTS),
-            graphics_clock_megahertz=_range(read, "graphics_clock_megahertz", LARGEST_CLOCK_MEGAHERTZ),
-            memory_clock_megahertz=_range(read, "memory_clock_megahertz", LARGEST_CLOCK_MEGAHERTZ),
+            policy=read.text("policy", MAX_NAME_CHARACTERS),
+            products=_texts(read, "products", MAX_PRODUCTS, MAX_PRODUCT_CHARACTERS),
+            namespaces=_texts(read, "namespaces", MAX_NAMESPACES, MAX_LABEL_CHARACTERS),
+            power_limit_watts=_range(read, "power_limit_watts", MAX_LIMIT_WATTS),
+            graphics_clock_megahertz=_range(read, "graphics_clock_megahertz", MAX_CLOCK_MEGAHERTZ),
+            memory_clock_megahertz=_range(read, "memory_clock_megahertz", MAX_CLOCK_MEGAHERTZ),
         )
 
 
@@ -221,40 +221,40 @@ class NodeAnswer:
         read = Fields.of(body, "", None)
         bounds = None
         if read.values.get("bounds") is not None:
-            bounds = _entries(read, "bounds", MOST_BOUNDS, GpuBounds.from_json)
+            bounds = _entries(read, "bounds", MAX_BOUNDS, GpuBounds.from_json)
             _once("bounds", "policy", [each.policy for each in bounds])
-        return NodeAnswer(_texts(read, "settled", MOST_SETTLED, LONGEST_UUID) or (), bounds)
+        return NodeAnswer(_texts(read, "settled", MAX_SETTLED, MAX_UUID_CHARACTERS) or (), bounds)
 
 
 def _gpu(body: object, place: str) -> NodeGpu:
     read = Fields.of(body, place, NodeGpu)
-    source = read.text("source", LONGEST_LABEL)
+    source = read.text("source", MAX_LABEL_CHARACTERS)
     if source not in SOURCES:
         raise MessageError(f"{place}.source: found {shown(source)}, expected one of {', '.join(SOURCES)}")
     return NodeGpu(
-        uuid=read.text("uuid", LONGEST_UUID),
-        product=read.text("product", LONGEST_PRODUCT, default=""),
-        energy_millijoules=read.whole("energy_millijoules", most=LARGEST_ENERGY_MILLIJOULES),
-        uncertainty_millijoules=read.whole("uncertainty_millijoules", most=LARGEST_ENERGY_MILLIJOULES),
-        time_seconds=read.number("time_seconds", least=0.0, most=LARGEST_TIME_SECONDS),
+        uuid=read.text("uuid", MAX_UUID_CHARACTERS),
+        product=read.text("product", MAX_PRODUCT_CHARACTERS, default=""),
+        energy_millijoules=read.integer("energy_millijoules", most=MAX_ENERGY_MILLIJOULES),
+        uncertainty_millijoules=read.integer("uncertainty_millijoules", most=MAX_ENERGY_MILLIJOULES),
+        time_seconds=read.number("time_seconds", least=0.0, most=MAX_TIME_SECONDS),
         source=source,
     )
 
 
-def _holding(body: object, place: str) -> Holding:
-    read = Fields.of(body, place, Holding)
-    start = read.number("start_time_seconds", least=0.0, most=LARGEST_TIME_SECONDS)
-    return Holding(
-        pod_uid=read.text("pod_uid", LONGEST_UUID),
-        namespace=read.text("namespace", LONGEST_LABEL),
-        pod=read.text("pod", LONGEST_NAME),
-        container=read.text("container", LONGEST_LABEL),
-        gpu=read.text("gpu", LONGEST_UUID),
+def _holding(body: object, place: str) -> PodGpuUsage:
+    read = Fields.of(body, place, PodGpuUsage)
+    start = read.number("start_time_seconds", least=0.0, most=MAX_TIME_SECONDS)
+    return PodGpuUsage(
+        pod_uid=read.text("pod_uid", MAX_UUID_CHARACTERS),
+        namespace=read.text("namespace", MAX_LABEL_CHARACTERS),
+        pod=read.text("pod", MAX_NAME_CHARACTERS),
+        container=read.text("container", MAX_LABEL_CHARACTERS),
+        gpu=read.text("gpu", MAX_UUID_CHARACTERS),
         shared=_said(read, "shared"),
-        energy_millijoules=read.whole("energy_millijoules", most=LARGEST_ENERGY_MILLIJOULES),
-        uncertainty_millijoules=read.whole("uncertainty_millijoules", most=LARGEST_ENERGY_MILLIJOULES),
+        energy_millijoules=read.integer("energy_millijoules", most=MAX_ENERGY_MILLIJOULES),
+        uncertainty_millijoules=read.integer("uncertainty_millijoules", most=MAX_ENERGY_MILLIJOULES),
         start_time_seconds=start,
-        time_seconds=read.number("time_seconds", least=start, most=LARGEST_TIME_SECONDS),
+        time_seconds=read.number("time_seconds", least=start, most=MAX_TIME_SECONDS),
         ended=_said(read, "ended"),
     )
 

@@ -24,8 +24,8 @@ logger = logging.getLogger("wattloop")
 
 TIMEOUT_SECONDS = 5.0
 FIRST_WAIT_SECONDS = 1.0
-LONGEST_WAIT_SECONDS = 30.0
-LARGEST_ANSWER_BYTES = 64 * 1024
+MAX_WAIT_SECONDS = 30.0
+MAX_ANSWER_BYTES = 64 * 1024
 # Refusals that the same report may not meet again: a token just rotated, a server that is busy.
 PASSING_REFUSALS = frozenset({401, 408, 425, 429})
 # Refusals by a server that is there and says when it accepts the next request.
@@ -81,7 +81,7 @@ class ReportChannel:
             told = _told_to_wait(error)
             self._waiting = None if told is None else report
             doubled = max(2 * self._wait_seconds, FIRST_WAIT_SECONDS)
-            self._wait_seconds = min(doubled if told is None else told, LONGEST_WAIT_SECONDS)
+            self._wait_seconds = min(doubled if told is None else told, MAX_WAIT_SECONDS)
             self._next_attempt = self._clock() + self._wait_seconds
             logger.warning(
                 "report %d of %s was not delivered (%s); training goes on, the next report says it again",
@@ -137,7 +137,7 @@ class ReportChannel:
         if request.type not in ("http", "https"):
             raise ValueError(f"found the scheme {request.type}, expected http or https in WATTLOOP_REPORT_URL")
         with self._opener(request.type).open(request, timeout=TIMEOUT_SECONDS) as response:
-            return Answer.from_json(json.loads(response.read(LARGEST_ANSWER_BYTES)))
+            return Answer.from_json(json.loads(response.read(MAX_ANSWER_BYTES)))
 
     def _opener(self, scheme: str) -> urllib.request.OpenerDirector:
         # No redirect handler and no proxy: the token goes to the operator and to nobody else. Made for each report:

@@ -12,7 +12,7 @@ from typing import Self
 
 from wattloop.environment import RunEnvironment
 from wattloop.gpus import ProcessGpus
-from wattloop.messages import LARGEST_NUMBER, Answer, LimitMeasurement, Report
+from wattloop.messages import MAX_NUMBER, Answer, LimitMeasurement, Report
 from wattloop.power.selectors import Measurement, selector_named
 
 logger = logging.getLogger("wattloop")
@@ -150,7 +150,7 @@ class Run:
             raise ValueError(f"the metric is {value}; report a finite number, or end the run where training diverged")
         target = self.environment.target
         # A loss on its way to infinity says no more than the largest number that a report can carry.
-        self._metric = min(max(value, -LARGEST_NUMBER), LARGEST_NUMBER)
+        self._metric = min(max(value, -MAX_NUMBER), MAX_NUMBER)
         self._evaluations += 1
         reached = target is not None and target.reached_by(self._metric)
         self._reached_in_a_row = self._reached_in_a_row + 1 if reached else 0

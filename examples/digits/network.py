@@ -18,12 +18,12 @@ WEIGHT_BITS = 24
 ACTIVATION_BITS = 8
 LOGIT_BITS = 6
 GRADIENT_BITS = 16
-LARGEST_LOGIT = 16
+MAX_LOGIT = 16
 
 EXPONENTIALS: Array = np.array(
     [
         float((Decimal(-index) / 2**LOGIT_BITS).exp().quantize(Decimal("1e-12")))
-        for index in range(LARGEST_LOGIT * 2**LOGIT_BITS + 1)
+        for index in range(MAX_LOGIT * 2**LOGIT_BITS + 1)
     ]
 )
 
@@ -35,7 +35,7 @@ def on_grid(values: Array, bits: int) -> Array:
 
 def softmax(logits: Array) -> Array:
     """Probabilities of each row of logits, on a grid of 2^-16."""
-    below_highest = np.minimum(logits.max(axis=1, keepdims=True) - logits, LARGEST_LOGIT)
+    below_highest = np.minimum(logits.max(axis=1, keepdims=True) - logits, MAX_LOGIT)
     weights = EXPONENTIALS[np.rint(below_highest * 2**LOGIT_BITS).astype(np.int64)]
     total = on_grid(weights, 32).sum(axis=1, keepdims=True)
     return on_grid(weights / total, GRADIENT_BITS)

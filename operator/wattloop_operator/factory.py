@@ -18,24 +18,26 @@ from prometheus_client import make_asgi_app
 from wattloop_operator.api.progress import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import ClusterApi
-from wattloop_operator.cluster.book import ClusterBook
-from wattloop_operator.cluster.cache import ObjectCache
-from wattloop_operator.cluster.callers import TokenReviews
-from wattloop_operator.cluster.comparison import watched_kinds
+from wattloop_operator.cluster.auth.node_authorizer import AgentTokenAuthorizer
+from wattloop_operator.cluster.auth.pod_authorizer import TokenReviewAuthorizer
+from wattloop_operator.cluster.auth.token_review import TokenReviews
+from wattloop_operator.cluster.backend import ClusterBackend
 from wattloop_operator.cluster.connection import ClusterAddress, credentials, is_readable
-from wattloop_operator.cluster.gate import TokenReviewGate
-from wattloop_operator.cluster.node_gate import AgentTokenGate
+from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
+from wattloop_operator.cluster.informer.object_cache import ObjectCache
+from wattloop_operator.cluster.informer.resync import watched_kinds
 from wattloop_operator.cluster.node_pods import ClusterPods
 from wattloop_operator.cluster.node_policies import NodePolicies
-from wattloop_operator.cluster.policy_standing import write_standings
+from wattloop_operator.cluster.policy_status import write_policy_statuses
+from wattloop_operator.cluster.progress_store import ClusterProgressStore
 from wattloop_operator.cluster.transport import HttpTransport, Transport, fenced
 from wattloop_operator.cluster.workload_access import WorkloadAccess
-from wattloop_operator.cluster.world import ClusterWorld
-from wattloop_operator.engine.review import reviewed
-from wattloop_operator.handlers.desk import Desk
-from wattloop_operator.handlers.scheduler import Scheduler
-from wattloop_operator.loop.settle import settle
-from wattloop_operator.loop.world import JobKey
+from wattloop_operator.controller.work_queue import WorkQueue
+from wattloop_operator.http.server import HttpService
+from wattloop_operator.http.serving_certificate import ServingCertificate
+from wattloop_operator.reconcile.attempt.early_stop import reviewed
+from wattloop_operator.reconciler.backend import JobKey
+from wattloop_operator.reconciler.reconciler import reconcile
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.limits import ReportLimits
 from wattloop_operator.reporting.nodes import NodeService
@@ -46,15 +48,13 @@ from wattloop_operator.store import Store
 from wattloop_operator.telemetry.certificate_metrics import CertificateCollector
 from wattloop_operator.telemetry.health import create_health_app, watches_check
 from wattloop_operator.telemetry.metrics import Metrics, StateCollector
-from wattloop_operator.telemetry.pulse import Pulse
-from wattloop_operator.telemetry.serving import HttpService
-from wattloop_operator.telemetry.serving_certificate import ServingCertificate
+from wattloop_operator.telemetry.watch_heartbeat import WatchHeartbeat
 from wattloop_operator.workloads.authority_file import AuthorityFile
-from wattloop_operator.workloads.surroundings import ClusterSurroundings
+from wattloop_operator.workloads.cluster_injection import ClusterAddresses
 
 if TYPE_CHECKING:
     from wattloop_operator.cluster.election import ElectionTimes
-    from wattloop_operator.handlers.shift import Shift
+    from wattloop_operator.controller.controller import Controller
 
 Clock = Callable[[], datetime]
 # A status is an object in etcd, and each write of it is a revision that all watchers receive.
@@ -79,7 +79,7 @@ class Factory:
         absent_namespaces: Namespaces of the settings that could not be read at the start.
 
     Raises:
-        CannotError: The reporting API's certificate cannot be served.
+        OperationError: The reporting API's certificate cannot be served.
         UsageError: There are no certificates in the file of the authority's.
     """
 
@@ -96,9 +96,9 @@ class Factory:
         self.identity = f"{os.environ.get('POD_NAME') or socket.gethostname()}-{uuid.uuid4().hex[:8]}"
         self.cache = ObjectCache()
         self.kinds = watched_kinds(self.cache)
-        self.pulse = Pulse(kind.resource.kind for kind in self.kinds)
-        self._led: ClusterWorld | None = None
-        self._scheduler: Scheduler | None = None
+        self.heartbeat = WatchHeartbeat(kind.resource.kind for kind in self.kinds)
+        self._led: ClusterBackend | None = None
+        self._work_queue: WorkQueue | None = None
         settings = self.settings
         self._authority = AuthorityFile(settings.report_certificate_authority)
         self._certificate: ServingCertificate | None = None
@@ -115,8 +115,8 @@ class Factory:
         limits = ReportLimits(time.monotonic)
         reviews = TokenReviews(api, time.monotonic, limits.count_review)
         service = ReportService(
-            ClusterBook(api),
-            TokenReviewGate(api, reviews, time.monotonic),
+            ClusterProgressStore(api),
+            TokenReviewAuthorizer(api, reviews, time.monotonic),
             self._review,
             limits=limits,
             write_interval_seconds=PROGRESS_INTERVAL_SECONDS,
@@ -133,11 +133,11 @@ class Factory:
 
     def _node_service(self, api: ClusterApi, reviews: TokenReviews) -> NodeService:
         """The agents' side of the reporting API."""
-        gate = AgentTokenGate(reviews, time.monotonic, self.settings.agent_service_account)
+        authorizer = AgentTokenAuthorizer(reviews, time.monotonic, self.settings.agent_service_account)
         pods = ClusterPods(api, time.monotonic, self.cache)
         policies = NodePolicies(api, time.monotonic)
         return NodeService(
-            gate, pods, self.store.pod_energies, self.clock, bounds=policies.bounds_for_node, heard_end=self._ask
+            authorizer, pods, self.store.pod_energies, self.clock, bounds=policies.bounds_for_node, heard_end=self._ask
         )
 
     def _agent_patience_seconds(self) -> int:
@@ -145,86 +145,84 @@ class Factory:
 
     def _ask(self, key: JobKey) -> None:
         """Have a job looked at; a replica that does not lead leaves it to the one that does, which looks by itself."""
-        if self._scheduler is not None:
-            self._scheduler.ask(key)
+        if self._work_queue is not None:
+            self._work_queue.ask(key)
 
     def _review(self, recurrence: TrainingRecurrence, progress: Progress) -> Progress:
         """The policy's second thought; a replica that does not lead has no state to think from and leaves it."""
-        world = self._led
+        backend = self._led
         key = JobKey(recurrence.metadata.namespace, recurrence.spec.job_ref.name)
-        return progress if world is None else reviewed(lambda: world.snapshot(key), recurrence, progress)
+        return progress if backend is None else reviewed(lambda: backend.snapshot(key), recurrence, progress)
 
-    def surroundings(self, report_url: str) -> ClusterSurroundings:
+    def addresses(self, report_url: str) -> ClusterAddresses:
         """What training pods are told that are started now.
 
         Args:
             report_url: Where the reporting API serves, if the settings name no other address.
         """
         settings = self.settings
-        return ClusterSurroundings(
-            settings.report_url or report_url, self._authority.text(), settings.agent_socket_folder
-        )
+        return ClusterAddresses(settings.report_url or report_url, self._authority.text(), settings.agent_socket_folder)
 
-    def shift(self, surroundings: Callable[[], ClusterSurroundings], may_write: Callable[[], bool]) -> Shift:
+    def controller(self, addresses: Callable[[], ClusterAddresses], may_write: Callable[[], bool]) -> Controller:
         """What an operator does while it leads.
 
         Args:
-            surroundings: What training pods are told that are started now.
+            addresses: What training pods are told that are started now.
             may_write: Whether it still leads.
         """
         # An operator that waits for the lead does without kopf.
-        from wattloop_operator.handlers.shift import Shift  # noqa: PLC0415
-        from wattloop_operator.handlers.watching import registry_of, settings_of  # noqa: PLC0415
+        from wattloop_operator.controller.controller import Controller  # noqa: PLC0415
+        from wattloop_operator.controller.kopf_handlers import registry_of, settings_of  # noqa: PLC0415
 
         api = ClusterApi(fenced(self.transport, may_write), self.settings.namespaces)
-        world = ClusterWorld(
+        backend = ClusterBackend(
             api=api,
             cache=self.cache,
-            workloads=WorkloadAccess(api, self.cache, surroundings),
+            workloads=WorkloadAccess(api, self.cache, addresses),
             store=self.store,
             clock=self.clock,
             monotonic=time.monotonic,
             reporter=self.identity,
             agent_patience_seconds=self._agent_patience_seconds(),
         )
-        self._led = world
+        self._led = backend
 
         def settled(key: JobKey) -> datetime | None:
-            following = settle(world, key, self.clock)
-            soon = world.look_again_seconds(key)
+            following = reconcile(backend, key, self.clock)
+            soon = backend.look_again_seconds(key)
             latest = None if soon is None else self.clock() + timedelta(seconds=soon)
             return min((moment for moment in (following, latest) if moment is not None), default=None)
 
-        scheduler = Scheduler(
+        work_queue = WorkQueue(
             settled,
             workers=self.settings.workers,
             clock=lambda: self.clock().timestamp(),
             settled=lambda _, seconds: self.metrics.settled(seconds),
             failed=lambda _: self.metrics.failed(),
         )
-        self._scheduler = scheduler
+        self._work_queue = work_queue
 
-        def job_is_gone(key: JobKey, uid: str) -> None:
-            world.forget(key, uid)
-            scheduler.forget(key)
+        def job_deleted(key: JobKey, uid: str) -> None:
+            backend.forget(key, uid)
+            work_queue.forget(key)
 
-        desk = Desk(
+        dispatcher = EventDispatcher(
             self.kinds,
-            ask=scheduler.ask,
-            job_is_gone=job_is_gone,
-            pulse=self.pulse.beat,
-            open_for_work=scheduler.start,
+            ask=work_queue.ask,
+            job_deleted=job_deleted,
+            heartbeat=self.heartbeat.beat,
+            all_listed=work_queue.start,
         )
-        return Shift(
-            registry=registry_of(desk, lambda: credentials(self.client)),
+        return Controller(
+            registry=registry_of(dispatcher, lambda: credentials(self.client)),
             settings=settings_of(self.kinds),
-            scheduler=scheduler,
-            desk=desk,
+            work_queue=work_queue,
+            dispatcher=dispatcher,
             api=api,
-            pulse=self.pulse.beat,
+            heartbeat=self.heartbeat.beat,
             missed=self.metrics.missed,
             resync_seconds=self.settings.resync_seconds,
-            write_standings=lambda: write_standings(api, self.clock),
+            write_policy_statuses=lambda: write_policy_statuses(api, self.clock),
             namespaces=self.settings.namespaces,
             returned=self._returned_namespace,
         )
@@ -233,14 +231,14 @@ class Factory:
         """A namespace that could not be read at the start and can be now; empty: none."""
         return next((name for name in self.absent_namespaces if is_readable(self.transport, name)), "")
 
-    def health_service(self, shift: Callable[[], Shift | None], reports: HttpService) -> HttpService | None:
+    def health_service(self, controller: Callable[[], Controller | None], reports: HttpService) -> HttpService | None:
         """Liveness and readiness; None where the settings turn them off."""
         if self.settings.health_bind is None:
             return None
-        watches = watches_check(self.pulse.ages_seconds, 2.0 * self.settings.resync_seconds + 60.0)
+        watches = watches_check(self.heartbeat.ages_seconds, 2.0 * self.settings.resync_seconds + 60.0)
 
         def at_work() -> str:
-            now = shift()
+            now = controller()
             return "" if now is None else now.trouble() or watches()
 
         def reporting() -> str:
@@ -254,20 +252,22 @@ class Factory:
             refused=self.metrics.refused,
         )
 
-    def metrics_service(self, shift: Callable[[], Shift | None], leads: Callable[[], bool]) -> HttpService | None:
+    def metrics_service(
+        self, controller: Callable[[], Controller | None], leads: Callable[[], bool]
+    ) -> HttpService | None:
         """Prometheus metrics; None where the settings turn them off."""
         if self.settings.metrics_bind is None:
             return None
 
         def waiting() -> int:
-            now = shift()
+            now = controller()
             return 0 if now is None else now.waiting
 
         self.metrics.registry.register(
             StateCollector(
                 jobs=lambda: [held.value for held in self.cache.jobs.all()],
                 waiting=waiting,
-                watch_ages_seconds=lambda: self.pulse.ages_seconds() if shift() is not None else {},
+                watch_ages_seconds=lambda: self.heartbeat.ages_seconds() if controller() is not None else {},
                 leads=leads,
             )
         )
@@ -287,7 +287,7 @@ def connect(settings: Settings) -> tuple[ApiClient, Transport]:
     """The client and the transport of a cluster.
 
     Raises:
-        CannotError: There is no usable configuration.
+        OperationError: There is no usable configuration.
         UsageError: The kubeconfig does not exist.
     """
     address = ClusterAddress(settings.kubeconfig, settings.context)

@@ -9,21 +9,21 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
 
 from wattloop import interruption
-from wattloop.errors import CannotError
+from wattloop.errors import OperationError
 from wattloop_operator.cluster.connection import own_namespace
 from wattloop_operator.factory import Factory
-from wattloop_operator.telemetry.serving import HttpService
+from wattloop_operator.http.server import HttpService
 
 if TYPE_CHECKING:
     from wattloop_operator.cluster.election import Leadership
-    from wattloop_operator.handlers.shift import Shift
+    from wattloop_operator.controller.controller import Controller
 
 logger = logging.getLogger(__name__)
 
 CHECK_SECONDS = 1.0
 
 
-class LostLeadError(CannotError):
+class LostLeadError(OperationError):
     """Another operator may lead by now: this one ends, and starts anew as one that waits."""
 
 
@@ -31,14 +31,14 @@ async def run_operator(factory: Factory) -> None:
     """Run until SIGTERM, SIGINT or SIGHUP.
 
     Raises:
-        CannotError: The lead was lost, or a part of the operator has ended by itself.
+        OperationError: The lead was lost, or a part of the operator has ended by itself.
     """
     settings = factory.settings
     namespace = settings.leader_election_namespace or own_namespace()
-    shift: Shift | None = None
+    controller: Controller | None = None
     with contextlib.ExitStack() as stack:
         reports = stack.enter_context(_serving(factory.report_service()))
-        health = factory.health_service(lambda: shift, reports)
+        health = factory.health_service(lambda: controller, reports)
         if health is not None:
             stack.enter_context(_serving(health))
         # It is ready now: what the election needs comes after.
@@ -46,28 +46,28 @@ async def run_operator(factory: Factory) -> None:
 
         lock = LeaseLock(factory.transport, settings.leader_election_name, namespace, factory.identity)
         leadership = Leadership(lock, factory.election_times())
-        metrics = factory.metrics_service(lambda: shift, leadership.holds)
+        metrics = factory.metrics_service(lambda: controller, leadership.holds)
         if metrics is not None:
             stack.enter_context(_serving(metrics))
 
         async def work() -> None:
-            nonlocal shift
+            nonlocal controller
             logger.info("%s leads", factory.identity)
-            shift = factory.shift(lambda: factory.surroundings(reports.url), leadership.holds)
-            shift.begin()
-            while not (trouble := shift.trouble()):
+            controller = factory.controller(lambda: factory.addresses(reports.url), leadership.holds)
+            controller.begin()
+            while not (trouble := controller.trouble()):
                 await asyncio.sleep(CHECK_SECONDS)
-            raise CannotError(f"a part of the operator has ended: {trouble}")
+            raise OperationError(f"a part of the operator has ended: {trouble}")
 
         logger.info("%s waits for the Lease %s/%s", factory.identity, namespace, settings.leader_election_name)
         try:
             await _until_told_to_end(leadership, work)
         finally:
-            if shift is not None:
-                await asyncio.to_thread(shift.lay_down)
+            if controller is not None:
+                await asyncio.to_thread(controller.stop)
             await leadership.release()
-            if shift is not None:
-                await asyncio.to_thread(shift.await_end)
+            if controller is not None:
+                await asyncio.to_thread(controller.await_end)
 
 
 async def _until_told_to_end(leadership: Leadership, work: Callable[[], Coroutine[Any, Any, None]]) -> None:

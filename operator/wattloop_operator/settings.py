@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from wattloop.commands.settings import Address, Setting, address, address_or_off, one_of, values_of, whole
+from wattloop.commands.settings import Address, Setting, address, address_or_off, integer, one_of, values_of
 from wattloop.errors import UsageError
 
 PREFIX = "WATTLOOP_"
@@ -67,9 +67,9 @@ SETTINGS = (
     Setting("context", str, "", "the kubeconfig's context; default: its current one", "NAME"),
     Setting("namespaces", namespaces, "", "namespaces whose jobs are run, separated by commas; the operator needs no "
             "rights in others; default: all", "NAMES"),
-    Setting("workers", whole(1, 64), "8", "how many jobs are looked after at once", "NUMBER"),
-    Setting("resync-seconds", whole(10, 86_400), "300", "how often what was seen is compared with what the API server "
-            "has", "SECONDS"),
+    Setting("workers", integer(1, 64), "8", "how many jobs are looked after at once", "NUMBER"),
+    Setting("resync-seconds", integer(10, 86_400), "300", "how often the object cache is compared with the API "
+            "server", "SECONDS"),
     Setting("report-bind", address, "127.0.0.1:8080", "where training pods and node agents report, HOST:PORT",
             "ADDRESS"),
     Setting("report-url", str, "", "the URL by which pods reach that address; needed where it is bound to all "
@@ -83,7 +83,7 @@ SETTINGS = (
             "pods; default: no agent", "FOLDER"),
     Setting("agent-service-account", service_account, "", "what the node agents run as that report what each pod has "
             "used; default: no reports of nodes are taken", "NAMESPACE/NAME"),
-    Setting("agent-patience-seconds", whole(1, 600), "10", "how long an attempt that has ended waits for the agents' "
+    Setting("agent-patience-seconds", integer(1, 600), "10", "how long an attempt that has ended waits for the agents' "
             "last word on its energy; give it twice their --push-interval", "SECONDS"),
     Setting("metrics-bind", address_or_off, "127.0.0.1:9402", "where to serve Prometheus metrics, HOST:PORT or off",
             "ADDRESS"),
@@ -92,7 +92,7 @@ SETTINGS = (
     Setting("leader-election-namespace", str, "", "namespace of the Lease by which one of several operators acts; "
             "default: the pod's own, else default", "NAMESPACE"),
     Setting("leader-election-name", str, "wattloop-operator", "name of that Lease", "NAME"),
-    Setting("leader-lease-seconds", whole(6, 300), "15", "how long another operator waits after this one's last sign "
+    Setting("leader-lease-seconds", integer(6, 300), "15", "how long another operator waits after this one's last sign "
             "of life", "SECONDS"),
     Setting("log-format", one_of("text", "json"), "text", "how log lines look, text or json", "FORMAT"),
     Setting("log-level", one_of("debug", "info", "warning", "error"), "info", "the least level logged", "LEVEL"),

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from bench import Bench, until
 
 import nvml_simulator
+from support.agents.bench import Bench, until
 from wattloop.agent_process import end_agent, start_agent
 
 

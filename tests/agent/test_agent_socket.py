@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bench import Bench, until
-from processes import holding_process, raw_answer
 
+from support.agents.bench import Bench, until
+from support.agents.processes import holding_process, raw_answer
 from wattloop.agent import AgentConnection, AgentRefused, AgentUnavailable, connected_agent
 from wattloop.agent_process import end_agent, start_agent
 

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import pytest
-from bench import DEADLINE_SECONDS, Bench, until
 
+from support.agents.bench import DEADLINE_SECONDS, Bench, until
 from wattloop.agent import AgentConnection
 from wattloop.interruption import EXIT_INTERRUPTED
-from wattloop_agent.reader.descriptors import RESERVED_DESCRIPTORS, connections_allowed
-from wattloop_agent.reader.server import MAX_BAD_REQUESTS
+from wattloop_agent.monitor.descriptors import RESERVED_DESCRIPTORS, connections_allowed
+from wattloop_agent.monitor.server import MAX_BAD_REQUESTS
 
 FEW_DESCRIPTORS = RESERVED_DESCRIPTORS + 32
 
@@ -53,18 +53,18 @@ def answered(connection: socket.socket, request: bytes) -> list[dict[str, dict[s
 
 def test_a_client_whose_idle_connection_was_closed_goes_on_and_keeps_what_it_holds(bench: Bench) -> None:
     with agent_with_few_descriptors(bench), ExitStack() as stack:
-        holder = stack.enter_context(AgentConnection(bench.socket))
+        lease_manager = stack.enter_context(AgentConnection(bench.socket))
         subscriber = stack.enter_context(AgentConnection(bench.socket))
-        holder.hold_limit(bench.uuids, 200)
+        lease_manager.hold_limit(bench.uuids, 200)
         assert subscriber.gpus()
         for _ in range(connections_allowed(FEW_DESCRIPTORS)):
             other = stack.enter_context(connected(bench))
             other.sendall(b'{"verb": "list"}\n')
             assert b"result" in other.recv(65536)
-        assert [held.held_watts for held in holder.hold_limit(bench.uuids, 250)] == [250, 250, 250]
+        assert [held.held_watts for held in lease_manager.hold_limit(bench.uuids, 250)] == [250, 250, 250]
         assert len(next(subscriber.subscribe(0.1))) == 3
-        assert (holder.interruptions, subscriber.interruptions) == (0, 0), "what was held was held throughout"
-        assert {lease.held for lease in holder.leases()} == {250}
+        assert (lease_manager.interruptions, subscriber.interruptions) == (0, 0), "what was held was held throughout"
+        assert {lease.held for lease in lease_manager.leases()} == {250}
     assert "fewer connections" in bench.log.read_text()
 
 

@@ -10,13 +10,22 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
-from bench import Bench, until
-from processes import children_of, single_agent
 
+from support.agents.bench import Bench, until
+from support.agents.processes import children_of, single_agent
 from wattloop.agent import AgentConnection, AgentRefused, AgentUnavailable
-from wattloop_agent.reader.places import MAX_CONNECTIONS_OF_A_GPU_OWNER
+from wattloop_agent.monitor.places import MAX_CONNECTIONS_OF_A_GPU_OWNER
 
-FORBIDDEN_IN_SETTER = ("asyncio", "http", "ssl", "urllib.request", "h2", "prometheus_client", "kubernetes", "yaml")
+FORBIDDEN_IN_POWER_CONTROLLER = (
+    "asyncio",
+    "http",
+    "ssl",
+    "urllib.request",
+    "h2",
+    "prometheus_client",
+    "kubernetes",
+    "yaml",
+)
 
 
 def connected(path: Path) -> socket.socket:
@@ -42,25 +51,25 @@ def open_files(pid: int) -> list[str]:
     return files
 
 
-def test_the_setter_carries_no_network_code() -> None:
-    script = "import sys, wattloop_agent.setter.__main__\nprint('\\n'.join(sys.modules))"
+def test_the_power_controller_carries_no_network_code() -> None:
+    script = "import sys, wattloop_agent.commands.power_controller\nprint('\\n'.join(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert set(done.stdout.split()) & set(FORBIDDEN_IN_SETTER) == set()
+    assert set(done.stdout.split()) & set(FORBIDDEN_IN_POWER_CONTROLLER) == set()
 
 
-def test_the_setter_holds_no_socket_but_the_readers(bench: Bench) -> None:
+def test_the_power_controller_holds_no_socket_but_the_monitors(bench: Bench) -> None:
     with single_agent(bench.socket, bench.state, environment=bench.environment, log=bench.log) as agent:
-        (setter,) = children_of(agent.pid)
-        names = [name for name in open_files(setter) if name.startswith("socket:")]
+        (power_controller,) = children_of(agent.pid)
+        names = [name for name in open_files(power_controller) if name.startswith("socket:")]
         sockets = {name.removeprefix("socket:[").rstrip("]") for name in names}
         unix = {line.split()[6] for line in Path("/proc/net/unix").read_text().splitlines()[1:]}
         assert sockets <= unix, "sockets of another kind"
-        assert len(sockets) <= 4, "two of the reader, and the pair that signals wake"
+        assert len(sockets) <= 4, "two of the monitor, and the pair that signals wake"
 
 
-def test_the_reader_never_asks_nvml_to_change_anything(bench: Bench) -> None:
-    environment = {**bench.environment, "WATTLOOP_AGENT_PART": "reader"}
-    environment["WATTLOOP_AGENT_SETTER_SOCKET"] = str(bench.folder / "no-setter.sock")
+def test_the_monitor_never_asks_nvml_to_change_anything(bench: Bench) -> None:
+    environment = {**bench.environment, "WATTLOOP_AGENT_PART": "monitor"}
+    environment["WATTLOOP_AGENT_POWER_CONTROLLER_SOCKET"] = str(bench.folder / "no-power-controller.sock")
     with (
         single_agent(bench.socket, bench.state, environment=environment, log=bench.log),
         AgentConnection(bench.socket) as connection,
@@ -112,15 +121,15 @@ def test_thousands_of_connections_later_no_file_is_left_open(bench: Bench) -> No
         with AgentConnection(bench.socket) as connection:
             connection.hold_limit(bench.uuids, 200)
             connection.release()
-        (setter,) = children_of(agent.pid)
-        before = {pid: len(open_files(pid)) for pid in (agent.pid, setter)}
+        (power_controller,) = children_of(agent.pid)
+        before = {pid: len(open_files(pid)) for pid in (agent.pid, power_controller)}
         for number in range(500):
             with connected(bench.socket) as caller:
                 if number % 3:
                     answer_to(caller, b'{"verb": "list"}\n' if number % 2 else b"nonsense\n")
         until(lambda: all(len(open_files(pid)) <= count for pid, count in before.items()), "every file is closed again")
         threads = {pid: len(list(Path(f"/proc/{pid}/task").iterdir())) for pid in before}
-        assert threads[setter] <= 2, "its own, and the watchdog"
+        assert threads[power_controller] <= 2, "its own, and the watchdog"
         assert threads[agent.pid] <= 5, "its own, the signals', the driver's, the owners', and one for what blocks"
 
 

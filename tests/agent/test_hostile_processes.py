@@ -17,23 +17,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench import DEADLINE_SECONDS, Bench, until
-from processes import children_of, single_agent
 
+from support.agents.bench import DEADLINE_SECONDS, Bench, until
+from support.agents.processes import children_of, single_agent
 from wattloop.agent import AgentConnection, AgentUnavailable
 from wattloop_agent.log_bound import MAX_LINES
-from wattloop_agent.reader import connection
-from wattloop_agent.reader.descriptors import MAX_CONNECTIONS, WANTED_DESCRIPTORS
-from wattloop_agent.reader.main import MAX_STALL_TIMEOUTS
-from wattloop_agent.reader.places import (
+from wattloop_agent.monitor import connection
+from wattloop_agent.monitor.descriptors import MAX_CONNECTIONS, WANTED_DESCRIPTORS
+from wattloop_agent.monitor.places import (
     MAX_CONNECTIONS_OF_A_GPU_OWNER,
     MAX_SUBSCRIPTIONS,
     MAX_SUBSCRIPTIONS_OF_AN_OWNER,
 )
+from wattloop_agent.monitor_process import MAX_STALL_TIMEOUTS
 
 pytestmark = pytest.mark.processes
 
-PROGRAM = Path(__file__).with_name("hostile_client.py")
+PROGRAM = Path(__file__).parents[1] / "support" / "agents" / "hostile_client.py"
 ATTACK_SECONDS = 6.0
 VICTIMS_WATTS = 150.0
 MAX_ANSWER_SECONDS = 1.0
@@ -55,7 +55,7 @@ class Outcome:
         limits: All that the victim's GPU was ever seen at.
         log_bytes: What both parts logged meanwhile.
         growth_bytes: How much memory both parts took more at the end.
-        descriptors: The most that the reader had open.
+        descriptors: The most that the monitor had open.
         seconds: How long it took.
         allowed_seconds: How long an answer may take on a machine as busy as this one.
     """
@@ -237,8 +237,8 @@ def test_an_event_loop_that_hangs_takes_no_limit_away_until_its_process_ends_by_
         os.close(writing)
         stack.callback(process.kill)
         until(bench.socket.is_socket, "the agent serves")
-        holder = stack.enter_context(AgentConnection(bench.socket))
-        until(lambda: len(holder.hold_limit(bench.uuids, 200)) == 3, "the limit is held")
+        lease_manager = stack.enter_context(AgentConnection(bench.socket))
+        until(lambda: len(lease_manager.hold_limit(bench.uuids, 200)) == 3, "the limit is held")
         stack.enter_context(hostile(bench, "newlines", "--seconds", str(DEADLINE_SECONDS)))
         impatient = AgentConnection(bench.socket, timeout_seconds=1.0, patience_seconds=0.0)
         until(lambda: not answers(impatient), "the event loop hangs")
@@ -250,7 +250,8 @@ def test_an_event_loop_that_hangs_takes_no_limit_away_until_its_process_ends_by_
         until(lambda: time.monotonic() > begin + (MAX_STALL_TIMEOUTS + 3) * timeout_seconds, "it is taken to hang")
         assert b"most recent call first" in log.read(), "it says where it hung"
         assert process.wait(DEADLINE_SECONDS) == 1
-    # Its setter had the same log, so either it has given everything back or it has ended with its leases on disk.
+    # Its power controller had the same log, so either it has given everything back or it has ended with its
+    # leases on disk.
     with (
         single_agent(bench.socket, bench.state, environment=bench.environment, log=bench.log),
         AgentConnection(bench.socket) as next_holder,

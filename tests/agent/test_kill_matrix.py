@@ -13,9 +13,9 @@ import time
 from contextlib import suppress
 
 import pytest
-from bench import Bench, until
-from processes import children_of
 
+from support.agents.bench import Bench, until
+from support.agents.processes import children_of
 from wattloop.agent import AgentConnection
 from wattloop.agent_process import end_agent, start_agent
 from wattloop.errors import WattloopError
@@ -46,7 +46,7 @@ for line in sys.stdin:
 
 
 class Cell:
-    """A trainer, a reader and a setter, and what befalls them."""
+    """A trainer, a monitor and a power controller, and what befalls them."""
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
@@ -54,7 +54,7 @@ class Cell:
         self.agent = self.start_agent()
         # Ten seconds on a machine that starts an agent in half a second; on one so busy that it can't, as many starts.
         self.law_seconds = max(10.0, 20 * (time.monotonic() - begin))
-        (self.setter,) = children_of(self.agent.pid)
+        (self.power_controller,) = children_of(self.agent.pid)
         self.trainer = subprocess.Popen(
             [sys.executable, "-c", TRAINER, str(bench.socket), *bench.uuids],
             stdin=subprocess.PIPE,
@@ -78,9 +78,9 @@ class Cell:
     def strike(self, who: str, number: int) -> None:
         struck = {
             "trainer": [self.trainer.pid],
-            "reader": [self.agent.pid],
-            "setter": [self.setter],
-            "both": [self.setter, self.agent.pid],
+            "monitor": [self.agent.pid],
+            "power-controller": [self.power_controller],
+            "both": [self.power_controller, self.agent.pid],
         }[who]
         for pid in struck:
             with suppress(ProcessLookupError):
@@ -122,7 +122,7 @@ class Cell:
     def settle(self) -> None:
         """Wait for the law, then for the end of it all."""
         until(self.is_lawful, "as found, or held for an owner that lives", self.law_seconds)
-        for pid in (self.trainer.pid, self.agent.pid, self.setter):
+        for pid in (self.trainer.pid, self.agent.pid, self.power_controller):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
         self.trainer.kill()
@@ -142,7 +142,7 @@ class Cell:
 
 @pytest.mark.parametrize("when", ["before a hold", "during a hold", "after a hold", "during a restore"])
 @pytest.mark.parametrize("how", STRUCK)
-@pytest.mark.parametrize("who", ["trainer", "reader", "setter", "both"])
+@pytest.mark.parametrize("who", ["trainer", "monitor", "power-controller", "both"])
 def test_every_gpu_is_as_found_or_held_for_an_owner_that_lives(bench: Bench, who: str, how: str, when: str) -> None:
     cell = Cell(bench)
     cell.reach(when, who, STRUCK[how])

@@ -8,9 +8,9 @@ import subprocess
 import sys
 
 import pytest
-from bench import DEADLINE_SECONDS, Bench, until
-from processes import children_of, holding_process, wait_for_end
 
+from support.agents.bench import DEADLINE_SECONDS, Bench, until
+from support.agents.processes import children_of, holding_process, wait_for_end
 from wattloop.agent import AgentConnection
 from wattloop.agent_process import end_agent, start_agent
 
@@ -20,10 +20,10 @@ FOUND = [400.0, 400.0, 400.0]
 
 
 def started(bench: Bench) -> tuple[subprocess.Popen[bytes], int]:
-    """An agent, and its setter's pid."""
+    """An agent, and its power controller's pid."""
     process = start_agent(bench.socket, bench.state, environment=bench.environment, log=bench.log)
-    (setter,) = children_of(process.pid)
-    return process, setter
+    (power_controller,) = children_of(process.pid)
+    return process, power_controller
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -38,39 +38,39 @@ def test_an_owner_that_dies_gives_its_gpus_back(agent: Bench, number: int) -> No
 
 
 def test_an_agent_that_is_killed_gives_everything_back(bench: Bench) -> None:
-    process, setter = started(bench)
+    process, power_controller = started(bench)
     with AgentConnection(bench.socket) as connection:
         connection.hold_limit(bench.uuids, 200)
         process.kill()
         process.wait()
-        wait_for_end(setter)
+        wait_for_end(power_controller)
     assert bench.limits == FOUND
 
 
-def test_a_setter_that_is_killed_is_replaced_and_the_leases_of_the_living_stay(bench: Bench) -> None:
-    process, setter = started(bench)
+def test_a_power_controller_that_is_killed_is_replaced_and_the_leases_of_the_living_stay(bench: Bench) -> None:
+    process, power_controller = started(bench)
     dead = holding_process(bench.socket, 300, bench.uuids[:1])
     with AgentConnection(bench.socket) as connection:
         connection.hold_limit(bench.uuids[1:], 200)
-        # Nothing may happen between the two deaths: the reader is stopped meanwhile.
+        # Nothing may happen between the two deaths: the monitor is stopped meanwhile.
         os.kill(process.pid, signal.SIGSTOP)
-        os.kill(setter, signal.SIGKILL)
+        os.kill(power_controller, signal.SIGKILL)
         dead.kill()
         dead.communicate()
         os.kill(process.pid, signal.SIGCONT)
-        until(lambda: bench.limits == [400, 200, 200], "the dead owner's GPU restored by the next setter")
+        until(lambda: bench.limits == [400, 200, 200], "the dead owner's GPU restored by the next power controller")
         assert connection.release() == bench.uuids[1:]
     assert bench.limits == FOUND
-    assert children_of(process.pid) != [setter]
+    assert children_of(process.pid) != [power_controller]
     assert end_agent(process) == 0
 
 
 def test_when_both_are_killed_the_next_agent_gives_everything_back(bench: Bench) -> None:
-    process, setter = started(bench)
+    process, power_controller = started(bench)
     owner = holding_process(bench.socket, 200, bench.uuids)
-    for pid in (setter, process.pid):
+    for pid in (power_controller, process.pid):
         os.kill(pid, signal.SIGSTOP)
-    for pid in (setter, process.pid):
+    for pid in (power_controller, process.pid):
         os.kill(pid, signal.SIGKILL)
     process.wait()
     owner.kill()
@@ -82,15 +82,15 @@ def test_when_both_are_killed_the_next_agent_gives_everything_back(bench: Bench)
 
 
 def test_restore_only_gives_back_what_killed_agents_left(bench: Bench) -> None:
-    process, setter = started(bench)
+    process, power_controller = started(bench)
     with AgentConnection(bench.socket) as connection:
         connection.hold_limit(bench.uuids, 200)
-    for pid in (setter, process.pid):
+    for pid in (power_controller, process.pid):
         os.kill(pid, signal.SIGSTOP)
-    for pid in (setter, process.pid):
+    for pid in (power_controller, process.pid):
         os.kill(pid, signal.SIGKILL)
     process.wait()
-    wait_for_end(setter)
+    wait_for_end(power_controller)
     words = [sys.executable, "-m", "wattloop_agent", "--restore-only", "--state-directory", str(bench.state)]
     done = subprocess.run(words, env=bench.environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -99,24 +99,24 @@ def test_restore_only_gives_back_what_killed_agents_left(bench: Bench) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_an_agent_that_is_told_to_end_gives_everything_back_first(bench: Bench, number: int) -> None:
-    process, setter = started(bench)
+    process, power_controller = started(bench)
     with AgentConnection(bench.socket) as connection:
         connection.hold_limit(bench.uuids, 200)
         process.send_signal(number)
         assert process.wait(DEADLINE_SECONDS) == 130
         assert bench.limits == FOUND
-    wait_for_end(setter)
+    wait_for_end(power_controller)
     assert not bench.socket.exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGKILL])
 def test_what_ends_all_processes_of_a_terminal_gives_everything_back(bench: Bench, number: int) -> None:
-    process, setter = started(bench)
+    process, power_controller = started(bench)
     with AgentConnection(bench.socket) as connection:
         connection.hold_limit(bench.uuids, 200)
         os.killpg(process.pid, number)
         process.wait(DEADLINE_SECONDS)
-        wait_for_end(setter)
+        wait_for_end(power_controller)
     assert bench.limits == FOUND
     assert "did not end well" not in bench.log.read_text()
 
@@ -160,11 +160,11 @@ def test_an_agent_ends_with_the_process_it_watches(bench: Bench) -> None:
     parent.communicate()
 
 
-@pytest.mark.parametrize("which", ["reader", "setter"])
+@pytest.mark.parametrize("which", ["monitor", "power-controller"])
 def test_a_part_that_hangs_leaves_no_gpu_at_a_limit_of_a_dead_owner(bench: Bench, which: str) -> None:
-    process, setter = started(bench)
+    process, power_controller = started(bench)
     owner = holding_process(bench.socket, 200, bench.uuids)
-    os.kill(process.pid if which == "reader" else setter, signal.SIGSTOP)
+    os.kill(process.pid if which == "monitor" else power_controller, signal.SIGSTOP)
     owner.kill()
     owner.communicate()
     until(lambda: bench.limits == FOUND, f"restored though the {which} hangs")

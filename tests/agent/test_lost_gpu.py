@@ -9,14 +9,14 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from bench import Bench, until
-from processes import free_port, single_agent
-from scraping import scraped
 
 import nvml_simulator
+from support.agents.bench import Bench, until
+from support.agents.processes import free_port, single_agent
+from support.agents.scraping import scraped
 from wattloop.agent import AgentConnection, AgentRefused
 from wattloop_agent.nvml_gpus import NvmlGpus
-from wattloop_agent.refusal import Reason, Refused
+from wattloop_agent.request_error import Reason, RequestError
 
 GPU_IS_LOST = 15
 MINUTE = 60.0
@@ -62,7 +62,7 @@ def test_one_that_was_lost_before_is_found_when_it_answers(
     bench.gpus.inject_fault("*", code=GPU_IS_LOST, gpu=1)
     assert [gpu.index for gpu in gpus.all()] == [0, 2]
     assert "the GPU of index 1 can't be named: " in caplog.text
-    with pytest.raises(Refused, match=r"its GPU of index 1 can't be named: .*is lost") as caught:
+    with pytest.raises(RequestError, match=r"its GPU of index 1 can't be named: .*is lost") as caught:
         gpus.gpu(bench.uuids[1])
     assert caught.value.reason is Reason.UNKNOWN_GPU
     assert list(gpus.unnamed) == [1]
@@ -116,7 +116,7 @@ def test_one_that_was_lost_at_the_agents_start_is_shown_and_comes_back_without_a
                 return len(connection.hold_limit(bench.uuids, 150)) == 3
             return False
 
-        until(held_again, "the setter finds it too", MINUTE)
+        until(held_again, "the power controller finds it too", MINUTE)
         assert process.poll() is None
         assert set(connection.release()) == set(bench.uuids)
     assert bench.limits == [400, 400, 400]
@@ -128,5 +128,5 @@ def readable(metrics: str) -> dict[str, float]:
 
 def test_where_all_are_lost_that_is_what_is_told(bench: Bench, gpus: NvmlGpus) -> None:
     bench.gpus.inject_fault("*", code=GPU_IS_LOST)
-    with pytest.raises(Refused, match="is lost"):
+    with pytest.raises(RequestError, match="is lost"):
         gpus.all()

@@ -8,9 +8,9 @@ import sys
 from typing import Any
 
 import pytest
-from bench import Bench
-from processes import single_agent
 
+from support.agents.bench import Bench
+from support.agents.processes import single_agent
 from wattloop.agent import AgentConnection
 
 pytestmark = pytest.mark.processes

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from bench import Bench, until
-from processes import free_port, holding_process, raw_answer, single_agent
+
+from support.agents.bench import Bench, until
+from support.agents.processes import free_port, holding_process, raw_answer, single_agent
 
 pytestmark = pytest.mark.processes
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench import Bench, until
-from kubelet_server import KubeletServer, serving
-from processes import single_agent
 
+from support.agents.bench import Bench, until
+from support.agents.kubelet_server import KubeletServer, serving
+from support.agents.processes import single_agent
 from wattloop.agent import AgentConnection, AgentRefused
 
 # Started with stdin as a line of [method, arguments]; answers a line of [result or null, reason or null].
@@ -113,9 +113,9 @@ def cluster(request: pytest.FixtureRequest, bench: Bench) -> Iterator[Cluster]:
         pytest.skip(f"cgroup {request.param} is not mounted here")
     with made_cgroups(named[0]) as root, serving(bench.folder / "kubelet.sock") as kubelet:
         (bench.folder / "logs").mkdir()
-        (bench.state / "reader").mkdir(parents=True)
+        (bench.state / "monitor").mkdir(parents=True)
         policy = {"policy": "one-team", "namespaces": ["default"]}
-        (bench.state / "reader" / "bounds.json").write_text(json.dumps({"bounds": [policy]}))
+        (bench.state / "monitor" / "bounds.json").write_text(json.dumps({"bounds": [policy]}))
         environment = {
             **bench.environment,
             "WATTLOOP_AGENT_IDENTITY": "pod",
@@ -230,7 +230,7 @@ def test_a_process_that_moves_to_another_pods_cgroup_is_refused(cluster: Cluster
 
 @pytest.mark.processes
 def test_a_pod_that_has_completed_and_is_still_listed_uses_its_gpu_no_more(cluster: Cluster) -> None:
-    ledger = cluster.bench.state / "reader" / "energy.json"
+    ledger = cluster.bench.state / "monitor" / "energy.json"
     trainer = cluster.pod("trainer", cluster.bench.uuids[:1])
     cluster.pod("other", cluster.bench.uuids[1:2])
 

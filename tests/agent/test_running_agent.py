@@ -8,9 +8,9 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from bench import Bench
-from processes import children_of, single_agent, wait_for_end
 
+from support.agents.bench import Bench
+from support.agents.processes import children_of, single_agent, wait_for_end
 from wattloop.agent import AgentConnection, AgentUnavailable
 from wattloop.agent_process import end_agent, running_agent, start_agent
 
@@ -22,7 +22,7 @@ def kept(bench: Bench) -> Iterator[Bench]:
 
 
 def agent_of(bench: Bench) -> int:
-    """The reader that this process started and that serves the bench."""
+    """The monitor that this process started and that serves the bench."""
     for pid in children_of(os.getpid()):
         with open(f"/proc/{pid}/cmdline", "rb") as stream:  # noqa: PTH123
             if str(bench.socket).encode() in stream.read():
@@ -36,9 +36,9 @@ def test_a_hold_outlives_the_agent_for_the_process_that_made_it(kept: Bench) -> 
         connection.hold_clocks(kept.uuids[:1], 900)
         connection.release(kept.uuids[1:2])
         for round_number in (1, 2):
-            (setter,) = children_of(agent_of(kept))
+            (power_controller,) = children_of(agent_of(kept))
             os.kill(agent_of(kept), signal.SIGKILL)
-            wait_for_end(setter)
+            wait_for_end(power_controller)
             assert kept.limits == [400, 400, 400]
             assert len(connection.energy()) == 3, "the request finds the next agent"
             assert connection.interruptions == round_number

@@ -62,8 +62,8 @@ def test_an_address_is_host_and_port_or_off(text: str, address: Address | None) 
         ("--push-interval", "soon", r"expected seconds, from 0\.1 to 3600"),
         ("--minimum-power-limit", "-1", "expected a number above 0"),
         ("--state-directory", "", "--state-directory: found '', expected a path"),
-        ("--setter-uids", "root", "expected user ids"),
-        ("--part", "setter", "needs --setter-socket"),
+        ("--power-controller-uids", "root", "expected user ids"),
+        ("--part", "power-controller", "needs --power-controller-socket"),
     ],
 )
 def test_a_wrong_value_is_named_with_what_would_be_right(option: str, text: str, told: str) -> None:

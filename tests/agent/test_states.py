@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from bench import Bench, until
-from processes import children_of, single_agent
 
+from support.agents.bench import Bench, until
+from support.agents.processes import children_of, single_agent
 from wattloop.agent import AgentConnection, AgentRefused
 from wattloop.agent_process import end_agent, start_agent
 
@@ -23,9 +23,9 @@ def agent_on(bench: Bench) -> Iterator[AgentConnection]:
         single_agent(bench.socket, bench.state, environment=bench.environment, log=bench.log) as process,
         AgentConnection(bench.socket) as connection,
     ):
-        setters = children_of(process.pid)
+        power_controllers = children_of(process.pid)
         yield connection
-        assert children_of(process.pid) == setters, "the setter was started again"
+        assert children_of(process.pid) == power_controllers, "the power controller was started again"
 
 
 def refusal(connection: AgentConnection, bench: Bench) -> AgentRefused:
@@ -71,7 +71,7 @@ def test_without_a_driver_the_agent_waits_for_one(bench: Bench) -> None:
     assert bench.limits == [400, 400, 400]
 
 
-def test_without_the_right_the_setter_says_so(bench: Bench) -> None:
+def test_without_the_right_the_power_controller_says_so(bench: Bench) -> None:
     with agent_on(bench) as connection:
         ticket = bench.gpus.inject_fault("nvmlDeviceSetPowerManagementLimit", code=4)
         refused = refusal(connection, bench)
@@ -248,7 +248,7 @@ def test_of_two_agents_on_one_node_one_holds_and_the_other_waits_and_takes_over(
         single_agent(socket, state, environment=bench.environment, log=log) as process,
         AgentConnection(socket) as second,
     ):
-        setters = children_of(process.pid)
+        power_controllers = children_of(process.pid)
         with AgentConnection(bench.socket) as connection:
             connection.hold_limit(bench.uuids, 200)
             with pytest.raises(AgentRefused) as caught:
@@ -260,6 +260,6 @@ def test_of_two_agents_on_one_node_one_holds_and_the_other_waits_and_takes_over(
         assert end_agent(first) == 0
         assert second.hold_limit(bench.uuids, 150)[0].found_watts == 400
         assert bench.limits == [150, 150, 150]
-        assert children_of(process.pid) == setters, "the setter was started again"
+        assert children_of(process.pid) == power_controllers, "the power controller was started again"
     assert bench.limits == [400, 400, 400]
     assert log.read_text().count("no lease can be given out") == 1, "said once"

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from bench import Bench, until
-from processes import children_of, free_port, single_agent
 from prometheus_client.parser import text_string_to_metric_families
 
 import nvml_simulator
+from support.agents.bench import Bench, until
+from support.agents.processes import children_of, free_port, single_agent
 from wattloop.agent import AgentConnection, AgentRefused, AgentUnavailable
 from wattloop.agent_process import end_agent, start_agent
 
@@ -67,9 +67,9 @@ def agent_seen(bench: Bench) -> Iterator[Seen]:
         single_agent(bench.socket, bench.state, environment=environment, log=bench.log) as process,
         AgentConnection(bench.socket) as connection,
     ):
-        (setter,) = children_of(process.pid)
+        (power_controller,) = children_of(process.pid)
         yield Seen(bench, metrics, connection)
-        assert children_of(process.pid) == [setter], "the setter was started again"
+        assert children_of(process.pid) == [power_controller], "the power controller was started again"
 
 
 def test_no_driver_is_shown_and_gone_once_there_is_one(bench: Bench) -> None:
@@ -127,10 +127,10 @@ def agent_on_full_disk(bench: Bench, metrics: str) -> Iterator[Path]:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == b"ready\n", bench.log.read_text()
-            (setter,) = children_of(process.pid)
+            (power_controller,) = children_of(process.pid)
             # Its mounts are seen from here through its root.
             yield Path(f"/proc/{process.pid}/root{bench.state}/filler")
-            assert children_of(process.pid) == [setter], "the setter was started again"
+            assert children_of(process.pid) == [power_controller], "the power controller was started again"
         finally:
             code = end_agent(process)
         assert code == 0

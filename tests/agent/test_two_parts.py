@@ -1,4 +1,4 @@
-"""Setter and reader as two containers of a pod are: each started by itself, meeting at a socket."""
+"""Power controller and monitor as two containers of a pod are: each started by itself, meeting at a socket."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from bench import DEADLINE_SECONDS, HEARTBEAT_TIMEOUT_SECONDS, Bench, until
 
+from support.agents.bench import DEADLINE_SECONDS, HEARTBEAT_TIMEOUT_SECONDS, Bench, until
 from wattloop.agent import AgentConnection, AgentRefused
 from wattloop.errors import WattloopError
 
@@ -30,8 +30,8 @@ def part(bench: Bench, name: str, *words: str) -> Iterator[subprocess.Popen[byte
         "wattloop_agent",
         "--part",
         name,
-        "--setter-socket",
-        str(bench.folder / "setter.sock"),
+        "--power-controller-socket",
+        str(bench.folder / "power-controller.sock"),
     ]
     places = ["--socket", str(bench.socket), "--state-directory", str(bench.state)]
     with bench.log.open("ab") as log:
@@ -45,9 +45,9 @@ def part(bench: Bench, name: str, *words: str) -> Iterator[subprocess.Popen[byte
 
 
 def connected(bench: Bench) -> AgentConnection:
-    until(bench.socket.is_socket, "the reader serves")
+    until(bench.socket.is_socket, "the monitor serves")
     connection = AgentConnection(bench.socket)
-    until(lambda: holds(connection, bench), "the reader has found the setter")
+    until(lambda: holds(connection, bench), "the monitor has found the power controller")
     return connection
 
 
@@ -59,19 +59,19 @@ def holds(connection: AgentConnection, bench: Bench) -> bool:
     return True
 
 
-def test_the_reader_finds_the_setter_whichever_starts_first(bench: Bench) -> None:
-    with part(bench, "reader"), part(bench, "setter"):
+def test_the_monitor_finds_the_power_controller_whichever_starts_first(bench: Bench) -> None:
+    with part(bench, "monitor"), part(bench, "power-controller"):
         connected(bench).close()
         assert bench.limits == [200, 200, 200]
     assert bench.limits == [400, 400, 400]
 
 
-def test_a_reader_that_falls_silent_loses_everything_it_held(bench: Bench) -> None:
-    with part(bench, "setter"), part(bench, "reader") as reader:
+def test_a_monitor_that_falls_silent_loses_everything_it_held(bench: Bench) -> None:
+    with part(bench, "power-controller"), part(bench, "monitor") as monitor:
         connected(bench).close()
-        reader.send_signal(signal.SIGSTOP)
+        monitor.send_signal(signal.SIGSTOP)
         until(lambda: bench.limits == [400, 400, 400], "given back without a heartbeat")
-        reader.send_signal(signal.SIGCONT)
+        monitor.send_signal(signal.SIGCONT)
         with AgentConnection(bench.socket) as connection:
             assert connection.leases() == []
             connection.hold_limit(bench.uuids, 150)
@@ -79,13 +79,15 @@ def test_a_reader_that_falls_silent_loses_everything_it_held(bench: Bench) -> No
 
 
 def test_requests_of_callers_take_the_place_of_no_heartbeat(bench: Bench) -> None:
-    with part(bench, "setter"), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as reader:
-        # The socket is bound, and so is there, a moment before the setter listens.
-        until(lambda: reader.connect_ex(str(bench.folder / "setter.sock")) == 0, "the setter listens")
-        with reader.makefile("rb") as answers:
+    with part(bench, "power-controller"), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as monitor:
+        # The socket is bound, and so is there, a moment before the power controller listens.
+        until(
+            lambda: monitor.connect_ex(str(bench.folder / "power-controller.sock")) == 0, "the power controller listens"
+        )
+        with monitor.makefile("rb") as answers:
 
             def ask(verb: str, **words: object) -> dict[str, Any]:
-                reader.sendall(json.dumps({"verb": verb, **words}).encode() + b"\n")
+                monitor.sendall(json.dumps({"verb": verb, **words}).encode() + b"\n")
                 answer: dict[str, Any] = json.loads(answers.readline())
                 return answer
 
@@ -97,14 +99,14 @@ def test_requests_of_callers_take_the_place_of_no_heartbeat(bench: Bench) -> Non
     assert bench.limits == [400, 400, 400]
 
 
-def test_a_reader_that_comes_back_in_time_keeps_the_leases_of_the_living(bench: Bench) -> None:
-    with part(bench, "setter"):
-        with part(bench, "reader") as reader:
+def test_a_monitor_that_comes_back_in_time_keeps_the_leases_of_the_living(bench: Bench) -> None:
+    with part(bench, "power-controller"):
+        with part(bench, "monitor") as monitor:
             connected(bench).close()
-            reader.kill()
-            reader.wait()
-        with part(bench, "reader"):
-            until(lambda: answers(bench), "the next reader serves")
+            monitor.kill()
+            monitor.wait()
+        with part(bench, "monitor"):
+            until(lambda: answers(bench), "the next monitor serves")
             with AgentConnection(bench.socket) as connection:
                 assert [lease.held for lease in connection.leases()] == [200, 200, 200]
             assert bench.limits == [200, 200, 200]
@@ -119,39 +121,39 @@ def answers(bench: Bench) -> bool:
     return True
 
 
-def test_an_upgrade_hands_the_leases_to_the_next_setter(bench: Bench) -> None:
-    with part(bench, "reader"):
-        with part(bench, "setter") as setter:
+def test_an_upgrade_hands_the_leases_to_the_next_power_controller(bench: Bench) -> None:
+    with part(bench, "monitor"):
+        with part(bench, "power-controller") as power_controller:
             connected(bench).close()
-            setter.send_signal(signal.SIGUSR2)
-            assert setter.wait(DEADLINE_SECONDS) == 0
-        assert bench.limits == [200, 200, 200], "held though no setter runs"
-        with part(bench, "setter"), AgentConnection(bench.socket) as connection:
-            until(lambda: answers(bench), "the next setter is found")
+            power_controller.send_signal(signal.SIGUSR2)
+            assert power_controller.wait(DEADLINE_SECONDS) == 0
+        assert bench.limits == [200, 200, 200], "held though no power controller runs"
+        with part(bench, "power-controller"), AgentConnection(bench.socket) as connection:
+            until(lambda: answers(bench), "the next power controller is found")
             assert [lease.held for lease in connection.leases()] == [200, 200, 200]
             assert {lease.found for lease in connection.leases()} == {400}
     assert bench.limits == [400, 400, 400]
 
 
-def test_a_setter_whose_driver_hangs_ends_by_itself_and_the_next_one_restores(bench: Bench) -> None:
-    with part(bench, "reader"):
-        with part(bench, "setter") as setter:
+def test_a_power_controller_whose_driver_hangs_ends_by_itself_and_the_next_one_restores(bench: Bench) -> None:
+    with part(bench, "monitor"):
+        with part(bench, "power-controller") as power_controller:
             connected(bench).close()
             bench.gpus.inject_fault("nvmlDeviceSetPowerManagementLimit", delay_seconds=60, first_call=2, count=1)
             with AgentConnection(bench.socket) as connection, pytest.raises(AgentRefused) as caught:
                 connection.hold_limit(bench.uuids, 150)
             assert caught.value.reason == "Unavailable"
-            assert setter.wait(DEADLINE_SECONDS) == 1
+            assert power_controller.wait(DEADLINE_SECONDS) == 1
         assert "Timeout" in bench.log.read_text(), "the log says where it hung"
         bench.gpus.clear_faults()
-        with part(bench, "setter"):
-            until(lambda: answers(bench), "the next setter is found")
+        with part(bench, "power-controller"):
+            until(lambda: answers(bench), "the next power controller is found")
             assert bench.limits == [200, 200, 200], "the hold that was cut off is undone, the one before it stands"
     assert bench.limits == [400, 400, 400]
 
 
-def test_a_stranger_at_the_setters_socket_is_not_served(bench: Bench) -> None:
-    with part(bench, "setter", "--setter-uids", str(os.geteuid() + 1)), part(bench, "reader"):
-        until(bench.socket.is_socket, "the reader serves")
-        until(lambda: "connection refused" in bench.log.read_text(), "the setter has refused the reader")
+def test_a_stranger_at_the_power_controllers_socket_is_not_served(bench: Bench) -> None:
+    with part(bench, "power-controller", "--power-controller-uids", str(os.geteuid() + 1)), part(bench, "monitor"):
+        until(bench.socket.is_socket, "the monitor serves")
+        until(lambda: "connection refused" in bench.log.read_text(), "the power controller has refused the monitor")
         assert bench.limits == [400, 400, 400]

@@ -11,14 +11,14 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 
 import pytest
-from bench import Bench, until
-from json_web_token import json_web_token
-from processes import children_of, free_port, raw_answer, single_agent
-from pushed import OperatorStandIn, running_operator
-from scraping import scraped
-from wall_clock import LIBRARIES, WallClock
 
-from harness.certificates import CertificateAuthority
+from support.agents.bench import Bench, until
+from support.agents.processes import children_of, free_port, raw_answer, single_agent
+from support.agents.pushed import OperatorStandIn, running_operator
+from support.agents.scraping import scraped
+from support.agents.wall_clock import LIBRARIES, WallClock
+from support.control_plane.certificates import CertificateAuthority
+from support.reporting.json_web_token import json_web_token
 from wattloop.agent import AgentConnection
 
 SOURCES = Path(__file__).parents[2]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from report_server import ReportServer, running_report_server
+
+from support.reporting.report_server import ReportServer, running_report_server
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from wattloop import agent_keeper
 from wattloop.agent import AgentUnavailable
 from wattloop.agent_keeper import (
     LONG_RUN_SECONDS,
-    LONGEST_PAUSE_SECONDS,
-    MOST_FAILURES,
+    MAX_FAILURES,
+    MAX_PAUSE_SECONDS,
     AgentKeeper,
     RestartPause,
 )
@@ -63,14 +63,14 @@ def test_a_pause_is_bounded_and_grows_until_an_agent_runs_for_long(runs_seconds:
     pause, before = RestartPause(), 0.0
     for ran in runs_seconds:
         seconds = pause.after(ran)
-        assert 0.0 <= seconds <= LONGEST_PAUSE_SECONDS
+        assert 0.0 <= seconds <= MAX_PAUSE_SECONDS
         assert seconds == 0.0 if ran >= LONG else seconds >= before
         before = seconds
 
 
 def test_an_agent_that_never_runs_for_long_is_tried_at_the_longest_pause_for_ever() -> None:
     pause = RestartPause()
-    assert [pause.after(0.0) for _ in range(5000)][-1] == LONGEST_PAUSE_SECONDS
+    assert [pause.after(0.0) for _ in range(5000)][-1] == MAX_PAUSE_SECONDS
 
 
 def test_an_agent_that_cannot_be_started_again_is_given_up_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
@@ -83,12 +83,12 @@ def test_an_agent_that_cannot_be_started_again_is_given_up_and_that_is_said(capl
         return dies_at_once()
 
     AgentKeeper(starts_once, ended, clock=lambda: 0.0, ends_within=lambda _: False).keep()
-    assert len(starts) == 1 + MOST_FAILURES
+    assert len(starts) == 1 + MAX_FAILURES
     assert "no power limit is held" in caplog.messages[-1]
 
 
 def test_told_to_end_in_a_pause_it_starts_none_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent_keeper, "LONGEST_PAUSE_SECONDS", 3600.0)
+    monkeypatch.setattr(agent_keeper, "MAX_PAUSE_SECONDS", 3600.0)
     monkeypatch.setattr(agent_keeper, "FIRST_PAUSE_SECONDS", 3600.0)
     starts: list[Agent] = []
     second_ended = threading.Event()

@@ -10,9 +10,9 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from report_server import ReportServer
 
 import nvml_simulator
+from support.reporting.report_server import ReportServer
 from wattloop import Run
 from wattloop.agent_process import running_agent
 from wattloop.gpus import ProcessGpus

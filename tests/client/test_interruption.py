@@ -126,7 +126,7 @@ def test_other_threads_are_not_interrupted() -> None:
 
 def test_an_end_at_once_removes_what_is_not_whole(tmp_path: Path) -> None:
     program = """
-    from wattloop.files.whole import written_whole
+    from wattloop.files.atomic_write import written_whole
     with written_whole(sys.argv[1]) as stream:
         stream.write("half")
         assert len(os.listdir(os.path.dirname(sys.argv[1]))) == 1

@@ -111,36 +111,36 @@ def numbers(least: float, most: float) -> st.SearchStrategy[float]:
     return st.floats(least, most, allow_nan=False, allow_infinity=False)
 
 
-TEXTS = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=messages.LONGEST_UUID)
+TEXTS = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=messages.MAX_UUID_CHARACTERS)
 UUIDS = st.from_regex(messages.GPU_UUID, fullmatch=True)
 
 
 @st.composite
 def gpu_energies(draw: st.DrawFn) -> GpuEnergy:
-    counters = sorted(draw(st.tuples(*[st.integers(0, messages.LARGEST_ENERGY_MILLIJOULES)] * 2)))
-    clocks = sorted(draw(st.tuples(*[numbers(0, messages.LARGEST_TIME_SECONDS)] * 2)))
+    counters = sorted(draw(st.tuples(*[st.integers(0, messages.MAX_ENERGY_MILLIJOULES)] * 2)))
+    clocks = sorted(draw(st.tuples(*[numbers(0, messages.MAX_TIME_SECONDS)] * 2)))
     return GpuEnergy(draw(UUIDS), counters[0], counters[1], clocks[0], clocks[1])
 
 
 LIMITS = st.builds(
     LimitMeasurement,
-    numbers(1, messages.LARGEST_LIMIT_WATTS),
-    numbers(messages.LEAST_MEASURED, messages.LARGEST_NUMBER),
-    numbers(messages.LEAST_MEASURED, messages.LARGEST_TIME_SECONDS),
-    numbers(messages.LEAST_MEASURED, messages.LARGEST_NUMBER),
+    numbers(1, messages.MAX_LIMIT_WATTS),
+    numbers(messages.MIN_MEASURED, messages.MAX_NUMBER),
+    numbers(messages.MIN_MEASURED, messages.MAX_TIME_SECONDS),
+    numbers(messages.MIN_MEASURED, messages.MAX_NUMBER),
 )
 WHOLE = st.integers(0, 2**63 - 1)
 REPORTS = st.builds(
     Report,
     sequence=WHOLE,
-    epoch=numbers(0, messages.LARGEST_NUMBER),
-    metric=st.none() | numbers(-messages.LARGEST_NUMBER, messages.LARGEST_NUMBER),
+    epoch=numbers(0, messages.MAX_NUMBER),
+    metric=st.none() | numbers(-messages.MAX_NUMBER, messages.MAX_NUMBER),
     evaluations=WHOLE,
     reached_in_a_row=st.none() | WHOLE,
     gpus=st.lists(gpu_energies(), max_size=4, unique_by=lambda gpu: gpu.uuid).map(tuple),
     gpu_product=TEXTS,
-    max_power_limit_watts=numbers(0, messages.LARGEST_POWER_WATTS),
-    power_limit_watts=st.none() | numbers(0, messages.LARGEST_LIMIT_WATTS),
+    max_power_limit_watts=numbers(0, messages.MAX_POWER_WATTS),
+    power_limit_watts=st.none() | numbers(0, messages.MAX_LIMIT_WATTS),
     profile=st.lists(LIMITS, max_size=4, unique_by=lambda limit: round(limit.power_limit_watts)).map(tuple),
     finished=st.booleans(),
     rank=WHOLE,
@@ -160,13 +160,13 @@ def test_the_largest_report_fits_into_its_bytes() -> None:
         metric=-1 / 3,
         gpus=tuple(
             GpuEnergy(f"MIG-GPU-{index:036}/127/127", *list(gpu.__dict__.values())[1:])
-            for index in range(messages.MOST_GPUS)
+            for index in range(messages.MAX_GPUS)
         ),
         gpu_product="A" * 128,
-        profile=tuple(LimitMeasurement(100 + index, 1e6 / 3, 1e6 / 3, 1 / 3) for index in range(messages.MOST_LIMITS)),
+        profile=tuple(LimitMeasurement(100 + index, 1e6 / 3, 1e6 / 3, 1 / 3) for index in range(messages.MAX_LIMITS)),
     )
     body = json.dumps(Report.from_json(largest.to_json()).to_json())
-    assert len(body) <= messages.LARGEST_REPORT_BYTES
+    assert len(body) <= messages.MAX_REPORT_BYTES
 
 
 def test_an_answer_of_a_later_version_is_understood() -> None:
@@ -176,7 +176,7 @@ def test_an_answer_of_a_later_version_is_understood() -> None:
 def test_a_long_reason_is_cut_not_lost() -> None:
     answer = Answer.from_json({"stop": True, "reason": "x" * 10_000})
     assert answer.stop
-    assert len(answer.reason) == messages.LONGEST_REASON
+    assert len(answer.reason) == messages.MAX_REASON_CHARACTERS
 
 
 @pytest.mark.parametrize("body", [None, [], {"stop": 1}, {"stop": True, "reason": 5}])

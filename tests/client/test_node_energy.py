@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from wattloop import messages, node_energy
 from wattloop.message_fields import MessageError
-from wattloop.node_energy import GpuBounds, Holding, NodeAnswer, NodeGpu, NodeReport
+from wattloop.node_energy import GpuBounds, NodeAnswer, NodeGpu, NodeReport, PodGpuUsage
 
 GPU = {
     "uuid": "GPU-0",
@@ -126,24 +126,24 @@ def test_no_policies_and_policies_that_are_not_known_are_told_apart() -> None:
 def test_the_largest_report_fits_into_the_bytes_of_one() -> None:
     gpus = tuple(
         NodeGpu(f"{index:0>96}", "P" * 128, 2 * 10**14, 2 * 10**14, 9999999999.123456, "integrated")
-        for index in range(messages.MOST_GPUS)
+        for index in range(messages.MAX_GPUS)
     )
-    holding = Holding(
+    holding = PodGpuUsage(
         "u" * 96, "n" * 63, "p" * 253, "c" * 63, "", False, 2 * 10**14, 2 * 10**14, 1.0, 9999999999.123456, False
     )
-    holdings = tuple(replace(holding, gpu=f"{index:0>96}") for index in range(node_energy.MOST_HOLDINGS))
+    holdings = tuple(replace(holding, gpu=f"{index:0>96}") for index in range(node_energy.MAX_POD_GPU_USAGES))
     report = NodeReport("n" * 253, "l" * 63, 2**63 - 1, gpus, holdings)
     assert NodeReport.from_json(report.to_json()) == report
-    assert len(json.dumps(report.to_json())) < node_energy.LARGEST_NODE_REPORT_BYTES
+    assert len(json.dumps(report.to_json())) < node_energy.MAX_NODE_REPORT_BYTES
 
 
 TEXTS = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=20)
-MILLIJOULES = st.integers(0, messages.LARGEST_ENERGY_MILLIJOULES)
-CLOCKS = st.floats(0, messages.LARGEST_TIME_SECONDS)
+MILLIJOULES = st.integers(0, messages.MAX_ENERGY_MILLIJOULES)
+CLOCKS = st.floats(0, messages.MAX_TIME_SECONDS)
 GPUS = st.builds(NodeGpu, TEXTS, TEXTS, MILLIJOULES, MILLIJOULES, CLOCKS, st.sampled_from(node_energy.SOURCES))
 HOLDINGS = st.tuples(CLOCKS, CLOCKS).flatmap(
     lambda clocks: st.builds(
-        Holding,
+        PodGpuUsage,
         pod_uid=TEXTS,
         namespace=TEXTS,
         pod=TEXTS,
@@ -177,9 +177,9 @@ BOUNDS = st.builds(
     policy=TEXTS,
     products=st.none() | st.lists(TEXTS, max_size=3).map(tuple),
     namespaces=st.none() | st.lists(TEXTS, max_size=3).map(tuple),
-    power_limit_watts=ranges(messages.LARGEST_LIMIT_WATTS),
-    graphics_clock_megahertz=ranges(node_energy.LARGEST_CLOCK_MEGAHERTZ),
-    memory_clock_megahertz=ranges(node_energy.LARGEST_CLOCK_MEGAHERTZ),
+    power_limit_watts=ranges(messages.MAX_LIMIT_WATTS),
+    graphics_clock_megahertz=ranges(node_energy.MAX_CLOCK_MEGAHERTZ),
+    memory_clock_megahertz=ranges(node_energy.MAX_CLOCK_MEGAHERTZ),
 )
 ANSWERS = st.builds(
     NodeAnswer,

@@ -9,11 +9,11 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
-from report_server import Behaviour, ReportServer, answering
 
+from support.reporting.report_server import Behaviour, ReportServer, answering
 from wattloop import reporting
 from wattloop.messages import Answer, Report
-from wattloop.reporting import LONGEST_WAIT_SECONDS, ReportChannel
+from wattloop.reporting import MAX_WAIT_SECONDS, ReportChannel
 
 REPORT = Report(sequence=1, epoch=1.0, metric=0.5, evaluations=1)
 
@@ -178,7 +178,7 @@ def test_after_a_failure_reports_wait_longer_and_longer(report_server: ReportSer
     # At 0, 1, 3, 7, 15, 31 seconds, then every 30.
     assert [arrived.index(count) for count in range(1, 8)] == [0, 1, 3, 7, 15, 31, 61]
     report_server.behaviour = answering(200)
-    time.now += LONGEST_WAIT_SECONDS
+    time.now += MAX_WAIT_SECONDS
     assert opened.send(REPORT) == Answer(False)
     assert opened.send(REPORT) == Answer(False)
 

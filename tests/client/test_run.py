@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from report_server import ReportServer, answering
 
+from support.reporting.report_server import ReportServer, answering
 from wattloop import Run
 from wattloop.errors import InputError
 

@@ -10,14 +10,14 @@ import pytest
 from kubernetes import client, config
 from kubernetes.dynamic import DynamicClient
 
-from binaries.build import USED_BY_TESTS, BinariesUnavailableError, ensure
-from harness.chart import Release, install_for_operator_under_test
-from harness.commands import ClusterCommand
-from harness.control_plane import ControlPlane, running_control_plane
-from harness.kubelet import Kubelet
-from harness.terminal import past_capture, skipped_for
-from harness.tokens import pod_token, service_account_token
-from harness.waiting import Object, wait_until
+from support.binaries.build import USED_BY_TESTS, BinariesUnavailableError, ensure
+from support.control_plane.chart import Release, install_for_operator_under_test
+from support.control_plane.commands import ClusterCommand
+from support.control_plane.control_plane import ControlPlane, running_control_plane
+from support.control_plane.kubelet import Kubelet
+from support.control_plane.terminal import past_capture, skipped_for
+from support.control_plane.tokens import pod_token, service_account_token
+from support.control_plane.waiting import Object, wait_until
 
 HERE = Path(__file__).parent
 CRDS = HERE.parents[1] / "crds"

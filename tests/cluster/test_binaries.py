@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from binaries import build
+from support.binaries import build
 
 HELLO = build.Module("hello", "example.invalid/nothing", ("main.version={VERSION}",))
 BINARY = build.Binary("hello", HELLO, "wattloop.dev/hello", ())

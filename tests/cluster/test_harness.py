@@ -17,11 +17,11 @@ import pytest
 from kubernetes import client, config
 from kubernetes.dynamic import DynamicClient
 
-from binaries.build import BINARIES
-from harness.commands import ClusterCommand, CommandError
-from harness.control_plane import running_control_plane
-from harness.kubelet import NODE_NAME, Kubelet
-from harness.waiting import Object, WaitedInVainError, wait_until
+from support.binaries.build import BINARIES
+from support.control_plane.commands import ClusterCommand, CommandError
+from support.control_plane.control_plane import running_control_plane
+from support.control_plane.kubelet import NODE_NAME, Kubelet
+from support.control_plane.waiting import Object, WaitedInVainError, wait_until
 
 
 def job_manifest(name: str = "train", **spec: Any) -> dict[str, Any]:
@@ -234,7 +234,7 @@ def test_stopping_ends_every_part(programs: Mapping[str, Path], tmp_path: Path) 
 
 def test_nothing_is_left_when_the_tests_are_killed(programs: Mapping[str, Path]) -> None:
     with subprocess.Popen(
-        [sys.executable, "-m", "harness"], cwd=Path(__file__).parent, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "support.control_plane"], cwd=Path(__file__).parent, stdout=subprocess.PIPE, text=True
     ) as killed:
         assert killed.stdout is not None
         process_ids = json.loads(killed.stdout.readline())["processes"].values()

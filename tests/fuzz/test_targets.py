@@ -11,11 +11,11 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from fuzzing.campaign import TARGETS, main, open_target
-from fuzzing.mutation import mutations
-from fuzzing.target import DefectError, Target
 
-from wattloop_agent.reader import server
+from support.fuzzing.campaign import TARGETS, main, open_target
+from support.fuzzing.mutation import mutations
+from support.fuzzing.target import DefectError, Target
+from wattloop_agent.monitor import server
 from wattloop_operator.api.checks import documents
 from wattloop_operator.reporting import app
 
@@ -58,7 +58,7 @@ def failing_input(target: Target, most: int = 2000) -> bytes:
 
 
 @pytest.mark.parametrize("target", ["socket"], indirect=True)
-def test_an_exception_in_the_agents_reader_is_found(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exception_in_the_agents_monitor_is_found(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as planted:
         planted.setattr(server, "decoded_request", json.loads)
         data = failing_input(target)
@@ -104,7 +104,7 @@ def test_a_number_that_python_cannot_read_is_found(target: Target, monkeypatch: 
 
 PLANTED = """
 import sys
-from fuzzing import campaign
+from support.fuzzing import campaign
 from wattloop_operator.api import manifests
 def broken(source, text):
     if "&" in text:

@@ -12,15 +12,15 @@ from kubernetes import client, config
 from kubernetes.dynamic import DynamicClient
 
 import nvml_simulator
-from binaries.build import NODE, BinariesUnavailableError, ensure
-from harness.commands import ClusterCommand
-from harness.terminal import past_capture, skipped_for
-from images import built_images
-from images import what_is_missing as what_images_miss
-from kubernetes_node.installation import helm_of, install, kubectl_of, prepare
-from kubernetes_node.needs import what_is_missing
-from kubernetes_node.node import About
-from kubernetes_node.running_node import running_node, runs_already
+from support.binaries.build import NODE, BinariesUnavailableError, ensure
+from support.control_plane.commands import ClusterCommand
+from support.control_plane.terminal import past_capture, skipped_for
+from support.images import built_images
+from support.images import what_is_missing as what_images_miss
+from support.kubernetes_node.installation import helm_of, install, kubectl_of, prepare
+from support.kubernetes_node.needs import what_is_missing
+from support.kubernetes_node.node import About
+from support.kubernetes_node.running_node import running_node, runs_already
 
 HERE = Path(__file__).parent
 SKIPPED = "no Kubernetes node"

@@ -13,9 +13,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from harness.commands import ClusterCommand
-from harness.waiting import Object
-from kubernetes_node.installation import OPERATORS, RELEASE
+from support.control_plane.commands import ClusterCommand
+from support.control_plane.waiting import Object
+from support.kubernetes_node.installation import OPERATORS, RELEASE
 
 SECRET = "wattloop-reporting"
 AUTHORITY = "wattloop-reporting-authority"

@@ -10,18 +10,18 @@ import pytest
 from kubernetes import client
 from kubernetes.dynamic import DynamicClient
 
-from digits import Runs
-from harness.commands import ClusterCommand
-from harness.tokens import pod_token
-from harness.training import AUDIENCE
-from harness.waiting import Object, wait_until
-from kubernetes_node.installation import AGENTS, OPERATORS
-from kubernetes_node.node import About
-from kubernetes_node.people import make_editor
-from limits_seen import LimitsSeen
 from nvml_simulator import Machine
-from paced import paced_job, put_scripts
-from waits import await_epoch
+from support.control_plane.commands import ClusterCommand
+from support.control_plane.tokens import pod_token
+from support.control_plane.training import AUDIENCE
+from support.control_plane.waiting import Object, wait_until
+from support.kubernetes_node.installation import AGENTS, OPERATORS
+from support.kubernetes_node.node import About
+from support.kubernetes_node.users import make_editor
+from support.node.digits import Runs
+from support.node.limits_seen import LimitsSeen
+from support.node.paced import paced_job, put_scripts
+from support.node.waits import await_epoch
 
 VICTIMS, ATTACKERS = "victims", "attackers"
 HELD_WATTS = 250

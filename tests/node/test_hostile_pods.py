@@ -14,17 +14,17 @@ import pytest
 from kubernetes import client
 from kubernetes.dynamic import DynamicClient
 
-from digits import container_of, digits_job
-from harness.commands import ClusterCommand
-from harness.waiting import Object, wait_until
-from killing import processes_of_container
-from kubernetes_node.installation import AGENTS, values_of
-from kubernetes_node.node import About
-from kubernetes_node.people import make_editor
-from looking import Looking
 from nvml_simulator import Machine
-from paced import put_scripts
-from waits import SLOWEST_SECONDS
+from support.control_plane.commands import ClusterCommand
+from support.control_plane.waiting import Object, wait_until
+from support.kubernetes_node.installation import AGENTS, values_of
+from support.kubernetes_node.node import About
+from support.kubernetes_node.users import make_editor
+from support.node.digits import container_of, digits_job
+from support.node.killing import processes_of_container
+from support.node.looking import Looking
+from support.node.paced import put_scripts
+from support.node.waits import SLOWEST_SECONDS
 
 NEIGHBOUR, ATTACKERS = "neighbour", "hostile-pods"
 ATTACK_SECONDS = 40
@@ -41,7 +41,7 @@ MAX_DESCRIPTORS = 1_280
 MAX_GROWTH_KIBIBYTES = 64 * 1024
 MAX_THREADS = 96
 MAX_LOG_BYTES = 400_000
-LONGEST_ANSWER_SECONDS = 1.0
+MAX_ANSWER_SECONDS = 1.0
 
 
 class AgentSeen(Looking):
@@ -146,12 +146,12 @@ def agent_pod(kubectl: ClusterCommand) -> Object:
     return found
 
 
-def reader_status(pod: Object) -> Object:
-    return next(each for each in pod["status"]["containerStatuses"] if each["name"] == "reader")
+def monitor_status(pod: Object) -> Object:
+    return next(each for each in pod["status"]["containerStatuses"] if each["name"] == "monitor")
 
 
-def reader_log(kubectl: ClusterCommand) -> str:
-    return kubectl("logs", agent_pod(kubectl)["metadata"]["name"], "--container=reader", namespace=AGENTS)
+def monitor_log(kubectl: ClusterCommand) -> str:
+    return kubectl("logs", agent_pod(kubectl)["metadata"]["name"], "--container=monitor", namespace=AGENTS)
 
 
 @contextmanager
@@ -196,11 +196,11 @@ def attacked(
     for namespace, user in users.items():
         put_scripts(user, namespace)
     agent = agent_pod(kubectl)
-    (process, *_) = processes_of_container(agent["metadata"]["uid"], reader_status(agent)["containerID"])
+    (process, *_) = processes_of_container(agent["metadata"]["uid"], monitor_status(agent)["containerID"])
     with neighbour(node, users[NEIGHBOUR], cluster, "holder", ATTACK_SECONDS * 3) as answers:
         (held,) = [each.uuid for each in gpus.describe().gpus if each.power_limit_watts == HELD_WATTS]
         before = AgentSeen(gpus, held, process).memory_kibibytes
-        log_before = len(reader_log(kubectl))
+        log_before = len(monitor_log(kubectl))
         with AgentSeen(gpus, held, process) as seen:
             names = start_attack(node, users[ATTACKERS], agent["status"]["podIP"])
             await_attack(cluster)
@@ -208,7 +208,7 @@ def attacked(
                 pass
             ended(cluster, ATTACKERS, names)
             told = printed_by(users[ATTACKERS], names)
-        log_bytes = len(reader_log(kubectl)) - log_before
+        log_bytes = len(monitor_log(kubectl)) - log_before
     return Attacked(
         told=told,
         neighbour=answers,
@@ -216,7 +216,7 @@ def attacked(
         seen=seen,
         memory_before_kibibytes=before,
         log_bytes=log_bytes,
-        restarts=reader_status(agent_pod(kubectl))["restartCount"] - reader_status(agent)["restartCount"],
+        restarts=monitor_status(agent_pod(kubectl))["restartCount"] - monitor_status(agent)["restartCount"],
     )
 
 
@@ -268,12 +268,12 @@ def test_the_neighbour_keeps_its_limit(attacked: Attacked) -> None:
 
 def test_the_neighbour_is_answered_within_a_second(attacked: Attacked) -> None:
     assert attacked.neighbour["asked"] > ATTACK_SECONDS, attacked.neighbour
-    assert attacked.neighbour["longest_seconds"] <= LONGEST_ANSWER_SECONDS, attacked.neighbour
+    assert attacked.neighbour["longest_seconds"] <= MAX_ANSWER_SECONDS, attacked.neighbour
 
 
 def test_a_pod_with_a_gpu_that_comes_meanwhile_gets_a_place_and_holds_its_limit(attacked: Attacked) -> None:
     assert (attacked.latecomer["unheld"], attacked.latecomer["failed"]) == (0, 0), attacked.latecomer
-    assert attacked.latecomer["longest_seconds"] <= LONGEST_ANSWER_SECONDS, attacked.latecomer
+    assert attacked.latecomer["longest_seconds"] <= MAX_ANSWER_SECONDS, attacked.latecomer
 
 
 def test_what_the_agent_uses_is_bounded(attacked: Attacked) -> None:
@@ -293,4 +293,4 @@ def test_the_agent_goes_on(attacked: Attacked) -> None:
 
 
 def test_the_agents_unprivileged_process_has_confined_itself(node: About, kubectl: ClusterCommand) -> None:
-    assert "the reader is confined" in reader_log(kubectl)
+    assert "the monitor is confined" in monitor_log(kubectl)

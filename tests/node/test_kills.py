@@ -14,19 +14,19 @@ import pytest
 from kubernetes import client
 from kubernetes.dynamic import DynamicClient
 
-from digits import Runs, in_order
-from harness.commands import ClusterCommand, CommandError
-from harness.waiting import Object
-from killing import Killer
-from kubernetes_node.installation import AGENTS, OPERATORS
-from kubernetes_node.node import About
-from kubernetes_node.people import make_editor
-from kubernetes_node.places import Places
-from ledgers_seen import LedgersSeen
 from nvml_simulator import Machine
-from paced import paced_job, put_scripts
-from training_journal import FOLDER, NOBODY, ToldEnergy, Use, not_heard, read_journal, uses
-from waits import SLOWEST_SECONDS
+from support.control_plane.commands import ClusterCommand, CommandError
+from support.control_plane.waiting import Object
+from support.kubernetes_node.installation import AGENTS, OPERATORS
+from support.kubernetes_node.node import About
+from support.kubernetes_node.places import Places
+from support.kubernetes_node.users import make_editor
+from support.node.digits import Runs, in_order
+from support.node.killing import Killer
+from support.node.ledgers_seen import LedgersSeen
+from support.node.paced import paced_job, put_scripts
+from support.node.waits import SLOWEST_SECONDS
+from support.training_journal import FOLDER, NOBODY, ToldEnergy, Use, not_heard, read_journal, uses
 
 NAMESPACE = "kills"
 KILLS = 40
@@ -83,7 +83,7 @@ def aftermath(
         trigger = {"trigger": {"continuous": {"minGapSeconds": 0}}}
         kubectl.apply(paced_job(job, gpus=count, epoch_seconds=0.7, **limits, **trigger), namespace=NAMESPACE)
     jobs = {job: Runs(kubectl, cluster, job, NAMESPACE) for job in GPUS}
-    with LedgersSeen(Places(Path(node.folder)).host / "state" / "reader" / "energy.json") as ledgers:
+    with LedgersSeen(Places(Path(node.folder)).host / "state" / "monitor" / "energy.json") as ledgers:
         killed = kill(Killer(Path(node.folder), kubectl, NAMESPACE, SEED))
         come_to_rest(kubectl, jobs)
         attempts, statuses = await_last_words(jobs, ledgers)
@@ -282,4 +282,4 @@ def test_no_job_pod_lease_or_file_is_left_behind(aftermath: Aftermath, node: Abo
     state = Places(Path(node.folder)).host / "state"
     assert '"leases": []' in (state / "agent" / "leases.json").read_text(encoding="utf-8")
     files = {str(path.relative_to(state)) for path in state.rglob("*") if path.is_file()}
-    assert files <= {"agent/leases.json", "reader/energy.json", "reader/bounds.json"}
+    assert files <= {"agent/leases.json", "monitor/energy.json", "monitor/bounds.json"}

@@ -11,16 +11,16 @@ import pytest
 from kubernetes import client
 from kubernetes.dynamic import DynamicClient
 
-from digits import API_VERSION, Runs
-from harness.commands import ClusterCommand
-from harness.waiting import Object, wait_until
-from kubernetes_node.installation import AGENTS
-from kubernetes_node.node import About
-from kubernetes_node.people import make_editor
-from limits_seen import LimitsSeen
 from nvml_simulator import Machine
-from paced import paced_job, put_scripts
-from waits import SLOWEST_SECONDS
+from support.control_plane.commands import ClusterCommand
+from support.control_plane.waiting import Object, wait_until
+from support.kubernetes_node.installation import AGENTS
+from support.kubernetes_node.node import About
+from support.kubernetes_node.users import make_editor
+from support.node.digits import API_VERSION, Runs
+from support.node.limits_seen import LimitsSeen
+from support.node.paced import paced_job, put_scripts
+from support.node.waits import SLOWEST_SECONDS
 
 NAMESPACE = "guarded"
 ASKED_WATTS = 120
@@ -67,7 +67,7 @@ class Guarding:
 
     def _lines(self) -> list[str]:
         agents = "--selector=app.kubernetes.io/component=agent"
-        said = self._kubectl("logs", agents, "--container=reader", "--tail=-1", namespace=AGENTS)
+        said = self._kubectl("logs", agents, "--container=monitor", "--tail=-1", namespace=AGENTS)
         return [line for line in said.splitlines() if "guard rails" in line]
 
     def await_news(self) -> None:

@@ -12,14 +12,14 @@ import pytest
 from kubernetes import client
 from kubernetes.dynamic import DynamicClient
 
-from digits import Runs, container_of
-from harness.commands import ClusterCommand
-from harness.waiting import Object, wait_until
-from kubernetes_node.node import NODE, About
-from kubernetes_node.people import make_editor
 from nvml_simulator import Machine
-from paced import paced_job, put_scripts
-from waits import SLOWEST_SECONDS, await_condition, await_epoch, await_observations, observations_of
+from support.control_plane.commands import ClusterCommand
+from support.control_plane.waiting import Object, wait_until
+from support.kubernetes_node.node import NODE, About
+from support.kubernetes_node.users import make_editor
+from support.node.digits import Runs, container_of
+from support.node.paced import paced_job, put_scripts
+from support.node.waits import SLOWEST_SECONDS, await_condition, await_epoch, await_observations, observations_of
 
 NAMESPACE = "troubles"
 LOST = 15

@@ -8,14 +8,14 @@ import pytest
 from kubernetes import client
 from kubernetes.dynamic import DynamicClient
 
-from digits import Runs
-from harness.commands import ClusterCommand
-from harness.waiting import Object
-from kubernetes_node.node import About
-from kubernetes_node.people import make_editor
-from limits_seen import LimitsSeen
 from nvml_simulator import Description, Machine
-from paced import paced_job, put_scripts
+from support.control_plane.commands import ClusterCommand
+from support.control_plane.waiting import Object
+from support.kubernetes_node.node import About
+from support.kubernetes_node.users import make_editor
+from support.node.digits import Runs
+from support.node.limits_seen import LimitsSeen
+from support.node.paced import paced_job, put_scripts
 
 NAMESPACE = "two-jobs"
 ROUNDS = 3

@@ -8,15 +8,15 @@ import pytest
 from kubernetes import client
 from kubernetes.dynamic import DynamicClient
 
-from digits import Runs
-from harness.commands import ClusterCommand
-from harness.waiting import Object
-from kubernetes_node.installation import AGENTS, OPERATORS, install, uninstall
-from kubernetes_node.node import About
-from kubernetes_node.people import make_editor
 from nvml_simulator import Machine
-from paced import paced_job, put_scripts
-from waits import await_epoch, await_status, is_counted
+from support.control_plane.commands import ClusterCommand
+from support.control_plane.waiting import Object
+from support.kubernetes_node.installation import AGENTS, OPERATORS, install, uninstall
+from support.kubernetes_node.node import About
+from support.kubernetes_node.users import make_editor
+from support.node.digits import Runs
+from support.node.paced import paced_job, put_scripts
+from support.node.waits import await_epoch, await_status, is_counted
 
 NAMESPACE = "kept"
 HELD_WATTS = 250

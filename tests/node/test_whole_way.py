@@ -14,20 +14,20 @@ import pytest
 from kubernetes import client
 from kubernetes.dynamic import DynamicClient
 
-from digits import MANIFEST, Runs
-from harness.commands import ClusterCommand, CommandError
-from harness.waiting import Object
-from kubernetes_node.installation import AGENTS, OPERATORS
-from kubernetes_node.node import About
-from kubernetes_node.people import make_editor
-from limits_seen import LimitsSeen
 from nvml_simulator import Description, Machine
-from waits import await_status, is_counted
+from support.control_plane.commands import ClusterCommand, CommandError
+from support.control_plane.waiting import Object
+from support.kubernetes_node.installation import AGENTS, OPERATORS
+from support.kubernetes_node.node import About
+from support.kubernetes_node.users import make_editor
+from support.node.digits import MANIFEST, Runs
+from support.node.limits_seen import LimitsSeen
+from support.node.waits import await_status, is_counted
 
 NAMESPACE = "team"
 RECURRENCES = 8
 # Of 3,000 simulated jobs like this one none was so unlucky as to take more, 99.6 % took the eight; docs/bandit.md.
-MOST_RECURRENCES = 30
+MAX_RECURRENCES = 30
 DEFAULT_BATCH_SIZE = 1024
 STATUS = ("--type=merge", "--subresource=status")
 
@@ -75,7 +75,7 @@ def ended(runs: Runs, gpus: Machine, cluster: DynamicClient) -> list[Run]:
     What a run costs is drawn with the job's uid: how many it takes until the batch size has moved differs.
     """
     found: list[Run] = []
-    for index in range(MOST_RECURRENCES):
+    for index in range(MAX_RECURRENCES):
         before = gpus.describe()
         with LimitsSeen(gpus) as seen:
             runs.run(index)

@@ -15,27 +15,27 @@ def run(arguments: argparse.Namespace) -> int:
     settings = settings_from(arguments, os.environ)
     if arguments.ready_descriptor is not None:
         _check_descriptor(arguments.ready_descriptor)
-    # Each part imports what it needs and no more: the setter is to stay small.
-    from wattloop_agent.telemetry.logs import set_up_logs  # noqa: PLC0415
+    # Each part imports what it needs and no more: the power controller is to stay small.
+    from wattloop_agent.logs import set_up_logs  # noqa: PLC0415
 
     set_up_logs(settings.log_format, settings.log_level)
     if arguments.restore_only:
-        from wattloop_agent.setter.main import restore_everything  # noqa: PLC0415
+        from wattloop_agent.power_controller_process import restore_everything  # noqa: PLC0415
 
         return restore_everything(settings)
-    if settings.part == "setter":
-        from wattloop_agent.setter.main import run_setter  # noqa: PLC0415
+    if settings.part == "power-controller":
+        from wattloop_agent.power_controller_process import run_power_controller  # noqa: PLC0415
 
-        return run_setter(settings)
-    if settings.part == "reader":
-        # With a setter of its own it has to be able to end that, and is its user's on a laptop.
-        from wattloop_agent.reader.confinement.confine import confine  # noqa: PLC0415
+        return run_power_controller(settings)
+    if settings.part == "monitor":
+        # With a power controller of its own it has to be able to end that, and is its user's on a laptop.
+        from wattloop_agent.monitor.confinement.confine import confine  # noqa: PLC0415
 
         with interruption.without_thread():
             confine(settings.pod_logs if settings.identity == "pod" else None)
-    from wattloop_agent.reader.main import run_reader  # noqa: PLC0415
+    from wattloop_agent.monitor_process import run_monitor  # noqa: PLC0415
 
-    return run_reader(settings, arguments.watch_parent, arguments.ready_descriptor)
+    return run_monitor(settings, arguments.watch_parent, arguments.ready_descriptor)
 
 
 def _check_descriptor(descriptor: int) -> None:

@@ -10,10 +10,10 @@ import time
 from collections.abc import Mapping, Sequence
 
 from wattloop import interruption
-from wattloop.errors import CannotError
+from wattloop.errors import OperationError
 from wattloop_agent.commands.usage import Usage, usage_between
-from wattloop_agent.reader.nvml_readings import NvmlReadings
-from wattloop_agent.refusal import Refused
+from wattloop_agent.monitor.nvml_readings import NvmlReadings
+from wattloop_agent.request_error import RequestError
 
 REFRESH_SECONDS = 1.0
 
@@ -27,8 +27,8 @@ def run(arguments: argparse.Namespace) -> int:
                 ended = _measure(readings, arguments.seconds, arguments.format)
             else:
                 ended = _live(readings, arguments.seconds)
-    except Refused as refusal:
-        raise CannotError(refusal.message) from refusal
+    except RequestError as refusal:
+        raise OperationError(refusal.message) from refusal
     return interruption.EXIT_INTERRUPTED if ended else 0
 
 

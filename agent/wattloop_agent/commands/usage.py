@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from wattloop_agent.reader.gpu_condition import GpuCondition
+from wattloop_agent.monitor.gpu_condition import GpuCondition
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,11 @@ CATALOGUE = (
     Metric("wattloop_agent_connections_displaced", "counter", "Connections closed since others needed their place."),
     Metric("wattloop_agent_log_lines_suppressed", "counter", "Log lines about callers not logged: too many."),
     Metric("wattloop_agent_reading_age_seconds", "gauge", "Age of the readings shown; NaN: none was taken yet."),
-    Metric("wattloop_agent_setter_age_seconds", "gauge", "Time since the setter answered; NaN: it never did."),
+    Metric(
+        "wattloop_agent_power_controller_age_seconds",
+        "gauge",
+        "Time since the power controller answered; NaN: it never did.",
+    ),
     Metric("wattloop_agent_ledger_age_seconds", "gauge", "Time since the ledger was written down; NaN: never."),
     Metric("wattloop_agent_ledger_dropped", "counter", "Holdings of ended pods that were dropped untold: too many."),
     Metric(

@@ -11,15 +11,15 @@ from dataclasses import asdict
 from typing import Protocol
 from urllib.parse import parse_qs, urlsplit
 
-from wattloop_agent.reader.energy.ledger import Book, Ledger
+from wattloop_agent.monitor.energy.ledger import Ledger, LedgerState
 
 PATH = "/v1/energy/events"
 # Each takes a thread while it reads.
 SUBSCRIBERS_LIMIT = 16
 MAX_SUBSCRIBERS_OF_AN_ADDRESS = 4
 INTERVAL_SECONDS = 5.0
-LEAST_INTERVAL_SECONDS = 1.0
-MOST_INTERVAL_SECONDS = 60.0
+MIN_INTERVAL_SECONDS = 1.0
+MAX_INTERVAL_SECONDS = 60.0
 RETRY_MILLISECONDS = 2000
 
 
@@ -116,7 +116,7 @@ class EnergyEvents:
         return f"id: {number}\nevent: energy\ndata: {json.dumps(said, allow_nan=False)}\n\n".encode()
 
 
-def _said(book: Book) -> dict[str, object]:
+def _said(book: LedgerState) -> dict[str, object]:
     # At once: under another ledger's id the same numbers would count twice.
     return {
         "ledger": book.id,
@@ -131,10 +131,10 @@ def _interval(target: str) -> float:
         seconds = float(texts[-1])
     except ValueError:
         seconds = -1.0
-    if not LEAST_INTERVAL_SECONDS <= seconds <= MOST_INTERVAL_SECONDS:
+    if not MIN_INTERVAL_SECONDS <= seconds <= MAX_INTERVAL_SECONDS:
         raise ValueError(
-            f"interval_seconds: found {texts[-1][:80]!r}, expected a number from {LEAST_INTERVAL_SECONDS:g} to "
-            f"{MOST_INTERVAL_SECONDS:g}"
+            f"interval_seconds: found {texts[-1][:80]!r}, expected a number from {MIN_INTERVAL_SECONDS:g} to "
+            f"{MAX_INTERVAL_SECONDS:g}"
         )
     return seconds
 

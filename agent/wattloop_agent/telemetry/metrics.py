@@ -1,4 +1,4 @@
-"""Prometheus metrics: what is shown is collected when it is asked for, from what the reader knows anyway."""
+"""Prometheus metrics: what is shown is collected when it is asked for, from what the monitor knows anyway."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from prometheus_client.registry import Collector
 
 from wattloop.commands.settings import Address
 from wattloop_agent.log_bound import PROCESS_BOUND
-from wattloop_agent.reader.bookkeeper import Bookkeeper
-from wattloop_agent.reader.bounds_file import BoundsFile
-from wattloop_agent.reader.energy.bookkeeping import Bookkeeping
-from wattloop_agent.reader.energy.gpu_sample import GpuSample
-from wattloop_agent.reader.gpu_condition import GpuCondition
-from wattloop_agent.reader.held_outside import HeldOutside
-from wattloop_agent.reader.leases import LeaseKeeper
-from wattloop_agent.reader.nvml_readings import NvmlReadings
-from wattloop_agent.reader.push.pusher import Pusher
-from wattloop_agent.reader.sampler import Sampler
-from wattloop_agent.reader.server import Server
-from wattloop_agent.setter.decisions import SAME_WATTS
+from wattloop_agent.monitor.energy.gpu_sample import GpuSample
+from wattloop_agent.monitor.energy.ledger_writer import LedgerWriter
+from wattloop_agent.monitor.energy.recorder import EnergyRecorder
+from wattloop_agent.monitor.gpu_condition import GpuCondition
+from wattloop_agent.monitor.leases import LeaseKeeper
+from wattloop_agent.monitor.nvml_readings import NvmlReadings
+from wattloop_agent.monitor.policies.bounds_file import BoundsFile
+from wattloop_agent.monitor.policies.violations import PolicyViolations
+from wattloop_agent.monitor.push.pusher import Pusher
+from wattloop_agent.monitor.sampler import Sampler
+from wattloop_agent.monitor.server import Server
+from wattloop_agent.power_controller.decisions import SAME_WATTS
 from wattloop_agent.telemetry.catalogue import CATALOGUE
 from wattloop_agent.telemetry.connection_places import CROWDED, SLOW, ConnectionPlaces
 from wattloop_agent.telemetry.energy_events import EnergyEvents
@@ -43,19 +43,19 @@ class AgentState:
     sampler: Sampler
     readings: NvmlReadings
     keeper: LeaseKeeper
-    outside: HeldOutside
+    outside: PolicyViolations
     server: Server
-    books: Bookkeeping
-    bookkeeper: Bookkeeper
+    books: LedgerWriter
+    bookkeeper: EnergyRecorder
     bounds: BoundsFile
     pusher: Pusher | None = None
 
 
 class AgentCollector(Collector):
-    """Turns the reader's state into metric families.
+    """Turns the monitor's state into metric families.
 
     Args:
-        state: The reader's.
+        state: The monitor's.
         hostname: For the label ``Hostname``.
         places: The connections of the server that serves them.
     """
@@ -139,7 +139,7 @@ class AgentCollector(Collector):
         yield "wattloop_agent_connections_displaced", (), state.server.places.closed
         yield "wattloop_agent_log_lines_suppressed", (), PROCESS_BOUND.suppressed
         yield "wattloop_agent_reading_age_seconds", (), _age(state.sampler.taken_seconds)
-        yield "wattloop_agent_setter_age_seconds", (), _age(view.heard_seconds)
+        yield "wattloop_agent_power_controller_age_seconds", (), _age(view.heard_seconds)
         books = state.books
         yield "wattloop_agent_ledger_age_seconds", (), _age(books.written_seconds)
         yield "wattloop_agent_ledger_dropped", (), books.ledger.dropped()
@@ -159,7 +159,7 @@ def serve_metrics(address: Address, state: AgentState) -> Callable[[], None]:
     """Serve ``/metrics`` and the energy's events; returns what stops it.
 
     Raises:
-        CannotError: The address can't be listened at.
+        OperationError: The address can't be listened at.
     """
     registry = CollectorRegistry(auto_describe=False)
     places = ConnectionPlaces()

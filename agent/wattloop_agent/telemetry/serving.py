@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from wattloop.commands.settings import Address
-from wattloop.errors import CannotError
+from wattloop.errors import OperationError
 from wattloop_agent.telemetry import energy_events
 from wattloop_agent.telemetry.bounded_server import BoundedHandler, BoundedServer, BoundedServerOnV6
 from wattloop_agent.telemetry.connection_places import ConnectionPlaces
@@ -33,7 +33,7 @@ def serve(
         places: The server's connections; default: places of its own.
 
     Raises:
-        CannotError: The address can't be listened at.
+        OperationError: The address can't be listened at.
     """
 
     class Handler(_Handler):
@@ -44,7 +44,7 @@ def serve(
     try:
         server = kind((address.host, address.port), Handler, ConnectionPlaces() if places is None else places)
     except OSError as error:
-        raise CannotError(f"metrics at {address.host}:{address.port}: {error.strerror or error}") from error
+        raise OperationError(f"metrics at {address.host}:{address.port}: {error.strerror or error}") from error
     thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
     thread.start()
 

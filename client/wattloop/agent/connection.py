@@ -29,7 +29,8 @@ from wattloop.agent.line import AgentLine
 logger = logging.getLogger("wattloop")
 
 SOCKET_VARIABLE = "WATTLOOP_AGENT_SOCKET"
-# Longer than the agent takes to replace a setter that hangs, so that the caller hears the agent's own word on it.
+# Longer than the agent takes to replace a power controller that hangs, so that the caller hears the agent's
+# own word on it.
 TIMEOUT_SECONDS = 15.0
 # An agent that was killed is started again in about a second, by the kubelet or by the local mode.
 PATIENCE_SECONDS = 5.0

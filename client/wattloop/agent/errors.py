@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from wattloop.errors import CannotError, WattloopError
+from wattloop.errors import OperationError, WattloopError
 
 
-class AgentUnavailable(CannotError):  # noqa: N818 - it is a state of the node, not a mistake of the caller
+class AgentUnavailable(OperationError):  # noqa: N818 - it is a state of the node, not a mistake of the caller
     """No agent answers at the socket: none runs, it is starting again, or it does not answer in time."""
 
 

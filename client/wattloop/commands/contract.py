@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 
-from wattloop.errors import CannotError
+from wattloop.errors import OperationError
 
 EXTRAS = {"wattloop_operator": "operator", "wattloop_agent": "agent", "wattloop_planner": "planner"}
 
@@ -32,9 +32,9 @@ class Command:
         description: What it does, for its own ``--help``.
         example: One or more command lines, shown at the end of its ``--help``.
         configure: Adds the subcommand's arguments to its parser.
-        run: Carries it out and returns the exit code: 0 done, 1 could not. It raises `wattloop.errors.UsageError` or
-            `InputError` (exit 2) and `CannotError` (exit 1) with a text that is complete by itself. A signal ends it at
-            once with 130, but for what it does inside of `wattloop.interruption.deferred`.
+        run: Carries it out and returns the exit code: 0 done, 1 failed. It raises `wattloop.errors.UsageError` or
+            `InputError` (exit 2) and `OperationError` (exit 1) with a complete message. A signal ends it at once with
+            130, except inside of `wattloop.interruption.deferred`.
         check: Called before ``run``, with the same arguments: raises `wattloop.errors.UsageError` (exit 2) for values
             that the parser cannot reject by itself, such as two options that exclude each other.
     """
@@ -61,13 +61,13 @@ class Deferred:
         """The function.
 
         Raises:
-            CannotError: A module that it needs is not installed.
+            OperationError: A module that it needs is not installed.
         """
         module, _, name = self.function.partition(":")
         try:
             found: Callable[[argparse.Namespace], int] = getattr(import_module(module), name)
         except ModuleNotFoundError as error:
-            raise CannotError(missing_module(module, error)) from error
+            raise OperationError(missing_module(module, error)) from error
         return found
 
     def __call__(self, arguments: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ from importlib.metadata import EntryPoint, entry_points, version
 from wattloop import interruption
 from wattloop.commands.contract import Command, missing_module
 from wattloop.commands.streams import open_closed_streams, write_every_character
-from wattloop.errors import CannotError, InputError, UsageError
+from wattloop.errors import InputError, OperationError, UsageError
 
 GROUP = "wattloop.commands"
 EXIT_CANNOT = 1
@@ -124,7 +124,7 @@ def _code_of(title: str, call: Callable[[], int]) -> int:
             sys.stdout.flush()
     except (UsageError, InputError) as error:
         return _say(f"{title}: {error}", EXIT_USAGE)
-    except CannotError as error:
+    except OperationError as error:
         return _say(f"{title}: {error}", EXIT_CANNOT)
     except BrokenPipeError:
         _silence_stdout()

@@ -105,7 +105,7 @@ def one_of(*choices: str) -> Callable[[str], str]:
     return read
 
 
-def whole(least: int, most: int) -> Callable[[str], int]:
+def integer(least: int, most: int) -> Callable[[str], int]:
     """Reads a whole number within bounds."""
 
     def read(text: str) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 # Of edges, to find their common beat in. More say less: a device's clock drifts against ours.
 BEAT_EDGES = 32
-LEAST_BEAT_EDGES = 6
+MIN_BEAT_EDGES = 6
 TRIED_BEATS = 32
 
 
@@ -107,7 +107,7 @@ def narrowed(edges: Sequence[Edge]) -> list[Edge]:
         >>> max(edge.uncertainty_seconds for edge in seen) > 0.003 > max(e.uncertainty_seconds for e in narrowed(seen))
         True
     """
-    if len(edges) < LEAST_BEAT_EDGES:
+    if len(edges) < MIN_BEAT_EDGES:
         return list(edges)
     gaps = sorted(after.time_seconds - before.time_seconds for before, after in itertools.pairwise(edges))
     roughly = gaps[len(gaps) // 2]

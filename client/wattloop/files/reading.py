@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 
 from wattloop.errors import InputError
-from wattloop.files.whole import OPEN_FILES
+from wattloop.files.atomic_write import OPEN_FILES
 
 KINDS = {
     stat.S_IFIFO: "a named pipe",

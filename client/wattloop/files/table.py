@@ -11,7 +11,7 @@ from pathlib import Path
 from wattloop.errors import InputError
 from wattloop.files.reading import read_text
 
-LARGEST_FILE_BYTES = 64 * 1024 * 1024
+MAX_FILE_BYTES = 64 * 1024 * 1024
 MAX_SHOWN_CHARACTERS = 80
 
 
@@ -93,7 +93,7 @@ def read_table(path: str | Path, columns: Sequence[str]) -> Iterator[Row]:
             or fewer cells than the header.
     """
     source = str(path)
-    text = read_text(path, LARGEST_FILE_BYTES, "a CSV file", encoding="utf-8-sig")
+    text = read_text(path, MAX_FILE_BYTES, "a CSV file", encoding="utf-8-sig")
     yield from _rows(source, text, columns)
 
 

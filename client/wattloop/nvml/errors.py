@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wattloop.errors import CannotError
+from wattloop.errors import OperationError
 
 INVALID_ARGUMENT = 2
 NOT_SUPPORTED = 3
@@ -17,7 +17,7 @@ VERSION_MISMATCH = 18
 GPU_NOT_FOUND = 28
 
 
-class NvmlError(CannotError):
+class NvmlError(OperationError):
     """An NVML call failed.
 
     Attributes:

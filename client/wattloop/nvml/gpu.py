@@ -19,7 +19,8 @@ class Gpu:
     """A GPU of this machine; `wattloop.nvml.Session` gives them out, and they live as long as it is open.
 
     Every method calls NVML, which takes from microseconds to some milliseconds under load, and raises
-    `wattloop.nvml.NvmlError`: `NotSupported` where the GPU has no such thing, `NoPermission` where a setter needs root,
+    `wattloop.nvml.NvmlError`: `NotSupported` where the GPU has no such thing, `NoPermission` where a power
+    controller needs root,
     `GpuLost` where the GPU does not answer any more.
 
     Attributes:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from wattloop.messages import LimitMeasurement
 
-LEAST_WINDOW_SECONDS = 5.0
-MOST_LIMITS = 9
+MIN_WINDOW_SECONDS = 5.0
+MAX_LIMITS = 9
 WARM_UP_STEPS = 1
 
 
@@ -40,7 +40,7 @@ def limits_to_measure(least_watts: float, most_watts: float) -> tuple[float, ...
         (250.0, 225.0, 200.0, 175.0, 150.0, 125.0, 100.0)
     """
     span = most_watts - least_watts
-    step = 25.0 * max(1, math.ceil(span / 25.0 / (MOST_LIMITS - 1)))
+    step = 25.0 * max(1, math.ceil(span / 25.0 / (MAX_LIMITS - 1)))
     return tuple(most_watts - step * index for index in range(int(span // step) + 1))
 
 
@@ -83,9 +83,9 @@ class LimitProfiling:
             self._start, self._steps, self._samples, self._steps_until_read = totals, 0, 0.0, 1
             return
         elapsed = totals.time_seconds - self._start.time_seconds
-        if elapsed < LEAST_WINDOW_SECONDS:
+        if elapsed < MIN_WINDOW_SECONDS:
             per_step = elapsed / self._steps
-            more = math.ceil((LEAST_WINDOW_SECONDS - elapsed) / per_step) if per_step > 0 else self._steps
+            more = math.ceil((MIN_WINDOW_SECONDS - elapsed) / per_step) if per_step > 0 else self._steps
             # At most doubled: the first steps after a change of limit are no sure guide to the rest.
             self._steps_until_read = self._steps + max(1, min(more, self._steps))
             return

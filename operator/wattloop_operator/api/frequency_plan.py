@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from wattloop_operator.api.conditions import Conditions
-from wattloop_operator.api.gpu_power_policy import LARGEST_MEGAHERTZ
+from wattloop_operator.api.gpu_power_policy import MAX_MEGAHERTZ
 from wattloop_operator.api.group import API_VERSION
 from wattloop_operator.api.metadata import ObjectMeta
 from wattloop_operator.api.model import ATOMIC, ApiModel, Rule
@@ -15,7 +15,7 @@ from wattloop_operator.api.quantities import AmountString
 from wattloop_operator.api.resource import Column, Resource, Scope
 
 # 64 bytes an operation at most, as JSON: 64 KiB.
-MOST_OPERATIONS = 1024
+MAX_OPERATIONS = 1024
 
 
 class PlannedOperation(ApiModel):
@@ -27,14 +27,14 @@ class PlannedOperation(ApiModel):
         max_length=32,
         pattern=r"^[A-Za-z][A-Za-z0-9_]*$",
     )
-    megahertz: int = Field(description="Graphics clock of the GPU, in MHz.", ge=1, le=LARGEST_MEGAHERTZ)
+    megahertz: int = Field(description="Graphics clock of the GPU, in MHz.", ge=1, le=MAX_MEGAHERTZ)
 
 
 class PlannedStage(ApiModel):
     """The operations of one pipeline stage in the order in which it runs them."""
 
     operations: Annotated[
-        tuple[PlannedOperation, ...], Field(min_length=1, max_length=MOST_OPERATIONS, json_schema_extra=ATOMIC)
+        tuple[PlannedOperation, ...], Field(min_length=1, max_length=MAX_OPERATIONS, json_schema_extra=ATOMIC)
     ] = Field(description="The operations, in execution order.")
 
 
@@ -65,8 +65,8 @@ class FrequencyPlanSpec(ApiModel):
         ),
         Rule("has(self.stages) != has(self.configMapRef)", "exactly one of stages and configMapRef"),
         Rule(
-            f"!has(self.stages) || self.stages.map(stage, size(stage.operations)).sum() <= {MOST_OPERATIONS}",
-            f"at most {MOST_OPERATIONS} operations in all stages together; put a larger plan into a ConfigMap and "
+            f"!has(self.stages) || self.stages.map(stage, size(stage.operations)).sum() <= {MAX_OPERATIONS}",
+            f"at most {MAX_OPERATIONS} operations in all stages together; put a larger plan into a ConfigMap and "
             "name it in configMapRef",
             ".stages",
         ),

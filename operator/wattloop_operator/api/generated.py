@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from wattloop.files.whole import written_whole
+from wattloop.files.atomic_write import written_whole
 
 
 def main(arguments: Sequence[str] | None, *, what: str, folder: str, pattern: str, files: Mapping[str, str]) -> int:

@@ -10,10 +10,10 @@ from wattloop_operator.api.conditions import Conditions
 from wattloop_operator.api.group import API_VERSION
 from wattloop_operator.api.metadata import ObjectMeta
 from wattloop_operator.api.model import SET, ApiModel, Rule
-from wattloop_operator.api.power import LARGEST_WATTS
+from wattloop_operator.api.power import MAX_WATTS
 from wattloop_operator.api.resource import Column, Resource, Scope
 
-LARGEST_MEGAHERTZ = 20_000
+MAX_MEGAHERTZ = 20_000
 NodeLabels = Annotated[
     dict[str, Annotated[str, Field(max_length=63)]],
     Field(max_length=32),
@@ -35,10 +35,10 @@ class PowerRange(ApiModel):
     )
 
     min_watts: int | None = Field(
-        default=None, description="The lowest limit that may be asked for, in watts.", ge=1, le=LARGEST_WATTS
+        default=None, description="The lowest limit that may be asked for, in watts.", ge=1, le=MAX_WATTS
     )
     max_watts: int | None = Field(
-        default=None, description="The highest limit that may be asked for, in watts.", ge=1, le=LARGEST_WATTS
+        default=None, description="The highest limit that may be asked for, in watts.", ge=1, le=MAX_WATTS
     )
 
 
@@ -58,10 +58,10 @@ class ClockRange(ApiModel):
     )
 
     min_megahertz: int | None = Field(
-        default=None, description="The lowest clock that may be asked for, in MHz.", ge=1, le=LARGEST_MEGAHERTZ
+        default=None, description="The lowest clock that may be asked for, in MHz.", ge=1, le=MAX_MEGAHERTZ
     )
     max_megahertz: int | None = Field(
-        default=None, description="The highest clock that may be asked for, in MHz.", ge=1, le=LARGEST_MEGAHERTZ
+        default=None, description="The highest clock that may be asked for, in MHz.", ge=1, le=MAX_MEGAHERTZ
     )
 
 

@@ -12,11 +12,11 @@ from pydantic import ValidationError
 from wattloop.files.reading import read_bounded
 from wattloop_operator.api.checks.closed_schema import open_schema
 from wattloop_operator.api.checks.defaults import with_defaults
-from wattloop_operator.api.checks.documents import LARGEST_FILE_BYTES, Document, DocumentError, read_documents
+from wattloop_operator.api.checks.documents import MAX_FILE_BYTES, Document, DocumentError, read_documents
+from wattloop_operator.api.checks.messages import shown
 from wattloop_operator.api.checks.problem import Problem, printable, shortened
 from wattloop_operator.api.checks.rule_check import rule_problems
 from wattloop_operator.api.checks.schema_check import schema_problems
-from wattloop_operator.api.checks.words import shown
 from wattloop_operator.api.cron import ScheduleError, check_schedule
 from wattloop_operator.api.group import API_VERSION, GROUP
 from wattloop_operator.api.kinds import KINDS, Kind
@@ -83,8 +83,8 @@ def check_text(source: str, text: str) -> Checked:
 
 def _read(path: str) -> bytes:
     if path == "-":
-        return sys.stdin.buffer.read(LARGEST_FILE_BYTES + 1)
-    return read_bounded(path, LARGEST_FILE_BYTES)
+        return sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
+    return read_bounded(path, MAX_FILE_BYTES)
 
 
 def _check(document: Document, checked: Checked) -> None:

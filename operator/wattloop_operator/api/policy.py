@@ -8,7 +8,7 @@ from pydantic import Field
 
 from wattloop_operator.api.model import ApiModel, Rule
 
-LARGEST_SEED = 2**53 - 1
+MAX_SEED = 2**53 - 1
 
 
 class PolicyName(StrEnum):
@@ -33,7 +33,7 @@ class ThompsonSamplingPolicy(ApiModel):
         default=0,
         description="Changes the random draws; the same seed and the same observations give the same decisions.",
         ge=0,
-        le=LARGEST_SEED,
+        le=MAX_SEED,
     )
 
 
@@ -50,7 +50,7 @@ class ZeusPolicy(ApiModel):
         default=0,
         description="Changes the random draws; the same seed and the same observations give the same decisions.",
         ge=0,
-        le=LARGEST_SEED,
+        le=MAX_SEED,
     )
 
 

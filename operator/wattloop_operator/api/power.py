@@ -8,7 +8,7 @@ from pydantic import Field
 
 from wattloop_operator.api.model import ApiModel, Rule
 
-LARGEST_WATTS = 10_000
+MAX_WATTS = 10_000
 
 
 class PowerLimitMode(StrEnum):
@@ -67,7 +67,7 @@ class PowerLimit(ApiModel):
         description="The limit of each GPU with mode Fixed, in watts, within what the device and every "
         "GPUPowerPolicy of its node allow.",
         ge=1,
-        le=LARGEST_WATTS,
+        le=MAX_WATTS,
     )
 
 

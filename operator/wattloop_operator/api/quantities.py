@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 # Up to 15 digits before the point and 12 after it: a joule in a year of an exascale machine, and a picojoule.
 DECIMAL_PATTERN = r"^-?[0-9]{1,15}(\.[0-9]{1,12})?$"
-LONGEST_DECIMAL = 29
+MAX_DECIMAL_CHARACTERS = 29
 SIGNIFICANT_DIGITS = 12
 SMALLEST = Decimal("1e-12")
 
@@ -56,7 +56,7 @@ DecimalString = Annotated[
     Decimal,
     BeforeValidator(to_decimal),
     PlainSerializer(to_text, return_type=str, when_used="json"),
-    WithJsonSchema({"type": "string", "pattern": DECIMAL_PATTERN, "maxLength": LONGEST_DECIMAL}),
+    WithJsonSchema({"type": "string", "pattern": DECIMAL_PATTERN, "maxLength": MAX_DECIMAL_CHARACTERS}),
 ]
 """A number that travels as text, such as "0.76"; a `Decimal` in memory. Accepts floats where the engine computes."""
 
@@ -65,6 +65,8 @@ AmountString = Annotated[
     BeforeValidator(to_decimal),
     Field(ge=0),
     PlainSerializer(to_text, return_type=str, when_used="json"),
-    WithJsonSchema({"type": "string", "pattern": DECIMAL_PATTERN.replace("-?", ""), "maxLength": LONGEST_DECIMAL}),
+    WithJsonSchema(
+        {"type": "string", "pattern": DECIMAL_PATTERN.replace("-?", ""), "maxLength": MAX_DECIMAL_CHARACTERS}
+    ),
 ]
 """The same, 0 or more."""

@@ -20,7 +20,7 @@ from wattloop_operator.api.template import Template
 from wattloop_operator.api.trigger import Trigger
 
 # A recurrence's name is the job's with its slot, a pod's is that with a suffix: all must fit into 63 characters.
-LONGEST_NAME = 35
+MAX_NAME_CHARACTERS = 35
 
 
 class ConcurrencyPolicy(StrEnum):
@@ -173,8 +173,8 @@ class RecurringTrainingJob(ApiModel):
     )
     rules = (
         Rule(
-            f"size(self.metadata.name) <= {LONGEST_NAME}",
-            f"a name of at most {LONGEST_NAME} characters, since those of its runs and pods are made from it",
+            f"size(self.metadata.name) <= {MAX_NAME_CHARACTERS}",
+            f"a name of at most {MAX_NAME_CHARACTERS} characters, since those of its runs and pods are made from it",
             ".metadata.name",
         ),
         Rule(

@@ -14,7 +14,7 @@ from wattloop_operator.api.metadata import ObjectMeta
 from wattloop_operator.api.model import ApiModel, Rule, list_map
 from wattloop_operator.api.objective import Target
 from wattloop_operator.api.policy import PolicyName
-from wattloop_operator.api.power import LARGEST_WATTS
+from wattloop_operator.api.power import MAX_WATTS
 from wattloop_operator.api.progress import Progress
 from wattloop_operator.api.quantities import AmountString, DecimalString
 from wattloop_operator.api.recurring_training_job_status import Money
@@ -23,7 +23,7 @@ from wattloop_operator.api.result import Result
 from wattloop_operator.api.times import Time
 
 # More than any attempt has; of more, the first ones are kept.
-MOST_PODS = 256
+MAX_PODS = 256
 
 
 class DecisionKind(StrEnum):
@@ -96,7 +96,7 @@ class TrainingRecurrenceSpec(ApiModel):
         default=None,
         description="The power limit to hold on each GPU, in watts; absent: measure limits, or leave them alone.",
         ge=1,
-        le=LARGEST_WATTS,
+        le=MAX_WATTS,
     )
     profile_power_limits: bool = Field(
         default=False, description="Whether power limits are measured during this attempt, and the best one then held."
@@ -190,7 +190,7 @@ class TrainingRecurrenceStatus(ApiModel):
         "started from; 0: the template does not say.",
         ge=0,
     )
-    pods: Annotated[tuple[PodReference, ...], Field(max_length=MOST_PODS, json_schema_extra=list_map("uid"))] = Field(
+    pods: Annotated[tuple[PodReference, ...], Field(max_length=MAX_PODS, json_schema_extra=list_map("uid"))] = Field(
         default=(),
         description="The pods of its Job that were seen: what a node's agent tells of one that is gone is its.",
     )

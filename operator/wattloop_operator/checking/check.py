@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from wattloop import interruption
-from wattloop.errors import CannotError
+from wattloop.errors import OperationError
 from wattloop_operator.api.conditions import Condition, ConditionStatus
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.result import Result
@@ -54,28 +54,30 @@ class Check:
             The recurrence, which has reached its target.
 
         Raises:
-            CannotError: It has not, or the cluster does not take the job.
+            OperationError: It has not, or the cluster does not take the job.
             wattloop.interruption.Interrupted: The program was asked to end.
         """
         namespace, name = str(job["metadata"]["namespace"]), str(job["metadata"]["name"])
         try:
             made = self.api.create(RECURRING_TRAINING_JOBS, job)
         except (MissingError, RefusedError) as error:
-            raise CannotError(f"the RecurringTrainingJob {namespace}/{name} was refused: {error}") from error
+            raise OperationError(f"the RecurringTrainingJob {namespace}/{name} was refused: {error}") from error
         try:
             self.tell(f"made the RecurringTrainingJob {namespace}/{name}")
             return self._followed(namespace, name, self.clock() + patience_seconds)
         except MissingError as error:
-            raise CannotError(f"somebody has deleted the RecurringTrainingJob {namespace}/{name}: {error}") from error
+            raise OperationError(
+                f"somebody has deleted the RecurringTrainingJob {namespace}/{name}: {error}"
+            ) from error
         except RefusedError as error:
-            raise CannotError(f"the RecurringTrainingJob {namespace}/{name} cannot be followed: {error}") from error
+            raise OperationError(f"the RecurringTrainingJob {namespace}/{name} cannot be followed: {error}") from error
         finally:
             self._delete(namespace, name, str(made["metadata"]["uid"]))
 
     def _delete(self, namespace: str, name: str, uid: str) -> None:
         try:
             self.api.delete(RECURRING_TRAINING_JOBS, namespace, name, uid)
-        except (CannotError, RefusedError) as error:
+        except (OperationError, RefusedError) as error:
             # What the check has found is worth more than that it left its job behind, which runs no second time.
             self.tell(f"delete the RecurringTrainingJob {namespace}/{name} by hand: {error}")
         else:
@@ -87,22 +89,22 @@ class Check:
             refusal = ""
             try:
                 job, recurrence = self._look(namespace, name)
-            except CannotError as error:
+            except OperationError as error:
                 # The API server may be away for a moment.
-                standing = str(error)
+                state = str(error)
             else:
                 if recurrence is not None and recurrence.status.result is not None:
                     return self._judged(recurrence)
-                standing, refusal = standing_of(job, recurrence), _refusal(job)
-            if standing != told:
-                self.tell(standing)
-                told = standing
+                state, refusal = state_of(job, recurrence), _refusal(job)
+            if state != told:
+                self.tell(state)
+                told = state
             if refusal:
-                raise CannotError(f"the job cannot be started: {refusal}")
+                raise OperationError(f"the job cannot be started: {refusal}")
             if self.clock() >= give_up_at:
-                hint = NO_OPERATOR if standing == NOBODY else NO_REPORT if _is_silent(recurrence) else ""
-                last = "; ".join(filter(None, (standing, hint)))
-                raise CannotError(f"it has not ended in time; the last that is known: {last}")
+                hint = NO_OPERATOR if state == NOBODY else NO_REPORT if _is_silent(recurrence) else ""
+                last = "; ".join(filter(None, (state, hint)))
+                raise OperationError(f"it has not ended in time; the last that is known: {last}")
             self.sleep(LOOK_SECONDS)
 
     def _look(self, namespace: str, name: str) -> tuple[RecurringTrainingJob, TrainingRecurrence | None]:
@@ -114,7 +116,7 @@ class Check:
         status = recurrence.status
         self.tell(f"{recurrence.metadata.name}: {status.result}: {status.message}")
         if status.result is not Result.REACHED:
-            raise CannotError(
+            raise OperationError(
                 f"the recurrence {recurrence.metadata.name} ended with {status.result}: {status.message}; reports come "
                 "from its pod to the operator's reporting API: look at the operator's log for them"
             )
@@ -125,7 +127,7 @@ def _refusal(job: RecurringTrainingJob) -> str:
     return next((each.message for each in job.status.conditions if each.reason in REFUSALS), "")
 
 
-def standing_of(job: RecurringTrainingJob, recurrence: TrainingRecurrence | None) -> str:
+def state_of(job: RecurringTrainingJob, recurrence: TrainingRecurrence | None) -> str:
     """How it stands, in a sentence."""
     if recurrence is None:
         return _first_trouble(job.status.conditions) or (NOBODY if not job.status.conditions else "waits for its start")

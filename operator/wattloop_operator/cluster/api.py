@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from wattloop.errors import CannotError
+from wattloop.errors import OperationError
 from wattloop_operator.cluster.resources import ResourceType
 from wattloop_operator.cluster.transport import APPLY, JSON, METADATA_ONLY, AnswerError, Request, Transport
 
@@ -36,7 +36,7 @@ class RefusedError(Exception):
 class ClusterApi:
     """The verbs.
 
-    Every method raises `CannotError` where the server cannot be reached or has trouble, and `RefusedError` where it
+    Every method raises `OperationError` where the server cannot be reached or has trouble, and `RefusedError` where it
     refuses.
 
     Args:
@@ -158,7 +158,7 @@ def _told_apart(error: AnswerError) -> Exception:
     if error.status == CONFLICT:
         return ConflictError(error.message)
     if "being terminated" in error.message or "exceeded quota" in error.message:
-        return CannotError(str(error))
+        return OperationError(str(error))
     if error.status in REFUSED:
         return RefusedError(error.message)
-    return CannotError(str(error))
+    return OperationError(str(error))

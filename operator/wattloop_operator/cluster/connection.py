@@ -14,7 +14,7 @@ from kubernetes import client, config
 from kubernetes.config.config_exception import ConfigException
 from yaml import YAMLError
 
-from wattloop.errors import CannotError, UsageError
+from wattloop.errors import OperationError, UsageError
 from wattloop.files.reading import kind_of_no_file
 from wattloop_operator.api.group import API_VERSION, GROUP
 from wattloop_operator.cluster.resources import RECURRING_TRAINING_JOBS, TRAINING_RECURRENCES
@@ -47,7 +47,7 @@ class ClusterAddress:
             connections: How many requests may be under way at once.
 
         Raises:
-            CannotError: There is no usable configuration.
+            OperationError: There is no usable configuration.
             UsageError: The kubeconfig or the context does not exist.
         """
         if self.kubeconfig is not None and (kind := kind_of_no_file(self.kubeconfig)):
@@ -78,7 +78,7 @@ class ClusterAddress:
         if self.kubeconfig is not None and not self.kubeconfig.exists():
             return UsageError(f"--kubeconfig: there is no file {self.kubeconfig}")
         where = "--kubeconfig FILE and --context NAME choose a cluster; in a pod the service account does"
-        return CannotError(f"no cluster to work with: {unreadable(error)}; {where}")
+        return OperationError(f"no cluster to work with: {unreadable(error)}; {where}")
 
 
 def unreadable(error: Exception) -> str:
@@ -108,7 +108,7 @@ def check_reachable(transport: Transport, namespaces: Sequence[str] = ()) -> tup
         has deleted stops no training in another.
 
     Raises:
-        CannotError: It does not, or none of the namespaces can be read.
+        OperationError: It does not, or none of the namespaces can be read.
     """
     _check_served(transport)
     if not namespaces:
@@ -119,13 +119,13 @@ def check_reachable(transport: Transport, namespaces: Sequence[str] = ()) -> tup
         try:
             _check_exists(transport, namespace)
             _check_readable(transport, namespace)
-        except CannotError as error:
+        except OperationError as error:
             trouble = str(error)
             logger.error("namespace %s: its RecurringTrainingJobs are not run: %s", namespace, error)  # noqa: TRY400
         else:
             readable.append(namespace)
     if not readable:
-        raise CannotError(f"none of the namespaces of --namespaces can be read: {trouble}")
+        raise OperationError(f"none of the namespaces of --namespaces can be read: {trouble}")
     return tuple(readable)
 
 
@@ -134,7 +134,7 @@ def is_readable(transport: Transport, namespace: str) -> bool:
     try:
         _check_exists(transport, namespace)
         _check_readable(transport, namespace)
-    except CannotError:
+    except OperationError:
         return False
     return True
 
@@ -144,15 +144,15 @@ def _check_served(transport: Transport) -> None:
         known = transport(Request("GET", f"/apis/{API_VERSION}"))
     except AnswerError as error:
         if error.status == 404:
-            raise CannotError(
+            raise OperationError(
                 f"the cluster does not know {API_VERSION}; install the custom resource definitions first: "
                 "kubectl apply --server-side -f crds/, or the chart"
             ) from error
-        raise CannotError(f"the API server does not let the operator in: {error}") from error
+        raise OperationError(f"the API server does not let the operator in: {error}") from error
     served = {str(each.get("name")) for each in known.get("resources") or ()}
     for resource in WORKED_ON:
         if resource.plural not in served:
-            raise CannotError(
+            raise OperationError(
                 f"the cluster does not serve {resource.plural}.{GROUP}; install the custom resource definitions of "
                 "this version of Wattloop: kubectl apply --server-side -f crds/, or the chart"
             )
@@ -164,7 +164,9 @@ def _check_exists(transport: Transport, namespace: str) -> None:
     except AnswerError as error:
         # The chart gives the operator no right to read namespaces: then the next check tells.
         if error.status == 404:
-            raise CannotError(f"there is no namespace {namespace}; create it, or take it from --namespaces") from error
+            raise OperationError(
+                f"there is no namespace {namespace}; create it, or take it from --namespaces"
+            ) from error
 
 
 def _check_readable(transport: Transport, namespace: str) -> None:
@@ -174,7 +176,7 @@ def _check_readable(transport: Transport, namespace: str) -> None:
         try:
             transport(Request("GET", resource.path(namespace), {"limit": "1"}))
         except AnswerError as error:
-            raise CannotError(
+            raise OperationError(
                 f"the operator may not read {resource.plural}{where} ({error.message}); "
                 + (remedy or "give its service account the roles of the chart")
             ) from error

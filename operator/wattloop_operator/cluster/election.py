@@ -23,7 +23,7 @@ from kubernetes.aio.leaderelection.leaderelection import LeaderElection
 from kubernetes.aio.leaderelection.leaderelectionrecord import LeaderElectionRecord
 from kubernetes.aio.leaderelection.resourcelock.baselock import BaseLock
 
-from wattloop.errors import CannotError
+from wattloop.errors import OperationError
 from wattloop_operator.cluster.resources import LEASES
 from wattloop_operator.cluster.transport import AnswerError, Request, Transport
 
@@ -78,7 +78,7 @@ class LeaseLock(BaseLock):
             self._check_allowed(error)
             body = json.dumps({"code": error.status})
             return False, ApiException(status=error.status, reason=str(error), body=body)
-        except CannotError as error:
+        except OperationError as error:
             return False, ApiException(status=0, reason=str(error))
         spec = self._lease.get("spec") or {}
         return True, LeaderElectionRecord(
@@ -114,7 +114,7 @@ class LeaseLock(BaseLock):
         lease = self._lease | {"spec": (self._lease.get("spec") or {}) | {"holderIdentity": ""}}
         try:
             await self._call("PUT", LEASES.path(self.namespace, self.name), lease)
-        except (AnswerError, CannotError) as error:
+        except (AnswerError, OperationError) as error:
             logger.warning("the Lease %s/%s was not given back: %s", self.namespace, self.name, error)
 
     def _spec(self, record: LeaderElectionRecord, before: dict[str, Any]) -> dict[str, Any]:
@@ -137,7 +137,7 @@ class LeaseLock(BaseLock):
             # Another one was faster: that is how an election is lost.
             logger.debug("the Lease %s/%s was not taken: %s", self.namespace, self.name, error)
             return False
-        except CannotError as error:
+        except OperationError as error:
             logger.warning("the Lease %s/%s was not renewed: %s", self.namespace, self.name, error)
             return False
         self.renewed_at = begun
@@ -146,7 +146,7 @@ class LeaseLock(BaseLock):
     def _check_allowed(self, error: AnswerError) -> None:
         """End with words where waiting is of no use: there is no such namespace, or no right to Leases in it."""
         if error.status == FORBIDDEN or (error.status == NOT_FOUND and "namespaces" in error.message):
-            raise CannotError(
+            raise OperationError(
                 f"the Lease {self.namespace}/{self.name} cannot be used ({error.message}); --leader-election-namespace "
                 "names a namespace where this operator may get, create and update Leases, as the chart's role lets it"
             ) from error

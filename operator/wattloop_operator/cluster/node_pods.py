@@ -6,18 +6,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from wattloop.errors import CannotError
-from wattloop.node_energy import Holding
+from wattloop.errors import OperationError
+from wattloop.node_energy import PodGpuUsage
 from wattloop_operator.cluster.api import ClusterApi, RefusedError
-from wattloop_operator.cluster.cache import ObjectCache
-from wattloop_operator.cluster.ownership import runs
+from wattloop_operator.cluster.auth.pod_ownership import runs
+from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.cluster.resources import PODS, TRAINING_RECURRENCES
 from wattloop_operator.cluster.timed_cache import TimedCache
-from wattloop_operator.engine.decide import RECURRENCE_LABEL
-from wattloop_operator.reporting.seams import AttemptOfPod, ForeignPodError
+from wattloop_operator.reconcile.learning.decision import RECURRENCE_LABEL
+from wattloop_operator.reporting.interfaces import AttemptOfPod, PodOwnershipError
 from wattloop_operator.workloads.ownership import is_pod_of_job
 
-MOST_PODS = 20_000
+MAX_PODS = 20_000
 # What is none of ours stays so; this is how long a mistake in that would last.
 FORGOTTEN_SECONDS = 600.0
 
@@ -30,7 +30,7 @@ class _Known:
 
 
 class ClusterPods:
-    """Implements `wattloop_operator.reporting.seams.NodePods`. Safe to use from several threads.
+    """Implements `wattloop_operator.reporting.interfaces.NodePods`. Safe to use from several threads.
 
     Args:
         api: The API server.
@@ -41,26 +41,26 @@ class ClusterPods:
     def __init__(self, api: ClusterApi, clock: Callable[[], float], cache: ObjectCache | None = None) -> None:
         self._api = api
         self._cache = cache or ObjectCache()
-        self._known: TimedCache[str, _Known] = TimedCache(clock, seconds=FORGOTTEN_SECONDS, most=MOST_PODS)
+        self._known: TimedCache[str, _Known] = TimedCache(clock, seconds=FORGOTTEN_SECONDS, most=MAX_PODS)
 
-    def attempt_of(self, node: str, holding: Holding) -> AttemptOfPod | None:
+    def attempt_of(self, node: str, holding: PodGpuUsage) -> AttemptOfPod | None:
         """The attempt that a pod of this node runs, or ran before it was gone; None where it is none of ours."""
         known = self._known.get(holding.pod_uid)
         if known is None:
             try:
                 known = self._look_up(holding)
             except RefusedError as error:
-                raise CannotError(f"pod {holding.namespace}/{holding.pod} cannot be looked up: {error}") from error
+                raise OperationError(f"pod {holding.namespace}/{holding.pod} cannot be looked up: {error}") from error
             if known is None:
                 return None
             # What says that it is ours and is not yet seen to be may be: its workload was started a moment ago.
             if known.attempt is not None or not known.labelled:
                 self._known.keep(holding.pod_uid, known)
         if known.node != node:
-            raise ForeignPodError(f"pod {holding.namespace}/{holding.pod} runs on node {known.node}, not on {node}")
+            raise PodOwnershipError(f"pod {holding.namespace}/{holding.pod} runs on node {known.node}, not on {node}")
         return known.attempt
 
-    def _look_up(self, holding: Holding) -> _Known | None:
+    def _look_up(self, holding: PodGpuUsage) -> _Known | None:
         pod = self._api.find(PODS, holding.namespace, holding.pod)
         if pod is None or pod["metadata"]["uid"] != holding.pod_uid:
             return self._gone(holding)
@@ -71,7 +71,7 @@ class ClusterPods:
             return _Known(node, None, bool(name))
         return _Known(node, _attempt(recurrence), True)
 
-    def _gone(self, holding: Holding) -> _Known | None:
+    def _gone(self, holding: PodGpuUsage) -> _Known | None:
         """A pod that is gone, by what was written down of it while it was there; a Job names its pods after itself."""
         name = holding.pod.rpartition("-")[0]
         # Before the status is asked for: what is seen gets there, and is forgotten then.
@@ -81,7 +81,7 @@ class ClusterPods:
         node = next((str(pod["node"]) for pod in pods if pod["uid"] == holding.pod_uid), seen)
         return None if recurrence is None or not node else _Known(node, _attempt(recurrence), True)
 
-    def _seen(self, holding: Holding, name: str) -> str:
+    def _seen(self, holding: PodGpuUsage, name: str) -> str:
         """The node of a pod that this operator has seen and not written down yet; empty: it has not."""
         key = (holding.namespace, name)
         job, recurrence = self._cache.workloads.get(key), self._cache.recurrences.get(key)

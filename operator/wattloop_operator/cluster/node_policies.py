@@ -12,17 +12,17 @@ from collections.abc import Callable, Mapping
 
 from pydantic import ValidationError
 
-from wattloop.errors import CannotError
-from wattloop.node_energy import MOST_BOUNDS, GpuBounds
+from wattloop.errors import OperationError
+from wattloop.node_energy import MAX_BOUNDS, GpuBounds
 from wattloop_operator.api.gpu_power_policy import GPUPowerPolicy
 from wattloop_operator.cluster.api import Body, ClusterApi, MissingError, RefusedError
 from wattloop_operator.cluster.resources import GPU_POWER_POLICIES, NODES
 from wattloop_operator.cluster.timed_cache import TimedCache
-from wattloop_operator.policies.holding import bounds_of_node
+from wattloop_operator.policies.bounds import bounds_of_node
 
 POLICIES_AGE_SECONDS = 5.0
 LABELS_AGE_SECONDS = 60.0
-MOST_NODES = 20_000
+MAX_NODES = 20_000
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class _TooManyError(Exception):
 
 
 class NodePolicies:
-    """Implements `wattloop_operator.reporting.seams.BoundsOfNode`. Safe to use from several threads.
+    """Implements `wattloop_operator.reporting.interfaces.BoundsOfNode`. Safe to use from several threads.
 
     Args:
         api: The API server.
@@ -49,21 +49,19 @@ class NodePolicies:
         self._lock = threading.Lock()
         self._policies: tuple[GPUPowerPolicy, ...] | Exception = ()
         self._looked_at: float | None = None
-        self._labels: TimedCache[str, Mapping[str, str]] = TimedCache(
-            clock, seconds=LABELS_AGE_SECONDS, most=MOST_NODES
-        )
+        self._labels: TimedCache[str, Mapping[str, str]] = TimedCache(clock, seconds=LABELS_AGE_SECONDS, most=MAX_NODES)
         self._trouble: dict[str, str] = {}
 
     def bounds_for_node(self, node: str) -> tuple[GpuBounds, ...] | None:
         """The guard rails that hold on a node; None: they are not known now, and those told last stay."""
         try:
             bounds = bounds_of_node(self._policies_now(), self._labels_now(node))
-            if len(bounds) > MOST_BOUNDS:
-                raise _TooManyError(f"{len(bounds)} hold on it, an agent can be told {MOST_BOUNDS}; merge some")  # noqa: TRY301
+            if len(bounds) > MAX_BOUNDS:
+                raise _TooManyError(f"{len(bounds)} hold on it, an agent can be told {MAX_BOUNDS}; merge some")  # noqa: TRY301
         except MissingError:
             self._tell(node, "the cluster has no such node")
             return None
-        except (CannotError, RefusedError, UnreadablePolicyError, _TooManyError) as error:
+        except (OperationError, RefusedError, UnreadablePolicyError, _TooManyError) as error:
             self._tell(node, str(error))
             return None
         self._trouble.pop(node, None)
@@ -74,7 +72,7 @@ class NodePolicies:
             if self._looked_at is None or self._clock() - self._looked_at >= POLICIES_AGE_SECONDS:
                 try:
                     self._policies = policies(self._api)
-                except (CannotError, RefusedError, UnreadablePolicyError) as error:
+                except (OperationError, RefusedError, UnreadablePolicyError) as error:
                     # Kept for as long as policies are: agents that report at once don't each wait for a dead server.
                     self._policies = error
                 self._looked_at = self._clock()
@@ -102,7 +100,7 @@ def policies(api: ClusterApi) -> tuple[GPUPowerPolicy, ...]:
     """All policies of the cluster; none where it does not know their kind.
 
     Raises:
-        CannotError: The API server could not be asked now.
+        OperationError: The API server could not be asked now.
         RefusedError: It refuses.
         UnreadablePolicyError: One is not of the form that this version knows.
     """

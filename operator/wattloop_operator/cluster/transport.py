@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import urllib3
 from kubernetes.client import ApiClient, ApiException
 
-from wattloop.errors import CannotError
+from wattloop.errors import OperationError
 
 JSON = "application/json"
 APPLY = "application/apply-patch+yaml"
@@ -72,7 +72,7 @@ class Transport(Protocol):
 
         Raises:
             AnswerError: The server answered with an error.
-            CannotError: The server could not be reached, or gave no answer in time.
+            OperationError: The server could not be reached, or gave no answer in time.
         """
         ...
 
@@ -128,17 +128,19 @@ def fenced(transport: Transport, may_write: Callable[[], bool]) -> Transport:
 
     def call(request: Request) -> dict[str, Any]:
         if request.writes and not may_write():
-            raise CannotError(f"{request.method} {request.path} was left undone: this operator does not lead any more")
+            raise OperationError(
+                f"{request.method} {request.path} was left undone: this operator does not lead any more"
+            )
         return transport(request)
 
     return call
 
 
-def _without_answer(request: Request, why: str) -> CannotError:
-    return CannotError(f"{request.method} {request.path}: no answer from the API server: {why}")
+def _without_answer(request: Request, why: str) -> OperationError:
+    return OperationError(f"{request.method} {request.path}: no answer from the API server: {why}")
 
 
-def _refusal(request: Request, status: int, data: bytes | None) -> AnswerError | CannotError:
+def _refusal(request: Request, status: int, data: bytes | None) -> AnswerError | OperationError:
     try:
         said = json.loads(data or b"{}")
     except ValueError:
@@ -147,4 +149,4 @@ def _refusal(request: Request, status: int, data: bytes | None) -> AnswerError |
     message = str(said.get("message") or (data or b"")[:512].decode("utf-8", "replace"))
     error = AnswerError(request, status, str(said.get("reason") or ""), message)
     # 401: a token that is being rotated; 429 and 5xx: the server, or what stands before it, has trouble of its own.
-    return CannotError(str(error)) if status in {401, 408, 429} or status >= 500 else error
+    return OperationError(str(error)) if status in {401, 408, 429} or status >= 500 else error

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from wattloop.errors import CannotError
+from wattloop.errors import OperationError
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import ClusterApi, ExistsError, RefusedError
-from wattloop_operator.cluster.cache import ObjectCache
+from wattloop_operator.cluster.informer.object_cache import ObjectCache
+from wattloop_operator.cluster.informer.object_store import CachedObject
 from wattloop_operator.cluster.resources import JOBS, PODS, ResourceType
-from wattloop_operator.cluster.shelf import Held
-from wattloop_operator.engine.snapshot import WorkloadState
+from wattloop_operator.domain.snapshot import WorkloadState
+from wattloop_operator.workloads.cluster_injection import ClusterAddresses
 from wattloop_operator.workloads.job_state import job_state, needs_pods
 from wattloop_operator.workloads.manifest import JOB, kind_of, manifest
 from wattloop_operator.workloads.other_kind import other_state
 from wattloop_operator.workloads.ownership import JOB_UID_LABEL
-from wattloop_operator.workloads.surroundings import ClusterSurroundings
 
 Body = Mapping[str, Any]
 
@@ -30,13 +30,13 @@ class WorkloadAccess:
     Args:
         api: The API server.
         cache: What was seen of Jobs and pods.
-        surroundings: What pods are told that are started now.
+        addresses: What pods are told that are started now.
     """
 
-    def __init__(self, api: ClusterApi, cache: ObjectCache, surroundings: Callable[[], ClusterSurroundings]) -> None:
+    def __init__(self, api: ClusterApi, cache: ObjectCache, addresses: Callable[[], ClusterAddresses]) -> None:
         self._api = api
         self._cache = cache
-        self._surroundings = surroundings
+        self._addresses = addresses
         self._resources: dict[tuple[str, str], ResourceType] = {JOB: JOBS}
 
     def try_out(self, job: RecurringTrainingJob, recurrence: TrainingRecurrence) -> None:
@@ -46,7 +46,7 @@ class WorkloadAccess:
             TemplateError: The template cannot be started as it stands.
             RefusedError: The server refuses it.
         """
-        body = manifest(job, recurrence, self._surroundings())
+        body = manifest(job, recurrence, self._addresses())
         try:
             self._api.create(self._resource(*kind_of(job)), body, dry_run=True)
         except ExistsError:
@@ -61,11 +61,13 @@ class WorkloadAccess:
         """
         resource = self._resource(*kind_of(job))
         try:
-            body = self._api.create(resource, manifest(job, recurrence, self._surroundings()))
+            body = self._api.create(resource, manifest(job, recurrence, self._addresses()))
         except ExistsError:
             found = self._api.find(resource, recurrence.metadata.namespace, recurrence.metadata.name)
             if found is None:
-                raise CannotError(f"{resource.path(*_key(recurrence))} was there and is gone; trying again") from None
+                raise OperationError(
+                    f"{resource.path(*_key(recurrence))} was there and is gone; trying again"
+                ) from None
             body = found
         self._keep(resource, body)
 
@@ -96,7 +98,7 @@ class WorkloadAccess:
         if resource == JOBS:
             self._cache.workloads.remove(_key(recurrence), state.uid, by_us=True)
 
-    def _state_of_job(self, held: Held[Body], recurrence: TrainingRecurrence) -> WorkloadState:
+    def _state_of_job(self, held: CachedObject[Body], recurrence: TrainingRecurrence) -> WorkloadState:
         pods = self._cache.pods_of(held)
         if needs_pods(held.value, pods):
             selector = f"{JOB_UID_LABEL}={held.uid}"
@@ -110,7 +112,7 @@ class WorkloadAccess:
         try:
             body = self._api.find(self._resource(*kind), *_key(recurrence))
         except RefusedError as error:
-            raise CannotError(f"{kind[1]} {'/'.join(_key(recurrence))} cannot be read: {error}") from error
+            raise OperationError(f"{kind[1]} {'/'.join(_key(recurrence))} cannot be read: {error}") from error
         return None if body is None else other_state(body, recurrence.metadata.uid)
 
     def _keep(self, resource: ResourceType, body: Body) -> None:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from wattloop.commands.contract import Command, Deferred
-from wattloop_operator.local.gpus import LARGEST_TIME_SCALE, MODELS, MOST_GPUS
+from wattloop_operator.local.gpus import MAX_GPUS, MAX_TIME_SCALE, MODELS
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -55,8 +55,8 @@ def _positive(text: str) -> int:
 
 def _gpus(text: str) -> int:
     value = _positive(text)
-    if value > MOST_GPUS:
-        raise argparse.ArgumentTypeError(f"found {text}, expected at most {MOST_GPUS}")
+    if value > MAX_GPUS:
+        raise argparse.ArgumentTypeError(f"found {text}, expected at most {MAX_GPUS}")
     return value
 
 
@@ -71,8 +71,8 @@ def _positive_number(text: str) -> float:
         value = float(text)
     except ValueError:
         value = 0.0
-    if not 0 < value <= LARGEST_TIME_SCALE:
-        raise argparse.ArgumentTypeError(f"found {text!r}, expected a number above 0, at most {LARGEST_TIME_SCALE:g}")
+    if not 0 < value <= MAX_TIME_SCALE:
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected a number above 0, at most {MAX_TIME_SCALE:g}")
     return value
 
 

@@ -7,11 +7,11 @@ import sys
 
 from rich.console import Console
 
-from wattloop.files.whole import written_whole
+from wattloop.files.atomic_write import written_whole
 from wattloop_operator.commands.job_source import job_history
-from wattloop_operator.pictures.recurrence_costs import saving_sentence
-from wattloop_operator.pictures.row_table import table_of
-from wattloop_operator.pictures.rows import rows_of, write_csv, write_json
+from wattloop_operator.plots.recurrence_costs import saving_sentence
+from wattloop_operator.plots.row_table import table_of
+from wattloop_operator.plots.rows import rows_of, write_csv, write_json
 
 # Where no terminal says how wide it is.
 COLUMNS_IN_A_FILE = 160

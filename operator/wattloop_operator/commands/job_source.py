@@ -6,9 +6,9 @@ import argparse
 import sys
 from dataclasses import replace
 
-from wattloop_operator.pictures.cluster_history import cluster_context, cluster_history
-from wattloop_operator.pictures.job_history import JobHistory
-from wattloop_operator.pictures.stored_history import WantedJob, stored_history
+from wattloop_operator.plots.cluster_history import cluster_context, cluster_history
+from wattloop_operator.plots.job_history import JobHistory
+from wattloop_operator.plots.stored_history import WantedJob, stored_history
 from wattloop_operator.store import open_store
 
 
@@ -18,7 +18,7 @@ def job_history(arguments: argparse.Namespace) -> JobHistory:
     Raises:
         UsageError: There is no such job.
         InputError: An object cannot be read.
-        CannotError: The database or the cluster cannot be read.
+        OperationError: The database or the cluster cannot be read.
     """
     if arguments.database is None:
         context = cluster_context(arguments.context)

@@ -6,9 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from wattloop.errors import CannotError
+from wattloop.errors import OperationError
 from wattloop_operator.commands.job_source import job_history
-from wattloop_operator.pictures.pictures import write_pictures
+from wattloop_operator.plots.pictures import write_pictures
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -18,7 +18,9 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise CannotError(f"{folder}: cannot be the folder of the pictures: {error.strerror}; name another") from error
+        raise OperationError(
+            f"{folder}: cannot be the folder of the pictures: {error.strerror}; name another"
+        ) from error
     for path in write_pictures(folder, history):
         sys.stderr.write(f"{path}\n")
     return 0

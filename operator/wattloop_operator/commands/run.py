@@ -13,17 +13,17 @@ from rich.live import Live
 from wattloop.commands.main import EXIT_CANNOT, EXIT_INTERRUPTED
 from wattloop.errors import UsageError
 from wattloop.interruption import Interrupted
-from wattloop_operator.engine.snapshot import Snapshot
-from wattloop_operator.local.endings import Endings
+from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.local.attempt_reporter import AttemptReporter
 from wattloop_operator.local.gpus import Simulation, has_driver
 from wattloop_operator.local.job_file import read_job
 from wattloop_operator.local.lines import LineWriter
 from wattloop_operator.local.session import LocalRun
 from wattloop_operator.local.view import live_table
-from wattloop_operator.pictures.job_history import JobHistory
-from wattloop_operator.pictures.recurrence_costs import saving_sentence
-from wattloop_operator.pictures.row_table import table_of
-from wattloop_operator.pictures.rows import RecurrenceRow, rows_of
+from wattloop_operator.plots.job_history import JobHistory
+from wattloop_operator.plots.recurrence_costs import saving_sentence
+from wattloop_operator.plots.row_table import table_of
+from wattloop_operator.plots.rows import RecurrenceRow, rows_of
 
 ROWS_WHILE_RUNNING = 20
 PIPED_WIDTH = 160
@@ -45,9 +45,9 @@ def run(arguments: argparse.Namespace) -> int:
     words = Console(stderr=True, highlight=False, soft_wrap=True)
     # A log file shows how far a long run is as well as a terminal does; a reader of JSON lines sees it there.
     table = words.is_terminal or arguments.format == "jsonl"
-    endings = Endings(lambda text: words.print(text, markup=False), table=table)
+    attempt_reporter = AttemptReporter(lambda text: words.print(text, markup=False), table=table)
     try:
-        snapshot = _carried_out(run, arguments.format, words, endings)
+        snapshot = _carried_out(run, arguments.format, words, attempt_reporter)
     except Interrupted:
         words.print(f"wattloop run: interrupted; the same command goes on from what is kept in {output}")
         return EXIT_INTERRUPTED
@@ -55,21 +55,24 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.format == "table":
         _print_whole(rows)
     words.print(f"\n{saving_sentence(rows)}\nTable and pictures: {output}")
-    if not endings.results:
+    if not attempt_reporter.results:
         words.print("Nothing was left to run. To go on: a larger --recurrences; to begin anew: another --output.")
-    return 0 if endings.taught else EXIT_CANNOT
+    return 0 if attempt_reporter.taught else EXIT_CANNOT
 
 
-def _carried_out(run: LocalRun, form: str, words: Console, endings: Endings) -> Snapshot:
+def _carried_out(run: LocalRun, form: str, words: Console, attempt_reporter: AttemptReporter) -> Snapshot:
     """Carry out the run, and show what happens as it happens."""
     if form == "jsonl":
         lines = LineWriter(sys.stdout)
-        return run.carry_out(_both(endings.show, lines.show))
+        return run.carry_out(_both(attempt_reporter.show, lines.show))
     if not words.is_terminal:
-        return run.carry_out(endings.show)
+        return run.carry_out(attempt_reporter.show)
     with Live(console=words, transient=True, auto_refresh=False) as live:
         return run.carry_out(
-            _both(endings.show, lambda snapshot: live.update(live_table(snapshot, ROWS_WHILE_RUNNING), refresh=True))
+            _both(
+                attempt_reporter.show,
+                lambda snapshot: live.update(live_table(snapshot, ROWS_WHILE_RUNNING), refresh=True),
+            )
         )
 
 

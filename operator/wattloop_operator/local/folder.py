@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from wattloop.errors import CannotError, UsageError
-from wattloop.files.whole import written_whole
+from wattloop.errors import OperationError, UsageError
+from wattloop.files.atomic_write import written_whole
 
 OWNER_FILE = "wattloop-run.json"
 LOCK_FILE = ".lock"
@@ -39,7 +39,7 @@ class OutputFolder:
 
         Raises:
             UsageError: It belongs to another job, holds other files, or another run uses it now; it is left untouched.
-            CannotError: It cannot be made or written.
+            OperationError: It cannot be made or written.
         """
         folder = cls(path.absolute())
         with folder._failures_named():
@@ -66,7 +66,7 @@ class OutputFolder:
             yield
         except OSError as error:
             text = f"cannot be used as output folder: {error.strerror}; choose another"
-            raise CannotError(f"{self.path}: {text}") from error
+            raise OperationError(f"{self.path}: {text}") from error
 
     def _refuse_foreign(self) -> None:
         if not self.path.is_dir() or (self.path / OWNER_FILE).exists():
@@ -85,7 +85,7 @@ class OutputFolder:
         try:
             found = json.loads(marker.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise CannotError(f"{marker}: cannot be read ({error}); choose another folder") from error
+            raise OperationError(f"{marker}: cannot be read ({error}); choose another folder") from error
         for key, value in owner.items():
             if not isinstance(found, dict) or found.get(key) != value:
                 was = found.get(key) if isinstance(found, dict) else found

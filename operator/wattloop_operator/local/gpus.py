@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wattloop import interruption
-from wattloop.errors import CannotError
+from wattloop.errors import OperationError
 
 MODELS = ("A40", "V100", "A100", "H100", "H200")
-MOST_GPUS = 64
-LARGEST_TIME_SCALE = 1e6
+MAX_GPUS = 64
+MAX_TIME_SCALE = 1e6
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Simulation:
     """Which GPUs to simulate.
 
     Attributes:
-        count: How many, at most `MOST_GPUS`.
+        count: How many, at most `MAX_GPUS`.
         model: One of `MODELS`.
         time_scale: Simulated seconds per real second; None: time moves only with the training's work, so that the same
             training gives the same figures on every machine.
@@ -55,7 +55,7 @@ def simulated(simulation: Simulation, state: Path) -> dict[str, str]:
         state: Their state file.
 
     Raises:
-        CannotError: They cannot be made.
+        OperationError: They cannot be made.
         wattloop.interruption.Interrupted: This program was asked to end meanwhile.
     """
     words = [sys.executable, "-m", "nvml_simulator", str(state), "--permission", "anyone"]
@@ -78,7 +78,7 @@ def simulated(simulation: Simulation, state: Path) -> dict[str, str]:
     with made:
         output, told = interruption.awaited(made.communicate, lambda: _interrupt(made.pid))
     if made.returncode != 0:
-        raise CannotError(f"simulated GPUs cannot be made: {told.strip() or made.returncode}")
+        raise OperationError(f"simulated GPUs cannot be made: {told.strip() or made.returncode}")
     environment = json.loads(output)
     return {str(name): str(value) for name, value in environment.items()}
 
@@ -93,7 +93,7 @@ def gpu_count(socket: Path) -> int:
     """How many GPUs the agent at this socket offers to this user.
 
     Raises:
-        CannotError: It cannot say, or there is none.
+        OperationError: It cannot say, or there is none.
     """
     from wattloop.agent import AgentConnection, AgentRefused  # noqa: PLC0415 - the options need the constants alone
 
@@ -101,9 +101,9 @@ def gpu_count(socket: Path) -> int:
         with AgentConnection(socket) as agent:
             count = len(agent.gpus())
     except AgentRefused as refusal:
-        raise CannotError(
+        raise OperationError(
             f"this machine's GPUs cannot be used: {refusal}; or simulate some: --simulated-gpus 1"
         ) from None
     if count == 0:
-        raise CannotError("this machine has a driver, but no GPU; simulate some: --simulated-gpus 1")
+        raise OperationError("this machine has a driver, but no GPU; simulate some: --simulated-gpus 1")
     return count

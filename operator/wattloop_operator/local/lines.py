@@ -6,9 +6,9 @@ import json
 from dataclasses import asdict
 from typing import IO
 
-from wattloop_operator.engine.snapshot import Snapshot
-from wattloop_operator.pictures.job_history import JobHistory
-from wattloop_operator.pictures.rows import rows_of
+from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.plots.job_history import JobHistory
+from wattloop_operator.plots.rows import rows_of
 
 
 class LineWriter:

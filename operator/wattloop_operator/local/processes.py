@@ -13,14 +13,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
-from wattloop.errors import CannotError
-from wattloop_operator.local.guardian import Guardian
+from wattloop.errors import OperationError
+from wattloop_operator.local.watchdog import Watchdog
 
 PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-class CannotStartError(CannotError):
+class CannotStartError(OperationError):
     """A program that cannot be started: the fault of the manifest's command, not of this machine's state."""
 
 
@@ -32,12 +32,12 @@ class TrainingProcess:
         environment: All of its environment.
         folder: Where it runs.
         log: The file that its output is appended to.
-        guardian: Ends its group where this program cannot.
+        watchdog: Ends its group where this program cannot.
         on_end: Called, from another thread, once it has ended.
 
     Raises:
         CannotStartError: There is no such program, or it may not be started.
-        CannotError: Its log cannot be written.
+        OperationError: Its log cannot be written.
     """
 
     def __init__(
@@ -47,13 +47,13 @@ class TrainingProcess:
         environment: Mapping[str, str],
         folder: Path,
         log: Path,
-        guardian: Guardian,
+        watchdog: Watchdog,
         on_end: Callable[[], None],
     ) -> None:
         self.started_at = datetime.now(UTC)
         self.ended_at: datetime | None = None
         self.ended_by_us = False
-        self._guardian = guardian
+        self._watchdog = watchdog
         with _opened(log) as output:
             try:
                 self._process = subprocess.Popen(  # noqa: S603  the user's own command, as a list, without a shell
@@ -68,7 +68,7 @@ class TrainingProcess:
                 )
             except OSError as error:
                 raise CannotStartError(f"{words[0]}: cannot be started: {error.strerror or error}") from error
-        guardian.watch(self._process.pid)
+        watchdog.watch(self._process.pid)
         self._watcher = threading.Thread(target=self._watch, args=(on_end,), daemon=True)
         self._watcher.start()
 
@@ -89,7 +89,7 @@ class TrainingProcess:
         os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._guardian.forget(self._process.pid)
+        self._watchdog.forget(self._process.pid)
         self._process.wait()
         self.ended_at = datetime.now(UTC)
         on_end()
@@ -99,7 +99,7 @@ def _opened(log: Path) -> IO[bytes]:
     try:
         return log.open("ab")
     except OSError as error:
-        raise CannotError(f"{log}: cannot write: {error.strerror}; free space and run it again") from error
+        raise OperationError(f"{log}: cannot write: {error.strerror}; free space and run it again") from error
 
 
 def _end_with_parent() -> None:

@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Iterator
 
 from wattloop.commands.settings import Address
+from wattloop_operator.http.server import HttpService
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.service import ReportService
-from wattloop_operator.telemetry.serving import HttpService
 
 
 @contextlib.contextmanager

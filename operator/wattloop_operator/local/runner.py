@@ -7,15 +7,15 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from wattloop import interruption
-from wattloop.errors import CannotError
+from wattloop.errors import OperationError
 from wattloop_operator.api.conditions import ConditionStatus
-from wattloop_operator.engine.job_conditions import READY
-from wattloop_operator.engine.snapshot import Snapshot
-from wattloop_operator.loop.settle import settle
-from wattloop_operator.loop.world import JobKey, World
+from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.reconcile.job.conditions import READY
+from wattloop_operator.reconciler.backend import Backend, JobKey
+from wattloop_operator.reconciler.reconciler import reconcile
 
 # A clock that was set, or a laptop that slept, is noticed within this time.
-LONGEST_SLEEP_SECONDS = 15.0
+MAX_SLEEP_SECONDS = 15.0
 # The one reason for which nothing more starts that is no failure.
 ALL_STARTED = "AllStarted"
 
@@ -24,7 +24,7 @@ class Runner:
     """Runs one job until all its recurrences are done.
 
     Args:
-        world: This machine.
+        backend: This machine.
         key: The job.
         happened: Set whenever something has happened, a request to end among it.
         show: Called with the state as it is found, and after each change.
@@ -33,13 +33,13 @@ class Runner:
 
     def __init__(
         self,
-        world: World,
+        backend: Backend,
         key: JobKey,
         happened: threading.Event,
         show: Callable[[Snapshot], None],
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._world = world
+        self._backend = backend
         self._key = key
         self._happened = happened
         self._show = show
@@ -49,13 +49,13 @@ class Runner:
         """Run until nothing is going on and nothing more will start.
 
         Raises:
-            CannotError: The database failed, or no recurrence can be started any more.
+            OperationError: The database failed, or no recurrence can be started any more.
             wattloop.interruption.Interrupted: The program was asked to end.
         """
         self._shown()
         while True:
             self._happened.clear()
-            wake_at = settle(self._world, self._key, self._clock)
+            wake_at = reconcile(self._backend, self._key, self._clock)
             snapshot = self._shown()
             status = snapshot.job.status
             if not status.active and wake_at is None:
@@ -64,9 +64,9 @@ class Runner:
             self._wait(wake_at)
 
     def _shown(self) -> Snapshot:
-        snapshot = self._world.snapshot(self._key)
+        snapshot = self._backend.snapshot(self._key)
         if snapshot is None:
-            raise CannotError(f"{self._key} is gone from the database")
+            raise OperationError(f"{self._key} is gone from the database")
         self._show(snapshot)
         return snapshot
 
@@ -79,11 +79,11 @@ class Runner:
 
     def _sleep_seconds(self, wake_at: datetime | None) -> float:
         if wake_at is None:
-            return LONGEST_SLEEP_SECONDS
-        return min(max((wake_at - self._clock()).total_seconds(), 0.0), LONGEST_SLEEP_SECONDS)
+            return MAX_SLEEP_SECONDS
+        return min(max((wake_at - self._clock()).total_seconds(), 0.0), MAX_SLEEP_SECONDS)
 
     @staticmethod
     def _check_done(snapshot: Snapshot) -> None:
         ready = next((each for each in snapshot.job.status.conditions if each.type == READY), None)
         if ready is not None and ready.status is not ConditionStatus.TRUE and ready.reason != ALL_STARTED:
-            raise CannotError(f"{snapshot.job.metadata.name}: {ready.reason}: {ready.message}")
+            raise OperationError(f"{snapshot.job.metadata.name}: {ready.reason}: {ready.message}")

@@ -13,31 +13,31 @@ from pathlib import Path
 
 from wattloop import interruption
 from wattloop.agent_process import running_agent
-from wattloop.errors import CannotError
-from wattloop.files.whole import written_whole
+from wattloop.errors import OperationError
+from wattloop.files.atomic_write import written_whole
 from wattloop_operator.api.progress import Progress
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.engine.review import reviewed
-from wattloop_operator.engine.snapshot import Snapshot
-from wattloop_operator.local.book import LocalBook
-from wattloop_operator.local.claim import claim
+from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.local.backend import LocalBackend
 from wattloop_operator.local.folder import OutputFolder
 from wattloop_operator.local.gpus import Simulation, gpu_count, simulated
-from wattloop_operator.local.guardian import Guardian
 from wattloop_operator.local.job_file import made_local
+from wattloop_operator.local.job_lock import lock_job
+from wattloop_operator.local.progress_store import LocalProgressStore
 from wattloop_operator.local.report_server import running_report_server
 from wattloop_operator.local.runner import Runner
 from wattloop_operator.local.tokens import Tokens
-from wattloop_operator.local.world import LocalWorld
-from wattloop_operator.loop.world import JobKey
-from wattloop_operator.pictures.job_history import JobHistory
-from wattloop_operator.pictures.pictures import write_pictures
-from wattloop_operator.pictures.rows import rows_of, write_csv
+from wattloop_operator.local.watchdog import Watchdog
+from wattloop_operator.plots.job_history import JobHistory
+from wattloop_operator.plots.pictures import write_pictures
+from wattloop_operator.plots.rows import rows_of, write_csv
+from wattloop_operator.reconcile.attempt.early_stop import reviewed
+from wattloop_operator.reconciler.backend import JobKey
 from wattloop_operator.reporting.limits import LOCAL_RATES, ReportLimits
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.store.store import Store, open_store
-from wattloop_operator.workloads.run_environment import Surroundings
+from wattloop_operator.workloads.run_environment import RunAddresses
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class LocalRun:
 
         Raises:
             UsageError: The output folder is another job's.
-            CannotError: Something could not be done; the same run again goes on from there.
+            OperationError: Something could not be done; the same run again goes on from there.
             wattloop.interruption.Interrupted: The program was asked to end; the same run again goes on from there.
         """
         with interruption.deferred(), contextlib.ExitStack() as stack:
@@ -88,62 +88,62 @@ class LocalRun:
             interruption.raise_if_requested()
             job = made_local(self.job, self.seed, self.recurrences, datetime.now(UTC))
             if self.database is not None:
-                claim(store.objects, job, folder.path)
+                lock_job(store.objects, job, folder.path)
             happened = threading.Event()
-            world = self._world(stack, folder, store, happened)
-            world.ensure_job(job)
+            backend = self._backend(stack, folder, store, happened)
+            backend.ensure_job(job)
             key = JobKey(job.metadata.namespace, job.metadata.name)
             # In this order at the end: processes, results, then what both need.
-            stack.callback(self._leave_results, world, key, folder)
-            stack.callback(world.end_all)
+            stack.callback(self._leave_results, backend, key, folder)
+            stack.callback(backend.end_all)
             with interruption.waking(happened.set):
-                return Runner(world, key, happened, show).run()
+                return Runner(backend, key, happened, show).run()
 
-    def _world(
+    def _backend(
         self, stack: contextlib.ExitStack, folder: OutputFolder, store: Store, happened: threading.Event
-    ) -> LocalWorld:
+    ) -> LocalBackend:
         environment: dict[str, str] = {}
         if self.simulation is not None:
             environment = simulated(self.simulation, folder.gpus_state)
         # Its folder is in the system's folder for temporary files: a socket's path has at most 107 characters.
-        guardian = stack.enter_context(Guardian())
-        socket = guardian.folder / "agent.sock"
+        watchdog = stack.enter_context(Watchdog())
+        socket = watchdog.folder / "agent.sock"
         stack.enter_context(
             running_agent(
                 socket,
                 folder.agent_state,
                 environment={**os.environ, **environment},
                 log=folder.agent_log,
-                on_start=guardian.await_agent,
+                on_start=watchdog.await_agent,
             )
         )
-        tokens = Tokens(guardian.folder)
+        tokens = Tokens(watchdog.folder)
 
         def review(recurrence: TrainingRecurrence, progress: Progress) -> Progress:
             key = JobKey(recurrence.metadata.namespace, recurrence.spec.job_ref.name)
-            return reviewed(lambda: world.look(key), recurrence, progress)
+            return reviewed(lambda: backend.look(key), recurrence, progress)
 
         limits = ReportLimits(time.monotonic, LOCAL_RATES)
-        service = ReportService(LocalBook(store.objects, happened.set), tokens, review, limits=limits)
+        service = ReportService(LocalProgressStore(store.objects, happened.set), tokens, review, limits=limits)
         url = stack.enter_context(running_report_server(service))
-        world = LocalWorld(
+        backend = LocalBackend(
             store,
             source=self.source.absolute(),
             logs=folder.logs,
-            surroundings=Surroundings(report_url=url, agent_socket=str(socket)),
+            addresses=RunAddresses(report_url=url, agent_socket=str(socket)),
             tokens=tokens,
             gpu_environment=environment,
             devices=gpu_count(socket) if self.simulation is None else self.simulation.count,
-            guardian=guardian,
+            watchdog=watchdog,
             wake=happened.set,
         )
-        return world
+        return backend
 
-    def _leave_results(self, world: LocalWorld, key: JobKey, folder: OutputFolder) -> None:
+    def _leave_results(self, backend: LocalBackend, key: JobKey, folder: OutputFolder) -> None:
         """Write the table and the pictures, also of a run that was interrupted."""
-        snapshot = world.snapshot(key)
+        snapshot = backend.snapshot(key)
         if snapshot is None:
-            raise CannotError(f"{key} is gone from the database; there are no results to write")
+            raise OperationError(f"{key} is gone from the database; there are no results to write")
         history = JobHistory.of_snapshot(snapshot)
         with written_whole(folder.recurrences) as stream:
             write_csv(stream, rows_of(history))

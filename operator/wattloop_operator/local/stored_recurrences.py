@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.loop.world import ChangedError
+from wattloop_operator.reconciler.backend import StaleSnapshotError
 from wattloop_operator.store.objects import ConflictError, ObjectMissingError, Objects, StoredObject
 
 RECURRENCE = "TrainingRecurrence"
@@ -19,8 +19,8 @@ def replace_recurrence(objects: Objects, before: TrainingRecurrence, after: Trai
     """Put a recurrence in place of the one that was read.
 
     Raises:
-        ChangedError: It has changed since, or is gone.
-        CannotError: The database failed.
+        StaleSnapshotError: It has changed since, or is gone.
+        OperationError: The database failed.
     """
     metadata = before.metadata
     try:
@@ -32,4 +32,4 @@ def replace_recurrence(objects: Objects, before: TrainingRecurrence, after: Trai
             expected_version=int(metadata.resource_version or 0),
         )
     except (ConflictError, ObjectMissingError) as error:
-        raise ChangedError(str(error)) from error
+        raise StaleSnapshotError(str(error)) from error

@@ -7,7 +7,7 @@ import os
 import secrets
 from pathlib import Path
 
-from wattloop_operator.reporting.seams import ForeignRecurrenceError, UnknownCallerError
+from wattloop_operator.reporting.interfaces import RecurrenceOwnershipError, UnknownCallerError
 
 
 class Tokens:
@@ -32,11 +32,11 @@ class Tokens:
         return path
 
     def admit(self, token: str, namespace: str, name: str, address: str = "") -> None:  # noqa: ARG002
-        """See `Gate`."""
+        """See `Authorizer`."""
         given = token.encode()
         owners = list(self._owners.items())
         owner = next((own for known, own in owners if hmac.compare_digest(known.encode(), given)), None)
         if owner is None:
             raise UnknownCallerError("the token is not one that this run gave out")
         if owner != (namespace, name):
-            raise ForeignRecurrenceError(f"the token is not that of {namespace}/{name}")
+            raise RecurrenceOwnershipError(f"the token is not that of {namespace}/{name}")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from wattloop_operator.engine.snapshot import Snapshot
-from wattloop_operator.pictures.job_history import JobHistory
-from wattloop_operator.pictures.row_table import table_of
-from wattloop_operator.pictures.rows import rows_of
+from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.plots.job_history import JobHistory
+from wattloop_operator.plots.row_table import table_of
+from wattloop_operator.plots.rows import rows_of
 
 
 def live_table(snapshot: Snapshot, rows: int) -> Table:

@@ -11,24 +11,24 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from wattloop.errors import CannotError
+from wattloop.errors import OperationError
 from wattloop.message_fields import MessageError
-from wattloop.messages import LARGEST_REPORT_BYTES, Report
-from wattloop.node_energy import LARGEST_NODE_REPORT_BYTES, NodeReport
+from wattloop.messages import MAX_REPORT_BYTES, Report
+from wattloop.node_energy import MAX_NODE_REPORT_BYTES, NodeReport
 from wattloop_operator.reporting.body import json_body
 from wattloop_operator.reporting.forms import AnswerForm, DecisionForm, ErrorForm, decision_form, report_form
+from wattloop_operator.reporting.interfaces import (
+    NodeOwnershipError,
+    PodOwnershipError,
+    ProgressTooLargeError,
+    RecurrenceOwnershipError,
+    TooManyRequestsError,
+    UnknownCallerError,
+)
 from wattloop_operator.reporting.limits import ReportLimits
 from wattloop_operator.reporting.node_forms import NodeAnswerForm, node_answer_form, node_report_form
 from wattloop_operator.reporting.nodes import NodeService
 from wattloop_operator.reporting.progress_writes import UnknownRecurrenceError
-from wattloop_operator.reporting.seams import (
-    ForeignNodeError,
-    ForeignPodError,
-    ForeignRecurrenceError,
-    ProgressTooLargeError,
-    TooManyRequestsError,
-    UnknownCallerError,
-)
 from wattloop_operator.reporting.service import ReportService
 
 Result = TypeVar("Result")
@@ -89,7 +89,7 @@ def create_app(service: ReportService, nodes: NodeService | None = None) -> Fast
         _count(service.limits, token)
         await _answered(lambda: service.admit(_text(token), namespace, name, _address(request)))
         try:
-            report = Report.from_json(await json_body(request, LARGEST_REPORT_BYTES))
+            report = Report.from_json(await json_body(request, MAX_REPORT_BYTES))
         except MessageError as error:
             raise HTTPException(422, str(error)) from error
         answer = await _answered(lambda: service.take(namespace, name, report))
@@ -124,7 +124,7 @@ def _add_nodes(app: FastAPI, nodes: NodeService, limits: ReportLimits) -> None:
         _count(limits, token)
         await _answered(lambda: nodes.admit(_text(token), node, _address(request)))
         try:
-            report = NodeReport.from_json(await json_body(request, LARGEST_NODE_REPORT_BYTES))
+            report = NodeReport.from_json(await json_body(request, MAX_NODE_REPORT_BYTES))
         except MessageError as error:
             raise HTTPException(422, str(error)) from error
         return node_answer_form(await _answered(lambda: nodes.take(node, report)))
@@ -162,7 +162,7 @@ async def _answered(call: Callable[[], Result]) -> Result:
         return await run_in_threadpool(call)
     except UnknownCallerError as error:
         raise HTTPException(401, str(error), {"WWW-Authenticate": "Bearer"}) from error
-    except (ForeignRecurrenceError, ForeignNodeError, ForeignPodError) as error:
+    except (RecurrenceOwnershipError, NodeOwnershipError, PodOwnershipError) as error:
         raise HTTPException(403, str(error)) from error
     except UnknownRecurrenceError as error:
         raise HTTPException(404, str(error)) from error
@@ -170,5 +170,5 @@ async def _answered(call: Callable[[], Result]) -> Result:
         raise _too_many(error) from error
     except ProgressTooLargeError as error:
         raise HTTPException(413, str(error)) from error
-    except CannotError as error:
+    except OperationError as error:
         raise HTTPException(503, str(error), {"Retry-After": "5"}) from error

@@ -8,7 +8,15 @@ from pydantic import BaseModel, Field
 
 from wattloop import messages
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.reporting.schemas import amount, json_body_form, list_of, nullable, object_of, text, whole
+from wattloop_operator.reporting.schemas import (
+    integer,
+    json_body_form,
+    list_of,
+    nullable,
+    number_schema,
+    object_of,
+    text,
+)
 
 
 class ErrorForm(BaseModel):
@@ -52,49 +60,53 @@ def report_form() -> dict[str, Any]:
 
 
 def _report() -> dict[str, Any]:
-    counter, clock = messages.LARGEST_ENERGY_MILLIJOULES, messages.LARGEST_TIME_SECONDS
+    counter, clock = messages.MAX_ENERGY_MILLIJOULES, messages.MAX_TIME_SECONDS
     gpu = object_of(
         {
             "uuid": text("The GPU.", messages.MAX_GPU_UUID_CHARACTERS, 1, f"^({messages.GPU_UUID_PATTERN})$"),
-            "start_energy_millijoules": whole("Its cumulative energy counter when the attempt began.", counter),
-            "energy_millijoules": whole("The counter now; never less than at the start.", counter),
-            "start_time_seconds": amount("The agent's clock when the attempt began.", clock),
-            "time_seconds": amount("The agent's clock now; never less than at the start.", clock),
+            "start_energy_millijoules": integer("Its cumulative energy counter when the attempt began.", counter),
+            "energy_millijoules": integer("The counter now; never less than at the start.", counter),
+            "start_time_seconds": number_schema("The agent's clock when the attempt began.", clock),
+            "time_seconds": number_schema("The agent's clock now; never less than at the start.", clock),
         }
     )
-    least, watts = messages.LEAST_MEASURED, messages.LARGEST_LIMIT_WATTS
+    least, watts = messages.MIN_MEASURED, messages.MAX_LIMIT_WATTS
     limit = object_of(
         {
-            "power_limit_watts": amount("The limit that was held on each GPU, each once in whole watts.", watts, 1),
-            "energy_joules": amount("Energy of all GPUs while it was held.", messages.LARGEST_NUMBER, least),
-            "time_seconds": amount("How long it was held.", clock, least),
-            "epochs": amount("The part of an epoch that was run meanwhile.", messages.LARGEST_NUMBER, least),
+            "power_limit_watts": number_schema(
+                "The limit that was held on each GPU, each once in whole watts.", watts, 1
+            ),
+            "energy_joules": number_schema("Energy of all GPUs while it was held.", messages.MAX_NUMBER, least),
+            "time_seconds": number_schema("How long it was held.", clock, least),
+            "epochs": number_schema("The part of an epoch that was run meanwhile.", messages.MAX_NUMBER, least),
         }
     )
     return object_of(
         {
-            "sequence": whole(
+            "sequence": integer(
                 "Rises with each report; a process begins above the one before it in its attempt, such as with the "
                 "milliseconds since the epoch."
             ),
-            "epoch": amount("Epochs completed by this process.", messages.LARGEST_NUMBER),
+            "epoch": number_schema("Epochs completed by this process.", messages.MAX_NUMBER),
             "metric": nullable(
-                amount("The target metric as last evaluated.", messages.LARGEST_NUMBER, -messages.LARGEST_NUMBER)
+                number_schema("The target metric as last evaluated.", messages.MAX_NUMBER, -messages.MAX_NUMBER)
             ),
-            "evaluations": whole("How often this process has evaluated the metric."),
+            "evaluations": integer("How often this process has evaluated the metric."),
             "reached_in_a_row": nullable(
-                whole("How many evaluations in a row, up to the last, reached the target; null: not counted.")
+                integer("How many evaluations in a row, up to the last, reached the target; null: not counted.")
             ),
-            "gpus": list_of("One entry a GPU.", gpu, messages.MOST_GPUS),
-            "gpu_product": text("Product name of the GPUs.", messages.LONGEST_PRODUCT),
-            "max_power_limit_watts": amount("Sum of these GPUs' maximum power limits.", messages.LARGEST_POWER_WATTS),
-            "power_limit_watts": nullable(amount("The limit held now on each GPU; null: none.", watts)),
+            "gpus": list_of("One entry a GPU.", gpu, messages.MAX_GPUS),
+            "gpu_product": text("Product name of the GPUs.", messages.MAX_PRODUCT_CHARACTERS),
+            "max_power_limit_watts": number_schema(
+                "Sum of these GPUs' maximum power limits.", messages.MAX_POWER_WATTS
+            ),
+            "power_limit_watts": nullable(number_schema("The limit held now on each GPU; null: none.", watts)),
             "power_limit_refusal": text(
-                "Why the limit asked for last is not held; empty: it is.", messages.LONGEST_REFUSAL
+                "Why the limit asked for last is not held; empty: it is.", messages.MAX_REFUSAL_CHARACTERS
             ),
-            "profile": list_of("Power limits measured in this attempt.", limit, messages.MOST_LIMITS),
+            "profile": list_of("Power limits measured in this attempt.", limit, messages.MAX_LIMITS),
             "finished": {"type": "boolean", "description": "Whether this is the last report."},
-            "rank": whole("Which process of a distributed run speaks; the metric of rank 0 counts."),
+            "rank": integer("Which process of a distributed run speaks; the metric of rank 0 counts."),
         },
         required=["sequence", "epoch"],
     )

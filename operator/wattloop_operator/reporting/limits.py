@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from wattloop_operator.reporting.fair_shares import FairShares
-from wattloop_operator.reporting.seams import TooManyRequestsError
+from wattloop_operator.reporting.interfaces import TooManyRequestsError
 from wattloop_operator.reporting.token_buckets import Rate, TokenBuckets
 
 MAX_TOKENS = 20_000

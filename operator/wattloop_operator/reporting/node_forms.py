@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from wattloop import messages, node_energy
 from wattloop.node_energy import NodeAnswer
-from wattloop_operator.reporting.schemas import amount, json_body_form, list_of, object_of, text, whole
+from wattloop_operator.reporting.schemas import integer, json_body_form, list_of, number_schema, object_of, text
 
 Ends = tuple[float, float]
 
@@ -42,17 +42,17 @@ def node_answer_form(answer: NodeAnswer) -> NodeAnswerForm:
 
 def node_report_form() -> dict[str, Any]:
     """The request body of a node's report."""
-    energy, clock = messages.LARGEST_ENERGY_MILLIJOULES, messages.LARGEST_TIME_SECONDS
-    uuid, label, name = messages.LONGEST_UUID, node_energy.LONGEST_LABEL, node_energy.LONGEST_NAME
-    off = whole("How far the energy may be off.", energy)
+    energy, clock = messages.MAX_ENERGY_MILLIJOULES, messages.MAX_TIME_SECONDS
+    uuid, label, name = messages.MAX_UUID_CHARACTERS, node_energy.MAX_LABEL_CHARACTERS, node_energy.MAX_NAME_CHARACTERS
+    off = integer("How far the energy may be off.", energy)
     source = {"type": "string", "enum": list(node_energy.SOURCES), "description": "How the energy is known."}
     gpu = object_of(
         {
             "uuid": text("The GPU.", uuid, least=1),
-            "product": text("Its model.", messages.LONGEST_PRODUCT),
-            "energy_millijoules": whole("Its energy since the ledger began, whoever used it.", energy),
+            "product": text("Its model.", messages.MAX_PRODUCT_CHARACTERS),
+            "energy_millijoules": integer("Its energy since the ledger began, whoever used it.", energy),
             "uncertainty_millijoules": off,
-            "time_seconds": amount("The agent's clock at that reading.", clock),
+            "time_seconds": number_schema("The agent's clock at that reading.", clock),
             "source": source,
         },
         required=["uuid", "energy_millijoules", "uncertainty_millijoules", "time_seconds", "source"],
@@ -65,10 +65,10 @@ def node_report_form() -> dict[str, Any]:
             "container": text("The container that was given the GPU.", label, least=1),
             "gpu": text("The GPU, or the one that the pod's device is a part of.", uuid, least=1),
             "shared": {"type": "boolean", "description": "Whether others could use the GPU too."},
-            "energy_millijoules": whole("Used since the pod was given the GPU.", energy),
+            "energy_millijoules": integer("Used since the pod was given the GPU.", energy),
             "uncertainty_millijoules": off,
-            "start_time_seconds": amount("The agent's clock when the pod was given the GPU.", clock),
-            "time_seconds": amount("The same clock at the newest reading; never less than at the start.", clock),
+            "start_time_seconds": number_schema("The agent's clock when the pod was given the GPU.", clock),
+            "time_seconds": number_schema("The same clock at the newest reading; never less than at the start.", clock),
             "ended": {"type": "boolean", "description": "Whether the pod has given the GPU back."},
         }
     )
@@ -77,9 +77,9 @@ def node_report_form() -> dict[str, Any]:
             {
                 "node": text("The node.", name, least=1),
                 "ledger": text("The ledger that the numbers are of.", label, least=1),
-                "sequence": whole("Rises with each report of an agent."),
-                "gpus": list_of("The node's GPUs.", gpu, messages.MOST_GPUS),
-                "holdings": list_of("One entry a pod, container and GPU.", holding, node_energy.MOST_HOLDINGS),
+                "sequence": integer("Rises with each report of an agent."),
+                "gpus": list_of("The node's GPUs.", gpu, messages.MAX_GPUS),
+                "holdings": list_of("One entry a pod, container and GPU.", holding, node_energy.MAX_POD_GPU_USAGES),
             },
             required=["node", "ledger", "sequence"],
         )

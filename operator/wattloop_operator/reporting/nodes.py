@@ -6,17 +6,17 @@ import logging
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 
-from wattloop.node_energy import Holding, NodeAnswer, NodeReport
-from wattloop_operator.loop.world import JobKey
-from wattloop_operator.reporting.seams import (
+from wattloop.node_energy import NodeAnswer, NodeReport, PodGpuUsage
+from wattloop_operator.domain.records import PodEnergy
+from wattloop_operator.reconciler.backend import JobKey
+from wattloop_operator.reporting.interfaces import (
     AttemptOfPod,
     BoundsOfNode,
-    EnergyBook,
-    ForeignNodeError,
-    NodeGate,
+    EnergyStore,
+    NodeAuthorizer,
+    NodeOwnershipError,
     NodePods,
 )
-from wattloop_operator.store.records import PodEnergy
 
 # A pod of which nothing was heard for so long has gone, and its recurrence too.
 KEPT_FOR = timedelta(days=30)
@@ -33,7 +33,7 @@ class NodeService:
     """The agents' side of the reporting API, apart from its transport.
 
     Args:
-        gate: Who may speak of which node.
+        authorizer: Who may speak of which node.
         pods: What the nodes' pods run.
         energies: Where it is kept.
         clock: The time, with a time zone.
@@ -43,15 +43,15 @@ class NodeService:
 
     def __init__(
         self,
-        gate: NodeGate,
+        authorizer: NodeAuthorizer,
         pods: NodePods,
-        energies: EnergyBook,
+        energies: EnergyStore,
         clock: Callable[[], datetime],
         *,
         bounds: BoundsOfNode = no_bounds_known,
         heard_end: Callable[[JobKey], None] = lambda _: None,
     ) -> None:
-        self._gate = gate
+        self._authorizer = authorizer
         self._pods = pods
         self._energies = energies
         self._clock = clock
@@ -65,12 +65,12 @@ class NodeService:
         Raises:
             UnknownCallerError: The token says nothing that can be trusted.
             TooManyRequestsError: Too many unknown tokens were checked a moment ago.
-            ForeignNodeError: The caller is no agent, or one of another node.
-            CannotError: It could not be found out now.
+            NodeOwnershipError: The caller is no agent, or one of another node.
+            OperationError: It could not be found out now.
         """
         try:
-            self._gate.admit(token, node, address)
-        except ForeignNodeError as refusal:
+            self._authorizer.admit(token, node, address)
+        except NodeOwnershipError as refusal:
             logger.warning("a report of node %s is refused: %s", node, refusal)
             raise
 
@@ -78,12 +78,12 @@ class NodeService:
         """Take in a report of a caller that was let pass; when this returns, it is kept.
 
         Raises:
-            ForeignNodeError: The report is of another node than the caller's.
-            ForeignPodError: It tells of a pod that is on another node; nothing of it is kept.
-            CannotError: It could not be kept now; the report may be sent again.
+            NodeOwnershipError: The report is of another node than the caller's.
+            PodOwnershipError: It tells of a pod that is on another node; nothing of it is kept.
+            OperationError: It could not be kept now; the report may be sent again.
         """
         if report.node != node:
-            raise ForeignNodeError(f"node: found {report.node}, expected {node}, which the address names")
+            raise NodeOwnershipError(f"node: found {report.node}, expected {node}, which the address names")
         known = self._attempts(report)
         self._energies.record(self._energies_of(report, known))
         self._sweep()
@@ -109,7 +109,7 @@ class NodeService:
             known |= self._known_before(report, {uid: each for uid, each in pods.items() if uid not in known})
         return known
 
-    def _known_before(self, report: NodeReport, gone: dict[str, Holding]) -> dict[str, AttemptOfPod]:
+    def _known_before(self, report: NodeReport, gone: dict[str, PodGpuUsage]) -> dict[str, AttemptOfPod]:
         """Pods that the API server knows no more may have been told of while they were there."""
         before = self._energies.attempts_of(report.node, report.ledger, tuple(gone))
         return {

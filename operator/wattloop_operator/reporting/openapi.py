@@ -7,15 +7,15 @@ import sys
 from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 
-from wattloop.node_energy import Holding
+from wattloop.node_energy import PodGpuUsage
 from wattloop_operator.api import generated
 from wattloop_operator.api.progress import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.reporting.app import create_app
+from wattloop_operator.reporting.interfaces import AttemptOfPod
 from wattloop_operator.reporting.nodes import NodeService
-from wattloop_operator.reporting.seams import AttemptOfPod
 from wattloop_operator.reporting.service import ReportService
-from wattloop_operator.store.records import PodEnergy
 
 FILE = "reporting-api.json"
 
@@ -24,31 +24,31 @@ class _Nowhere:
     """Stands where a description needs no answer: nobody asks it anything."""
 
     def admit(self, token: str, namespace: str, name: str, address: str = "") -> None:
-        """See `Gate`."""
+        """See `Authorizer`."""
         raise NotImplementedError
 
     def read(self, namespace: str, name: str) -> TrainingRecurrence | None:
-        """See `ProgressBook`."""
+        """See `ProgressStore`."""
         raise NotImplementedError
 
     def write(self, recurrence: TrainingRecurrence, progress: Progress) -> None:
-        """See `ProgressBook`."""
+        """See `ProgressStore`."""
         raise NotImplementedError
 
-    def attempt_of(self, node: str, holding: Holding) -> AttemptOfPod | None:
+    def attempt_of(self, node: str, holding: PodGpuUsage) -> AttemptOfPod | None:
         """See `NodePods`."""
         raise NotImplementedError
 
     def record(self, energies: Iterable[PodEnergy]) -> None:
-        """See `EnergyBook`."""
+        """See `EnergyStore`."""
         raise NotImplementedError
 
     def forget_before(self, moment: datetime) -> int:
-        """See `EnergyBook`."""
+        """See `EnergyStore`."""
         raise NotImplementedError
 
     def attempts_of(self, node: str, ledger: str, pod_uids: Collection[str]) -> dict[str, tuple[str, int, int]]:
-        """See `EnergyBook`."""
+        """See `EnergyStore`."""
         raise NotImplementedError
 
 
@@ -56,7 +56,7 @@ class _NoNode:
     """Stands for the gate of nodes where a description needs none."""
 
     def admit(self, token: str, node: str, address: str = "") -> None:
-        """See `NodeGate`."""
+        """See `NodeAuthorizer`."""
         raise NotImplementedError
 
 

@@ -13,12 +13,12 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from wattloop.errors import CannotError
+from wattloop.errors import OperationError
 from wattloop.messages import Report
 from wattloop_operator.api.progress import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.loop.world import ChangedError
-from wattloop_operator.reporting.seams import ProgressBook, ProgressTooLargeError, TooManyRequestsError
+from wattloop_operator.reconciler.backend import StaleSnapshotError
+from wattloop_operator.reporting.interfaces import ProgressStore, ProgressTooLargeError, TooManyRequestsError
 
 logger = logging.getLogger(__name__)
 
@@ -57,16 +57,16 @@ class ProgressWrites:
     """Merges reports and writes progress. Safe to use from several threads.
 
     Args:
-        book: Where progress is kept.
+        progress_store: Where progress is kept.
         merge: The progress of a recurrence once a report is taken in.
         clock: Monotonic seconds.
         interval_seconds: The shortest time between two writes of one recurrence; 0: every report is written.
     """
 
     def __init__(
-        self, book: ProgressBook, merge: Merge, clock: Callable[[], float], interval_seconds: float = 0.0
+        self, progress_store: ProgressStore, merge: Merge, clock: Callable[[], float], interval_seconds: float = 0.0
     ) -> None:
-        self._book = book
+        self._progress_store = progress_store
         self._merge = merge
         self._clock = clock
         self._interval_seconds = interval_seconds
@@ -83,7 +83,7 @@ class ProgressWrites:
             UnknownRecurrenceError: There is no such recurrence.
             TooManyRequestsError: Too many reports of this recurrence wait to be written.
             ProgressTooLargeError: The progress with it has too many bytes.
-            CannotError: It could not be kept now; the report may be sent again.
+            OperationError: It could not be kept now; the report may be sent again.
         """
         key = (namespace, name)
         with self._held(key) as attempt:
@@ -123,7 +123,7 @@ class ProgressWrites:
         except ProgressTooLargeError as error:
             attempt.waiting.clear()
             logger.warning("reports of %s/%s are left out: %s", *key, error)
-        except CannotError as error:
+        except OperationError as error:
             # The reports still wait; they are tried again after an interval, or with the next report.
             attempt.written_at = self._clock()
             logger.warning("the progress of %s/%s is not written yet: %s", *key, error)
@@ -132,7 +132,7 @@ class ProgressWrites:
         """Merge what waits, and further reports, into the recurrence as it is now, and write it."""
         attempt.known = None
         for _ in range(MAX_TRIES):
-            recurrence = self._book.read(*key)
+            recurrence = self._progress_store.read(*key)
             if recurrence is None:
                 raise UnknownRecurrenceError(f"there is no TrainingRecurrence {key[0]}/{key[1]}")
             merged = recurrence
@@ -142,13 +142,13 @@ class ProgressWrites:
                 # Also of an attempt to write that fails: the API server has had the request.
                 attempt.written_at = self._clock()
                 try:
-                    self._book.write(recurrence, merged.status.progress or Progress())
-                except ChangedError:
+                    self._progress_store.write(recurrence, merged.status.progress or Progress())
+                except StaleSnapshotError:
                     continue
             attempt.waiting.clear()
             attempt.known = merged
             return merged
-        raise CannotError(f"{key[0]}/{key[1]} changes faster than its report can be written; send the report again")
+        raise OperationError(f"{key[0]}/{key[1]} changes faster than its report can be written; send the report again")
 
     def _is_due(self, attempt: _Attempt) -> bool:
         return self._clock() - attempt.written_at >= self._interval_seconds

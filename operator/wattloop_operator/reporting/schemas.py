@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-LARGEST_INTEGER = 2**63 - 1
+MAX_INTEGER = 2**63 - 1
 PRINTABLE = "^[ -~]*$"
 
 
@@ -28,12 +28,12 @@ def list_of(description: str, items: dict[str, Any], most: int) -> dict[str, Any
     return {"type": "array", "maxItems": most, "items": items, "description": description}
 
 
-def whole(description: str, most: int = LARGEST_INTEGER) -> dict[str, Any]:
+def integer(description: str, most: int = MAX_INTEGER) -> dict[str, Any]:
     """A whole number from 0 up."""
     return {"type": "integer", "minimum": 0, "maximum": most, "description": description}
 
 
-def amount(description: str, most: float, least: float = 0) -> dict[str, Any]:
+def number_schema(description: str, most: float, least: float = 0) -> dict[str, Any]:
     """A number."""
     return {"type": "number", "minimum": least, "maximum": most, "description": description}
 

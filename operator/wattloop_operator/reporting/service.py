@@ -6,14 +6,14 @@ import logging
 import time
 from collections.abc import Callable
 
-from wattloop.errors import CannotError
-from wattloop.messages import LONGEST_REASON, Answer, Report
+from wattloop.errors import OperationError
+from wattloop.messages import MAX_REASON_CHARACTERS, Answer, Report
 from wattloop_operator.api.progress import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.engine.reports import max_gpus, progress_after
+from wattloop_operator.reconcile.attempt.progress import max_gpus, progress_after
+from wattloop_operator.reporting.interfaces import Authorizer, ProgressStore, Review
 from wattloop_operator.reporting.limits import ReportLimits
 from wattloop_operator.reporting.progress_writes import ProgressWrites, UnknownRecurrenceError
-from wattloop_operator.reporting.seams import Gate, ProgressBook, Review
 from wattloop_operator.reporting.token_buckets import Rate, TokenBuckets
 
 MAX_SAID = 1_000
@@ -25,8 +25,8 @@ class ReportService:
     """The reporting API apart from its transport.
 
     Args:
-        book: Where progress is kept.
-        gate: Who may speak of which recurrence.
+        progress_store: Where progress is kept.
+        authorizer: Who may speak of which recurrence.
         review: The policy's second thought about an attempt, where the state of its job is at hand.
         limits: The limits of reports; None: the defaults.
         clock: Monotonic seconds.
@@ -39,32 +39,32 @@ class ReportService:
 
     def __init__(
         self,
-        book: ProgressBook,
-        gate: Gate,
+        progress_store: ProgressStore,
+        authorizer: Authorizer,
         review: Review | None = None,
         *,
         limits: ReportLimits | None = None,
         clock: Callable[[], float] = time.monotonic,
         write_interval_seconds: float = 0.0,
     ) -> None:
-        self._book = book
-        self._gate = gate
+        self._progress_store = progress_store
+        self._authorizer = authorizer
         self._review = review
         # A line an hour and recurrence, whatever it reports.
         self._said: TokenBuckets[str] = TokenBuckets(Rate(1 / 3600, 1.0), clock, MAX_SAID)
         self.limits = limits or ReportLimits(clock)
-        self.writes = ProgressWrites(book, self._merged, clock, write_interval_seconds)
+        self.writes = ProgressWrites(progress_store, self._merged, clock, write_interval_seconds)
 
     def admit(self, token: str, namespace: str, name: str, address: str = "") -> None:
         """Let a caller report for a recurrence, before the report is read.
 
         Raises:
             UnknownCallerError: The token says nothing that can be trusted.
-            ForeignRecurrenceError: The caller does not run this recurrence.
+            RecurrenceOwnershipError: The caller does not run this recurrence.
             TooManyRequestsError: There were too many reports of the recurrence, or unknown tokens.
-            CannotError: It could not be found out now.
+            OperationError: It could not be found out now.
         """
-        self._gate.admit(token, namespace, name, address)
+        self._authorizer.admit(token, namespace, name, address)
         self.limits.count_report(namespace, name)
 
     def take(self, namespace: str, name: str, report: Report) -> Answer:
@@ -73,11 +73,11 @@ class ReportService:
         Raises:
             UnknownRecurrenceError: There is no such recurrence.
             TooManyRequestsError: Too many reports of this recurrence wait to be written.
-            CannotError: It could not be kept now; the report may be sent again.
+            OperationError: It could not be kept now; the report may be sent again.
         """
         status = self.writes.take(namespace, name, report).status
         if status.result is not None:
-            return Answer(True, f"the attempt has ended: {status.message}"[:LONGEST_REASON])
+            return Answer(True, f"the attempt has ended: {status.message}"[:MAX_REASON_CHARACTERS])
         progress = status.progress or Progress()
         return Answer(progress.stop_requested, progress.stop_reason)
 
@@ -86,9 +86,9 @@ class ReportService:
 
         Raises:
             UnknownRecurrenceError: There is no such recurrence.
-            CannotError: It could not be read now.
+            OperationError: It could not be read now.
         """
-        recurrence = self._book.read(namespace, name)
+        recurrence = self._progress_store.read(namespace, name)
         if recurrence is None:
             raise UnknownRecurrenceError(f"there is no TrainingRecurrence {namespace}/{name}")
         return recurrence
@@ -102,7 +102,7 @@ class ReportService:
             return progress
         try:
             return self._review(recurrence, progress)
-        except CannotError as error:
+        except OperationError as error:
             # The next report gives another chance; what this one says must be kept.
             logger.warning("%s: the policy cannot think again about it now: %s", _of(recurrence), error)
             return progress

@@ -3,24 +3,24 @@
 Callers use `open_store` and what the returned `Store` offers; they never see SQL.
 """
 
-from wattloop_operator.store.objects import ConflictError, ObjectExistsError, ObjectMissingError, StoredObject
-from wattloop_operator.store.observations import JobObservations
-from wattloop_operator.store.records import (
+from wattloop_operator.domain.records import (
     RESULTS,
-    Amendment,
+    LateUsage,
     ObservationRecord,
     PodEnergy,
     PowerMeasurement,
     PowerProfile,
     ProfileKey,
 )
+from wattloop_operator.store.objects import ConflictError, ObjectExistsError, ObjectMissingError, StoredObject
+from wattloop_operator.store.observations import JobObservations
 from wattloop_operator.store.store import Store, open_store
 
 __all__ = [
     "RESULTS",
-    "Amendment",
     "ConflictError",
     "JobObservations",
+    "LateUsage",
     "ObjectExistsError",
     "ObjectMissingError",
     "ObservationRecord",

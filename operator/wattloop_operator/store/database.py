@@ -12,7 +12,7 @@ from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, OperationalErr
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from wattloop import interruption
-from wattloop.errors import CannotError
+from wattloop.errors import OperationError
 from wattloop_operator.store.address import described, without_secrets
 
 # How long a writer waits for another's lock: far longer than any transaction of ours takes.
@@ -26,7 +26,7 @@ BEGIN_WRITING = "BEGIN IMMEDIATE"
 
 
 class Database:
-    """An engine whose transactions are short, typed as reading or writing, and whose errors are `CannotError`.
+    """An engine whose transactions are short, typed as reading or writing, and whose errors are `OperationError`.
 
     Safe to use from several threads: each transaction has a connection of its own.
     """
@@ -42,7 +42,7 @@ class Database:
         """A transaction that only reads. `purpose` completes "cannot …" in errors.
 
         Raises:
-            CannotError: The database failed.
+            OperationError: The database failed.
         """
         with self._failures_named(purpose), self._engine.begin() as connection:
             yield connection
@@ -54,7 +54,7 @@ class Database:
         On SQLite it takes the writer's lock at once, so that it never fails half-way because another wrote first.
 
         Raises:
-            CannotError: The database failed.
+            OperationError: The database failed.
             wattloop.interruption.Interrupted: The program was asked to end while another held SQLite's lock.
         """
         with (
@@ -93,9 +93,9 @@ class Database:
             raise
         except DBAPIError as error:
             said = without_secrets(" ".join(str(error.orig).split()), self.url)
-            raise CannotError(f"{self.name}: cannot {purpose}: {said}; {self._remedy(said)}") from None
+            raise OperationError(f"{self.name}: cannot {purpose}: {said}; {self._remedy(said)}") from None
         except PoolTimeoutError:
-            raise CannotError(
+            raise OperationError(
                 f"{self.name}: cannot {purpose}: all connections are in use; is the database answering?"
             ) from None
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, delete, select, update
 
-from wattloop.errors import CannotError, InputError
+from wattloop.errors import InputError, OperationError
 from wattloop_operator.store.database import Database
 from wattloop_operator.store.tables import OBJECT_VERSION, OBJECTS
 
@@ -35,15 +35,15 @@ class StoredObject:
     body: dict[str, Any]
 
 
-class ObjectExistsError(CannotError):
+class ObjectExistsError(OperationError):
     """An object of this kind and name is there already."""
 
 
-class ObjectMissingError(CannotError):
+class ObjectMissingError(OperationError):
     """There is no such object."""
 
 
-class ConflictError(CannotError):
+class ConflictError(OperationError):
     """The object was changed by another since it was read: read it again, decide again."""
 
 
@@ -59,7 +59,7 @@ class Objects:
         Raises:
             ObjectExistsError: One of this name is there.
             InputError: The body is not JSON.
-            CannotError: The database failed.
+            OperationError: The database failed.
         """
         text = _json(kind, namespace, name, body)
         with self._database.writing(f"create {kind} {namespace}/{name}") as on:
@@ -95,7 +95,7 @@ class Objects:
             ConflictError: The object is no longer of `expected_version`.
             ObjectMissingError: It is gone.
             InputError: The body is not JSON.
-            CannotError: The database failed.
+            OperationError: The database failed.
         """
         text = _json(kind, namespace, name, body)
         with self._database.writing(f"replace {kind} {namespace}/{name}") as on:
@@ -116,7 +116,7 @@ class Objects:
         Raises:
             ConflictError: The object is no longer of `expected_version`.
             ObjectMissingError: There is no such object.
-            CannotError: The database failed.
+            OperationError: The database failed.
         """
         with self._database.writing(f"delete {kind} {namespace}/{name}") as on:
             self._expect_version(on, kind, namespace, name, expected_version)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields
 
 from sqlalchemy import ColumnElement, Connection, func, select
 
+from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.store.database import Database
-from wattloop_operator.store.records import ObservationRecord
 from wattloop_operator.store.tables import OBSERVATIONS
 
 LOG = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class Observations:
             Whether it is new.
 
         Raises:
-            CannotError: The database failed; nothing is recorded, and it may be tried again.
+            OperationError: The database failed; nothing is recorded, and it may be tried again.
         """
         with self._database.writing(f"record the observation of {record.namespace}/{record.recurrence_name}") as on:
             if on.execute(self._insert, vars(record)).first() is not None:

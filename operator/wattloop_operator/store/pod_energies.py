@@ -10,8 +10,8 @@ from typing import Any
 
 from sqlalchemy import and_, case, delete, or_, select, tuple_
 
+from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.store.database import Database
-from wattloop_operator.store.records import PodEnergy
 from wattloop_operator.store.tables import POD_ENERGIES
 
 COLUMNS = [POD_ENERGIES.c[field.name] for field in fields(PodEnergy)]
@@ -29,7 +29,7 @@ class PodEnergies:
         """Keep energies, durably when this returns; of one key the highest stands, then the latest, then an end.
 
         Raises:
-            CannotError: The database failed; none of them is kept, and all may be sent again.
+            OperationError: The database failed; none of them is kept, and all may be sent again.
         """
         # In one order: two writers of the same rows then never wait for each other in a circle.
         rows = [vars(energy) for energy in sorted(energies, key=_key)]

@@ -9,8 +9,8 @@ from dataclasses import asdict, fields
 from sqlalchemy import ColumnElement, delete, insert, select
 
 from wattloop.errors import InputError
+from wattloop_operator.domain.records import PowerMeasurement, PowerProfile, ProfileKey
 from wattloop_operator.store.database import Database
-from wattloop_operator.store.records import PowerMeasurement, PowerProfile, ProfileKey
 from wattloop_operator.store.tables import MEASUREMENTS, PROFILES
 
 KEY = tuple(field.name for field in fields(ProfileKey))
@@ -28,7 +28,7 @@ class Profiles:
 
         Raises:
             InputError: There are no measurements, or two of the same limit.
-            CannotError: The database failed; the profile is as it was.
+            OperationError: The database failed; the profile is as it was.
         """
         ordered = sorted(measurements, key=lambda measurement: measurement.power_limit_watts)
         _check(key, ordered)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, delete, insert, inspect, select, text
 
-from wattloop.errors import CannotError
+from wattloop.errors import OperationError
 from wattloop_operator.store.database import LOCK_WAIT_SECONDS, Database
 from wattloop_operator.store.tables import MARKER, PRODUCT, SCHEMA_VERSION
 
@@ -55,13 +55,13 @@ def migrate(database: Database, *, create: bool = True) -> None:
         create: Whether an empty database is to be filled; otherwise it is refused.
 
     Raises:
-        CannotError: It belongs to another program, a newer Wattloop made a schema that this one cannot work with, it is
+        OperationError: It belongs to another program, a newer Wattloop made a schema that this one cannot use, it is
             empty and `create` is false, or it failed. It is then as it was.
     """
     with database.reading("read whose database it is") as on:
         marker = _own_marker(database.name, on)
     if marker is None and not create:
-        raise CannotError(f"{database.name}: the database is empty; name one that Wattloop has run with")
+        raise OperationError(f"{database.name}: the database is empty; name one that Wattloop has run with")
     if marker is None or marker.schema_version < SCHEMA_VERSION:
         with database.writing(PURPOSE) as on:
             _wait_for_others(database, on)
@@ -92,14 +92,16 @@ def _own_marker(name: str, on: Connection) -> Marker | None:
     marker = read_marker(on)
     if marker is None and tables:
         shown = ", ".join(sorted(tables)[:5]) + (", …" if len(tables) > 5 else "")
-        raise CannotError(
+        raise OperationError(
             f"{name}: this database is not Wattloop's: it has tables of another program ({shown}); "
             "name an empty database, or one that Wattloop made"
         )
     if marker is not None and marker.product != PRODUCT:
-        raise CannotError(f"{name}: this database is not Wattloop's but {marker.product!r}'s; name an empty database")
+        raise OperationError(
+            f"{name}: this database is not Wattloop's but {marker.product!r}'s; name an empty database"
+        )
     if marker is not None and marker.compatible_from > SCHEMA_VERSION:
-        raise CannotError(
+        raise OperationError(
             f"{name}: Wattloop {marker.product_version} made its schema {marker.schema_version}, which operators with "
             f"schema {marker.compatible_from} or newer can work with, and this is Wattloop {version('wattloop')} with "
             f"schema {SCHEMA_VERSION}; use Wattloop {marker.product_version} or newer"
@@ -157,7 +159,7 @@ def _keep_write_ahead_log(database: Database) -> None:
                 if on.exec_driver_sql("PRAGMA journal_mode").scalar_one() != "wal":
                     on.exec_driver_sql("PRAGMA journal_mode = WAL")
                 return
-        except CannotError as error:
+        except OperationError as error:
             # SQLite reports this one lock at once, whatever the time it was told to wait.
             if "database is locked" not in str(error) or tries_left == 0:
                 raise

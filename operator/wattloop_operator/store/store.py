@@ -6,11 +6,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from wattloop.errors import CannotError, UsageError
+from wattloop.errors import OperationError, UsageError
 from wattloop.files.reading import kind_of_no_file
 from wattloop_operator.store.address import database_url, described
-from wattloop_operator.store.amendments import Amendments
 from wattloop_operator.store.database import Database
+from wattloop_operator.store.late_usages import LateUsages
 from wattloop_operator.store.objects import Objects
 from wattloop_operator.store.observations import Observations
 from wattloop_operator.store.pod_energies import PodEnergies
@@ -24,7 +24,7 @@ class Store:
     Attributes:
         name: The database's URL without its password, for messages.
         observations: What every attempt cost.
-        amendments: What attempts used, where agents told of it after the outcome.
+        late_usages: What attempts used, where agents told of it after the outcome.
         profiles: What each power limit cost.
         pod_energies: What pods used, in the agents' word.
         objects: The local mode's objects.
@@ -34,7 +34,7 @@ class Store:
         self._database = database
         self.name = database.name
         self.observations = Observations(database)
-        self.amendments = Amendments(database)
+        self.late_usages = LateUsages(database)
         self.profiles = Profiles(database)
         self.pod_energies = PodEnergies(database)
         self.objects = Objects(database)
@@ -62,14 +62,14 @@ def open_store(url: str | Path, *, create: bool = True) -> Store:
 
     Raises:
         UsageError: The URL is none, or not of a database that Wattloop uses.
-        CannotError: The database cannot be reached, read or written, is another program's, or a newer Wattloop's.
+        OperationError: The database cannot be reached, read or written, is another program's, or a newer Wattloop's.
     """
     address = database_url(url)
     if address.drivername.startswith("sqlite") and (kind := kind_of_no_file(str(address.database))):
         raise UsageError(f"{described(address)}: found {kind}, expected a SQLite file")
     database = Database(address)
     if database.is_sqlite and not create and not Path(str(address.database)).exists():
-        raise CannotError(f"{database.name}: there is no such file; name a database that Wattloop has run with")
+        raise OperationError(f"{database.name}: there is no such file; name a database that Wattloop has run with")
     try:
         migrate(database, create=create)
     except BaseException:

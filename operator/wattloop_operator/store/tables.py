@@ -93,7 +93,7 @@ OBSERVATIONS = Table(
     Index("observations_by_name", "namespace", "job_name"),
 )
 
-AMENDMENTS = Table(
+LATE_USAGES = Table(
     "amendments",
     METADATA,
     Column("job_uid", NAME, primary_key=True),

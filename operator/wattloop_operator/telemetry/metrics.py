@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from wattloop.errors import CannotError
+from wattloop.errors import OperationError
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.cluster.transport import AnswerError, Request, Transport
 
@@ -108,7 +108,7 @@ class Metrics:
             except AnswerError as error:
                 outcome = str(error.status)
                 raise
-            except CannotError:
+            except OperationError:
                 outcome = "unreachable"
                 raise
             finally:

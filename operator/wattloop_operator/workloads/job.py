@@ -8,17 +8,15 @@ from typing import Any
 
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.workloads.additions import additions_of
-from wattloop_operator.workloads.pod_template import TemplateError, gpus, with_additions
-from wattloop_operator.workloads.surroundings import ClusterSurroundings
+from wattloop_operator.workloads.cluster_injection import ClusterAddresses
+from wattloop_operator.workloads.injection_additions import injection_of
+from wattloop_operator.workloads.pod_template import TemplateError, gpus, with_injection
 
 # Says in the Job itself, which outlives its pods, that the cluster ended it.
 DISRUPTION_RULE = {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
 
 
-def job_spec(
-    job: RecurringTrainingJob, recurrence: TrainingRecurrence, surroundings: ClusterSurroundings
-) -> dict[str, Any]:
+def job_spec(job: RecurringTrainingJob, recurrence: TrainingRecurrence, addresses: ClusterAddresses) -> dict[str, Any]:
     """The spec of an attempt's Job.
 
     Raises:
@@ -29,8 +27,8 @@ def job_spec(
         raise TemplateError("spec.template.job is missing")
     spec = copy.deepcopy(template.job)
     devices = job_devices(spec, template.training_containers)
-    additions = additions_of(job, recurrence, surroundings, devices)
-    spec["template"] = with_additions(spec["template"], template.training_containers, additions)
+    injection = injection_of(job, recurrence, addresses, devices)
+    spec["template"] = with_injection(spec["template"], template.training_containers, injection)
     pod_spec = spec["template"]["spec"]
     pod_spec.setdefault("restartPolicy", "Never")
     if "backoffLimit" not in spec and "backoffLimitPerIndex" not in spec:

@@ -7,11 +7,11 @@ from typing import Any
 
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.workloads.cluster_injection import ClusterAddresses
 from wattloop_operator.workloads.job import job_devices, job_spec
 from wattloop_operator.workloads.other_kind import other_devices, other_spec
 from wattloop_operator.workloads.ownership import labels_of, owner_reference
 from wattloop_operator.workloads.pod_template import TemplateError
-from wattloop_operator.workloads.surroundings import ClusterSurroundings
 
 JOB = ("batch/v1", "Job")
 
@@ -33,9 +33,7 @@ def devices_of(job: RecurringTrainingJob) -> int:
         return 0
 
 
-def manifest(
-    job: RecurringTrainingJob, recurrence: TrainingRecurrence, surroundings: ClusterSurroundings
-) -> dict[str, Any]:
+def manifest(job: RecurringTrainingJob, recurrence: TrainingRecurrence, addresses: ClusterAddresses) -> dict[str, Any]:
     """The workload of an attempt, named as its recurrence and owned by it.
 
     Raises:
@@ -53,5 +51,5 @@ def manifest(
         metadata["annotations"] = dict(template.annotations)
     if recurrence.metadata.uid:
         metadata["ownerReferences"] = [owner_reference(recurrence)]
-    spec: Mapping[str, Any] = build(job, recurrence, surroundings)
+    spec: Mapping[str, Any] = build(job, recurrence, addresses)
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": dict(spec)}

@@ -13,12 +13,12 @@ from typing import Any
 
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.engine.snapshot import Failure, WorkloadPhase, WorkloadState
-from wattloop_operator.workloads.additions import additions_of
+from wattloop_operator.domain.snapshot import Failure, WorkloadPhase, WorkloadState
+from wattloop_operator.workloads.cluster_injection import ClusterAddresses
+from wattloop_operator.workloads.injection_additions import injection_of
 from wattloop_operator.workloads.ownership import controller_uid
 from wattloop_operator.workloads.pod_state import moment
-from wattloop_operator.workloads.pod_template import TemplateError, gpus, with_additions
-from wattloop_operator.workloads.surroundings import ClusterSurroundings
+from wattloop_operator.workloads.pod_template import TemplateError, gpus, with_injection
 
 SUCCEEDED = frozenset({"Completed", "Complete", "Succeeded"})
 FAILED = frozenset({"Failed", "FailureTarget"})
@@ -29,7 +29,7 @@ DEEPEST = 20
 
 
 def other_spec(
-    job: RecurringTrainingJob, recurrence: TrainingRecurrence, surroundings: ClusterSurroundings
+    job: RecurringTrainingJob, recurrence: TrainingRecurrence, addresses: ClusterAddresses
 ) -> dict[str, Any]:
     """The spec of an attempt's workload, with Wattloop's additions in every pod template.
 
@@ -48,9 +48,9 @@ def other_spec(
             "batch size; use a kind that holds pod templates, such as Job, JobSet or PyTorchJob"
         )
     names = template.training_containers
-    additions = additions_of(job, recurrence, surroundings, other_devices(spec, names))
+    injection = injection_of(job, recurrence, addresses, other_devices(spec, names))
     for each, _ in found:
-        each.update(with_additions(each, _present(each, names), additions))
+        each.update(with_injection(each, _present(each, names), injection))
     return spec
 
 

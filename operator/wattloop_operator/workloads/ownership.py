@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.engine.decide import JOB_LABEL, RECURRENCE_LABEL
+from wattloop_operator.reconcile.learning.decision import JOB_LABEL, RECURRENCE_LABEL
 
 # The API server puts it into the pod template of each Job, so that the Job controller counts the pods that carry it.
 JOB_UID_LABEL = "batch.kubernetes.io/controller-uid"

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from wattloop_operator.api.training_recurrence import PodReference
-from wattloop_operator.engine.snapshot import Failure
+from wattloop_operator.domain.snapshot import Failure
 
 Pod = Mapping[str, Any]
 

@@ -28,7 +28,7 @@ class TemplateError(ValueError):
 
 
 @dataclass(frozen=True)
-class Additions:
+class Injection:
     """What is added to a pod template.
 
     Attributes:
@@ -46,15 +46,15 @@ class Additions:
     agent_folder: str = ""
 
 
-def with_additions(
-    template: Mapping[str, Any], training_containers: Collection[str] | None, additions: Additions
+def with_injection(
+    template: Mapping[str, Any], training_containers: Collection[str] | None, injection: Injection
 ) -> dict[str, Any]:
     """The pod template with what Wattloop adds.
 
     Args:
         template: `{metadata, spec}` as the user wrote it; it is not changed.
         training_containers: Names of the containers that train; None: all of them.
-        additions: What is added.
+        injection: What is added.
 
     Raises:
         TemplateError: A variable or a volume of Wattloop's is there already, or a container is not.
@@ -62,19 +62,19 @@ def with_additions(
     pod = copy.deepcopy(dict(template))
     metadata = pod.setdefault("metadata", None) or {}
     pod["metadata"] = metadata
-    metadata["labels"] = {**(metadata.get("labels") or {}), **additions.labels}
-    if additions.certificate_authority:
-        annotation = {CERTIFICATE_AUTHORITY_ANNOTATION: additions.certificate_authority}
+    metadata["labels"] = {**(metadata.get("labels") or {}), **injection.labels}
+    if injection.certificate_authority:
+        annotation = {CERTIFICATE_AUTHORITY_ANNOTATION: injection.certificate_authority}
         metadata["annotations"] = {**(metadata.get("annotations") or {}), **annotation}
     spec = pod["spec"]
-    volumes = _volumes(additions)
+    volumes = _volumes(injection)
     taken = {volume.get("name") for volume in spec.get("volumes") or ()} & {volume["name"] for volume in volumes}
     if taken:
         raise TemplateError(f"the volume name {min(taken)} is Wattloop's; give yours another one")
     if volumes:
         spec["volumes"] = [*(spec.get("volumes") or ()), *volumes]
     for container in training(spec, training_containers):
-        _equip(container, additions)
+        _inject(container, injection)
     return pod
 
 
@@ -107,7 +107,7 @@ def _gpus(container: Mapping[str, Any]) -> int:
     return sum(int(count) for count in counts if count.isdecimal())
 
 
-def _equip(container: dict[str, Any], additions: Additions) -> None:
+def _inject(container: dict[str, Any], injection: Injection) -> None:
     own = container.get("env") or []
     reserved = sorted(str(each.get("name")) for each in own if str(each.get("name")).startswith(PREFIX))
     if reserved:
@@ -117,29 +117,29 @@ def _equip(container: dict[str, Any], additions: Additions) -> None:
         )
     # First, so that the user's own variables and args may use $(WATTLOOP_BATCH_SIZE).
     # $$( stands for $( itself: what a parameter's value says is no reference to another variable.
-    given = [{"name": name, "value": value.replace("$(", "$$(")} for name, value in additions.variables.items()]
+    given = [{"name": name, "value": value.replace("$(", "$$(")} for name, value in injection.variables.items()]
     container["env"] = given + list(own)
-    mounts = [{"name": volume["name"], **_mount(volume["name"], additions)} for volume in _volumes(additions)]
+    mounts = [{"name": volume["name"], **_mount(volume["name"], injection)} for volume in _volumes(injection)]
     if mounts:
         container["volumeMounts"] = [*(container.get("volumeMounts") or ()), *mounts]
 
 
-def _mount(volume: str, additions: Additions) -> dict[str, Any]:
-    path = REPORTING_FOLDER if volume == REPORTING_VOLUME else additions.agent_folder
+def _mount(volume: str, injection: Injection) -> dict[str, Any]:
+    path = REPORTING_FOLDER if volume == REPORTING_VOLUME else injection.agent_folder
     return {"mountPath": path, "readOnly": True}
 
 
-def _volumes(additions: Additions) -> list[dict[str, Any]]:
+def _volumes(injection: Injection) -> list[dict[str, Any]]:
     volumes: list[dict[str, Any]] = []
-    if additions.reports:
+    if injection.reports:
         token = {"audience": AUDIENCE, "expirationSeconds": TOKEN_SECONDS, "path": "token"}
         sources: list[dict[str, Any]] = [{"serviceAccountToken": token}]
-        if additions.certificate_authority:
+        if injection.certificate_authority:
             reference = {"fieldPath": f"metadata.annotations['{CERTIFICATE_AUTHORITY_ANNOTATION}']"}
             sources.append({"downwardAPI": {"items": [{"path": "ca.crt", "fieldRef": reference}]}})
         volumes.append({"name": REPORTING_VOLUME, "projected": {"sources": sources}})
-    if additions.agent_folder:
+    if injection.agent_folder:
         # Made where it is missing: a pod on a node without an agent trains all the same, unmeasured.
-        host = {"path": additions.agent_folder, "type": "DirectoryOrCreate"}
+        host = {"path": injection.agent_folder, "type": "DirectoryOrCreate"}
         volumes.append({"name": AGENT_VOLUME, "hostPath": host})
     return volumes

@@ -8,11 +8,11 @@ from wattloop.environment import RunEnvironment
 from wattloop_operator.api.batch_size import BatchSizeScope
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.engine.reports import target_of
+from wattloop_operator.reconcile.attempt.progress import target_of
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class RunAddresses:
     """Where a training process finds what it talks to.
 
     Attributes:
@@ -29,21 +29,21 @@ class Surroundings:
 
 
 def run_environment(
-    job: RecurringTrainingJob, recurrence: TrainingRecurrence, surroundings: Surroundings, devices: int
+    job: RecurringTrainingJob, recurrence: TrainingRecurrence, addresses: RunAddresses, devices: int
 ) -> RunEnvironment:
     """The environment of one attempt.
 
     Args:
         job: The job.
         recurrence: The attempt's decision.
-        surroundings: Where the process finds what it talks to.
+        addresses: Where the process finds what it talks to.
         devices: GPUs that share the global batch; 0 counts as 1.
     """
     spec, limit = recurrence.spec, job.spec.power.limit
     devices = max(devices, 1)
     per_device = job.spec.batch_size.scope is BatchSizeScope.PER_DEVICE
     namespace, name = recurrence.metadata.namespace, recurrence.metadata.name
-    url = surroundings.report_url.rstrip("/")
+    url = addresses.report_url.rstrip("/")
     return RunEnvironment(
         job=f"{namespace}/{spec.job_ref.name}",
         recurrence=name,
@@ -60,7 +60,7 @@ def run_environment(
         seed=int(spec.decision.seed) or None,
         parameters={parameter.upper(): value for parameter, value in spec.parameters.items()},
         report_url=f"{url}/v1/namespaces/{namespace}/recurrences/{name}" if url else "",
-        token_file=surroundings.token_file,
-        certificate_authority_file=surroundings.certificate_authority_file,
-        agent_socket=surroundings.agent_socket,
+        token_file=addresses.token_file,
+        certificate_authority_file=addresses.certificate_authority_file,
+        agent_socket=addresses.agent_socket,
     )

@@ -7,8 +7,8 @@ from functools import cached_property
 
 import numpy as np
 
-from wattloop_planner.bandit.evidence import Evidence
 from wattloop_planner.bandit.policy import Progress
+from wattloop_planner.bandit.posterior import Posterior
 from wattloop_planner.bandit.smooth_prior import Flags, Matrix, Vector
 
 NINETY_PERCENT = 1.6448536269514722
@@ -57,18 +57,18 @@ class CostBelief:
         return _exp(middle - half), _exp(middle + half)
 
 
-def cost_belief(evidence: Evidence, gpu_model: str, progress: Progress | None = None) -> CostBelief | None:
+def cost_belief(posterior: Posterior, gpu_model: str, progress: Progress | None = None) -> CostBelief | None:
     """The belief after the evidence, on a GPU model; None before anything is known.
 
     Args:
-        evidence: What was observed.
+        posterior: What was observed.
         gpu_model: Where the next attempt runs.
         progress: An attempt under way whose epoch cost is known.
     """
-    epoch_cost = evidence.epoch_costs.belief(gpu_model, progress)
-    if epoch_cost is None or not evidence.ever_reached.any():
+    epoch_cost = posterior.epoch_costs.belief(gpu_model, progress)
+    if epoch_cost is None or not posterior.ever_reached.any():
         return None
-    log_epochs, epochs_covariance, noise_sd = evidence.epochs()
+    log_epochs, epochs_covariance, noise_sd = posterior.epochs()
     return CostBelief(
         log_cost=log_epochs + epoch_cost.mean,
         covariance=epochs_covariance + epoch_cost.covariance,

@@ -7,7 +7,9 @@ import math
 from scipy.special import log_ndtr
 
 
-def moments_beyond(mean: float, variance: float, noise_sd: float, bound: float, stray: float) -> tuple[float, float]:
+def moments_beyond(
+    mean: float, variance: float, noise_sd: float, bound: float, outlier_probability: float
+) -> tuple[float, float]:
     """Mean and variance of a Gaussian belief after a run that ended beyond a bound.
 
     Of a belief N(m, v) and a run's value N(m, v + noise²), that the value lies beyond the bound has the probability
@@ -24,15 +26,15 @@ def moments_beyond(mean: float, variance: float, noise_sd: float, bound: float, 
         variance: Of the belief.
         noise_sd: Spread between runs.
         bound: What the run's value exceeds.
-        stray: Probability that a run goes astray, 0 to 1.
+        outlier_probability: Probability that a run goes astray, 0 to 1.
 
     Returns:
         Mean and variance. The variance may be larger than before: whether the run was astray is one more thing unknown.
 
     Example:
-        >>> [round(x, 4) for x in moments_beyond(0.0, 1.0, 0.0, 0.0, stray=0.0)]
+        >>> [round(x, 4) for x in moments_beyond(0.0, 1.0, 0.0, 0.0, outlier_probability=0.0)]
         [0.7979, 0.3634]
-        >>> [round(x, 4) for x in moments_beyond(0.0, 1.0, 0.0, 0.0, stray=1.0)]
+        >>> [round(x, 4) for x in moments_beyond(0.0, 1.0, 0.0, 0.0, outlier_probability=1.0)]
         [0.0, 1.0]
     """
     spread = math.sqrt(variance + noise_sd**2)
@@ -41,6 +43,6 @@ def moments_beyond(mean: float, variance: float, noise_sd: float, bound: float, 
     ratio = math.exp(-z * z / 2 - log_beyond) / math.sqrt(2 * math.pi)
     shift = variance * ratio / spread
     truncated = variance - variance**2 * ratio * (z + ratio) / spread**2
-    kept = (1 - stray) * math.exp(log_beyond)
-    believed = kept / (stray + kept) if stray else 1.0
+    kept = (1 - outlier_probability) * math.exp(log_beyond)
+    believed = kept / (outlier_probability + kept) if outlier_probability else 1.0
     return mean + believed * shift, believed * truncated + (1 - believed) * (variance + believed * shift**2)

@@ -89,7 +89,7 @@ class EpochCosts:
         """What profiling adds to a first epoch, in epochs, on average."""
         return math.fsum(self._overheads) / len(self._overheads) if self._overheads else USUAL_OVERHEAD
 
-    def fold(self, arm: int, observation: Observation) -> None:
+    def update(self, arm: int, observation: Observation) -> None:
         """Take in what an attempt of this job shows; epoch costs of another job are of other epochs."""
         if observation.from_other_job:
             return

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from wattloop_planner.bandit.arms_left import CRASH_BUDGET, arms_left, nearest_arm
-from wattloop_planner.bandit.policy import Decision, DecisionKind, NoArmLeftError, Question
+from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET, feasible_arms, nearest_arm
+from wattloop_planner.bandit.policy import Decision, DecisionContext, DecisionKind, NoFeasibleArmError
 
 
 @dataclass(frozen=True)
@@ -18,16 +18,16 @@ class FixedPolicy:
 
     crash_budget: int = CRASH_BUDGET
 
-    def decide(self, question: Question) -> Decision:
+    def decide(self, context: DecisionContext) -> Decision:
         """The default batch size.
 
         Raises:
-            NoArmLeftError: It crashed too often in a row.
+            NoFeasibleArmError: It crashed too often in a row.
         """
-        size = nearest_arm(question.batch_sizes, question.default_batch_size)
-        left = arms_left(question.batch_sizes, question.observations, self.crash_budget)
+        size = nearest_arm(context.batch_sizes, context.default_batch_size)
+        left = feasible_arms(context.batch_sizes, context.observations, self.crash_budget)
         if size in left.crashed:
-            raise NoArmLeftError(
+            raise NoFeasibleArmError(
                 f"the default batch size {size} crashed {left.crashed[size]} times in a row and policy default runs no "
                 "other; look at the logs of the last attempts, mend the training, or set another default or policy"
             )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import fmean
 
-from wattloop_planner.bandit.arms_left import CRASH_BUDGET, arms_left, nearest_arm
+from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET, feasible_arms, nearest_arm
 from wattloop_planner.bandit.history import own_observations
-from wattloop_planner.bandit.policy import Arm, Decision, DecisionKind, Question
+from wattloop_planner.bandit.policy import Arm, Decision, DecisionContext, DecisionKind
 from wattloop_planner.observations import Observation, Outcome
 
 
@@ -25,20 +25,20 @@ class GridPolicy:
     beta: float = 2.0
     crash_budget: int = CRASH_BUDGET
 
-    def decide(self, question: Question) -> Decision:
+    def decide(self, context: DecisionContext) -> Decision:
         """The next size without a result, the cheapest by mean cost once all have one.
 
         Raises:
-            NoArmLeftError: Every arm crashed too often in a row.
+            NoFeasibleArmError: Every arm crashed too often in a row.
         """
-        observations = own_observations(question)
-        left = arms_left(question.batch_sizes, observations, self.crash_budget).batch_sizes
-        default = nearest_arm(left, question.default_batch_size)
-        costs, failed = _results(observations, question.eta)
+        observations = own_observations(context)
+        left = feasible_arms(context.batch_sizes, observations, self.crash_budget).batch_sizes
+        default = nearest_arm(left, context.default_batch_size)
+        costs, failed = _results(observations, context.eta)
         arms = tuple(_arm(size, costs.get(size, []), size in failed) for size in left)
-        if question.attempt == 0:
+        if context.attempt == 0:
             for size in (default, *(size for size in left if size != default)):
-                if size not in costs and size not in failed and size not in question.running:
+                if size not in costs and size not in failed and size not in context.running:
                     stop = min((self.beta * min(paid) for paid in costs.values()), default=None)
                     reason = f"batch size {size} has not been tried yet"
                     return Decision(size, DecisionKind.TRIAL, reason, stop, arms)

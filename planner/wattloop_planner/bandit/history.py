@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 
-from wattloop_planner.bandit.policy import Question
+from wattloop_planner.bandit.policy import DecisionContext
 from wattloop_planner.observations import Observation
 
 
-def own_observations(question: Question) -> tuple[Observation, ...]:
+def own_observations(context: DecisionContext) -> tuple[Observation, ...]:
     """Those of this job on this GPU model, in order: all that a policy without a model can compare costs with."""
     return tuple(
         observation
-        for observation in in_order(question.observations)
-        if not observation.from_other_job and same_model(observation.gpu_model, question.gpu_model)
+        for observation in in_order(context.observations)
+        if not observation.from_other_job and same_model(observation.gpu_model, context.gpu_model)
     )
 
 

@@ -24,7 +24,7 @@ class DecisionKind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Question:
+class DecisionContext:
     """All that a decision is made from.
 
     Attributes:
@@ -119,18 +119,18 @@ class Progress:
     epoch_time_seconds: float
 
 
-class NoArmLeftError(Exception):
+class NoFeasibleArmError(Exception):
     """Every batch size is pruned; the text says by what, and the way out."""
 
 
 class Policy(Protocol):
     """A way of choosing."""
 
-    def decide(self, question: Question) -> Decision:
+    def decide(self, context: DecisionContext) -> Decision:
         """Choose the batch size of one attempt.
 
         Raises:
-            NoArmLeftError: No batch size is left that could be run.
+            NoFeasibleArmError: No batch size is left that could be run.
         """
         ...
 
@@ -139,13 +139,13 @@ class Policy(Protocol):
 class ReviewingPolicy(Policy, Protocol):
     """A policy that thinks again about an attempt under way, once its first epoch has shown what an epoch costs."""
 
-    def review(self, question: Question, decision: Decision, progress: Progress) -> float | None:
+    def review(self, context: DecisionContext, decision: Decision, progress: Progress) -> float | None:
         """The cost at which the attempt is to be stopped now, in place of the decision's; None: never.
 
         A cost that is paid already stops it at once.
 
         Args:
-            question: The question that the attempt was decided by.
+            context: The question that the attempt was decided by.
             decision: The decision.
             progress: What the attempt has shown.
         """

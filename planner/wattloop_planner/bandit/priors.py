@@ -27,15 +27,15 @@ class NoisePrior:
         least_sd: It is never taken to be smaller.
         heavy_tails: The mean of n runs is trusted like that of n / (1 + heavy_tails / n): a single run that is far off
             must not condemn an arm.
-        stray: Probability that a run goes on for ever, whatever the arm is like. It is reckoned with where that run is
-            all that is known of the arm.
+        outlier_probability: Probability that a run never reaches the target, whatever its arm. It counts only where
+            that run is the arm's only observation.
     """
 
     sd: float = 0.15
     weight: float = 4.0
     least_sd: float = 0.02
     heavy_tails: float = 2.0
-    stray: float = 0.08
+    outlier_probability: float = 0.08
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Policy `thompsonSampling`, the default: trials by their value over the recurrences to come, else the best arm known.
 
-The model (`evidence`, `belief`): log cost = log epochs + log epoch cost, each smooth in log2 of the batch size. The
+The model (`posterior`, `belief`): log cost = log epochs + log epoch cost, each smooth in log2 of the batch size. The
 choice (`trial_value`): an arm is tried when what it may save in the recurrences to come exceeds what the trial takes;
 otherwise the arm of least expected cost runs, or beside another attempt a joint Thompson sample of the arms known.
 docs/bandit.md has the equations and the measurements.
@@ -14,20 +14,20 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from wattloop.cost import CostModel
-from wattloop_planner.bandit.arms_left import CRASH_BUDGET, arms_left, nearest_arm
 from wattloop_planner.bandit.belief import CostBelief, cost_belief
-from wattloop_planner.bandit.evidence import Evidence
-from wattloop_planner.bandit.evidence_memory import EvidenceMemory
-from wattloop_planner.bandit.policy import Arm, Decision, DecisionKind, Progress, Question
+from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET, feasible_arms, nearest_arm
+from wattloop_planner.bandit.policy import Arm, Decision, DecisionContext, DecisionKind, Progress
+from wattloop_planner.bandit.posterior import Posterior
+from wattloop_planner.bandit.posterior_cache import PosteriorCache
 from wattloop_planner.bandit.priors import ChangeDetection, NoisePrior
 from wattloop_planner.bandit.smooth_prior import Flags, Indices, Vector
 from wattloop_planner.bandit.trial_value import best_stop, knowledge_gain, probe_option
 from wattloop_planner.observations import Observation, Outcome
 
-MOST_PROBES = 3  # trials in one recurrence that are given up after their first epoch
+MAX_PROBES = 3  # trials in one recurrence that are given up after their first epoch
 ONE_EPOCH = 1.001
 ROUNDING = 1e-6
-LEAST_SAVING = 0.01  # in incumbent runs, over all recurrences to come: less is not worth thinking about
+MIN_SAVING = 0.01  # in incumbent runs, over all recurrences to come: less is not worth thinking about
 RUNS_A_STRIDE = 40
 EXPECTED_NOISE = NoisePrior()
 WATCHFUL = ChangeDetection()
@@ -58,33 +58,33 @@ class ThompsonSamplingPolicy:
     noise: NoisePrior = EXPECTED_NOISE
     detection: ChangeDetection = WATCHFUL
     describe_arms: bool = True
-    _memory: EvidenceMemory = field(default_factory=EvidenceMemory, compare=False, repr=False)
+    _memory: PosteriorCache = field(default_factory=PosteriorCache, compare=False, repr=False)
 
-    def decide(self, question: Question) -> Decision:
+    def decide(self, context: DecisionContext) -> Decision:
         """A trial where it is worth its cost, otherwise the batch size believed cheapest.
 
         Raises:
-            NoArmLeftError: Every arm crashed too often in a row.
+            NoFeasibleArmError: Every arm crashed too often in a row.
         """
-        thought = self._think(question)
+        thought = self._think(context)
         if thought is None:
-            return self._without_knowledge(question)
+            return self._without_knowledge(context)
         if thought.considers_trials:
             trial = self._trial(thought)
             if trial is not None:
                 return trial
         return self._known(thought)
 
-    def review(self, question: Question, decision: Decision, progress: Progress) -> float | None:
+    def review(self, context: DecisionContext, decision: Decision, progress: Progress) -> float | None:
         """Stop a trial at once when its epoch cost says that it is not worth going on, or another one more so."""
         if decision.kind is not DecisionKind.TRIAL:
             return decision.stop_cost_joules
-        thought = self._think(question, progress)
+        thought = self._think(context, progress)
         if thought is None:
             return decision.stop_cost_joules
-        belief, arm = thought.belief, np.array([question.batch_sizes.index(progress.batch_size)])
+        belief, arm = thought.belief, np.array([context.batch_sizes.index(progress.batch_size)])
         unit = math.exp(float(belief.log_expected[thought.incumbent]))
-        model = CostModel(question.eta, progress.max_power_watts)
+        model = CostModel(context.eta, progress.max_power_watts)
         paid = model.cost_joules(progress.energy_joules, progress.time_seconds)
         still, stop = best_stop(
             belief.log_cost[arm] - math.log(unit),
@@ -103,22 +103,22 @@ class ThompsonSamplingPolicy:
             return paid
         return float(stop[0]) * unit
 
-    def _think(self, question: Question, progress: Progress | None = None) -> _Thought | None:
-        evidence = self._memory.evidence(question, self.window, self.noise, self.detection)
-        left = self._memory.arms_left(question, self.crash_budget)
-        offered = np.ones(len(question.batch_sizes), dtype=np.bool_)
-        if len(left) < len(question.batch_sizes):
-            offered = np.array([size in left for size in question.batch_sizes])
-        (known,) = (offered & (evidence.ever_reached > 0)).nonzero()
-        belief = cost_belief(evidence, question.gpu_model, progress) if known.size else None
+    def _think(self, context: DecisionContext, progress: Progress | None = None) -> _Thought | None:
+        posterior = self._memory.posterior(context, self.window, self.noise, self.detection)
+        left = self._memory.feasible_arms(context, self.crash_budget)
+        offered = np.ones(len(context.batch_sizes), dtype=np.bool_)
+        if len(left) < len(context.batch_sizes):
+            offered = np.array([size in left for size in context.batch_sizes])
+        (known,) = (offered & (posterior.ever_reached > 0)).nonzero()
+        belief = cost_belief(posterior, context.gpu_model, progress) if known.size else None
         if belief is None:
             return None
         incumbent = int(known[np.argmin(belief.log_expected[known])])
-        horizon = self.horizon + self.horizon_growth * question.recurrence
-        if question.remaining_recurrences is not None:
-            horizon = min(horizon, float(question.remaining_recurrences))
-        failing = np.where(evidence.ever_reached > 0, 0.2 * self.failing, self.failing)
-        return _Thought(question, evidence, belief, offered, known, incumbent, horizon, failing)
+        horizon = self.horizon + self.horizon_growth * context.recurrence
+        if context.remaining_recurrences is not None:
+            horizon = min(horizon, float(context.remaining_recurrences))
+        failing = np.where(posterior.ever_reached > 0, 0.2 * self.failing, self.failing)
+        return _Thought(context, posterior, belief, offered, known, incumbent, horizon, failing)
 
     def _trial(self, thought: _Thought) -> Decision | None:
         values, stops = self._trial_values(thought)
@@ -126,7 +126,7 @@ class ThompsonSamplingPolicy:
         arm = int(np.argmax(values >= values.max() - ROUNDING))
         if not values[arm] > 0:
             return None
-        sizes, belief = thought.question.batch_sizes, thought.belief
+        sizes, belief = thought.context.batch_sizes, thought.belief
         unit = math.exp(float(belief.log_expected[thought.incumbent]))
         reason = (
             f"batch size {sizes[arm]} may be cheaper than {sizes[thought.incumbent]}: "
@@ -142,7 +142,7 @@ class ThompsonSamplingPolicy:
         if not arms.size or not belief.level_known or horizon <= 0:
             return values, stops
         savings = horizon * knowledge_gain(belief, incumbent, arms)
-        worth_it = savings >= LEAST_SAVING
+        worth_it = savings >= MIN_SAVING
         arms, savings = arms[worth_it], savings[worth_it]
         if not arms.size:
             return values, stops
@@ -161,56 +161,56 @@ class ThompsonSamplingPolicy:
 
     def _known(self, thought: _Thought) -> Decision:
         """The best arm known; beside another attempt a joint Thompson sample of the arms known."""
-        question, belief = thought.question, thought.belief
-        sizes, arms = question.batch_sizes, thought.known
+        context, belief = thought.context, thought.belief
+        sizes, arms = context.batch_sizes, thought.known
         failed = thought.failed_now()
         usable = np.array([arm for arm in arms if sizes[arm] not in failed], dtype=np.intp)
         if not usable.size:
             others = np.array([arm for arm in np.flatnonzero(thought.offered) if sizes[arm] not in failed])
             usable = others if others.size else arms
         chosen = int(usable[np.argmin(belief.log_expected[usable])])
-        if question.running and usable.size > 1:
-            generator = np.random.default_rng(question.seed)
+        if context.running and usable.size > 1:
+            generator = np.random.default_rng(context.seed)
             draws = generator.standard_normal(len(usable))
             root = np.linalg.cholesky(belief.covariance[np.ix_(usable, usable)] + 1e-12 * np.eye(len(usable)))
             chosen = int(usable[np.argmin(belief.log_expected[usable] + root @ draws)])
             reason = (
-                f"batch size {sizes[chosen]}: a joint sample of the arms known, beside {len(question.running)} running"
+                f"batch size {sizes[chosen]}: a joint sample of the arms known, beside {len(context.running)} running"
             )
             return Decision(sizes[chosen], DecisionKind.SAMPLE, reason, None, self._arms(thought))
         reason = f"batch size {sizes[chosen]} is believed cheapest, and no trial is worth what it takes"
         return Decision(sizes[chosen], DecisionKind.INCUMBENT, reason, None, self._arms(thought))
 
-    def _without_knowledge(self, question: Question) -> Decision:
+    def _without_knowledge(self, context: DecisionContext) -> Decision:
         """Nothing reached the target yet: the default first, then the sizes nearest to it."""
-        left = arms_left(question.batch_sizes, question.observations, self.crash_budget).batch_sizes
-        default = nearest_arm(left, question.default_batch_size)
-        tried = {o.batch_size for o in question.observations if o.outcome is not Outcome.CRASHED}
+        left = feasible_arms(context.batch_sizes, context.observations, self.crash_budget).batch_sizes
+        default = nearest_arm(left, context.default_batch_size)
+        tried = {o.batch_size for o in context.observations if o.outcome is not Outcome.CRASHED}
         untried = tuple(size for size in left if size not in tried) or left
         size = nearest_arm(untried, default)
         reason = f"batch size {size}: the nearest to the default {default} that may reach the target; none has yet"
-        if not question.observations:
+        if not context.observations:
             reason = f"nothing is known yet: the default batch size {size}"
         return Decision(size, DecisionKind.DEFAULT, reason)
 
     def _arms(self, thought: _Thought) -> tuple[Arm, ...]:
         if not self.describe_arms:
             return ()
-        belief, evidence = thought.belief, thought.evidence
+        belief, posterior = thought.belief, thought.posterior
         low, high = belief.interval()
         mean = np.exp(np.clip(belief.log_expected, -600.0, 600.0))
         known = belief.level_known
         return tuple(
             Arm(
                 batch_size=size,
-                observations=int(evidence.runs[i]),
+                observations=int(posterior.runs[i]),
                 pruned=not thought.offered[i],
                 mean_cost_joules=float(mean[i]) if known else None,
                 low_cost_joules=float(low[i]) if known else None,
                 high_cost_joules=float(high[i]) if known else None,
                 note="" if thought.offered[i] else f"crashed {self.crash_budget} times in a row",
             )
-            for i, size in enumerate(evidence.batch_sizes)
+            for i, size in enumerate(posterior.batch_sizes)
         )
 
 
@@ -218,8 +218,8 @@ class ThompsonSamplingPolicy:
 class _Thought:
     """What a decision is made from, worked out once; vectors are (arms,), arms are indices."""
 
-    question: Question
-    evidence: Evidence
+    context: DecisionContext
+    posterior: Posterior
     belief: CostBelief
     offered: Flags
     known: Indices
@@ -229,26 +229,26 @@ class _Thought:
 
     def candidates(self, reach_octaves: float) -> Indices:
         """Arms that may be tried: near those that ran, or where the cost is expected to fall, and not running now."""
-        octaves = self.evidence.octaves
-        (ran,) = self.evidence.ever_run.nonzero()
+        octaves = self.posterior.octaves
+        (ran,) = self.posterior.ever_run.nonzero()
         first, last = int(ran[0]), int(ran[-1])
         near = (octaves >= octaves[first] - reach_octaves - 1e-9) & (octaves <= octaves[last] + reach_octaves + 1e-9)
         near[max(first - 1, 0)] = near[min(last + 1, len(near) - 1)] = True
         near |= self.belief.log_expected < self.belief.log_expected[self.incumbent]
         near &= self.offered
         near[self.incumbent] = False
-        sizes = self.question.batch_sizes
-        for size in (*self.question.running, *self.tried_now()):
+        sizes = self.context.batch_sizes
+        for size in (*self.context.running, *self.tried_now()):
             if size in sizes:
                 near[sizes.index(size)] = False
-        if any(size in sizes and not self.evidence.ever_reached[sizes.index(size)] for size in self.question.running):
-            near &= self.evidence.ever_reached > 0
+        if any(size in sizes and not self.posterior.ever_reached[sizes.index(size)] for size in self.context.running):
+            near &= self.posterior.ever_reached > 0
         arms: Indices = near.nonzero()[0]
         return arms
 
     def profiling_cost(self, arms: Indices) -> Vector:
         """What profiling the first epoch adds, in incumbent runs."""
-        share = self.evidence.epoch_costs.profiling_overhead
+        share = self.posterior.epoch_costs.profiling_overhead
         unit = self.belief.log_expected[self.incumbent]
         logs = np.minimum(self.belief.log_epoch_cost[arms] - unit, 60.0)
         cost: Vector = np.where(self.belief.measured[arms], 0.0, share * np.exp(logs))
@@ -268,22 +268,22 @@ class _Thought:
 
         In a later attempt where all earlier ones of the recurrence were given up after their first epoch, and few.
         """
-        if self.question.attempt == 0:
-            stride = 1 + int(self.evidence.runs.sum()) // RUNS_A_STRIDE
-            return self.question.recurrence % stride == 0
+        if self.context.attempt == 0:
+            stride = 1 + int(self.posterior.runs.sum()) // RUNS_A_STRIDE
+            return self.context.recurrence % stride == 0
         earlier = self._earlier_attempts()
-        return 0 < len(earlier) <= MOST_PROBES and all(
+        return 0 < len(earlier) <= MAX_PROBES and all(
             o.outcome is Outcome.STOPPED and o.epochs <= ONE_EPOCH for o in earlier
         )
 
     def _earlier_attempts(self) -> list[Observation]:
-        recurrence = self.question.recurrence
+        recurrence = self.context.recurrence
         return (
             [
                 o
-                for o in self.question.observations[-self.question.attempt :]
+                for o in self.context.observations[-self.context.attempt :]
                 if o.recurrence == recurrence and not o.from_other_job
             ]
-            if self.question.attempt
+            if self.context.attempt
             else []
         )

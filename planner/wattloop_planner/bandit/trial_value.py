@@ -14,7 +14,7 @@ WEIGHTS = WEIGHTS / WEIGHTS.sum()
 FEW_NODES, FEW_WEIGHTS = np.polynomial.hermite_e.hermegauss(5)
 FEW_WEIGHTS = FEW_WEIGHTS / FEW_WEIGHTS.sum()
 STOPS = np.geomspace(0.9, 2.2, 12)
-LARGEST_LOG = 60.0
+MAX_LOG = 60.0
 
 Array = NDArray[np.float64]
 
@@ -37,7 +37,7 @@ def knowledge_gain(belief: CostBelief, incumbent: int, arms: Indices, repeats: i
     moves = belief.covariance[:, arms] / spread
     rest = belief.log_expected - belief.log_expected[incumbent]
     logs = (rest[:, None] - moves**2 / 2)[:, :, None] + moves[:, :, None] * NODES
-    costs = np.exp(np.minimum(logs, LARGEST_LOG))
+    costs = np.exp(np.minimum(logs, MAX_LOG))
     gain: Vector = (costs[incumbent] - costs.min(axis=0)) @ WEIGHTS
     return gain
 
@@ -62,7 +62,7 @@ def best_stop(mean: Array, spread: Array, failing: Array, horizon: float, paid: 
     stops = np.maximum(STOPS, paid[..., None])
     at_stop = (np.log(stops) - mean[..., None]) / spread[..., None]
     at_paid = (np.log(np.maximum(paid, 1e-9)) - mean) / spread
-    whole = np.exp(np.minimum(mean + spread**2 / 2, LARGEST_LOG))
+    whole = np.exp(np.minimum(mean + spread**2 / 2, MAX_LOG))
     alive = np.maximum(ndtr(-at_paid), 1e-9)
     mass_below = ndtr(at_stop - spread[..., None])
     below = whole[..., None] * (mass_below - ndtr(at_paid - spread)[..., None]) / alive[..., None]
@@ -101,8 +101,8 @@ def probe_option(belief: CostBelief, incumbent: int, arms: Indices, failing: Arr
     never = np.broadcast_to(failing[:, None], mean.shape)
     still, _ = best_stop(mean, spread, never, horizon, np.zeros_like(mean))
     at_one = -mean / spread
-    whole = np.exp(np.minimum(mean + spread**2 / 2, LARGEST_LOG))
+    whole = np.exp(np.minimum(mean + spread**2 / 2, MAX_LOG))
     net = horizon * (ndtr(at_one) - whole * ndtr(at_one - spread)) - (still - 1)
-    first_epoch = np.exp(np.minimum(belief.log_epoch_cost[arms][:, None] - unit + shift, LARGEST_LOG))
+    first_epoch = np.exp(np.minimum(belief.log_epoch_cost[arms][:, None] - unit + shift, MAX_LOG))
     option: Vector = (np.maximum(net, -first_epoch) - net) @ FEW_WEIGHTS
     return option

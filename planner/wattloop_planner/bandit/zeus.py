@@ -18,13 +18,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from wattloop_planner.bandit.arms_left import CRASH_BUDGET, crashes_in_a_row, nearest_arm
+from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET, crashes_in_a_row, nearest_arm
 from wattloop_planner.bandit.history import own_observations
-from wattloop_planner.bandit.policy import Arm, Decision, DecisionKind, NoArmLeftError, Question
+from wattloop_planner.bandit.policy import Arm, Decision, DecisionContext, DecisionKind, NoFeasibleArmError
 from wattloop_planner.bandit.zeus_pruning import Pruning, RunResult, pruning_after
 from wattloop_planner.observations import Observation, Outcome
 
-LEAST_OBSERVATIONS = 2
+MIN_OBSERVATIONS = 2
 
 
 @dataclass(frozen=True)
@@ -75,45 +75,45 @@ class ZeusPolicy:
     beta: float = 2.0
     crash_budget: int = CRASH_BUDGET
 
-    def decide(self, question: Question) -> Decision:
+    def decide(self, context: DecisionContext) -> Decision:
         """The size that pruning asks for, or a Thompson sample.
 
         Raises:
-            NoArmLeftError: Every size was pruned.
+            NoFeasibleArmError: Every size was pruned.
         """
-        state = self.state(question)
+        state = self.state(context)
         stop = None if state.least_cost_joules is None else self.beta * state.least_cost_joules
         stop = None if stop is not None and math.isinf(stop) else stop
         if state.asked is not None:
-            if state.asked in question.running:
+            if state.asked in context.running:
                 return _beside(state.asked, state.cheapest)
             reason = f"pruning: does batch size {state.asked} reach the target within {self.beta:g}× the least cost?"
             return Decision(state.asked, DecisionKind.PRUNE, reason, stop)
-        size = _sampled(state.arms, np.random.default_rng(question.seed))
+        size = _sampled(state.arms, np.random.default_rng(context.seed))
         reason = f"batch size {size} has the best of one Thompson sample an arm"
         return Decision(size, DecisionKind.SAMPLE, reason, stop, tuple(_shown(arm) for arm in state.arms))
 
-    def state(self, question: Question) -> ZeusState:
+    def state(self, context: DecisionContext) -> ZeusState:
         """Where the algorithm stands before the decision asked for.
 
         Raises:
-            NoArmLeftError: Every size was pruned.
+            NoFeasibleArmError: Every size was pruned.
         """
-        observations = own_observations(question)
-        results = _results(observations, question.eta, self.crash_budget)
-        default = nearest_arm(question.batch_sizes, question.default_batch_size)
-        pruning = pruning_after(question.batch_sizes, default, results)
+        observations = own_observations(context)
+        results = _results(observations, context.eta, self.crash_budget)
+        default = nearest_arm(context.batch_sizes, context.default_batch_size)
+        pruning = pruning_after(context.batch_sizes, default, results)
         reached = [(r.cost_joules, r.batch_size) for r in results if r.reached]
         least, cheapest = min(reached) if reached else (None, None)
         if pruning.asked is not None:
             return ZeusState(pruning.asked, (), least, cheapest)
-        return ZeusState(None, self._arms(pruning, observations, question.eta), least, cheapest)
+        return ZeusState(None, self._arms(pruning, observations, context.eta), least, cheapest)
 
     def _arms(self, pruning: Pruning, observations: Sequence[Observation], eta: float) -> tuple[GaussianArm, ...]:
         crashes = crashes_in_a_row(observations)
         left = [size for size in pruning.survivors if crashes.get(size, 0) < self.crash_budget]
         if not left:
-            raise NoArmLeftError(
+            raise NoFeasibleArmError(
                 "the published algorithm pruned every batch size: none reached the target twice; offer other batch "
                 "sizes or a target that they reach, or take policy thompsonSampling"
             )
@@ -160,7 +160,7 @@ def _beside(asked: int, cheapest: int | None) -> Decision:
 
 
 def _sampled(arms: Sequence[GaussianArm], generator: np.random.Generator) -> int:
-    fresh = [arm.batch_size for arm in arms if arm.observations < LEAST_OBSERVATIONS]
+    fresh = [arm.batch_size for arm in arms if arm.observations < MIN_OBSERVATIONS]
     if fresh:
         return fresh[int(generator.integers(len(fresh)))]
     draws = generator.standard_normal(len(arms))

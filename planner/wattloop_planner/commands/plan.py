@@ -23,7 +23,7 @@ from wattloop_planner.frequency.files.result import (
     write_summary,
 )
 from wattloop_planner.frequency.graph import OperationGraph, schedule_graph
-from wattloop_planner.frequency.planning import MOST_PLANS, Planning, plan_pipeline
+from wattloop_planner.frequency.planning import MAX_PLANS, Planning, plan_pipeline
 from wattloop_planner.frequency.plans import Realised, evaluate, plan_energy_joules
 from wattloop_planner.frequency.problem import Problem, pipeline_problem
 from wattloop_planner.frequency.profiles import read_profile
@@ -58,7 +58,7 @@ def _plan(arguments: argparse.Namespace) -> int:
             problem, arguments.plans, use_steady_state=arguments.steady_state == "auto", said=progress.say
         )
         seconds |= planning.phase_seconds
-        if arguments.plans is None and len(planning.frontier.times_seconds) > MOST_PLANS:
+        if arguments.plans is None and len(planning.frontier.times_seconds) > MAX_PLANS:
             _say(
                 f"{len(planning.frontier.times_seconds)} breakpoints were thinned evenly to {len(planning.plans)} plans"
             )
@@ -106,7 +106,7 @@ def _write(
         if arguments.pictures != 0:
             # Matplotlib takes longer to import than most plans to make.
             from wattloop_planner.frequency.pictured import pictured_plans  # noqa: PLC0415
-            from wattloop_planner.frequency.pictures import draw_frontier, draw_plans  # noqa: PLC0415
+            from wattloop_planner.frequency.plots import draw_frontier, draw_plans  # noqa: PLC0415
 
             draw_frontier(folder, planning, realised, points)
             draw_plans(folder, problem, planning, pictured_plans(realised, arguments.pictures), progress.say)

@@ -9,13 +9,20 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from wattloop.files.whole import written_whole
+from wattloop.files.atomic_write import written_whole
 from wattloop_planner.bandit.policies import policy_named
-from wattloop_planner.bandit.policy import Decision, DecisionKind, NoArmLeftError, Policy, Question, decision_seed
-from wattloop_planner.bandit.zeus import LEAST_OBSERVATIONS, ZeusPolicy
+from wattloop_planner.bandit.policy import (
+    Decision,
+    DecisionContext,
+    DecisionKind,
+    NoFeasibleArmError,
+    Policy,
+    decision_seed,
+)
+from wattloop_planner.bandit.zeus import MIN_OBSERVATIONS, ZeusPolicy
 from wattloop_planner.command_line.replay import batch_sizes_of
 from wattloop_planner.observations import Observation, Outcome
-from wattloop_planner.pictures.posterior_picture import BeliefPanel, write_posterior_picture
+from wattloop_planner.plots.posterior_picture import BeliefPanel, write_posterior_picture
 from wattloop_planner.simulation.replayed_history import read_replayed_history
 
 STAGES = {DecisionKind.PRUNE: "pruning", DecisionKind.TRIAL: "trial"}
@@ -48,8 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
     sizes = batch_sizes_of(arguments.batch_sizes)
     policy = policy_named(arguments.policy, **({} if arguments.window is None else {"window": arguments.window}))
     history = read_replayed_history(arguments.history, sizes)
-    question = Question(sizes, arguments.default_batch_size, 1.0, 0, 0, (), 0)
-    steps = list(_steps(policy, question, history, arguments.seed))
+    context = DecisionContext(sizes, arguments.default_batch_size, 1.0, 0, 0, (), 0)
+    steps = list(_steps(policy, context, history, arguments.seed))
     with written_whole(arguments.output) as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(("step", "stage", "decided", "drawn"))
@@ -66,13 +73,13 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _steps(policy: Policy, question: Question, history: Sequence[Observation], seed: int) -> Iterator[Step]:
+def _steps(policy: Policy, context: DecisionContext, history: Sequence[Observation], seed: int) -> Iterator[Step]:
     for step in range(len(history) + 1):
         recurrence, attempt = _place(history, step)
-        asked = Question(
-            question.batch_sizes,
-            question.default_batch_size,
-            question.eta,
+        asked = DecisionContext(
+            context.batch_sizes,
+            context.default_batch_size,
+            context.eta,
             recurrence,
             attempt,
             tuple(history[:step]),
@@ -80,7 +87,7 @@ def _steps(policy: Policy, question: Question, history: Sequence[Observation], s
         )
         try:
             decision = policy.decide(asked)
-        except NoArmLeftError as error:
+        except NoFeasibleArmError as error:
             sys.stderr.write(f"wattloop replay: step {step}: {error}\n")
             yield Step(step, "pruning", None, None, ())
             continue
@@ -97,13 +104,13 @@ def _place(history: Sequence[Observation], step: int) -> tuple[int, int]:
     return (last.recurrence + 1, 0) if last.outcome is Outcome.REACHED else (last.recurrence, last.attempt + 1)
 
 
-def _step(policy: Policy, question: Question, decision: Decision, step: int) -> Step:
+def _step(policy: Policy, context: DecisionContext, decision: Decision, step: int) -> Step:
     stage = STAGES.get(decision.kind, "sampling")
     certain = decision.kind is not DecisionKind.SAMPLE
     if isinstance(policy, ZeusPolicy):
-        arms = policy.state(question).arms
+        arms = policy.state(context).arms
         rows = tuple((step, a.batch_size, a.observations, _exact(a.mean), _exact(a.precision)) for a in arms)
-        fresh = [arm for arm in arms if arm.observations < LEAST_OBSERVATIONS]
+        fresh = [arm for arm in arms if arm.observations < MIN_OBSERVATIONS]
         certain = certain or len(arms) == 1 or len(fresh) == 1
     else:
         arms_in = [arm for arm in decision.arms if not arm.pruned]
@@ -111,8 +118,8 @@ def _step(policy: Policy, question: Question, decision: Decision, step: int) -> 
         rows = tuple(
             (step, a.batch_size, a.observations, *_log_cost(a.low_cost_joules, a.high_cost_joules)) for a in arms_in
         )
-    seen = tuple((o.batch_size, o.cost_joules(1.0), o.outcome is Outcome.REACHED) for o in question.observations)
-    panel = BeliefPanel(question.recurrence, decision.arms, decision.batch_size, seen)
+    seen = tuple((o.batch_size, o.cost_joules(1.0), o.outcome is Outcome.REACHED) for o in context.observations)
+    panel = BeliefPanel(context.recurrence, decision.arms, decision.batch_size, seen)
     return Step(step, stage, decision.batch_size if certain else None, decision.batch_size, rows, panel)
 
 

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from itertools import groupby
 
-from wattloop.files.whole import written_whole
-from wattloop_planner.pictures.regret_picture import mean_curve, regret_curve, write_regret_picture
+from wattloop.files.atomic_write import written_whole
+from wattloop_planner.plots.regret_picture import mean_curve, regret_curve, write_regret_picture
 from wattloop_planner.simulation.options import OPTIONS, options_of_command, options_of_jobs_file
 from wattloop_planner.simulation.output import write_attempts
 from wattloop_planner.simulation.runner import Task, TaskResult, run_tasks

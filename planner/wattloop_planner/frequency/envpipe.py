@@ -10,7 +10,7 @@ from wattloop_planner.frequency.problem import Problem
 from wattloop_planner.frequency.timeline import critical_path
 
 # The original walk may go on for ever; this one ends after so many operations on critical paths at the latest.
-MOST_RAISED = 1_000_000
+MAX_RAISED = 1_000_000
 
 
 def envpipe(problem: Problem) -> Realised:
@@ -29,7 +29,7 @@ def envpipe(problem: Problem) -> Realised:
     times, energies = _look_up(tables, graph.kind_of, steps)
     finishes = np.empty(graph.operations)
     raised = 0
-    while raised < MOST_RAISED:
+    while raised < MAX_RAISED:
         problem.pipeline.finish_times(times, finishes)
         path = critical_path(graph, finishes)
         raisable = path[(steps[path] > 0) & ~pinned[path]]

@@ -8,7 +8,7 @@ from wattloop.errors import UsageError
 from wattloop_planner.frequency.plans import SAME_TIME, Plan, realised_plan
 from wattloop_planner.frequency.problem import Choices, Problem
 
-MOST_OPERATIONS = 24
+MAX_OPERATIONS = 24
 
 
 def exact_plan(problem: Problem, deadline_seconds: float) -> Plan | None:
@@ -25,9 +25,9 @@ def exact_plan(problem: Problem, deadline_seconds: float) -> Plan | None:
     Raises:
         UsageError: The pipeline has more than 24 operations.
     """
-    if problem.graph.operations > MOST_OPERATIONS:
+    if problem.graph.operations > MAX_OPERATIONS:
         raise UsageError(
-            f"{problem.graph.operations} operations: an exact plan takes too long beyond {MOST_OPERATIONS} operations"
+            f"{problem.graph.operations} operations: an exact plan takes too long beyond {MAX_OPERATIONS} operations"
         )
     return _Search(problem, deadline_seconds * (1 + SAME_TIME)).best()
 

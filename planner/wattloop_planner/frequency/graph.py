@@ -14,7 +14,7 @@ from wattloop_planner.frequency.schedules.schedule import BACKWARD, FORWARD, FOR
 Integers = npt.NDArray[np.int32]
 # Measured, with every array that planning holds: about 2 kB an operation.
 BYTES_AN_OPERATION = 2_000
-MOST_OPERATIONS = 2_000_000
+MAX_OPERATIONS = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -88,13 +88,13 @@ def check_size(operations: int, what: str) -> None:
     """Refuse a problem beyond memory.
 
     Raises:
-        UsageError: It has more than ``MOST_OPERATIONS`` operations.
+        UsageError: It has more than ``MAX_OPERATIONS`` operations.
     """
-    if operations > MOST_OPERATIONS:
+    if operations > MAX_OPERATIONS:
         gigabytes = operations * BYTES_AN_OPERATION / 1e9
         raise UsageError(
             f"{what}: {operations:,} operations would take about {gigabytes:,.0f} GB of memory; "
-            f"at most {MOST_OPERATIONS:,} are planned"
+            f"at most {MAX_OPERATIONS:,} are planned"
         )
 
 

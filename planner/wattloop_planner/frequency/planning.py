@@ -25,9 +25,9 @@ from wattloop_planner.frequency.roundings import Roundings
 from wattloop_planner.frequency.selection import spread_plans
 from wattloop_planner.frequency.steady_state import steady_state
 
-LEAST_PLANS = 3
+MIN_PLANS = 3
 USUAL_PLANS = 40
-MOST_PLANS = 10_000
+MAX_PLANS = 10_000
 SEGMENTS_A_WORD = 8
 
 
@@ -80,9 +80,9 @@ def plan_pipeline(
     Example:
         See `wattloop_planner.frequency`.
     """
-    if count is not None and not LEAST_PLANS <= count <= MOST_PLANS:
+    if count is not None and not MIN_PLANS <= count <= MAX_PLANS:
         raise UsageError(
-            f"--plans {count}: must be {LEAST_PLANS} (the slowest, the cheapest, the fastest) to {MOST_PLANS}, or all"
+            f"--plans {count}: must be {MIN_PLANS} (the slowest, the cheapest, the fastest) to {MAX_PLANS}, or all"
         )
     clock = _Clock()
     said("relaxation", 0.0)
@@ -94,11 +94,11 @@ def plan_pipeline(
         spacing = rounding_spacing(problem, count or USUAL_PLANS)
         segments = _watched(problem, clock.within("relaxation", walk.segments(spacing if count else 0.0)), said)
         if count is None:
-            pool = breakpoint_plans(roundings, segments, MOST_PLANS, spacing)
+            pool = breakpoint_plans(roundings, segments, MAX_PLANS, spacing)
         else:
             pool = list(rounded_plans(roundings, segments))
         frontier = walk.frontier
-        wanted = max(count or min(len(frontier.times_seconds), MOST_PLANS), LEAST_PLANS)
+        wanted = max(count or min(len(frontier.times_seconds), MAX_PLANS), MIN_PLANS)
         said("plans", 0.0)
         pool.extend(split_plans(problem, frontier, pool, wanted))
         starts = spread_plans(frontier, pool, plans_to_improve(problem, wanted))

@@ -17,7 +17,7 @@ from wattloop_planner.frequency.roundings import MANY_OPERATIONS, Roundings
 # Relaxed schedules that are rounded for each plan wanted.
 ROUNDED_A_PLAN = 8
 ROUNDED_A_PLAN_OF_MANY = 3
-MOST_CUTS = 32
+MAX_CUTS = 32
 # Local search looks at so many operations for each plan that is far from the bound, and for all of them; at fewer for
 # nearer plans, at none for near ones. So many trials an operation exhaust it; fewer than so many in all find nothing.
 TRIED_OPERATIONS_A_PLAN = 160_000
@@ -25,7 +25,7 @@ TRIED_OPERATIONS = 20_000_000
 FAR_GAP = 0.005
 NEAR_GAP = 0.0002
 TRIALS_AN_OPERATION = 10
-FEWEST_TRIALS = 10
+MIN_TRIALS = 10
 
 
 def spread(frontier: Frontier) -> Floats:
@@ -147,7 +147,7 @@ def split_plans(problem: Problem, frontier: Frontier, plans: list[Plan], plans_w
     distances = np.diff(places(frontier, measure, best))
     choices = np.empty(problem.graph.operations, dtype=np.int16)
     for (slow, fast), distance in zip(pairwise(best), distances.tolist(), strict=True):
-        cuts = min(math.ceil(distance / spacing), MOST_CUTS) if spacing > 0 else 0
+        cuts = min(math.ceil(distance / spacing), MAX_CUTS) if spacing > 0 else 0
         if cuts < 2:
             continue
         for until, after in ((slow, fast), (fast, slow)):
@@ -179,7 +179,7 @@ def improved_plans(problem: Problem, frontier: Frontier, plans: Sequence[Plan]) 
     for plan, gap in zip(plans, gaps(frontier, plans).tolist(), strict=True):
         wanted = looked_at * min(gap / FAR_GAP, 1.0) / operations
         trials = min(int(wanted), TRIALS_AN_OPERATION * operations)
-        if gap < NEAR_GAP or trials < FEWEST_TRIALS:
+        if gap < NEAR_GAP or trials < MIN_TRIALS:
             continue
         choices = plan.choices.copy()
         price = price_at(frontier, plan.time_seconds)

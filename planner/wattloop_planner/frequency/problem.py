@@ -16,7 +16,7 @@ from wattloop_planner.frequency.options import UsefulOptions, useful_options
 from wattloop_planner.frequency.profiles import Option, Profile, check_coverage
 
 # Beyond, the energy of the operations would be lost in the rounding of what waiting costs.
-MOST_TIMES_THE_POWER = 10_000
+MAX_TIMES_THE_POWER = 10_000
 
 Choices = npt.NDArray[np.int16]
 
@@ -102,9 +102,9 @@ def pipeline_problem(graph: OperationGraph, profile: Profile, blocking_power_wat
         raise UsageError(f"--blocking-power {blocking_power_watts:g}: must be a finite number of at least 0")
     check_coverage(profile, graph.kinds, graph.stages)
     most = max(option.energy_joules / option.time_seconds for kind in graph.kinds for option in profile.options[kind])
-    if blocking_power_watts > most * MOST_TIMES_THE_POWER:
+    if blocking_power_watts > most * MAX_TIMES_THE_POWER:
         raise UsageError(
-            f"--blocking-power {blocking_power_watts:g}: must be at most {MOST_TIMES_THE_POWER:,} times what any "
+            f"--blocking-power {blocking_power_watts:g}: must be at most {MAX_TIMES_THE_POWER:,} times what any "
             f"measured option draws, which is {most:g} W at most"
         )
     return Problem(

@@ -13,7 +13,7 @@ from wattloop_planner.frequency.relaxation import Floats, Frontier
 # The best choice is made among this many times the plans wanted; before, the least useful are left out one by one.
 LOOKED_AT_A_PLAN = 4
 # Beyond, the best choice takes too long: the time grows with the third power.
-MOST_CHOSEN_BEST = 64
+MAX_CHOSEN_BEST = 64
 
 
 def spread_plans(frontier: Frontier, plans: Sequence[Plan], count: int) -> list[Plan]:
@@ -33,7 +33,7 @@ def spread_plans(frontier: Frontier, plans: Sequence[Plan], count: int) -> list[
     """
     pool = undominated(plans)[::-1]
     losses = _Losses(frontier, pool, count)
-    if count > MOST_CHOSEN_BEST:
+    if count > MAX_CHOSEN_BEST:
         kept = _without_least_useful(losses, count, losses.own.tolist())
     else:
         # Where the best choice follows, a plan far from the bound stays until it is compared with all others.

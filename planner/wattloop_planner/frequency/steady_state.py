@@ -16,7 +16,7 @@ from wattloop_planner.frequency.repetition import Repetition
 from wattloop_planner.frequency.schedules import Schedule
 
 # Below this many operations the whole problem is solved, exactly, in about a second.
-LEAST_OPERATIONS = 10_000
+MIN_OPERATIONS = 10_000
 # A microbatch more must change the value function by the same amount as the one before, to this relative accuracy.
 LINEAR_WITHIN = 1e-6
 # Prices that differ by less, relatively, are one price rounded twice.
@@ -102,7 +102,7 @@ def steady_state(problem: Problem) -> SteadyState | None:
     short iterations give the frontier of every longer one; a third checks that the growth is even.
     """
     schedule = problem.graph.schedule
-    if schedule is None or problem.graph.operations < LEAST_OPERATIONS:
+    if schedule is None or problem.graph.operations < MIN_OPERATIONS:
         return None
     period = schedule.period
     length = 4 * schedule.stages

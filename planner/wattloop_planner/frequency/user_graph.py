@@ -11,7 +11,7 @@ import numpy as np
 
 from wattloop.errors import InputError
 from wattloop.files.reading import read_text
-from wattloop.files.table import LARGEST_FILE_BYTES
+from wattloop.files.table import MAX_FILE_BYTES
 from wattloop.message_fields import json_problem
 from wattloop_planner.frequency.graph import OperationGraph, check_size
 from wattloop_planner.frequency.profiles import canonical_instruction
@@ -74,7 +74,7 @@ class _Reader:
         return InputError(self._source, text if len(text) < 80 else text[:77] + "…", expected, column=place)
 
     def document(self, path: str | Path) -> dict[str, list[Any]]:
-        text = read_text(path, LARGEST_FILE_BYTES, "a JSON file")
+        text = read_text(path, MAX_FILE_BYTES, "a JSON file")
         try:
             document = json.loads(text)
         except json.JSONDecodeError as error:

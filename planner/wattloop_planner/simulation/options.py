@@ -13,8 +13,8 @@ from wattloop.message_fields import shown
 from wattloop_planner.bandit.policies import POLICIES
 from wattloop_planner.simulation.attempt import Stop
 
-MOST_SEEDS = 100_000
-MOST_RECURRENCES = 1_000_000
+MAX_SEEDS = 100_000
+MAX_RECURRENCES = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def _seeds(text: str) -> tuple[int, ...]:
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         least, most = int(first), int(last if dash else first)
-        if not 0 <= most - least < MOST_SEEDS:
+        if not 0 <= most - least < MAX_SEEDS:
             raise ValueError
         seeds.update(range(least, most + 1))
     return tuple(sorted(seeds))
@@ -138,8 +138,8 @@ OPTIONS: dict[str, Option] = {
     "eta": Option(_share, "a number from 0 to 1", "0.5", "weight of energy against time in the cost"),
     "policy": Option(_one_of(POLICIES), f"one of {', '.join(POLICIES)}", "thompsonSampling", "who chooses"),
     "recurrences": Option(
-        lambda text: None if text == "auto" else _whole(1, MOST_RECURRENCES)(text),
-        f"auto or a whole number from 1 to {MOST_RECURRENCES}",
+        lambda text: None if text == "auto" else _whole(1, MAX_RECURRENCES)(text),
+        f"auto or a whole number from 1 to {MAX_RECURRENCES}",
         "auto",
         "how many; auto: 2 x batch sizes x power limits",
     ),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from wattloop_planner.bandit.policies import policy_named
-from wattloop_planner.bandit.policy import NoArmLeftError
+from wattloop_planner.bandit.policy import NoFeasibleArmError
 from wattloop_planner.observations import Observation
 from wattloop_planner.processes import in_processes
 from wattloop_planner.simulation.options import JobOptions
@@ -65,7 +65,7 @@ def run_task(task: Task) -> TaskResult:
     try:
         for done in simulate(task.scenario, policy_named(task.options.policy, **settings), task.seed, task.known):
             attempts.append(done)  # noqa: PERF402 — those before an error count
-    except NoArmLeftError as error:
+    except NoFeasibleArmError as error:
         return TaskResult(attempts, None, str(error))
     return TaskResult(attempts, summarise(task.scenario, attempts, default_attempts))
 

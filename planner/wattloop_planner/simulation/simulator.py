@@ -6,13 +6,20 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from wattloop_planner.bandit.policy import DecisionKind, Policy, Progress, Question, ReviewingPolicy, decision_seed
+from wattloop_planner.bandit.policy import (
+    DecisionContext,
+    DecisionKind,
+    Policy,
+    Progress,
+    ReviewingPolicy,
+    decision_seed,
+)
 from wattloop_planner.observations import Observation, Outcome
 from wattloop_planner.simulation.attempt import AttemptResult, Stop, run_attempt
 from wattloop_planner.simulation.job import BatchSizeTrace, JobTrace
 from wattloop_planner.simulation.traces import TrainingPath
 
-MOST_ATTEMPTS = 20
+MAX_ATTEMPTS = 20
 
 
 @dataclass(frozen=True)
@@ -94,14 +101,14 @@ def simulate(
         The attempts, in order.
 
     Raises:
-        NoArmLeftError: The policy has pruned every batch size.
+        NoFeasibleArmError: The policy has pruned every batch size.
     """
     observations = list(known)
     profiles: set[int] = set()
     for recurrence in range(scenario.recurrences):
-        for attempt in range(MOST_ATTEMPTS):
-            question = _question(scenario, recurrence, attempt, tuple(observations), seed)
-            done = _attempt(scenario, policy, question, profiles, seed)
+        for attempt in range(MAX_ATTEMPTS):
+            context = _context(scenario, recurrence, attempt, tuple(observations), seed)
+            done = _attempt(scenario, policy, context, profiles, seed)
             yield done
             observations.append(_observation(scenario, done, done.batch_size in profiles))
             if done.result.outcome is Outcome.REACHED:
@@ -117,10 +124,10 @@ def drawn_path(
     return paths[number * len(paths) >> 64]
 
 
-def _question(
+def _context(
     scenario: Scenario, recurrence: int, attempt: int, observations: tuple[Observation, ...], seed: int
-) -> Question:
-    return Question(
+) -> DecisionContext:
+    return DecisionContext(
         batch_sizes=scenario.trace.batch_sizes,
         default_batch_size=scenario.default_batch_size,
         eta=scenario.trace.eta,
@@ -134,12 +141,14 @@ def _question(
     )
 
 
-def _attempt(scenario: Scenario, policy: Policy, question: Question, profiles: set[int], seed: int) -> SimulatedAttempt:
-    decision = policy.decide(question)
+def _attempt(
+    scenario: Scenario, policy: Policy, context: DecisionContext, profiles: set[int], seed: int
+) -> SimulatedAttempt:
+    decision = policy.decide(context)
     size = scenario.trace.by_batch_size[decision.batch_size]
-    target = scenario.target_in_force(question.recurrence)
+    target = scenario.target_in_force(context.recurrence)
     paths = scenario.trace.paths[target][size.batch_size]
-    path = drawn_path(paths, seed, question.recurrence, question.attempt, size.batch_size)
+    path = drawn_path(paths, seed, context.recurrence, context.attempt, size.batch_size)
     profiled = scenario.optimise_power and size.batch_size not in profiles
 
     def run_until(stop_cost_joules: float | None) -> AttemptResult:
@@ -155,14 +164,14 @@ def _attempt(scenario: Scenario, policy: Policy, question: Question, profiles: s
 
     result = run_until(decision.stop_cost_joules)
     if profiled and result.epochs > 1 and isinstance(policy, ReviewingPolicy):
-        revised = policy.review(question, decision, _after_profiling(scenario, size))
+        revised = policy.review(context, decision, _after_profiling(scenario, size))
         paid = size.profiled.cost_joules
         result = run_until(None if revised is None else max(revised, paid))
     if profiled and result.epochs >= 1:
         profiles.add(size.batch_size)
     return SimulatedAttempt(
-        question.recurrence,
-        question.attempt,
+        context.recurrence,
+        context.attempt,
         target,
         size.batch_size,
         _limit_held(scenario, size, profiles),

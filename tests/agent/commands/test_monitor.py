@@ -8,12 +8,12 @@ import subprocess
 import sys
 
 import pytest
-from bench import Bench
 from rich.console import Console
 
+from support.agents.bench import Bench
 from wattloop_agent.commands.monitor_table import usage_table
 from wattloop_agent.commands.usage import usage_between
-from wattloop_agent.reader.gpu_condition import GpuCondition
+from wattloop_agent.monitor.gpu_condition import GpuCondition
 
 
 def monitor(bench: Bench, *words: str) -> subprocess.CompletedProcess[str]:

@@ -16,7 +16,7 @@ import pytest
 pytestmark = pytest.mark.processes
 
 PROGRAM = Path(__file__).with_name("random_hour.py")
-KUBELET = Path(__file__).parents[1] / "reader" / "pods"
+KUBELET = Path(__file__).parents[1] / "monitor" / "pods"
 REQUESTS = 10_000
 SEED = 20261120
 # Of memory the last quiet point may have so much more than the second: what the allocators keep, not what is lost.
@@ -46,7 +46,7 @@ def test_only_owners_ever_change_a_gpu_and_nothing_leaks_in_an_hour(identity: st
     told: dict[str, Any] = json.loads(done.stdout)
     assert told["counts"]["requests"] >= REQUESTS
     assert told["simulated_seconds"] >= 3600
-    happened = {"deaths", "connections", "subscriptions", "setters", "actors", "faults", "expiries"}
+    happened = {"deaths", "connections", "subscriptions", "power controllers", "actors", "faults", "expiries"}
     assert {name for name, count in told["counts"].items() if count > 10} >= happened
     refused = {"BadRequest", "NotYours", "OutOfRange", "NotSupported", "NotPermitted", "GpuLost", "DeviceFailed"}
     assert set(told["refusals"]) >= refused | {"Shared" if identity == "pod" else "UnknownGpu"}

@@ -11,14 +11,14 @@ from http.client import HTTPResponse
 from typing import Any
 
 import pytest
-from bench import Bench
-from processes import single_agent
 from prometheus_client import CollectorRegistry, Counter
 
+from support.agents.bench import Bench
+from support.agents.processes import single_agent
 from wattloop.commands.settings import Address
-from wattloop.errors import CannotError
-from wattloop_agent.reader.energy.gpu_sample import GpuSample
-from wattloop_agent.reader.energy.ledger import Ledger
+from wattloop.errors import OperationError
+from wattloop_agent.monitor.energy.gpu_sample import GpuSample
+from wattloop_agent.monitor.energy.ledger import Ledger
 from wattloop_agent.telemetry.energy_events import MAX_SUBSCRIBERS_OF_AN_ADDRESS, SUBSCRIBERS_LIMIT, EnergyEvents
 from wattloop_agent.telemetry.serving import serve
 
@@ -131,7 +131,7 @@ def test_there_are_so_many_subscribers_and_no_more(ledger: Ledger) -> None:
 
 
 def test_an_address_that_is_taken_is_said(address: Address, ledger: Ledger) -> None:
-    with pytest.raises(CannotError, match=f"metrics at 127.0.0.1:{address.port}: Address already in use"):
+    with pytest.raises(OperationError, match=f"metrics at 127.0.0.1:{address.port}: Address already in use"):
         serve(address, CollectorRegistry(), EnergyEvents(ledger))
 
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from bench import Bench, until
-from processes import free_port, single_agent
 from prometheus_client import CollectorRegistry, Counter, Gauge
-from scraping import scraped
 
+from support.agents.bench import Bench, until
+from support.agents.processes import free_port, single_agent
+from support.agents.scraping import scraped
 from wattloop.commands.settings import Address
-from wattloop_agent.reader.energy.ledger import Ledger
+from wattloop_agent.monitor.energy.ledger import Ledger
 from wattloop_agent.telemetry import bounded_server, connection_places
 from wattloop_agent.telemetry.connection_places import (
     MAX_CONNECTIONS,

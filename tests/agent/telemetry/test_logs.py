@@ -9,13 +9,13 @@ import sys
 from collections.abc import Callable, Iterator
 
 import pytest
-from bench import Bench, until
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from processes import raw_answer, single_agent
 
+from support.agents.bench import Bench, until
+from support.agents.processes import raw_answer, single_agent
 from wattloop.printable import MAX_TEXT_CHARACTERS
-from wattloop_agent.telemetry.logs import set_up_logs
+from wattloop_agent.logs import set_up_logs
 
 Logged = Callable[..., str]
 ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=("Cs",)), max_size=100)
@@ -57,7 +57,7 @@ def test_a_field_is_bounded(logged: Logged) -> None:
 
 
 def test_a_caller_forges_no_line_of_a_real_agents_log(bench: Bench) -> None:
-    forged = "GPU-0\n12:00:00 INFO wattloop_agent.reader.leases: owner gone owner=pod:victim\x1b[2J\u202e"
+    forged = "GPU-0\n12:00:00 INFO wattloop_agent.monitor.leases: owner gone owner=pod:victim\x1b[2J\u202e"
     request = json.dumps({"verb": "hold_limit", "gpus": [forged], "watts": 200}).encode() + b"\n"
     with single_agent(bench.socket, bench.state, environment=bench.environment, log=bench.log):
         assert raw_answer(bench.socket, request)["error"]["reason"] == "UnknownGpu"

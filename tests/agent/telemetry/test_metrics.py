@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bench import Bench, until
-from processes import free_port, single_agent
-from scraping import scraped
 
+from support.agents.bench import Bench, until
+from support.agents.processes import free_port, single_agent
+from support.agents.scraping import scraped
 from wattloop.agent import AgentConnection, AgentRefused
-from wattloop_agent.setter.node_lock import NodeLock
+from wattloop_agent.power_controller.node_lock import NodeLock
 from wattloop_agent.telemetry.catalogue import CATALOGUE
 
 
@@ -78,8 +78,8 @@ def test_a_gpu_that_does_not_answer_is_shown_as_such(bench: Bench, address: str,
 
 
 def test_guard_rails_that_can_not_be_read_are_a_warning(bench: Bench) -> None:
-    (bench.state / "reader").mkdir(parents=True)
-    (bench.state / "reader" / "bounds.json").write_text("{")
+    (bench.state / "monitor").mkdir(parents=True)
+    (bench.state / "monitor" / "bounds.json").write_text("{")
     address = f"127.0.0.1:{free_port()}"
     environment = {**bench.environment, "WATTLOOP_AGENT_METRICS_BIND": address}
     with single_agent(bench.socket, bench.state, environment=environment, log=bench.log):
@@ -88,13 +88,16 @@ def test_guard_rails_that_can_not_be_read_are_a_warning(bench: Bench) -> None:
     assert "bounds.json" in labels["warning"]
 
 
-def test_an_agent_whose_node_another_setter_holds_is_not_ready_until_that_ends(bench: Bench) -> None:
+def test_an_agent_whose_node_another_power_controller_holds_is_not_ready_until_that_ends(bench: Bench) -> None:
     lock = NodeLock(Path(bench.environment["WATTLOOP_AGENT_LOCK_DIRECTORY"]), "process 1 with state folder /elsewhere")
     address = f"127.0.0.1:{free_port()}"
     environment = {**bench.environment, "WATTLOOP_AGENT_METRICS_BIND": address}
     with single_agent(bench.socket, bench.state, environment=environment, log=bench.log):
         ((labels, value),) = scraped(address)["wattloop_agent_ready"]
         assert value == 0
-        assert "another setter holds this node's GPUs (process 1 with state folder /elsewhere;" in labels["state"]
+        assert (
+            "another power controller holds this node's GPUs (process 1 with state folder /elsewhere;"
+            in labels["state"]
+        )
         lock.close()
         until(lambda: scraped(address)["wattloop_agent_ready"] == [({"state": "ready"}, 1)], "it takes over")

@@ -15,7 +15,7 @@ import pytest
 
 from wattloop.commands import main as frame
 from wattloop.commands.contract import Command, Deferred
-from wattloop.errors import CannotError, InputError, UsageError
+from wattloop.errors import InputError, OperationError, UsageError
 
 ENDS: dict[str, Callable[[argparse.Namespace], int]] = {}
 
@@ -54,7 +54,7 @@ def failing(error: BaseException) -> Callable[[argparse.Namespace], int]:
     [
         (UsageError("--a goes with --b"), 2, "wattloop try: --a goes with --b\n"),
         (InputError("t.csv", "'x'", "a number", 3, "power"), 2, "wattloop try: t.csv: line 3, column power: found 'x'"),
-        (CannotError("the disk is full"), 1, "wattloop try: the disk is full\n"),
+        (OperationError("the disk is full"), 1, "wattloop try: the disk is full\n"),
         (KeyboardInterrupt(), 130, "wattloop try: interrupted\n"),
     ],
 )

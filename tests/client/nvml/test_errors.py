@@ -133,7 +133,7 @@ def test_the_module_imports_with_the_standard_library_alone() -> None:
 
 def test_nothing_else_in_the_project_imports_pynvml() -> None:
     root = Path(wattloop.__file__).parents[2]
-    packages = [root / room for room in ("client", "operator", "agent", "planner")]
+    packages = [root / room for room in ("client", "operator", "agent", "planner", "simulator")]
     importers = {
         file.relative_to(root).as_posix()
         for package in packages

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wattloop.power.profiling import (
-    LEAST_WINDOW_SECONDS,
-    MOST_LIMITS,
+    MAX_LIMITS,
+    MIN_WINDOW_SECONDS,
     LimitProfiling,
     Totals,
     limits_to_measure,
@@ -54,7 +54,7 @@ def test_limits_fall_from_the_maximum_in_even_steps_within_the_range(bounds: tup
     least, most = bounds
     limits = limits_to_measure(least, most)
     assert limits[0] == most
-    assert len(limits) <= MOST_LIMITS
+    assert len(limits) <= MAX_LIMITS
     assert all(least <= limit <= most for limit in limits)
     steps = {before - after for before, after in itertools.pairwise(limits)}
     assert len(steps) <= 1
@@ -79,7 +79,7 @@ def test_every_limit_is_measured_once_over_a_window_that_is_long_enough(
     assert tuple(each.power_limit_watts for each in measured) == limits
     for each in measured:
         samples = each.epochs * 1000
-        assert each.time_seconds >= LEAST_WINDOW_SECONDS
+        assert each.time_seconds >= MIN_WINDOW_SECONDS
         # Energy and time are those of the counted samples at this limit: no step of another limit is among them.
         assert each.time_seconds == pytest.approx(samples * seconds_per_sample * 400 / each.power_limit_watts)
         assert each.energy_joules == pytest.approx(samples * 2.0 * each.power_limit_watts / 400)
@@ -109,7 +109,7 @@ def test_a_window_that_was_broken_in_on_counts_nothing_of_before(
             training.time_seconds += 100
             training.profiling.restart_window()
     for each in training.profiling.measurements(samples_per_epoch=1.0):
-        assert each.time_seconds >= LEAST_WINDOW_SECONDS
+        assert each.time_seconds >= MIN_WINDOW_SECONDS
         assert each.time_seconds == pytest.approx(each.epochs * seconds_per_sample * 400 / each.power_limit_watts)
         assert each.energy_joules == pytest.approx(each.epochs * 2.0 * each.power_limit_watts / 400)
 

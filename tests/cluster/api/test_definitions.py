@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.commands import ClusterCommand, CommandError
+from support.control_plane.commands import ClusterCommand, CommandError
 from wattloop_operator.api.checks.closed_schema import open_schema
 from wattloop_operator.api.checks.defaults import with_defaults
 from wattloop_operator.api.checks.documents import read_documents

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.commands import ClusterCommand, CommandError
+from support.control_plane.commands import ClusterCommand, CommandError
 from wattloop_operator.api.checks.documents import read_documents
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chart.empty_cluster import Empty, running_empty_cluster
+from support.chart.empty_cluster import Empty, running_empty_cluster
 
 
 @pytest.fixture

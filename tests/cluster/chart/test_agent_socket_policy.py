@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from kubernetes import client
 from kubernetes.dynamic import DynamicClient
 
-from chart.admission import await_refusal, pod_refusal, refusal
-from harness.chart import Release
-from harness.waiting import wait_until
+from support.chart.admission import await_refusal, pod_refusal, refusal
+from support.control_plane.chart import Release
+from support.control_plane.waiting import wait_until
 
 LABELS = {"pod-security.kubernetes.io/enforce": "privileged", "wattloop.dev/agent-socket": "baseline"}
 POLICY = "wattloop-agent-socket"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,24 +11,12 @@ import pytest
 from kubernetes import client, config
 from kubernetes.dynamic import DynamicClient
 
-from chart.admission import await_refusal, object_refusal
-from harness.chart import Release
-from harness.commands import ClusterCommand, CommandError
-from harness.waiting import wait_until
+from support.chart.admission import await_refusal, object_refusal
+from support.chart.training_jobs import JOB, job
+from support.control_plane.chart import Release
+from support.control_plane.commands import ClusterCommand, CommandError
+from support.control_plane.waiting import wait_until
 
-JOB = {
-    "apiVersion": "wattloop.dev/v1alpha1",
-    "kind": "RecurringTrainingJob",
-    "metadata": {"name": "digits"},
-    "spec": {
-        "trigger": {"manual": {}},
-        "objective": {"target": {"metric": "accuracy", "threshold": "0.9"}},
-        "batchSize": {"default": 64, "candidates": [64]},
-        "template": {
-            "job": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "train", "image": "x:1"}]}}}
-        },
-    },
-}
 OTHER_KIND = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": {"replicatedJobs": []}}
 
 
@@ -75,14 +62,6 @@ def role(name: str, rules: list[dict[str, Any]]) -> dict[str, Any]:
         "metadata": {"name": name},
         "rules": rules,
     }
-
-
-def job(workload: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
-    made = copy.deepcopy(JOB)
-    made["spec"] |= spec  # type: ignore[operator]
-    if workload is not None:
-        made["spec"]["template"] = {"workload": workload}  # type: ignore[index]
-    return made
 
 
 def refused(user: ClusterCommand, body: dict[str, Any], namespace: str) -> str:

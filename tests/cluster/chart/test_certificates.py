@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from chart.served import Certificates, greeting
-from harness.chart import CHART
-from harness.commands import ClusterCommand
+from support.chart.served import Certificates, greeting
+from support.control_plane.chart import CHART
+from support.control_plane.commands import ClusterCommand
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,13 @@ import pytest
 from kubernetes import client
 from kubernetes.dynamic import DynamicClient
 
-from harness.chart import Release
-from harness.commands import ClusterCommand, CommandError
-from harness.kubelet import Kubelet
-from harness.operator_process import OperatorProcess, free_port
-from harness.pod_process import run_container
-from harness.training import TokenOfPod
-from harness.waiting import Object, wait_until
+from support.control_plane.chart import Release
+from support.control_plane.commands import ClusterCommand, CommandError
+from support.control_plane.kubelet import Kubelet
+from support.control_plane.operator_process import OperatorProcess, free_port
+from support.control_plane.pod_process import run_container
+from support.control_plane.training import TokenOfPod
+from support.control_plane.waiting import Object, wait_until
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from chart.rendering import TO_LOOK_AT, at, chosen, render
-from harness.chart import CHART, REPOSITORY
-from harness.commands import ClusterCommand
+from support.chart.rendering import TO_LOOK_AT, at, chosen, render
+from support.control_plane.chart import CHART, REPOSITORY
+from support.control_plane.commands import ClusterCommand
 from wattloop_agent import settings as agent_settings
 from wattloop_agent.command_line import agent
 from wattloop_operator import settings as operator_settings
@@ -68,7 +68,7 @@ def test_the_operator_understands_what_it_is_started_with(
     assert (settings.report_certificate is not None) == settings.report_url.startswith("https://")
 
 
-@pytest.mark.parametrize("part", ["setter", "reader"])
+@pytest.mark.parametrize("part", ["power-controller", "monitor"])
 def test_the_agent_understands_what_it_is_started_with(part: str, helm: ClusterCommand, tmp_path: Path) -> None:
     values = {"agent": {"minimumPowerLimitWatts": 100, "maximumPowerLimitWatts": 300}}
     (daemon_set,) = chosen(render(helm, values, tmp_path), "DaemonSet")
@@ -83,31 +83,31 @@ def test_the_agent_understands_what_it_is_started_with(part: str, helm: ClusterC
     known = {agent_settings.PREFIX + setting.key.upper() for setting in agent_settings.SETTINGS}
     assert {name for name in environment if name.startswith("WATTLOOP_")} <= known
     assert settings.part == part
-    assert (settings.identity == "pod") == (part == "reader")
-    assert settings.push_url == ("https://probe-wattloop-operator.home.svc:8080" if part == "reader" else "")
-    assert settings.node_name == ("node-1" if part == "reader" else "")
-    assert (settings.maximum_power_limit == 300) == (part == "setter")
+    assert (settings.identity == "pod") == (part == "monitor")
+    assert settings.push_url == ("https://probe-wattloop-operator.home.svc:8080" if part == "monitor" else "")
+    assert settings.node_name == ("node-1" if part == "monitor" else "")
+    assert (settings.maximum_power_limit == 300) == (part == "power-controller")
     mounted = {each["mountPath"] for each in container["volumeMounts"]}
-    used = [settings.setter_socket]
-    if part == "setter":
+    used = [settings.power_controller_socket]
+    if part == "power-controller":
         used += [settings.state_directory]
     else:
-        reader = [settings.socket, settings.reader_state_directory]
-        used += [*reader, settings.push_token_file, settings.push_ca_file]
+        monitor = [settings.socket, settings.monitor_state_directory]
+        used += [*monitor, settings.push_token_file, settings.push_ca_file]
     for path in used:
         assert path is not None
         assert any(path.is_relative_to(folder) for folder in mounted)
 
 
-def test_only_the_setter_may_change_a_gpu(helm: ClusterCommand, tmp_path: Path) -> None:
+def test_only_the_power_controller_may_change_a_gpu(helm: ClusterCommand, tmp_path: Path) -> None:
     (daemon_set,) = chosen(render(helm, {}, tmp_path), "DaemonSet")
-    setter = at(daemon_set, "spec.template.spec.containers[setter].securityContext")
-    reader = at(daemon_set, "spec.template.spec.containers[reader].securityContext")
-    assert setter["capabilities"] == {"drop": ["ALL"], "add": ["SYS_ADMIN"]}
-    assert reader["capabilities"] == {"drop": ["ALL"]}
-    assert reader["allowPrivilegeEscalation"] is False
+    power_controller = at(daemon_set, "spec.template.spec.containers[power-controller].securityContext")
+    monitor = at(daemon_set, "spec.template.spec.containers[monitor].securityContext")
+    assert power_controller["capabilities"] == {"drop": ["ALL"], "add": ["SYS_ADMIN"]}
+    assert monitor["capabilities"] == {"drop": ["ALL"]}
+    assert monitor["allowPrivilegeEscalation"] is False
     assert at(daemon_set, "spec.template.spec.automountServiceAccountToken") is False
-    assert at(daemon_set, "spec.template.spec.containers[reader].resources.limits").keys() == {"memory"}
+    assert at(daemon_set, "spec.template.spec.containers[monitor].resources.limits").keys() == {"memory"}
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "DaemonSet"])

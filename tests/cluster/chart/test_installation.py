@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from chart.empty_cluster import HOME, Empty
-from chart.rendering import chosen, render
-from harness.chart import CHART, REPOSITORY
-from harness.commands import CommandError
-from harness.waiting import Object, wait_until
+from support.chart.empty_cluster import HOME, Empty
+from support.chart.rendering import chosen, render
+from support.control_plane.chart import CHART, REPOSITORY
+from support.control_plane.commands import CommandError
+from support.control_plane.waiting import Object, wait_until
 from wattloop_operator.checking.tiny_job import tiny_job
 
 AGENTS = "wattloop-agent"

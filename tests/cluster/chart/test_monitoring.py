@@ -13,15 +13,15 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 
-from chart.rendering import chosen, nested, render
-from harness.certificates import CertificateAuthority
-from harness.chart import CHART, REPOSITORY
-from harness.commands import ClusterCommand
+from support.chart.rendering import chosen, nested, render
+from support.control_plane.certificates import CertificateAuthority
+from support.control_plane.chart import CHART, REPOSITORY
+from support.control_plane.commands import ClusterCommand
 from wattloop_agent.telemetry.catalogue import CATALOGUE
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.http.serving_certificate import ServingCertificate
 from wattloop_operator.telemetry.certificate_metrics import CertificateCollector
 from wattloop_operator.telemetry.metrics import Metrics, StateCollector
-from wattloop_operator.telemetry.serving_certificate import ServingCertificate
 
 DASHBOARDS = sorted((CHART / "dashboards").glob("*.json"))
 # What Prometheus adds to whatever it reads from a pod, where the metric does not say it itself.

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from chart.network_rules import End, Flow, is_let_through
-from chart.rendering import Object, at, chosen, nested, render
-from harness.commands import ClusterCommand
+from support.chart.network_rules import End, Flow, is_let_through
+from support.chart.rendering import Object, at, chosen, nested, render
+from support.control_plane.commands import ClusterCommand
 
 TRAINING = End("team-a", {"wattloop.dev/recurrence": "digits-0"})
 PROMETHEUS = End("monitoring", {"app.kubernetes.io/name": "prometheus"})

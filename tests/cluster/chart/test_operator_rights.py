@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from kubernetes import client
 
-from harness.chart import Release
-from harness.commands import ClusterCommand, CommandError
+from support.chart.rights import VERBS, granted_soon
+from support.control_plane.chart import Release
+from support.control_plane.commands import ClusterCommand, CommandError
 
 ALLOWED = {
     "recurringtrainingjobs.wattloop.dev": {"get", "list", "watch"},
@@ -41,36 +40,6 @@ ALLOWED = {
     "clusterroles.rbac.authorization.k8s.io": set(),
     "customresourcedefinitions.apiextensions.k8s.io": set(),
 }
-CACHES_CATCH_UP_WITHIN_SECONDS = 60.0
-VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
-
-
-def granted(admin: client.ApiClient, namespace: str, service_account: str, resource: str, where: str) -> set[str]:
-    """The verbs that RBAC grants a service account on a resource in the namespace `where`."""
-    kind, _, subresource = resource.partition("/")
-    name, _, group = kind.partition(".")
-
-    def may(verb: str) -> bool:
-        attributes = client.V1ResourceAttributes(
-            group=group, resource=name, subresource=subresource, namespace=where, verb=verb
-        )
-        spec = client.V1SubjectAccessReviewSpec(
-            user=f"system:serviceaccount:{namespace}:{service_account}",
-            groups=["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"],
-            resource_attributes=attributes,
-        )
-        review = client.V1SubjectAccessReview(spec=spec)
-        return bool(client.AuthorizationV1Api(admin).create_subject_access_review(review).status.allowed)
-
-    return {verb for verb in VERBS if may(verb)}
-
-
-def granted_soon(expected: set[str], **question: Any) -> set[str]:
-    """What is granted once the API server's caches have caught up with roles and bindings just made."""
-    deadline = time.monotonic() + CACHES_CATCH_UP_WITHIN_SECONDS
-    while (verbs := granted(**question)) != expected and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return verbs
 
 
 @pytest.mark.parametrize("resource", ALLOWED)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from chart.rendering import nested, render
-from harness.chart import CHART
-from harness.commands import ClusterCommand, CommandError
+from support.chart.rendering import nested, render
+from support.control_plane.chart import CHART
+from support.control_plane.commands import ClusterCommand, CommandError
 
 
 @pytest.mark.parametrize(

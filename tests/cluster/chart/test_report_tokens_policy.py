@@ -13,10 +13,10 @@ import pytest
 from kubernetes import client, config
 from kubernetes.dynamic import DynamicClient
 
-from chart.admission import IN_FORCE_WITHIN_SECONDS, await_refusal, pod_refusal, refusal
-from harness.chart import Release
-from harness.commands import ClusterCommand
-from harness.kubelet import Kubelet
+from support.chart.admission import IN_FORCE_WITHIN_SECONDS, await_refusal, pod_refusal, refusal
+from support.control_plane.chart import Release
+from support.control_plane.commands import ClusterCommand
+from support.control_plane.kubelet import Kubelet
 
 AUDIENCE = "wattloop.dev/report"
 SAYS = "may not make a token with the audience wattloop.dev/report"

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
-from chart.rendering import ABSENT, at, chosen, nested, render
-from harness.chart import CHART
-from harness.commands import ClusterCommand
+from support.chart.rendering import ABSENT, at, chosen, nested, render
+from support.control_plane.chart import CHART
+from support.control_plane.commands import ClusterCommand
 
 POSTGRESQL = {"database.type": "postgresql", "database.postgresql.secretName": "db"}
 OWN_CERTIFICATE = {"reporting.tls.mode": "secret", "reporting.tls.secretName": "tls"}
@@ -27,8 +27,8 @@ READ = {"networkPolicy.metricsFrom": [PEER]}
 MONITORED = {"metrics.podMonitor.enabled": True, **READ}
 RENDERED = "reporting.tls.renderWithoutCluster"
 OPERATOR = "spec.template.spec.containers[operator]"
-SETTER = "spec.template.spec.containers[setter]"
-READER = "spec.template.spec.containers[reader]"
+POWER_CONTROLLER = "spec.template.spec.containers[power-controller]"
+MONITOR = "spec.template.spec.containers[monitor]"
 POD = "spec.template.spec"
 ENDPOINT = "spec.podMetricsEndpoints[0].interval"
 SERVICE = "probe-wattloop-operator.home.svc:8080"
@@ -222,10 +222,10 @@ TABLE: list[tuple[str, Any, str, str, Any, dict[str, Any]]] = [
     ("agent.enabled", False, "DaemonSet", "", ABSENT, {}),
     ("agent.namespace", "gpus", "DaemonSet", "metadata.namespace", "gpus", {}),
     ("agent.createNamespace", False, "Namespace", "", ABSENT, {}),
-    ("agent.image.repository", "r/a", "DaemonSet", f"{READER}.image", "r/a:0.1.0", {}),
-    ("agent.image.tag", "1", "DaemonSet", f"{SETTER}.image", "wattloop/agent:1", {}),
-    ("agent.image.digest", DIGEST, "DaemonSet", f"{READER}.image", f"wattloop/agent@{DIGEST}", {}),
-    ("agent.image.pullPolicy", "Never", "DaemonSet", f"{SETTER}.imagePullPolicy", "Never", {}),
+    ("agent.image.repository", "r/a", "DaemonSet", f"{MONITOR}.image", "r/a:0.1.0", {}),
+    ("agent.image.tag", "1", "DaemonSet", f"{POWER_CONTROLLER}.image", "wattloop/agent:1", {}),
+    ("agent.image.digest", DIGEST, "DaemonSet", f"{MONITOR}.image", f"wattloop/agent@{DIGEST}", {}),
+    ("agent.image.pullPolicy", "Never", "DaemonSet", f"{POWER_CONTROLLER}.imagePullPolicy", "Never", {}),
     ("agent.runtimeClassName", "", "DaemonSet", f"{POD}.runtimeClassName", ABSENT, {}),
     ("agent.nodeSelector", LABELS, "DaemonSet", f"{POD}.nodeSelector.team", "trains", {}),
     ("agent.tolerations", [TOLERATION], "DaemonSet", f"{POD}.tolerations", [TOLERATION], {}),
@@ -237,12 +237,12 @@ TABLE: list[tuple[str, Any, str, str, Any, dict[str, Any]]] = [
     ("agent.kubeletFolder", "/k", "DaemonSet", f"{POD}.volumes[pod-resources].hostPath.path", "/k/pod-resources", {}),
     ("agent.podLogsFolder", "/logs", "DaemonSet", f"{POD}.volumes[pod-logs].hostPath.path", "/logs", {}),
     ("agent.stateFolder", "/var/w", "DaemonSet", f"{POD}.volumes[state].hostPath.path", "/var/w/agent", {}),
-    ("agent.stateFolder", "/var/w", "DaemonSet", f"{POD}.volumes[reader-state].hostPath.path", "/var/w/reader", {}),
+    ("agent.stateFolder", "/var/w", "DaemonSet", f"{POD}.volumes[monitor-state].hostPath.path", "/var/w/monitor", {}),
     (
         "agent.minimumGraphicsClockMegahertz",
         900,
         "DaemonSet",
-        f"{SETTER}.env[WATTLOOP_AGENT_MINIMUM_GRAPHICS_CLOCK].value",
+        f"{POWER_CONTROLLER}.env[WATTLOOP_AGENT_MINIMUM_GRAPHICS_CLOCK].value",
         "900",
         {},
     ),
@@ -250,7 +250,7 @@ TABLE: list[tuple[str, Any, str, str, Any, dict[str, Any]]] = [
         "agent.maximumGraphicsClockMegahertz",
         900,
         "DaemonSet",
-        f"{SETTER}.env[WATTLOOP_AGENT_MAXIMUM_GRAPHICS_CLOCK].value",
+        f"{POWER_CONTROLLER}.env[WATTLOOP_AGENT_MAXIMUM_GRAPHICS_CLOCK].value",
         "900",
         {},
     ),
@@ -258,7 +258,7 @@ TABLE: list[tuple[str, Any, str, str, Any, dict[str, Any]]] = [
         "agent.minimumMemoryClockMegahertz",
         900,
         "DaemonSet",
-        f"{SETTER}.env[WATTLOOP_AGENT_MINIMUM_MEMORY_CLOCK].value",
+        f"{POWER_CONTROLLER}.env[WATTLOOP_AGENT_MINIMUM_MEMORY_CLOCK].value",
         "900",
         {},
     ),
@@ -266,19 +266,19 @@ TABLE: list[tuple[str, Any, str, str, Any, dict[str, Any]]] = [
         "agent.maximumMemoryClockMegahertz",
         900,
         "DaemonSet",
-        f"{SETTER}.env[WATTLOOP_AGENT_MAXIMUM_MEMORY_CLOCK].value",
+        f"{POWER_CONTROLLER}.env[WATTLOOP_AGENT_MAXIMUM_MEMORY_CLOCK].value",
         "900",
         {},
     ),
-    ("agent.privileged", True, "DaemonSet", f"{SETTER}.securityContext.privileged", True, {}),
+    ("agent.privileged", True, "DaemonSet", f"{POWER_CONTROLLER}.securityContext.privileged", True, {}),
     ("agent.extraVolumes", [VOLUME], "DaemonSet", f"{POD}.volumes[driver]", VOLUME, {}),
-    ("agent.extraVolumeMounts", [MOUNT], "DaemonSet", f"{READER}.volumeMounts[driver]", MOUNT, {}),
-    ("agent.extraVolumeMounts", [MOUNT], "DaemonSet", f"{SETTER}.volumeMounts[driver]", MOUNT, {}),
+    ("agent.extraVolumeMounts", [MOUNT], "DaemonSet", f"{MONITOR}.volumeMounts[driver]", MOUNT, {}),
+    ("agent.extraVolumeMounts", [MOUNT], "DaemonSet", f"{POWER_CONTROLLER}.volumeMounts[driver]", MOUNT, {}),
     (
         "agent.minimumPowerLimitWatts",
         150,
         "DaemonSet",
-        f"{SETTER}.env[WATTLOOP_AGENT_MINIMUM_POWER_LIMIT].value",
+        f"{POWER_CONTROLLER}.env[WATTLOOP_AGENT_MINIMUM_POWER_LIMIT].value",
         "150",
         {},
     ),
@@ -286,7 +286,7 @@ TABLE: list[tuple[str, Any, str, str, Any, dict[str, Any]]] = [
         "agent.maximumPowerLimitWatts",
         350.5,
         "DaemonSet",
-        f"{SETTER}.env[WATTLOOP_AGENT_MAXIMUM_POWER_LIMIT].value",
+        f"{POWER_CONTROLLER}.env[WATTLOOP_AGENT_MAXIMUM_POWER_LIMIT].value",
         "350.5",
         {},
     ),
@@ -294,7 +294,7 @@ TABLE: list[tuple[str, Any, str, str, Any, dict[str, Any]]] = [
         "agent.pushIntervalSeconds",
         2.5,
         "DaemonSet",
-        f"{READER}.env[WATTLOOP_AGENT_PUSH_INTERVAL].value",
+        f"{MONITOR}.env[WATTLOOP_AGENT_PUSH_INTERVAL].value",
         "2.5",
         {},
     ),
@@ -302,15 +302,15 @@ TABLE: list[tuple[str, Any, str, str, Any, dict[str, Any]]] = [
         "agent.metricsPort",
         83,
         "DaemonSet",
-        f"{READER}.env[WATTLOOP_AGENT_METRICS_BIND].value",
+        f"{MONITOR}.env[WATTLOOP_AGENT_METRICS_BIND].value",
         "0.0.0.0:83",
         {},
     ),
-    ("agent.logFormat", "text", "DaemonSet", f"{READER}.env[WATTLOOP_AGENT_LOG_FORMAT].value", "text", {}),
-    ("agent.logLevel", "debug", "DaemonSet", f"{SETTER}.env[WATTLOOP_AGENT_LOG_LEVEL].value", "debug", {}),
-    ("agent.environment", [VARIABLE], "DaemonSet", f"{SETTER}.env[A].value", "b", {}),
-    ("agent.resources.setter", RESOURCES, "DaemonSet", f"{SETTER}.resources.requests.cpu", "2", {}),
-    ("agent.resources.reader", RESOURCES, "DaemonSet", f"{READER}.resources.requests.cpu", "2", {}),
+    ("agent.logFormat", "text", "DaemonSet", f"{MONITOR}.env[WATTLOOP_AGENT_LOG_FORMAT].value", "text", {}),
+    ("agent.logLevel", "debug", "DaemonSet", f"{POWER_CONTROLLER}.env[WATTLOOP_AGENT_LOG_LEVEL].value", "debug", {}),
+    ("agent.environment", [VARIABLE], "DaemonSet", f"{POWER_CONTROLLER}.env[A].value", "b", {}),
+    ("agent.resources.powerController", RESOURCES, "DaemonSet", f"{POWER_CONTROLLER}.resources.requests.cpu", "2", {}),
+    ("agent.resources.monitor", RESOURCES, "DaemonSet", f"{MONITOR}.resources.requests.cpu", "2", {}),
     ("agent.podAnnotations", LABELS, "DaemonSet", "spec.template.metadata.annotations.team", "trains", {}),
     ("agent.podLabels", LABELS, "DaemonSet", "spec.template.metadata.labels.team", "trains", {}),
 ]

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-from chart.empty_cluster import Empty
-from chart.rendering import at, chosen
-from chart.served import Certificates, greeting
-from harness.chart import CHART, REPOSITORY
-from harness.commands import ClusterCommand, CommandError
+from support.chart.empty_cluster import Empty
+from support.chart.rendering import at, chosen
+from support.chart.served import Certificates, greeting
+from support.control_plane.chart import CHART, REPOSITORY
+from support.control_plane.commands import ClusterCommand, CommandError
 
 DOCUMENT = REPOSITORY / "docs" / "installation.md"
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from chart.admission import await_refusal, object_refusal
-from chart.empty_cluster import HOME, Empty
-from chart.test_authors_policy import job
-from chart.test_operator_rights import granted_soon
-from harness.chart import CHART, REPOSITORY
-from harness.commands import CommandError
+from support.chart.admission import await_refusal, object_refusal
+from support.chart.empty_cluster import HOME, Empty
+from support.chart.rights import granted_soon
+from support.chart.training_jobs import job
+from support.control_plane.chart import CHART, REPOSITORY
+from support.control_plane.commands import CommandError
 
 GROUP = "stand-in.example.com"
 CONTROLLER = "system:serviceaccount:stand-in:controller"
@@ -60,8 +60,8 @@ def cluster(empty: Empty) -> Empty:
 
 def test_such_a_kind_is_the_operators_and_its_authors(cluster: Empty) -> None:
     expected = {"get", "create", "delete"}
-    question = {"admin": cluster.client.client, "namespace": HOME, "service_account": "wattloop-operator"}
-    assert granted_soon(expected, resource=f"trainsets.{GROUP}", where="default", **question) == expected
+    access = {"admin": cluster.client.client, "namespace": HOME, "service_account": "wattloop-operator"}
+    assert granted_soon(expected, resource=f"trainsets.{GROUP}", where="default", **access) == expected
 
     # Kubernetes' role edit lets nobody create objects of this kind.
     cluster.kubectl("create", "rolebinding", "editor", "--clusterrole=edit", "--user=eve", namespace="default")

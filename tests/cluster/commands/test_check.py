@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.commands import ClusterCommand
-from harness.control_plane import ControlPlane
-from harness.operator_process import WATTLOOP
+from support.control_plane.commands import ClusterCommand
+from support.control_plane.control_plane import ControlPlane
+from support.control_plane.operator_process import WATTLOOP
 
 
 def command(plane: ControlPlane, *options: str) -> list[str]:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from harness.commands import ClusterCommand, CommandError
-from harness.control_plane import ControlPlane
-from harness.kubeconfig import write_kubeconfig
+from support.control_plane.commands import ClusterCommand, CommandError
+from support.control_plane.control_plane import ControlPlane
+from support.control_plane.kubeconfig import write_kubeconfig
 
 pytestmark = pytest.mark.usefixtures("crds")
 

@@ -11,24 +11,24 @@ import pytest
 from kubernetes import client, config
 from kubernetes.dynamic import DynamicClient
 
-from harness.chart import Release
-from harness.commands import ClusterCommand
-from harness.in_process_operator import InProcessOperator, TestClock
-from harness.kubelet import Kubelet
-from harness.operator_process import OperatorProcess, free_port
-from harness.training import Training
-from harness.waiting import Object, wait_until
+from support.control_plane.chart import Release
+from support.control_plane.commands import ClusterCommand
+from support.control_plane.in_process_operator import InProcessOperator, TestClock
+from support.control_plane.kubelet import Kubelet
+from support.control_plane.operator_process import OperatorProcess, free_port
+from support.control_plane.training import Training
+from support.control_plane.waiting import Object, wait_until
 from wattloop.commands.settings import Address
 from wattloop_operator.cluster.api import ClusterApi
-from wattloop_operator.cluster.book import ClusterBook
-from wattloop_operator.cluster.callers import TokenReviews
-from wattloop_operator.cluster.gate import TokenReviewGate
+from wattloop_operator.cluster.auth.pod_authorizer import TokenReviewAuthorizer
+from wattloop_operator.cluster.auth.token_review import TokenReviews
+from wattloop_operator.cluster.progress_store import ClusterProgressStore
 from wattloop_operator.cluster.transport import HttpTransport
-from wattloop_operator.loop.world import JobKey
+from wattloop_operator.http.server import HttpService
+from wattloop_operator.reconciler.backend import JobKey
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.store import Store, open_store
-from wattloop_operator.telemetry.serving import HttpService
 
 MakeJob = Callable[..., JobKey]
 
@@ -47,7 +47,9 @@ def transport(operator_kubeconfig: Path) -> Iterator[HttpTransport]:
 def reporting(transport: HttpTransport) -> Iterator[HttpService]:
     """The reporting API over HTTP, as every replica of the operator serves it."""
     api = ClusterApi(transport)
-    service = ReportService(ClusterBook(api), TokenReviewGate(api, TokenReviews(api, time.monotonic), time.monotonic))
+    service = ReportService(
+        ClusterProgressStore(api), TokenReviewAuthorizer(api, TokenReviews(api, time.monotonic), time.monotonic)
+    )
     served = HttpService("reporting API", create_app(service), Address("127.0.0.1", 0))
     served.start()
     yield served

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from kubernetes import client
 from kubernetes.dynamic import DynamicClient
 
-from chart.admission import await_refusal, pod_refusal
-from harness.commands import ClusterCommand
-from harness.kubelet import Kubelet
-from harness.operator_process import OperatorProcess
-from harness.waiting import Object, wait_until
-from wattloop_operator.loop.world import JobKey
+from support.chart.admission import await_refusal, pod_refusal
+from support.control_plane.commands import ClusterCommand
+from support.control_plane.kubelet import Kubelet
+from support.control_plane.operator_process import OperatorProcess
+from support.control_plane.waiting import Object, wait_until
+from wattloop_operator.reconciler.backend import JobKey
 
 LABELS = ("pod-security.kubernetes.io/enforce=privileged", "wattloop.dev/agent-socket=baseline")
 PRIVILEGED = {"name": "x", "image": "x:1", "securityContext": {"privileged": True}}

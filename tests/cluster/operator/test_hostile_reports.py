@@ -10,14 +10,14 @@ import pytest
 from kubernetes import client
 from kubernetes.dynamic import DynamicClient
 
-from harness.commands import ClusterCommand
-from harness.in_process_operator import InProcessOperator
-from harness.kubelet import Kubelet
-from harness.training import AUDIENCE, Training
-from harness.waiting import Object, wait_until
-from wattloop_operator.engine.naming import recurrence_name, slot_of_request
-from wattloop_operator.loop.world import JobKey
-from wattloop_operator.telemetry.serving import HttpService
+from support.control_plane.commands import ClusterCommand
+from support.control_plane.in_process_operator import InProcessOperator
+from support.control_plane.kubelet import Kubelet
+from support.control_plane.training import AUDIENCE, Training
+from support.control_plane.waiting import Object, wait_until
+from wattloop_operator.http.server import HttpService
+from wattloop_operator.reconcile.naming import recurrence_name, slot_of_request
+from wattloop_operator.reconciler.backend import JobKey
 
 MakeJob = Callable[..., JobKey]
 Train = Callable[[JobKey, str], Training]

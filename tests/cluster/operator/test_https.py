@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from kubernetes.dynamic import DynamicClient
 
-from harness.certificates import CertificateAuthority
-from harness.chart import Release
-from harness.kubelet import Kubelet
-from harness.operator_process import OperatorProcess
-from harness.training import AUDIENCE, environment_of
-from harness.waiting import Object, wait_until
+from support.control_plane.certificates import CertificateAuthority
+from support.control_plane.chart import Release
+from support.control_plane.kubelet import Kubelet
+from support.control_plane.operator_process import OperatorProcess
+from support.control_plane.training import AUDIENCE, environment_of
+from support.control_plane.waiting import Object, wait_until
 from wattloop.environment import RunEnvironment
 from wattloop.messages import Report
 from wattloop.reporting import ReportChannel
-from wattloop_operator.loop.world import JobKey
+from wattloop_operator.reconciler.backend import JobKey
 from wattloop_operator.workloads.pod_template import CERTIFICATE_AUTHORITY_ANNOTATION, CERTIFICATE_AUTHORITY_FILE
 
 MakeJob = Callable[..., JobKey]

@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 from kubernetes.dynamic import DynamicClient
 
-from harness.commands import ClusterCommand
-from harness.in_process_operator import Executioner, InProcessOperator, TestClock
-from harness.kubelet import NODE_NAME, Kubelet
-from harness.training import Training
+from support.control_plane.commands import ClusterCommand
+from support.control_plane.in_process_operator import Executioner, InProcessOperator, TestClock
+from support.control_plane.kubelet import NODE_NAME, Kubelet
+from support.control_plane.training import Training
 from wattloop_operator.cluster.transport import HttpTransport
-from wattloop_operator.engine.naming import recurrence_name, slot_of_request
-from wattloop_operator.loop.world import JobKey
+from wattloop_operator.http.server import HttpService
+from wattloop_operator.reconcile.naming import recurrence_name, slot_of_request
+from wattloop_operator.reconciler.backend import JobKey
 from wattloop_operator.store import PodEnergy, Store, open_store
-from wattloop_operator.telemetry.serving import HttpService
 
 MakeJob = Callable[..., JobKey]
 Train = Callable[[JobKey, str], Training]

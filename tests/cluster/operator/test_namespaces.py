@@ -11,14 +11,14 @@ import pytest
 from kubernetes import client
 from kubernetes.dynamic import DynamicClient
 
-from chart.test_operator_rights import granted, granted_soon
-from harness.chart import CHART
-from harness.commands import ClusterCommand, CommandError
-from harness.crew import Crew
-from harness.kubelet import Kubelet
-from harness.operator_process import OperatorProcess
-from harness.training import AUDIENCE, TokenOfPod
-from harness.waiting import Object, wait_until
+from support.chart.rights import granted, granted_soon
+from support.control_plane.chart import CHART
+from support.control_plane.commands import ClusterCommand, CommandError
+from support.control_plane.kubelet import Kubelet
+from support.control_plane.operator_process import OperatorProcess
+from support.control_plane.pod_runner import PodRunner
+from support.control_plane.training import AUDIENCE, TokenOfPod
+from support.control_plane.waiting import Object, wait_until
 
 HOME, ACCOUNT = "narrow", "narrow-wattloop-operator"
 NAMESPACES = ("narrow-a", "narrow-b")
@@ -38,8 +38,14 @@ def await_rights(admin: client.ApiClient, where: str) -> None:
     """Waits until the API server knows the RoleBinding of a namespace."""
     verbs = {"get", "list", "watch", "create", "delete"}
     resource = "trainingrecurrences.wattloop.dev"
-    question = {"admin": admin, "namespace": HOME, "service_account": ACCOUNT, "resource": resource, "where": where}
-    assert granted_soon(verbs, **question) == verbs
+    access = {
+        "admin": admin,
+        "namespace": HOME,
+        "service_account": ACCOUNT,
+        "resource": resource,
+        "where": where,
+    }
+    assert granted_soon(verbs, **access) == verbs
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +138,7 @@ def test_jobs_in_listed_namespaces_run_and_no_other_is_touched(
     for namespace in NAMESPACES:
         folder = tmp_path / namespace
         folder.mkdir()
-        with Crew(core, kubelet, token_of_pod, folder, namespace):
+        with PodRunner(core, kubelet, token_of_pod, folder, namespace):
             kubectl.apply(manifest("inside"), namespace=namespace)
             await_reached(cluster, namespace)
     # A pod from outside cannot report, and gets the refusal at once.

@@ -11,29 +11,29 @@ from typing import Any
 import pytest
 from kubernetes import client
 from kubernetes.dynamic import DynamicClient
-from simulated_day import TrueGpu
 
-from harness.in_process_operator import InProcessOperator, TestClock
-from harness.kubelet import NODE_NAME, Kubelet
-from harness.node_agent import SERVICE_ACCOUNT, NodeAgent, agent_pod, given
-from harness.operator_process import OperatorProcess
-from harness.training import Training
-from harness.waiting import Object, wait_until
+from support.agents.simulated_day import TrueGpu
+from support.control_plane.in_process_operator import InProcessOperator, TestClock
+from support.control_plane.kubelet import NODE_NAME, Kubelet
+from support.control_plane.node_agent import SERVICE_ACCOUNT, NodeAgent, agent_pod, given
+from support.control_plane.operator_process import OperatorProcess
+from support.control_plane.training import Training
+from support.control_plane.waiting import Object, wait_until
 from wattloop.commands.settings import Address
 from wattloop_operator.cluster.api import ClusterApi
-from wattloop_operator.cluster.book import ClusterBook
-from wattloop_operator.cluster.callers import TokenReviews
-from wattloop_operator.cluster.gate import TokenReviewGate
-from wattloop_operator.cluster.node_gate import AgentTokenGate
+from wattloop_operator.cluster.auth.node_authorizer import AgentTokenAuthorizer
+from wattloop_operator.cluster.auth.pod_authorizer import TokenReviewAuthorizer
+from wattloop_operator.cluster.auth.token_review import TokenReviews
 from wattloop_operator.cluster.node_pods import ClusterPods
+from wattloop_operator.cluster.progress_store import ClusterProgressStore
 from wattloop_operator.cluster.transport import HttpTransport
-from wattloop_operator.engine.naming import recurrence_name, slot_of_request
-from wattloop_operator.loop.world import JobKey
+from wattloop_operator.http.server import HttpService
+from wattloop_operator.reconcile.naming import recurrence_name, slot_of_request
+from wattloop_operator.reconciler.backend import JobKey
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.nodes import NodeService
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.store import Store
-from wattloop_operator.telemetry.serving import HttpService
 
 MakeJob = Callable[..., JobKey]
 Operators = Callable[..., Callable[[], OperatorProcess]]
@@ -56,9 +56,13 @@ def with_gpu() -> dict[str, Any]:
 def nodes(transport: HttpTransport, store: Store, namespace: str, clock: TestClock) -> Iterator[HttpService]:
     """The reporting API with the agents' side, with the chart's rights."""
     api = ClusterApi(transport)
-    gate = AgentTokenGate(TokenReviews(api, time.monotonic), time.monotonic, f"{namespace}/{SERVICE_ACCOUNT}")
-    service = NodeService(gate, ClusterPods(api, time.monotonic), store.pod_energies, clock)
-    reports = ReportService(ClusterBook(api), TokenReviewGate(api, TokenReviews(api, time.monotonic), time.monotonic))
+    authorizer = AgentTokenAuthorizer(
+        TokenReviews(api, time.monotonic), time.monotonic, f"{namespace}/{SERVICE_ACCOUNT}"
+    )
+    service = NodeService(authorizer, ClusterPods(api, time.monotonic), store.pod_energies, clock)
+    reports = ReportService(
+        ClusterProgressStore(api), TokenReviewAuthorizer(api, TokenReviews(api, time.monotonic), time.monotonic)
+    )
     served = HttpService("nodes", create_app(reports, service), Address("127.0.0.1", 0))
     served.start()
     yield served

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from harness.commands import ClusterCommand
-from harness.in_process_operator import InProcessOperator, TestClock
-from harness.kubelet import Kubelet
-from harness.training import Training
-from harness.waiting import Object
-from wattloop_operator.engine.memory import observations
-from wattloop_operator.engine.naming import recurrence_name, slot_of_request
-from wattloop_operator.loop.world import JobKey
+from support.control_plane.commands import ClusterCommand
+from support.control_plane.in_process_operator import InProcessOperator, TestClock
+from support.control_plane.kubelet import Kubelet
+from support.control_plane.training import Training
+from support.control_plane.waiting import Object
+from wattloop_operator.reconcile.learning.observations import observations
+from wattloop_operator.reconcile.naming import recurrence_name, slot_of_request
+from wattloop_operator.reconciler.backend import JobKey
 from wattloop_planner.observations import Observation, Outcome
 
 MakeJob = Callable[..., JobKey]

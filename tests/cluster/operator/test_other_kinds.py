@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from kubernetes import client
 
-from harness.chart import Release
-from harness.commands import ClusterCommand
-from harness.in_process_operator import InProcessOperator
-from harness.kubelet import Kubelet
-from harness.training import Training, environment_of
-from harness.waiting import Object
-from wattloop_operator.engine.naming import recurrence_name, slot_of_request
-from wattloop_operator.loop.world import JobKey
+from support.control_plane.chart import Release
+from support.control_plane.commands import ClusterCommand
+from support.control_plane.in_process_operator import InProcessOperator
+from support.control_plane.kubelet import Kubelet
+from support.control_plane.training import Training, environment_of
+from support.control_plane.waiting import Object
+from wattloop_operator.reconcile.naming import recurrence_name, slot_of_request
+from wattloop_operator.reconciler.backend import JobKey
 
 MakeJob = Callable[..., JobKey]
 RecurrencesOf = Callable[[JobKey], list[Object]]
@@ -115,7 +115,7 @@ def test_a_workload_of_another_kind_runs_to_its_target(
     operator.look(key)
     (recurrence,) = recurrences_of(key)
     assert recurrence["status"]["result"] == "Reached"
-    assert operator.world.look_again_seconds(key) is None
+    assert operator.backend.look_again_seconds(key) is None
 
 
 @pytest.mark.usefixtures("train_sets")
@@ -126,7 +126,7 @@ def test_a_running_workload_of_another_kind_is_looked_at_again_and_ended_where_i
     operator.look(key)
     set_condition(kubectl, key, "Running")
     operator.look(key)
-    assert operator.world.look_again_seconds(key) is not None
+    assert operator.backend.look_again_seconds(key) is not None
     make_job(template={"workload": WORKLOAD}, concurrencyPolicy="Replace", runRequest="second")
     operator.look(key)
     results = [each["status"].get("result") for each in recurrences_of(key)]

@@ -13,29 +13,29 @@ import pytest
 from kubernetes import client
 from kubernetes.dynamic import DynamicClient
 
-from harness.chart import Release
-from harness.commands import ClusterCommand
-from harness.kubelet import NODE_NAME
-from harness.node_agent import SERVICE_ACCOUNT, NodeAgent, agent_pod
-from harness.operator_process import OperatorProcess
-from harness.training import TokenOfPod
-from harness.waiting import wait_until
+from support.control_plane.chart import Release
+from support.control_plane.commands import ClusterCommand
+from support.control_plane.kubelet import NODE_NAME
+from support.control_plane.node_agent import SERVICE_ACCOUNT, NodeAgent, agent_pod
+from support.control_plane.operator_process import OperatorProcess
+from support.control_plane.training import TokenOfPod
+from support.control_plane.waiting import wait_until
 from wattloop.commands.settings import Address
 from wattloop.node_energy import GpuBounds
 from wattloop_operator.cluster.api import ClusterApi
-from wattloop_operator.cluster.book import ClusterBook
-from wattloop_operator.cluster.callers import TokenReviews
-from wattloop_operator.cluster.gate import TokenReviewGate
-from wattloop_operator.cluster.node_gate import AgentTokenGate
+from wattloop_operator.cluster.auth.node_authorizer import AgentTokenAuthorizer
+from wattloop_operator.cluster.auth.pod_authorizer import TokenReviewAuthorizer
+from wattloop_operator.cluster.auth.token_review import TokenReviews
 from wattloop_operator.cluster.node_pods import ClusterPods
 from wattloop_operator.cluster.node_policies import LABELS_AGE_SECONDS, POLICIES_AGE_SECONDS, NodePolicies
-from wattloop_operator.cluster.policy_standing import write_standings
+from wattloop_operator.cluster.policy_status import write_policy_statuses
+from wattloop_operator.cluster.progress_store import ClusterProgressStore
 from wattloop_operator.cluster.transport import HttpTransport
+from wattloop_operator.http.server import HttpService
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.nodes import NodeService
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.store import Store
-from wattloop_operator.telemetry.serving import HttpService
 
 MakePolicy = Callable[..., str]
 NOW = datetime(2026, 3, 1, 10, tzinfo=UTC)
@@ -102,7 +102,7 @@ def test_a_policys_status_says_on_how_many_nodes_it_holds(
     api = ClusterApi(transport)
     fleet = make_policy("fleet", powerLimit={"maxWatts": 350})
     nowhere = make_policy("nowhere", nodeSelector={"pool": "none"}, namespaces=["vision"])
-    write_standings(api, lambda: NOW)
+    write_policy_statuses(api, lambda: NOW)
     status = kubectl.json("get", "gpupowerpolicy", fleet)["status"]
     assert (status["nodes"], status["observedGeneration"]) == (1, 1)
     assert status["conditions"][0]["reason"] == "NodesSelected"
@@ -110,10 +110,10 @@ def test_a_policys_status_says_on_how_many_nodes_it_holds(
     assert (status["nodes"], status["conditions"][0]["status"]) == (0, "False")
     assert "No node has the labels pool=none" in status["conditions"][0]["message"]
     version = kubectl.json("get", "gpupowerpolicy", fleet)["metadata"]["resourceVersion"]
-    write_standings(api, lambda: NOW)
+    write_policy_statuses(api, lambda: NOW)
     assert kubectl.json("get", "gpupowerpolicy", fleet)["metadata"]["resourceVersion"] == version, "said once"
     make_policy("fleet", powerLimit={"maxWatts": 300})
-    write_standings(api, lambda: NOW)
+    write_policy_statuses(api, lambda: NOW)
     assert kubectl.json("get", "gpupowerpolicy", fleet)["status"]["observedGeneration"] == 2
 
 
@@ -130,10 +130,14 @@ def test_a_policy_reaches_the_agents_of_its_nodes_with_their_next_report_and_no_
     api = ClusterApi(transport)
     now = 0.0
     known = NodePolicies(api, lambda: now)
-    gate = AgentTokenGate(TokenReviews(api, time.monotonic), time.monotonic, f"{namespace}/{SERVICE_ACCOUNT}")
+    authorizer = AgentTokenAuthorizer(
+        TokenReviews(api, time.monotonic), time.monotonic, f"{namespace}/{SERVICE_ACCOUNT}"
+    )
     pods = ClusterPods(api, time.monotonic)
-    service = NodeService(gate, pods, store.pod_energies, lambda: NOW, bounds=known.bounds_for_node)
-    reports = ReportService(ClusterBook(api), TokenReviewGate(api, TokenReviews(api, time.monotonic), time.monotonic))
+    service = NodeService(authorizer, pods, store.pod_energies, lambda: NOW, bounds=known.bounds_for_node)
+    reports = ReportService(
+        ClusterProgressStore(api), TokenReviewAuthorizer(api, TokenReviews(api, time.monotonic), time.monotonic)
+    )
     fleet = make_policy("fleet", powerLimit={"maxWatts": 300})
     served = HttpService("nodes", create_app(reports, service), Address("127.0.0.1", 0))
     served.start()

@@ -11,16 +11,16 @@ import pytest
 from kubernetes import client
 from kubernetes.dynamic import DynamicClient
 
-from chart.rendering import at, chosen, nested, render
-from harness.chart import Release
-from harness.commands import ClusterCommand
-from harness.crew import Crew
-from harness.kubelet import Kubelet
-from harness.operator_process import OperatorProcess
-from harness.training import TokenOfPod
-from harness.waiting import Object, wait_until
-from postgresql_server import PostgreSqlMissingError, postgresql_programs, running_postgresql
-from wattloop_operator.loop.world import JobKey
+from support.chart.rendering import at, chosen, nested, render
+from support.control_plane.chart import Release
+from support.control_plane.commands import ClusterCommand
+from support.control_plane.kubelet import Kubelet
+from support.control_plane.operator_process import OperatorProcess
+from support.control_plane.pod_runner import PodRunner
+from support.control_plane.training import TokenOfPod
+from support.control_plane.waiting import Object, wait_until
+from support.databases.postgresql_server import PostgreSqlMissingError, postgresql_programs, running_postgresql
+from wattloop_operator.reconciler.backend import JobKey
 from wattloop_operator.store import open_store
 
 
@@ -98,7 +98,7 @@ def test_a_second_replica_goes_on_with_what_the_first_has_learned(
         first.await_line(" leads")
         second = start("second")
         second.await_line("waits for the Lease")
-        with Crew(core, kubelet, token_of_pod, tmp_path, namespace):
+        with PodRunner(core, kubelet, token_of_pod, tmp_path, namespace):
             key = make_job()
             reached(cluster, key, 1)
             first.kill()

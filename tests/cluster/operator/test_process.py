@@ -12,12 +12,12 @@ import yaml
 from kubernetes import client
 from kubernetes.dynamic import DynamicClient
 
-from harness.chart import Release
-from harness.commands import ClusterCommand
-from harness.crew import Crew
-from harness.kubelet import Kubelet
-from harness.operator_process import OperatorProcess, free_port
-from harness.waiting import Object, wait_until
+from support.control_plane.chart import Release
+from support.control_plane.commands import ClusterCommand
+from support.control_plane.kubelet import Kubelet
+from support.control_plane.operator_process import OperatorProcess, free_port
+from support.control_plane.pod_runner import PodRunner
+from support.control_plane.waiting import Object, wait_until
 from wattloop_operator.store import open_store
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "digits" / "job.yaml"
@@ -47,11 +47,11 @@ def start_operator(
 
 
 @pytest.fixture
-def crew(
+def pod_runner(
     core: client.CoreV1Api, kubelet: Kubelet, token_of_pod: TokenOfPod, tmp_path: Path, namespace: str
-) -> Iterator[Crew]:
+) -> Iterator[PodRunner]:
     """Runs the test's training pods."""
-    with Crew(core, kubelet, token_of_pod, tmp_path, namespace) as working:
+    with PodRunner(core, kubelet, token_of_pod, tmp_path, namespace) as working:
         yield working
 
 
@@ -74,7 +74,11 @@ def await_jobs(
 
 
 def test_the_example_runs_and_kubectl_shows_what_it_costs(
-    start_operator: StartOperator, crew: Crew, kubectl: ClusterCommand, cluster: DynamicClient, namespace: str
+    start_operator: StartOperator,
+    pod_runner: PodRunner,
+    kubectl: ClusterCommand,
+    cluster: DynamicClient,
+    namespace: str,
 ) -> None:
     operator = start_operator()
     example = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
@@ -105,7 +109,11 @@ def test_the_example_runs_and_kubectl_shows_what_it_costs(
 
 
 def test_of_two_operators_one_acts_and_the_other_takes_over(
-    start_operator: StartOperator, crew: Crew, kubectl: ClusterCommand, cluster: DynamicClient, namespace: str
+    start_operator: StartOperator,
+    pod_runner: PodRunner,
+    kubectl: ClusterCommand,
+    cluster: DynamicClient,
+    namespace: str,
 ) -> None:
     first = start_operator("first")
     first.await_line(" leads")
@@ -125,7 +133,11 @@ def test_of_two_operators_one_acts_and_the_other_takes_over(
 
 
 def test_an_operator_that_was_frozen_does_not_act_on_the_lead_that_it_lost(
-    start_operator: StartOperator, crew: Crew, kubectl: ClusterCommand, cluster: DynamicClient, namespace: str
+    start_operator: StartOperator,
+    pod_runner: PodRunner,
+    kubectl: ClusterCommand,
+    cluster: DynamicClient,
+    namespace: str,
 ) -> None:
     first = start_operator("first")
     first.await_line(" leads")
@@ -153,7 +165,7 @@ def test_without_a_right_to_its_lease_the_operator_says_so(
 @pytest.mark.timeout(900)
 def test_killed_and_started_again_in_the_middle_of_200_recurrences(
     start_operator: StartOperator,
-    crew: Crew,
+    pod_runner: PodRunner,
     kubectl: ClusterCommand,
     cluster: DynamicClient,
     namespace: str,
@@ -202,7 +214,7 @@ def test_killed_and_started_again_in_the_middle_of_200_recurrences(
     assert len(records) == len({(record.job_name, record.recurrence) for record in records}) == jobs * each
     assert len({record.recurrence_name for record in records}) == jobs * each
     assert {record.result for record in records} == {"Reached"}
-    assert crew.pods == jobs * each
+    assert pod_runner.pods == jobs * each
 
 
 def await_total(cluster: DynamicClient, namespace: str, total: int) -> None:

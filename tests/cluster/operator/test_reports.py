@@ -10,15 +10,15 @@ import httpx
 import pytest
 from kubernetes import client
 
-from harness.in_process_operator import InProcessOperator
-from harness.kubelet import Kubelet
-from harness.tokens import service_account_token
-from harness.training import AUDIENCE, Training, environment_of
-from harness.waiting import Object
+from support.control_plane.in_process_operator import InProcessOperator
+from support.control_plane.kubelet import Kubelet
+from support.control_plane.tokens import service_account_token
+from support.control_plane.training import AUDIENCE, Training, environment_of
+from support.control_plane.waiting import Object
 from wattloop import Run
-from wattloop_operator.engine.naming import recurrence_name, slot_of_request
-from wattloop_operator.loop.world import JobKey
-from wattloop_operator.telemetry.serving import HttpService
+from wattloop_operator.http.server import HttpService
+from wattloop_operator.reconcile.naming import recurrence_name, slot_of_request
+from wattloop_operator.reconciler.backend import JobKey
 
 MakeJob = Callable[..., JobKey]
 Train = Callable[[JobKey, str], Training]

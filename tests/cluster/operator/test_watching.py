@@ -6,22 +6,22 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.commands import ClusterCommand
-from harness.in_process_operator import InProcessOperator
-from harness.kubelet import Kubelet
+from support.control_plane.commands import ClusterCommand
+from support.control_plane.in_process_operator import InProcessOperator
+from support.control_plane.kubelet import Kubelet
 from wattloop_operator.cluster.api import ClusterApi
-from wattloop_operator.cluster.cache import ObjectCache
-from wattloop_operator.cluster.comparison import Comparison, watched_kinds
+from wattloop_operator.cluster.informer.object_cache import ObjectCache
+from wattloop_operator.cluster.informer.resync import Resync, watched_kinds
 from wattloop_operator.cluster.transport import HttpTransport
-from wattloop_operator.engine.naming import recurrence_name, slot_of_request
-from wattloop_operator.loop.world import JobKey
+from wattloop_operator.reconcile.naming import recurrence_name, slot_of_request
+from wattloop_operator.reconciler.backend import JobKey
 
 MakeJob = Callable[..., JobKey]
 
 
 def missed(transport: HttpTransport, cache: ObjectCache, kind: str) -> set[JobKey]:
     (watched,) = [each for each in watched_kinds(cache) if each.resource.kind == kind]
-    return Comparison(ClusterApi(transport), watched, lambda _: True).missed()
+    return Resync(ClusterApi(transport), watched, lambda _: True).missed()
 
 
 def test_what_a_watch_has_missed_is_found_and_mended(
@@ -72,4 +72,4 @@ def test_what_comes_while_it_compares_is_not_counted_as_missed(
             watched.put(body)
         return True
 
-    assert Comparison(ClusterApi(transport), watched, events_come).missed() == set()
+    assert Resync(ClusterApi(transport), watched, events_come).missed() == set()

@@ -12,9 +12,9 @@ import grpc
 import pytest
 
 import nvml_simulator
-from device_plugin import device_plugin_command
-from device_plugin.kubelet_stand_in import KubeletStandIn, Registered, kubelet_in
 from nvml_simulator.compilation import SONAME
+from support.device_plugin import device_plugin_command
+from support.device_plugin.kubelet_stand_in import KubeletStandIn, Registered, kubelet_in
 
 LOST = 15
 

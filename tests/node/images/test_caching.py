@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from images.caching import made_once
+from support.images.caching import made_once
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from images.building import REPOSITORY
+from support.images.building import REPOSITORY
 
 FILES = ("constraints.txt", "constraints-runtime.txt")
 ENTRY = re.compile(r"(\S+)==(\S+)(?: ; [^\\\n]+)?((?: \\\n    --hash=sha256:[0-9a-f]{64})+)\n")

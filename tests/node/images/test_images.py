@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from images import built_images, what_is_missing
-from images.building import NAMES, REPOSITORY
-from images.opened_image import OpenedImage, opened
+from support.images import built_images, what_is_missing
+from support.images.building import NAMES, REPOSITORY
+from support.images.opened_image import OpenedImage, opened
 
 # The first of them may have to build the images.
 pytestmark = [pytest.mark.node, pytest.mark.timeout(1200)]

@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from images.building import BUILD
+from support.images.building import BUILD
 
 DIGEST = "sha256:" + "0" * 64
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kubernetes_node import gpu_runtime
+from support.kubernetes_node import gpu_runtime
 
 GIVEN = {
     "environment": {"LD_LIBRARY_PATH": "/driver"},

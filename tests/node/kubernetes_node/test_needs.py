@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from kubernetes_node import needs
+from support.kubernetes_node import needs
 
 
 @pytest.fixture

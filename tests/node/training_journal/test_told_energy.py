@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from training_journal import ToldEnergy, Use, not_heard
+from support.training_journal import ToldEnergy, Use, not_heard
 
 USES = {"digits-0-abcde": Use(worked_joules=10_000.0, aligned_joules=2_000.0), "digits-00-abcde": Use(5.0)}
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training_journal import BEGINS, HAS_ALIGNED, NOBODY, WORKED, Entry, uses
+from support.training_journal import BEGINS, HAS_ALIGNED, NOBODY, WORKED, Entry, uses
 
 CLOCK = itertools.count(1)
 

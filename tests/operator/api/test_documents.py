@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattloop_operator.api.checks.documents import LARGEST_FILE_BYTES, DocumentError, Place, read_documents
+from wattloop_operator.api.checks.documents import MAX_FILE_BYTES, DocumentError, Place, read_documents
 
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.text(st.characters(codec="utf-8", categories="LN")),
@@ -112,7 +112,7 @@ BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("a: !" + "x" * 5000 + " 1", "the tag !xxx"),
         ("x" * 500 + ": 1\n" + "x" * 500 + ": 1\n", "a second xxx"),
         ("[" * 800, "nested too deeply"),
-        ("a: '" + "x" * LARGEST_FILE_BYTES + "'\n", f"more than {LARGEST_FILE_BYTES} bytes"),
+        ("a: '" + "x" * MAX_FILE_BYTES + "'\n", f"more than {MAX_FILE_BYTES} bytes"),
         ("a: \x00\n", "special characters"),
     ],
     ids=lambda value: repr(value[:24]),

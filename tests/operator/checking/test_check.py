@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from wattloop.errors import CannotError
+from wattloop.errors import OperationError
 from wattloop_operator.checking.check import LOOK_SECONDS, NO_REPORT, NOBODY, Check
 from wattloop_operator.checking.tiny_job import tiny_job
 from wattloop_operator.cluster.api import ClusterApi
@@ -20,11 +20,11 @@ FORBIDDEN = (403, "Forbidden", "ann may not")
 
 
 class Server:
-    """An API server that keeps one job and never starts it; `refusals` are answers by method."""
+    """An API server that keeps one job and never starts it; `dry_run` are answers by method."""
 
     def __init__(self) -> None:
         self.job: dict[str, Any] | None = None
-        self.refusals: dict[str, tuple[int, str, str]] = {}
+        self.dry_run: dict[str, tuple[int, str, str]] = {}
         self.told: list[str] = []
         self.recurrences: list[dict[str, Any]] = []
         self.now = 0.0
@@ -34,8 +34,8 @@ class Server:
         self.now += seconds
 
     def __call__(self, request: Request) -> dict[str, Any]:
-        if request.method in self.refusals:
-            raise AnswerError(request, *self.refusals[request.method])
+        if request.method in self.dry_run:
+            raise AnswerError(request, *self.dry_run[request.method])
         if request.method == "POST":
             assert request.body is not None
             self.job = {**request.body, "metadata": {**request.body["metadata"], "uid": "1"}}
@@ -50,7 +50,7 @@ class Server:
 
 
 def ended(server: Server) -> str:
-    with pytest.raises(CannotError) as caught:
+    with pytest.raises(OperationError) as caught:
         server.check.carry_out(JOB, 3 * LOOK_SECONDS)
     return str(caught.value)
 
@@ -73,7 +73,7 @@ def test_a_training_that_runs_and_is_never_heard_is_told_with_where_to_look() ->
 @pytest.mark.parametrize(("method", "said"), [("POST", "was refused"), ("GET", "cannot be followed")])
 def test_a_right_that_is_missing_ends_the_check_with_the_servers_words(method: str, said: str) -> None:
     server = Server()
-    server.refusals[method] = FORBIDDEN
+    server.dry_run[method] = FORBIDDEN
     text = ended(server)
     assert said in text
     assert "ann may not" in text
@@ -82,26 +82,26 @@ def test_a_right_that_is_missing_ends_the_check_with_the_servers_words(method: s
 
 def test_an_api_server_that_is_away_for_a_moment_ends_no_check() -> None:
     server = Server()
-    server.refusals["GET"] = (503, "ServiceUnavailable", "starting")
+    server.dry_run["GET"] = (503, "ServiceUnavailable", "starting")
 
     def come_back(seconds: float) -> None:
-        server.refusals.clear()
+        server.dry_run.clear()
         server.sleep(seconds)
 
     check = Check(ClusterApi(server), server.told.append, clock=lambda: server.now, sleep=come_back)
-    with pytest.raises(CannotError, match=NOBODY):
+    with pytest.raises(OperationError, match=NOBODY):
         check.carry_out(JOB, 3 * LOOK_SECONDS)
     assert any("503" in line for line in server.told)
 
 
 def test_a_job_that_was_deleted_meanwhile_ends_the_check() -> None:
     server = Server()
-    server.refusals["GET"] = (404, "NotFound", "not found")
+    server.dry_run["GET"] = (404, "NotFound", "not found")
     assert "somebody has deleted the RecurringTrainingJob team-a/check" in ended(server)
 
 
 def test_a_job_that_cannot_be_deleted_is_named_and_hides_no_finding() -> None:
     server = Server()
-    server.refusals["DELETE"] = FORBIDDEN
+    server.dry_run["DELETE"] = FORBIDDEN
     assert NOBODY in ended(server)
     assert server.told[-1].startswith("delete the RecurringTrainingJob team-a/check by hand: ")

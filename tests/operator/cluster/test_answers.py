@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from wattloop.errors import CannotError
+from wattloop.errors import OperationError
 from wattloop_operator.cluster.api import ClusterApi, ConflictError, ExistsError, MissingError, RefusedError
 from wattloop_operator.cluster.resources import JOBS, PODS, RECURRING_TRAINING_JOBS
 from wattloop_operator.cluster.transport import AnswerError, Request, fenced
@@ -21,9 +21,9 @@ from wattloop_operator.cluster.transport import AnswerError, Request, fenced
         (422, "Invalid", "spec.template: Required value", RefusedError),
         (400, "BadRequest", "unknown field", RefusedError),
         (403, "Forbidden", "jobs.batch is forbidden", RefusedError),
-        (403, "Forbidden", "exceeded quota: few", CannotError),
-        (403, "Forbidden", "unable to create: namespace team is being terminated", CannotError),
-        (410, "Expired", "too old", CannotError),
+        (403, "Forbidden", "exceeded quota: few", OperationError),
+        (403, "Forbidden", "unable to create: namespace team is being terminated", OperationError),
+        (410, "Expired", "too old", OperationError),
     ],
 )
 def test_an_error_is_told_apart(status: int, reason: str, message: str, error: type[Exception]) -> None:
@@ -61,7 +61,7 @@ def test_without_the_lead_nothing_is_written_and_everything_read() -> None:
     transport = fenced(carry, lambda: False)
     transport(Request("GET", "/api"))
     for method in ("POST", "PATCH", "PUT", "DELETE"):
-        with pytest.raises(CannotError, match="does not lead any more"):
+        with pytest.raises(OperationError, match="does not lead any more"):
             transport(Request(method, "/api"))
     assert carried == ["GET"]
 

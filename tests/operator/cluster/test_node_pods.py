@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from wattloop.errors import CannotError
-from wattloop.node_energy import Holding
+from wattloop.errors import OperationError
+from wattloop.node_energy import PodGpuUsage
 from wattloop_operator.cluster.api import ClusterApi
-from wattloop_operator.cluster.cache import ObjectCache
+from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.cluster.node_pods import ClusterPods
 from wattloop_operator.cluster.transport import AnswerError, Request
-from wattloop_operator.reporting.seams import ForeignPodError
+from wattloop_operator.reporting.interfaces import PodOwnershipError
 
 NAME, POD = "digits-0", "digits-0-abcde"
-HOLDING = Holding("pod-uid", "team", POD, "train", "GPU-0", False, 5000, 10, 1.0, 6.0, True)
+HOLDING = PodGpuUsage("pod-uid", "team", POD, "train", "GPU-0", False, 5000, 10, 1.0, 6.0, True)
 
 
 def recurrence(*pods: dict[str, str]) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def test_a_pod_of_a_namespace_that_the_operator_does_not_work_in_is_not_looked_u
     def refuse(request: Request) -> dict[str, Any]:
         raise AnswerError(request, 403, "Forbidden", "pods is forbidden")
 
-    with pytest.raises(CannotError, match="cannot be looked up"):
+    with pytest.raises(OperationError, match="cannot be looked up"):
         ClusterPods(ClusterApi(refuse), lambda: 0.0).attempt_of("node-1", HOLDING)
     assert ClusterPods(ClusterApi(refuse, ["other"]), lambda: 0.0).attempt_of("node-1", HOLDING) is None
 
@@ -102,5 +102,5 @@ def test_a_pod_of_a_namespace_that_the_operator_does_not_work_in_is_not_looked_u
 @pytest.mark.parametrize("cache", [None, seen()])
 def test_an_agent_speaks_of_no_gone_pod_of_another_node(cache: ObjectCache | None) -> None:
     written = recurrence() if cache else recurrence({"uid": "pod-uid", "node": "node-1"})
-    with pytest.raises(ForeignPodError, match="runs on node node-1, not on node-2"):
+    with pytest.raises(PodOwnershipError, match="runs on node node-1, not on node-2"):
         pods_of(written, cache).attempt_of("node-2", HOLDING)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from wattloop.errors import CannotError
+from wattloop.errors import OperationError
 from wattloop.node_energy import GpuBounds
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.node_policies import LABELS_AGE_SECONDS, POLICIES_AGE_SECONDS, NodePolicies
@@ -79,7 +79,7 @@ def test_a_change_is_told_once_the_policies_are_looked_at_again(server: Server) 
 @pytest.mark.parametrize(
     "failure",
     [
-        CannotError("the API server does not answer"),
+        OperationError("the API server does not answer"),
         AnswerError(Request("GET", "/"), 403, "Forbidden", "gpupowerpolicies is forbidden"),
     ],
 )

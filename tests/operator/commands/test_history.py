@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sample_record import RECORD
+from support.databases.sample_record import RECORD
 from wattloop.commands.main import main
 from wattloop_operator.store import PowerMeasurement, ProfileKey, Store, open_store
 

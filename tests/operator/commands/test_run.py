@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from local_runs import HANGING, Bench
 
+from support.local_runs.local_runs import HANGING, Bench
 from wattloop.commands.main import main
 
 pytestmark = pytest.mark.processes

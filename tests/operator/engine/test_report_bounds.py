@@ -8,29 +8,29 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from model_world import job
 
+from support.backends.model_backend import job
 from wattloop import messages
 from wattloop.messages import GpuEnergy, LimitMeasurement, Report
 from wattloop_operator.api.progress import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.cluster.book import MAX_PROGRESS_BYTES
-from wattloop_operator.engine.decide import Attempt, decide
-from wattloop_operator.engine.reports import MAX_GPUS_OF_ATTEMPT, MAX_GPUS_PER_DEVICE, progress_after
-from wattloop_operator.engine.snapshot import Snapshot
+from wattloop_operator.cluster.progress_store import MAX_PROGRESS_BYTES
+from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.reconcile.attempt.progress import MAX_GPUS_OF_ATTEMPT, MAX_GPUS_PER_DEVICE, progress_after
+from wattloop_operator.reconcile.learning.decision import Attempt, decide
 
 DECIDED = decide(Snapshot(job()), Attempt(0, 0, "slot", datetime(2026, 3, 1, tzinfo=UTC)))
 # As long as a number of each kind can be written.
 LONG_TIME = 1e10 - 0.01
 LARGEST = Report(
     sequence=2**63 - 1,
-    epoch=messages.LARGEST_NUMBER / 3,
-    metric=-messages.LARGEST_NUMBER / 3,
+    epoch=messages.MAX_NUMBER / 3,
+    metric=-messages.MAX_NUMBER / 3,
     evaluations=2**63 - 1,
-    gpu_product="~" * messages.LONGEST_PRODUCT,
-    max_power_limit_watts=messages.LARGEST_POWER_WATTS,
-    power_limit_watts=messages.LARGEST_LIMIT_WATTS,
-    power_limit_refusal="~" * messages.LONGEST_REFUSAL,
+    gpu_product="~" * messages.MAX_PRODUCT_CHARACTERS,
+    max_power_limit_watts=messages.MAX_POWER_WATTS,
+    power_limit_watts=messages.MAX_LIMIT_WATTS,
+    power_limit_refusal="~" * messages.MAX_REFUSAL_CHARACTERS,
     profile=tuple(LimitMeasurement(9000.0 + watts, 1e14 / 3, 1e10 / 3, 1e-6 / 3 + 1e-6) for watts in range(64)),
 )
 
@@ -38,7 +38,7 @@ LARGEST = Report(
 def hostile_reports(count: int) -> list[Report]:
     """Reports with 64 further GPUs each, every one with the longest uuid and counters."""
     uuids = (f"MIG-GPU-{number:036x}/127/127" for number in itertools.count())
-    energy = messages.LARGEST_ENERGY_MILLIJOULES
+    energy = messages.MAX_ENERGY_MILLIJOULES
     return [
         replace(
             LARGEST,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from local_runs import Bench
+
+from support.local_runs.local_runs import Bench
 
 
 @pytest.fixture

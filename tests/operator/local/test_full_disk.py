@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from local_runs import Bench
 
+from support.local_runs.local_runs import Bench
 from wattloop_operator.store import open_store
 
 pytestmark = pytest.mark.processes
 
 
 # Enough for the small files of a run, too little for the first change of a database.
-LARGEST_FILE_BYTES = 10 * 1024
+MAX_FILE_BYTES = 10 * 1024
 
 
 def test_a_full_disk_ends_the_run_with_a_sentence_and_the_next_goes_on(bench: Bench, tmp_path: Path) -> None:
@@ -21,7 +21,7 @@ def test_a_full_disk_ends_the_run_with_a_sentence_and_the_next_goes_on(bench: Be
     path = tmp_path / "wattloop.db"
     open_store(path).close()
     options = ("--recurrences", "1", "--database", f"sqlite:///{path}")
-    run = bench.start(*options, largest_file_bytes=LARGEST_FILE_BYTES)
+    run = bench.start(*options, largest_file_bytes=MAX_FILE_BYTES)
     assert run.ended() == 1
     (told,) = run.told.read_text().splitlines()
     assert told.startswith(f"wattloop run: sqlite:///{path}: cannot ")

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from bench import until
-from local_runs import TRAINING, Bench
+
+from support.agents.bench import until
+from support.local_runs.local_runs import TRAINING, Bench
 
 pytestmark = pytest.mark.processes
 

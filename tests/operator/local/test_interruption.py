@@ -10,9 +10,10 @@ from collections.abc import Callable
 from contextlib import closing
 
 import pytest
-from bench import until
-from interrupted_runs import RECURRENCES, run_interrupted
-from local_runs import Bench
+
+from support.agents.bench import until
+from support.local_runs.interrupted_runs import RECURRENCES, run_interrupted
+from support.local_runs.local_runs import Bench
 
 pytestmark = pytest.mark.processes
 

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from local_runs import (
+
+from support.local_runs.local_runs import (
     HANGING,
     TRAINING,
     Bench,
@@ -113,9 +114,9 @@ def test_the_agent_the_guardian_and_the_training_are_killed_and_the_run_goes_on(
     assert bench.limits() == [FOUND_WATTS]
 
 
-def test_the_setter_is_killed_and_the_run_interrupted_at_once(bench: Bench, hanging: RunProcess) -> None:
+def test_the_power_controller_is_killed_and_the_run_interrupted_at_once(bench: Bench, hanging: RunProcess) -> None:
     bench.begun(hanging)
-    kill(child_named(child_named(hanging.pid, "wattloop_agent"), "setter"))
+    kill(child_named(child_named(hanging.pid, "wattloop_agent"), "power-controller"))
     hanging.signal(signal.SIGHUP)
     assert hanging.ended() == 130
     assert bench.limits() == [FOUND_WATTS]

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bench import until
-from gated_training import TRAINING
-from local_runs import BEGIN_SECONDS, Bench, RunProcess, descendants_of, kill, wait_for_end
 
 from nvml_simulator import Machine
+from support.agents.bench import until
+from support.agents.gated_training import TRAINING
+from support.local_runs.local_runs import BEGIN_SECONDS, Bench, RunProcess, descendants_of, kill, wait_for_end
 
 pytestmark = pytest.mark.processes
 
@@ -41,15 +41,15 @@ class Cell:
         self.gpus = Machine(bench.output / "simulated-gpus")
         self.processes = descendants_of(self.run.pid)
 
-    def gate(self, name: str, state: str) -> Path:
+    def authorizer(self, name: str, state: str) -> Path:
         return self.bench.folder / f"{name}.{state}"
 
     def open(self, *names: str) -> None:
         for name in names:
-            self.gate(name, "open").touch()
+            self.authorizer(name, "open").touch()
 
     def reached(self, name: str, seconds: float = DEADLINE_SECONDS) -> None:
-        until(self.gate(name, "reached").exists, f"the training is at the gate {name}", seconds)
+        until(self.authorizer(name, "reached").exists, f"the training is at the gate {name}", seconds)
 
     def limits(self) -> list[float]:
         return [gpu.power_limit_watts for gpu in self.gpus.describe().gpus]

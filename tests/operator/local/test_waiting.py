@@ -5,42 +5,41 @@ from __future__ import annotations
 import threading
 from datetime import timedelta
 
-from model_world import KEY, ModelWorld, job
-
-from wattloop_operator.engine.snapshot import Snapshot
-from wattloop_operator.local.runner import LONGEST_SLEEP_SECONDS, Runner
+from support.backends.model_backend import KEY, ModelBackend, job
+from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.local.runner import MAX_SLEEP_SECONDS, Runner
 
 
 class Sleep(threading.Event):
     """Time that passes by waiting alone; the machine sleeps for hours at its first wait."""
 
-    def __init__(self, world: ModelWorld) -> None:
+    def __init__(self, backend: ModelBackend) -> None:
         super().__init__()
-        self.world = world
+        self.backend = backend
         self.waits: list[float] = []
 
     def wait(self, timeout: float | None = None) -> bool:
         assert timeout is not None
         self.waits.append(timeout)
-        self.world.pass_seconds(timeout + (7 * 3600 if len(self.waits) == 1 else 0))
+        self.backend.pass_seconds(timeout + (7 * 3600 if len(self.waits) == 1 else 0))
         return self.is_set()
 
 
 def test_a_machine_that_slept_past_the_next_start_begins_it_when_it_wakes() -> None:
-    world = ModelWorld(job(maxRecurrences=2))
-    sleep = Sleep(world)
+    backend = ModelBackend(job(maxRecurrences=2))
+    sleep = Sleep(backend)
 
     def work(_: Snapshot) -> None:
-        for name in world.running:
-            if name in world.workloads and world.workloads[name].started_at is None:
-                world.run_workload(name)
-                world.report(name, metric=0.95, finished=True)
-                world.end_workload(name)
+        for name in backend.running:
+            if name in backend.workloads and backend.workloads[name].started_at is None:
+                backend.run_workload(name)
+                backend.report(name, metric=0.95, finished=True)
+                backend.end_workload(name)
                 sleep.set()
 
-    ended = Runner(world, KEY, sleep, work, world.clock).run()
+    ended = Runner(backend, KEY, sleep, work, backend.clock).run()
     assert ended.job.status.counts.reached == 2
-    assert max(sleep.waits) <= LONGEST_SLEEP_SECONDS
+    assert max(sleep.waits) <= MAX_SLEEP_SECONDS
     first, second = sorted(ended.recurrences, key=lambda each: each.spec.index)
     assert second.spec.scheduled_time - first.spec.scheduled_time == timedelta(hours=7)
     assert len(sleep.waits) <= 3

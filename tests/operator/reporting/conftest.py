@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from reporting_api import Api, running_api
+
+from support.reporting.reporting_api import Api, running_api
 
 
 @pytest.fixture(scope="module")

@@ -6,15 +6,15 @@ import json
 
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from model_world import KEY, ModelWorld, job
 
+from support.backends.model_backend import KEY, ModelBackend, job
 from wattloop import messages
 from wattloop.messages import GpuEnergy, LimitMeasurement, Report
-from wattloop_operator.engine.reports import progress_after
-from wattloop_operator.engine.snapshot import Failure
-from wattloop_operator.loop.settle import settle
-from wattloop_operator.pictures.job_history import JobHistory
-from wattloop_operator.pictures.rows import rows_of
+from wattloop_operator.domain.snapshot import Failure
+from wattloop_operator.plots.job_history import JobHistory
+from wattloop_operator.plots.rows import rows_of
+from wattloop_operator.reconcile.attempt.progress import progress_after
+from wattloop_operator.reconciler.reconciler import reconcile
 
 
 def amounts(least: float, most: float) -> st.SearchStrategy[float]:
@@ -25,9 +25,9 @@ def amounts(least: float, most: float) -> st.SearchStrategy[float]:
 
 @st.composite
 def gpus(draw: st.DrawFn) -> GpuEnergy:
-    counter = st.sampled_from([0, 1, messages.LARGEST_ENERGY_MILLIJOULES]) | st.integers(0, 10**9)
+    counter = st.sampled_from([0, 1, messages.MAX_ENERGY_MILLIJOULES]) | st.integers(0, 10**9)
     energy = sorted(draw(st.tuples(counter, counter)))
-    clock = sorted(draw(st.tuples(*[amounts(0, messages.LARGEST_TIME_SECONDS)] * 2)))
+    clock = sorted(draw(st.tuples(*[amounts(0, messages.MAX_TIME_SECONDS)] * 2)))
     return GpuEnergy(
         draw(st.sampled_from(["GPU-0", "GPU-1", f"MIG-GPU-{'f' * 36}/127/127"])),
         energy[0],
@@ -39,23 +39,23 @@ def gpus(draw: st.DrawFn) -> GpuEnergy:
 
 LIMITS = st.builds(
     LimitMeasurement,
-    amounts(1, messages.LARGEST_LIMIT_WATTS),
-    amounts(messages.LEAST_MEASURED, messages.LARGEST_NUMBER),
-    amounts(messages.LEAST_MEASURED, messages.LARGEST_TIME_SECONDS),
-    amounts(messages.LEAST_MEASURED, messages.LARGEST_NUMBER),
+    amounts(1, messages.MAX_LIMIT_WATTS),
+    amounts(messages.MIN_MEASURED, messages.MAX_NUMBER),
+    amounts(messages.MIN_MEASURED, messages.MAX_TIME_SECONDS),
+    amounts(messages.MIN_MEASURED, messages.MAX_NUMBER),
 )
 REPORTS = st.builds(
     Report,
     sequence=st.integers(0, 5) | st.just(2**63 - 1),
-    epoch=amounts(0, messages.LARGEST_NUMBER),
-    metric=st.none() | amounts(-messages.LARGEST_NUMBER, messages.LARGEST_NUMBER),
+    epoch=amounts(0, messages.MAX_NUMBER),
+    metric=st.none() | amounts(-messages.MAX_NUMBER, messages.MAX_NUMBER),
     evaluations=st.integers(0, 5) | st.just(2**63 - 1),
     reached_in_a_row=st.none() | st.integers(0, 5) | st.just(2**63 - 1),
     gpus=st.lists(gpus(), max_size=3, unique_by=lambda gpu: gpu.uuid).map(tuple),
-    gpu_product=st.sampled_from(["", "NVIDIA A100", "~" * messages.LONGEST_PRODUCT]),
-    max_power_limit_watts=amounts(0, messages.LARGEST_POWER_WATTS),
-    power_limit_watts=st.none() | amounts(0, messages.LARGEST_LIMIT_WATTS),
-    power_limit_refusal=st.sampled_from(["", "~" * messages.LONGEST_REFUSAL]),
+    gpu_product=st.sampled_from(["", "NVIDIA A100", "~" * messages.MAX_PRODUCT_CHARACTERS]),
+    max_power_limit_watts=amounts(0, messages.MAX_POWER_WATTS),
+    power_limit_watts=st.none() | amounts(0, messages.MAX_LIMIT_WATTS),
+    power_limit_refusal=st.sampled_from(["", "~" * messages.MAX_REFUSAL_CHARACTERS]),
     profile=st.lists(LIMITS, max_size=3, unique_by=lambda limit: round(limit.power_limit_watts)).map(tuple),
     finished=st.booleans(),
     rank=st.integers(0, 2),
@@ -65,26 +65,26 @@ REPORTS = st.builds(
 @settings(deadline=None, max_examples=25, phases=[Phase.explicit, Phase.generate])
 @given(st.lists(st.lists(REPORTS, max_size=3), min_size=1, max_size=3), st.sampled_from([None, *Failure]))
 def test_no_accepted_report_breaks_the_loop(reports: list[list[Report]], failure: Failure | None) -> None:
-    world = ModelWorld(job())
-    world.pass_seconds(3600)
-    settle(world, KEY, world.clock)
+    backend = ModelBackend(job())
+    backend.pass_seconds(3600)
+    reconcile(backend, KEY, backend.clock)
     for of_attempt in reports:
-        (name,) = world.running
-        world.run_workload(name)
+        (name,) = backend.running
+        backend.run_workload(name)
         for sent in of_attempt:
             report = Report.from_json(json.loads(json.dumps(sent.to_json())))
-            recurrence = world.recurrences[name]
+            recurrence = backend.recurrences[name]
             status = recurrence.status.model_copy(update={"progress": progress_after(recurrence, report)})
-            world.recurrences[name] = world._versioned(recurrence.model_copy(update={"status": status}))
-            settle(world, KEY, world.clock)
-        if name in world.running:
-            world.end_workload(name, failure)
-        settle(world, KEY, world.clock)
-        assert name in world.outcomes
-        world.pass_seconds(3600)
-        settle(world, KEY, world.clock)
-        if not world.running:  # every batch size has crashed too often
+            backend.recurrences[name] = backend._versioned(recurrence.model_copy(update={"status": status}))
+            reconcile(backend, KEY, backend.clock)
+        if name in backend.running:
+            backend.end_workload(name, failure)
+        reconcile(backend, KEY, backend.clock)
+        assert name in backend.outcomes
+        backend.pass_seconds(3600)
+        reconcile(backend, KEY, backend.clock)
+        if not backend.running:  # every batch size has crashed too often
             return
-    snapshot = world.snapshot(KEY)
+    snapshot = backend.snapshot(KEY)
     assert snapshot is not None
     assert len(rows_of(JobHistory.of_snapshot(snapshot))) == len(reports)

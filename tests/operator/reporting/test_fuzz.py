@@ -7,11 +7,11 @@ from collections import Counter
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
-from reporting_api import Api
 from schemathesis import GenerationMode
 from schemathesis.checks import CHECKS
 from schemathesis.schemas import BaseSchema
 
+from support.reporting.reporting_api import Api
 from wattloop_operator.reporting.openapi import main
 
 # What a JSON schema cannot say, and a report must hold.

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from json_web_token import json_web_token
-from node_api import HOLDING, report, running_node_api
-from reporting_api import BODY, running_api
 
+from support.reporting.json_web_token import json_web_token
+from support.reporting.node_api import HOLDING, report, running_node_api
+from support.reporting.reporting_api import BODY, running_api
 from wattloop_operator.reporting.fair_shares import FairShares
+from wattloop_operator.reporting.interfaces import TooManyRequestsError
 from wattloop_operator.reporting.limits import CLUSTER_RATES, MAX_TOKENS, ReportLimits
-from wattloop_operator.reporting.seams import TooManyRequestsError
 from wattloop_operator.reporting.token_buckets import Rate, TokenBuckets
 
 
@@ -86,13 +86,13 @@ def test_a_namespace_that_floods_leaves_the_others_their_share(recurrences: int,
     limits = ReportLimits(clock)
     floods = [f"flood-{number}" for number in range(recurrences)]
     assert sum(accepted(limits, name, 3_000, "hostile") for name in floods) <= CLUSTER_RATES.total.burst
-    for turn in range(20):
+    for result in range(20):
         clock.now += pause_seconds
         before = [accepted(limits, name, 200, "hostile") for name in floods]
         assert sum(before) <= CLUSTER_RATES.total.burst
         # The first turn finds what the flood has left; from then on the victim has the share of one of two.
         wanted = max(1, round(min(pause_seconds, 10.0)))
-        assert accepted(limits, "victim", wanted, "team") == wanted or turn == 0
+        assert accepted(limits, "victim", wanted, "team") == wanted or result == 0
 
 
 @given(st.lists(st.tuples(st.floats(0, 3), st.integers(0, 4), st.integers(1, 40)), max_size=80))

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
-from json_web_token import json_web_token
-from node_api import NODE, NodeApi, running_node_api
 from schemathesis import GenerationMode
 from schemathesis.checks import CHECKS
 
+from support.reporting.json_web_token import json_web_token
+from support.reporting.node_api import NODE, NodeApi, running_node_api
 from wattloop_operator.reporting.openapi import rendered
 
 # What a JSON schema cannot say, and a report must hold.

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from node_api import AGENTS, HOLDING, NODE, NOW, NodeApi, report, running_node_api, token_of
 
-from wattloop.node_energy import LARGEST_NODE_REPORT_BYTES, GpuBounds, NodeAnswer
-from wattloop_operator.loop.world import JobKey
+from support.reporting.node_api import AGENTS, HOLDING, NODE, NOW, NodeApi, report, running_node_api, token_of
+from wattloop.node_energy import MAX_NODE_REPORT_BYTES, GpuBounds, NodeAnswer
+from wattloop_operator.reconciler.backend import JobKey
 
 ENDED = replace(HOLDING, ended=True)
 BOUNDS = (GpuBounds("rack", None, ("team",), (100.0, 300.0)),)
@@ -178,7 +178,7 @@ def test_trouble_of_the_api_server_is_no_refusal(api: NodeApi) -> None:
 @pytest.mark.parametrize(
     ("body", "code", "words"),
     [
-        (b" " * (LARGEST_NODE_REPORT_BYTES + 1), 413, "at most 1048576 bytes"),
+        (b" " * (MAX_NODE_REPORT_BYTES + 1), 413, "at most 1048576 bytes"),
         (b'{"sequence": NaN}', 422, "expected JSON: found NaN"),
         (report(HOLDING) | {"pods": 1}, 422, "found the unknown field 'pods'"),
         (report(HOLDING, HOLDING), 422, "twice, expected one entry a pod uid, container and GPU"),

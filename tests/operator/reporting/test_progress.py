@@ -8,15 +8,15 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from reporting_api import BODY, Api
 from sqlalchemy import inspect, text
 
-from wattloop.errors import CannotError
+from support.reporting.reporting_api import BODY, Api
+from wattloop.errors import OperationError
 from wattloop.messages import Report
 from wattloop_operator.api.progress import Progress
 from wattloop_operator.api.result import Result
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.local.book import LocalBook
+from wattloop_operator.local.progress_store import LocalProgressStore
 from wattloop_operator.reporting.service import ReportService
 
 
@@ -231,9 +231,9 @@ def test_where_the_policy_cannot_think_again_now_the_report_is_kept_all_the_same
     name, _ = api.recurrence()
 
     def fail(recurrence: TrainingRecurrence, progress: Progress) -> Progress:
-        raise CannotError("the database is away")
+        raise OperationError("the database is away")
 
-    service = ReportService(LocalBook(api.store.objects, lambda: None), api.tokens, fail)
+    service = ReportService(LocalProgressStore(api.store.objects, lambda: None), api.tokens, fail)
     assert service.take("team", name, Report.from_json(body(1))).stop is False
     progress = api.progress(name)
     assert progress is not None

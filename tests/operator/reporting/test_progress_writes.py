@@ -11,17 +11,17 @@ from decimal import Decimal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from model_world import job
 
-from wattloop.errors import CannotError
+from support.backends.model_backend import job
+from wattloop.errors import OperationError
 from wattloop.messages import GpuEnergy, Report
 from wattloop_operator.api.progress import Progress
 from wattloop_operator.api.result import Result
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.engine.decide import Attempt, decide
-from wattloop_operator.engine.reports import progress_after
-from wattloop_operator.engine.snapshot import Snapshot
-from wattloop_operator.loop.world import ChangedError
+from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.reconcile.attempt.progress import progress_after
+from wattloop_operator.reconcile.learning.decision import Attempt, decide
+from wattloop_operator.reconciler.backend import StaleSnapshotError
 from wattloop_operator.reporting.progress_thread import ProgressThread
 from wattloop_operator.reporting.progress_writes import ProgressWrites, UnknownRecurrenceError
 from wattloop_operator.reporting.service import ReportService
@@ -46,7 +46,7 @@ class Book:
 
     def read(self, namespace: str, name: str) -> TrainingRecurrence | None:
         if self.away:
-            raise CannotError("away")
+            raise OperationError("away")
         found = self.recurrence
         return None if found is None else self._at(found, self.version)
 
@@ -54,9 +54,9 @@ class Book:
         meanwhile, self.meanwhile = self.meanwhile, lambda: None
         meanwhile()
         if self.away:
-            raise CannotError("away")
+            raise OperationError("away")
         if recurrence.metadata.resource_version != str(self.version):
-            raise ChangedError("changed")
+            raise StaleSnapshotError("changed")
         self.writes.append(progress)
         self.put(progress=progress)
 
@@ -77,12 +77,14 @@ class Book:
 
 
 @pytest.fixture
-def book() -> Book:
+def progress_store() -> Book:
     return Book()
 
 
-def writes_of(book: Book) -> ProgressWrites:
-    return ReportService(book, book, clock=lambda: book.now, write_interval_seconds=1.0).writes
+def writes_of(progress_store: Book) -> ProgressWrites:
+    return ReportService(
+        progress_store, progress_store, clock=lambda: progress_store.now, write_interval_seconds=1.0
+    ).writes
 
 
 def epoch(number: int, **changes: object) -> Report:
@@ -91,48 +93,50 @@ def epoch(number: int, **changes: object) -> Report:
     return replace(report, **changes)  # type: ignore[arg-type]
 
 
-def test_reports_within_a_second_are_one_write_and_none_is_lost(book: Book) -> None:
-    writes = writes_of(book)
+def test_reports_within_a_second_are_one_write_and_none_is_lost(progress_store: Book) -> None:
+    writes = writes_of(progress_store)
     for number in range(1, 50):
         writes.take("team", "run", epoch(number))
-    assert len(book.writes) == 1
+    assert len(progress_store.writes) == 1
     writes.write_due()
-    assert len(book.writes) == 1
-    book.now += 1.0
+    assert len(progress_store.writes) == 1
+    progress_store.now += 1.0
     writes.write_due()
-    assert [progress.epoch for progress in book.writes] == [1, 49]
-    assert book.progress().gpus[0].energy_millijoules == 49_000
+    assert [progress.epoch for progress in progress_store.writes] == [1, 49]
+    assert progress_store.progress().gpus[0].energy_millijoules == 49_000
 
 
-def test_a_report_after_the_interval_writes_what_waited_too(book: Book) -> None:
-    writes = writes_of(book)
+def test_a_report_after_the_interval_writes_what_waited_too(progress_store: Book) -> None:
+    writes = writes_of(progress_store)
     other = GpuEnergy("GPU-1", 0, 7, 1.0, 2.0)
     writes.take("team", "run", epoch(1))
     writes.take("team", "run", epoch(1, rank=1, gpus=(other,)))
-    book.now += 1.0
+    progress_store.now += 1.0
     writes.take("team", "run", epoch(2))
-    assert len(book.writes) == 2
-    assert [gpu.uuid for gpu in book.progress().gpus] == ["GPU-0", "GPU-1"]
+    assert len(progress_store.writes) == 2
+    assert [gpu.uuid for gpu in progress_store.progress().gpus] == ["GPU-0", "GPU-1"]
 
 
 @pytest.mark.parametrize("last", [{"finished": True}, {"metric": 0.99}])
-def test_the_end_and_the_target_are_written_before_they_are_answered(book: Book, last: dict[str, object]) -> None:
-    writes = writes_of(book)
+def test_the_end_and_the_target_are_written_before_they_are_answered(
+    progress_store: Book, last: dict[str, object]
+) -> None:
+    writes = writes_of(progress_store)
     for number in (1, 2):
         writes.take("team", "run", epoch(number))
     writes.take("team", "run", epoch(3, **last))
-    assert book.progress().epoch == 3
-    assert len(book.writes) == 2
+    assert progress_store.progress().epoch == 3
+    assert len(progress_store.writes) == 2
     for number in range(4, 100):
         writes.take("team", "run", epoch(number, **last))
-    assert len(book.writes) == 2
+    assert len(progress_store.writes) == 2
 
 
-def test_a_stop_is_written_before_it_is_answered_and_stays(book: Book) -> None:
-    book.recurrence = DECIDED.model_copy(
+def test_a_stop_is_written_before_it_is_answered_and_stays(progress_store: Book) -> None:
+    progress_store.recurrence = DECIDED.model_copy(
         update={"spec": DECIDED.spec.model_copy(update={"stop_cost_joules": Decimal(3)})}
     )
-    writes = writes_of(book)
+    writes = writes_of(progress_store)
     stops = []
     for number in range(1, 20):
         found = writes.take("team", "run", epoch(number, max_power_limit_watts=1.0)).status.progress
@@ -140,85 +144,85 @@ def test_a_stop_is_written_before_it_is_answered_and_stays(book: Book) -> None:
     first = stops.index(True)
     assert first > 0
     assert all(stops[first:])
-    assert book.progress().stop_requested
-    assert len(book.writes) == 2
+    assert progress_store.progress().stop_requested
+    assert len(progress_store.writes) == 2
 
 
-def test_what_another_replica_wrote_meanwhile_is_kept(book: Book) -> None:
-    writes = writes_of(book)
+def test_what_another_replica_wrote_meanwhile_is_kept(progress_store: Book) -> None:
+    writes = writes_of(progress_store)
     elsewhere = GpuEnergy("GPU-2", 0, 9, 1.0, 2.0)
     writes.take("team", "run", epoch(1))
     writes.take("team", "run", epoch(2))
 
     def another_replica_writes() -> None:
-        assert book.recurrence is not None
-        book.put(progress=progress_after(book.recurrence, epoch(1, rank=2, gpus=(elsewhere,))))
+        assert progress_store.recurrence is not None
+        progress_store.put(progress=progress_after(progress_store.recurrence, epoch(1, rank=2, gpus=(elsewhere,))))
 
-    book.meanwhile = another_replica_writes
-    book.now += 1.0
+    progress_store.meanwhile = another_replica_writes
+    progress_store.now += 1.0
     writes.write_due()
-    assert [gpu.uuid for gpu in book.progress().gpus] == ["GPU-0", "GPU-2"]
-    assert book.progress().epoch == 2
+    assert [gpu.uuid for gpu in progress_store.progress().gpus] == ["GPU-0", "GPU-2"]
+    assert progress_store.progress().epoch == 2
 
 
-def test_after_the_outcome_nothing_is_written_whatever_is_reported(book: Book) -> None:
-    writes = writes_of(book)
+def test_after_the_outcome_nothing_is_written_whatever_is_reported(progress_store: Book) -> None:
+    writes = writes_of(progress_store)
     writes.take("team", "run", epoch(1))
     writes.take("team", "run", epoch(2))
-    book.put(result=Result.CRASHED, message="crashed")
-    book.now += 1.0
+    progress_store.put(result=Result.CRASHED, message="crashed")
+    progress_store.now += 1.0
     writes.write_due()
     for number in range(3, 20):
-        book.now += 1.0
+        progress_store.now += 1.0
         found = writes.take("team", "run", epoch(number, finished=True))
         assert found.status.result is Result.CRASHED
-    assert len(book.writes) == 1
+    assert len(progress_store.writes) == 1
 
 
-def test_what_cannot_be_written_waits_for_the_next_turn(book: Book, caplog: pytest.LogCaptureFixture) -> None:
-    writes = writes_of(book)
+def test_what_cannot_be_written_waits_for_the_next_turn(progress_store: Book, caplog: pytest.LogCaptureFixture) -> None:
+    writes = writes_of(progress_store)
     writes.take("team", "run", epoch(1))
     writes.take("team", "run", epoch(2))
-    book.away = True
-    book.now += 1.0
+    progress_store.away = True
+    progress_store.now += 1.0
     writes.write_due()
     assert "the progress of team/run is not written yet: away" in caplog.text
-    with pytest.raises(CannotError):
+    with pytest.raises(OperationError):
         writes.take("team", "run", epoch(3))
-    book.away = False
-    book.now += 1.0
+    progress_store.away = False
+    progress_store.now += 1.0
     writes.write_due()
-    assert book.progress().epoch == 2
+    assert progress_store.progress().epoch == 2
 
 
-def test_nothing_is_remembered_of_recurrences_that_report_no_more(book: Book) -> None:
-    writes = writes_of(book)
+def test_nothing_is_remembered_of_recurrences_that_report_no_more(progress_store: Book) -> None:
+    writes = writes_of(progress_store)
     for number in range(100):
         writes.take("team", f"run-{number}", epoch(number + 1))
     assert len(writes) == 100
-    book.now += 2.0
+    progress_store.now += 2.0
     writes.write_due()
     assert len(writes) == 0
 
 
-def test_the_reports_of_a_recurrence_that_was_deleted_go_with_it(book: Book) -> None:
-    writes = writes_of(book)
+def test_the_reports_of_a_recurrence_that_was_deleted_go_with_it(progress_store: Book) -> None:
+    writes = writes_of(progress_store)
     writes.take("team", "run", epoch(1))
     writes.take("team", "run", epoch(2))
-    book.recurrence = None
-    book.now += 1.0
+    progress_store.recurrence = None
+    progress_store.now += 1.0
     writes.write_due()
     assert len(writes) == 0
     with pytest.raises(UnknownRecurrenceError):
         writes.take("team", "run", epoch(3))
 
 
-def test_a_process_that_ends_writes_what_waits(book: Book) -> None:
-    writes = writes_of(book)
+def test_a_process_that_ends_writes_what_waits(progress_store: Book) -> None:
+    writes = writes_of(progress_store)
     with ProgressThread(writes):
         writes.take("team", "run", epoch(1))
         writes.take("team", "run", epoch(2))
-    assert book.progress().epoch == 2
+    assert progress_store.progress().epoch == 2
     assert threading.active_count() >= 1
 
 
@@ -226,16 +230,16 @@ def test_a_process_that_ends_writes_what_waits(book: Book) -> None:
 def test_whatever_is_reported_when_the_writes_are_bounded_and_the_end_is_the_same(
     sent: list[tuple[float, int, bool]],
 ) -> None:
-    book, plain = Book(), Book()
-    writes, at_once = writes_of(book), ReportService(plain, plain, clock=lambda: plain.now).writes
-    for pause, number, turn in sent:
-        book.now += pause
-        if turn:
+    progress_store, plain = Book(), Book()
+    writes, at_once = writes_of(progress_store), ReportService(plain, plain, clock=lambda: plain.now).writes
+    for pause, number, result in sent:
+        progress_store.now += pause
+        if result:
             writes.write_due()
         writes.take("team", "run", epoch(number))
         at_once.take("team", "run", epoch(number))
-    book.now += 1.0
+    progress_store.now += 1.0
     writes.write_due()
-    assert book.progress() == plain.progress()
+    assert progress_store.progress() == plain.progress()
     # One at the beginning, one a second, and no more: nothing here is an end, a stop or a target.
-    assert len(book.writes) <= 1 + (book.now - 100.0) / 1.0
+    assert len(progress_store.writes) <= 1 + (progress_store.now - 100.0) / 1.0

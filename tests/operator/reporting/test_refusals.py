@@ -11,7 +11,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from reporting_api import BODY, Api, running_api
+
+from support.reporting.reporting_api import BODY, Api, running_api
 
 GPU = {
     "uuid": "GPU-0",

@@ -8,8 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from postgresql_server import PostgreSqlMissingError, PostgreSqlServer, postgresql_programs, running_postgresql
-from sample_record import RECORD
+from support.databases.postgresql_server import (
+    PostgreSqlMissingError,
+    PostgreSqlServer,
+    postgresql_programs,
+    running_postgresql,
+)
+from support.databases.sample_record import RECORD
 from wattloop_operator.store import ObservationRecord, Store, open_store
 
 

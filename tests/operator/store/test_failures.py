@@ -19,27 +19,27 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from postgresql_server import (
+from support.databases.postgresql_server import (
     PostgreSqlMissingError,
     postgresql_folder,
     postgresql_programs,
     serving_postgresql,
 )
 from wattloop import interruption
-from wattloop.errors import CannotError
+from wattloop.errors import OperationError
 from wattloop_operator.store import ObservationRecord, Store, open_store
 
 Make = Callable[..., ObservationRecord]
 
 RECORDS_WITHOUT_END = """
 import itertools, sys
-from wattloop.errors import CannotError
-from wattloop_operator.store import Amendment, open_store
+from wattloop.errors import OperationError
+from wattloop_operator.store import LateUsage, open_store
 with open_store(sys.argv[1]) as store:
     for number in itertools.count():
         try:
-            store.amendments.record(Amendment("job", number, 0, 1.0, 1.0))
-        except CannotError as error:
+            store.late_usages.record(LateUsage("job", number, 0, 1.0, 1.0))
+        except OperationError as error:
             print(error, flush=True)
             break
         print(number, flush=True)
@@ -48,9 +48,9 @@ STOPS_INSIDE_A_WRITE = """
 import sys
 from wattloop_operator.store.address import database_url
 from wattloop_operator.store.database import Database
-from wattloop_operator.store.tables import AMENDMENTS
+from wattloop_operator.store.tables import LATE_USAGES
 with Database(database_url(sys.argv[1])).writing("stop inside a write") as on:
-    on.execute(AMENDMENTS.insert(), [
+    on.execute(LATE_USAGES.insert(), [
         dict(job_uid="job", recurrence=number, attempt=0, energy_joules=1.0, time_seconds=1.0)
         for number in range(2000)
     ])
@@ -82,7 +82,7 @@ def test_a_process_killed_while_it_records_loses_nothing_that_was_said_to_be_rec
         said += process.stdout.readlines()
     recorded = [int(line) for line in said if line.endswith("\n")]
     with open_store(database_url) as store:
-        kept = [amendment.recurrence for amendment in store.amendments.of_job("job")]
+        kept = [late_usage.recurrence for late_usage in store.late_usages.of_job("job")]
     assert kept[: len(recorded)] == recorded
     # One more may have been kept than the process came to tell.
     assert len(kept) - len(recorded) in {0, 1}
@@ -95,7 +95,7 @@ def test_a_process_killed_inside_a_write_leaves_none_of_it_and_no_lock(database_
         assert process.stdout.readline() == "inside\n"
         process.send_signal(signal.SIGKILL)
     with open_store(database_url) as store:
-        assert store.amendments.of_job("job") == ()
+        assert store.late_usages.of_job("job") == ()
         store.objects.create("FrequencyPlan", "team", "plan", {})
     if database_url.startswith("sqlite"):
         connection = sqlite3.connect(database_url.removeprefix("sqlite:///"))
@@ -116,7 +116,7 @@ def test_a_full_disk_is_said_and_what_was_recorded_before_is_kept(tmp_path: Path
     assert re.search("free space|limit on file sizes", complaint)
     assert recorded
     with open_store(url) as store:
-        kept = [amendment.recurrence for amendment in store.amendments.of_job("job")]
+        kept = [late_usage.recurrence for late_usage in store.late_usages.of_job("job")]
         assert kept == [int(line) for line in recorded]
         store.objects.create("FrequencyPlan", "team", "plan", {})
 
@@ -150,7 +150,7 @@ def test_a_full_disk_of_the_server_is_said_and_what_was_recorded_before_is_kept(
                 body = {"noise": base64.b85encode(noise.randbytes(2**20)).decode()}
                 created.append(store.objects.create("FrequencyPlan", "team", f"plan-{number:02}", body).name)
 
-        with pytest.raises(CannotError, match=r"cannot create FrequencyPlan team/.*free space on the server's disk"):
+        with pytest.raises(OperationError, match=r"cannot create FrequencyPlan team/.*free space on the server's disk"):
             create_more_than_fits()
         assert created
         assert [one.name for one in store.objects.list("FrequencyPlan")] == created
@@ -168,8 +168,8 @@ def folder_of_another_user() -> Iterator[Path]:
 
 OPENS_AS_NOBODY = """
 import os, pathlib, sys, tempfile
-from wattloop.errors import CannotError
-from wattloop_operator.store import Amendment, open_store
+from wattloop.errors import OperationError
+from wattloop_operator.store import LateUsage, open_store
 # Everything is imported by now, which another user could not do from this user's folders.
 with tempfile.TemporaryDirectory() as folder:
     open_store(pathlib.Path(folder) / "first.db").close()
@@ -177,8 +177,8 @@ if os.geteuid() == 0:
     os.setresuid(65534, 65534, 65534)
 try:
     with open_store(sys.argv[1]) as store:
-        store.amendments.record(Amendment("job", 0, 0, 1.0, 1.0))
-except CannotError as error:
+        store.late_usages.record(LateUsage("job", 0, 0, 1.0, 1.0))
+except OperationError as error:
     print(error)
 """
 
@@ -217,7 +217,7 @@ def test_a_writer_that_finds_the_file_locked_says_so(
         other = sqlite3.connect(tmp_path / "wattloop.db", isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(
-            CannotError, match="observation of team/digits-0: database is locked; another process holds it"
+            OperationError, match="observation of team/digits-0: database is locked; another process holds it"
         ):
             store.observations.record(observation())
         assert store.observations.jobs() == ()
@@ -249,7 +249,7 @@ def test_a_server_gone_within_a_write_is_said_and_the_next_write_finds_it_again(
                 on.execute(text("SELECT 1"))
 
         complaint = r"cannot record twice: terminating connection.*check that the server runs"
-        with pytest.raises(CannotError, match=complaint) as gone:
+        with pytest.raises(OperationError, match=complaint) as gone:
             lose_the_server_within_a_write()
         assert "secret" not in str(gone.value)
         assert store.observations.record(observation()) is True
@@ -275,7 +275,7 @@ def test_a_server_that_is_stopped_is_said_and_found_again_when_it_is_started(obs
             store = open_store(server.new_database())
             store.observations.record(observation())
         for _ in range(2):
-            with pytest.raises(CannotError, match=r"cannot record the observation.*check that the server runs"):
+            with pytest.raises(OperationError, match=r"cannot record the observation.*check that the server runs"):
                 store.observations.record(observation(attempt=1))
         with serving_postgresql(programs, folder), store:
             assert store.observations.record(observation(attempt=1)) is True
@@ -301,5 +301,5 @@ def test_a_database_that_may_only_be_read_is_said(postgresql_server: Any, observ
     open_store(url).close()
     with open_store(f"{url}&options=-cdefault_transaction_read_only%3Don") as store:
         assert store.observations.jobs() == ()
-        with pytest.raises(CannotError, match="name the primary server"):
+        with pytest.raises(OperationError, match="name the primary server"):
             store.observations.record(observation())

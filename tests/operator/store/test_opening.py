@@ -21,8 +21,8 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, inspect, text
 
-from wattloop.errors import CannotError, UsageError, WattloopError
-from wattloop_operator.store import Amendment, ObservationRecord, Store, open_store
+from wattloop.errors import OperationError, UsageError, WattloopError
+from wattloop_operator.store import LateUsage, ObservationRecord, Store, open_store
 from wattloop_operator.store.address import database_url as address
 from wattloop_operator.store.schema import MIGRATIONS, Marker, read_marker
 from wattloop_operator.store.tables import METADATA, SCHEMA_VERSION
@@ -131,7 +131,7 @@ def test_processes_that_open_an_empty_database_at_once_make_its_schema_once(data
 def test_a_database_of_another_program_is_refused_and_left_as_it_was(database_url: str) -> None:
     execute(database_url, "CREATE TABLE invoices (number integer)", "INSERT INTO invoices VALUES (7)")
     with pytest.raises(
-        CannotError, match=r"this database is not Wattloop's: it has tables of another program \(invoices\)"
+        OperationError, match=r"this database is not Wattloop's: it has tables of another program \(invoices\)"
     ):
         open_store(database_url)
     engine = create_engine(address(database_url))
@@ -143,7 +143,7 @@ def test_a_database_of_another_program_is_refused_and_left_as_it_was(database_ur
 def test_a_marker_of_another_product_is_refused(database_url: str) -> None:
     open_store(database_url).close()
     execute(database_url, "UPDATE wattloop_database SET product = 'ohmloop'")
-    with pytest.raises(CannotError, match="not Wattloop's but 'ohmloop'"):
+    with pytest.raises(OperationError, match="not Wattloop's but 'ohmloop'"):
         open_store(database_url)
 
 
@@ -183,15 +183,15 @@ def open_with_a_newer_wattloop(url: str, folder: Path, declared: str, change: st
 def test_after_a_rollback_past_an_additive_migration_all_is_read_and_written(
     change: str, database_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    amendment = Amendment("uid", 1, 0, 5.0, 6.0)
+    late_usage = LateUsage("uid", 1, 0, 5.0, 6.0)
     with open_store(database_url) as store:
         store.objects.create("FrequencyPlan", "team", "before", {})
     open_with_a_newer_wattloop(database_url, tmp_path / "newer", "additive = True", change)
     with open_store(database_url) as store:
         store.objects.create("FrequencyPlan", "team", "after", {})
-        store.amendments.record(amendment)
+        store.late_usages.record(late_usage)
         assert [one.name for one in store.objects.list("FrequencyPlan")] == ["after", "before"]
-        assert store.amendments.of_job("uid") == (amendment,)
+        assert store.late_usages.of_job("uid") == (late_usage,)
     (line,) = [record.getMessage() for record in caplog.records if "newer schema" in record.getMessage()]
     assert f"Wattloop 9.1.0 made its schema {SCHEMA_VERSION + 1}, and this is Wattloop {version('wattloop')}" in line
     # The marker stays the newer version's, which finds nothing to do when it comes back.
@@ -208,12 +208,12 @@ def test_a_rollback_past_another_migration_is_refused_with_the_version_to_use(
     change = 'drop_table("amendments")'
     open_with_a_newer_wattloop(database_url, tmp_path / "newer", declared, change)
     needed = rf"schema {SCHEMA_VERSION + 1}, which operators with schema {SCHEMA_VERSION + 1} or newer can work with"
-    with pytest.raises(CannotError, match=rf"{needed}.*use Wattloop 9\.1\.0 or newer"):
+    with pytest.raises(OperationError, match=rf"{needed}.*use Wattloop 9\.1\.0 or newer"):
         open_store(database_url)
 
 
 def test_a_command_that_only_reads_makes_no_database(database_url: str, tmp_path: Path) -> None:
-    with pytest.raises(CannotError, match=r"name a database that Wattloop has run with|the database is empty"):
+    with pytest.raises(OperationError, match=r"name a database that Wattloop has run with|the database is empty"):
         open_store(database_url, create=False)
     assert list(tmp_path.iterdir()) == []
 
@@ -222,7 +222,7 @@ def test_a_failed_migration_leaves_the_database_as_it_was(database_url: str, mon
     # A table that stands in the way of the last ones only: half of the migration is done by then.
     monkeypatch.setattr("wattloop_operator.store.schema._own_marker", lambda *_: None)
     execute(database_url, "CREATE TABLE objects (number integer)")
-    with pytest.raises(CannotError, match=r"cannot bring the database to this version's schema.*already exists"):
+    with pytest.raises(OperationError, match=r"cannot bring the database to this version's schema.*already exists"):
         open_store(database_url)
     engine = create_engine(address(database_url))
     with engine.connect() as on:
@@ -284,7 +284,7 @@ def test_what_the_server_refuses_is_said_without_the_password(
 ) -> None:
     words = {"user": user} | ({} if password is None else {"password": password})
     url = postgresql_server.url(database, **words)
-    with pytest.raises(CannotError, match=complaint) as refused:
+    with pytest.raises(OperationError, match=complaint) as refused:
         open_store(url)
     assert f"postgresql://{user}:***@/{database}" in str(refused.value)
     assert "secret" not in str(refused.value)
@@ -294,7 +294,7 @@ def test_what_the_server_refuses_is_said_without_the_password(
 @pytest.mark.parametrize("query", ["", "?sslpassword=secret-secret", "?password=secret-secret"])
 def test_a_server_that_is_not_there_is_named_without_its_password(tmp_path: Path, query: str) -> None:
     url = f"postgresql://user:secret-word@127.0.0.1:1/database{query}"
-    with pytest.raises(CannotError, match="check that the server runs") as refused:
+    with pytest.raises(OperationError, match="check that the server runs") as refused:
         open_store(url)
     assert "127.0.0.1:1/database: cannot read whose database it is" in str(refused.value)
     assert "secret" not in str(refused.value)
@@ -304,14 +304,14 @@ def test_a_file_that_is_no_database_is_refused_and_left_as_it_was(tmp_path: Path
     path = tmp_path / "notes.txt"
     path.write_text("not a database at all, but long enough to be looked at as one\n" * 20)
     before = path.read_bytes()
-    with pytest.raises(CannotError, match="name another file: this one is not SQLite's"):
+    with pytest.raises(OperationError, match="name another file: this one is not SQLite's"):
         open_store(path)
     assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize("place", ["missing/wattloop.db", "."])
 def test_a_place_that_can_hold_no_file_is_refused(tmp_path: Path, place: str) -> None:
-    with pytest.raises(CannotError, match="name a file in an existing, writable folder"):
+    with pytest.raises(OperationError, match="name a file in an existing, writable folder"):
         open_store(tmp_path / place)
 
 

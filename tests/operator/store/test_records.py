@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from wattloop.errors import InputError
-from wattloop_operator.store import Amendment, ObservationRecord, PowerMeasurement, ProfileKey
+from wattloop_operator.store import LateUsage, ObservationRecord, PowerMeasurement, ProfileKey
 
 
 @pytest.mark.parametrize(
@@ -70,4 +70,4 @@ def test_a_profile_key_that_cannot_be_is_refused(changes: dict[str, str | int]) 
 @pytest.mark.parametrize("changes", [{"energy_joules": -1.0}, {"job_uid": ""}, {"time_seconds": float("inf")}])
 def test_an_amendment_that_cannot_be_is_refused(changes: dict[str, str | float]) -> None:
     with pytest.raises(InputError, match=next(iter(changes))):
-        dataclasses.replace(Amendment("job", 0, 0, 5.0, 1.0), **changes)  # type: ignore[arg-type]
+        dataclasses.replace(LateUsage("job", 0, 0, 5.0, 1.0), **changes)  # type: ignore[arg-type]

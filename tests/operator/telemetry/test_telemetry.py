@@ -12,14 +12,14 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from wattloop.commands.settings import Address
-from wattloop.errors import CannotError
+from wattloop.errors import OperationError
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.cluster.transport import AnswerError, Request
+from wattloop_operator.http.server import HttpService
 from wattloop_operator.telemetry.health import create_health_app, watches_check
 from wattloop_operator.telemetry.logs import set_up_logs
 from wattloop_operator.telemetry.metrics import Metrics, StateCollector
-from wattloop_operator.telemetry.pulse import Pulse
-from wattloop_operator.telemetry.serving import HttpService
+from wattloop_operator.telemetry.watch_heartbeat import WatchHeartbeat
 
 
 @pytest.fixture
@@ -52,22 +52,22 @@ def test_ready_is_only_who_passes_every_check(health: HttpService) -> None:
 
 
 def test_an_address_that_is_taken_is_said(health: HttpService) -> None:
-    with pytest.raises(CannotError, match=f"metrics: cannot listen at {health.address}"):
+    with pytest.raises(OperationError, match=f"metrics: cannot listen at {health.address}"):
         HttpService("metrics", None, health.address)
 
 
 def test_a_watch_ages_until_its_next_sign_of_life() -> None:
     now = [10.0]
-    pulse = Pulse(["Job", "Pod"], lambda: now[0])
+    heartbeat = WatchHeartbeat(["Job", "Pod"], lambda: now[0])
     now[0] = 15.0
-    pulse.beat("Job")
+    heartbeat.beat("Job")
     now[0] = 16.0
-    assert pulse.ages_seconds() == {"Job": 1.0, "Pod": 6.0}
+    assert heartbeat.ages_seconds() == {"Job": 1.0, "Pod": 6.0}
 
 
 def test_requests_are_counted_by_what_became_of_them() -> None:
     metrics = Metrics()
-    errors: dict[str, Exception] = {"/apis/batch/v1/namespaces/team/jobs": CannotError("away")}
+    errors: dict[str, Exception] = {"/apis/batch/v1/namespaces/team/jobs": OperationError("away")}
 
     def carry(request: Request) -> dict[str, Any]:
         if request.method == "PATCH":
@@ -78,7 +78,7 @@ def test_requests_are_counted_by_what_became_of_them() -> None:
 
     counted = metrics.counted(carry)
     counted(Request("GET", "/api/v1/namespaces/team/pods/a"))
-    with pytest.raises(CannotError):
+    with pytest.raises(OperationError):
         counted(Request("POST", "/apis/batch/v1/namespaces/team/jobs"))
     with pytest.raises(AnswerError):
         counted(Request("PATCH", "/apis/wattloop.dev/v1alpha1/namespaces/team/trainingrecurrences/a/status"))

@@ -10,8 +10,8 @@ import pytest
 
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.engine.decide import Attempt, decide
-from wattloop_operator.engine.snapshot import Snapshot
+from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.reconcile.learning.decision import Attempt, decide
 
 MakeJob = Callable[..., RecurringTrainingJob]
 

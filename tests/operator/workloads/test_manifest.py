@@ -11,12 +11,12 @@ import pytest
 from wattloop.environment import RunEnvironment
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.workloads.cluster_injection import ClusterAddresses
 from wattloop_operator.workloads.manifest import manifest
 from wattloop_operator.workloads.pod_template import TemplateError
-from wattloop_operator.workloads.surroundings import ClusterSurroundings
 
 RecurrenceOf = Callable[[RecurringTrainingJob], TrainingRecurrence]
-SURROUNDINGS = ClusterSurroundings(report_url="https://reports:8080")
+SURROUNDINGS = ClusterAddresses(report_url="https://reports:8080")
 GPUS = {"limits": {"nvidia.com/gpu": 2}}
 
 
@@ -139,10 +139,10 @@ def test_certificates_travel_with_the_pod(
     make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
 ) -> None:
     job = make_job()
-    surroundings = ClusterSurroundings("https://reports", certificate_authority="-----BEGIN CERTIFICATE-----")
-    template = manifest(job, recurrence_of(job), surroundings)["spec"]["template"]
+    addresses = ClusterAddresses("https://reports", certificate_authority="-----BEGIN CERTIFICATE-----")
+    template = manifest(job, recurrence_of(job), addresses)["spec"]["template"]
     annotation = "wattloop.dev/report-certificate-authority"
-    assert template["metadata"]["annotations"] == {annotation: surroundings.certificate_authority}
+    assert template["metadata"]["annotations"] == {annotation: addresses.certificate_authority}
     (item,) = template["spec"]["volumes"][0]["projected"]["sources"][1]["downwardAPI"]["items"]
     assert item == {"path": "ca.crt", "fieldRef": {"fieldPath": f"metadata.annotations['{annotation}']"}}
     told = environment(template["spec"]["containers"][0])
@@ -153,8 +153,8 @@ def test_the_agents_socket_is_mounted_where_there_are_agents(
     make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
 ) -> None:
     job = make_job()
-    surroundings = ClusterSurroundings(report_url="", agent_folder="/run/wattloop")
-    pod = manifest(job, recurrence_of(job), surroundings)["spec"]["template"]["spec"]
+    addresses = ClusterAddresses(report_url="", agent_folder="/run/wattloop")
+    pod = manifest(job, recurrence_of(job), addresses)["spec"]["template"]["spec"]
     (volume,) = pod["volumes"]
     assert volume["hostPath"]["path"] == "/run/wattloop"
     assert environment(pod["containers"][0]).agent_socket == "/run/wattloop/agent.sock"

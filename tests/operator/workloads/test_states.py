@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from wattloop_operator.api.training_recurrence import PodReference
-from wattloop_operator.engine.snapshot import Failure, WorkloadPhase
+from wattloop_operator.domain.snapshot import Failure, WorkloadPhase
 from wattloop_operator.workloads.job_state import job_state, needs_pods
 from wattloop_operator.workloads.other_kind import other_state
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from wattloop_planner.bandit.policy import Question
+from wattloop_planner.bandit.policy import DecisionContext
 from wattloop_planner.observations import Observation, Outcome
 
 Run = tuple[int, float, Outcome]
@@ -22,11 +22,11 @@ def observed(runs: Sequence[Run]) -> tuple[Observation, ...]:
 
 
 @pytest.fixture
-def ask() -> Callable[..., Question]:
+def ask() -> Callable[..., DecisionContext]:
     """A question after these runs, at η = 1."""
 
-    def question(sizes: Sequence[int], default: int, runs: Sequence[Run] = (), **more: Any) -> Question:
+    def context(sizes: Sequence[int], default: int, runs: Sequence[Run] = (), **more: Any) -> DecisionContext:
         settings: dict[str, Any] = {"eta": 1.0, "recurrence": len(runs), "attempt": 0, "seed": 7, **more}
-        return Question(tuple(sizes), default, observations=observed(runs), **settings)
+        return DecisionContext(tuple(sizes), default, observations=observed(runs), **settings)
 
-    return question
+    return context

@@ -6,11 +6,11 @@ from wattloop.errors import UsageError
 from wattloop_planner.bandit.fixed import FixedPolicy
 from wattloop_planner.bandit.grid import GridPolicy
 from wattloop_planner.bandit.policies import POLICIES, policy_named
-from wattloop_planner.bandit.policy import DecisionKind, NoArmLeftError, Question
+from wattloop_planner.bandit.policy import DecisionContext, DecisionKind, NoFeasibleArmError
 from wattloop_planner.observations import Outcome
 
 CRASHED, REACHED, STOPPED = Outcome.CRASHED, Outcome.REACHED, Outcome.STOPPED
-Ask = Callable[..., Question]
+Ask = Callable[..., DecisionContext]
 
 
 def test_grid_tries_the_default_then_the_rest_then_runs_the_cheapest(ask: Ask) -> None:
@@ -36,7 +36,7 @@ def test_default_always_runs_the_default_unstopped(ask: Ask) -> None:
 
 
 def test_default_that_crashes_again_and_again_is_an_error_with_the_way_out(ask: Ask) -> None:
-    with pytest.raises(NoArmLeftError, match="mend the training, or set another default"):
+    with pytest.raises(NoFeasibleArmError, match="mend the training, or set another default"):
         FixedPolicy().decide(ask((8, 16), 16, [(16, 0, CRASHED)] * 3))
 
 
@@ -54,7 +54,7 @@ def test_a_default_that_is_no_longer_offered_gives_way_to_its_nearest_neighbour(
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_every_policy_says_when_no_arm_is_left(ask: Ask, name: str) -> None:
-    with pytest.raises(NoArmLeftError):
+    with pytest.raises(NoFeasibleArmError):
         policy_named(name).decide(ask((8, 16), 16, [(8, 0, CRASHED), (16, 0, CRASHED)] * 3))
 
 

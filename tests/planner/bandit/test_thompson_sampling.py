@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wattloop_planner.bandit.policy import Decision, DecisionKind, NoArmLeftError, Progress, Question
+from wattloop_planner.bandit.policy import Decision, DecisionContext, DecisionKind, NoFeasibleArmError, Progress
 from wattloop_planner.bandit.priors import NoisePrior
 from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
 from wattloop_planner.observations import Observation, Outcome
 
-Ask = Callable[..., Question]
+Ask = Callable[..., DecisionContext]
 REACHED, STOPPED, EXHAUSTED, CRASHED = Outcome.REACHED, Outcome.STOPPED, Outcome.EXHAUSTED, Outcome.CRASHED
 SIZES = (8, 16, 32, 64, 128)
 
@@ -38,14 +38,14 @@ def run(
     return replace(observation, **more)
 
 
-def question(observations: list[Observation], **more: Any) -> Question:
+def context(observations: list[Observation], **more: Any) -> DecisionContext:
     recurrence = max((o.recurrence for o in observations), default=-1) + 1
     given: dict[str, Any] = {"eta": 0.5, "recurrence": recurrence, "attempt": 0, "seed": 3, "gpu_model": "A", **more}
-    return Question(SIZES, 32, observations=tuple(observations), **given)
+    return DecisionContext(SIZES, 32, observations=tuple(observations), **given)
 
 
 def decided(observations: list[Observation], **more: Any) -> Decision:
-    return ThompsonSamplingPolicy().decide(question(observations, **more))
+    return ThompsonSamplingPolicy().decide(context(observations, **more))
 
 
 def settled(size: int = 32, runs: int = 60) -> list[Observation]:
@@ -124,12 +124,12 @@ def test_one_unlucky_run_of_the_neighbour_does_not_hold_the_job_at_its_default()
     def tried_after(policy: ThompsonSamplingPolicy) -> set[int]:
         history = [run(0, 128, epochs[0], 100), run(1, 64, 47, 100, STOPPED)]
         history += [run(1 + i, 128, each, 100, attempt=i == 0) for i, each in enumerate(epochs[1:])]
-        questions = [replace(question(history[:end]), default_batch_size=128) for end in range(3, len(history) + 1)]
+        questions = [replace(context(history[:end]), default_batch_size=128) for end in range(3, len(history) + 1)]
         decisions = [policy.decide(each) for each in questions]
         return {each.batch_size for each in decisions if each.kind is DecisionKind.TRIAL}
 
     assert tried_after(ThompsonSamplingPolicy()) & {32, 64}
-    assert not tried_after(ThompsonSamplingPolicy(noise=NoisePrior(stray=0)))
+    assert not tried_after(ThompsonSamplingPolicy(noise=NoisePrior(outlier_probability=0)))
 
 
 def test_a_crash_teaches_nothing_of_the_cost() -> None:
@@ -149,12 +149,12 @@ def test_a_crashed_arm_is_pruned_after_k_crashes_and_said_to_be() -> None:
 
 def test_the_crash_budget_can_be_set() -> None:
     history = [*settled(), run(90, 32, 0, 100, CRASHED)]
-    assert ThompsonSamplingPolicy(crash_budget=1).decide(question(history)).batch_size != 32
+    assert ThompsonSamplingPolicy(crash_budget=1).decide(context(history)).batch_size != 32
 
 
 def test_every_arm_crashed_is_an_error_with_the_way_out() -> None:
     history = [run(i, size, 0, 100, CRASHED) for i, size in enumerate(SIZES * 3)]
-    with pytest.raises(NoArmLeftError, match="mend the training or offer other batch sizes"):
+    with pytest.raises(NoFeasibleArmError, match="mend the training or offer other batch sizes"):
         decided(history)
 
 
@@ -162,7 +162,7 @@ class TestReview:
     """Thinking again once the epoch cost of a trial has become known."""
 
     def reviewed(self, epoch_energy: float, size: int = 64) -> float | None:
-        asked = question([run(0, 32, 40, 100)])
+        asked = context([run(0, 32, 40, 100)])
         trial = Decision(size, DecisionKind.TRIAL, "", 6000.0)
         progress = Progress(size, 1.0, epoch_energy, 1.0, 100.0, epoch_energy, 1.0)
         return ThompsonSamplingPolicy().review(asked, trial, progress)
@@ -176,7 +176,7 @@ class TestReview:
         assert stop > 1000
 
     def test_what_is_no_trial_keeps_its_stop(self) -> None:
-        asked = question([run(0, 32, 40, 100)])
+        asked = context([run(0, 32, 40, 100)])
         progress = Progress(32, 1.0, 9e9, 1.0, 100.0, 9e9, 1.0)
         known = Decision(32, DecisionKind.INCUMBENT, "")
         assert ThompsonSamplingPolicy().review(asked, known, progress) is None
@@ -228,13 +228,13 @@ class TestDrift:
 
     def test_one_run_that_is_far_off_is_no_change(self) -> None:
         policy = ThompsonSamplingPolicy()
-        policy.decide(question([*settled(), run(70, 32, 30, 100), *(run(71 + i, 32, 10, 100) for i in range(5))]))
-        assert policy._memory._evidence is not None
-        assert policy._memory._evidence.changes == 0
+        policy.decide(context([*settled(), run(70, 32, 30, 100), *(run(71 + i, 32, 10, 100) for i in range(5))]))
+        assert policy._memory._posterior is not None
+        assert policy._memory._posterior.changes == 0
 
     def test_a_window_forgets_all_arms_together(self) -> None:
         policy = ThompsonSamplingPolicy(window=10)
-        arms = policy.decide(question(settled())).arms
+        arms = policy.decide(context(settled())).arms
         assert {arm.batch_size: arm.observations for arm in arms} == {8: 0, 16: 0, 32: 10, 64: 0, 128: 0}
         all_time = {arm.batch_size: arm for arm in decided(settled()).arms}
         for arm in arms:
@@ -318,10 +318,10 @@ def test_a_memory_that_grew_decides_as_one_that_was_folded_anew(data: random.Ran
     history = random_history(data, count)
     policy = ThompsonSamplingPolicy()
     for known in range(count + 1):
-        asked = question(history[:known])
+        asked = context(history[:known])
         try:
             grown: object = policy.decide(asked)
-        except NoArmLeftError as error:
+        except NoFeasibleArmError as error:
             grown = str(error)
         assert grown == outcome_of(history[:known])
 
@@ -379,6 +379,6 @@ def test_no_figure_is_ever_nan_whatever_the_runs_cost(runs: list[Any], eta: floa
 
 def outcome_of(history: list[Observation], **more: Any) -> object:
     try:
-        return ThompsonSamplingPolicy().decide(question(history, **more))
-    except NoArmLeftError as error:
+        return ThompsonSamplingPolicy().decide(context(history, **more))
+    except NoFeasibleArmError as error:
         return str(error)

@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 import pytest
 
-from wattloop_planner.bandit.policy import DecisionKind, NoArmLeftError, Question
+from wattloop_planner.bandit.policy import DecisionContext, DecisionKind, NoFeasibleArmError
 from wattloop_planner.bandit.zeus import GaussianArm, ZeusPolicy, gaussian_arm
 from wattloop_planner.observations import Outcome
 
 Run = tuple[int, float, Outcome]
 CRASHED, EXHAUSTED, REACHED, STOPPED = Outcome.CRASHED, Outcome.EXHAUSTED, Outcome.REACHED, Outcome.STOPPED
-Ask = Callable[..., Question]
+Ask = Callable[..., DecisionContext]
 PRUNED: list[Run] = [
     (16, 10, REACHED),
     (8, 30, STOPPED),
@@ -89,8 +89,8 @@ def test_while_an_exploration_is_in_flight_the_cheapest_so_far_runs(ask: Ask) ->
 
 
 def test_an_exploration_that_vanished_is_asked_for_again(ask: Ask) -> None:
-    question = ask((8, 16, 32), 16, PRUNED[:1], recurrence=9)
-    assert ZeusPolicy().decide(question).batch_size == 8
+    context = ask((8, 16, 32), 16, PRUNED[:1], recurrence=9)
+    assert ZeusPolicy().decide(context).batch_size == 8
 
 
 def test_three_crashes_count_as_one_failure_in_the_pruning_stage(ask: Ask) -> None:
@@ -105,12 +105,12 @@ def test_a_crashed_arm_leaves_the_sampling_stage(ask: Ask) -> None:
 
 
 def test_all_pruned_is_an_error_with_the_way_out(ask: Ask) -> None:
-    with pytest.raises(NoArmLeftError, match="offer other batch sizes"):
+    with pytest.raises(NoFeasibleArmError, match="offer other batch sizes"):
         ZeusPolicy().decide(ask((8, 16), 8, [(8, 50, EXHAUSTED), (16, 50, EXHAUSTED)]))
 
 
 def test_late_results_take_their_place_whatever_the_order_of_arrival(ask: Ask) -> None:
-    question = ask((8, 16, 32), 16, PRUNED)
-    shuffled = question.observations[::-1] + question.observations[:2]
-    again = Question(**{**question.__dict__, "observations": shuffled})
-    assert ZeusPolicy().state(again) == ZeusPolicy().state(question)
+    context = ask((8, 16, 32), 16, PRUNED)
+    shuffled = context.observations[::-1] + context.observations[:2]
+    again = DecisionContext(**{**context.__dict__, "observations": shuffled})
+    assert ZeusPolicy().state(again) == ZeusPolicy().state(context)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from judges import judged
-from measured_pipelines import measured_problem
-from random_pipelines import options_of
 
+from support.pipelines.measured_pipelines import measured_problem
+from support.pipelines.random_pipelines import options_of
+from support.pipelines.reference_solvers import judged
 from wattloop_planner.frequency.baselines import baselines
 from wattloop_planner.frequency.envpipe import envpipe
 from wattloop_planner.frequency.graph import schedule_graph

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judges import judged
-from measured_pipelines import PERSEUS, measured_problem
-from random_pipelines import problems, randomly
 
+from support.pipelines.measured_pipelines import PERSEUS, measured_problem
+from support.pipelines.random_pipelines import problems, randomly
+from support.pipelines.reference_solvers import judged
 from wattloop_planner.frequency.fastest import fastest_plan, least_seconds
 from wattloop_planner.frequency.graph import schedule_graph
 from wattloop_planner.frequency.planning import plan_pipeline

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
-from measured_pipelines import measured_problem
-from random_pipelines import randomly
 
+from support.pipelines.measured_pipelines import measured_problem
+from support.pipelines.random_pipelines import randomly
 from wattloop_planner.command_line.plan import MIN_PICTURES
 from wattloop_planner.frequency.pictured import pictured_plans
-from wattloop_planner.frequency.pictures import draw_plans
 from wattloop_planner.frequency.planning import plan_pipeline
 from wattloop_planner.frequency.plans import Realised
+from wattloop_planner.frequency.plots import draw_plans
 
 
 @randomly

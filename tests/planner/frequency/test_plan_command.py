@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 
 import pytest
-from judges import judged
-from measured_pipelines import measured_file, measured_problem
 
+from support.pipelines.measured_pipelines import measured_file, measured_problem
+from support.pipelines.reference_solvers import judged
 from wattloop.commands.main import main
 from wattloop_planner.command_line.plan import USUAL_PICTURES
 from wattloop_planner.frequency.files.plan_file import read_plan

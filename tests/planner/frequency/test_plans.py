@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judges import every_plan, judged, longest_path
-from measured_pipelines import measured_problem
-from random_pipelines import problems, randomly
 
+from support.pipelines.measured_pipelines import measured_problem
+from support.pipelines.random_pipelines import problems, randomly
+from support.pipelines.reference_solvers import every_plan, judged, longest_path
 from wattloop.errors import UsageError
 from wattloop_planner.frequency.exact import exact_plan
 from wattloop_planner.frequency.planning import plan_pipeline

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from measured_pipelines import measured_file
 
+from support.pipelines.measured_pipelines import measured_file
 from wattloop.errors import InputError
 from wattloop_planner.frequency.options import useful_options
 from wattloop_planner.frequency.profiles import Option, check_coverage, read_profile

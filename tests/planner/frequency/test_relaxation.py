@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judges import LinearProgram, every_plan, longest_path
-from measured_pipelines import measured_problem
-from random_pipelines import EXHAUSTIVE, options_of, problems, randomly
 
+from support.pipelines.measured_pipelines import measured_problem
+from support.pipelines.random_pipelines import EXHAUSTIVE, options_of, problems, randomly
+from support.pipelines.reference_solvers import LinearProgram, every_plan, longest_path
 from wattloop_planner.frequency.graph import schedule_graph
 from wattloop_planner.frequency.problem import Problem, pipeline_problem
 from wattloop_planner.frequency.profiles import Option, Profile

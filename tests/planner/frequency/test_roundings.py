@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judges import judged
-from measured_pipelines import measured_problem
-from random_pipelines import problems, randomly
 
+from support.pipelines.measured_pipelines import measured_problem
+from support.pipelines.random_pipelines import problems, randomly
+from support.pipelines.reference_solvers import judged
 from wattloop_planner.frequency import roundings as module
 from wattloop_planner.frequency.plans import plan_energy_joules, plan_frequencies
 from wattloop_planner.frequency.problem import Problem

@@ -9,7 +9,7 @@ import pytest
 
 from wattloop.errors import UsageError
 from wattloop_planner.command_line.plan import INTERLEAVED, SCHEDULE_NAMES
-from wattloop_planner.frequency.graph import MOST_OPERATIONS, OperationGraph, schedule_graph
+from wattloop_planner.frequency.graph import MAX_OPERATIONS, OperationGraph, schedule_graph
 from wattloop_planner.frequency.schedules import (
     BACKWARD,
     FORWARD,
@@ -149,7 +149,7 @@ def test_interleaved_needs_a_multiple_of_the_stages() -> None:
 
 def test_a_pipeline_beyond_memory_is_refused_with_the_figure() -> None:
     with pytest.raises(
-        UsageError, match=rf"2,000,000,000 operations would take about .* GB.* at most {MOST_OPERATIONS:,}"
+        UsageError, match=rf"2,000,000,000 operations would take about .* GB.* at most {MAX_OPERATIONS:,}"
     ):
         schedule_graph(OneForwardOneBackward(1000, 1_000_000))
 

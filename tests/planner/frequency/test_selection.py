@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from random_pipelines import randomly
 
+from support.pipelines.random_pipelines import randomly
 from wattloop_planner.frequency.plans import Plan
 from wattloop_planner.frequency.relaxation import Frontier
-from wattloop_planner.frequency.selection import MOST_CHOSEN_BEST, spread_plans
+from wattloop_planner.frequency.selection import MAX_CHOSEN_BEST, spread_plans
 
 WAITING_WATTS = 3.0
 # A convex frontier whose price of time rises from 1 W to 8 W.
@@ -69,7 +69,7 @@ def test_the_plans_kept_lose_least_of_all_choices(pool: dict[int, float], count:
     assert square_loss(kept) + own_loss(kept, count) <= least * 1.01 + 1e-3
 
 
-@pytest.mark.parametrize("count", [3, 20, MOST_CHOSEN_BEST, MOST_CHOSEN_BEST + 1, 400])
+@pytest.mark.parametrize("count", [3, 20, MAX_CHOSEN_BEST, MAX_CHOSEN_BEST + 1, 400])
 def test_of_many_plans_as_many_as_wanted_are_kept_in_order(count: int) -> None:
     plans = [plan(hundredths, (hundredths * 7919 % 13) / 100) for hundredths in range(500, 1000)]
     every, kept = (spread_plans(FRONTIER, plans, most) for most in (1000, count))
@@ -80,7 +80,7 @@ def test_of_many_plans_as_many_as_wanted_are_kept_in_order(count: int) -> None:
     assert min(map(energy, kept)) == min(map(energy, every))
 
 
-@pytest.mark.parametrize(("count", "step", "above", "far_kept"), [(40, 10, 0.2, 0), (MOST_CHOSEN_BEST + 1, 8, 0.25, 2)])
+@pytest.mark.parametrize(("count", "step", "above", "far_kept"), [(40, 10, 0.2, 0), (MAX_CHOSEN_BEST + 1, 8, 0.25, 2)])
 def test_plans_far_from_the_bound_are_passed_over_for_near_ones_beside_them(
     count: int, step: int, above: float, far_kept: int
 ) -> None:
@@ -95,5 +95,5 @@ def test_plans_far_from_the_bound_are_passed_over_for_near_ones_beside_them(
 
 def test_leaving_out_the_least_useful_one_by_one_loses_little_more_than_the_best_choice() -> None:
     plans = [plan(hundredths, 0.0) for hundredths in range(500, 1001, 2)]
-    best, one_by_one = (square_loss(spread_plans(FRONTIER, plans, MOST_CHOSEN_BEST + more)) for more in (0, 1))
+    best, one_by_one = (square_loss(spread_plans(FRONTIER, plans, MAX_CHOSEN_BEST + more)) for more in (0, 1))
     assert one_by_one <= best * 1.3

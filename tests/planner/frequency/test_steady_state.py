@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from judges import judged
-from measured_pipelines import measured_problem
 
+from support.pipelines.measured_pipelines import measured_problem
+from support.pipelines.reference_solvers import judged
 from wattloop_planner.frequency import steady_state as module
 from wattloop_planner.frequency.graph import schedule_graph
 from wattloop_planner.frequency.planning import plan_pipeline
@@ -23,7 +23,7 @@ from wattloop_planner.frequency.steady_state import SteadyState, steady_state
 @pytest.fixture
 def any_length(monkeypatch: pytest.MonkeyPatch) -> None:
     """The repeated structure is used however few the operations are, so that the whole problem can be solved too."""
-    monkeypatch.setattr(module, "LEAST_OPERATIONS", 0)
+    monkeypatch.setattr(module, "MIN_OPERATIONS", 0)
 
 
 def steady(problem: Problem) -> SteadyState:

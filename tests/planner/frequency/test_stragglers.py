@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from random_pipelines import problems, randomly
 
+from support.pipelines.random_pipelines import problems, randomly
 from wattloop_planner.frequency.planning import plan_pipeline
 from wattloop_planner.frequency.plans import Realised, plan_energy_joules
 from wattloop_planner.frequency.problem import Problem

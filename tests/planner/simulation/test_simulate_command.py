@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from wattloop.commands.main import main
-from wattloop.files.table import LARGEST_FILE_BYTES
+from wattloop.files.table import MAX_FILE_BYTES
 
 Simulate = Callable[..., int]
 POWER_HEADER = "dataset,network,batch_size,optimizer,power_limit,time_per_epoch,average_power\n"
@@ -185,7 +185,7 @@ def test_a_file_of_100_megabytes_is_refused(
     with traces[1].open("wb") as file:
         file.truncate(100 * 1024 * 1024)
     assert simulate() == 2
-    expected = f"found more than {LARGEST_FILE_BYTES} bytes, expected a CSV file of at most {LARGEST_FILE_BYTES} bytes"
+    expected = f"found more than {MAX_FILE_BYTES} bytes, expected a CSV file of at most {MAX_FILE_BYTES} bytes"
     assert expected in capsys.readouterr().err
 
 

@@ -14,9 +14,9 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from wattloop_operator.api.checks.bounded_scanner import MAX_DEPTH, BoundedScanner, TooComplexError
 from wattloop_operator.api.checks.problem import Path, Problem, shortened, shown_path
 
-LARGEST_FILE_BYTES = 1024 * 1024
+MAX_FILE_BYTES = 1024 * 1024
 # Aliases can make a short file mean a huge one; a manifest has a few hundred values.
-MOST_VALUES = 100_000
+MAX_VALUES = 100_000
 # A float has 309 digits before the point at most; Python refuses to read or print far longer whole numbers.
 MAX_NUMBER_CHARACTERS = 400
 TAG = "tag:yaml.org,2002:"
@@ -75,9 +75,9 @@ def read_documents(source: str, text: str) -> Iterator[Document]:
     Raises:
         DocumentError: The text is too large, no YAML, uses a key twice or a tag, or is nested too deeply.
     """
-    if len(text.encode()) > LARGEST_FILE_BYTES:
+    if len(text.encode()) > MAX_FILE_BYTES:
         raise DocumentError(
-            Problem(source, "", f"more than {LARGEST_FILE_BYTES} bytes", f"a manifest of at most {LARGEST_FILE_BYTES}")
+            Problem(source, "", f"more than {MAX_FILE_BYTES} bytes", f"a manifest of at most {MAX_FILE_BYTES}")
         )
     try:
         yaml = YAML(typ="rt")
@@ -114,7 +114,7 @@ class _Reader:
     def value(self, node: Node, path: Path) -> Any:
         self.count += 1
         self.document.values.setdefault(path, _place(node))
-        if self.count > MOST_VALUES or len(path) > MAX_DEPTH:
+        if self.count > MAX_VALUES or len(path) > MAX_DEPTH:
             raise self._error(node, path, "an alias that contains itself, or too many values", "a plain manifest")
         if isinstance(node, MappingNode):
             return self._mapping(node, path)

@@ -12,8 +12,8 @@ from celpy.evaluation import CELEvalError
 
 from wattloop_operator.api.checks.closed_schema import open_schema
 from wattloop_operator.api.checks.documents import Document
+from wattloop_operator.api.checks.messages import shown
 from wattloop_operator.api.checks.problem import Path, Problem
-from wattloop_operator.api.checks.words import shown
 
 
 def rule_problems(document: Document, kind: str, value: Any) -> list[Problem]:

@@ -12,9 +12,9 @@ from jsonschema.validators import extend
 
 from wattloop_operator.api.checks.closed_schema import closed_schema, open_schema
 from wattloop_operator.api.checks.documents import Document
+from wattloop_operator.api.checks.messages import expected_words, found_words, missing_words, shown
 from wattloop_operator.api.checks.problem import Path, Problem
 from wattloop_operator.api.checks.suggestions import instead_of
-from wattloop_operator.api.checks.words import expected_words, found_words, missing_words, shown
 
 
 def schema_problems(document: Document, kind: str, value: Any) -> list[Problem]:

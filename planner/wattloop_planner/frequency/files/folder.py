@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from wattloop import interruption
-from wattloop.errors import CannotError, UsageError
+from wattloop.errors import OperationError, UsageError
 
 SUMMARY = "summary.json"
 ASIDE = ".wattloop-plan-"
@@ -26,7 +26,7 @@ def check_output(folder: str | Path) -> None:
 
     Raises:
         UsageError: It is a file, or holds anything but an earlier result.
-        CannotError: It cannot be read.
+        OperationError: It cannot be read.
     """
     path = Path(folder)
     try:
@@ -38,7 +38,7 @@ def check_output(folder: str | Path) -> None:
             )
         names = sorted(item.name for item in path.iterdir()) if path.exists() else []
     except OSError as error:
-        raise CannotError(f"--output {folder}: cannot read: {error.strerror}; name a writable folder") from error
+        raise OperationError(f"--output {folder}: cannot read: {error.strerror}; name a writable folder") from error
     strangers = [name for name in names if not OURS.fullmatch(name) and not name.startswith(ASIDE)]
     # A result is complete with its summary; one that was interrupted still has what was written aside.
     if names and not strangers and SUMMARY not in names and not any(name.startswith(ASIDE) for name in names):
@@ -59,7 +59,7 @@ def replaced(folder: str | Path) -> Iterator[Path]:
     the next run replaces what is in it. A signal leaves the earlier result or the new one.
 
     Raises:
-        CannotError: The folder cannot be written; an earlier result stays.
+        OperationError: The folder cannot be written; an earlier result stays.
         wattloop.interruption.Interrupted: The program was asked to end while the files were renamed; all are.
     """
     path = Path(folder)
@@ -73,7 +73,9 @@ def replaced(folder: str | Path) -> Iterator[Path]:
             with interruption.deferred():
                 _move(aside, path)
         except OSError as error:
-            raise CannotError(f"--output {folder}: cannot write: {error.strerror}; name a writable folder") from error
+            raise OperationError(
+                f"--output {folder}: cannot write: {error.strerror}; name a writable folder"
+            ) from error
         finally:
             clean()
 

@@ -9,7 +9,7 @@ from typing import IO
 
 from wattloop.errors import InputError
 from wattloop.files.reading import read_text
-from wattloop.files.table import LARGEST_FILE_BYTES
+from wattloop.files.table import MAX_FILE_BYTES
 from wattloop_planner.frequency.graph import OperationGraph
 from wattloop_planner.frequency.profiles import canonical_instruction
 from wattloop_planner.frequency.schedules import BACKWARD, FORWARD
@@ -62,7 +62,7 @@ def read_plan(path: str | Path, graph: OperationGraph) -> list[list[int]]:
 
 def _literal(path: str | Path) -> list[object]:
     source = str(path)
-    text = read_text(path, LARGEST_FILE_BYTES, "a plan file")
+    text = read_text(path, MAX_FILE_BYTES, "a plan file")
     try:
         rows = ast.literal_eval(text)
     except SyntaxError as error:

@@ -13,9 +13,9 @@ from typing import Any
 
 from wattloop.errors import InputError
 from wattloop.files.reading import read_text
-from wattloop.files.table import LARGEST_FILE_BYTES, read_table
+from wattloop.files.table import MAX_FILE_BYTES, read_table
 from wattloop.message_fields import Fields, MessageError, json_problem
-from wattloop.messages import LARGEST_POWER_WATTS
+from wattloop.messages import MAX_POWER_WATTS
 from wattloop_planner.frequency.baselines import Baseline
 from wattloop_planner.frequency.files.folder import SUMMARY
 from wattloop_planner.frequency.files.plan_file import plan_file_name, write_plan
@@ -138,7 +138,7 @@ def read_realised(folder: str | Path) -> tuple[list[int], list[Realised], float]
     """
     path = Path(folder)
     expected = "a folder that `wattloop plan` wrote"
-    text = read_text(path / SUMMARY, LARGEST_FILE_BYTES, expected)
+    text = read_text(path / SUMMARY, MAX_FILE_BYTES, expected)
     try:
         summary = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -152,7 +152,7 @@ def read_realised(folder: str | Path) -> tuple[list[int], list[Realised], float]
     realised = [Realised(row.number("time", above=0), row.number("energy")) for row in rows]
     read = Fields("", summary)
     try:
-        stages = read.whole("stages")
-        return numbers, realised, stages * read.number("blocking_power_watts", least=0.0, most=LARGEST_POWER_WATTS)
+        stages = read.integer("stages")
+        return numbers, realised, stages * read.number("blocking_power_watts", least=0.0, most=MAX_POWER_WATTS)
     except MessageError as error:
         raise InputError(str(path / SUMMARY), f"another form ({error})", expected) from error

@@ -1,0 +1,1 @@
+"""The unprivileged part: knows callers, reads energy, asks the power controller on their behalf."""

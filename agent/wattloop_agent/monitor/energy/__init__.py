@@ -1,0 +1,1 @@
+"""The monitor's energy accounting: what each GPU has used, whose that was, kept over restarts."""

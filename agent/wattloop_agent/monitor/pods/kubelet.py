@@ -1,0 +1,88 @@
+"""What the kubelet of this node says: which pod has which devices, and which pod has which uid.
+
+Its pod-resources API (v1) names pods, not uids. The join needs no token and no API server: the kubelet keeps each pod's
+logs in a folder ``<namespace>_<name>_<uid>``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from wattloop_agent.monitor.pods.grpc_call import unary_call
+from wattloop_agent.monitor.pods.protobuf import fields
+
+LIST = "/v1.PodResourcesLister/List"
+# Fields of the messages of k8s.io/kubelet/pkg/apis/podresources/v1/api.proto.
+_POD_RESOURCES = 1
+_POD_NAME, _POD_NAMESPACE, _POD_CONTAINERS = 1, 2, 3
+_CONTAINER_NAME, _CONTAINER_DEVICES = 1, 2
+_RESOURCE_NAME, _DEVICE_IDS = 1, 2
+_VENDOR = "nvidia.com/"
+
+
+@dataclass(frozen=True)
+class PodName:
+    """A pod, as the API names it."""
+
+    namespace: str
+    name: str
+
+
+def devices_by_pod(socket: Path, timeout_seconds: float) -> dict[PodName, dict[str, frozenset[str]]]:
+    """The ids of NVIDIA's devices that each container of each pod of this node was given.
+
+    Args:
+        socket: The kubelet's, ``/var/lib/kubelet/pod-resources/kubelet.sock``.
+        timeout_seconds: For the call.
+
+    Returns:
+        By pod, by container, the ids.
+
+    Raises:
+        CallFailed: The kubelet does not answer.
+        ValueError: Its answer is no protobuf message.
+    """
+    answer = unary_call(socket, LIST, b"", timeout_seconds)
+    return dict(_pod(content) for number, content in fields(answer) if number == _POD_RESOURCES)
+
+
+def _pod(message: bytes) -> tuple[PodName, dict[str, frozenset[str]]]:
+    name, namespace, containers = "", "", {}
+    for number, content in fields(message):
+        if number == _POD_NAME:
+            name = content.decode()
+        elif number == _POD_NAMESPACE:
+            namespace = content.decode()
+        elif number == _POD_CONTAINERS:
+            container, ids = _container(content)
+            containers[container] = ids
+    return PodName(namespace, name), containers
+
+
+def _container(message: bytes) -> tuple[str, frozenset[str]]:
+    name, ids = "", set()
+    for number, content in fields(message):
+        if number == _CONTAINER_NAME:
+            name = content.decode()
+        elif number == _CONTAINER_DEVICES:
+            ids |= _ids(content)
+    return name, frozenset(ids)
+
+
+def _ids(message: bytes) -> set[str]:
+    content = list(fields(message))
+    if not any(number == _RESOURCE_NAME and value.decode().startswith(_VENDOR) for number, value in content):
+        return set()
+    return {value.decode() for number, value in content if number == _DEVICE_IDS}
+
+
+def names_by_uid(log_folder: Path) -> dict[str, PodName]:
+    """The pods that have a log folder on this node, by uid: those that run, and some that did.
+
+    Raises:
+        OSError: The folder can't be read.
+    """
+    # No underscore is allowed in a namespace or in a pod's name.
+    parts = [folder.name.split("_") for folder in log_folder.iterdir()]
+    return {part[2]: PodName(part[0], part[1]) for part in parts if len(part) == 3}

@@ -1,0 +1,1 @@
+"""The limits of GPUPowerPolicies: kept on disk, checked at each request, watched while leases last."""

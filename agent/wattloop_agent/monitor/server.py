@@ -1,0 +1,266 @@
+"""The agent's socket: takes connections, bounds them, gives each request to `RequestHandlers`.
+
+Any caller may be hostile: after each request the event loop turns to the others, an owner has one request of a kind in
+progress, and a connection's place may be given to another (`places`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import socket
+import time
+from collections import Counter
+from collections.abc import Mapping
+
+from wattloop_agent.lines import decoded_request, number
+from wattloop_agent.monitor.callers import Caller, Callers, Peer
+from wattloop_agent.monitor.connection import Connection, HalfRequests
+from wattloop_agent.monitor.descriptors import MAX_CONNECTIONS
+from wattloop_agent.monitor.places import Place, Places
+from wattloop_agent.monitor.request_handlers import RequestHandlers
+from wattloop_agent.monitor.turns import Turns
+from wattloop_agent.request_error import Reason, RequestError, error_answer
+
+logger = logging.getLogger(__name__)
+
+MIN_INTERVAL_SECONDS = 0.02
+MAX_INTERVAL_SECONDS = 10.0
+# The kubelet answers in milliseconds, and has three seconds.
+MAX_IDENTIFICATION_SECONDS = 5.0
+MAX_BAD_REQUESTS = 8
+# After each refusal: what is refused costs its sender more time than the agent.
+REFUSAL_SECONDS = 0.01
+MAX_HALF_REQUEST_SECONDS = 10.0
+SWEEP_SECONDS = 1.0
+# Requests beyond this size are decoded one at a time: JSON of 64 KiB takes a millisecond.
+SMALL_REQUEST_BYTES = 4096
+MAX_ACCEPTED_AT_ONCE = 32
+# How long no connection is taken after the machine has run out of something.
+ACCEPT_PAUSE_SECONDS = 0.1
+ACCEPT_LOG_SECONDS = 10.0
+MAX_LOGGED_CHARACTERS = 200
+# What the driver's thread answers; all else is the power controller's. An owner's kinds do not wait for each other.
+READS = frozenset({"gpus", "energy"})
+
+
+class Server:
+    """Serves the agent's socket.
+
+    Args:
+        callers: Identifies connections.
+        handlers: Answers.
+        connections_limit: How many connections there may be.
+
+    Attributes:
+        refusals: How many requests were refused, by reason.
+        places: Who has how many connections.
+    """
+
+    def __init__(self, callers: Callers, handlers: RequestHandlers, connections_limit: int = MAX_CONNECTIONS) -> None:
+        self._callers = callers
+        self._handlers = handlers
+        self._turns = Turns()
+        self._half_requests = HalfRequests()
+        self._tasks: dict[asyncio.Task[None], Connection] = {}
+        self._serving: list[asyncio.Task[None]] = []
+        self._listening: socket.socket | None = None
+        self.places = Places(connections_limit)
+        self.refusals: Counter[str] = Counter()
+
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        return len(self._tasks)
+
+    async def serve(self, listening: socket.socket) -> None:
+        """Take connections from this listening socket."""
+        listening.setblocking(False)
+        self._listening = listening
+        self._serving = [asyncio.create_task(self._accept(listening)), asyncio.create_task(self._sweep())]
+
+    async def close(self) -> None:
+        """Take no more connections, and end those that are open."""
+        ending = [*self._serving, *self._tasks]
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+        if self._listening is not None:
+            self._listening.close()
+
+    async def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        logged_seconds = -math.inf
+        while True:
+            try:
+                for _ in range(MAX_ACCEPTED_AT_ONCE):
+                    accepted, _ = await loop.sock_accept(listening)
+                    self._connected(accepted)
+            except OSError as error:
+                if time.monotonic() - logged_seconds >= ACCEPT_LOG_SECONDS:
+                    logged_seconds = time.monotonic()
+                    logger.error("connections can't be taken", extra={"told": error.strerror})  # noqa: TRY400
+                self.places.close_longest_idle()
+                await asyncio.sleep(ACCEPT_PAUSE_SECONDS)
+            await asyncio.sleep(0)
+
+    def _connected(self, accepted: socket.socket) -> None:
+        connection = Connection(accepted, self._half_requests)
+        try:
+            peer = self._callers.peer(accepted)
+        except RequestError as refusal:
+            self._refuse_connection(connection, refusal, "unknown")
+            return
+        except BaseException:
+            connection.close()
+            raise
+        task: asyncio.Task[None] | None = None
+
+        def close(why: str) -> None:
+            connection.send_last(
+                RequestError(Reason.CONNECTION_CLOSED, f"the connection is closed: {why}; open another")
+            )
+            if task is not None:
+                task.cancel()
+
+        try:
+            place = self.places.take(peer.owner, close)
+        except RequestError as refusal:
+            peer.close()
+            self._refuse_connection(connection, refusal, peer.owner)
+            return
+        task = asyncio.create_task(self._serve(connection, peer, place))
+        self._tasks[task] = connection
+        task.add_done_callback(lambda done: self._ended(done, connection, peer, place))
+
+    def _ended(self, task: asyncio.Task[None], connection: Connection, peer: Peer, place: Place) -> None:
+        # Here, not in the task: one that is cancelled before its first step runs no `finally`.
+        self.places.leave(place)
+        peer.close()
+        connection.close()
+        del self._tasks[task]
+
+    def _refuse_connection(self, connection: Connection, refusal: RequestError, owner: str) -> None:
+        self._count(refusal, owner)
+        connection.send_last(refusal)
+        connection.close()
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            oldest = time.monotonic() - MAX_HALF_REQUEST_SECONDS
+            told = f"the end of a request was missing for {MAX_HALF_REQUEST_SECONDS:g} s"
+            for task, connection in list(self._tasks.items()):
+                if connection.half_seconds is not None and connection.half_seconds < oldest:
+                    connection.send_last(RequestError(Reason.CONNECTION_CLOSED, f"the connection is closed: {told}"))
+                    task.cancel()
+
+    async def _serve(self, connection: Connection, peer: Peer, place: Place) -> None:
+        try:
+            self.places.identify(place, (await _identified(peer)).has_gpus)
+            bad_requests = 0
+            while bad_requests < MAX_BAD_REQUESTS:
+                reason = await self._request(connection, peer, place)
+                if reason is Reason.CONNECTION_CLOSED:
+                    return
+                bad_requests = bad_requests + 1 if reason is Reason.BAD_REQUEST else 0
+                await asyncio.sleep(REFUSAL_SECONDS if reason is not None else 0)
+            told = f"the connection is closed after {MAX_BAD_REQUESTS} bad requests"
+            await self._refuse(connection, RequestError(Reason.CONNECTION_CLOSED, told), peer.owner)
+        except RequestError as refusal:
+            with contextlib.suppress(OSError):
+                await self._refuse(connection, refusal, peer.owner)
+        except OSError:
+            logger.debug("caller gone")
+        except Exception:
+            logger.exception("unexpected failure of a request; its connection is closed", extra={"owner": peer.owner})
+
+    async def _request(self, connection: Connection, peer: Peer, place: Place) -> Reason | None:
+        """Answer one request; returns why it was refused, if it was, and `CONNECTION_CLOSED` after the last one."""
+        place.idle_seconds = time.monotonic()
+        line = await connection.line()
+        place.idle_seconds = None
+        if line is None:
+            return Reason.CONNECTION_CLOSED
+        try:
+            request = await self._decoded(line)
+            if request["verb"] == "subscribe":
+                await self._stream(connection, peer, place, request)
+                return Reason.CONNECTION_CLOSED
+            answer: dict[str, object] = {"result": await self._answer(peer, place, request)}
+        except RequestError as refusal:
+            await self._refuse(connection, refusal, peer.owner)
+            return refusal.reason
+        await connection.send(answer)
+        return None
+
+    async def _decoded(self, line: bytes) -> dict[str, object]:
+        if len(line) <= SMALL_REQUEST_BYTES:
+            return decoded_request(line)
+        async with self._turns.turn("large requests"):
+            await asyncio.sleep(0)
+            return decoded_request(line)
+
+    async def _answer(self, peer: Peer, place: Place, request: Mapping[str, object]) -> object:
+        async with self._turns.turn((peer.owner, request["verb"] in READS)):
+            caller = await peer.caller()
+            place.has_gpus = caller.has_gpus
+            return await self._handlers.answer(caller, request)
+
+    async def _stream(self, connection: Connection, peer: Peer, place: Place, request: dict[str, object]) -> None:
+        interval = number(request, "interval_seconds")
+        if not MIN_INTERVAL_SECONDS <= interval <= MAX_INTERVAL_SECONDS:
+            raise RequestError(
+                Reason.BAD_REQUEST,
+                f'"interval_seconds" is {interval:g}; from {MIN_INTERVAL_SECONDS:g} to {MAX_INTERVAL_SECONDS:g}',
+            )
+        _require_gpus(await peer.caller())
+        try:
+            self.places.subscribe(place)
+        except RequestError:
+            # Subscriptions that have just been closed are noticed meanwhile.
+            await asyncio.sleep(REFUSAL_SECONDS)
+            self.places.subscribe(place)
+        sending = asyncio.create_task(self._send_readings(connection, peer, request, interval))
+        ending = asyncio.create_task(connection.ended())
+        try:
+            await asyncio.wait({sending, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if sending.done():
+                sending.result()
+        finally:
+            place.is_subscribed = False
+            for task in (sending, ending):
+                task.cancel()
+            await asyncio.gather(sending, ending, return_exceptions=True)
+
+    async def _send_readings(
+        self, connection: Connection, peer: Peer, request: dict[str, object], interval: float
+    ) -> None:
+        async with contextlib.aclosing(self._handlers.stream(peer.caller, request, interval)) as stream:
+            async for readings in stream:
+                await connection.send({"result": readings})
+
+    async def _refuse(self, connection: Connection, refusal: RequestError, owner: str) -> None:
+        self._count(refusal, owner)
+        await connection.send(error_answer(refusal))
+
+    def _count(self, refusal: RequestError, owner: str) -> None:
+        self.refusals[refusal.reason] += 1
+        told = refusal.message[:MAX_LOGGED_CHARACTERS]
+        logger.info("refused", extra={"owner": owner, "reason": refusal.reason, "told": told})
+
+
+async def _identified(peer: Peer) -> Caller:
+    try:
+        async with asyncio.timeout(MAX_IDENTIFICATION_SECONDS):
+            return await peer.caller()
+    except TimeoutError as error:
+        told = f"it was not known within {MAX_IDENTIFICATION_SECONDS:g} s which GPUs are yours; try again"
+        raise RequestError(Reason.UNAVAILABLE, told) from error
+
+
+def _require_gpus(caller: Caller) -> None:
+    if not caller.has_gpus:
+        raise RequestError(Reason.NOT_YOURS, f"no GPU was given to {caller.owner}, so there is nothing to subscribe to")

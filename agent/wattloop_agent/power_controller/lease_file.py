@@ -1,0 +1,135 @@
+"""Leases on disk, written so that whatever dies, at any instruction, leaves the older or the newer file whole.
+
+Written aside, fsync, renamed, fsync of the folder: when `LeaseFile.write` returns, the leases survive a power cut too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from wattloop_agent.durable import read_bounded, write_durably
+from wattloop_agent.power_controller.lease import Lease, lease_from_record, lease_to_record
+from wattloop_agent.request_error import Reason, RequestError
+
+FORMAT = 1
+NAME = "leases.json"
+# A lease has under 400 bytes and a node under 100 GPUs with three settings each.
+LIMIT_BYTES = 1024 * 1024
+
+
+class CorruptLeaseFile(Exception):  # noqa: N818 - a state of the disk
+    """The file is not one that we wrote. It was moved aside, and what the GPUs were found at is not known.
+
+    Attributes:
+        moved_to: Where it is kept for a person to look at; None: it could not be moved.
+    """
+
+    def __init__(self, path: Path, why: str, moved_to: Path | None) -> None:
+        kept = f"kept as {moved_to}" if moved_to else "and it could not be moved aside"
+        super().__init__(f"{path}: no lease file of ours ({why}); {kept}; compare each GPU's limit with its default")
+        self.moved_to = moved_to
+
+
+class LeaseFile:
+    """The lease file of one state folder, locked for this process.
+
+    Args:
+        folder: The state folder; it is made if it is missing.
+
+    Raises:
+        RequestError: `Reason.STATE_NOT_DURABLE`: the folder can't be used, or another agent uses it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / NAME
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise _not_durable(folder, error) from error
+        try:
+            # On the folder itself, so that a read-only one is known to be in use too.
+            fcntl.flock(self._folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self.close()
+            if isinstance(error, BlockingIOError):
+                raise RequestError(
+                    Reason.STATE_NOT_DURABLE, f"{folder}: another agent uses this state folder; one agent a node"
+                ) from error
+            raise _not_durable(folder, error) from error
+
+    def close(self) -> None:
+        """Give up the lock."""
+        os.close(self._folder)
+
+    def read(self) -> list[Lease]:
+        """The leases as last written; none where there is no file.
+
+        Raises:
+            CorruptLeaseFile: It is damaged; it was moved aside, so that the next start is a clean one.
+            RequestError: `Reason.STATE_NOT_DURABLE`: it can't be read.
+        """
+        try:
+            data = read_bounded(self.path, LIMIT_BYTES)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise _not_durable(self.path, error) from error
+        try:
+            return _decoded(data)
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise CorruptLeaseFile(self.path, str(error), self._moved_aside()) from error
+
+    def write(self, leases: Iterable[Lease]) -> None:
+        """Make these the leases on disk; durable when it returns.
+
+        Raises:
+            RequestError: `Reason.STATE_NOT_DURABLE`: a full disk, a read-only folder, ….
+        """
+        try:
+            write_durably(self.path, self._folder, _encoded(leases))
+        except OSError as error:
+            raise _not_durable(self.path, error) from error
+
+    def _moved_aside(self) -> Path | None:
+        for number in range(1000):
+            target = self.path.with_name(f"{NAME}.corrupt-{number}")
+            if not target.exists():
+                with contextlib.suppress(OSError):
+                    self.path.rename(target)
+                    return target
+        return None
+
+
+def _encoded(leases: Iterable[Lease]) -> bytes:
+    records = [lease_to_record(lease) for lease in leases]
+    return json.dumps({"format": FORMAT, "sha256": _digest(records), "leases": records}, indent=1).encode() + b"\n"
+
+
+def _decoded(data: bytes) -> list[Lease]:
+    if len(data) > LIMIT_BYTES:
+        raise ValueError(f"more than {LIMIT_BYTES} bytes")
+    content = json.loads(data)
+    if content["format"] != FORMAT:
+        raise ValueError(f"format {content['format']!r}, this agent reads {FORMAT}")
+    if content["sha256"] != _digest(content["leases"]):
+        raise ValueError("its checksum does not fit its leases")
+    return [lease_from_record(record) for record in content["leases"]]
+
+
+def _digest(records: object) -> str:
+    return hashlib.sha256(json.dumps(records, sort_keys=True).encode()).hexdigest()
+
+
+def _not_durable(path: Path, error: OSError) -> RequestError:
+    return RequestError(
+        Reason.STATE_NOT_DURABLE,
+        f"{path}: leases can't be kept there ({error.strerror}), so no GPU is changed; "
+        "the state folder must be writable, with space left",
+    )

@@ -1,0 +1,100 @@
+"""The five requests that the power controller handles: hold_limit, hold_clocks, release, list, heartbeat."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from wattloop_agent.lines import gpu_names, number, text
+from wattloop_agent.power_controller.decisions import Allowed, HoldRequest
+from wattloop_agent.power_controller.lease import Setting
+from wattloop_agent.power_controller.lease_manager import HeldLease, LeaseManager
+from wattloop_agent.request_error import Reason, RequestError
+
+NAMES = ("hold_limit", "hold_clocks", "release", "list", "heartbeat")
+CLOCKS = {"graphics": Setting.GRAPHICS_CLOCK, "memory": Setting.MEMORY_CLOCK}
+
+
+class RequestHandlers:
+    """Answers the monitor's requests from a holder.
+
+    Args:
+        lease_manager: The leases.
+        clock: CLOCK_BOOTTIME, in seconds.
+    """
+
+    def __init__(self, lease_manager: LeaseManager, clock: Callable[[], float]) -> None:
+        self._lease_manager = lease_manager
+        self._clock = clock
+
+    def answer(self, request: Mapping[str, object]) -> object:
+        """The result of one request.
+
+        Raises:
+            RequestError: With the reason.
+        """
+        match request["verb"]:
+            case "hold_limit":
+                return self._hold(request, Setting.POWER_LIMIT, number(request, "watts"))
+            case "hold_clocks":
+                return self._hold(request, _clock_setting(request), number(request, "megahertz"))
+            case "release":
+                owner = text(request, "owner") if "owner" in request else None
+                gpus = gpu_names(request) if "gpus" in request else None
+                return [{"uuid": gpu, "setting": setting} for gpu, setting in self._lease_manager.release(owner, gpus)]
+            case "list" | "heartbeat":
+                return self._list()
+            case verb:
+                raise RequestError(Reason.BAD_REQUEST, f"no verb {verb!r:.60}; there are {', '.join(NAMES)}")
+
+    def _hold(self, request: Mapping[str, object], setting: Setting, value: float) -> list[dict[str, object]]:
+        expires = None
+        if request.get("for_seconds") is not None:
+            seconds = number(request, "for_seconds")
+            if seconds <= 0:
+                raise RequestError(Reason.BAD_REQUEST, f'"for_seconds" is {seconds:g}; more than 0, or none for no end')
+            expires = self._clock() + seconds
+        wanted = HoldRequest(gpu_names(request), setting, value, text(request, "owner"), expires, _within(request))
+        return [_record(held) for held in self._lease_manager.hold(wanted)]
+
+    def _list(self) -> dict[str, object]:
+        return {
+            "state": self._lease_manager.state,
+            "warning": self._lease_manager.warning,
+            "bounds": {setting: _ends(bounds) for setting, bounds in self._lease_manager.bounds.items()},
+            "leases": [
+                {
+                    "uuid": lease.gpu,
+                    "setting": lease.setting,
+                    "found": lease.found,
+                    "held": lease.held,
+                    "owner": lease.owner,
+                    "releasing": lease.releasing,
+                }
+                for lease in self._lease_manager.leases.values()
+            ],
+        }
+
+
+def _clock_setting(request: Mapping[str, object]) -> Setting:
+    domain = request.get("domain", "graphics")
+    if not isinstance(domain, str) or domain not in CLOCKS:
+        raise RequestError(Reason.BAD_REQUEST, f'"domain" is {domain!r:.60}; it is "graphics" or "memory"')
+    return CLOCKS[domain]
+
+
+def _within(request: Mapping[str, object]) -> Allowed | None:
+    least, most = (None if request.get(name) is None else number(request, name) for name in ("least", "most"))
+    if least is None and most is None:
+        return None
+    return Allowed(-math.inf if least is None else least, math.inf if most is None else most)
+
+
+def _ends(bounds: Allowed) -> list[float | None]:
+    """The lowest and the highest; None: the device's own."""
+    return [end if math.isfinite(end) else None for end in (bounds.least, bounds.most)]
+
+
+def _record(held: HeldLease) -> dict[str, object]:
+    lease = held.lease
+    return {"uuid": lease.gpu, "found": lease.found, "held": lease.held, "enforced": held.enforced}

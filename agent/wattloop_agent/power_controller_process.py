@@ -1,0 +1,118 @@
+"""Puts the power controller together and runs it."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import math
+import socket
+from collections.abc import Callable, Sequence
+
+from wattloop import interruption
+from wattloop.errors import OperationError
+from wattloop_agent.boot import boot_id, boot_time_seconds
+from wattloop_agent.listening import listening_socket, removed_at_the_end
+from wattloop_agent.power_controller.decisions import Allowed
+from wattloop_agent.power_controller.devices import Devices
+from wattloop_agent.power_controller.lease import Setting
+from wattloop_agent.power_controller.lease_manager import LeaseManager
+from wattloop_agent.power_controller.nvml_devices import NvmlDevices
+from wattloop_agent.power_controller.request_handlers import RequestHandlers
+from wattloop_agent.power_controller.server import Server
+from wattloop_agent.request_error import RequestError
+from wattloop_agent.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+
+def run_power_controller(settings: Settings, connections: Sequence[socket.socket] = ()) -> int:
+    """Serve holds until told to end, then give everything back.
+
+    Args:
+        settings: The agent's.
+        connections: To the monitor that started it; none: it listens at the settings' power controller socket.
+
+    Returns:
+        The exit code: 130 where an ending signal ended it.
+
+    Raises:
+        OperationError: The socket's path can't be used.
+    """
+    with interruption.deferred():
+        ended_by_signal = _run_power_controller(settings, connections)
+        interruption.take()
+    return interruption.EXIT_INTERRUPTED if ended_by_signal else 0
+
+
+def _run_power_controller(settings: Settings, connections: Sequence[socket.socket]) -> bool:
+    lease_manager = _lease_manager(settings, NvmlDevices(settings.nvml_library))
+    server = Server(
+        lease_manager,
+        RequestHandlers(lease_manager, boot_time_seconds),
+        settings.heartbeat_timeout,
+        settings.power_controller_uids,
+    )
+    lease_manager.recover()
+    if connections:
+        for connection in connections:
+            server.adopt(connection)
+        return server.run()
+    assert settings.power_controller_socket is not None, "settings_from demands it of --part power controller"
+    with _listening(settings) as listening, removed_at_the_end(settings.power_controller_socket):
+        server.listen(listening)
+        return server.run()
+
+
+def restore_everything(settings: Settings) -> int:
+    """Give back whatever an agent that is gone left held on this state folder; a signal does not keep it from that.
+
+    Raises:
+        OperationError: An agent runs on it, it can't be read, or a GPU could not be restored.
+    """
+    with interruption.deferred():
+        return _restore_everything(settings)
+
+
+def _restore_everything(settings: Settings) -> int:
+    lease_manager = _lease_manager(settings, NvmlDevices(settings.nvml_library))
+    lease_manager.recover()
+    if lease_manager.state != "ready":
+        raise OperationError(lease_manager.state)
+    try:
+        restored = lease_manager.release()
+    except RequestError as refusal:
+        raise OperationError(refusal.message) from refusal
+    finally:
+        lease_manager.close()
+    if lease_manager.warning:
+        raise OperationError(lease_manager.warning)
+    logger.info("everything is as found", extra={"restored": len(restored)})
+    return 0
+
+
+def _lease_manager(
+    settings: Settings, devices: Devices, clock: Callable[[], float] = boot_time_seconds
+) -> LeaseManager:
+    bounds = {
+        setting: Allowed(least or 0.0, most or math.inf)
+        for setting, least, most in (
+            (Setting.POWER_LIMIT, settings.minimum_power_limit, settings.maximum_power_limit),
+            (Setting.GRAPHICS_CLOCK, settings.minimum_graphics_clock, settings.maximum_graphics_clock),
+            (Setting.MEMORY_CLOCK, settings.minimum_memory_clock, settings.maximum_memory_clock),
+        )
+        if least is not None or most is not None
+    }
+    return LeaseManager(
+        devices, settings.state_directory, boot_id(), clock, bounds=bounds, lock_folder=settings.lock_directory
+    )
+
+
+def _listening(settings: Settings) -> socket.socket:
+    path = settings.power_controller_socket
+    assert path is not None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return listening_socket(path, 0o600 if len(settings.power_controller_uids) == 1 else 0o666)
+    except OSError as error:
+        told = "another power controller listens there" if error.errno == errno.EADDRINUSE else error.strerror
+        raise OperationError(f"{path}: cannot listen: {told}; one agent a node") from error

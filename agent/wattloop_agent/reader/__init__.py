@@ -1,1 +1,0 @@
-"""The unprivileged part: knows callers, reads energy, asks the setter on their behalf."""

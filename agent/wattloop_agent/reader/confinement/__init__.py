@@ -1,1 +1,0 @@
-"""What the reader takes from itself before it serves anybody, so that whoever takes it over has it neither."""

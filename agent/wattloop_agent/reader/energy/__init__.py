@@ -1,1 +1,0 @@
-"""The reader's energy accounting: what each GPU has used, whose that was, kept over restarts."""

@@ -1,0 +1,1 @@
+"""Who calls the reporting API, and what the caller may report."""

@@ -1,0 +1,263 @@
+"""A Kubernetes cluster as the world of the engine: snapshots from what was seen, actions as requests."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from wattloop.errors import OperationError
+from wattloop_operator.api.recurring_training_job_status import RecurringTrainingJobStatus
+from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus
+from wattloop_operator.cluster.api import ClusterApi, ConflictError, ExistsError, MissingError, RefusedError
+from wattloop_operator.cluster.dry_run import RECHECK_SECONDS, DryRun
+from wattloop_operator.cluster.events import event, events_of
+from wattloop_operator.cluster.informer.object_cache import ObjectCache
+from wattloop_operator.cluster.resources import EVENTS, RECURRING_TRAINING_JOBS, TRAINING_RECURRENCES
+from wattloop_operator.cluster.status_patches import job_status_to_apply, outcome_to_apply
+from wattloop_operator.cluster.store_cache import StoreCache
+from wattloop_operator.cluster.workload_access import WorkloadAccess
+from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.reconcile.actions import (
+    Action,
+    CreateRecurrence,
+    DeleteRecurrence,
+    EmitEvent,
+    EndWorkload,
+    RecordLateUsage,
+    RecordObservation,
+    RecordProfile,
+    StartWorkload,
+    WriteJobStatus,
+    WriteRecurrenceStatus,
+)
+from wattloop_operator.reconcile.learning import observations
+from wattloop_operator.reconcile.learning.decision import Attempt, decide
+from wattloop_operator.reconciler.backend import JobKey, StaleSnapshotError
+from wattloop_operator.store import PodEnergy, Store
+from wattloop_operator.workloads.manifest import JOB, devices_of, kind_of
+from wattloop_operator.workloads.pod_template import TemplateError
+from wattloop_planner.bandit.policy import NoFeasibleArmError
+
+logger = logging.getLogger(__name__)
+
+# The rest is the API server's to give.
+GIVEN_METADATA = frozenset({"name", "namespace", "labels", "ownerReferences"})
+DRY_RUN_SLOT = "dry-run"
+# For so long an agent's word on an attempt that has its outcome is waited for; a node may come back the next day.
+LATE_WORD = timedelta(days=2)
+# How often a workload is asked for whose kind no watch covers.
+UNWATCHED_SECONDS = 10.0
+
+
+class ClusterBackend:
+    """Implements `wattloop_operator.reconciler.backend.Backend` on an API server and a store.
+
+    Args:
+        api: The API server.
+        cache: What was seen of its objects; every write's answer is put there too.
+        workloads: Access to workloads.
+        store: Where outcomes are remembered.
+        clock: The time, with a time zone.
+        monotonic: Monotonic seconds.
+        reporter: Name of this process, for Events.
+        agent_patience_seconds: How long an attempt that has ended waits for the agents' last word; 0: none report.
+    """
+
+    def __init__(
+        self,
+        *,
+        api: ClusterApi,
+        cache: ObjectCache,
+        workloads: WorkloadAccess,
+        store: Store,
+        clock: Callable[[], datetime],
+        monotonic: Callable[[], float],
+        reporter: str,
+        agent_patience_seconds: int = 0,
+    ) -> None:
+        self._api = api
+        self._cache = cache
+        self._workloads = workloads
+        self._store = store
+        self._memory = StoreCache(store)
+        self._dry_run = DryRun(workloads.try_out, monotonic)
+        self._clock = clock
+        self._reporter = reporter
+        self._agent_patience_seconds = agent_patience_seconds
+
+    def snapshot(self, key: JobKey) -> Snapshot | None:
+        """The state of one job; None where there is no such job."""
+        held = self._cache.jobs.get((key.namespace, key.name))
+        if held is None:
+            return None
+        job = held.value
+        if job.metadata.deletion_timestamp is not None:
+            return Snapshot(job)
+        remembered = self._memory.of_job(held.uid)
+        source = job.spec.batch_size.learn_from
+        recurrences = tuple(
+            each.value for each in self._cache.recurrences.of_group(held.key) if each.value.spec.job_ref.uid == held.uid
+        )
+        states = ((each.metadata.name, self._workloads.state(job, each)) for each in recurrences)
+        snapshot = Snapshot(
+            job=job,
+            recurrences=recurrences,
+            workloads={name: state for name, state in states if state is not None},
+            records=remembered.records,
+            profiles=remembered.profiles,
+            late_usages=remembered.late_usages,
+            learned=() if source is None else self._memory.learned_from(key.namespace, source),
+            pod_energies=self._pod_energies(held.uid, recurrences),
+            devices=devices_of(job),
+            agent_patience_seconds=self._agent_patience_seconds,
+        )
+        return replace(snapshot, refusal=self._refusal(snapshot))
+
+    def carry_out(self, snapshot: Snapshot, action: Action) -> None:
+        """Carry out one action, and tell the user of it."""
+        try:
+            self._do(snapshot, action)
+        except RefusedError as error:
+            raise OperationError(f"{_subject(snapshot, action)}: the API server refuses: {error}") from error
+        for notice in events_of(snapshot, action):
+            self._tell(snapshot, notice)
+
+    def look_again_seconds(self, key: JobKey) -> float | None:
+        """After what time to look again though no event will tell: a refusal may be lifted, a workload be unwatched."""
+        held = self._cache.jobs.get((key.namespace, key.name))
+        if held is None:
+            return None
+        if self._dry_run.stands(held.value):
+            return RECHECK_SECONDS
+        unwatched = kind_of(held.value) != JOB and held.value.status.counts.active > 0
+        return UNWATCHED_SECONDS if unwatched else None
+
+    def forget(self, key: JobKey, uid: str) -> None:
+        """Drop what is remembered of a job that is gone."""
+        logger.info("%s is gone", key)
+        self._memory.forget(uid)
+        self._dry_run.forget(uid)
+        self._store.pod_energies.forget_job(uid)
+
+    def _do(self, snapshot: Snapshot, action: Action) -> None:
+        match action:
+            case RecordObservation(record):
+                self._store.observations.record(record)
+                self._memory.forget(record.job_uid)
+            case RecordLateUsage(late_usage):
+                self._store.late_usages.record(late_usage)
+                self._memory.forget(late_usage.job_uid)
+            case RecordProfile(profile_key, measurements):
+                self._store.profiles.record(profile_key, measurements)
+                self._memory.forget(profile_key.job_uid)
+            case CreateRecurrence(recurrence):
+                self._create(recurrence)
+            case StartWorkload(recurrence):
+                self._start(snapshot, recurrence)
+            case EndWorkload(recurrence):
+                state = snapshot.workloads.get(recurrence.metadata.name)
+                if state is not None and state.owned:
+                    self._workloads.end(recurrence, state)
+            case WriteRecurrenceStatus(recurrence, status):
+                self._write_outcome(recurrence, status)
+            case DeleteRecurrence(recurrence):
+                metadata = recurrence.metadata
+                self._api.delete(TRAINING_RECURRENCES, metadata.namespace, metadata.name, metadata.uid)
+                spec = recurrence.spec
+                self._store.pod_energies.forget(spec.job_ref.uid, spec.index, spec.attempt)
+                self._cache.recurrences.remove((metadata.namespace, metadata.name), metadata.uid, by_us=True)
+            case WriteJobStatus(status):
+                self._write_job_status(snapshot, status)
+            case EmitEvent():
+                pass
+
+    def _pod_energies(self, uid: str, recurrences: Sequence[TrainingRecurrence]) -> dict[str, tuple[PodEnergy, ...]]:
+        """The agents' word on those that go on or have ended not long ago, where agents report."""
+        heard_since = self._clock() - LATE_WORD
+        wanted = [
+            each for each in recurrences if each.status.result is None or observations.ended_at(each) >= heard_since
+        ]
+        if not self._agent_patience_seconds or not wanted:
+            return {}
+        told = self._store.pod_energies.of_job(uid, min(each.spec.index for each in wanted))
+        return {each.metadata.name: told.get((each.spec.index, each.spec.attempt), ()) for each in wanted}
+
+    def _create(self, recurrence: TrainingRecurrence) -> None:
+        metadata = recurrence.metadata
+        body = recurrence.to_wire()
+        del body["status"]
+        body["metadata"] = {name: value for name, value in body["metadata"].items() if name in GIVEN_METADATA}
+        try:
+            self._cache.put_recurrence(self._api.create(TRAINING_RECURRENCES, body))
+        except ExistsError:
+            found = self._api.find(TRAINING_RECURRENCES, metadata.namespace, metadata.name)
+            if found is None or found["spec"]["jobRef"]["uid"] != recurrence.spec.job_ref.uid:
+                raise OperationError(
+                    f"{metadata.namespace}/{metadata.name}: a TrainingRecurrence of another job of this name is in the "
+                    "way; it goes with that job, or delete it"
+                ) from None
+            self._cache.put_recurrence(found)
+
+    def _start(self, snapshot: Snapshot, recurrence: TrainingRecurrence) -> None:
+        try:
+            self._workloads.start(snapshot.job, recurrence)
+        except (RefusedError, TemplateError) as error:
+            self._dry_run.refuse(snapshot.job, str(error))
+            raise StaleSnapshotError(f"the workload of {recurrence.metadata.name} is refused: {error}") from error
+
+    def _write_outcome(self, recurrence: TrainingRecurrence, status: TrainingRecurrenceStatus) -> None:
+        metadata = recurrence.metadata
+        key = (metadata.namespace, metadata.name)
+        try:
+            body = self._api.apply_status(TRAINING_RECURRENCES, outcome_to_apply(recurrence, status))
+        except (ConflictError, MissingError) as error:
+            now = self._api.find(TRAINING_RECURRENCES, *key)
+            if now is None:
+                self._cache.recurrences.remove(key, metadata.uid, by_us=True)
+            else:
+                self._cache.put_recurrence(now)
+            raise StaleSnapshotError(f"{metadata.namespace}/{metadata.name}: {error}") from error
+        self._cache.put_recurrence(body)
+
+    def _write_job_status(self, snapshot: Snapshot, status: RecurringTrainingJobStatus) -> None:
+        metadata = snapshot.job.metadata
+        try:
+            body = self._api.apply_status(RECURRING_TRAINING_JOBS, job_status_to_apply(snapshot.job, status))
+        except (ConflictError, MissingError) as error:
+            now = self._api.find(RECURRING_TRAINING_JOBS, metadata.namespace, metadata.name)
+            if now is None:
+                self._cache.jobs.remove((metadata.namespace, metadata.name), metadata.uid, by_us=True)
+            else:
+                self._cache.put_job(now)
+            raise StaleSnapshotError(f"{metadata.namespace}/{metadata.name}: {error}") from error
+        self._cache.put_job(body)
+
+    def _refusal(self, snapshot: Snapshot) -> str:
+        try:
+            return self._dry_run.of(snapshot.job, lambda: decide(snapshot, Attempt(0, 0, DRY_RUN_SLOT, self._clock())))
+        except NoFeasibleArmError:
+            # Nothing would be started, so nothing can be refused; the engine says why.
+            return ""
+
+    def _tell(self, snapshot: Snapshot, notice: EmitEvent) -> None:
+        """Post an Event; a lost one loses nothing but words, so work goes on."""
+        job = snapshot.job
+        try:
+            self._api.create(EVENTS, event(job, notice, self._reporter, self._clock()))
+        except ExistsError:
+            return
+        except (OperationError, RefusedError, MissingError) as error:
+            logger.warning(
+                "%s/%s: an Event was not posted (%s): %s",
+                job.metadata.namespace,
+                job.metadata.name,
+                notice.reason,
+                error,
+            )
+
+
+def _subject(snapshot: Snapshot, action: Action) -> str:
+    metadata = getattr(action, "recurrence", snapshot.job).metadata
+    return f"{type(action).__name__} {metadata.namespace}/{metadata.name}"

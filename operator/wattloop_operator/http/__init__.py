@@ -1,0 +1,1 @@
+"""The HTTP servers of the operator: bounded connections, and certificates that rotate."""

@@ -1,0 +1,273 @@
+"""This machine as a world of the engine: objects in the store's database, workloads as processes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.snapshot import Failure, Snapshot, WorkloadPhase, WorkloadState
+from wattloop_operator.local.command import command_of
+from wattloop_operator.local.processes import CannotStartError, TrainingProcess
+from wattloop_operator.local.stored_recurrences import RECURRENCE, recurrence_of, replace_recurrence
+from wattloop_operator.local.tokens import Tokens
+from wattloop_operator.local.watchdog import Watchdog
+from wattloop_operator.reconcile import actions
+from wattloop_operator.reconciler.backend import JobKey, StaleSnapshotError
+from wattloop_operator.store.objects import ObjectExistsError, ObjectMissingError
+from wattloop_operator.store.store import Store
+from wattloop_operator.workloads.run_environment import RunAddresses, run_environment
+
+logger = logging.getLogger(__name__)
+
+JOB = "RecurringTrainingJob"
+WORKLOAD = "Workload"
+SIGNALS_FROM_OUTSIDE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class LocalBackend:
+    """Runs one job on this machine.
+
+    Args:
+        store: The database.
+        source: The manifest; processes run in its folder.
+        logs: Where the processes' outputs go.
+        addresses: Where a training process finds the reporting API and the agent.
+        tokens: Gives each attempt its token.
+        gpu_environment: What training processes need in their environment to see the GPUs.
+        devices: GPUs that share the batch.
+        watchdog: Ends processes where this program cannot.
+        wake: Called, from any thread, when something has happened.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        source: Path,
+        logs: Path,
+        addresses: RunAddresses,
+        tokens: Tokens,
+        gpu_environment: dict[str, str],
+        devices: int,
+        watchdog: Watchdog,
+        wake: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._source = source
+        self._logs = logs
+        self._addresses = addresses
+        self._tokens = tokens
+        self._gpu_environment = gpu_environment
+        self._devices = devices
+        self._watchdog = watchdog
+        self._wake = wake
+        # Those whose end is not written down yet.
+        self._processes: dict[JobKey, TrainingProcess] = {}
+
+    def snapshot(self, key: JobKey) -> Snapshot | None:
+        """See `Backend`."""
+        self._write_down_ends()
+        return self.look(key)
+
+    def look(self, key: JobKey) -> Snapshot | None:
+        """The state of one job without writing anything down: for other threads than the one that takes the turns."""
+        stored = self._store.objects.get(JOB, key.namespace, key.name)
+        if stored is None:
+            return None
+        job = RecurringTrainingJob.from_wire(stored.body)
+        recurrences = tuple(recurrence_of(each) for each in self._store.objects.list(RECURRENCE, key.namespace))
+        own = tuple(each for each in recurrences if each.spec.job_ref.uid == job.metadata.uid)
+        learn_from = job.spec.batch_size.learn_from
+        return Snapshot(
+            job=job,
+            recurrences=own,
+            workloads={
+                each.name: self._workload(JobKey(each.namespace, each.name), each.body)
+                for each in self._store.objects.list(WORKLOAD, key.namespace)
+            },
+            records=self._store.observations.of_job(job.metadata.uid),
+            profiles=self._store.profiles.of_job(job.metadata.uid),
+            late_usages=self._store.late_usages.of_job(job.metadata.uid),
+            learned=self._store.observations.of_name(key.namespace, learn_from) if learn_from else (),
+        )
+
+    def carry_out(self, snapshot: Snapshot, action: actions.Action) -> None:
+        """See `Backend`."""
+        match action:
+            case actions.RecordObservation(record):
+                self._store.observations.record(record)
+            case actions.RecordLateUsage(late_usage):
+                self._store.late_usages.record(late_usage)
+            case actions.RecordProfile(key, measurements):
+                self._store.profiles.record(key, measurements)
+            case actions.CreateRecurrence(recurrence):
+                self._create_recurrence(recurrence)
+            case actions.StartWorkload(recurrence):
+                self._start(snapshot.job, recurrence)
+            case actions.EndWorkload(recurrence):
+                self._end(recurrence)
+            case actions.WriteRecurrenceStatus(recurrence, status):
+                replace_recurrence(self._store.objects, recurrence, recurrence.model_copy(update={"status": status}))
+            case actions.DeleteRecurrence(recurrence):
+                self._delete(recurrence)
+            case actions.WriteJobStatus(status):
+                self._write_job(snapshot.job.model_copy(update={"status": status}))
+            case actions.EmitEvent(warning, reason, message):
+                logger.log(logging.WARNING if warning else logging.INFO, "%s: %s", reason, message)
+
+    def ensure_job(self, job: RecurringTrainingJob) -> None:
+        """Bring the stored job up to the manifest: its status stays, a changed spec is a new generation."""
+        metadata = job.metadata
+        stored = self._store.objects.get(JOB, metadata.namespace, metadata.name)
+        if stored is None:
+            self._store.objects.create(JOB, metadata.namespace, metadata.name, job.to_wire())
+            return
+        before = RecurringTrainingJob.from_wire(stored.body)
+        if before.spec != job.spec:
+            generation = (before.metadata.generation or 0) + 1
+            self._write_job(
+                before.model_copy(
+                    update={"spec": job.spec, "metadata": before.metadata.model_copy(update={"generation": generation})}
+                )
+            )
+
+    def end_all(self) -> None:
+        """End every process that still runs; what they were doing counts as disrupted."""
+        try:
+            self._write_down_ends()
+        finally:
+            for process in self._processes.values():
+                process.end()
+
+    def _create_recurrence(self, recurrence: TrainingRecurrence) -> None:
+        # Its uid and creation time, which an API server would give, are its name and the moment it was due.
+        metadata = recurrence.metadata.model_copy(
+            update={"uid": recurrence.metadata.name, "creation_timestamp": datetime.now(UTC)}
+        )
+        body = recurrence.model_copy(update={"metadata": metadata}).to_wire()
+        try:
+            self._store.objects.create(RECURRENCE, metadata.namespace, metadata.name, body)
+        except ObjectExistsError:
+            logger.debug("%s/%s was created before", metadata.namespace, metadata.name)
+
+    def _start(self, job: RecurringTrainingJob, recurrence: TrainingRecurrence) -> None:
+        namespace, name = recurrence.metadata.namespace, recurrence.metadata.name
+        addresses = RunAddresses(
+            report_url=self._addresses.report_url,
+            token_file=str(self._tokens.file_for(namespace, name)),
+            agent_socket=self._addresses.agent_socket,
+        )
+        injected = run_environment(job, recurrence, addresses, self._devices).variables()
+        command = command_of(job, injected, str(self._source))
+        environment = {**os.environ, **self._gpu_environment, **injected, **command.environment}
+        # The script shall find the same Python, with the same packages, as this program.
+        environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', '')}"
+        # Written down before it starts: where this program is killed in between, the attempt counts as disrupted.
+        try:
+            self._store.objects.create(WORKLOAD, namespace, name, {})
+        except ObjectExistsError:
+            return
+        try:
+            self._processes[JobKey(namespace, name)] = TrainingProcess(
+                command.words,
+                environment=environment,
+                folder=self._source.parent,
+                log=self._logs / f"{name}.log",
+                watchdog=self._watchdog,
+                on_end=self._wake,
+            )
+        except CannotStartError as error:
+            self._store.objects.delete(WORKLOAD, namespace, name)
+            self._store.objects.create(WORKLOAD, namespace, name, _ended_body(Failure.CRASHED, str(error)))
+
+    def _write_down_ends(self) -> None:
+        """Keep how processes ended: a run that is started again goes on from there."""
+        for key, process in list(self._processes.items()):
+            if process.exit_code is None:
+                continue
+            stored = self._store.objects.get(WORKLOAD, key.namespace, key.name)
+            if stored is not None:
+                self._store.objects.replace(
+                    WORKLOAD,
+                    key.namespace,
+                    key.name,
+                    _process_body(process, key.name),
+                    expected_version=stored.resource_version,
+                )
+            del self._processes[key]
+
+    def _end(self, recurrence: TrainingRecurrence) -> None:
+        process = self._processes.get(JobKey(recurrence.metadata.namespace, recurrence.metadata.name))
+        if process is not None:
+            process.end()
+
+    def _workload(self, key: JobKey, body: dict[str, Any]) -> WorkloadState:
+        process, name = self._processes.get(key), key.name
+        if body:
+            return WorkloadState(
+                name=name,
+                kind="Process",
+                api_version="v1",
+                phase=WorkloadPhase(body["phase"]),
+                started_at=datetime.fromisoformat(body["startedAt"]),
+                ended_at=datetime.fromisoformat(body["endedAt"]),
+                failure=Failure(body["failure"]) if body["failure"] else None,
+                message=body["message"],
+            )
+        if process is None:
+            text = "wattloop run was ended while it ran"
+            return WorkloadState(
+                name, "v1", "Process", phase=WorkloadPhase.FAILED, failure=Failure.DISRUPTED, message=text
+            )
+        return WorkloadState(name, "v1", "Process", phase=WorkloadPhase.RUNNING, started_at=process.started_at)
+
+    def _delete(self, recurrence: TrainingRecurrence) -> None:
+        namespace, name = recurrence.metadata.namespace, recurrence.metadata.name
+        for kind in (WORKLOAD, RECURRENCE):
+            try:
+                self._store.objects.delete(kind, namespace, name)
+            except ObjectMissingError:
+                logger.debug("%s %s/%s was deleted before", kind, namespace, name)
+
+    def _write_job(self, job: RecurringTrainingJob) -> None:
+        stored = self._store.objects.get(JOB, job.metadata.namespace, job.metadata.name)
+        if stored is None:
+            raise StaleSnapshotError(f"{job.metadata.namespace}/{job.metadata.name} is gone")
+        self._store.objects.replace(
+            JOB,
+            job.metadata.namespace,
+            job.metadata.name,
+            job.to_wire(),
+            expected_version=stored.resource_version,
+        )
+
+
+def _process_body(process: TrainingProcess, name: str) -> dict[str, Any]:
+    code = process.exit_code
+    if code == 0:
+        return _ended_body(None, "", process)
+    if process.ended_by_us or (code is not None and -code in SIGNALS_FROM_OUTSIDE):
+        return _ended_body(Failure.DISRUPTED, "its process was ended from outside", process)
+    how = f"exit code {code}" if code is None or code > 0 else f"killed by signal {signal.Signals(-code).name}"
+    return _ended_body(Failure.CRASHED, f"{how}; see logs/{name}.log", process)
+
+
+def _ended_body(failure: Failure | None, message: str, process: TrainingProcess | None = None) -> dict[str, Any]:
+    now = datetime.now(UTC)
+    started = now if process is None else process.started_at
+    ended = now if process is None else process.ended_at or now
+    return {
+        "phase": (WorkloadPhase.SUCCEEDED if failure is None else WorkloadPhase.FAILED).value,
+        "startedAt": started.isoformat(),
+        "endedAt": ended.isoformat(),
+        "failure": None if failure is None else failure.value,
+        "message": message,
+    }

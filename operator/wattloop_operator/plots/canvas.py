@@ -1,0 +1,89 @@
+"""What the pictures share: a figure without a display, colours by batch size, units that read well, one way to save."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from matplotlib import colormaps, rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from wattloop.files.atomic_write import bytes_written_whole
+
+WIDTH_INCHES = 10.0
+DOTS_PER_INCH = 144
+INK = "#26323d"
+FAINT = "#8a96a3"
+SAVED = "#2f9e6e"
+LOST = "#d1495b"
+DASHES = (0, (5, 3))
+STYLE: dict[Any, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 10.0,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": FAINT,
+    "axes.titlesize": 12.0,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e4e8ec",
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "legend.frameon": False,
+    "legend.title_fontsize": 9.0,
+    "legend.fontsize": 9.0,
+}
+Colour = tuple[float, float, float, float]
+ENERGY_UNITS = ((1e9, "GJ"), (1e6, "MJ"), (1e3, "kJ"), (1.0, "J"))
+TIME_UNITS = ((3600.0, "h"), (60.0, "min"), (1.0, "s"))
+
+
+def unit_for(value: float, units: tuple[tuple[float, str], ...]) -> tuple[float, str]:
+    """The largest unit in which this value is at least 2: its size and its name.
+
+    Example:
+        >>> unit_for(5_400.0, ENERGY_UNITS), unit_for(90.0, TIME_UNITS), unit_for(0.0, TIME_UNITS)
+        ((1000.0, 'kJ'), (1.0, 's'), (1.0, 's'))
+    """
+    return next((unit for unit in units if value >= 2 * unit[0]), units[-1])
+
+
+def colours_of(batch_sizes: Iterable[int]) -> dict[int, Colour]:
+    """A colour for each batch size, from dark for the smallest to light for the largest."""
+    ordered = sorted(set(batch_sizes))
+    # The lightest end of the map is hardly visible on white.
+    steps = max(len(ordered) - 1, 1) / 0.88
+    return {batch_size: colormaps["viridis"](number / steps) for number, batch_size in enumerate(ordered)}
+
+
+def new_figure(height_inches: float) -> Figure:
+    """A figure of the common width, which needs no display and leaves no state behind."""
+    return Figure(figsize=(WIDTH_INCHES, height_inches), layout="constrained")
+
+
+def save(figure: Figure, path: str | Path) -> None:
+    """Save a figure as PNG, whole or not at all, the same bytes for the same figure.
+
+    Raises:
+        OperationError: The file cannot be written.
+    """
+    with bytes_written_whole(path) as stream:
+        figure.savefig(stream, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
+
+
+def say(axes: Axes, text: str) -> None:
+    """Write a sentence into axes that have nothing to show."""
+    axes.set_axis_off()
+    axes.text(0.5, 0.5, text, ha="center", va="center", color=FAINT, transform=axes.transAxes, wrap=True)
+
+
+def style() -> AbstractContextManager[None]:
+    """The common look, for as long as the block."""
+    return rc_context(STYLE)

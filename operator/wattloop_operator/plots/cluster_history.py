@@ -1,0 +1,110 @@
+"""A job's history as the objects of a cluster remember it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kubernetes import config
+from kubernetes.client import ApiClient
+from pydantic import ValidationError
+
+from wattloop.errors import InputError, OperationError, UsageError
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.cluster.api import ClusterApi, MissingError, RefusedError
+from wattloop_operator.cluster.connection import UNREADABLE, unreadable
+from wattloop_operator.cluster.resources import RECURRING_TRAINING_JOBS, TRAINING_RECURRENCES
+from wattloop_operator.cluster.transport import HttpTransport
+from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.plots.job_history import JobHistory
+
+OR_A_DATABASE = "or read a database with --database URL"
+
+
+@dataclass(frozen=True)
+class ClusterContext:
+    """A context of the user's kubeconfig.
+
+    Attributes:
+        name: Its name.
+        namespace: The namespace that it names, or ``default``.
+        client: The official client with its address and credentials.
+    """
+
+    name: str
+    namespace: str
+    client: ApiClient
+
+
+def cluster_context(name: str | None = None) -> ClusterContext:
+    """The context of this name, or the current one.
+
+    Raises:
+        UsageError: There is no context of this name.
+        OperationError: There is no kubeconfig, or it cannot be used.
+    """
+    try:
+        contexts, current = config.list_kube_config_contexts()  # type: ignore[no-untyped-call]
+        chosen = next((each for each in contexts if each["name"] == name), None if name else current)
+        if chosen is None:
+            names = ", ".join(sorted(each["name"] for each in contexts))
+            raise UsageError(f"the kubeconfig has no context {name!r}; it has: {names}")
+        client = config.new_client_from_config(context=name)  # type: ignore[no-untyped-call]
+    except UNREADABLE as error:
+        raise OperationError(
+            f"no cluster: {unreadable(error)}; name a kubeconfig in KUBECONFIG, {OR_A_DATABASE}"
+        ) from None
+    return ClusterContext(chosen["name"], chosen["context"].get("namespace") or "default", client)
+
+
+def cluster_history(context: ClusterContext, job_name: str, namespace: str | None = None) -> JobHistory:
+    """Read a job and the recurrences that the cluster still keeps of it.
+
+    Args:
+        context: Which cluster, as whom.
+        job_name: The job's name.
+        namespace: Its namespace; None: the context's.
+
+    Raises:
+        UsageError: There is no such job.
+        OperationError: The cluster cannot be reached, does not know Wattloop, or does not let this user read.
+        InputError: An object is of another API than this version's.
+    """
+    where = namespace or context.namespace
+    api = ClusterApi(HttpTransport(context.client))
+    try:
+        body = api.get(RECURRING_TRAINING_JOBS, where, job_name)
+        bodies, _ = api.list(TRAINING_RECURRENCES, namespace=where)
+    except MissingError as error:
+        raise _missing(error, context, f"{where}/{job_name}") from None
+    except RefusedError as error:
+        raise OperationError(
+            f"context {context.name}: {error}; ask for the right to get and list Wattloop's objects, {OR_A_DATABASE}"
+        ) from None
+    except OperationError as error:
+        raise OperationError(
+            f"context {context.name}: {error}; check its address and credentials, {OR_A_DATABASE}"
+        ) from None
+    try:
+        job = RecurringTrainingJob.from_wire(body)
+        recurrences = [TrainingRecurrence.from_wire(each) for each in bodies]
+    except ValidationError as error:
+        raise InputError(
+            f"{where}/{job_name}",
+            f"an object that this version of Wattloop cannot read ({error.error_count()} fields)",
+            "the version that the cluster's operator has",
+        ) from error
+    own = tuple(each for each in recurrences if each.spec.job_ref.uid == job.metadata.uid)
+    return JobHistory.of_snapshot(Snapshot(job=job, recurrences=own))
+
+
+def _missing(error: MissingError, context: ClusterContext, job: str) -> OperationError | UsageError:
+    # So the server says of a whole kind; of an object it says its name.
+    if "could not find the requested resource" in str(error):
+        return OperationError(
+            f"context {context.name}: the cluster does not know Wattloop's kinds; install the chart first"
+        )
+    return UsageError(
+        f"context {context.name}: there is no RecurringTrainingJob {job}; list them with: "
+        "kubectl get rtj --all-namespaces"
+    )

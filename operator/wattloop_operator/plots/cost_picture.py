@@ -1,0 +1,123 @@
+"""``cost.png``: the cost of each recurrence by batch size, and the running saving."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+
+from wattloop_operator.plots.canvas import (
+    DASHES,
+    ENERGY_UNITS,
+    FAINT,
+    INK,
+    LOST,
+    SAVED,
+    colours_of,
+    new_figure,
+    save,
+    say,
+    style,
+    unit_for,
+)
+from wattloop_operator.plots.recurrence_costs import RecurrenceCost, costs_of, running_saving_joules
+from wattloop_operator.plots.rows import RecurrenceRow
+
+
+def write_cost_picture(path: str | Path, title: str, rows: Sequence[RecurrenceRow]) -> None:
+    """Draw what each recurrence cost, its attempts stacked, above what was saved so far.
+
+    Args:
+        path: The PNG file.
+        title: The job's name.
+        rows: Its history; may be empty.
+
+    Raises:
+        OperationError: The file cannot be written.
+    """
+    with style():
+        save(_draw(title, costs_of(rows), rows[0].default_cost_joules if rows else None), path)
+
+
+def _draw(title: str, costs: tuple[RecurrenceCost, ...], default_cost_joules: float | None) -> Figure:
+    figure = new_figure(6.4)
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    above.set_title(f"{title}: cost of each recurrence")
+    if not costs:
+        say(above, "No recurrence has ended with a known cost yet.")
+        below.set_axis_off()
+        return figure
+    _draw_costs(above, costs, default_cost_joules)
+    below.set_title("saved so far against the default configuration")
+    if default_cost_joules is None:
+        say(below, "The default batch size has not reached the target yet, so there is nothing to compare with.")
+        above.tick_params(labelbottom=True)
+        above.set_xlabel("recurrence")
+    else:
+        _draw_saving(below, costs, default_cost_joules)
+        below.set_xlabel("recurrence")
+    return figure
+
+
+def _draw_costs(axes: Axes, costs: tuple[RecurrenceCost, ...], default_cost_joules: float | None) -> None:
+    largest = max(*(each.cost_joules for each in costs), default_cost_joules or 0.0)
+    size, unit = unit_for(largest, ENERGY_UNITS)
+    colours = colours_of(batch_size for each in costs for batch_size, _ in each.attempts)
+    for each in costs:
+        bottom = 0.0
+        for number, (batch_size, cost) in enumerate(each.attempts):
+            succeeded = each.reached and number == len(each.attempts) - 1
+            axes.bar(
+                each.recurrence,
+                cost / size,
+                bottom=bottom / size,
+                width=0.8,
+                color=colours[batch_size],
+                # An attempt without success is hatched: paid, but not for a model.
+                hatch=None if succeeded else "////",
+                edgecolor="white",
+                linewidth=0.0 if succeeded else 0.4,
+            )
+            bottom += cost
+    handles: list[Artist] = [Patch(color=colour, label=str(batch_size)) for batch_size, colour in colours.items()]
+    if any(len(each.attempts) > 1 or not each.reached for each in costs):
+        handles.append(Patch(facecolor=FAINT, edgecolor="white", hatch="////", label="target missed"))
+    if default_cost_joules is not None:
+        label = f"default configuration,\n{default_cost_joules / size:.3g} {unit}"
+        handles.append(
+            axes.axhline(default_cost_joules / size, color=INK, linestyle=DASHES, linewidth=1.4, label=label)
+        )
+    axes.legend(handles=handles, title="batch size", alignment="left", loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    axes.grid(visible=False, axis="x")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlim(costs[0].recurrence - 0.6, costs[-1].recurrence + 0.6)
+    axes.set_ylabel(f"cost ({unit})")
+
+
+def _draw_saving(axes: Axes, costs: tuple[RecurrenceCost, ...], default_cost_joules: float) -> None:
+    saved = running_saving_joules(costs, default_cost_joules)
+    size, unit = unit_for(max(abs(each) for each in saved), ENERGY_UNITS)
+    indices = [each.recurrence for each in costs]
+    heights = [each / size for each in saved]
+    axes.fill_between(
+        indices, heights, 0, where=[each >= 0 for each in saved], interpolate=True, color=SAVED, alpha=0.2
+    )
+    axes.fill_between(indices, heights, 0, where=[each < 0 for each in saved], interpolate=True, color=LOST, alpha=0.2)
+    axes.plot(indices, heights, color=INK, linewidth=1.4, marker="o", markersize=3 if len(costs) <= 60 else 0)
+    axes.axhline(0, color=FAINT, linewidth=0.8)
+    percent = 100 * saved[-1] / (default_cost_joules * len(costs))
+    axes.annotate(
+        f"{abs(percent):.0f} % {'saved' if percent >= 0 else 'lost'}\nover {len(costs)} recurrences",
+        (1.01, heights[-1]),
+        xycoords=axes.get_yaxis_transform(),
+        color=SAVED if percent >= 0 else LOST,
+        fontweight="bold",
+        va="center",
+        annotation_clip=False,
+    )
+    axes.set_ylabel(f"saved ({unit})")

@@ -1,0 +1,56 @@
+"""All that rows and pictures are made from: what is remembered of one job, and what its user wanted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from wattloop_operator.domain.records import ObservationRecord, PowerProfile
+from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.reconcile.learning import observations
+from wattloop_operator.reconcile.learning.savings import default_cost_of
+
+
+@dataclass(frozen=True)
+class JobHistory:
+    """What is remembered of one job.
+
+    Attributes:
+        namespace: The job's namespace.
+        job_name: Its name.
+        eta: Weight of energy in the cost, 0 to 1.
+        default_batch_size: The batch size to compare with; None: not known.
+        records: Every attempt that ended, ordered by (recurrence, attempt).
+        profiles: Its power profiles.
+    """
+
+    namespace: str
+    job_name: str
+    eta: float
+    default_batch_size: int | None
+    records: tuple[ObservationRecord, ...]
+    profiles: tuple[PowerProfile, ...] = ()
+
+    @classmethod
+    def of_snapshot(cls, snapshot: Snapshot) -> Self:
+        """What the store and the objects together remember."""
+        spec = snapshot.job.spec
+        return cls(
+            namespace=snapshot.job.metadata.namespace,
+            job_name=snapshot.job.metadata.name,
+            eta=spec.objective.energy_weight_percent / 100,
+            default_batch_size=spec.batch_size.default,
+            records=observations.remembered(snapshot),
+            profiles=observations.profiles(snapshot),
+        )
+
+    @property
+    def title(self) -> str:
+        """The job as pictures and messages name it."""
+        return f"{self.namespace}/{self.job_name}"
+
+    def default_cost_joules(self) -> float | None:
+        """Expected cost of one recurrence in the default configuration; None before it is known."""
+        if self.default_batch_size is None:
+            return None
+        return default_cost_of(self.records, self.profiles, default_batch_size=self.default_batch_size, eta=self.eta)

@@ -1,0 +1,80 @@
+"""What each recurrence cost over all its attempts, and what was saved so far against the default configuration."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from wattloop_operator.plots.rows import RecurrenceRow
+
+
+@dataclass(frozen=True)
+class RecurrenceCost:
+    """One recurrence.
+
+    Attributes:
+        recurrence: Its index, from 0.
+        attempts: Batch size and cost in joules of each attempt of known cost, in order.
+        reached: Whether it reached the target.
+    """
+
+    recurrence: int
+    attempts: tuple[tuple[int, float], ...]
+    reached: bool
+
+    @property
+    def cost_joules(self) -> float:
+        """Cost of all attempts."""
+        return sum(cost for _, cost in self.attempts)
+
+
+def costs_of(rows: Sequence[RecurrenceRow]) -> tuple[RecurrenceCost, ...]:
+    """The recurrences that have a known cost, by rising index."""
+    ordered = sorted(rows, key=lambda row: (row.recurrence, row.attempt))
+    recurrences = []
+    for index, group in itertools.groupby(ordered, key=lambda row: row.recurrence):
+        attempts = tuple(group)
+        known = tuple((row.batch_size, row.cost_joules) for row in attempts if row.cost_joules is not None)
+        if known:
+            recurrences.append(RecurrenceCost(index, known, any(row.reached for row in attempts)))
+    return tuple(recurrences)
+
+
+def running_saving_joules(costs: Sequence[RecurrenceCost], default_cost_joules: float) -> tuple[float, ...]:
+    """Joules saved up to and with each recurrence; negative while learning has cost more than it saved.
+
+    Example:
+        >>> costs = [RecurrenceCost(0, ((8, 150.0),), True), RecurrenceCost(1, ((16, 40.0),), True)]
+        >>> running_saving_joules(costs, 100.0)
+        (-50.0, 10.0)
+    """
+    return tuple(itertools.accumulate(default_cost_joules - each.cost_joules for each in costs))
+
+
+def saving_sentence(rows: Sequence[RecurrenceRow]) -> str:
+    """One sentence for the end of a run: what a recurrence costs now against the default configuration.
+
+    "Now" is the mean of the last five recurrences, so that the luck of one is not taken for a saving.
+    """
+    costs = costs_of(rows)
+    default = rows[0].default_cost_joules if rows else None
+    if not costs:
+        return "Nothing is known of costs yet."
+    latest = costs[-5:]
+    now = sum(each.cost_joules for each in latest) / len(latest)
+    if default is None:
+        return (
+            f"A recurrence costs {now:,.0f} J now (mean of the last {len(latest)}); what the default configuration "
+            "costs is not known before its batch size has reached the target once."
+        )
+    saved = 100 * running_saving_joules(costs, default)[-1] / (default * len(costs))
+    return (
+        f"A recurrence costs {now:,.0f} J now (mean of the last {len(latest)}), {100 * now / default:.0f} % of the "
+        f"{default:,.0f} J in the default configuration; over {_all(len(costs))}, learning included, "
+        f"{abs(saved):.0f} % was {'saved' if saved >= 0 else 'lost'}."
+    )
+
+
+def _all(recurrences: int) -> str:
+    return "its one recurrence" if recurrences == 1 else f"all {recurrences} recurrences"

@@ -1,0 +1,111 @@
+"""The rows of a job's history: one an attempt, as ``recurrences.csv`` and `wattloop history` have them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import IO
+
+from wattloop_operator.plots.job_history import JobHistory
+from wattloop_operator.reconcile.learning.recurrence_costs import attempt_cost_joules
+
+Cell = int | float | str | None
+
+
+@dataclass(frozen=True)
+class RecurrenceRow:
+    """One attempt; the attributes are the columns, in their order.
+
+    Attributes:
+        recurrence: Index of the recurrence, from 0.
+        attempt: Index of the attempt within it, from 0.
+        batch_size: The batch size that was decided.
+        power_limit_watts: The limit held on each GPU in the end; None: none was.
+        epochs: Epochs run.
+        outcome: How it ended: reached, stopped, exhausted, crashed, deadline-exceeded, missing-metric, disrupted,
+            cancelled or refused.
+        energy_joules: Energy of all its GPUs.
+        time_seconds: Its duration.
+        cost_joules: Its cost; None where it never had a GPU, or its counters are not to be believed.
+        default_cost_joules: What a whole recurrence is expected to cost in the default configuration, by all that is
+            known today; the same in every row. None before the default batch size has reached the target.
+        reason: Why the batch size was chosen.
+    """
+
+    recurrence: int
+    attempt: int
+    batch_size: int
+    power_limit_watts: float | None
+    epochs: float
+    outcome: str
+    energy_joules: float
+    time_seconds: float
+    cost_joules: float | None
+    default_cost_joules: float | None
+    reason: str
+
+    @property
+    def reached(self) -> bool:
+        """Whether the attempt reached the target."""
+        return self.outcome == "reached"
+
+
+COLUMNS = tuple(field.name for field in fields(RecurrenceRow))
+
+
+def rows_of(history: JobHistory) -> tuple[RecurrenceRow, ...]:
+    """The rows of a history, ordered by (recurrence, attempt)."""
+    default = history.default_cost_joules()
+    return tuple(
+        RecurrenceRow(
+            recurrence=record.recurrence,
+            attempt=record.attempt,
+            batch_size=record.batch_size,
+            power_limit_watts=record.power_limit_watts,
+            epochs=record.epochs,
+            outcome=_outcome(record.result),
+            energy_joules=record.energy_joules,
+            time_seconds=record.time_seconds,
+            cost_joules=attempt_cost_joules(record, history.eta),
+            default_cost_joules=default,
+            reason=record.reason,
+        )
+        for record in history.records
+    )
+
+
+def write_csv(stream: IO[str], rows: Iterable[RecurrenceRow]) -> None:
+    """The rows as CSV: a header, numbers with ten significant digits, an empty cell where there is no value."""
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows([_text(getattr(row, column)) for column in COLUMNS] for row in rows)
+
+
+def write_json(stream: IO[str], rows: Iterable[RecurrenceRow]) -> None:
+    """The rows as a JSON list of objects with the same names and digits; null where there is no value."""
+    json.dump([{column: _rounded(getattr(row, column)) for column in COLUMNS} for row in rows], stream, indent=2)
+    stream.write("\n")
+
+
+def _outcome(result: str) -> str:
+    """The result in the words of the simulator's files: ``DeadlineExceeded`` is ``deadline-exceeded``."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", result).lower()
+
+
+def _text(cell: Cell) -> str:
+    """Ten significant digits; empty where there is no value.
+
+    Example:
+        >>> _text(1 / 3), _text(24.0), _text(None), _text("why")
+        ('0.3333333333', '24', '', 'why')
+    """
+    if isinstance(cell, float):
+        return f"{cell:.10g}"
+    return "" if cell is None else str(cell)
+
+
+def _rounded(cell: Cell) -> Cell:
+    return float(_text(cell)) if isinstance(cell, float) else cell

@@ -1,0 +1,100 @@
+"""Energy against time of every batch size and power limit seen, and which of them no other one beats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import fmean
+
+from wattloop_operator.plots.job_history import JobHistory
+from wattloop_operator.reconcile.learning import observations
+from wattloop_planner.observations import Observation, Outcome
+
+
+@dataclass(frozen=True)
+class TradeoffPoint:
+    """What reaching the target takes with one batch size at one power limit.
+
+    Attributes:
+        batch_size: The batch size.
+        power_limit_watts: The limit on each GPU; None: none was held.
+        energy_joules: Mean energy to the target.
+        time_seconds: Mean time to the target.
+        runs: How many runs reached the target there themselves; 0: their epochs at the profile's cost of an epoch.
+    """
+
+    batch_size: int
+    power_limit_watts: float | None
+    energy_joules: float
+    time_seconds: float
+    runs: int
+
+
+def tradeoff_points(history: JobHistory) -> tuple[TradeoffPoint, ...]:
+    """The points of every batch size that reached the target on the GPUs that the job ran on last.
+
+    Where a power profile was measured, each of its limits is a point: the mean epochs to the target times the energy
+    and time of an epoch at that limit. Elsewhere a point is the mean of the runs that held that limit.
+
+    Returns:
+        The points, ordered by batch size and limit.
+    """
+    gpu_model, _ = observations.latest_gpus(history.records)
+    limits = {(record.recurrence, record.attempt): record.power_limit_watts for record in history.records}
+    reached: dict[int, list[Observation]] = {}
+    for observation in observations.observations(history.records):
+        measured = observation.gpu_model == gpu_model and observation.energy_joules > 0
+        if measured and observation.outcome is Outcome.REACHED:
+            reached.setdefault(observation.batch_size, []).append(observation)
+    points: list[TradeoffPoint] = []
+    for batch_size, runs in sorted(reached.items()):
+        by_limit: dict[float | None, list[Observation]] = {}
+        for run in runs:
+            by_limit.setdefault(limits[run.recurrence, run.attempt], []).append(run)
+        points += _profiled(history, batch_size, fmean(run.epochs for run in runs), by_limit)
+        known = {point.power_limit_watts for point in points if point.batch_size == batch_size}
+        points += [_observed(batch_size, limit, held) for limit, held in by_limit.items() if limit not in known]
+    return tuple(sorted(points, key=lambda point: (point.batch_size, point.power_limit_watts or 0.0)))
+
+
+def pareto_front(points: Iterable[TradeoffPoint]) -> tuple[TradeoffPoint, ...]:
+    """The points that no other one beats in both energy and time, the fastest first.
+
+    Example:
+        >>> fast, thrifty = TradeoffPoint(8, 300, 9.0, 1.0, 1), TradeoffPoint(8, 100, 5.0, 2.0, 1)
+        >>> beaten = TradeoffPoint(16, 300, 9.5, 2.0, 1)
+        >>> pareto_front([beaten, thrifty, fast]) == (fast, thrifty)
+        True
+    """
+    front: list[TradeoffPoint] = []
+    for point in sorted(points, key=lambda point: (point.time_seconds, point.energy_joules)):
+        if not front or point.energy_joules < front[-1].energy_joules:
+            front.append(point)
+    return tuple(front)
+
+
+def _profiled(
+    history: JobHistory, batch_size: int, epochs: float, by_limit: dict[float | None, list[Observation]]
+) -> list[TradeoffPoint]:
+    profile = observations.profile_on_latest_gpus(history.records, history.profiles, batch_size)
+    return [
+        TradeoffPoint(
+            batch_size,
+            measured.power_limit_watts,
+            epochs * measured.energy_joules / measured.epochs,
+            epochs * measured.time_seconds / measured.epochs,
+            len(by_limit.get(measured.power_limit_watts, [])),
+        )
+        for measured in (profile.measurements if profile is not None else ())
+        if measured.energy_joules > 0
+    ]
+
+
+def _observed(batch_size: int, limit: float | None, runs: list[Observation]) -> TradeoffPoint:
+    return TradeoffPoint(
+        batch_size,
+        limit,
+        fmean(run.energy_joules for run in runs),
+        fmean(run.time_seconds for run in runs),
+        len(runs),
+    )

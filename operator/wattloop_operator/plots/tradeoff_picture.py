@@ -1,0 +1,139 @@
+"""``tradeoff.png``: energy against time of every batch size and power limit seen, with the Pareto front."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from wattloop_operator.plots.canvas import (
+    DASHES,
+    ENERGY_UNITS,
+    INK,
+    TIME_UNITS,
+    colours_of,
+    new_figure,
+    save,
+    say,
+    style,
+    unit_for,
+)
+from wattloop_operator.plots.tradeoff import TradeoffPoint, pareto_front
+
+# Points of the front nearer to each other than this part of the axis are not all named: overlapping names say nothing.
+NAME_HEIGHT = 0.045
+# Marks on a logarithmic axis that spans less than a decade or two.
+MARKS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)
+
+
+def write_tradeoff_picture(path: str | Path, title: str, points: Sequence[TradeoffPoint]) -> None:
+    """Draw what reaching the target takes in energy and in time.
+
+    Args:
+        path: The PNG file.
+        title: The job's name.
+        points: From `tradeoff_points`; may be empty.
+
+    Raises:
+        OperationError: The file cannot be written.
+    """
+    with style():
+        save(_draw(title, points), path)
+
+
+def _draw(title: str, points: Sequence[TradeoffPoint]) -> Figure:
+    figure = new_figure(6.0)
+    axes = figure.subplots()
+    axes.set_title(f"{title}: energy and time to the target")
+    if not points:
+        say(axes, "No batch size has reached the target yet.")
+        return figure
+    energy, energy_unit = unit_for(min(point.energy_joules for point in points), ENERGY_UNITS)
+    time, time_unit = unit_for(min(point.time_seconds for point in points), TIME_UNITS)
+    scale = (time, energy)
+    colours = colours_of(point.batch_size for point in points)
+    for batch_size, group in itertools.groupby(points, key=lambda point: point.batch_size):
+        of_size = list(group)
+        axes.plot(
+            *_coordinates(of_size, scale), color=colours[batch_size], linewidth=1.2, alpha=0.7, label=str(batch_size)
+        )
+        for point in of_size:
+            # Filled where runs were measured there, open where the profile foretells it; a run is never covered.
+            colour = colours[batch_size]
+            axes.plot(
+                *_coordinates([point], scale),
+                "o",
+                color=colour,
+                markerfacecolor=colour if point.runs else "white",
+                zorder=4 if point.runs else 3,
+            )
+    _make_logarithmic(axes)
+    _draw_front(axes, pareto_front(points), scale)
+    axes.set_xlabel(f"time to the target ({time_unit})")
+    axes.set_ylabel(f"energy to the target ({energy_unit})")
+    handles = [Line2D([], [], color=colour, marker="o", label=str(size)) for size, colour in colours.items()]
+    handles += [
+        Line2D([], [], color=INK, linestyle=DASHES, linewidth=1.6, label="Pareto front"),
+        Line2D([], [], color=INK, marker="o", linestyle="", label="runs measured"),
+        Line2D([], [], color=INK, marker="o", markerfacecolor="white", linestyle="", label="from the profile"),
+    ]
+    axes.legend(handles=handles, title="batch size", alignment="left", loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return figure
+
+
+def _make_logarithmic(axes: Axes) -> None:
+    """Equal ratios take equal room, so that the thrifty corner is not squeezed by what is many times as dear."""
+    # The names of the front stand to the left of it.
+    axes.margins(x=0.15, y=0.1)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(subs=MARKS))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_formatter(NullFormatter())
+
+
+def _draw_front(axes: Axes, front: Sequence[TradeoffPoint], scale: tuple[float, float]) -> None:
+    times, energies = _coordinates(front, scale)
+    axes.plot(times, energies, color=INK, linestyle=DASHES, linewidth=1.6, zorder=5)
+    for point in _far_apart(axes, front, scale[1]):
+        axes.annotate(
+            _name(point),
+            (point.time_seconds / scale[0], point.energy_joules / scale[1]),
+            xytext=(-7, -3),
+            textcoords="offset points",
+            ha="right",
+            va="top",
+            fontsize=8.5,
+        )
+
+
+def _far_apart(axes: Axes, front: Sequence[TradeoffPoint], energy_scale: float) -> list[TradeoffPoint]:
+    """Those of the front whose names do not overlap; the fastest first, and the thriftiest if there is room."""
+
+    def height(point: TradeoffPoint) -> float:
+        position = axes.transLimits.transform(axes.transScale.transform((1.0, point.energy_joules / energy_scale)))
+        return float(position[1])
+
+    named = [front[0]]
+    for point in front[1:]:
+        is_last = point is front[-1]
+        if height(named[-1]) - height(point) >= NAME_HEIGHT and (
+            is_last or height(point) - height(front[-1]) >= NAME_HEIGHT
+        ):
+            named.append(point)
+    return named
+
+
+def _name(point: TradeoffPoint) -> str:
+    limit = "no limit" if point.power_limit_watts is None else f"{point.power_limit_watts:g} W"
+    return f"{point.batch_size} at {limit}"
+
+
+def _coordinates(points: Sequence[TradeoffPoint], scale: tuple[float, float]) -> tuple[list[float], list[float]]:
+    return [point.time_seconds / scale[0] for point in points], [point.energy_joules / scale[1] for point in points]

@@ -1,0 +1,1 @@
+"""Decisions about one attempt: from its start over its reports to its outcome, usage and cost."""

@@ -1,0 +1,1 @@
+"""Decisions about a job: when it runs, what its status says, which history is kept."""

@@ -1,0 +1,106 @@
+"""The conditions of a job: can it start, did its last run succeed and teach, is the target in reach, what was taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from wattloop_operator.api.conditions import Condition
+from wattloop_operator.api.result import Result
+from wattloop_operator.api.training_recurrence import Attribution
+from wattloop_operator.domain.records import ObservationRecord
+from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.reconcile.conditions import condition
+from wattloop_operator.reconcile.job.readiness import Readiness
+from wattloop_operator.reconcile.learning import observations
+from wattloop_operator.reconcile.learning.recurrence_costs import RecurrenceHistory
+
+READY = "Ready"
+LAST_RUN = "LastRunSucceeded"
+LEARNS = "Learns"
+TARGET = "TargetReachable"
+TRANSFER = "Transferred"
+
+
+def job_conditions(
+    snapshot: Snapshot,
+    readiness: Readiness,
+    ended: Sequence[RecurrenceHistory],
+    records: Sequence[ObservationRecord],
+    now: datetime,
+) -> tuple[Condition, ...]:
+    """All conditions of a job, those that say nothing left out.
+
+    Args:
+        snapshot: The state of the job.
+        readiness: What the turn found out about its next start.
+        ended: Its recurrences that are over.
+        records: All that is remembered of its attempts.
+        now: The time.
+    """
+    before = snapshot.job.status.conditions
+    found = [(READY, readiness.ready, readiness.reason, readiness.message)]
+    found += _last_run(ended)
+    found += _learns(snapshot, ended)
+    found += _target(snapshot, records)
+    found += _transfer(snapshot)
+    return tuple(
+        condition(before, kind, holds=holds, reason=reason, message=message, now=now)
+        for kind, holds, reason, message in found
+    )
+
+
+def _last_run(ended: Sequence[RecurrenceHistory]) -> Iterator[tuple[str, bool, str, str]]:
+    if ended:
+        latest = ended[-1].latest
+        text = f"recurrence {latest.recurrence} ({latest.recurrence_name}), batch size {latest.batch_size}"
+        yield LAST_RUN, ended[-1].reached, latest.result, text
+
+
+def _learns(snapshot: Snapshot, ended: Sequence[RecurrenceHistory]) -> Iterator[tuple[str, bool, str, str]]:
+    """Why the last run teaches nothing although it reached its target: such a job keeps its default batch size."""
+    latest = ended[-1].latest if ended and snapshot.job.spec.policy.fixed is None else None
+    if latest is None or latest.result != Result.REACHED.value or observations.observations([latest]):
+        return
+    text = f"nothing is learned from recurrence {latest.recurrence} ({latest.recurrence_name}): "
+    if latest.attribution == Attribution.SHARED.value:
+        yield LEARNS, False, "SharedGpus", f"{text}others could use its GPUs too, so their energy is not its own"
+        return
+    text += (
+        "it has no cost, since its training did not report GPUs and what they can draw; does it have a GPU, and is the "
+        "node agent's socket in its pod (the chart's agent.enabled and agent.mountSocket)?"
+    )
+    yield LEARNS, False, "CostNotKnown", text
+
+
+def _target(snapshot: Snapshot, records: Sequence[ObservationRecord]) -> Iterator[tuple[str, bool, str, str]]:
+    if any(record.result == Result.REACHED.value for record in records):
+        yield TARGET, True, "Reached", ""
+        return
+    tried = [each for each in observations.observations(records) if each.epochs > 0]
+    if not tried:
+        return
+    sizes = ", ".join(str(size) for size in sorted({each.batch_size for each in tried}))
+    objective = snapshot.job.spec.objective
+    text = (
+        f"none of {len(tried)} attempts (batch sizes {sizes}) reached {objective.target.metric} "
+        f"{objective.target.threshold} within {objective.max_epochs} epochs; lower objective.target.threshold, raise "
+        "objective.maxEpochs, or mend the training"
+    )
+    yield TARGET, False, "NeverReached", text
+
+
+def _transfer(snapshot: Snapshot) -> Iterator[tuple[str, bool, str, str]]:
+    name = snapshot.job.spec.batch_size.learn_from
+    if name is None:
+        return
+    known = observations.observations(snapshot.learned, from_other_job=True)
+    if not known:
+        yield TRANSFER, False, "NothingKnown", f"{name} has no runs to learn from yet"
+        return
+    sizes = ", ".join(str(size) for size in sorted({each.batch_size for each in known}))
+    text = (
+        f"{len(known)} attempts of {name} (batch sizes {sizes}) are a prior for the epochs to the target; "
+        "what an epoch costs is taken over up to a level and measured here"
+    )
+    yield TRANSFER, True, "LearnedFrom", text

@@ -1,0 +1,110 @@
+"""When a job is due: the slots of its trigger, however long nobody has looked.
+
+A slot is one moment at which a recurrence is to start. Kubernetes' CronJob counts missed slots one by one and gives up
+beyond a hundred (kubernetes#42649, #110919); here the latest due slot is found directly, backwards from now, so a job
+that was suspended for years resumes at once.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from cronsim import CronSim
+
+from wattloop_operator.api.cron import schedule_times, time_zone
+from wattloop_operator.api.trigger import CronTrigger, IntervalTrigger, Trigger
+
+MAX_MISSED_COUNTED = 100
+
+
+@dataclass(frozen=True)
+class Slots:
+    """Where a trigger stands.
+
+    Attributes:
+        due: The latest slot that has come and was not handled; None: nothing is due.
+        missed: How many slots before `due` were not handled either, counted up to 100; they are not made up for.
+        following: The next slot to come; None where no time is known for it.
+    """
+
+    due: datetime | None
+    missed: int
+    following: datetime | None
+
+
+def slots(
+    trigger: Trigger, *, created: datetime, handled: datetime | None, last_end: datetime | None, now: datetime
+) -> Slots:
+    """Find the slot that is due.
+
+    Args:
+        trigger: The job's trigger.
+        created: When the job was created; no slot is earlier.
+        handled: The latest slot that was started or given up; None: none was. A clock that jumps back does not make it
+            due again.
+        last_end: When the last recurrence ended, for a continuous trigger.
+        now: The time.
+
+    Raises:
+        ScheduleError: The cron schedule or its time zone means nothing.
+    """
+    # The job is there, so that moment has come, also where this clock is behind the API server's.
+    now = max(now, created)
+    if trigger.cron is not None:
+        return _cron_slots(trigger.cron, created, handled, now)
+    if trigger.interval is not None:
+        return _interval_slots(trigger.interval, created, handled, now)
+    if trigger.continuous is not None:
+        gap = timedelta(seconds=trigger.continuous.min_gap_seconds)
+        slot = created if handled is None else max(handled + timedelta(seconds=1), (last_end or handled) + gap)
+        return _single(slot, now)
+    if trigger.once is not None and handled is None:
+        return _single(created, now)
+    return Slots(None, 0, None)
+
+
+def _single(slot: datetime, now: datetime) -> Slots:
+    slot = slot.replace(microsecond=0)
+    return Slots(slot, 0, None) if slot <= now else Slots(None, 0, slot)
+
+
+def _interval_slots(trigger: IntervalTrigger, created: datetime, handled: datetime | None, now: datetime) -> Slots:
+    anchor = created.replace(microsecond=0)
+    count = math.floor((now - anchor).total_seconds() / trigger.seconds)
+    done = -1 if handled is None else math.floor((handled - anchor).total_seconds() / trigger.seconds)
+    following = anchor + timedelta(seconds=trigger.seconds * (max(count, done) + 1))
+    if count <= done or count < 0:
+        return Slots(None, 0, following)
+    due = anchor + timedelta(seconds=trigger.seconds * count)
+    return Slots(due, min(count - done - 1, MAX_MISSED_COUNTED), following)
+
+
+def _cron_slots(trigger: CronTrigger, created: datetime, handled: datetime | None, now: datetime) -> Slots:
+    since = created if handled is None else max(created, handled)
+    following = _first(trigger, max(since, now), backwards=False)
+    # Backwards iteration leaves its start out, so a slot of this very second is looked for from a second later.
+    due = _first(trigger, now.replace(microsecond=0) + timedelta(seconds=1), backwards=True)
+    if due is None or due <= since:
+        return Slots(None, 0, following)
+    return Slots(due, _count(trigger, since, due), following)
+
+
+def _count(trigger: CronTrigger, after: datetime, before: datetime) -> int:
+    """Slots strictly between the two, counted up to `MAX_MISSED_COUNTED`."""
+    count = 0
+    for slot in _iterator(trigger, after, backwards=False):
+        if slot.astimezone(UTC) >= before or count == MAX_MISSED_COUNTED:
+            break
+        count += 1
+    return count
+
+
+def _first(trigger: CronTrigger, start: datetime, *, backwards: bool) -> datetime | None:
+    first = next(iter(_iterator(trigger, start, backwards=backwards)), None)
+    return None if first is None else first.astimezone(UTC)
+
+
+def _iterator(trigger: CronTrigger, start: datetime, *, backwards: bool) -> CronSim:
+    return schedule_times(trigger.schedule, time_zone(trigger.time_zone), start, backwards=backwards)

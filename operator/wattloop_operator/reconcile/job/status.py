@@ -1,0 +1,191 @@
+"""The status of a job: is it learning, what does it cost, what did it save, when does it run next."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from wattloop_operator.api.recurring_training_job_status import (
+    ActiveRecurrence,
+    ArmStatus,
+    Counts,
+    RecentRecurrence,
+    RecurringTrainingJobStatus,
+    Savings,
+    Totals,
+)
+from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.reconcile.energy.usage import carbon_grams, money, relative_percent
+from wattloop_operator.reconcile.job.conditions import job_conditions
+from wattloop_operator.reconcile.job.readiness import Readiness
+from wattloop_operator.reconcile.job.recurrences import latest_slot_time, next_index
+from wattloop_operator.reconcile.learning import observations
+from wattloop_operator.reconcile.learning.decision import decision_context, policy_of
+from wattloop_operator.reconcile.learning.recurrence_costs import RecurrenceHistory, histories_of
+from wattloop_operator.reconcile.learning.savings import default_cost, default_energy
+from wattloop_planner.bandit.feasible_arms import crashes_in_a_row
+from wattloop_planner.bandit.policy import NoFeasibleArmError
+
+MAX_RECENT = 10
+MAX_ACTIVE = 64
+
+
+def job_status(
+    snapshot: Snapshot, readiness: Readiness, open_indices: frozenset[int], now: datetime
+) -> RecurringTrainingJobStatus:
+    """The status as it should be; equal to the one before where nothing has changed."""
+    before, spec = snapshot.job.status, snapshot.job.spec
+    records = observations.remembered(snapshot)
+    closed = histories_of(observations.accounted(snapshot))
+    running = [each for each in snapshot.recurrences if each.status.result is None]
+    default = default_cost(snapshot)
+    recent = _recent(snapshot, closed, default)
+    eta = spec.objective.energy_weight_percent / 100
+    ended = _ended(closed, open_indices)
+    return RecurringTrainingJobStatus(
+        observed_generation=snapshot.job.metadata.generation,
+        conditions=job_conditions(snapshot, readiness, _ended(histories_of(records), open_indices), records, now),
+        active=tuple(
+            ActiveRecurrence(name=each.metadata.name, uid=each.metadata.uid)
+            for each in sorted(running, key=lambda each: each.metadata.name)[:MAX_ACTIVE]
+        ),
+        next_schedule_time=readiness.following,
+        last_schedule_time=_last_schedule_time(snapshot),
+        last_missed_time=readiness.last_missed or before.last_missed_time,
+        last_run_request=readiness.last_run_request or before.last_run_request,
+        counts=Counts(
+            active=len(running),
+            recurrences=next_index(snapshot),
+            attempts=max(before.counts.attempts, sum(len(each.records) for each in closed) + len(running)),
+            reached=max(before.counts.reached, sum(each.reached for each in ended)),
+            failed=max(before.counts.failed, sum(not each.reached for each in ended)),
+            missed=before.counts.missed + readiness.missed,
+        ),
+        recent_recurrences=recent,
+        totals=_totals(snapshot, closed, eta),
+        savings=_savings(snapshot, ended, default),
+        **_belief(snapshot, recent),
+    )
+
+
+def _ended(closed: list[RecurrenceHistory], open_indices: frozenset[int]) -> list[RecurrenceHistory]:
+    return [each for each in closed if each.index not in open_indices]
+
+
+def _last_schedule_time(snapshot: Snapshot) -> datetime | None:
+    latest, missed = latest_slot_time(snapshot), snapshot.job.status.last_missed_time
+    return snapshot.job.status.last_schedule_time if latest == missed else latest
+
+
+def _recent(snapshot: Snapshot, closed: list[RecurrenceHistory], default: float | None) -> tuple[RecentRecurrence, ...]:
+    eta = snapshot.job.spec.objective.energy_weight_percent / 100
+    entries: dict[int, RecentRecurrence] = {}
+    for each in closed[-MAX_RECENT:]:
+        latest, cost = each.latest, each.cost_joules(eta)
+        entries[each.index] = RecentRecurrence.model_validate(
+            {
+                "name": latest.recurrence_name,
+                "index": each.index,
+                "attempts": latest.attempt + 1,
+                "batch_size": latest.batch_size,
+                "power_limit_watts": None if latest.power_limit_watts is None else round(latest.power_limit_watts),
+                "result": latest.result,
+                "cost_joules": None if cost is None else round(cost, 3),
+                "relative_to_default_percent": None if cost is None else relative_percent(cost, default),
+                "gpu_energy_joules": round(each.energy_joules, 3),
+                "duration_seconds": round(each.time_seconds, 3),
+                "completion_time": latest.finished_at,
+                "reason": latest.reason[:1024],
+            }
+        )
+    for running in snapshot.recurrences:
+        if running.status.result is None:
+            entries[running.spec.index] = RecentRecurrence(
+                name=running.metadata.name,
+                index=running.spec.index,
+                attempts=running.spec.attempt + 1,
+                batch_size=running.spec.batch_size,
+                power_limit_watts=running.spec.power_limit_watts,
+                reason=running.spec.decision.reason,
+            )
+    newest = sorted(entries, reverse=True)[:MAX_RECENT]
+    return tuple(entries[index] for index in newest)
+
+
+def _totals(snapshot: Snapshot, closed: list[RecurrenceHistory], eta: float) -> Totals | None:
+    if not closed:
+        return None
+    objective = snapshot.job.spec.objective
+    energy = sum(each.energy_joules for each in closed)
+    return Totals.model_validate(
+        {
+            "gpu_energy_joules": round(energy, 3),
+            "duration_seconds": round(sum(each.time_seconds for each in closed), 3),
+            "cost_joules": round(sum(each.cost_joules(eta) or 0.0 for each in closed), 3),
+            "money": money(energy, objective.price),
+            "carbon_grams": carbon_grams(energy, objective.carbon),
+        }
+    )
+
+
+def _savings(snapshot: Snapshot, ended: list[RecurrenceHistory], default: float | None) -> Savings | None:
+    """Against the default configuration, over all recurrences that ended with a known cost."""
+    objective = snapshot.job.spec.objective
+    eta = objective.energy_weight_percent / 100
+    costs = [cost for cost in (each.cost_joules(eta) for each in ended) if cost is not None]
+    if not default or not costs or relative_percent(max(costs), default) is None:
+        return None
+    saved = default * len(costs) - sum(costs)
+    values: dict[str, Any] = {
+        "default_cost_joules": round(default, 3),
+        "cost_joules": round(saved, 3),
+        "cost_percent": round(100 * saved / (default * len(costs)), 2),
+        "latest_cost_percent": round(100 * (1 - costs[-1] / default), 2),
+    }
+    energies = [energy for energy in (each.cost_joules(1.0) for each in ended) if energy is not None]
+    default_energy_joules = default_energy(snapshot)
+    if default_energy_joules is not None and len(energies) == len(costs):
+        saved_energy = default_energy_joules * len(energies) - sum(energies)
+        values |= {
+            "gpu_energy_joules": round(saved_energy, 3),
+            "money": money(saved_energy, objective.price),
+            "carbon_grams": carbon_grams(saved_energy, objective.carbon),
+        }
+    return Savings.model_validate(values)
+
+
+def _belief(snapshot: Snapshot, recent: tuple[RecentRecurrence, ...]) -> dict[str, Any]:
+    """What the policy believes; asked again only where something it is made from has changed."""
+    before, job = snapshot.job.status, snapshot.job
+    unchanged = before.recent_recurrences == recent and before.observed_generation == job.metadata.generation
+    if unchanged and before.arms:
+        return {"arms": before.arms, "best_batch_size": before.best_batch_size}
+    asked = decision_context(snapshot, next_index(snapshot), 0)
+    crashes = crashes_in_a_row(asked.observations)
+    try:
+        arms = policy_of(job.spec).decide(asked).arms
+    except NoFeasibleArmError:
+        return {"arms": (), "best_batch_size": None}
+    statuses = tuple(
+        ArmStatus.model_validate(
+            {
+                "batch_size": arm.batch_size,
+                "observations": arm.observations,
+                "mean_cost_joules": _rounded(arm.mean_cost_joules),
+                "low_cost_joules": _rounded(arm.low_cost_joules),
+                "high_cost_joules": _rounded(arm.high_cost_joules),
+                "crashes": crashes.get(arm.batch_size, 0),
+                "pruned": arm.pruned,
+                "note": arm.note[:512],
+            }
+        )
+        for arm in arms
+    )
+    tried = [arm for arm in arms if arm.observations and arm.mean_cost_joules is not None and not arm.pruned]
+    best = min(tried, key=lambda arm: arm.mean_cost_joules or 0.0, default=None)
+    return {"arms": statuses, "best_batch_size": None if best is None else best.batch_size}
+
+
+def _rounded(cost: float | None) -> float | None:
+    # The published policy's Gaussian may reach below zero; no cost does.
+    return None if cost is None or cost >= 10**15 else round(max(cost, 0.0), 3)

@@ -1,0 +1,1 @@
+"""What is learned from attempts: observations, costs, savings, and the next decision."""

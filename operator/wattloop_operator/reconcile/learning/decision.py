@@ -1,0 +1,195 @@
+"""One decision: which batch size and power limit the next attempt runs with, and why. Made once, never changed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import datetime
+
+from wattloop.power.selectors import Measurement, selector_named
+from wattloop_operator.api.batch_size import LearningRateScaling
+from wattloop_operator.api.metadata import ObjectMeta, OwnerReference
+from wattloop_operator.api.policy import PolicyName
+from wattloop_operator.api.power import PowerLimitMode
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob, RecurringTrainingJobSpec
+from wattloop_operator.api.training_recurrence import (
+    DecisionKind,
+    DecisionRecord,
+    JobReference,
+    TrainingRecurrence,
+    TrainingRecurrenceSpec,
+)
+from wattloop_operator.domain.records import PowerProfile
+from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.reconcile.energy.usage import believable
+from wattloop_operator.reconcile.learning import observations
+from wattloop_operator.reconcile.naming import recurrence_name
+from wattloop_planner.bandit.context_digest import context_digest
+from wattloop_planner.bandit.policies import policy_named
+from wattloop_planner.bandit.policy import Decision, DecisionContext, Policy, decision_seed
+
+JOB_LABEL = "wattloop.dev/job"
+RECURRENCE_LABEL = "wattloop.dev/recurrence"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """Which attempt is to be decided.
+
+    Attributes:
+        index: Index of the recurrence.
+        attempt: Index of the attempt within it.
+        slot: What the recurrence was started for.
+        scheduled: When it was due.
+    """
+
+    index: int
+    attempt: int
+    slot: str
+    scheduled: datetime
+
+
+def decision_context(snapshot: Snapshot, index: int, attempt: int) -> DecisionContext:
+    """All that the decision of one attempt is made from, as the policy sees it."""
+    job, spec = snapshot.job, snapshot.job.spec
+    records = observations.remembered(snapshot)
+    running = tuple(sorted(each.spec.batch_size for each in snapshot.recurrences if each.status.result is None))
+    return DecisionContext(
+        batch_sizes=tuple(sorted(spec.batch_size.candidates)),
+        default_batch_size=spec.batch_size.default,
+        eta=spec.objective.energy_weight_percent / 100,
+        recurrence=index,
+        attempt=attempt,
+        observations=observations.observations(snapshot.learned, from_other_job=True)
+        + observations.observations(records),
+        seed=decision_seed(job.metadata.uid, index, attempt, _policy_seed(spec)),
+        running=running,
+        gpu_model=observations.latest_gpus(records)[0],
+        remaining_recurrences=None if spec.max_recurrences is None else max(spec.max_recurrences - index, 1),
+        max_epochs=spec.objective.max_epochs,
+    )
+
+
+def policy_of(spec: RecurringTrainingJobSpec) -> Policy:
+    """The policy that a job asks for."""
+    choice = spec.policy
+    if choice.zeus is not None:
+        beta = spec.objective.early_stop.cost_ratio_percent / 100
+        return policy_named("zeus", window=choice.zeus.window, beta=beta, crash_budget=spec.crash_budget)
+    if choice.fixed is not None:
+        return policy_named("default", crash_budget=spec.crash_budget)
+    window = 0 if choice.thompson_sampling is None else choice.thompson_sampling.window or 0
+    return policy_named("thompsonSampling", window=window, crash_budget=spec.crash_budget)
+
+
+def decide(snapshot: Snapshot, attempt: Attempt) -> TrainingRecurrence:
+    """Decide one attempt.
+
+    Raises:
+        NoFeasibleArmError: No batch size is left that could be run.
+    """
+    asked = decision_context(snapshot, attempt.index, attempt.attempt)
+    decision = policy_of(snapshot.job.spec).decide(asked)
+    job, spec = snapshot.job, snapshot.job.spec
+    limit_watts, profile = _power_limit(snapshot, decision.batch_size)
+    return TrainingRecurrence(
+        metadata=_metadata(job, attempt),
+        spec=TrainingRecurrenceSpec(
+            job_ref=JobReference(name=job.metadata.name, uid=job.metadata.uid),
+            index=attempt.index,
+            attempt=attempt.attempt,
+            slot=attempt.slot,
+            scheduled_time=attempt.scheduled,
+            batch_size=decision.batch_size,
+            power_limit_watts=limit_watts,
+            profile_power_limits=profile,
+            max_epochs=spec.objective.max_epochs,
+            target=spec.objective.target,
+            learning_rate_scale=_learning_rate_scale(spec, decision.batch_size),  # type: ignore[arg-type]  # validated
+            stop_cost_joules=_bound(decision.stop_cost_joules),  # type: ignore[arg-type]  # validated into a decimal
+            energy_weight_percent=spec.objective.energy_weight_percent,
+            parameters={parameter.name: parameter.default for parameter in spec.parameters},
+            decision=_decision_record(spec.policy.name, decision, asked),
+        ),
+    )
+
+
+def _bound(stop_cost_joules: float | None) -> float | None:
+    """The cost to stop at; one that no run can cost is none."""
+    return None if stop_cost_joules is None else believable(stop_cost_joules)
+
+
+def _metadata(job: RecurringTrainingJob, attempt: Attempt) -> ObjectMeta:
+    name = recurrence_name(job.metadata.name, attempt.slot, attempt.attempt)
+    return ObjectMeta(
+        name=name,
+        namespace=job.metadata.namespace,
+        labels={JOB_LABEL: job.metadata.name, RECURRENCE_LABEL: name},
+        owner_references=(
+            OwnerReference(
+                api_version=job.api_version,
+                kind=job.kind,
+                name=job.metadata.name,
+                uid=job.metadata.uid,
+                controller=True,
+                block_owner_deletion=True,
+            ),
+        ),
+    )
+
+
+def _decision_record(policy: PolicyName, decision: Decision, asked: DecisionContext) -> DecisionRecord:
+    return DecisionRecord(
+        policy=policy,
+        kind=DecisionKind(decision.kind.value.capitalize()),
+        reason=decision.reason[:1024],
+        seed=str(asked.seed),
+        digest=context_digest(asked),
+    )
+
+
+def _policy_seed(spec: RecurringTrainingJobSpec) -> int:
+    choice = spec.policy.zeus or spec.policy.thompson_sampling
+    return 0 if choice is None else choice.seed
+
+
+def _learning_rate_scale(spec: RecurringTrainingJobSpec, batch_size: int) -> float:
+    ratio = batch_size / spec.batch_size.default
+    match spec.batch_size.learning_rate_scaling:
+        case LearningRateScaling.LINEAR:
+            return ratio
+        case LearningRateScaling.SQUARE_ROOT:
+            return math.sqrt(ratio)
+        case _:
+            return 1.0
+
+
+def _power_limit(snapshot: Snapshot, batch_size: int) -> tuple[int | None, bool]:
+    """The limit to hold, and whether limits are to be measured because no profile says which."""
+    limit = snapshot.job.spec.power.limit
+    if limit.mode is PowerLimitMode.FIXED:
+        return limit.watts, False
+    if limit.mode is PowerLimitMode.NONE:
+        return None, False
+    profile = known_profile(snapshot, batch_size)
+    if profile is None:
+        return None, True
+    eta = snapshot.job.spec.objective.energy_weight_percent / 100
+    per_epoch = [
+        Measurement(
+            each.power_limit_watts,
+            each.energy_joules / each.epochs,
+            each.time_seconds / each.epochs,
+            profile.key.gpu_count,
+        )
+        for each in profile.measurements
+    ]
+    selector = selector_named(limit.selector, eta=eta, max_slowdown_percent=limit.max_slowdown_percent or 0)
+    return round(selector.select(per_epoch).power_limit_watts), False
+
+
+def known_profile(snapshot: Snapshot, batch_size: int) -> PowerProfile | None:
+    """The power profile of a batch size on the GPUs that the job ran on last, from the store or the objects."""
+    return observations.profile_on_latest_gpus(
+        observations.remembered(snapshot), observations.profiles(snapshot), batch_size
+    )

@@ -1,0 +1,226 @@
+"""What the objects and the store together remember: either is enough to rebuild what was learned.
+
+A record is always made from an ended TrainingRecurrence as it was written, rounding and all, so that both memories hold
+the same numbers and lead to the same decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime
+from decimal import Decimal
+
+from wattloop_operator.api.progress import Progress
+from wattloop_operator.api.result import Result
+from wattloop_operator.api.training_recurrence import (
+    Attribution,
+    EnergySource,
+    TrainingRecurrence,
+    TrainingRecurrenceSpec,
+    TrainingRecurrenceStatus,
+    Usage,
+)
+from wattloop_operator.domain.records import LateUsage, ObservationRecord, PowerMeasurement, PowerProfile, ProfileKey
+from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.reconcile.energy.usage import usage_of
+from wattloop_planner.observations import Observation, Outcome
+
+OUTCOMES = {
+    Result.REACHED: Outcome.REACHED,
+    Result.STOPPED: Outcome.STOPPED,
+    Result.EXHAUSTED: Outcome.EXHAUSTED,
+    Result.CRASHED: Outcome.CRASHED,
+    # A run cut off at its deadline was on its way: it says that the target is further than the epochs it got to.
+    Result.DEADLINE_EXCEEDED: Outcome.STOPPED,
+}
+MIN_MEASUREMENTS = 2
+
+
+def remembered(snapshot: Snapshot) -> tuple[ObservationRecord, ...]:
+    """Every outcome that the store or the objects know, ordered by (recurrence, attempt); the store's word counts."""
+    known = {(record.recurrence, record.attempt): record for record in snapshot.records}
+    for recurrence in snapshot.recurrences:
+        key = (recurrence.spec.index, recurrence.spec.attempt)
+        if recurrence.status.result is not None and key not in known:
+            known[key] = record_of(recurrence)
+    return tuple(known[key] for key in sorted(known))
+
+
+def accounted(snapshot: Snapshot) -> tuple[ObservationRecord, ...]:
+    """The same with what was used as it is known by now, for sums: what was learned from may be less."""
+    with_late_usage = {(each.recurrence, each.attempt): each for each in snapshot.late_usages}
+    for recurrence in snapshot.recurrences:
+        late_usage = late_usage_of(recurrence)
+        if late_usage is not None:
+            with_late_usage[(late_usage.recurrence, late_usage.attempt)] = late_usage
+    return tuple(
+        replace(record, energy_joules=found.energy_joules, time_seconds=found.time_seconds)
+        if (found := with_late_usage.get((record.recurrence, record.attempt))) is not None
+        else record
+        for record in remembered(snapshot)
+    )
+
+
+def late_usage_of(recurrence: TrainingRecurrence) -> LateUsage | None:
+    """What a recurrence used by the agents' later word; None: none has come."""
+    spec, status = recurrence.spec, recurrence.status
+    if status.usage is None or status.usage_at_outcome is None:
+        return None
+    usage = status.usage
+    return LateUsage(
+        spec.job_ref.uid, spec.index, spec.attempt, float(usage.gpu_energy_joules), float(usage.duration_seconds)
+    )
+
+
+def usage_learned_from(status: TrainingRecurrenceStatus) -> Usage | None:
+    """What an attempt had used as far as it was known when its outcome was written."""
+    if status.usage_at_outcome is None:
+        return status.usage
+    return status.usage_at_outcome if status.usage_at_outcome.devices else None
+
+
+def record_of(recurrence: TrainingRecurrence) -> ObservationRecord:
+    """The record of an ended recurrence."""
+    spec, status = recurrence.spec, recurrence.status
+    if status.result is None:
+        raise ValueError(f"{recurrence.metadata.namespace}/{recurrence.metadata.name} has not ended")
+    progress = status.progress or Progress()
+    usage = usage_learned_from(status)
+    epoch_energy, epoch_time = epoch_usage(spec, progress, _training_usage(progress, usage), status.epochs)
+    return ObservationRecord(
+        job_uid=spec.job_ref.uid,
+        namespace=recurrence.metadata.namespace,
+        job_name=spec.job_ref.name,
+        recurrence=spec.index,
+        attempt=spec.attempt,
+        recurrence_name=recurrence.metadata.name,
+        batch_size=spec.batch_size,
+        power_limit_watts=_limit_watts(recurrence),
+        result=status.result.value,
+        epochs=float(status.epochs or 0),
+        metric=None if progress.metric is None else float(progress.metric),
+        energy_joules=0.0 if usage is None else float(usage.gpu_energy_joules),
+        time_seconds=0.0 if usage is None else float(usage.duration_seconds),
+        max_power_watts=float(progress.max_power_limit_watts or 0),
+        gpu_model=progress.gpu_product,
+        gpu_count=len(progress.gpus),
+        epoch_energy_joules=epoch_energy,
+        epoch_time_seconds=epoch_time,
+        attribution=(Attribution.UNKNOWN if usage is None else usage.attribution).value,
+        decision_kind=spec.decision.kind.value,
+        reason=spec.decision.reason,
+        scheduled_at=spec.scheduled_time,
+        finished_at=ended_at(recurrence),
+    )
+
+
+def _training_usage(progress: Progress, usage: Usage | None) -> Usage | None:
+    """What an epoch's mean is taken of: an agent's word begins before the first epoch and ends after the last."""
+    by_agent = usage is not None and usage.energy_source is EnergySource.AGENT
+    return usage_of(progress) or usage if by_agent else usage
+
+
+def ended_at(recurrence: TrainingRecurrence) -> datetime:
+    """When an ended recurrence ended."""
+    return recurrence.status.completion_time or recurrence.spec.scheduled_time
+
+
+def profile_of(recurrence: TrainingRecurrence) -> tuple[ProfileKey, tuple[PowerMeasurement, ...]] | None:
+    """The power limits that a recurrence measured, where it measured enough of them to compare."""
+    progress = recurrence.status.progress
+    # Of GPUs without a name it could not be said later what the profile holds for.
+    if progress is None or len(progress.profile) < MIN_MEASUREMENTS or not (progress.gpus and progress.gpu_product):
+        return None
+    key = ProfileKey(recurrence.spec.job_ref.uid, recurrence.spec.batch_size, progress.gpu_product, len(progress.gpus))
+    return key, tuple(
+        PowerMeasurement(
+            float(point.power_limit_watts), float(point.energy_joules), float(point.time_seconds), float(point.epochs)
+        )
+        for point in progress.profile
+    )
+
+
+def profiles(snapshot: Snapshot) -> tuple[PowerProfile, ...]:
+    """Every power profile that the store or the ended objects know; the store's word counts."""
+    known = {profile.key: profile for profile in snapshot.profiles}
+    for recurrence in snapshot.recurrences:
+        measured = profile_of(recurrence)
+        if measured is not None and recurrence.status.result is not None:
+            known.setdefault(measured[0], PowerProfile(*measured))
+    return tuple(known.values())
+
+
+def profile_on_latest_gpus(
+    records: Iterable[ObservationRecord], profiles: Iterable[PowerProfile], batch_size: int
+) -> PowerProfile | None:
+    """The power profile of a batch size on the GPUs that the job ran on last."""
+    gpus = latest_gpus(records)
+    for profile in profiles:
+        if (profile.key.gpu_model, profile.key.gpu_count) == gpus and profile.key.batch_size == batch_size:
+            return profile
+    return None
+
+
+def latest_gpus(records: Iterable[ObservationRecord]) -> tuple[str, int]:
+    """Model and number of the GPUs of the latest attempt that had any; empty and 0 where there is none."""
+    ran = [(record.gpu_model, record.gpu_count) for record in records if record.gpu_model]
+    return ran[-1] if ran else ("", 0)
+
+
+def observations(records: Iterable[ObservationRecord], *, from_other_job: bool = False) -> tuple[Observation, ...]:
+    """What the policies learn from: an outcome that says something of the batch size, with energy that is its own."""
+    known = (_observation(record, from_other_job) for record in records)
+    return tuple(observation for observation in known if observation is not None)
+
+
+def _observation(record: ObservationRecord, from_other_job: bool) -> Observation | None:
+    outcome = OUTCOMES.get(Result(record.result))
+    if outcome is None:
+        return None
+    measured = record.max_power_watts > 0 and record.time_seconds > 0 and record.attribution != Attribution.SHARED.value
+    ran = measured and record.epochs > 0 and record.metric is not None
+    if outcome is not Outcome.CRASHED and not ran:
+        return None
+    return Observation(
+        recurrence=record.recurrence,
+        attempt=record.attempt,
+        batch_size=record.batch_size,
+        outcome=outcome,
+        epochs=record.epochs,
+        energy_joules=record.energy_joules,
+        time_seconds=record.time_seconds,
+        # A process that crashed before it saw a GPU has no cost; any positive power says so.
+        max_power_watts=record.max_power_watts or 1.0,
+        gpu_model=record.gpu_model,
+        epoch_energy_joules=record.epoch_energy_joules,
+        epoch_time_seconds=record.epoch_time_seconds,
+        from_other_job=from_other_job,
+    )
+
+
+def _limit_watts(recurrence: TrainingRecurrence) -> float | None:
+    progress = recurrence.status.progress
+    held = recurrence.spec.power_limit_watts if progress is None else progress.power_limit_watts
+    return None if held is None else float(held)
+
+
+def epoch_usage(
+    spec: TrainingRecurrenceSpec, progress: Progress, usage: Usage | None, epochs: Decimal | None
+) -> tuple[float | None, float | None]:
+    """Energy and time of one epoch at the limit held now: as measured at it, else the attempt's mean.
+
+    While limits are being measured neither is known: the limit held is none that was measured yet.
+
+    Args:
+        spec: The attempt's decision.
+        progress: What it has reported.
+        usage: What it took so far.
+        epochs: Epochs run so far.
+    """
+    for point in progress.profile:
+        if point.power_limit_watts == progress.power_limit_watts and point.epochs > 0:
+            return float(point.energy_joules / point.epochs), float(point.time_seconds / point.epochs)
+    if spec.profile_power_limits or usage is None or not epochs:
+        return None, None
+    return float(usage.gpu_energy_joules) / float(epochs), float(usage.duration_seconds) / float(epochs)

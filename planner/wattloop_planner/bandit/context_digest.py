@@ -1,0 +1,60 @@
+"""A digest of all that a decision is made from, which no renaming in the code can change.
+
+The digest is over a canonical form: JSON with field names that are fixed here, keys in sorted order, and floats in
+their shortest exact notation. Whoever renames an attribute changes the right-hand sides below, never the names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from wattloop_planner.bandit.policy import DecisionContext
+from wattloop_planner.observations import Observation
+
+_DIGEST_BYTES = 16
+
+
+def context_digest(context: DecisionContext) -> str:
+    """The digest of a question, 32 hexadecimal digits.
+
+    Example:
+        >>> context_digest(DecisionContext((32, 64), 64, 0.5, 0, 0, (), seed=7))
+        'b9ba4ea333f52b1001444ef3480fc229'
+    """
+    text = json.dumps(_canonical_context(context), sort_keys=True, separators=(",", ":"))
+    return hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).hexdigest()
+
+
+def _canonical_context(context: DecisionContext) -> dict[str, object]:
+    return {
+        "form": 1,
+        "batch_sizes": list(context.batch_sizes),
+        "default_batch_size": context.default_batch_size,
+        "eta": context.eta,
+        "recurrence": context.recurrence,
+        "attempt": context.attempt,
+        "observations": [_canonical_observation(each) for each in context.observations],
+        "seed": context.seed,
+        "running": list(context.running),
+        "gpu_model": context.gpu_model,
+        "remaining_recurrences": context.remaining_recurrences,
+        "max_epochs": context.max_epochs,
+    }
+
+
+def _canonical_observation(observation: Observation) -> dict[str, object]:
+    return {
+        "recurrence": observation.recurrence,
+        "attempt": observation.attempt,
+        "batch_size": observation.batch_size,
+        "outcome": observation.outcome.value,
+        "epochs": observation.epochs,
+        "energy_joules": observation.energy_joules,
+        "time_seconds": observation.time_seconds,
+        "max_power_watts": observation.max_power_watts,
+        "gpu_model": observation.gpu_model,
+        "epoch_energy_joules": observation.epoch_energy_joules,
+        "epoch_time_seconds": observation.epoch_time_seconds,
+        "from_other_job": observation.from_other_job,
+    }

@@ -1,0 +1,208 @@
+"""What the observations say of each arm, folded one by one: sums, bounds, epoch costs, and when to forget.
+
+Epochs are learned over all GPU models, for they do not depend on it; epoch costs each model by itself. A run that did
+not reach the target says that the epochs to it are more than those run (`bounds`): that enters once, when it is seen,
+as the Gaussian that leaves the posterior with the mean and variance of the exact one (assumed-density filtering).
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from wattloop_planner.bandit.bounds import moments_beyond
+from wattloop_planner.bandit.epoch_costs import EpochCosts, log_of
+from wattloop_planner.bandit.priors import CHANGED_REGIME, EPOCHS, ChangeDetection, NoisePrior
+from wattloop_planner.bandit.smooth_prior import Matrix, SmoothPrior, Vector, posterior, prior_covariance, prior_mean
+from wattloop_planner.observations import Observation, Outcome
+
+MIN_NEWS = 0.999  # a bound leaves at most this part of the variance: it enters as a Gaussian, which can't add to it
+OWN_RUNS_SUFFICE = 3  # after so many runs of an arm what the others say of it no longer matters for a bound
+
+
+@dataclass
+class Posterior:
+    """All that the observations say, in the current regime.
+
+    Attributes:
+        batch_sizes: The arms.
+        default: Index of the default.
+        eta: Weight of energy.
+        noise_prior: Spread between runs.
+        detection: When to forget.
+        runs: Runs that reached the target, an arm.
+        means: Mean of their log epochs.
+        bound_values: Bounds from runs that did not reach it, as Gaussian values.
+        bound_precisions: Precisions of those.
+        ever_reached: Arms that ever reached the target, in any regime.
+        ever_run: Arms that ever ran beyond their first epoch.
+        epoch_costs: What epochs cost, by GPU model; no regime ends that.
+        changes: How often a change of regime was found.
+    """
+
+    batch_sizes: tuple[int, ...]
+    default: int
+    eta: float
+    noise_prior: NoisePrior
+    detection: ChangeDetection
+    runs: Vector = field(init=False)
+    means: Vector = field(init=False)
+    bound_values: Vector = field(init=False)
+    bound_precisions: Vector = field(init=False)
+    ever_reached: Vector = field(init=False)
+    ever_run: Vector = field(init=False)
+    epoch_costs: EpochCosts = field(init=False)
+    changes: int = 0
+
+    def __post_init__(self) -> None:
+        arms = len(self.batch_sizes)
+        self.runs, self.means = np.zeros(arms), np.zeros(arms)
+        self.bound_values, self.bound_precisions = np.zeros(arms), np.zeros(arms)
+        self.ever_reached, self.ever_run = np.zeros(arms), np.zeros(arms)
+        self.octaves: Vector = np.log2(np.array(self.batch_sizes, dtype=np.float64))
+        self._index = {size: arm for arm, size in enumerate(self.batch_sizes)}
+        self._prior_mean: Vector | None = None
+        self._prior_covariance = prior_covariance(EPOCHS, self.batch_sizes, self.batch_sizes[self.default])
+        self._epochs: tuple[Vector, Matrix, float] | None = None
+        self.epoch_costs = EpochCosts(self.batch_sizes, self.default, self.eta)
+        self._squares_in_all = self._freedom = 0.0
+        self._upwards = self._downwards = 0.0
+        self._before: Posterior | None = None
+        self._since: list[Observation] = []
+
+    def update(self, observation: Observation) -> None:
+        """Take in one observation; crashes and sizes that are no longer offered teach nothing here."""
+        arm = self._index.get(observation.batch_size)
+        if observation.outcome is Outcome.CRASHED or arm is None:
+            return
+        self.epoch_costs.update(arm, observation)
+        if observation.epochs <= 0:
+            return
+        surprise = self._surprise(arm, observation)
+        if self._before is None and abs(surprise) > self.detection.allowance:
+            self._before = self._copy()
+        if self._before is not None:
+            self._since.append(observation)
+        self._learn_epochs(arm, observation)
+        self._watch(surprise)
+
+    def epochs(self) -> tuple[Vector, Matrix, float]:
+        """Posterior mean and covariance of the log epochs to the target, and the spread between runs."""
+        if self._epochs is None:
+            noise = self._noise_sd()
+            trusted = self.runs**2 / (self.runs + self.noise_prior.heavy_tails)
+            precisions = np.where(self.runs > 0, trusted / noise**2, 0.0)
+            total = precisions + self.bound_precisions
+            weighted = precisions * self.means + self.bound_precisions * self.bound_values
+            values = np.divide(weighted, total, out=np.zeros_like(total), where=total > 0)
+            assert self._prior_mean is not None, "nothing has been observed yet"
+            mean, covariance = posterior(self._prior_mean, self._prior_covariance, values, total)
+            self._epochs = mean, covariance, noise
+        return self._epochs
+
+    def start_regime(self, difference: SmoothPrior) -> None:
+        """Hold what was learned of the epochs to be of a regime that differs from the present one by this much."""
+        if self._prior_mean is None:
+            return
+        mean, covariance, _ = self.epochs()
+        self._prior_mean = mean
+        self._prior_covariance = covariance + prior_covariance(
+            difference, self.batch_sizes, self.batch_sizes[self.default]
+        )
+        for sums in (self.runs, self.means, self.bound_values, self.bound_precisions):
+            sums[:] = 0
+        self._squares_in_all = self._freedom = 0.0
+        self._epochs = None
+
+    def _learn_epochs(self, arm: int, observation: Observation) -> None:
+        value = log_of(observation.epochs)
+        if self._prior_mean is None:
+            shape = prior_mean(EPOCHS, self.batch_sizes, self.batch_sizes[self.default])
+            self._prior_mean = shape + (value - shape[arm])
+        if observation.epochs > 1 or observation.outcome is Outcome.REACHED:
+            self.ever_run[arm] = 1
+        if observation.outcome is Outcome.REACHED:
+            self.ever_reached[arm] = 1
+            self.runs[arm] += 1
+            step = value - float(self.means[arm])
+            self.means[arm] += step / self.runs[arm]
+            self._squares_in_all += step * (value - float(self.means[arm]))
+            self._freedom += 0.0 if self.runs[arm] == 1 else 1.0
+        else:
+            self._learn_bound(arm, value)
+        self._epochs = None
+
+    def _learn_bound(self, arm: int, bound: float) -> None:
+        """The epochs to the target are more than these: match the moments of the posterior.
+
+        Where this is all that is known of the arm, the run may have gone astray.
+        """
+        mean, variance, noise = self._believed_epochs(arm)
+        alone = not self.ever_reached[arm] and not self.bound_precisions[arm]
+        outlier_probability = self.noise_prior.outlier_probability if alone else 0.0
+        moved, left = moments_beyond(mean, variance, noise, bound, outlier_probability)
+        left = max(min(left, variance * MIN_NEWS), variance * 1e-6)
+        precision = 1 / left - 1 / variance
+        value = (moved / left - mean / variance) / precision
+        total = self.bound_precisions[arm] + precision
+        self.bound_values[arm] += (value - self.bound_values[arm]) * precision / total
+        self.bound_precisions[arm] = total
+
+    def _believed_epochs(self, arm: int) -> tuple[float, float, float]:
+        """Mean and variance of an arm's log epochs, and the spread; of its own runs alone where they are enough."""
+        runs = float(self.runs[arm])
+        if runs < OWN_RUNS_SUFFICE:
+            means, covariance, noise = self.epochs()
+            return float(means[arm]), float(covariance[arm, arm]), noise
+        noise = self._noise_sd()
+        own, bound = runs**2 / (runs + self.noise_prior.heavy_tails) / noise**2, float(self.bound_precisions[arm])
+        mean = (own * float(self.means[arm]) + bound * float(self.bound_values[arm])) / (own + bound)
+        return mean, 1 / (own + bound), noise
+
+    def _noise_sd(self) -> float:
+        prior = self.noise_prior
+        squares = prior.weight * prior.sd**2 + self._squares_in_all
+        return max(math.sqrt(squares / (prior.weight + self._freedom)), prior.least_sd)
+
+    def _surprise(self, arm: int, observation: Observation) -> float:
+        """How far the run is from the arm's others, in standard deviations; 0 where it says nothing of a change."""
+        runs = float(self.runs[arm])
+        if not runs:
+            return 0.0
+        spread = self._noise_sd() * math.sqrt(1 + (1 + self.noise_prior.heavy_tails / runs) / runs)
+        away = (log_of(observation.epochs) - float(self.means[arm])) / spread
+        if observation.outcome is not Outcome.REACHED:
+            away = max(away, 0.0)
+        return min(max(away, -self.detection.largest), self.detection.largest)
+
+    def _watch(self, surprise: float) -> None:
+        detection = self.detection
+        self._upwards = max(0.0, self._upwards + surprise - detection.allowance)
+        self._downwards = max(0.0, self._downwards - surprise - detection.allowance)
+        if max(self._upwards, self._downwards) >= detection.threshold and self._before is not None:
+            self._change_regime(self._before, self._since)
+        elif self._upwards == self._downwards == 0:
+            self._before, self._since = None, []
+
+    def _change_regime(self, before: Posterior, since: list[Observation]) -> None:
+        """Go back to before the runs that did not fit, end the regime there, and learn them anew."""
+        epoch_costs, changes = self.epoch_costs, self.changes + 1
+        ever_reached, ever_run = self.ever_reached, self.ever_run
+        self.__dict__.update(before._copy().__dict__)
+        self.epoch_costs, self.changes = epoch_costs, changes
+        self.start_regime(CHANGED_REGIME)
+        self._upwards = self._downwards = 0.0
+        self._before, self._since = None, []
+        for observation in since:
+            self._learn_epochs(self._index[observation.batch_size], observation)
+        self.ever_reached, self.ever_run = ever_reached, ever_run
+
+    def _copy(self) -> Posterior:
+        clone = copy.copy(self)
+        for name in ("runs", "means", "bound_values", "bound_precisions", "ever_reached", "ever_run"):
+            setattr(clone, name, getattr(self, name).copy())
+        clone._before, clone._since = None, []
+        return clone

@@ -1,0 +1,103 @@
+"""The evidence of a job's observations, grown where a question adds to the last one instead of folded anew.
+
+This is a memory of computations, not of state: the evidence is a function of the observations alone, and the same
+whether it grew or was folded from nothing.
+"""
+
+from __future__ import annotations
+
+from wattloop_planner.bandit.feasible_arms import crashes_in_a_row, nearest_arm, no_feasible_arm_text
+from wattloop_planner.bandit.history import in_order
+from wattloop_planner.bandit.policy import DecisionContext, NoFeasibleArmError
+from wattloop_planner.bandit.posterior import Posterior
+from wattloop_planner.bandit.priors import OTHER_JOB, ChangeDetection, NoisePrior
+from wattloop_planner.observations import Observation, Outcome
+
+NO_DETECTION = ChangeDetection(threshold=float("inf"))
+Settings = tuple[tuple[int, ...], int, float, int, NoisePrior, ChangeDetection]
+
+
+class PosteriorCache:
+    """Remembers the evidence of the observations it was asked about last."""
+
+    def __init__(self) -> None:
+        self._settings: Settings | None = None
+        self._seen: tuple[Observation, ...] = ()
+        self._posterior: Posterior | None = None
+        self._crashes: dict[int, int] = {}
+
+    def posterior(
+        self, context: DecisionContext, window: int, noise: NoisePrior, detection: ChangeDetection
+    ) -> Posterior:
+        """The evidence of a question's observations.
+
+        Args:
+            context: The question.
+            window: Observations that count, the last ones; 0: all, with changes detected.
+            noise: Expected spread between runs.
+            detection: When the past is forgotten, without a window.
+        """
+        default = context.batch_sizes.index(nearest_arm(context.batch_sizes, context.default_batch_size))
+        settings = (context.batch_sizes, default, context.eta, window, noise, detection)
+        observations = context.observations
+        grown = self._posterior is not None and settings == self._settings and self._added(observations)
+        if grown and window == 0 and self._posterior is not None:
+            for observation in observations[len(self._seen) :]:
+                self._take(self._posterior, observation)
+        elif not (grown and len(observations) == len(self._seen)):
+            self._settings = settings
+            self._posterior = self._update(observations, settings)
+        self._seen = observations
+        assert self._posterior is not None
+        return self._posterior
+
+    def feasible_arms(self, context: DecisionContext, crash_budget: int) -> tuple[int, ...]:
+        """The arms that did not crash too often; `posterior` must have been asked for first.
+
+        Raises:
+            NoFeasibleArmError: None is left.
+        """
+        crashed = {size: n for size, n in self._crashes.items() if n >= crash_budget and size in context.batch_sizes}
+        if not crashed:
+            return context.batch_sizes
+        left = tuple(size for size in context.batch_sizes if size not in crashed)
+        if not left:
+            raise NoFeasibleArmError(no_feasible_arm_text(crashed))
+        return left
+
+    def _added(self, observations: tuple[Observation, ...]) -> bool:
+        """Whether these are those seen, and later ones of this job in order."""
+        known = len(self._seen)
+        if observations[:known] != self._seen:
+            return False
+        last = self._seen[-1] if self._seen else None
+        for observation in observations[known:]:
+            if observation.from_other_job:
+                return False
+            if last is not None and (observation.recurrence, observation.attempt) <= (last.recurrence, last.attempt):
+                return False
+            last = observation
+        return not (self._seen and self._seen[-1].from_other_job)
+
+    def _update(self, observations: tuple[Observation, ...], settings: Settings) -> Posterior:
+        batch_sizes, default, eta, window, noise, detection = settings
+        self._crashes = {}
+        posterior = Posterior(batch_sizes, default, eta, noise, NO_DETECTION if window else detection)
+        ordered = in_order(observations)
+        others = [o for o in ordered if o.from_other_job]
+        own = [o for o in ordered if not o.from_other_job]
+        for observation in others:
+            posterior.update(observation)
+        if others:
+            posterior.start_regime(OTHER_JOB)
+        self._crashes = crashes_in_a_row(own)
+        for observation in own[-window:]:
+            posterior.update(observation)
+        return posterior
+
+    def _take(self, posterior: Posterior, observation: Observation) -> None:
+        if observation.outcome is Outcome.CRASHED:
+            self._crashes[observation.batch_size] = self._crashes.get(observation.batch_size, 0) + 1
+        else:
+            self._crashes.pop(observation.batch_size, None)
+        posterior.update(observation)

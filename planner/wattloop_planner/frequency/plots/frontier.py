@@ -1,0 +1,50 @@
+"""A picture of the frontier: the bound, the plans on it, and what others would take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from wattloop_planner.frequency.baselines import Baseline
+from wattloop_planner.frequency.planning import Planning
+from wattloop_planner.frequency.plans import Realised
+from wattloop_planner.frequency.plots.saving import save
+
+MARKERS = {"max-frequency": "X", "zeus-global": "^", "zeus-per-stage": "v", "envpipe": "D"}
+
+
+def draw_frontier(folder: Path, planning: Planning, realised: Sequence[Realised], points: Sequence[Baseline]) -> None:
+    """Write ``frontier.png`` and ``frontier.svg``."""
+    save(frontier_figure(planning, realised, points), folder, "frontier")
+
+
+def frontier_figure(planning: Planning, realised: Sequence[Realised], points: Sequence[Baseline]) -> Figure:
+    """Energy against time."""
+    frontier = planning.frontier
+    figure = Figure(figsize=(9, 5.5), layout="constrained")
+    axes = figure.subplots()
+    axes.plot(
+        frontier.times_seconds, frontier.energies_joules, color="#555555", lw=1, label="least possible (relaxation)"
+    )
+    axes.plot(
+        [found.time_seconds for found in realised],
+        [found.energy_joules for found in realised],
+        "o",
+        ms=4,
+        label=f"plans ({100 * float(planning.gaps.mean()):.2f} % above in the mean)",
+    )
+    for method, marker in MARKERS.items():
+        mine = [point.realised for point in points if point.method == method]
+        if mine:
+            times, energies = ([getattr(r, name) for r in mine] for name in ("time_seconds", "energy_joules"))
+            axes.plot(times, energies, marker, ms=5, alpha=0.8, label=method)
+    least = int(np.argmin(frontier.energies_joules))
+    axes.axvline(frontier.times_seconds[least], color="#bbbbbb", lw=0.8, ls="--", zorder=0)
+    axes.annotate("T*", (frontier.times_seconds[least], axes.get_ylim()[1]), ha="center", va="bottom", fontsize=9)
+    axes.set(xlabel="time of an iteration (s)", ylabel="energy of an iteration (J)")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    return figure

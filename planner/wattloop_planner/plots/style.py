@@ -1,0 +1,49 @@
+"""What the pictures share: one style, figures without a display, one way to save."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wattloop.files.atomic_write import bytes_written_whole
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+STYLE: dict[Any, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.titlelocation": "left",
+    "grid.color": "#e4e8ec",
+    "legend.frameon": False,
+}
+CHOSEN = "#d1495b"
+BELIEF = "#30638e"
+SEEN = "#26323d"
+
+
+@contextmanager
+def saved_figure(path: str | Path, width_inches: float, height_inches: float) -> Iterator[Figure]:
+    """A figure to draw on, which appears whole as a PNG when the block ends without an exception.
+
+    Raises:
+        OperationError: The file cannot be written.
+    """
+    # A command that draws nothing must not wait half a second for matplotlib.
+    from matplotlib import rc_context  # noqa: PLC0415
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    with rc_context(STYLE):
+        figure = Figure(figsize=(width_inches, height_inches), layout="constrained")
+        yield figure
+        content = io.BytesIO()
+        figure.savefig(content, format="png", dpi=144)
+    with bytes_written_whole(path) as stream:
+        stream.write(content.getvalue())

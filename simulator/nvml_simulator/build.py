@@ -1,0 +1,22 @@
+"""``python -m nvml_simulator.build``: builds the simulated NVML where it is not built yet, and prints its path."""
+
+from __future__ import annotations
+
+import sys
+
+from nvml_simulator.compilation import build_library
+from wattloop.errors import OperationError
+
+
+def main() -> int:
+    """Print the path of the library; 1 where it cannot be built."""
+    try:
+        print(build_library())
+    except OperationError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

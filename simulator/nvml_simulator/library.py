@@ -1,0 +1,130 @@
+"""The built library in this process: loaded by its full path, so that its soname serves the real pynvml too."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, c_char, c_char_p, c_double, c_int, c_uint, c_uint32, c_uint64, c_void_p
+from functools import cache
+
+from nvml_simulator.compilation import build_library
+
+UUID_BYTES = 48
+MAX_GRAPHICS_CLOCKS = 256
+MAX_MEMORY_CLOCKS = 4
+MAX_INSTANCES = 7
+
+
+class MachineDescription(ctypes.Structure):
+    """`struct machine_description` of inspection.c."""
+
+    _fields_ = (
+        ("model", c_char * 16),
+        ("gpu_count", c_uint32),
+        ("clock_mode", c_uint32),
+        ("permission", c_uint32),
+        ("driver_loaded", c_uint32),
+        ("scale", c_double),
+        ("seed", c_uint64),
+    )
+
+
+class InstanceDescription(ctypes.Structure):
+    """`struct instance` of layout.h."""
+
+    _fields_ = (
+        ("uuid", c_char * UUID_BYTES),
+        ("gpu_instance_id", c_uint32),
+        ("compute_slices", c_uint32),
+        ("memory_slices", c_uint32),
+    )
+
+
+class GpuDescription(ctypes.Structure):
+    """`struct gpu_description` of inspection.c."""
+
+    _fields_ = (
+        ("uuid", c_char * UUID_BYTES),
+        ("time_ns", c_uint64),
+        ("energy_uj", c_uint64),
+        ("busy_ns", c_uint64),
+        ("counter_mj", c_uint64),
+        ("limit_mw", c_uint32),
+        ("locked_min_mhz", c_uint32),
+        ("locked_max_mhz", c_uint32),
+        ("locked_memory_min_mhz", c_uint32),
+        ("locked_memory_max_mhz", c_uint32),
+        ("application_mhz", c_uint32),
+        ("application_memory_mhz", c_uint32),
+        ("graphics_mhz", c_uint32),
+        ("memory_mhz", c_uint32),
+        ("power_mw", c_uint32),
+        ("instance_count", c_uint32),
+        ("instances", InstanceDescription * MAX_INSTANCES),
+    )
+
+
+class ModelDescription(ctypes.Structure):
+    """`struct model_description` of inspection.c."""
+
+    _fields_ = (
+        ("key", c_char * 16),
+        ("name", c_char * 64),
+        ("memory_bytes", c_uint64),
+        ("megaflops_per_second", c_uint64),
+        ("power_min_mw", c_uint32),
+        ("power_max_mw", c_uint32),
+        ("power_default_mw", c_uint32),
+        ("power_idle_mw", c_uint32),
+        ("power_waiting_mw", c_uint32),
+        ("graphics_clock_count", c_uint32),
+        ("memory_clock_count", c_uint32),
+        ("graphics_clocks_mhz", c_uint32 * MAX_GRAPHICS_CLOCKS),
+        ("memory_clocks_mhz", c_uint32 * MAX_MEMORY_CLOCKS),
+    )
+
+
+_SIGNATURES = {
+    "wattloopSimulatorCreate": (c_int, c_char_p, c_char_p, c_uint, c_uint, c_double, c_uint, c_uint64, c_int),
+    "wattloopSimulatorOpen": (c_int, c_char_p, POINTER(c_void_p)),
+    "wattloopSimulatorClose": (None, c_void_p),
+    "wattloopSimulatorIndex": (c_int, c_void_p, c_char_p),
+    "wattloopSimulatorWork": (c_int, c_void_p, POINTER(c_uint), c_uint, c_double, c_double),
+    "wattloopSimulatorWorkBegin": (c_int, c_void_p, POINTER(c_uint), c_uint, c_double, c_double, POINTER(c_void_p)),
+    "wattloopSimulatorWorkWait": (c_int, c_void_p, c_void_p),
+    "wattloopSimulatorWorkEnd": (None, c_void_p, c_void_p),
+    "wattloopSimulatorIdle": (c_int, c_void_p, POINTER(c_uint), c_uint, c_uint64),
+    "wattloopSimulatorMachineTime": (c_int, c_void_p, c_int, POINTER(c_uint64)),
+    "wattloopSimulatorFault": (
+        c_int, c_void_p, c_char_p, c_int, c_int, c_uint64, c_uint64, c_uint64, POINTER(c_uint64),
+    ),
+    "wattloopSimulatorClearFault": (None, c_void_p, c_uint64),
+    "wattloopSimulatorSetPowerLimit": (c_int, c_void_p, c_uint, c_uint),
+    "wattloopSimulatorPartition": (c_int, c_void_p, c_uint, c_uint),
+    "wattloopSimulatorResetCounter": (c_int, c_void_p, c_uint),
+    "wattloopSimulatorStopDriver": (None, c_void_p, c_int),
+    "wattloopSimulatorStartDriver": (None, c_void_p),
+    "wattloopSimulatorLockForEver": (None, c_void_p, c_uint),
+    "wattloopSimulatorDescribe": (None, c_void_p, POINTER(MachineDescription)),
+    "wattloopSimulatorDescribeGpu": (c_int, c_void_p, c_uint, POINTER(GpuDescription)),
+    "wattloopSimulatorCalls": (c_char_p, c_void_p, c_uint, POINTER(c_uint64)),
+    "wattloopSimulatorModel": (c_int, c_uint, POINTER(ModelDescription)),
+    "wattloopSimulatorCurve": (c_int, c_uint, c_uint, c_double, POINTER(c_uint), POINTER(c_uint64)),
+}  # fmt: skip
+
+
+@cache
+def load() -> ctypes.CDLL:
+    """Loads the simulated library into this process, building it first where needed.
+
+    From here on the real pynvml, which asks for ``libnvidia-ml.so.1`` by name, gets this one: the dynamic linker goes
+    by the soname of what is loaded already. To be called before anything else in the process uses NVML.
+
+    Raises:
+        OperationError: The library cannot be built.
+    """
+    library = ctypes.CDLL(str(build_library()))
+    for name, (result, *arguments) in _SIGNATURES.items():
+        function = getattr(library, name)
+        function.restype = result
+        function.argtypes = arguments
+    return library

@@ -1,0 +1,246 @@
+"""Attribution of energy to pods against known usage, over restarts of the monitor and of the machine."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.agents.simulated_day import GPU, TrueGpu, pod, seen
+from wattloop.node_energy import PodGpuUsage
+from wattloop_agent.monitor.energy.attribution import Assignment, bounded
+from wattloop_agent.monitor.energy.ledger import Ledger
+from wattloop_agent.monitor.energy.records import state_from_record, state_to_record
+
+Shift = tuple[float, Sequence[Assignment]]
+
+
+def restarted(ledger: Ledger, now: float, boot: str = "boot") -> Ledger:
+    """As the next monitor finds it, after its file."""
+    record = json.loads(json.dumps(ledger.read(lambda book: state_to_record(book, "boot"))))
+    return Ledger(state_from_record(record, boot, now))
+
+
+class Day:
+    """A monitor that samples a GPU ten times a second and looks every two seconds who has it."""
+
+    def __init__(self, gpu: TrueGpu, shifts: Sequence[Shift]) -> None:
+        self.gpu = gpu
+        self.shifts = shifts
+        self.ledger = Ledger()
+        self.next_look = 0.0
+        self.moment = 0.0
+        self.counts = True
+        self.first_processes: dict[str, float] = {}
+
+    def assigned(self, moment: float) -> Sequence[Assignment]:
+        return next((pods for since, pods in reversed(self.shifts) if since <= moment), ())
+
+    def run(self, until: float) -> None:
+        while self.moment < until - 1e-9:
+            if self.moment >= self.next_look - 1e-9:
+                looked = seen(self.moment, *self.assigned(self.moment))
+                self.ledger.observe(replace(looked, first_processes=self.first_processes))
+                self.next_look = self.moment + 2.0
+            self.moment += 0.1
+            sample = self.gpu.sample(self.moment, counts=self.counts)
+            self.ledger.sample([sample], self.moment + 0.004, "module 1")
+
+    def away(self, until: float, boot: str = "boot") -> None:
+        """The monitor was killed, and another starts at this moment."""
+        self.moment = self.next_look = until
+        self.ledger = restarted(self.ledger, until, boot)
+
+    def holding(self, name: str) -> PodGpuUsage:
+        return next(each for each in self.ledger.holdings() if each.pod == name)
+
+
+def within(holding: PodGpuUsage, gpu: TrueGpu, begin: float, end: float) -> bool:
+    truth = (gpu.energy(end) - gpu.energy(begin)) * 1000
+    return abs(holding.energy_millijoules - truth) <= holding.uncertainty_millijoules + 1
+
+
+WORK = TrueGpu([(0.0, 70.0), (10.0, 600.0), (40.0, 70.0), (50.0, 500.0), (80.0, 70.0)])
+
+
+@pytest.mark.parametrize("away", [True, False])
+@pytest.mark.parametrize("counts", [True, False])
+def test_a_pod_that_a_starting_kubelet_lists_late_has_its_gpu_since_it_runs(counts: bool, away: bool) -> None:
+    day = Day(WORK, [(0.0, ()), (16.5, [pod("late")]), (41.0, [])])
+    day.counts = counts
+    day.first_processes = {"uid-late": 10.5}
+    day.run(8.0)
+    if away:
+        day.away(12.0)
+    day.run(45.0)
+    late = day.holding("late")
+    assert late.ended
+    assert within(late, WORK, 10.5, 41.0)
+    # Not more uncertain than by what it can have used before it was listed, and the looks and samples around both ends.
+    assert late.uncertainty_millijoules < 1000 * 600 * (18.5 - 8.0 + 2.0)
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_two_pods_one_after_the_other_each_get_what_they_used(counts: bool) -> None:
+    day = Day(WORK, [(0.0, ()), (9.0, [pod("one")]), (41.0, []), (49.0, [pod("two")]), (81.0, [])])
+    day.counts = counts
+    day.run(90.0)
+    one, two = day.holding("one"), day.holding("two")
+    assert (one.ended, two.ended) == (True, True)
+    assert within(one, WORK, 9.0, 41.0)
+    assert within(two, WORK, 49.0, 81.0)
+    assert max(one.uncertainty_millijoules, two.uncertainty_millijoules) < 700_000
+    assert one.start_time_seconds == pytest.approx(9.0, abs=1.1)
+    assert one.time_seconds == pytest.approx(41.0, abs=1.1)
+
+
+def test_a_gpu_handed_on_between_two_looks_is_split_between_the_two_and_never_counted_twice() -> None:
+    day = Day(WORK, [(0.0, ()), (9.0, [pod("one")]), (60.7, [pod("two")])])
+    day.run(90.0)
+    one, two = day.holding("one"), day.holding("two")
+    assert within(one, WORK, 9.0, 60.7)
+    assert one.uncertainty_millijoules >= 500_000 / 2
+    assert one.energy_millijoules + two.energy_millijoules <= day.ledger.gpus()[0].energy_millijoules
+
+
+def test_two_containers_that_have_one_gpu_both_get_its_energy_and_are_marked() -> None:
+    both = [pod("one", shared=True), pod("two", shared=True)]
+    day = Day(WORK, [(0.0, ()), (9.0, both)])
+    day.run(40.0)
+    assert [each.shared for each in day.ledger.holdings()] == [True, True]
+    assert len({each.energy_millijoules for each in day.ledger.holdings()}) == 1
+
+
+def test_a_pod_that_had_the_gpu_with_another_once_stays_marked_as_shared() -> None:
+    day = Day(WORK, [(0.0, ()), (9.0, [pod("one"), pod("two")]), (20.0, [pod("one")])])
+    day.run(40.0)
+    assert [(each.pod, each.shared) for each in day.ledger.holdings()] == [("one", True), ("two", True)]
+
+
+def test_a_gpu_that_nvml_does_not_show_is_in_no_holding() -> None:
+    day = Day(WORK, [(0.0, [pod("one", "GPU-unknown")])])
+    day.run(10.0)
+    assert day.ledger.holdings() == ()
+
+
+def test_a_pod_that_is_listed_again_goes_on_where_it_was() -> None:
+    day = Day(WORK, [(0.0, ()), (9.0, [pod("one")]), (20.0, []), (30.0, [pod("one")]), (40.0, [])])
+    day.run(50.0)
+    told = day.holding("one")
+    truth = (WORK.energy(20.0) - WORK.energy(9.0) + WORK.energy(40.0) - WORK.energy(30.0)) * 1000
+    assert abs(told.energy_millijoules - truth) <= told.uncertainty_millijoules
+    assert len(day.ledger.holdings()) == 1
+    assert told.start_time_seconds == pytest.approx(9.0, abs=1.1)
+
+
+def test_only_what_has_ended_is_forgotten() -> None:
+    day = Day(WORK, [(0.0, [pod("one")]), (20.0, [pod("two")])])
+    day.run(30.0)
+    day.ledger.forget(["uid-one", "uid-two", "uid-other"])
+    assert [each.pod for each in day.ledger.holdings()] == ["two"]
+
+
+def test_energy_used_while_the_monitor_was_away_is_its_pods() -> None:
+    day = Day(WORK, [(0.0, ()), (9.0, [pod("one")]), (81.0, [])])
+    day.run(20.0)
+    identity = day.ledger.id
+    day.away(75.0)
+    day.run(90.0)
+    assert day.ledger.id == identity
+    assert within(day.holding("one"), WORK, 9.0, 81.0)
+    assert day.holding("one").uncertainty_millijoules < 700_000
+    (gpu,) = day.ledger.gpus()
+    assert gpu.energy_millijoules == WORK.counter(day.moment) - WORK.counter(0.1)
+
+
+def test_a_pod_that_ended_while_the_monitor_was_away_gets_the_energy_with_as_much_uncertainty() -> None:
+    day = Day(WORK, [(0.0, ()), (9.0, [pod("one")]), (45.0, [])])
+    day.run(20.0)
+    before = day.holding("one").energy_millijoules
+    day.away(49.0)
+    day.run(55.0)
+    told = day.holding("one")
+    assert told.ended
+    assert within(told, WORK, 9.0, 45.0)
+    assert told.energy_millijoules - before >= (WORK.energy(45.0) - WORK.energy(20.0)) * 1000
+    assert told.uncertainty_millijoules >= (WORK.energy(45.0) - WORK.energy(20.0)) * 1000
+
+
+def test_a_gpu_handed_on_while_the_monitor_was_away_is_split_with_half_of_it_as_uncertainty() -> None:
+    day = Day(WORK, [(0.0, ()), (9.0, [pod("one")]), (45.0, [pod("two")])])
+    day.run(20.0)
+    day.away(60.0)
+    day.run(70.0)
+    assert within(day.holding("one"), WORK, 9.0, 45.0)
+    assert within(day.holding("two"), WORK, 45.0, 68.0)
+    together = sum(each.energy_millijoules for each in day.ledger.holdings())
+    assert together <= day.ledger.gpus()[0].energy_millijoules
+
+
+def test_after_a_reboot_sums_go_on_and_pods_that_are_gone_ended_with_the_boot() -> None:
+    day = Day(WORK, [(0.0, ()), (9.0, [pod("one"), pod("two", "GPU-2")]), (20.0, [pod("two"), pod("one", "GPU-2")])])
+    day.run(19.0)
+    before = day.holding("one").energy_millijoules
+    day.ledger = restarted(day.ledger, 0.0, boot="another")
+    day.gpu, day.moment, day.next_look = TrueGpu([(0.0, 300.0)]), 30.0, 30.0
+    day.run(40.0)
+    one, two = day.holding("one"), day.holding("two")
+    assert one.ended
+    assert before <= one.energy_millijoules <= WORK.energy(19.0) * 1000
+    assert two.energy_millijoules == pytest.approx(8 * 300_000, rel=0.05)
+    assert two.time_seconds >= two.start_time_seconds >= one.time_seconds
+    (gpu,) = day.ledger.gpus()
+    assert gpu.energy_millijoules == pytest.approx((WORK.energy(19.0) + 10 * 300) * 1000, rel=0.01)
+
+
+def test_of_too_many_ended_spans_the_oldest_are_dropped() -> None:
+    day = Day(WORK, [(2.0 * number, [pod(f"p{number}")]) for number in range(6)])
+    day.run(14.0)
+    spans = list(day.ledger.read(lambda book: book.spans.values()))
+    kept, dropped = bounded(spans, 3)
+    assert dropped == 2
+    assert [span.assignment.pod for span in kept] == ["p2", "p3", "p4", "p5"]
+
+
+NAMES = st.sampled_from(["a", "b", "c", None])
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.floats(0.4, 9.0), NAMES), min_size=1, max_size=6),
+    st.lists(st.tuples(st.floats(0.5, 8.0), st.sampled_from([60.0, 350.0, 700.0])), min_size=1, max_size=6),
+    st.lists(st.tuples(st.floats(1.0, 12.0), st.floats(0.3, 15.0)), max_size=3),
+)
+def test_whole_gpus_are_never_counted_twice_nothing_falls_and_a_restart_loses_nothing(
+    shifts: list[tuple[float, str | None]], powers: list[tuple[float, float]], deaths: list[tuple[float, float]]
+) -> None:
+    began = [2.0, *itertools.accumulate((wait for wait, _ in shifts), initial=2.0)][1:]
+    since = itertools.accumulate((wait for wait, _ in powers), initial=0.0)
+    gpu = TrueGpu([(begin, watts) for begin, (_, watts) in zip(since, powers, strict=False)])
+    named = [(begin, [] if name is None else [pod(name)]) for begin, (_, name) in zip(began, shifts, strict=False)]
+    day = Day(gpu, [(0.0, ()), *named])
+    told: dict[tuple[str, str, str], int] = {}
+
+    def look() -> None:
+        holdings = day.ledger.holdings()
+        for each in holdings:
+            assert each.energy_millijoules >= told.get(each.key, 0), "cumulative energy never falls"
+            told[each.key] = each.energy_millijoules
+        (whole,) = day.ledger.gpus()
+        estimation_error = sum(each.uncertainty_millijoules for each in holdings) + whole.uncertainty_millijoules
+        assert sum(each.energy_millijoules for each in holdings) <= whole.energy_millijoules + estimation_error
+
+    for runs, dead in deaths:
+        day.run(day.moment + runs)
+        look()
+        day.away(day.moment + dead)
+    day.run(max(day.moment, began[-1]) + 5.0)
+    look()
+    (whole,) = day.ledger.gpus()
+    assert whole.energy_millijoules == gpu.counter(day.moment) - gpu.counter(0.1)
+    assert whole.uuid == GPU

@@ -1,0 +1,75 @@
+"""Which container has which GPU: the kubelet's list joined with uids, over pods of one name and a kubelet's restart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from wattloop_agent.monitor.energy.attribution import Assignment
+from wattloop_agent.monitor.pods.assignments import assignments_of, uids_by_name, unlisted
+from wattloop_agent.monitor.pods.kubelet import PodName
+
+GPUS = [f"GPU-00000000-0000-0000-0000-00000000000{number}" for number in range(3)]
+TRAINER = PodName("default", "trainer")
+
+
+def living(*uids: str) -> Callable[[set[str]], set[str]]:
+    return lambda asked: asked & set(uids)
+
+
+def nobody(asked: set[str]) -> set[str]:
+    raise AssertionError(f"the processes of {asked} need not be looked for")
+
+
+def assigned(uid: str, gpu: str = GPUS[0], container: str = "main") -> Assignment:
+    return Assignment(uid, "default", "trainer", container, gpu)
+
+
+def test_each_container_has_its_gpus_and_parts_of_gpus_are_shared() -> None:
+    mig = "MIG-00000000-0000-0000-0000-00000000000a"
+    devices = {
+        TRAINER: {"main": frozenset({GPUS[0], f"{GPUS[1]}::2"}), "side": frozenset({mig}), "none": frozenset[str]()},
+        PodName("default", "unnamed"): {"main": frozenset({GPUS[2]})},
+    }
+    found = assignments_of(devices, {TRAINER: ["u"]}, {mig: GPUS[2]})
+    assert [(each.container, each.gpu, each.shared) for each in found] == [
+        ("main", GPUS[0], False),
+        ("main", GPUS[1], True),
+        ("side", GPUS[2], True),
+    ]
+    assert {(each.pod_uid, each.namespace, each.pod) for each in found} == {("u", "default", "trainer")}
+
+
+def test_names_of_one_uid_need_no_look_at_processes() -> None:
+    assert uids_by_name({"u": TRAINER, "v": PodName("a", "b")}, nobody, set()) == {
+        TRAINER: ["u"],
+        PodName("a", "b"): ["v"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("run", "known", "uids"),
+    [
+        (["new"], ["old"], ["new"]),
+        (["old"], ["old"], ["old"]),
+        (["old", "new"], ["old"], ["old", "new"]),
+        ([], ["old"], ["new"]),
+        ([], [], ["old", "new"]),
+    ],
+    ids=["the old one has ended", "the new one is not there", "both run", "the new one starts", "nothing tells"],
+)
+def test_of_two_pods_of_one_name_the_one_that_runs_is_meant(run: list[str], known: list[str], uids: list[str]) -> None:
+    assert uids_by_name({"old": TRAINER, "new": TRAINER}, living(*run), set(known)) == {TRAINER: uids}
+
+
+def test_a_pod_that_is_listed_no_more_keeps_its_gpu_while_it_runs() -> None:
+    assert unlisted([assigned("u"), assigned("v", GPUS[1])], [], living("u")) == [assigned("u")]
+
+
+def test_a_gpu_that_another_pod_is_listed_with_is_that_ones() -> None:
+    assert unlisted([assigned("u")], [assigned("v")], nobody) == []
+
+
+def test_who_is_listed_is_not_looked_for() -> None:
+    assert unlisted([assigned("u")], [assigned("u")], nobody) == []

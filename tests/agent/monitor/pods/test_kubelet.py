@@ -1,0 +1,109 @@
+"""The kubelet's answer, taken from the real gRPC library."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.agents.kubelet_server import KubeletServer, listing, serving
+from wattloop_agent.monitor.pods.grpc_call import CallFailed, unary_call
+from wattloop_agent.monitor.pods.kubelet import LIST, PodName, devices_by_pod, names_by_uid
+from wattloop_agent.monitor.pods.protobuf import fields
+
+
+@pytest.fixture
+def kubelet(folder: Path) -> Iterator[tuple[Path, KubeletServer]]:
+    with serving(folder / "kubelet.sock") as server:
+        yield folder / "kubelet.sock", server
+
+
+def test_each_pod_has_the_ids_of_nvidias_devices(kubelet: tuple[Path, KubeletServer]) -> None:
+    path, server = kubelet
+    server.pods = {("default", "trainer"): ["GPU-a", "GPU-b"], ("other", "idle"): []}
+    assert devices_by_pod(path, 5.0) == {
+        PodName("default", "trainer"): {"main": frozenset({"GPU-a", "GPU-b"})},
+        PodName("other", "idle"): {"main": frozenset()},
+    }
+
+
+def test_an_answer_larger_than_every_window_of_http2_arrives_whole(kubelet: tuple[Path, KubeletServer]) -> None:
+    path, server = kubelet
+    server.pods = {("default", f"pod-{number}"): [f"GPU-{number}-{k}" for k in range(16)] for number in range(2000)}
+    devices = devices_by_pod(path, 5.0)
+    assert len(devices) == 2000
+    assert devices[PodName("default", "pod-1999")] == {"main": {f"GPU-1999-{k}" for k in range(16)}}
+
+
+def test_a_refusal_is_told_with_its_words(kubelet: tuple[Path, KubeletServer]) -> None:
+    path, server = kubelet
+    server.fails = True
+    with pytest.raises(CallFailed, match="status 8: too many requests"):
+        devices_by_pod(path, 5.0)
+
+
+def test_a_method_that_is_not_there_is_told(kubelet: tuple[Path, KubeletServer]) -> None:
+    with pytest.raises(CallFailed, match="status 12"):
+        unary_call(kubelet[0], "/v1.PodResourcesLister/None", b"", 5.0)
+
+
+def test_without_a_kubelet_the_call_fails(folder: Path) -> None:
+    with pytest.raises(CallFailed, match="No such file"):
+        devices_by_pod(folder / "none.sock", 5.0)
+
+
+@pytest.mark.parametrize("says", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x00" * 100])
+def test_a_server_that_speaks_no_grpc_fails_the_call_in_time(folder: Path, says: bytes) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+        listening.bind(str(folder / "sock"))
+        listening.listen()
+
+        def serve() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.sendall(says)
+                while says and connection.recv(65536):
+                    pass
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(CallFailed):
+            unary_call(folder / "sock", LIST, b"", 0.2)
+        thread.join()
+
+
+def test_uids_come_from_the_names_of_log_folders(tmp_path: Path) -> None:
+    for name in ("default_trainer_uid-1", "kube-system_static_hash", "no-pod", "a_b_c_d"):
+        (tmp_path / name).mkdir()
+    assert names_by_uid(tmp_path) == {
+        "uid-1": PodName("default", "trainer"),
+        "hash": PodName("kube-system", "static"),
+    }
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_make_the_decoder_do_worse_than_refuse(data: bytes) -> None:
+    try:
+        content = list(fields(data))
+    except ValueError:
+        return
+    assert sum(len(value) for _, value in content) <= len(data)
+
+
+@given(
+    st.dictionaries(
+        st.tuples(st.text("abc", min_size=1), st.text("xyz", min_size=1)), st.lists(st.text("G-1:")), max_size=4
+    )
+)
+def test_what_protobuf_encodes_is_decoded(pods: dict[tuple[str, str], list[str]]) -> None:
+    decoded = []
+    for number, message in fields(listing(pods)):
+        assert number == 1
+        content = dict(fields(message))
+        decoded.append((content[2].decode(), content[1].decode()))
+    assert decoded == list(pods)

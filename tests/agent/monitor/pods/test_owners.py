@@ -1,0 +1,345 @@
+"""Who a pod's process is, and what it may: real sockets, processes and gRPC; /proc is a folder that the test writes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from support.agents.kubelet_server import KubeletServer, serving
+from wattloop_agent.monitor.callers import Caller
+from wattloop_agent.monitor.energy.attribution import Assignment
+from wattloop_agent.monitor.pods import owners
+from wattloop_agent.monitor.pods.assignments import PodAssignments
+from wattloop_agent.monitor.pods.owners import Node, PodCallers, PodPeer
+from wattloop_agent.request_error import Reason, RequestError
+
+UID = "0a1b2c3d-4e5f-4071-8293-a4b5c6d7e8f9"
+OTHER = "ffffffff-4e5f-4071-8293-a4b5c6d7e8f9"
+GPUS = [f"GPU-00000000-0000-0000-0000-00000000000{number}" for number in range(3)]
+CONNECT = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); sys.stdin.read()"
+
+
+def cgroup(uid: str) -> str:
+    return f"0::/kubepods/burstable/pod{uid}/{'c' * 64}"
+
+
+@dataclass
+class PretendNode:
+    """A node's folders, its kubelet, and the processes that were started on it."""
+
+    folder: Path
+    kubelet: KubeletServer
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for name in ("proc", "logs"):
+            (self.folder / name).mkdir()
+        self.listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.listening.bind(str(self.folder / "agent.sock"))
+        self.listening.listen()
+
+    def callers(self) -> PodCallers:
+        async def uuid_of_device() -> dict[str, str]:
+            return {f"nvidia{index}": gpu for index, gpu in enumerate(GPUS)}
+
+        places = Node(self.folder / "kubelet.sock", self.folder / "logs", self.folder / "proc")
+        return PodCallers(uuid_of_device, places)
+
+    def pod(self, uid: str, name: str, ids: list[str]) -> None:
+        (self.folder / "logs" / f"default_{name}_{uid}").mkdir()
+        self.kubelet.pods["default", name] = ids
+
+    def place(self, pid: int, uid: str) -> None:
+        process = self.folder / "proc" / str(pid)
+        process.mkdir(exist_ok=True)
+        (process / "cgroup").write_text(cgroup(uid))
+        (process / "stat").write_text(f"{pid} (a name) with) S {' '.join('1' * 30)}")
+
+    def connected(self, uid: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
+        process = subprocess.Popen(
+            [sys.executable, "-S", "-c", CONNECT, str(self.folder / "agent.sock")], stdin=subprocess.PIPE
+        )
+        self.processes.append(process)
+        self.place(process.pid, uid)
+        connection, _ = self.listening.accept()
+        return process, connection
+
+    def end(self, process: subprocess.Popen[bytes]) -> None:
+        process.kill()
+        process.communicate()
+        folder = self.folder / "proc" / str(process.pid)
+        for path in folder.iterdir():
+            path.unlink()
+        folder.rmdir()
+
+
+@pytest.fixture
+def node(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PretendNode]:
+    monkeypatch.setattr(owners, "ANSWER_AGE_SECONDS", 0.0)
+    with serving(folder / "kubelet.sock") as kubelet:
+        node = PretendNode(folder, kubelet)
+        yield node
+        for process in node.processes:
+            process.kill()
+            process.communicate()
+        node.listening.close()
+
+
+def refusal(peer: PodPeer) -> RequestError:
+    with pytest.raises(RequestError) as caught:
+        asyncio.run(peer.caller())
+    return caught.value
+
+
+def test_a_pod_runs_since_the_first_of_its_processes_that_is_there_began(node: PretendNode) -> None:
+    before = time.monotonic()
+    ticks = os.sysconf("SC_CLK_TCK")
+    since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
+    for pid, uid, seconds_ago in ((1001, UID, 5), (1002, UID, 60), (1003, OTHER, 90)):
+        node.place(pid, uid)
+        fields = ["1"] * 30
+        fields[18] = str(round((since_boot - seconds_ago) * ticks))
+        (node.folder / "proc" / str(pid) / "stat").write_text(f"{pid} (a name) S {' '.join(fields)}")
+    found = node.callers().first_processes({UID, "nobody"})
+    assert found == {UID: pytest.approx(before - 60, abs=0.5)}
+
+
+def test_a_pods_process_is_its_pod_with_its_gpus(node: PretendNode) -> None:
+    node.pod(UID, "trainer", [GPUS[0], f"{GPUS[1]}::2"])
+    node.pod(OTHER, "neighbour", [GPUS[2]])
+    _, connection = node.connected(UID)
+    with connection:
+        peer = node.callers().peer(connection)
+        caller = asyncio.run(peer.caller())
+        peer.close()
+    assert caller == Caller(f"pod:{UID}", frozenset({GPUS[0]}), frozenset({GPUS[1]}), "default")
+    caller.require_own((GPUS[0],))
+    caller.require_seen((GPUS[1],))
+    with pytest.raises(RequestError, match="shared by time slicing or MIG") as shared:
+        caller.require_own((GPUS[1],))
+    assert shared.value.reason is Reason.SHARED
+    for foreign in (GPUS[2], "0", "2", GPUS[0].lower(), f"{GPUS[2]}::0", "nvidia2"):
+        with pytest.raises(RequestError, match="its own are") as caught:
+            caller.require_own((GPUS[0], foreign))
+        assert caught.value.reason is Reason.NOT_YOURS
+
+
+def test_a_process_in_no_pod_is_not_served(node: PretendNode) -> None:
+    process, connection = node.connected(UID)
+    (node.folder / "proc" / str(process.pid) / "cgroup").write_text("0::/system.slice/cron.service")
+    with connection, pytest.raises(RequestError, match="in no pod of this node") as caught:
+        node.callers().peer(connection)
+    assert caught.value.reason is Reason.NOT_PERMITTED
+
+
+def test_a_process_that_moved_its_cgroup_is_refused(node: PretendNode) -> None:
+    node.pod(UID, "trainer", [GPUS[0]])
+    node.pod(OTHER, "neighbour", [GPUS[2]])
+    process, connection = node.connected(UID)
+    with connection:
+        peer = node.callers().peer(connection)
+        node.place(process.pid, OTHER)
+        assert "has left it" in refusal(peer).message
+        peer.close()
+
+
+def test_a_connection_whose_process_has_ended_is_refused_also_when_its_pid_is_used_again(node: PretendNode) -> None:
+    node.pod(UID, "trainer", [GPUS[0]])
+    process, connection = node.connected(UID)
+    with connection:
+        peer = node.callers().peer(connection)
+        process.kill()
+        process.communicate()
+        assert (node.folder / "proc" / str(process.pid)).exists(), "as if another process had its pid by now"
+        assert "has ended" in refusal(peer).message
+        peer.close()
+
+
+def test_a_pod_that_the_kubelet_lists_no_more_is_refused(node: PretendNode) -> None:
+    node.pod(UID, "trainer", [GPUS[0]])
+    _, connection = node.connected(UID)
+    with connection:
+        peer = node.callers().peer(connection)
+        node.kubelet.pods.clear()
+        assert "lists no such pod" in refusal(peer).message
+        peer.close()
+
+
+def test_of_two_pods_of_one_name_that_both_run_neither_is_served(node: PretendNode) -> None:
+    node.pod(UID, "trainer", [GPUS[0]])
+    (node.folder / "logs" / f"default_trainer_{OTHER}").mkdir()
+    old, old_connection = node.connected(OTHER)
+    _, connection = node.connected(UID)
+    callers = node.callers()
+    with connection, old_connection:
+        old_peer, peer = callers.peer(old_connection), callers.peer(connection)
+        assert "another of this name still runs" in refusal(peer).message
+        assert "another of this name still runs" in refusal(old_peer).message
+        node.end(old)
+        assert asyncio.run(peer.caller()).gpus == {GPUS[0]}
+        for each in (old_peer, peer):
+            each.close()
+
+
+def test_without_the_kubelet_nobody_is_served_and_nobody_is_gone(node: PretendNode) -> None:
+    node.pod(UID, "trainer", [GPUS[0]])
+    _, connection = node.connected(UID)
+    callers = node.callers()
+    with connection:
+        peer = callers.peer(connection)
+        node.kubelet.fails = True
+        assert refusal(peer).reason is Reason.UNAVAILABLE
+        assert callers.alive(f"pod:{UID}")
+        node.kubelet.fails = False
+        assert asyncio.run(peer.caller()).owner == f"pod:{UID}"
+        peer.close()
+
+
+def test_a_pod_lives_as_long_as_any_of_its_processes(node: PretendNode) -> None:
+    callers = node.callers()
+    (first, one), (second, other) = (node.connected(UID) for _ in range(2))
+    one.close()
+    other.close()
+    owner = f"pod:{UID}"
+    watched = callers.process_of(owner)
+    assert watched is not None
+    assert watched.pid in {first.pid, second.pid}
+    node.end(first)
+    assert callers.alive(owner)
+    node.end(second)
+    assert watched.has_ended()
+    watched.close()
+    assert not callers.alive(owner)
+    assert callers.process_of(owner) is None
+
+
+def test_a_search_through_the_nodes_processes_can_be_followed_step_by_step(node: PretendNode) -> None:
+    callers = node.callers()
+    for pid in range(1001, 1004):
+        node.place(pid, OTHER)
+    steps: list[None] = []
+    assert callers.process_of(f"pod:{UID}", lambda: steps.append(None)) is None
+    assert len(steps) == 3
+    assert not callers.alive(f"pod:{UID}", lambda: steps.append(None))
+    assert len(steps) == 6
+
+
+def test_the_kubelet_is_asked_once_a_second_at_most(node: PretendNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owners, "ANSWER_AGE_SECONDS", 60.0)
+    node.pod(UID, "trainer", [GPUS[0]])
+
+    async def ask() -> None:
+        callers = node.callers()
+        await asyncio.gather(*(callers.caller(UID) for _ in range(50)))
+
+    asyncio.run(ask())
+    assert node.kubelet.calls == 1
+
+
+def test_a_kubelet_that_does_not_answer_is_waited_for_once_by_all(
+    node: PretendNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.pod(UID, "trainer", [GPUS[0]])
+    node.kubelet.fails = True
+
+    async def ask() -> list[object]:
+        callers = node.callers()
+        answers = await asyncio.gather(*(callers.caller(UID) for _ in range(50)), return_exceptions=True)
+        node.kubelet.fails = False
+        assert (await callers.caller(UID)).gpus == {GPUS[0]}, "the next one asks again"
+        return list(answers)
+
+    answers = asyncio.run(ask())
+    assert {answer.reason for answer in answers if isinstance(answer, RequestError)} == {Reason.UNAVAILABLE}
+    assert len(answers) == 50
+    assert node.kubelet.calls == 2
+
+
+def test_a_pod_that_comes_right_after_an_answer_of_the_kubelet_is_served(
+    node: PretendNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owners, "ANSWER_AGE_SECONDS", 60.0)
+
+    async def ask() -> Caller:
+        callers = node.callers()
+        await callers.ask_kubelet()
+        node.pod(UID, "trainer", [GPUS[0]])
+        return await callers.caller(UID)
+
+    assert asyncio.run(ask()).gpus == {GPUS[0]}
+
+
+def test_owners_that_are_no_pods_are_left_in_doubt(node: PretendNode) -> None:
+    callers = node.callers()
+    assert callers.alive("process:1:2")
+    assert not callers.alive(f"pod:{UID}")
+    assert list((node.folder / "proc").iterdir()) == []
+
+
+@pytest.mark.parametrize("file", ["cgroup", "stat"])
+def test_a_pod_whose_process_cannot_be_looked_at_is_alive(node: PretendNode, file: str) -> None:
+    node.pod(UID, "trainer", [GPUS[0]])
+    process, connection = node.connected(UID)
+    callers = node.callers()
+    with connection:
+        peer = callers.peer(connection)
+        # A read fails as it does without a descriptor, but for this file alone.
+        path = node.folder / "proc" / str(process.pid) / file
+        content = path.read_text()
+        path.unlink()
+        path.mkdir()
+        assert callers.alive(f"pod:{UID}")
+        assert callers.alive(f"pod:{OTHER}") == (file == "cgroup"), "whose it is, its cgroup tells"
+        assert callers.process_of(f"pod:{UID}") is None
+        with pytest.raises(OSError, match=file):
+            callers.process_by_pod({UID})
+        if file == "cgroup":
+            assert refusal(peer).reason is Reason.UNAVAILABLE
+            with pytest.raises(RequestError, match="does not tell") as caught:
+                callers.peer(connection)
+            assert caught.value.reason is Reason.UNAVAILABLE
+        path.rmdir()
+        path.write_text(content)
+        assert not callers.alive(f"pod:{OTHER}")
+        assert callers.process_by_pod({UID}) == {UID: process.pid}
+        peer.close()
+
+
+def test_without_a_look_at_the_processes_no_pod_is_gone_and_none_is_served(node: PretendNode) -> None:
+    node.pod(UID, "trainer", [GPUS[0]])
+    (node.folder / "logs" / f"default_trainer_{OTHER}").mkdir()
+    _, connection = node.connected(UID)
+    callers = node.callers()
+    with connection:
+        peer = callers.peer(connection)
+        (node.folder / "proc").rename(node.folder / "hidden")
+        (node.folder / "proc").symlink_to("proc")
+        assert callers.alive(f"pod:{UID}")
+        assert refusal(peer).reason is Reason.UNAVAILABLE, "its namesake may run"
+        assignments = PodAssignments(callers)
+        had = Assignment(UID, "default", "trainer", "main", GPUS[0])
+        with pytest.raises(RequestError, match="which pods run is not known"):
+            asyncio.run(assignments.observe([had]))
+        peer.close()
+
+
+def test_names_of_programs_and_cgroups_may_hold_any_bytes(node: PretendNode) -> None:
+    node.pod(UID, "trainer", [GPUS[0]])
+    process, connection = node.connected(UID)
+    connection.close()
+    folder = node.folder / "proc" / str(process.pid)
+    (folder / "stat").write_bytes(b"1 (\xff\n) S " + b"1 " * 30)
+    (folder / "cgroup").write_bytes(cgroup(UID).encode() + b"/\xff\xfe")
+    callers = node.callers()
+    assert callers.process_by_pod({UID, OTHER}) == {UID: process.pid}
+    assert callers.alive(f"pod:{UID}")
+    assert not callers.alive(f"pod:{OTHER}")

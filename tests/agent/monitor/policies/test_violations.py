@@ -1,0 +1,121 @@
+"""What is held outside of policies that were tightened meanwhile: told once, left as it is."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from support.agents.bench import Bench, until
+from support.agents.processes import free_port, single_agent
+from support.agents.pushed import running_operator
+from support.agents.scraping import scraped
+from support.reporting.json_web_token import json_web_token
+from wattloop.agent import AgentConnection, AgentRefused
+from wattloop.messages import MAX_LIMIT_WATTS
+from wattloop.node_energy import GpuBounds, NodeAnswer, Range
+from wattloop_agent.monitor.policies.limits import PolicyLimits
+from wattloop_agent.monitor.policies.violations import PolicyViolations, policy_violations
+from wattloop_agent.request_error import Reason, RequestError
+
+A100, H200 = "NVIDIA A100-SXM4-80GB", "NVIDIA H200"
+PRODUCTS = {"GPU-a": A100, "GPU-h": H200}
+HALF_A_MINUTE = 30.0
+
+
+def lease(uuid: str = "GPU-a", setting: str = "power_limit", held: float | None = 300.0) -> dict[str, Any]:
+    return {"uuid": uuid, "setting": setting, "found": 400.0, "held": held, "owner": "pod:1", "releasing": False}
+
+
+FLEET = GpuBounds("fleet", power_limit_watts=(150.0, 250.0), graphics_clock_megahertz=(600.0, 1000.0))
+BIG = GpuBounds("big", products=(H200,), memory_clock_megahertz=(2000.0, 2500.0))
+TEAM = GpuBounds("team", namespaces=("vision",), power_limit_watts=(0.0, MAX_LIMIT_WATTS))
+
+
+@pytest.mark.parametrize(
+    ("held", "told"),
+    [
+        (lease(held=250.0), ""),
+        (lease(held=150.0), ""),
+        (lease(held=250.1), "250.1 watts: GPUPowerPolicy fleet allows 150 to 250 watts"),
+        (lease(held=149.0), "149 watts: GPUPowerPolicy fleet allows 150 to 250 watts"),
+        (lease(held=None), ""),
+        (lease(setting="graphics_clock", held=1410.0), "1410 megahertz: GPUPowerPolicy fleet allows 600 to 1000"),
+        (lease(setting="memory_clock", held=1593.0), ""),
+        (lease("GPU-h", "memory_clock", 1593.0), "1593 megahertz: GPUPowerPolicy big allows 2000 to 2500 megahertz"),
+        (lease("GPU-new", "memory_clock", 1593.0), ""),
+    ],
+)
+def test_a_lease_is_outside_of_the_ranges_of_its_product_whoever_may_ask(held: dict[str, Any], told: str) -> None:
+    found = policy_violations([held], PolicyLimits((FLEET, BIG, TEAM)), PRODUCTS)
+    assert list(found) == ([(held["uuid"], held["setting"])] if told else [])
+    assert all(words.startswith(told) for words in found.values())
+
+
+def test_it_is_logged_once_and_kept_while_the_rails_are_not_known(caplog: pytest.LogCaptureFixture) -> None:
+    limits: list[PolicyLimits | None] = [PolicyLimits()]
+
+    def now() -> PolicyLimits:
+        if limits[0] is None:
+            raise RequestError(Reason.UNAVAILABLE, "not known")
+        return limits[0]
+
+    outside = PolicyViolations(now, lambda: PRODUCTS)
+    outside.look([lease()])
+    assert (outside.found, caplog.records) == ({}, [])
+    limits[0] = PolicyLimits((FLEET,))
+    outside.look([lease()])
+    outside.look([lease()])
+    (record,) = caplog.records
+    assert vars(record)["gpu"] == "GPU-a"
+    assert vars(record)["owner"] == "pod:1"
+    limits[0] = None
+    outside.look([lease()])
+    assert list(outside.found) == [("GPU-a", "power_limit")]
+    limits[0] = PolicyLimits((FLEET,))
+    outside.look([])
+    assert outside.found == {}
+
+
+def test_a_policy_that_is_tightened_leaves_what_is_held_shows_it_and_binds_the_next_request(bench: Bench) -> None:
+    policy: list[Range] = [(100.0, 400.0)]
+
+    def answer(_: dict[str, Any]) -> tuple[int, bytes]:
+        bounds = (GpuBounds("rack", power_limit_watts=policy[0]),)
+        return 200, json.dumps(NodeAnswer(bounds=bounds).to_json()).encode()
+
+    token = bench.folder / "token"
+    token.write_text(json_web_token("agent"))
+    metrics = f"127.0.0.1:{free_port()}"
+    with running_operator(answer) as operator:
+        environment = {
+            **bench.environment,
+            "WATTLOOP_AGENT_METRICS_BIND": metrics,
+            "WATTLOOP_AGENT_PUSH_URL": operator.url,
+            "WATTLOOP_AGENT_PUSH_TOKEN_FILE": str(token),
+            "WATTLOOP_AGENT_PUSH_INTERVAL": "0.1",
+            "WATTLOOP_AGENT_NODE_NAME": "node",
+        }
+
+        def outside() -> dict[str, float]:
+            return {each["UUID"]: value for each, value in scraped(metrics)["wattloop_gpu_held_outside_policy"]}
+
+        first, second = bench.uuids[:2]
+        with (
+            single_agent(bench.socket, bench.state, environment=environment, log=bench.log),
+            AgentConnection(bench.socket) as connection,
+        ):
+            connection.hold_limit([first], 300)
+            connection.hold_limit([second], 200)
+            until(lambda: outside() == {first: 0, second: 0}, "both are within", HALF_A_MINUTE)
+            policy[0] = (100.0, 250.0)
+            until(lambda: outside() == {first: 1, second: 0}, "the first is outside now", HALF_A_MINUTE)
+            assert bench.limits == [300, 200, 400], "a limit does not move under a training"
+            with pytest.raises(AgentRefused, match="GPUPowerPolicy rack allows 100 to 250 watts"):
+                connection.hold_limit([first], 300)
+            assert bench.limits == [300, 200, 400]
+            connection.hold_limit([first], 250)
+            until(lambda: outside() == {first: 0, second: 0}, "it has asked again", HALF_A_MINUTE)
+        assert bench.limits == [400, 400, 400]
+    assert bench.log.read_text().count("held outside of a policy") == 1

@@ -1,0 +1,46 @@
+"""A real agent beside the operator's real reporting API."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from pathlib import Path
+
+from support.agents.bench import Bench, until
+from support.agents.processes import free_port, single_agent
+from support.reporting.json_web_token import json_web_token
+from support.reporting.node_api import NODE, running_node_api
+from wattloop.node_energy import GpuBounds, NodeAnswer
+
+BOUNDS = (GpuBounds("rack", None, None, (100.0, 300.0)),)
+
+
+def pushed(address: str) -> dict[str, float]:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as answer:
+        lines = [line.split() for line in answer.read().decode().splitlines()]
+    return {line[0]: float(line[1]) for line in lines if line[0].startswith("wattloop_agent_push_")}
+
+
+def test_an_agent_tells_its_operator_and_keeps_the_guard_rails_that_it_hears(bench: Bench, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text(json_web_token("agent"))
+    metrics = f"127.0.0.1:{free_port()}"
+    with running_node_api(tmp_path, bounds=BOUNDS) as operator:
+        environment = {
+            **bench.environment,
+            "WATTLOOP_AGENT_METRICS_BIND": metrics,
+            "WATTLOOP_AGENT_PUSH_URL": operator.url,
+            "WATTLOOP_AGENT_PUSH_TOKEN_FILE": str(token),
+            "WATTLOOP_AGENT_PUSH_INTERVAL": "0.1",
+            "WATTLOOP_AGENT_NODE_NAME": NODE,
+            "WATTLOOP_AGENT_MONITOR_STATE_DIRECTORY": str(tmp_path / "monitor"),
+        }
+        kept = tmp_path / "monitor" / "bounds.json"
+        with single_agent(bench.socket, bench.state, environment=environment, log=bench.log):
+            until(kept.exists, "the guard rails on disk")
+            until(lambda: pushed(metrics)["wattloop_agent_push_age_seconds"] < 5, "a push that was taken in")
+            failures = pushed(metrics)["wattloop_agent_push_failures_total"]
+            operator.server.tokens.clear()
+            token.write_text("revoked")
+            until(lambda: pushed(metrics)["wattloop_agent_push_failures_total"] > failures, "a push that was refused")
+    assert NodeAnswer.from_json(json.loads(kept.read_text())).bounds == BOUNDS

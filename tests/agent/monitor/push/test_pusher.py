@@ -1,0 +1,267 @@
+"""The agent tells its operator what pods used: nothing is lost, nothing is counted twice, nobody is held up."""
+
+from __future__ import annotations
+
+import logging
+import random
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agents.pushed import HOLDING, MemoryBounds, MemoryLedger, OperatorStandIn, accepting, running_operator
+from support.control_plane.certificates import CertificateAuthority
+from support.reporting.json_web_token import json_web_token
+from support.reporting.node_api import NODE, NodeApi, running_node_api
+from wattloop.errors import OperationError
+from wattloop.node_energy import GpuBounds, NodeAnswer, NodeReport
+from wattloop_agent.monitor.push.operator_api import OperatorApi
+from wattloop_agent.monitor.push.pusher import Pusher
+from wattloop_operator.http.serving_certificate import ServingCertificate
+
+BOUNDS = (GpuBounds("rack", None, None, (100.0, 300.0)),)
+
+
+@pytest.fixture
+def token(tmp_path: Path) -> Path:
+    file = tmp_path / "token"
+    file.write_text(json_web_token("agent") + "\n")
+    return file
+
+
+@pytest.fixture
+def operator(tmp_path: Path) -> Iterator[NodeApi]:
+    """The operator's real reporting API."""
+    with running_node_api(tmp_path, bounds=BOUNDS) as api:
+        yield api
+
+
+def pusher_of(
+    url: str, token: Path, ledger: MemoryLedger | None = None, bounds: MemoryBounds | None = None, **more: Any
+) -> Pusher:
+    api = OperatorApi(url, token)
+    return Pusher(api, NODE, ledger or MemoryLedger(), bounds or MemoryBounds(), 5.0, **{"chance": lambda: 0.5, **more})
+
+
+def free_port_url() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+def test_the_operator_keeps_what_the_ledger_says(operator: NodeApi, token: Path) -> None:
+    ledger, bounds = MemoryLedger(), MemoryBounds()
+    pusher = pusher_of(operator.url, token, ledger, bounds, clock=lambda: 7.0)
+    assert pusher.push() == 5.0
+    assert operator.kept() == {"uid-1": 5_000}
+    assert bounds.told == [BOUNDS]
+    assert (pusher.state.delivered_seconds, pusher.state.failures, pusher.state.problem) == (7.0, 0, "")
+
+
+def test_what_has_ended_is_told_until_it_is_settled_and_forgotten_then(operator: NodeApi, token: Path) -> None:
+    ledger = MemoryLedger()
+    pusher = pusher_of(operator.url, token, ledger)
+    ledger.use(1_000, ended=True)
+    pusher.push()
+    assert operator.kept() == {"uid-1": 6_000}
+    assert ledger.held == []
+
+
+class OperatorByName:
+    """Found at one name wherever it runs: a service's, in a cluster."""
+
+    def __init__(self, url: str, token: Path) -> None:
+        self.url = url
+        self._token = token
+
+    def send(self, report: NodeReport) -> NodeAnswer:
+        return OperatorApi(self.url, self._token).send(report)
+
+
+def test_an_operator_that_is_away_for_an_hour_loses_nothing(tmp_path: Path, token: Path) -> None:
+    ledger, service = MemoryLedger(), OperatorByName("", token)
+    pusher = Pusher(service, NODE, ledger, MemoryBounds(), 5.0, chance=lambda: 0.5)
+    with running_node_api(tmp_path) as operator:
+        service.url = operator.url
+        pusher.push()
+    waits = []
+    for minute in range(60):
+        ledger.use(1_000, ended=minute >= 30)
+        waits.append(pusher.push())
+    assert waits[:3] == [7.5, 15.0, 30.0]
+    assert max(waits) == 45.0
+    assert pusher.state.failures == 60
+    with running_node_api(tmp_path) as restarted:
+        service.url = restarted.url
+        assert pusher.push() == 5.0
+        assert restarted.kept() == {"uid-1": 65_000}
+    assert ledger.held == []
+
+
+def test_answers_that_are_lost_change_nothing(operator: NodeApi, token: Path) -> None:
+    class LosesAnswers:
+        def __init__(self) -> None:
+            self.random = random.Random(3)
+            self.api = OperatorApi(operator.url, token)
+
+        def send(self, report: NodeReport) -> NodeAnswer:
+            if self.random.random() < 0.3:
+                raise OperationError("lost on the way there")
+            answer = self.api.send(report)
+            if self.random.random() < 0.3:
+                raise OperationError("lost on the way back")
+            return answer
+
+    ledger = MemoryLedger()
+    pusher = Pusher(LosesAnswers(), NODE, ledger, MemoryBounds(), 5.0)
+    for second in range(30):
+        ledger.use(1_000, ended=second == 29)
+        pusher.push()
+    while ledger.held:
+        pusher.push()
+    assert operator.kept() == {"uid-1": 35_000}
+
+
+def test_a_ledger_with_more_than_a_report_can_say_is_told_in_several(operator: NodeApi, token: Path) -> None:
+    ended = [replace(HOLDING, pod_uid=f"uid-{number}", pod="web", ended=True) for number in range(1500)]
+    ledger = MemoryLedger([HOLDING, *ended[2:]])
+    pusher_of(operator.url, token, ledger).push()
+    assert ledger.held == [HOLDING]
+    assert operator.kept() == {"uid-1": 5_000}
+
+
+def test_a_ledger_that_is_exchanged_meanwhile_is_told_under_its_own_id(operator: NodeApi, token: Path) -> None:
+    class Exchanged(MemoryLedger):
+        def gpus(self) -> Any:
+            if self.id == "ledger":
+                self.id, self.held = "another", [replace(HOLDING, energy_millijoules=7)]
+            return super().gpus()
+
+    pusher_of(operator.url, token, Exchanged()).push()
+    (kept,) = operator.store.pod_energies.of_job("job-uid", 0).get((0, 0), ())
+    assert (kept.ledger, kept.energy_millijoules) == ("another", 7)
+
+
+def test_the_token_is_read_for_each_report(token: Path) -> None:
+    with running_operator() as operator:
+        pusher = pusher_of(operator.url, token)
+        pusher.push()
+        token.write_text("rotated")
+        pusher.push()
+    assert operator.tokens == [f"Bearer {json_web_token('agent')}", "Bearer rotated"]
+    assert [each["sequence"] for each in operator.reports] == [1, 2]
+    assert operator.reports[0]["path"] == f"/v1/nodes/{NODE}/energy"
+
+
+def test_the_operator_is_checked_against_certificates_that_are_read_for_each_report(
+    tmp_path: Path, token: Path
+) -> None:
+    authority, trusted = CertificateAuthority(), tmp_path / "ca.crt"
+    pair = authority.server(["127.0.0.1"], ["operator.example"])
+    (tmp_path / "tls.crt").write_bytes(pair.certificate)
+    (tmp_path / "tls.key").write_bytes(pair.private_key)
+    trusted.write_bytes(CertificateAuthority().certificate)
+    certificate = ServingCertificate(tmp_path / "tls.crt", tmp_path / "tls.key")
+    with running_node_api(tmp_path, certificate=certificate) as operator:
+        pusher = Pusher(OperatorApi(operator.url, token, trusted), NODE, MemoryLedger(), MemoryBounds(), 5.0)
+        pusher.push()
+        assert "CERTIFICATE_VERIFY_FAILED" in pusher.state.problem
+        assert operator.kept() == {}
+        trusted.write_bytes(authority.certificate)
+        pusher.push()
+        assert operator.kept() == {"uid-1": 5_000}
+
+
+def test_bounds_that_the_operator_does_not_know_leave_those_that_hold(token: Path) -> None:
+    bounds = MemoryBounds()
+    with running_operator() as operator:
+        pusher_of(operator.url, token, bounds=bounds).push()
+    assert bounds.told == []
+
+
+def test_a_pod_that_was_not_told_of_is_not_forgotten_whatever_the_answer_says(token: Path) -> None:
+    ledger = MemoryLedger([replace(HOLDING, ended=True)])
+
+    def settles_more(_: dict[str, Any]) -> tuple[int, bytes]:
+        ledger.held.append(replace(HOLDING, pod_uid="uid-2", ended=True))
+        return 200, b'{"settled": ["uid-1", "uid-2"], "bounds": null}'
+
+    with running_operator(settles_more) as operator:
+        pusher_of(operator.url, token, ledger).push()
+    assert [each.pod_uid for each in ledger.held] == ["uid-2"]
+
+
+FAILURES = {
+    "refused": (
+        lambda _: (403, b'{"detail": "runs on node a"}'),
+        'refused with HTTP 403: {"detail": "runs on node a"}',
+    ),
+    "redirected": (lambda _: (302, b""), "refused with HTTP 302"),
+    "busy": (lambda _: (503, b"{}"), "refused with HTTP 503"),
+    "no JSON": (lambda _: (200, b"<html>"), "answered with what is no answer"),
+    "no answer": (lambda _: (200, b'{"settled": 7}'), "settled: found 7, expected a list"),
+    "too deep": (lambda _: (200, b"[" * 100_000), "answered with what is no answer"),
+    "too long": (lambda _: (200, b" " * (4 * 1024 * 1024 + 1)), "its answer has more than 4194304 bytes"),
+}
+
+
+@pytest.mark.parametrize("case", FAILURES)
+def test_what_goes_wrong_is_told_and_tried_again(case: str, token: Path, caplog: pytest.LogCaptureFixture) -> None:
+    answer, words = FAILURES[case]
+    ledger = MemoryLedger()
+    with running_operator(answer) as operator, caplog.at_level(logging.INFO):
+        pusher = pusher_of(operator.url, token, ledger)
+        assert pusher.push() == 7.5
+        assert words in pusher.state.problem
+        pusher.push()
+        operator.answer = accepting
+        assert pusher.push() == 5.0
+    assert (pusher.state.failures, pusher.state.problem) == (2, "")
+    assert ledger.held == [HOLDING]
+    # Said when it begins and when it is over, and the token never.
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+    assert "agent" not in str(getattr(caplog.records[0], "problem", ""))
+
+
+def test_an_operator_that_is_not_there_and_a_token_that_is_missing_are_said(tmp_path: Path, token: Path) -> None:
+    nowhere = pusher_of(free_port_url(), token)
+    nowhere.push()
+    assert "Connection refused" in nowhere.state.problem
+    tokenless = pusher_of(free_port_url(), tmp_path / "missing")
+    tokenless.push()
+    assert "No such file or directory" in tokenless.state.problem
+
+
+def test_what_nobody_foresaw_stops_no_pushing(token: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(MemoryLedger):
+        def gpus(self) -> Any:
+            raise RuntimeError("dictionary changed size during iteration")
+
+    pusher = pusher_of(free_port_url(), token, Broken())
+    assert pusher.push() == 7.5
+    assert pusher.state.problem == "RuntimeError: dictionary changed size during iteration"
+
+
+def test_it_pushes_from_its_own_thread_and_an_end_at_once(token: Path) -> None:
+    ledger = MemoryLedger()
+
+    def ends(_: dict[str, Any]) -> tuple[int, bytes]:
+        if len(operator.reports) == 1:
+            ledger.use(1_000, ended=True)
+            return 200, b'{"settled": []}'
+        return 200, b'{"settled": ["uid-1"]}'
+
+    with running_operator(ends) as operator:
+        pusher = Pusher(OperatorApi(operator.url, token), NODE, ledger, MemoryBounds(), 3600.0)
+        pusher.start()
+        wait_for_reports(operator, 2)
+        pusher.stop()
+    assert operator.reports[1]["holdings"][0]["ended"] is True
+
+
+def wait_for_reports(operator: OperatorStandIn, number: int) -> None:
+    while len(operator.reports) < number:
+        assert operator.arrived.wait(10)
+        operator.arrived.clear()

@@ -1,0 +1,111 @@
+"""What nobody foresaw costs one look, and is told: accounting and looking after owners go on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import Coroutine, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agents.bench import DEADLINE_SECONDS
+from wattloop_agent.monitor.energy import recorder as bookkeeper_module
+from wattloop_agent.monitor.energy.attribution import Assignment, Observation
+from wattloop_agent.monitor.energy.ledger_writer import LedgerWriter
+from wattloop_agent.monitor.energy.recorder import EnergyRecorder
+from wattloop_agent.monitor.heartbeat_link import HeartbeatLink
+from wattloop_agent.monitor.leases import LeaseKeeper
+from wattloop_agent.monitor.power_controller_link import PowerControllerLink
+from wattloop_agent.monitor.processes import ProcessCallers
+
+
+async def run_until(running: Coroutine[Any, Any, None], done: asyncio.Event) -> None:
+    task = asyncio.create_task(running)
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        await done.wait()
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+class Confused:
+    """Knows who has which GPU, but for the first time that it is asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.told = asyncio.Event()
+
+    async def observe(self, known: Iterable[Assignment]) -> Observation:
+        self.asked += 1
+        if self.asked == 1:
+            raise ZeroDivisionError("whatever")
+        if self.asked == 3:
+            self.told.set()
+        return Observation(float(self.asked), float(self.asked), ())
+
+
+def test_accounting_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(bookkeeper_module, "INTERVAL_SECONDS", 0.001)
+    books = LedgerWriter(tmp_path)
+
+    async def look() -> str:
+        confused = Confused()
+        keeper = EnergyRecorder(books, confused)
+        await run_until(keeper.run(), confused.told)
+        return keeper.problem
+
+    assert asyncio.run(look()) == "", "told while it lasted"
+    books.close()
+    assert [record.message for record in caplog.records if record.exc_info] == [
+        "a look at who has which GPU failed in a way that nobody foresaw; the next one comes"
+    ]
+
+
+class ConfusedPowerController:
+    """A power controller whose first answer is no answer to the request."""
+
+    start_seconds = 0.0
+
+    def __init__(self) -> None:
+        self.sound = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    def open(self) -> socket.socket:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.answering = asyncio.run_coroutine_threadsafe(self._answer(theirs), self._loop)
+        return ours
+
+    def hangs(self) -> None:
+        raise AssertionError("it answers")
+
+    async def _answer(self, theirs: socket.socket) -> None:
+        reader, writer = await asyncio.open_unix_connection(sock=theirs)
+        asked = 0
+        while await reader.readline():
+            result = {"state": "ready", "warning": "", "bounds": {}, "leases": []} if asked else {}
+            writer.write(json.dumps({"result": result}).encode() + b"\n")
+            asked += 1
+            if asked == 3:
+                self.sound.set()
+        writer.close()
+        await writer.wait_closed()
+
+
+def test_looking_after_owners_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    async def look() -> str:
+        power_controller = ConfusedPowerController()
+        link = PowerControllerLink(power_controller, DEADLINE_SECONDS)
+        keeper = LeaseKeeper(link, HeartbeatLink(power_controller, DEADLINE_SECONDS), ProcessCallers(), 0.001)
+        keeper.start()
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            await power_controller.sound.wait()
+        await asyncio.to_thread(keeper.stop)
+        await asyncio.wrap_future(power_controller.answering)
+        return keeper.view.state
+
+    assert asyncio.run(look()) == "ready"
+    assert "unexpected failure of the lease check; the next one follows" in caplog.text

@@ -1,0 +1,168 @@
+"""The thread that looks after the owners: nothing that the event loop does keeps it from its looks."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from support.agents.bench import DEADLINE_SECONDS, until
+from wattloop_agent.monitor.callers import Owners, no_step
+from wattloop_agent.monitor.heartbeat_link import HeartbeatLink
+from wattloop_agent.monitor.owner_watch import OwnerWatch
+from wattloop_agent.monitor.processes import ProcessCallers, owner_name
+from wattloop_agent.monitor.watched_process import WatchedProcess, start_ticks
+from wattloop_agent.request_error import RequestError
+
+WAITS = [sys.executable, "-S", "-c", "import sys; sys.stdin.read()"]
+
+
+class PowerControllerWithLeases:
+    """A power controller that holds for these owners, in a thread of its own; it may be gone for a while."""
+
+    start_seconds = 0.0
+
+    def __init__(self, *owners: str) -> None:
+        self.owners = list(owners)
+        self.asked: list[str] = []
+        self.is_gone = False
+        self.is_slow = threading.Event()
+        self.opened = 0
+
+    def open(self) -> socket.socket:
+        self.opened += 1
+        if self.is_gone:
+            raise ConnectionRefusedError("nobody listens")
+        ours, theirs = socket.socketpair()
+        threading.Thread(target=self._serve, args=(theirs,), daemon=True).start()
+        return ours
+
+    def hangs(self) -> None:
+        raise AssertionError("it answers")
+
+    def _serve(self, theirs: socket.socket) -> None:
+        with theirs, theirs.makefile("rb") as lines:
+            for line in lines:
+                request = json.loads(line)
+                self.asked.append(request["verb"])
+                if self.is_slow.is_set():
+                    continue
+                if request["verb"] == "release":
+                    self.owners.remove(request["owner"])
+                leases = [{"owner": owner, "releasing": False} for owner in self.owners]
+                theirs.sendall(json.dumps({"result": {"leases": leases}}).encode() + b"\n")
+
+
+@contextmanager
+def watching(
+    power_controller: PowerControllerWithLeases,
+    owners: Owners,
+    heartbeat_seconds: float,
+    lost: list[RequestError] | None = None,
+) -> Iterator[OwnerWatch]:
+    def heard(answer: Mapping[str, Any]) -> None:
+        assert "leases" in answer
+
+    lost = [] if lost is None else lost
+    link = HeartbeatLink(power_controller, DEADLINE_SECONDS)
+    watch = OwnerWatch(link, owners, heartbeat_seconds, heard=heard, silent=lost.append)
+    watch.start()
+    try:
+        yield watch
+    finally:
+        watch.stop()
+        assert not watch._thread.is_alive(), "it ends at once"
+
+
+@pytest.fixture
+def process() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(WAITS, stdin=subprocess.PIPE) as process:
+        yield process
+        process.kill()
+
+
+def named(pid: int) -> str:
+    return owner_name(pid, start_ticks(pid))
+
+
+def test_the_end_of_an_owner_is_noticed_long_before_the_next_heartbeat(process: subprocess.Popen[bytes]) -> None:
+    mine, other = named(os.getpid()), named(process.pid)
+    power_controller = PowerControllerWithLeases(mine, other)
+    with watching(power_controller, ProcessCallers(), heartbeat_seconds=10 * DEADLINE_SECONDS) as watch:
+        until(lambda: watch.watched == {mine, other}, "both are watched")
+        process.kill()
+        until(lambda: power_controller.owners == [mine], "what it held is given back")
+        assert power_controller.asked == ["heartbeat", "heartbeat", "release"]
+
+
+def test_owners_of_whom_nobody_can_say_whether_they_are_there_keep_their_leases() -> None:
+    power_controller = PowerControllerWithLeases("pod:somebody")
+    with watching(power_controller, ProcessCallers(), heartbeat_seconds=0.001) as watch:
+        until(lambda: len(power_controller.asked) > 3, "it is looked at again and again")
+        assert watch.watched == {"pod:somebody"}
+    assert set(power_controller.asked) == {"heartbeat"}
+
+
+def test_a_power_controller_that_is_gone_is_found_again(process: subprocess.Popen[bytes]) -> None:
+    power_controller = PowerControllerWithLeases(named(process.pid))
+    power_controller.is_gone = True
+    lost: list[RequestError] = []
+    with watching(power_controller, ProcessCallers(), 0.001, lost):
+        until(lambda: len(lost) > 2, "it is said")
+        assert "the power controller, which alone may change GPUs, is not there" in lost[0].message
+        process.kill()
+        power_controller.is_gone = False
+        until(lambda: power_controller.owners == [], "whoever went meanwhile is noticed")
+
+
+class ManyProcesses:
+    """Owners on a node with so many processes that a look through them takes longer than a heartbeat."""
+
+    def __init__(self, power_controller: PowerControllerWithLeases) -> None:
+        self._power_controller = power_controller
+
+    def alive(self, owner: str, step: Callable[[], None] = no_step) -> bool:
+        return True
+
+    def process_of(self, owner: str, step: Callable[[], None] = no_step) -> WatchedProcess | None:
+        before = len(self._power_controller.asked)
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while len(self._power_controller.asked) < before + 3 and time.monotonic() < deadline:
+            step()
+        return None
+
+
+def test_heartbeats_go_on_during_a_long_look_through_the_nodes_processes() -> None:
+    power_controller = PowerControllerWithLeases("pod:somebody")
+    with watching(power_controller, ManyProcesses(power_controller), heartbeat_seconds=0.01) as watch:
+        until(lambda: bool(watch.watched), "the look has ended")
+    assert power_controller.asked[:4] == ["heartbeat"] * 4
+
+
+def test_owners_that_hold_and_release_in_a_loop_cause_no_look_each() -> None:
+    power_controller = PowerControllerWithLeases()
+    with watching(power_controller, ProcessCallers(), heartbeat_seconds=DEADLINE_SECONDS) as watch:
+        begin = time.monotonic()
+        for _ in range(10_000):
+            watch.look_now()
+        until(lambda: len(power_controller.asked) > 1, "it looks")
+        assert len(power_controller.asked) <= 2 + (time.monotonic() - begin) / 0.02
+
+
+def test_a_watch_that_is_stopped_while_the_power_controller_answers_opens_no_other_connection() -> None:
+    power_controller = PowerControllerWithLeases()
+    with watching(power_controller, ProcessCallers(), heartbeat_seconds=0.001):
+        until(lambda: len(power_controller.asked) > 1, "heartbeats are sent")
+        power_controller.is_slow.set()
+        before = len(power_controller.asked)
+        until(lambda: len(power_controller.asked) > before, "one is under way")
+    assert power_controller.opened == 1

@@ -1,0 +1,286 @@
+"""One thread asks the driver, in its pace; whoever subscribes waits for its looks and costs the driver nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+import json
+import logging
+import socket
+import threading
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import CancelledError
+
+import pytest
+
+from support.agents.bench import Bench, until
+from wattloop.agent import AgentConnection, AgentRefused
+from wattloop_agent.monitor.driver_thread import DriverThread
+from wattloop_agent.monitor.energy.gpu_sample import GpuSample
+from wattloop_agent.monitor.gpu_condition import GpuCondition
+from wattloop_agent.monitor.sampler import Sampler
+from wattloop_agent.request_error import Reason, RequestError
+
+GPU_IS_LOST = 15
+COUNTER = "nvmlDeviceGetTotalEnergyConsumption"
+
+
+@pytest.fixture
+def looks() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def thread(looks: list[str]) -> Iterator[DriverThread]:
+    thread = DriverThread(lambda: looks.append(threading.current_thread().name))
+    yield thread
+    thread.close()
+
+
+def test_requests_are_carried_out_in_their_order_in_one_thread(thread: DriverThread, looks: list[str]) -> None:
+    order: list[int] = []
+    futures = [thread.ask(functools.partial(order.append, number)) for number in range(50)]
+    assert [future.result(5) for future in futures] == [None] * 50
+    assert order == list(range(50))
+    assert looks == []
+    assert thread.ask(lambda: threading.current_thread().name).result(5) == "nvml"
+
+
+def test_a_request_that_fails_is_the_askers_and_the_thread_goes_on(thread: DriverThread) -> None:
+    with pytest.raises(ZeroDivisionError):
+        thread.ask(lambda: 1 / 0).result(5)
+    assert thread.ask(lambda: 7).result(5) == 7
+
+
+def test_a_request_that_nobody_waits_for_any_more_is_not_carried_out(thread: DriverThread) -> None:
+    hangs, carried_out = threading.Event(), []
+    first = thread.ask(lambda: hangs.wait(5))
+    second = thread.ask(lambda: carried_out.append(1))
+    assert second.cancel()
+    hangs.set()
+    assert first.result(5)
+    with pytest.raises(CancelledError):
+        second.result(5)
+    assert thread.ask(lambda: list(carried_out)).result(5) == []
+
+
+def test_looks_come_at_the_pace_until_there_is_none(thread: DriverThread, looks: list[str]) -> None:
+    thread.pace(10.0)
+    until(lambda: len(looks) == 1, "the first look is at once")
+    thread.pace(0.01)
+    until(lambda: len(looks) >= 4, "a faster pace is taken up")
+    thread.pace(None)
+    thread.ask(lambda: None).result(5)
+    count = len(looks)
+    thread.ask(lambda: None).result(5)
+    assert len(looks) == count
+    assert set(looks) == {"nvml"}
+
+
+class FailingGpus:
+    """A driver that is not there."""
+
+    def samples(self, uuids: Collection[str] | None = None, uncounted: Collection[str] = ()) -> list[GpuSample]:
+        raise RequestError(Reason.NO_DRIVER, "no driver")
+
+    def conditions(self, samples: Sequence[GpuSample] | None = None) -> list[GpuCondition]:
+        raise RequestError(Reason.NO_DRIVER, "no driver")
+
+
+def test_without_a_driver_the_ledger_hears_of_the_looks_and_the_problem_is_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    sampler = Sampler(FailingGpus(), lambda _: None)
+    taken: list[int] = []
+    sampler.start(1e-9, lambda samples: taken.append(len(samples)))
+    for _ in range(3):
+        sampler.look()
+    assert taken == [0, 0, 0]
+    assert sampler.problem == "no driver"
+    assert sampler.taken_seconds is None
+    assert [record.message for record in caplog.records] == ["readings"]
+
+
+class FewerGpus(FailingGpus):
+    """A driver that knows one GPU less at each look."""
+
+    def __init__(self, *uuids: str) -> None:
+        self._left = list(uuids)
+
+    def samples(self, uuids: Collection[str] | None = None, uncounted: Collection[str] = ()) -> list[GpuSample]:
+        samples = [GpuSample(uuid, "A100", 0.0, 0.0, 0.0, 7, 55.0) for uuid in self._left]
+        self._left.pop()
+        return samples
+
+    def conditions(self, samples: Sequence[GpuSample] | None = None) -> list[GpuCondition]:
+        return []
+
+
+def test_of_a_gpu_that_the_driver_knows_no_more_no_old_sample_is_told() -> None:
+    sampler = Sampler(FewerGpus("a", "b"), lambda _: None)
+    sampler.start(1e-9)
+    sampler.look()
+    assert set(sampler.samples) == {"a", "b"}
+    sampler.look()
+    assert set(sampler.samples) == {"a"}
+
+
+class CountedGpus(FailingGpus):
+    """GPUs that note whose counter each look asked for; one may fail."""
+
+    def __init__(self, *uuids: str) -> None:
+        self._uuids = uuids
+        self.failed = ""
+        self.asked: list[list[str]] = []
+
+    def samples(self, uuids: Collection[str] | None = None, uncounted: Collection[str] = ()) -> list[GpuSample]:
+        self.asked.append([uuid for uuid in self._uuids if uuid not in uncounted and (uuids is None or uuid in uuids)])
+        return [
+            GpuSample(uuid, "H200", 0.0, 0.0, 0.0, None if uuid in uncounted or problem else 7, 90.0, problem)
+            for uuid in self._uuids
+            if uuids is None or uuid in uuids
+            for problem in ["lost" if uuid == self.failed else ""]
+        ]
+
+    def conditions(self, samples: Sequence[GpuSample] | None = None) -> list[GpuCondition]:
+        return []
+
+
+@pytest.fixture
+def moment(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time that the sampler sees; its first element is the clock."""
+    clock = [1000.0]
+    monkeypatch.setattr("wattloop_agent.monitor.sampler.time.monotonic", lambda: clock[0])
+    return clock
+
+
+def looked(sampler: Sampler, moment: list[float], looks: int, interval: float) -> None:
+    for _ in range(looks):
+        sampler.look()
+        moment[0] += interval
+
+
+def test_counters_are_read_at_their_own_interval_a_gpu_at_a_time_while_each_look_tells_power(
+    moment: list[float],
+) -> None:
+    gpus = CountedGpus("a", "b", "c", "d")
+    sampler = Sampler(gpus, lambda _: None)
+    taken: list[int] = []
+    sampler.start(0.1, lambda samples: taken.append(len(samples)), counter_interval_seconds=2.0)
+    looked(sampler, moment, 101, 0.1)
+    assert taken == [4] * 101
+    assert gpus.asked[0] == ["a", "b", "c", "d"]
+    assert max(len(each) for each in gpus.asked[1:]) == 1
+    counts = [sum(uuid in each for each in gpus.asked[1:]) for uuid in "abcd"]
+    assert counts == [5, 5, 5, 5]
+    assert {uuid: sample.counter_millijoules for uuid, sample in sampler.counted.items()} == dict.fromkeys("abcd", 7)
+
+
+@pytest.mark.parametrize("counter_interval", [0.0, 0.5, 1.0])
+def test_looks_that_are_as_seldom_as_counters_read_all_of_them(moment: list[float], counter_interval: float) -> None:
+    gpus = CountedGpus("a", "b", "c")
+    sampler = Sampler(gpus, lambda _: None)
+    sampler.start(1.0, counter_interval_seconds=counter_interval)
+    looked(sampler, moment, 20, 1.0)
+    assert gpus.asked == [["a", "b", "c"]] * 20
+
+
+def test_when_a_gpu_changes_hands_all_counters_are_read_at_the_next_look(moment: list[float]) -> None:
+    gpus = CountedGpus("a", "b")
+    sampler = Sampler(gpus, lambda _: None)
+    sampler.start(0.1, counter_interval_seconds=10.0)
+    looked(sampler, moment, 3, 0.1)
+    sampler.read_counters()
+    looked(sampler, moment, 2, 0.1)
+    assert gpus.asked == [["a", "b"], [], [], ["a", "b"], []]
+
+
+def test_a_gpu_that_failed_is_asked_for_its_counter_until_it_tells_it_and_its_old_one_is_not_told(
+    moment: list[float],
+) -> None:
+    gpus = CountedGpus("a", "b")
+    sampler = Sampler(gpus, lambda _: None)
+    sampler.start(0.1, counter_interval_seconds=10.0)
+    looked(sampler, moment, 2, 0.1)
+    gpus.failed = "b"
+    looked(sampler, moment, 2, 0.1)
+    assert set(sampler.counted) == {"a"}
+    gpus.failed = ""
+    looked(sampler, moment, 2, 0.1)
+    assert set(sampler.counted) == {"a", "b"}
+    assert gpus.asked == [["a", "b"], [], [], ["b"], ["b"], []]
+
+
+def test_who_watches_a_gpu_has_its_counter_read_at_its_own_pace(moment: list[float]) -> None:
+    gpus = CountedGpus("a", "b")
+    sampler = Sampler(gpus, lambda _: None)
+
+    async def watch() -> None:
+        sampler.start(0.1, counter_interval_seconds=10.0)
+        looked(sampler, moment, 1, 0.1)
+        with sampler.watching(["b"], 0.1):
+            looked(sampler, moment, 4, 0.1)
+
+    asyncio.run(watch())
+    assert gpus.asked[0] == ["a", "b"]
+    assert [each for each in gpus.asked[1:] if each] == [["b"]] * 3
+    looked(sampler, moment, 110, 0.1)
+    assert [each for each in gpus.asked[5:] if each] == [["a"], ["b"]], "it has gone, and all is as it was"
+
+
+def test_the_fastest_watch_sets_the_pace_and_leaves_with_it() -> None:
+    paces: list[float | None] = []
+    sampler = Sampler(FailingGpus(), paces.append)
+
+    async def watch() -> None:
+        sampler.start(1.0)
+        with sampler.watching(["a"], 0.5), sampler.watching(["b"], 0.1):
+            pass
+
+    asyncio.run(watch())
+    assert paces == [1.0, 0.5, 0.1, 0.5, 1.0]
+
+
+def test_many_subscribers_cost_the_driver_no_more_than_one(agent: Bench) -> None:
+    def calls() -> int:
+        described: dict[str, int] = agent.gpus.describe().calls
+        return described.get(COUNTER, 0)
+
+    connections = [AgentConnection(agent.socket) for _ in range(8)]
+    streams = [connection.subscribe(0.05) for connection in connections]
+    for stream in streams:
+        next(stream)
+    before = calls()
+    for _ in range(10):
+        for stream in streams:
+            assert len(next(stream)) == 3
+    # Ten looks at three GPUs, some more while this test itself waits for the machine; by eight monitors it
+    # would be 240.
+    assert calls() - before < 120
+    for connection in connections:
+        connection.close()
+
+
+def test_a_subscription_to_one_gpu_costs_no_readings_of_the_others(agent: Bench) -> None:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(agent.socket))
+        asked = {"verb": "subscribe", "interval_seconds": 0.02, "gpus": agent.uuids[:1]}
+        connection.sendall(json.dumps(asked).encode() + b"\n")
+        with connection.makefile() as lines:
+            assert [reading["uuid"] for reading in json.loads(lines.readline())["result"]] == agent.uuids[:1]
+            before = agent.gpus.describe().calls[COUNTER]
+            deque(itertools.islice(lines, 40), maxlen=0)
+    # Forty looks at one GPU, and one or a few at all three in the second that it takes.
+    assert agent.gpus.describe().calls[COUNTER] - before < 80
+
+
+def test_a_subscription_to_a_gpu_whose_counter_fails_ends_with_the_drivers_word(agent: Bench) -> None:
+    with AgentConnection(agent.socket) as connection:
+        stream = connection.subscribe(0.02)
+        next(stream)
+        agent.gpus.inject_fault(COUNTER, code=GPU_IS_LOST, gpu=agent.uuids[1])
+        with pytest.raises(AgentRefused, match=agent.uuids[1]):
+            deque(itertools.islice(stream, 100))

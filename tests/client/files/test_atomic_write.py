@@ -1,0 +1,140 @@
+"""A file appears whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import stat
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from wattloop.errors import OperationError
+from wattloop.files.atomic_write import bytes_written_whole, written_whole
+
+
+def test_a_file_appears_when_the_block_ends(tmp_path: Path) -> None:
+    target = tmp_path / "table.csv"
+    with written_whole(target) as stream:
+        stream.write("größe\n")
+        assert not target.exists()
+    assert target.read_bytes() == "größe\n".encode()
+    assert stat.S_IMODE(target.stat().st_mode) == 0o644
+
+
+def test_a_file_stays_as_it_was_when_the_block_fails(tmp_path: Path) -> None:
+    target = tmp_path / "table.csv"
+    target.write_text("before")
+    with pytest.raises(ZeroDivisionError), written_whole(target) as stream:
+        stream.write(str(1 / 0))
+    assert target.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_file_is_not_touched_when_the_writer_is_killed(tmp_path: Path) -> None:
+    target = tmp_path / "table.csv"
+    target.write_text("before")
+    code = (
+        "import os, signal, sys\nfrom wattloop.files.atomic_write import written_whole\n"
+        "with written_whole(sys.argv[1]) as stream:\n    stream.write('half')\n    stream.flush()\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", code, target], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert target.read_text() == "before"
+
+
+@pytest.mark.parametrize("where", ["missing/table.csv", "file/table.csv"])
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, where: str) -> None:
+    (tmp_path / "file").write_text("")
+    with (
+        pytest.raises(OperationError, match="name a file in an existing, writable folder"),
+        written_whole(tmp_path / where),
+    ):
+        pass
+
+
+def test_a_full_disk_leaves_the_older_file(tmp_path: Path) -> None:
+    # The limit on file sizes fails a write as a full disk does; SIGXFSZ is ignored by Python.
+    target = tmp_path / "table.csv"
+    target.write_text("before")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        with pytest.raises(OperationError, match="cannot write: File too large"), bytes_written_whole(target) as stream:
+            stream.write(b"x" * 200_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert target.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def device(path: Path, minor: int) -> Path:
+    """A device of memory: 3 is null, 7 is always full."""
+    try:
+        os.mknod(path, 0o600 | stat.S_IFCHR, os.makedev(1, minor))
+        path.open("wb").close()
+    except PermissionError:
+        pytest.skip("this user may not make a device here, so none was written")
+    return path
+
+
+def test_a_device_stays_one(tmp_path: Path) -> None:
+    null = device(tmp_path / "null", 3)
+    with written_whole(null) as stream:
+        stream.write("row\n")
+    assert stat.S_ISCHR(null.stat().st_mode)
+
+
+def test_a_full_device_is_said(tmp_path: Path) -> None:
+    full = device(tmp_path / "full", 7)
+    with (
+        pytest.raises(OperationError, match="full: cannot write: No space left on device"),
+        written_whole(full) as stream,
+    ):
+        stream.write("row\n")
+    assert stat.S_ISCHR(full.stat().st_mode)
+
+
+def test_a_pipe_is_written_as_it_stands(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as threads:
+        read = threads.submit(pipe.read_bytes)
+        with bytes_written_whole(pipe) as stream:
+            stream.write(b"row")
+        assert read.result() == b"row"
+    assert pipe.is_fifo()
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/proc/self/fd/1"])
+def test_standard_output_by_its_name_goes_where_it_leads(name: str, tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom wattloop.files.atomic_write import written_whole\n"
+        "with written_whole(sys.argv[1]) as stream:\n    stream.write('row')\n"
+    )
+    with (tmp_path / "out").open("wb") as out:
+        subprocess.run([sys.executable, "-c", code, name], stdout=out, check=True)
+    assert (tmp_path / "out").read_bytes() == b"row"
+    assert os.path.lexists(name)
+
+
+def test_a_link_stays_one_and_a_file_keeps_its_mode(tmp_path: Path) -> None:
+    target, link = tmp_path / "table.csv", tmp_path / "latest.csv"
+    target.write_text("before")
+    target.chmod(0o600)
+    link.symlink_to(target)
+    with written_whole(link) as stream:
+        stream.write("after")
+    assert link.is_symlink()
+    assert (target.read_text(), stat.S_IMODE(target.stat().st_mode)) == ("after", 0o600)
+
+
+def test_a_dash_is_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+    with written_whole("-") as stream:
+        stream.write("row\n")
+    assert capsys.readouterr().out == "row\n"

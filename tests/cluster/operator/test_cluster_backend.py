@@ -1,0 +1,56 @@
+"""A cluster does what every world of the engine does."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from support.backends.backend_contract import BackendBench, BackendContract
+from support.control_plane.in_process_operator import InProcessOperator, TestClock
+from wattloop_operator.api.progress import Progress
+from wattloop_operator.cluster.api import ClusterApi
+from wattloop_operator.cluster.progress_store import ClusterProgressStore
+from wattloop_operator.cluster.transport import HttpTransport, Request
+from wattloop_operator.http.server import HttpService
+from wattloop_operator.reconciler.backend import JobKey
+from wattloop_operator.store import Store
+
+
+class TestClusterWorld(BackendContract):
+    """The contract on a real API server."""
+
+    @pytest.fixture
+    def bench(
+        self,
+        transport: HttpTransport,
+        store: Store,
+        reporting: HttpService,
+        clock: TestClock,
+        make_job: Callable[..., JobKey],
+    ) -> BackendBench:
+        started: Counter[str] = Counter()
+
+        def counting(request: Request) -> dict[str, Any]:
+            answer = transport(request)
+            if request.method == "POST" and request.path.endswith("/jobs") and "dryRun" not in request.query:
+                started[answer["metadata"]["name"]] += 1
+            return answer
+
+        operator = InProcessOperator(counting, store, reporting.url, clock)
+        key = make_job()
+        operator.see(key)
+        progress_store = ClusterProgressStore(ClusterApi(transport))
+
+        def progress_arrives(name: str) -> None:
+            recurrence = progress_store.read(key.namespace, name)
+            assert recurrence is not None
+            progress_store.write(
+                recurrence, Progress(sequence=1, epoch=Decimal(1), metric=Decimal("0.5"), evaluations=1)
+            )
+            operator.see(key)
+
+        return BackendBench(operator.backend, key, progress_arrives, lambda name: started[name])

@@ -1,0 +1,239 @@
+"""A real operator is struck while a real agent holds GPUs for a training that lives: for the hold it means nothing.
+
+{kill -9, SIGTERM, SIGSTOP} at every moment of a hold. The training's limit is held and given back without the operator;
+once one is there again it hears of all the energy, and the recurrence has its outcome.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from kubernetes import client
+from kubernetes.dynamic import DynamicClient
+
+import nvml_simulator
+from support.agents.bench import Bench, until
+from support.agents.gated_training import TRAINING
+from support.agents.processes import free_port, single_agent
+from support.agents.scraping import scraped
+from support.control_plane.kubelet import NODE_NAME, Kubelet
+from support.control_plane.node_agent import SERVICE_ACCOUNT, agent_pod
+from support.control_plane.operator_process import OperatorProcess
+from support.control_plane.training import AUDIENCE, environment_of
+from support.control_plane.waiting import Object, WaitedInVainError, wait_until
+from wattloop.agent import AgentConnection
+from wattloop_operator.reconcile.naming import recurrence_name, slot_of_request
+from wattloop_operator.reconciler.backend import JobKey
+
+# Each part of a cell may take a minute where the machine is slow.
+pytestmark = pytest.mark.timeout(400)
+
+MakeJob = Callable[..., JobKey]
+TokenOfPod = Callable[[Object, str], str]
+Operators = Callable[..., Callable[[], OperatorProcess]]
+FOUND, HELD = [400.0, 400.0], [250.0, 250.0]
+SET = "nvmlDeviceSetPowerManagementLimit"
+MINUTE = 60.0
+COUNTER_STEP_SECONDS = 0.1
+STRUCK = {"kill": signal.SIGKILL, "terminate": signal.SIGTERM, "hang": signal.SIGSTOP}
+ENDED = {"kill": -signal.SIGKILL, "terminate": 130}
+
+
+class Cell:
+    """A node with an agent and a training that waits at its first gate, and the operator that began it."""
+
+    def __init__(self, bench: Bench, start: Callable[[], OperatorProcess], metrics: str) -> None:
+        self.bench = bench
+        self.start_operator = start
+        self.metrics = metrics
+        self.operator = start()
+        self.pod: Object = {}
+
+    def train(self, environment: dict[str, str]) -> None:
+        program = self.bench.folder / "train.py"
+        program.write_text(TRAINING)
+        words = [sys.executable, str(program)]
+        with (self.bench.folder / "training.log").open("w") as log:
+            self.training = subprocess.Popen(
+                words, cwd=self.bench.folder, env=environment, stdout=log, stderr=subprocess.STDOUT
+            )
+        self.reached("hold")
+        self.used = self.energy_joules()
+
+    def open(self, *gates: str) -> None:
+        for authorizer in gates:
+            (self.bench.folder / f"{authorizer}.open").touch()
+
+    def reached(self, authorizer: str) -> None:
+        until((self.bench.folder / f"{authorizer}.reached").exists, f"the training is at the gate {authorizer}", MINUTE)
+
+    def energy_joules(self) -> float:
+        return sum(gpu.energy_microjoules for gpu in self.bench.gpus.describe().gpus) / 1e6
+
+    def push_failures(self) -> float:
+        ((_, failures),) = scraped(self.metrics)["wattloop_agent_push_failures"]
+        return failures
+
+    def has_pushed(self) -> bool:
+        ((_, age),) = scraped(self.metrics)["wattloop_agent_push_age_seconds"]
+        return age >= 0
+
+    def strike(self, how: str, when: str) -> None:
+        """Bring it to that moment, and strike the operator."""
+        if when in {"after a hold", "during a restore"}:
+            self.open("hold")
+            self.reached("release")
+            assert self.bench.limits == HELD
+        if when in {"before a hold", "after a hold"}:
+            os.kill(self.operator.pid, STRUCK[how])
+        else:
+            self.strike_in_the_driver(how, "hold" if when == "during a hold" else "release")
+        if how != "hang":
+            assert self.operator.await_exit() == ENDED[how]
+
+    def strike_in_the_driver(self, how: str, authorizer: str) -> None:
+        """Strike while the agent is setting the second GPU."""
+        calls = self.bench.gpus.describe().calls.get(SET, 0)
+        ticket = self.bench.gpus.inject_fault(SET, delay_seconds=60, first_call=2, count=1)
+        self.open(authorizer)
+        until(lambda: self.bench.gpus.describe().calls.get(SET, 0) >= calls + 2, "the second GPU is being set", MINUTE)
+        os.kill(self.operator.pid, STRUCK[how])
+        self.bench.gpus.clear_fault(ticket)
+
+    def come_again(self, how: str) -> None:
+        """What the kubelet does, or whatever ends a hang."""
+        if how == "hang":
+            self.operator.thaw()
+        self.keep()
+
+    def keep(self) -> None:
+        if self.operator.ended:
+            self.operator = self.start_operator()
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    with tempfile.TemporaryDirectory(prefix="wattloop-", dir="/tmp") as folder:
+        state = nvml_simulator.create(
+            Path(folder) / "gpus", model="A100", count=2, clock="virtual", permission="anyone"
+        )
+        with nvml_simulator.Machine(state) as gpus:
+            yield Bench(Path(folder), gpus)
+
+
+@pytest.fixture
+def start_operator(namespace: str, operators: Operators) -> Callable[[], OperatorProcess]:
+    """Starts an operator, each time on the same database and address."""
+    options = [f"--agent-service-account={namespace}/{SERVICE_ACCOUNT}", "--agent-socket-folder=/run/wattloop"]
+    # No kubelet tells this agent of pods, so that its word on an attempt is waited for in vain.
+    return operators(*options, "--agent-patience-seconds=1")
+
+
+@pytest.fixture
+def cell(
+    bench: Bench,
+    start_operator: Callable[[], OperatorProcess],
+    make_job: MakeJob,
+    core: client.CoreV1Api,
+    kubelet: Kubelet,
+    token_of_pod: TokenOfPod,
+    namespace: str,
+) -> Iterator[Cell]:
+    cell = Cell(bench, start_operator, f"127.0.0.1:{free_port()}")
+    url = cell.operator.url_of("reporting API")
+    agents_token, trainings_token = bench.folder / "agent.token", bench.folder / "training.token"
+    agents_token.write_text(token_of_pod(agent_pod(core, namespace, NODE_NAME), AUDIENCE))
+    environment = {
+        **bench.environment,
+        "WATTLOOP_AGENT_METRICS_BIND": cell.metrics,
+        # A power controller whose driver we hold up for a moment is not to be taken for one that hangs.
+        "WATTLOOP_AGENT_HEARTBEAT_TIMEOUT": str(MINUTE),
+        "WATTLOOP_AGENT_PUSH_URL": url,
+        "WATTLOOP_AGENT_PUSH_TOKEN_FILE": str(agents_token),
+        "WATTLOOP_AGENT_PUSH_INTERVAL": "0.1",
+        "WATTLOOP_AGENT_NODE_NAME": NODE_NAME,
+    }
+    with single_agent(bench.socket, bench.state, environment=environment, log=bench.log):
+        key = make_job(power={"limit": {"mode": "Fixed", "watts": 250}})
+        (pod,) = kubelet.pods_of_job(recurrence_name(key.name, slot_of_request("first"), 0), namespace)
+        cell.pod = kubelet.run(pod)
+        trainings_token.write_text(token_of_pod(cell.pod, AUDIENCE))
+        cell.train(
+            {
+                **os.environ,
+                **nvml_simulator.environment(bench.gpus.path),
+                **environment_of(cell.pod),
+                "WATTLOOP_TOKEN_FILE": str(trainings_token),
+                "WATTLOOP_AGENT_SOCKET": str(bench.socket),
+            }
+        )
+        until(cell.has_pushed, "the agent has told the operator of its GPUs", MINUTE)
+        try:
+            yield cell
+        finally:
+            bench.gpus.clear_faults()
+            cell.training.kill()
+            cell.training.wait()
+
+
+def outcome(cell: Cell, cluster: DynamicClient, namespace: str) -> Object:
+    """The status of the recurrence, once it has a result; an operator that ends by itself is started again."""
+
+    def result(recurrences: list[Object]) -> Object | None:
+        return next((each["status"] for each in recurrences if "result" in (each.get("status") or {})), None)
+
+    deadline = time.monotonic() + 2 * MINUTE
+    while True:
+        cell.keep()
+        try:
+            found: Object = wait_until(
+                cluster,
+                api_version="wattloop.dev/v1alpha1",
+                kind="TrainingRecurrence",
+                namespace=namespace,
+                condition=result,
+                what="the recurrence's result",
+                timeout_seconds=5,
+            )
+        except WaitedInVainError:
+            if time.monotonic() > deadline:
+                raise
+        else:
+            return found
+
+
+@pytest.mark.parametrize("when", ["before a hold", "during a hold", "after a hold", "during a restore"])
+@pytest.mark.parametrize("how", STRUCK)
+def test_what_befalls_the_operator_is_nothing_to_a_hold_of_a_training_that_lives(
+    cell: Cell, how: str, when: str, kubelet: Kubelet, cluster: DynamicClient, namespace: str
+) -> None:
+    cell.strike(how, when)
+    failures = cell.push_failures()
+    cell.open("hold")
+    cell.reached("release")
+    if when != "during a restore":
+        until(lambda: cell.push_failures() > failures, "the agent has noticed", MINUTE)
+        assert cell.bench.limits == HELD, "held without an operator"
+    cell.open("release")
+    until(lambda: cell.bench.limits == FOUND, "given back without an operator", MINUTE)
+    with AgentConnection(cell.bench.socket) as connection:
+        until(lambda: connection.leases() == [], "no lease is left", MINUTE)
+    cell.come_again(how)
+    log = cell.bench.folder / "training.log"
+    assert cell.training.wait(2 * MINUTE) == 0, log.read_text()
+    kubelet.succeed(cell.pod)
+    status = outcome(cell, cluster, namespace)
+    assert status["result"] == "Reached"
+    used = cell.energy_joules() - cell.used
+    unseen = 2 * COUNTER_STEP_SECONDS * sum(HELD)
+    assert used > 50 * unseen
+    assert float(status["usage"]["gpuEnergyJoules"]) == pytest.approx(used, abs=unseen)
+    assert cell.bench.limits == FOUND

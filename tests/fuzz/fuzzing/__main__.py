@@ -1,8 +1,0 @@
-"""``python -m fuzzing``."""
-
-import sys
-
-from fuzzing.campaign import main
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,0 @@
-"""The product's own images, built without a registry: `built_images` gives them as docker archives."""
-
-from images.archive import write_archive
-from images.building import ImagesUnavailableError, built_images, default_cache, what_is_missing
-
-__all__ = ["ImagesUnavailableError", "built_images", "default_cache", "what_is_missing", "write_archive"]

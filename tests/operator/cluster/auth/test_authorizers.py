@@ -1,0 +1,236 @@
+"""Who was admitted is not asked about again at once; tests/cluster/operator/test_reports.py has the real tokens."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from support.reporting.json_web_token import json_web_token
+from wattloop.errors import OperationError
+from wattloop_operator.cluster.api import ClusterApi
+from wattloop_operator.cluster.auth.authorization_cache import REFUSED_SECONDS, TRUSTED_SECONDS
+from wattloop_operator.cluster.auth.pod_authorizer import TokenReviewAuthorizer
+from wattloop_operator.cluster.auth.token_review import REFUSED_SECONDS as TOKEN_REFUSED_SECONDS
+from wattloop_operator.cluster.auth.token_review import TokenReviews
+from wattloop_operator.cluster.transport import Request
+from wattloop_operator.reporting.interfaces import RecurrenceOwnershipError, UnknownCallerError
+from wattloop_operator.workloads.pod_template import AUDIENCE
+
+TOKEN = json_web_token("pod")
+
+
+class Server:
+    """An API server with one pod of one recurrence."""
+
+    def __init__(self) -> None:
+        self.asked: Counter[str] = Counter()
+        self.now = 0.0
+        self.review: dict[str, Any] = {
+            "authenticated": True,
+            "audiences": [AUDIENCE],
+            "user": {
+                "username": "system:serviceaccount:team:default",
+                "extra": {
+                    "authentication.kubernetes.io/pod-name": ["pod"],
+                    "authentication.kubernetes.io/pod-uid": ["pod-uid"],
+                },
+            },
+        }
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "run", "uid": "job-uid", "controller": True}
+        self.pod: dict[str, Any] = {
+            "metadata": {
+                "name": "run-abc",
+                "namespace": "team",
+                "uid": "pod-uid",
+                "labels": {"batch.kubernetes.io/controller-uid": "job-uid"},
+                "ownerReferences": [owner],
+                "creationTimestamp": "2026-03-01T12:00:01Z",
+            },
+            "spec": {"serviceAccountName": "default"},
+        }
+        self.job: dict[str, Any] = {
+            "metadata": {"name": "run", "uid": "job-uid", "creationTimestamp": "2026-03-01T12:00:00Z"},
+            "spec": {"template": {"spec": {}}},
+        }
+        self.workload: dict[str, str] | None = {"uid": "job-uid"}
+        self.counted: list[str] = []
+        self.authorizer = TokenReviewAuthorizer(
+            ClusterApi(self), TokenReviews(ClusterApi(self), lambda: self.now, self._count), lambda: self.now
+        )
+
+    def __call__(self, request: Request) -> dict[str, Any]:
+        kind = request.path.rsplit("/", 2)[-2 if request.method == "GET" else -1]
+        self.asked[kind] += 1
+        if kind == "tokenreviews":
+            return {"status": self.review}
+        if kind == "pods":
+            return self.pod
+        if kind == "jobs":
+            return self.job
+        return {"metadata": {"uid": "recurrence-uid"}, "status": {"workloadRef": self.workload}}
+
+    def _count(self, address: str) -> None:
+        self.counted.append(address)
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+def test_an_admitted_token_is_trusted_for_a_while(server: Server) -> None:
+    server.authorizer.admit(TOKEN, "team", "run")
+    server.authorizer.admit(TOKEN, "team", "run")
+    assert server.asked["tokenreviews"] == 1
+    server.now = TRUSTED_SECONDS
+    server.authorizer.admit(TOKEN, "team", "run")
+    assert server.asked["tokenreviews"] == 2
+
+
+def test_it_is_trusted_for_the_recurrence_alone_for_which_it_was_admitted(server: Server) -> None:
+    server.authorizer.admit(TOKEN, "team", "run")
+    server.authorizer.admit(TOKEN, "team", "another")
+    assert server.asked["tokenreviews"] == 2
+
+
+@pytest.mark.parametrize(
+    "review",
+    [
+        {"authenticated": False},
+        {"authenticated": True, "audiences": ["https://kubernetes.default.svc"]},
+        {"authenticated": True},
+    ],
+)
+def test_a_token_that_the_server_does_not_vouch_for_is_unknown(review: dict[str, Any], server: Server) -> None:
+    server.review = review | {"user": server.review["user"]}
+    with pytest.raises(UnknownCallerError):
+        server.authorizer.admit(TOKEN, "team", "run")
+
+
+@pytest.mark.parametrize(
+    ("username", "extra"),
+    [("system:serviceaccount:team:default", {}), ("alice", None), ("system:serviceaccount:team:default", {"x": ["y"]})],
+)
+def test_a_token_that_was_given_to_no_pod_is_unknown(
+    username: str, extra: dict[str, Any] | None, server: Server
+) -> None:
+    user = server.review["user"]
+    server.review["user"] = {"username": username, "extra": user["extra"] if extra is None else extra}
+    with pytest.raises(UnknownCallerError, match="no pod"):
+        server.authorizer.admit(TOKEN, "team", "run")
+
+
+def test_a_pod_made_anew_under_the_name_is_another_one(server: Server) -> None:
+    server.pod["metadata"]["uid"] = "another"
+    with pytest.raises(RecurrenceOwnershipError):
+        server.authorizer.admit(TOKEN, "team", "run")
+
+
+def test_another_namespaces_pod_is_not_even_looked_up(server: Server) -> None:
+    with pytest.raises(RecurrenceOwnershipError):
+        server.authorizer.admit(TOKEN, "other", "run")
+    assert server.asked["pods"] == 0
+
+
+@pytest.mark.parametrize(
+    "token", ["", "x" * 10_000, "garbage", "a.b.c", "a.!!.c", json_web_token("x", "another"), json_web_token("x", 7)]
+)
+def test_what_can_be_no_token_is_not_sent_on(token: str, server: Server) -> None:
+    with pytest.raises(UnknownCallerError):
+        server.authorizer.admit(token, "team", "run")
+    assert not server.asked
+
+
+def test_trouble_of_the_server_is_no_refusal(server: Server) -> None:
+    def away(_: Request) -> dict[str, Any]:
+        raise OperationError("away")
+
+    api = ClusterApi(away)
+    authorizer = TokenReviewAuthorizer(api, TokenReviews(api, lambda: 0.0), lambda: 0.0)
+    with pytest.raises(OperationError):
+        authorizer.admit(TOKEN, "team", "run")
+
+
+def test_a_refused_token_is_not_reviewed_again_for_a_while(server: Server) -> None:
+    server.review = {"authenticated": False}
+    for _ in range(5):
+        with pytest.raises(UnknownCallerError, match="not one of this cluster"):
+            server.authorizer.admit(TOKEN, "team", "run")
+    assert server.asked["tokenreviews"] == 1
+    server.now = TOKEN_REFUSED_SECONDS
+    with pytest.raises(UnknownCallerError):
+        server.authorizer.admit(TOKEN, "team", "run")
+    assert server.asked["tokenreviews"] == 2
+
+
+def test_a_pod_of_another_recurrence_is_not_looked_up_again_for_a_while(server: Server) -> None:
+    server.pod["metadata"]["ownerReferences"][0]["uid"] = "another"
+    for _ in range(5):
+        with pytest.raises(RecurrenceOwnershipError):
+            server.authorizer.admit(TOKEN, "team", "run")
+    assert (server.asked["tokenreviews"], server.asked["pods"]) == (1, 1)
+    server.now = REFUSED_SECONDS
+    server.pod["metadata"]["ownerReferences"][0]["uid"] = "job-uid"
+    server.authorizer.admit(TOKEN, "team", "run")
+
+
+def test_reviews_of_unknown_tokens_are_counted_by_address_and_those_of_known_ones_are_not(server: Server) -> None:
+    server.authorizer.admit(TOKEN, "team", "run", "10.0.0.1")
+    server.now = TRUSTED_SECONDS
+    server.authorizer.admit(TOKEN, "team", "run", "10.0.0.1")
+    assert server.asked["tokenreviews"] == 2
+    assert server.counted == ["10.0.0.1"]
+
+
+def test_a_recurrence_whose_workload_is_not_written_down_yet_is_asked_about_again(server: Server) -> None:
+    server.workload = None
+    with pytest.raises(OperationError, match="is not written down yet"):
+        server.authorizer.admit(TOKEN, "team", "run")
+    server.workload = {"uid": "job-uid"}
+    server.authorizer.admit(TOKEN, "team", "run")
+
+
+def forged_owner(server: Server) -> None:
+    """A Job of the user's own that names the recurrence as its controller, and a pod of that Job."""
+    server.job["metadata"] |= {"uid": "own-job", "ownerReferences": [{"uid": "recurrence-uid", "controller": True}]}
+    server.pod["metadata"]["ownerReferences"][0]["uid"] = "own-job"
+    server.pod["metadata"]["labels"] = {"batch.kubernetes.io/controller-uid": "own-job"}
+
+
+def no_label(server: Server) -> None:
+    server.pod["metadata"]["labels"] = {}
+
+
+def another_name(server: Server) -> None:
+    server.pod["metadata"]["name"] = "impostor"
+
+
+def older_than_its_job(server: Server) -> None:
+    server.pod["metadata"]["creationTimestamp"] = "2026-03-01T11:59:59Z"
+
+
+def another_service_account(server: Server) -> None:
+    server.pod["spec"]["serviceAccountName"] = "impostor"
+
+
+def another_kind(server: Server) -> None:
+    server.pod["metadata"]["ownerReferences"][0] |= {"apiVersion": "batch.volcano.sh/v1alpha1", "uid": "x"}
+
+
+FORGERIES = [forged_owner, no_label, another_name, older_than_its_job, another_service_account, another_kind]
+
+
+@pytest.mark.parametrize("forge", FORGERIES)
+def test_a_pod_that_the_job_controller_did_not_make_is_refused(server: Server, forge: Callable[[Server], None]) -> None:
+    forge(server)
+    with pytest.raises(RecurrenceOwnershipError, match=r"does not run team/run"):
+        server.authorizer.admit(TOKEN, "team", "run")
+
+
+def test_a_pod_of_a_job_of_the_workload_is_its_recurrences(server: Server) -> None:
+    server.workload = {"uid": "job-set"}
+    server.job["metadata"]["ownerReferences"] = [{"uid": "job-set", "controller": True}]
+    server.authorizer.admit(TOKEN, "team", "run")

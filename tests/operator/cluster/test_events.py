@@ -1,0 +1,121 @@
+"""What a user is told as Events."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from wattloop_operator.api.conditions import Condition, ConditionStatus
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.recurring_training_job_status import RecurringTrainingJobStatus
+from wattloop_operator.api.result import Result
+from wattloop_operator.api.training_recurrence import Usage
+from wattloop_operator.cluster.events import event, events_of
+from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.reconcile.actions import (
+    Action,
+    CreateRecurrence,
+    EmitEvent,
+    StartWorkload,
+    WriteJobStatus,
+    WriteRecurrenceStatus,
+)
+from wattloop_operator.reconcile.learning.decision import Attempt, decide
+
+NOW = datetime(2026, 3, 1, 10, tzinfo=UTC)
+JOB = RecurringTrainingJob.from_wire(
+    {
+        "metadata": {"name": "digits", "namespace": "team", "uid": "u"},
+        "spec": {
+            "trigger": {"manual": {}},
+            "objective": {"target": {"metric": "accuracy", "threshold": "0.9"}},
+            "batchSize": {"default": 64, "candidates": [64]},
+            "template": {"job": {"template": {"spec": {"containers": [{"name": "train"}]}}}},
+        },
+    }
+)
+RECURRENCE = decide(Snapshot(JOB), Attempt(3, 0, "1", NOW))
+
+
+def ended(result: Result) -> WriteRecurrenceStatus:
+    status = RECURRENCE.status.model_copy(update={"result": result, "message": "so it ended"})
+    return WriteRecurrenceStatus(RECURRENCE, status)
+
+
+def with_late_usage() -> WriteRecurrenceStatus:
+    """What agents told after the end: the end itself was told before."""
+    status = ended(Result.REACHED).status
+    usage = Usage.model_validate({"gpu_energy_joules": 1200, "duration_seconds": 12})
+    known = RECURRENCE.model_copy(update={"status": status})
+    return WriteRecurrenceStatus(known, status.model_copy(update={"usage": usage}))
+
+
+def ready(reason: str) -> WriteJobStatus:
+    condition = Condition(
+        type="Ready", status=ConditionStatus.FALSE, reason=reason, message="why", last_transition_time=NOW
+    )
+    return WriteJobStatus(RecurringTrainingJobStatus(conditions=(condition,)))
+
+
+@pytest.mark.parametrize(
+    ("action", "told"),
+    [
+        (CreateRecurrence(RECURRENCE), [("RecurrenceStarted", False)]),
+        (StartWorkload(RECURRENCE), []),
+        (WriteRecurrenceStatus(RECURRENCE, RECURRENCE.status), []),
+        (ended(Result.REACHED), [("RecurrenceReached", False)]),
+        (with_late_usage(), []),
+        (ended(Result.STOPPED), [("RecurrenceStopped", False)]),
+        (ended(Result.CRASHED), [("RecurrenceCrashed", True)]),
+        (ended(Result.MISSING_METRIC), [("RecurrenceMissingMetric", True)]),
+        (ready("Suspended"), []),
+        (ready("TemplateRefused"), [("TemplateRefused", True)]),
+        (EmitEvent(True, "MissedStarts", "three"), [("MissedStarts", True)]),
+    ],
+)
+def test_the_user_is_told_of_starts_ends_and_mistakes(action: Action, told: list[tuple[str, bool]]) -> None:
+    assert [(each.reason, each.warning) for each in events_of(Snapshot(JOB), action)] == told
+
+
+def test_a_mistake_that_stands_is_told_once() -> None:
+    action = ready("TemplateRefused")
+    known = Snapshot(JOB.model_copy(update={"status": action.status}))
+    assert list(events_of(known, action)) == []
+
+
+def test_said_twice_it_is_one_event_and_another_thing_is_another() -> None:
+    once, again, other = (
+        event(JOB, EmitEvent(False, reason, "text"), "operator", NOW)["metadata"]["name"] for reason in ("A", "A", "B")
+    )
+    assert once == again != other
+    assert len(event(JOB, EmitEvent(False, "A", "x" * 5000), "operator", NOW)["note"]) == 1024
+
+
+def test_energies_that_disagree_are_told_as_a_warning() -> None:
+    disagrees = Condition(
+        type="EnergyAgrees",
+        status=ConditionStatus.FALSE,
+        reason="SourcesDisagree",
+        message="GPU GPU-0: …",
+        last_transition_time=NOW,
+    )
+    status = ended(Result.REACHED).status.model_copy(update={"conditions": (disagrees,)})
+    told = list(events_of(Snapshot(JOB), WriteRecurrenceStatus(RECURRENCE, status)))
+    assert [(each.reason, each.warning) for each in told] == [("RecurrenceReached", False), ("SourcesDisagree", True)]
+    assert told[1].message.endswith("GPU GPU-0: …")
+
+
+def test_a_refused_limit_is_told_as_a_warning_while_the_attempt_runs_and_once() -> None:
+    refused = Condition(
+        type="PowerLimitHeld",
+        status=ConditionStatus.FALSE,
+        reason="Refused",
+        message="GPU GPU-0: …",
+        last_transition_time=NOW,
+    )
+    status = RECURRENCE.status.model_copy(update={"conditions": (refused,)})
+    told = list(events_of(Snapshot(JOB), WriteRecurrenceStatus(RECURRENCE, status)))
+    assert [(each.reason, each.warning) for each in told] == [("PowerLimitRefused", True)]
+    known = RECURRENCE.model_copy(update={"status": status})
+    assert list(events_of(Snapshot(JOB), WriteRecurrenceStatus(known, status))) == []

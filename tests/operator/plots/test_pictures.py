@@ -1,0 +1,109 @@
+"""The pictures: drawn from any history, the same bytes each time, whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matplotlib import rcParams
+from PIL import Image
+
+from wattloop.errors import OperationError
+from wattloop_operator.plots import cost_picture, tradeoff_picture
+from wattloop_operator.plots.canvas import colours_of
+from wattloop_operator.plots.pictures import write_pictures
+from wattloop_operator.plots.recurrence_costs import costs_of
+from wattloop_operator.plots.rows import rows_of
+from wattloop_operator.plots.tradeoff import pareto_front, tradeoff_points
+
+Make = Callable[..., Any]
+
+
+@pytest.fixture
+def learned(history: Make, record: Make, profile: Make) -> Any:
+    """Three batch sizes: a missed target, a dear one, and the thrifty one that is kept."""
+    records = [
+        record(0, epochs=10.0),
+        record(1, 0, batch_size=8, result="Stopped", energy_joules=4000.0),
+        record(1, 1),
+        *(record(number, batch_size=64, energy_joules=900.0, time_seconds=7.0) for number in range(2, 8)),
+    ]
+    profiles = (profile(32, (100, 120.0, 2.0), (300, 250.0, 1.0)), profile(64, (100, 60.0, 1.0), (300, 90.0, 0.7)))
+    return history(*records, profiles=profiles)
+
+
+def write_cost(path: Path, learned: Any) -> None:
+    cost_picture.write_cost_picture(path, learned.title, rows_of(learned))
+
+
+def write_tradeoff(path: Path, learned: Any) -> None:
+    tradeoff_picture.write_tradeoff_picture(path, learned.title, tradeoff_points(learned))
+
+
+@pytest.mark.parametrize("write", [write_cost, write_tradeoff])
+def test_a_picture_is_large_enough_to_read_and_the_same_each_time(
+    learned: Any, tmp_path: Path, write: Callable[[Path, Any], None]
+) -> None:
+    for name in ("first.png", "second.png"):
+        write(tmp_path / name, learned)
+    assert (tmp_path / "first.png").read_bytes() == (tmp_path / "second.png").read_bytes()
+    with Image.open(tmp_path / "first.png") as picture:
+        assert picture.width == 1440
+        assert picture.height > 800
+        assert picture.info.keys() <= {"dpi"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["first.png", "second.png"]
+
+
+def test_each_attempt_is_a_bar_in_the_colour_of_its_batch_size(learned: Any) -> None:
+    figure = cost_picture._draw("team/digits", costs_of(rows_of(learned)), 2750.0)
+    above, below = figure.axes
+    bars = [container.patches[0] for container in above.containers]
+    colours = colours_of([8, 32, 64])
+    expected = [32, 8, 32, *[64] * 6]
+    assert [bar.get_facecolor() for bar in bars] == [colours[batch_size] for batch_size in expected]
+    assert [bool(bar.get_hatch()) for bar in bars] == [False, True, *[False] * 7]
+    # The stacked attempts of recurrence 1 stand on each other.
+    assert bars[2].get_y() == bars[1].get_height()
+    assert [text.get_text() for text in above.get_legend().get_texts()] == [
+        *("8", "32", "64", "target missed", "default configuration,\n2.75 kJ"),
+    ]
+    assert any("saved\nover 8 recurrences" in text.get_text() for text in below.texts)
+
+
+def test_the_front_is_drawn_and_its_ends_are_named(learned: Any) -> None:
+    points = tradeoff_points(learned)
+    figure = tradeoff_picture._draw("team/digits", points)
+    (axes,) = figure.axes
+    front = pareto_front(points)
+    drawn = [line.get_xdata() for line in axes.lines if line.get_linestyle() == "--"]
+    assert [list(times) for times in drawn] == [[point.time_seconds for point in front]]
+    assert [text.get_text() for text in axes.texts] == ["64 at 300 W", "64 at 100 W"]
+
+
+def test_a_history_of_nothing_says_so(history: Make, tmp_path: Path) -> None:
+    assert [text.get_text() for text in cost_picture._draw("team/digits", (), None).axes[0].texts] == [
+        "No recurrence has ended with a known cost yet."
+    ]
+    assert [text.get_text() for text in tradeoff_picture._draw("team/digits", ()).axes[0].texts] == [
+        "No batch size has reached the target yet."
+    ]
+    assert all(path.exists() for path in write_pictures(tmp_path, history()))
+
+
+@pytest.mark.parametrize("count", [1, 120])
+def test_one_recurrence_and_very_many_can_be_drawn(history: Make, record: Make, tmp_path: Path, count: int) -> None:
+    records = [record(number, batch_size=2 ** (number % 11)) for number in range(count)]
+    assert all(path.exists() for path in write_pictures(tmp_path, history(*records)))
+
+
+def test_drawing_leaves_the_settings_of_matplotlib_as_they_were(learned: Any, tmp_path: Path) -> None:
+    before = dict(rcParams)
+    write_tradeoff(tmp_path / "tradeoff.png", learned)
+    assert dict(rcParams) == before
+
+
+def test_a_picture_that_cannot_be_written_leaves_the_older_one(learned: Any, tmp_path: Path) -> None:
+    with pytest.raises(OperationError, match=r"cost\.png: cannot write"):
+        write_pictures(tmp_path / "missing", learned)

@@ -1,0 +1,64 @@
+"""What recurrences cost over their attempts, and what was saved so far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from wattloop_operator.plots.recurrence_costs import costs_of, running_saving_joules, saving_sentence
+from wattloop_operator.plots.rows import rows_of
+
+Make = Callable[..., Any]
+
+
+def test_the_attempts_of_a_recurrence_add_up(history: Make, record: Make) -> None:
+    missed, reached = record(0, 0, batch_size=8, result="Stopped"), record(0, 1)
+    (recurrence,) = costs_of(rows_of(history(missed, reached)))
+    assert recurrence.attempts == ((8, 2500.0), (32, 2500.0))
+    assert recurrence.cost_joules == 5000.0
+    assert recurrence.reached
+
+
+def test_a_recurrence_without_a_known_cost_is_left_out(history: Make, record: Make) -> None:
+    unknown = record(0, result="Refused", max_power_watts=0.0)
+    assert [each.recurrence for each in costs_of(rows_of(history(unknown, record(1))))] == [1]
+
+
+def test_a_dear_retry_is_money_lost(history: Make, record: Make) -> None:
+    records = [
+        record(0),
+        record(1, 0, result="Stopped", batch_size=8),
+        record(1, 1),
+        record(2, batch_size=64, energy_joules=1000.0),
+    ]
+    costs = costs_of(rows_of(history(*records)))
+    assert running_saving_joules(costs, 2500.0) == (0.0, -2500.0, -2000.0)
+
+
+@pytest.mark.parametrize(
+    ("energy_joules", "now", "all_in_all"),
+    [
+        (1000.0, "costs 2,250 J now (mean of the last 2), 90 %", "10 % was saved."),
+        (4000.0, "3,000 J", "20 % was lost."),
+    ],
+)
+def test_the_sentence_says_what_a_run_costs_now(
+    history: Make, record: Make, energy_joules: float, now: str, all_in_all: str
+) -> None:
+    sentence = saving_sentence(rows_of(history(record(0), record(1, batch_size=64, energy_joules=energy_joules))))
+    assert now in sentence
+    assert "of the 2,500 J in the default configuration; over all 2 recurrences, learning included" in sentence
+    assert sentence.endswith(all_in_all)
+
+
+def test_the_sentence_counts_one_recurrence_as_one(history: Make, record: Make) -> None:
+    assert "configuration; over its one recurrence, learning included" in saving_sentence(rows_of(history(record(0))))
+
+
+def test_the_sentence_promises_nothing_that_is_not_known(history: Make, record: Make) -> None:
+    assert saving_sentence(()) == "Nothing is known of costs yet."
+    assert "is not known before its batch size has reached the target" in saving_sentence(
+        rows_of(history(record(batch_size=64)))
+    )

@@ -1,0 +1,109 @@
+"""The rows of a history: columns, digits, what is empty, what a default recurrence would have cost."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from wattloop_operator.plots.row_table import table_of
+from wattloop_operator.plots.rows import COLUMNS, rows_of, write_csv, write_json
+from wattloop_operator.store import RESULTS
+
+Make = Callable[..., Any]
+
+
+def as_csv(history: Any) -> str:
+    stream = io.StringIO()
+    write_csv(stream, rows_of(history))
+    return stream.getvalue()
+
+
+def test_the_columns_are_those_of_recurrences_csv() -> None:
+    assert ",".join(COLUMNS) == (
+        "recurrence,attempt,batch_size,power_limit_watts,epochs,outcome,energy_joules,time_seconds,cost_joules,"
+        "default_cost_joules,reason"
+    )
+
+
+def test_a_row_reads_back_with_ten_digits(history: Make, record: Make) -> None:
+    written = as_csv(history(record(energy_joules=2000 / 3, time_seconds=10.0, reason='because, "so"')))
+    (row,) = csv.DictReader(io.StringIO(written))
+    assert row["energy_joules"] == "666.6666667"
+    # η·E + (1−η)·MaxPower·T = ½·666.67 + ½·300·10
+    assert row["cost_joules"] == "1833.333333"
+    assert row["reason"] == 'because, "so"'
+    assert "\r" not in written
+
+
+def test_what_is_not_known_is_empty(history: Make, record: Make) -> None:
+    written = as_csv(history(record(power_limit_watts=None, result="Refused", max_power_watts=0.0, gpu_model="")))
+    (row,) = csv.DictReader(io.StringIO(written))
+    assert (row["power_limit_watts"], row["cost_joules"], row["default_cost_joules"]) == ("", "", "")
+
+
+def test_a_cost_that_cannot_be_is_not_known_as_in_the_status(history: Make, record: Make) -> None:
+    (row,) = rows_of(history(record(energy_joules=1e16)))
+    assert row.cost_joules is None
+
+
+def test_every_result_has_its_word(history: Make, record: Make) -> None:
+    outcomes = {row.outcome for result in RESULTS for row in rows_of(history(record(result=result)))}
+    assert outcomes == {
+        *("reached", "stopped", "exhausted", "crashed", "deadline-exceeded", "missing-metric"),
+        *("disrupted", "cancelled", "refused"),
+    }
+
+
+def test_json_has_the_same_names_and_numbers(history: Make, record: Make) -> None:
+    shown = history(record(epochs=1 / 3), record(1, result="Crashed", max_power_watts=0.0))
+    stream = io.StringIO()
+    write_json(stream, rows_of(shown))
+    first, second = json.loads(stream.getvalue())
+    assert tuple(first) == COLUMNS
+    assert first["epochs"] == 0.3333333333
+    assert second["cost_joules"] is None
+
+
+def test_the_default_configuration_costs_its_epochs_at_the_highest_limit_measured(
+    history: Make, record: Make, profile: Make
+) -> None:
+    runs = [record(0, epochs=8.0), record(1, epochs=12.0, power_limit_watts=100.0)]
+    shown = history(*runs, profiles=(profile(32, (100, 120.0, 2.0), (300, 250.0, 1.0)),))
+    # Ten epochs of ½·250 + ½·300·1 joules each.
+    assert [row.default_cost_joules for row in rows_of(shown)] == [2750.0, 2750.0]
+
+
+def test_without_a_profile_the_default_configuration_costs_what_its_runs_did(history: Make, record: Make) -> None:
+    shown = history(record(0, energy_joules=1000.0), record(1, energy_joules=3000.0), record(2, batch_size=64))
+    assert {row.default_cost_joules for row in rows_of(shown)} == {2500.0}
+
+
+def test_before_the_default_batch_size_reached_the_target_nothing_is_compared(history: Make, record: Make) -> None:
+    shown = history(record(0, batch_size=64), record(1, result="Stopped"))
+    assert {row.default_cost_joules for row in rows_of(shown)} == {None}
+
+
+@pytest.mark.parametrize(("eta", "cost"), [(1.0, 2000.0), (0.0, 3000.0)])
+def test_another_weight_of_energy_ranks_the_same_history_anew(
+    history: Make, record: Make, eta: float, cost: float
+) -> None:
+    (row,) = rows_of(history(record(), eta=eta))
+    assert row.cost_joules == cost
+
+
+def test_the_table_shows_every_attempt_and_why(history: Make, record: Make) -> None:
+    stream = io.StringIO()
+    shown = history(record(), record(1, result="Stopped", batch_size=1024, reason="never tried before"))
+    Console(file=stream, width=160).print(table_of(rows_of(shown), "team/digits"))
+    title, _heading, first, second = stream.getvalue().splitlines()
+    assert title.strip() == "team/digits"
+    assert first.split()[:6] == ["0", "0", "32", "300", "10", "reached"]
+    assert "2,000" in first
+    assert first.split()[9] == "0", "the default itself saves nothing"
+    assert second.rstrip().endswith("never tried before")

@@ -1,0 +1,137 @@
+"""When a job is due."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wattloop_operator.api.cron import ScheduleError
+from wattloop_operator.api.trigger import Trigger
+from wattloop_operator.reconcile.job.schedule import MAX_MISSED_COUNTED, Slots, slots
+
+PARIS = ZoneInfo("Europe/Paris")
+CREATED = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def cron(schedule: str, time_zone: str = "Etc/UTC") -> Trigger:
+    return Trigger.from_wire({"cron": {"schedule": schedule, "timeZone": time_zone}})
+
+
+def found(trigger: Trigger, now: datetime, handled: datetime | None = None) -> Slots:
+    return slots(trigger, created=CREATED, handled=handled, last_end=None, now=now)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "day", "local_times"),
+    [
+        pytest.param("30 2 * * *", (2026, 3, 29), [(3, 0)], id="a local time that is skipped runs right after the gap"),
+        pytest.param("30 2 * * *", (2026, 10, 25), [(2, 30)], id="a local time that comes twice runs once"),
+        pytest.param("0 3 * * *", (2026, 3, 29), [(3, 0)], id="a local time after the gap runs once"),
+        pytest.param("0 12 * * *", (2026, 7, 1), [(12, 0)], id="noon is noon in summer"),
+        pytest.param("0 12 * * *", (2026, 12, 1), [(12, 0)], id="and in winter"),
+    ],
+)
+def test_a_schedule_follows_daylight_saving(
+    schedule: str, day: tuple[int, int, int], local_times: list[tuple[int, int]]
+) -> None:
+    trigger = cron(schedule, "Europe/Paris")
+    midnight = datetime(*day, tzinfo=PARIS).astimezone(UTC)
+    moment, starts = midnight - timedelta(seconds=1), []
+    while True:
+        following = found(trigger, moment, handled=moment).following
+        assert following is not None
+        if following >= midnight + timedelta(hours=24):
+            break
+        starts.append(following.astimezone(PARIS))
+        moment = following
+    assert [(start.hour, start.minute) for start in starts] == local_times
+
+
+@given(
+    schedule=st.sampled_from(
+        ["* * * * *", "*/7 * * * *", "0 3 * * *", "30 2 * * 1-5", "0 0 1 * *", "15 2 29 2 *", "@weekly", "5 4 * * 0"]
+    ),
+    time_zone=st.sampled_from(["Etc/UTC", "Europe/Paris", "America/New_York", "Australia/Lord_Howe"]),
+    start=st.datetimes(datetime(2026, 1, 2), datetime(2028, 1, 1)),  # noqa: DTZ001  made aware below
+    seconds=st.integers(0, 3 * 86400),
+)
+def test_the_due_slot_is_the_last_one_that_forward_iteration_finds(
+    schedule: str, time_zone: str, start: datetime, seconds: int
+) -> None:
+    trigger = cron(schedule, time_zone)
+    handled = start.replace(tzinfo=UTC, microsecond=0)
+    now = handled + timedelta(seconds=seconds)
+    passed, moment = [], handled
+    for _ in range(MAX_MISSED_COUNTED + 2):
+        following = found(trigger, moment, handled=moment).following
+        assert following is not None
+        assert following > moment
+        if following > now:
+            break
+        passed.append(following)
+        moment = following
+    result = found(trigger, now, handled)
+    if len(passed) <= MAX_MISSED_COUNTED:
+        assert result.due == (passed[-1] if passed else None)
+        assert result.missed == max(len(passed) - 1, 0)
+    else:
+        assert result.missed == MAX_MISSED_COUNTED
+
+
+def test_years_of_missed_starts_are_one_due_slot() -> None:
+    now = datetime(2046, 1, 1, 0, 0, 30, tzinfo=UTC)
+    result = found(cron("* * * * *"), now)
+    assert result.due == datetime(2046, 1, 1, tzinfo=UTC)
+    assert result.missed == MAX_MISSED_COUNTED
+    assert result.following == datetime(2046, 1, 1, 0, 1, tzinfo=UTC)
+
+
+def test_a_clock_that_jumps_back_makes_no_slot_due_again() -> None:
+    handled = datetime(2026, 5, 1, 12, tzinfo=UTC)
+    for trigger in (cron("0 * * * *"), Trigger.from_wire({"interval": {"seconds": 3600}})):
+        result = found(trigger, handled - timedelta(hours=5), handled)
+        assert result.due is None
+        assert result.following == handled + timedelta(hours=1)
+
+
+@pytest.mark.parametrize("seconds", [1, 59, 3600, 86400])
+def test_an_interval_starts_at_creation_and_keeps_its_grid(seconds: int) -> None:
+    trigger = Trigger.from_wire({"interval": {"seconds": seconds}})
+    assert found(trigger, CREATED).due == CREATED
+    late = CREATED + timedelta(seconds=seconds * 5 + seconds * 0.5)
+    assert found(trigger, late, CREATED) == Slots(
+        CREATED + timedelta(seconds=5 * seconds), 4, CREATED + timedelta(seconds=6 * seconds)
+    )
+
+
+def test_a_continuous_job_waits_for_its_gap_after_the_last_end() -> None:
+    trigger = Trigger.from_wire({"continuous": {"minGapSeconds": 60}})
+    end = CREATED + timedelta(seconds=100)
+    at = {seconds: CREATED + timedelta(seconds=seconds) for seconds in (159, 160)}
+    waiting = slots(trigger, created=CREATED, handled=CREATED, last_end=end, now=at[159])
+    assert waiting == Slots(None, 0, at[160])
+    assert slots(trigger, created=CREATED, handled=CREATED, last_end=end, now=at[160]).due == at[160]
+
+
+def test_a_manual_job_is_never_due_and_a_job_run_once_is_due_once() -> None:
+    assert found(Trigger.from_wire({"manual": {}}), CREATED) == Slots(None, 0, None)
+    once = Trigger.from_wire({"once": {}})
+    assert found(once, CREATED).due == CREATED
+    assert found(once, CREATED + timedelta(days=1), handled=CREATED) == Slots(None, 0, None)
+
+
+@pytest.mark.parametrize(
+    ("trigger", "text"),
+    [
+        (cron("61 * * * *"), "schedule: found '61 \\* \\* \\* \\*'"),
+        (cron("0 0 31 2 *"), "schedule: found"),
+        (cron("0 0 * * *", "Europe/Atlantis"), "timeZone: found 'Europe/Atlantis'"),
+    ],
+)
+def test_a_schedule_that_means_nothing_says_what_would_be_right(trigger: Trigger, text: str) -> None:
+    with pytest.raises(ScheduleError, match=text):
+        found(trigger, CREATED)

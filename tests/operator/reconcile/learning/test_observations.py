@@ -1,0 +1,121 @@
+"""Two memories, the objects and the store: either leads to the same decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.backends.model_backend import KEY, ModelBackend, job
+from wattloop.messages import LimitMeasurement
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.reconcile.learning.decision import Attempt, decide
+from wattloop_operator.reconciler.reconciler import reconcile
+from wattloop_planner.bandit.policy import NoFeasibleArmError
+
+Reconcile = Callable[[ModelBackend], None]
+PROFILE = (LimitMeasurement(400.0, 120.1, 1.0, 0.1), LimitMeasurement(300.0, 80.3, 1.2, 0.1))
+
+
+def ran(backend: ModelBackend, runs: list[tuple[bool, int]]) -> None:
+    """Runs recurrences one after another; each reaches the target or not, at its epochs."""
+    for reached, epochs in runs:
+        reconcile(backend, KEY, backend.clock)
+        for name in backend.running:
+            backend.run_workload(name)
+            backend.report(
+                name,
+                epoch=epochs,
+                metric=0.95 if reached else 0.5,
+                joules=epochs * 333.333333 / 7,
+                seconds=epochs * 1.1 / 3,
+                finished=True,
+                profile=PROFILE,
+            )
+            backend.end_workload(name)
+        reconcile(backend, KEY, backend.clock)
+        backend.pass_seconds(3600)
+
+
+def decided_or_refused(backend: ModelBackend) -> TrainingRecurrence | str:
+    try:
+        return next_decision(backend)
+    except NoFeasibleArmError as error:
+        return str(error)
+
+
+def next_decision(backend: ModelBackend) -> TrainingRecurrence:
+    snapshot = backend.snapshot(KEY)
+    assert snapshot is not None
+    decided = decide(snapshot, Attempt(99, 0, "next", backend.now))
+    # The digest covers all that the policy saw, to the last bit.
+    assert decided.spec.decision.digest
+    return decided
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    runs=st.lists(st.tuples(st.booleans(), st.integers(1, 50)), min_size=1, max_size=8),
+    policy=st.sampled_from([{"thompsonSampling": {}}, {"zeus": {}}]),
+)
+def test_losing_the_database_or_the_objects_changes_no_decision(
+    runs: list[tuple[bool, int]], policy: dict[str, Any]
+) -> None:
+    backend = ModelBackend(
+        job(policy=policy, retryPolicy={"limit": 0}, successfulHistoryLimit=1000, failedHistoryLimit=1000)
+    )
+    ran(backend, runs)
+    decided = decided_or_refused(backend)
+    records, profiles = dict(backend.records), dict(backend.profiles)
+    backend.lose_database()
+    assert decided_or_refused(backend) == decided
+    backend.records, backend.profiles = records, profiles
+    backend.recurrences.clear()
+    assert decided_or_refused(backend) == decided
+
+
+def test_a_lost_database_is_filled_again_from_the_objects(backend: ModelBackend, settled: Reconcile) -> None:
+    ran(backend, [(True, 5), (True, 6)])
+    records, profiles = dict(backend.records), dict(backend.profiles)
+    assert len(records) == 2
+    assert len(profiles) >= 1
+    backend.lose_database()
+    settled(backend)
+    assert {key: backend.records[key] for key in records} == records
+    assert {key: backend.profiles[key] for key in profiles} == profiles
+
+
+def test_history_beyond_its_limits_is_deleted_and_still_counts(
+    backend_with: Callable[..., ModelBackend], settled: Reconcile
+) -> None:
+    backend = backend_with(successfulHistoryLimit=2, failedHistoryLimit=1, retryPolicy={"limit": 0})
+    ran(backend, [(True, 5), (False, 50), (True, 6), (False, 50), (True, 7), (True, 8)])
+    kept = sorted(each.spec.index for each in backend.recurrences.values() if each.status.result is not None)
+    assert kept == [3, 4, 5]
+    assert len(backend.records) == 6
+    assert (backend.job.status.counts.reached, backend.job.status.counts.failed) == (4, 2)
+
+
+def test_a_profiled_batch_size_is_held_at_its_cheapest_limit_from_then_on(backend: ModelBackend) -> None:
+    ran(backend, [(True, 5)])
+    first = next(each for each in backend.recurrences.values() if each.spec.index == 0)
+    assert (first.spec.power_limit_watts, first.spec.profile_power_limits) == (None, True)
+    backend.change_spec(policy={"fixed": {}})
+    decided = next_decision(backend)
+    # At 400 W: (120.1 + 400·1.0)/2 = 260 J; at 300 W: (80.3 + 400·1.2)/2 = 280 J, each for a tenth of an epoch.
+    assert (decided.spec.power_limit_watts, decided.spec.profile_power_limits) == (400, False)
+    backend.change_spec(
+        policy={"fixed": {}}, objective={**backend.job.to_wire()["spec"]["objective"], "energyWeightPercent": 100}
+    )
+    assert next_decision(backend).spec.power_limit_watts == 300
+
+
+@pytest.mark.parametrize(("scaling", "scale"), [("None", "1"), ("Linear", "1"), ("SquareRoot", "1")])
+def test_the_default_batch_size_keeps_the_learning_rate(
+    backend_with: Callable[..., ModelBackend], scaling: str, scale: str
+) -> None:
+    batch_size = {"default": 64, "candidates": [16, 64], "learningRateScaling": scaling}
+    assert str(next_decision(backend_with(batchSize=batch_size)).spec.learning_rate_scale) == scale

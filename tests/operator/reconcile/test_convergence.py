@@ -1,0 +1,206 @@
+"""The engine under random events, kills at any point and clock jumps: nothing is started twice, no outcome is lost."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from support.backends.model_backend import KEY, KilledError, ModelBackend, job, told
+from wattloop_operator.domain.snapshot import Failure, WorkloadPhase
+from wattloop_operator.reconcile.learning import observations
+from wattloop_operator.reconcile.reconcile import next_actions
+from wattloop_operator.reconciler.reconciler import MAX_TURNS, reconcile
+
+TRIGGERS: list[dict[str, Any]] = [
+    {"interval": {"seconds": 600}},
+    {"cron": {"schedule": "*/15 * * * *", "timeZone": "Europe/Paris"}},
+    {"continuous": {"minGapSeconds": 30}},
+    {"manual": {}},
+    {"once": {}},
+]
+
+
+class RecurringJob(RuleBasedStateMachine):
+    """A job whose operator, user, cluster and clock do what they like."""
+
+    @initialize(
+        trigger=st.sampled_from(TRIGGERS),
+        concurrency=st.sampled_from(["Allow", "Forbid", "Replace"]),
+        missed=st.sampled_from(["RunOnce", "Skip"]),
+        retries=st.integers(0, 2),
+        policy=st.sampled_from([{"thompsonSampling": {}}, {"zeus": {}}, {"fixed": {}}]),
+        histories=st.tuples(st.integers(0, 2), st.integers(0, 2)),
+        patience=st.sampled_from([0, 10]),
+    )
+    def apply(
+        self,
+        trigger: dict[str, Any],
+        concurrency: str,
+        missed: str,
+        retries: int,
+        policy: dict[str, Any],
+        histories: tuple[int, int],
+        patience: int,
+    ) -> None:
+        self.concurrency = concurrency
+        self.backend = ModelBackend(
+            job(
+                trigger=trigger,
+                concurrencyPolicy=concurrency,
+                missedRunPolicy=missed,
+                retryPolicy={"limit": retries},
+                policy=policy,
+                successfulHistoryLimit=histories[0],
+                failedHistoryLimit=histories[1],
+                activeDeadlineSeconds=1200,
+            ),
+            devices=1,
+            agent_patience_seconds=patience,
+        )
+        self.request = 0
+        self.sequence = 0
+        self.ever_recorded: dict[tuple[int, int], str] = {}
+        self.database_lost = False
+
+    @rule()
+    def operator_settles(self) -> None:
+        reconcile(self.backend, KEY, self.backend.clock)
+        snapshot = self.backend.snapshot(KEY)
+        assert snapshot is not None
+        assert next_actions(snapshot, self.backend.now).actions == (), f"not settled after {MAX_TURNS} turns"
+        for recurrence in self.backend.recurrences.values():
+            if recurrence.status.result is not None:
+                key = (recurrence.spec.index, recurrence.spec.attempt)
+                assert key in self.backend.records
+                assert observations.late_usage_of(recurrence) in (None, self.backend.late_usages.get(key))
+
+    @rule(actions=st.integers(0, 6), after=st.booleans())
+    def operator_is_killed(self, actions: int, after: bool) -> None:
+        self.backend.actions_until_killed, self.backend.killed_after = actions, after
+        with contextlib.suppress(KilledError):
+            reconcile(self.backend, KEY, self.backend.clock)
+        self.backend.actions_until_killed = None
+
+    @rule(seconds=st.sampled_from([1, 31, 61, 600, 1300, 90_000]))
+    def time_passes(self, seconds: int) -> None:
+        self.backend.pass_seconds(seconds)
+
+    @rule(seconds=st.sampled_from([-3600, -60, 40_000_000]))
+    def clock_jumps(self, seconds: int) -> None:
+        self.backend.pass_seconds(seconds)
+
+    @precondition(lambda self: self.waiting())
+    @rule(data=st.data())
+    def process_starts(self, data: st.DataObject) -> None:
+        self.backend.run_workload(data.draw(st.sampled_from(self.waiting())))
+
+    @precondition(lambda self: self.going_on())
+    @rule(data=st.data(), metric=st.sampled_from([None, 0.5, 0.95]), finished=st.booleans(), joules=st.integers(1, 9))
+    def process_reports(self, data: st.DataObject, metric: float | None, finished: bool, joules: int) -> None:
+        self.sequence += 1
+        self.backend.report(
+            data.draw(st.sampled_from(self.going_on())),
+            sequence=self.sequence,
+            epoch=self.sequence,
+            metric=metric,
+            joules=joules * 1000.0,
+            finished=finished,
+        )
+
+    @precondition(lambda self: self.going_on())
+    @rule(data=st.data(), failure=st.sampled_from([None, *Failure]))
+    def process_ends(self, data: st.DataObject, failure: Failure | None) -> None:
+        self.backend.end_workload(data.draw(st.sampled_from(self.going_on())), failure, "the test ended it")
+
+    @precondition(lambda self: self.backend.workloads)
+    @rule(data=st.data(), joules=st.integers(1, 9), ended=st.booleans(), shared=st.booleans())
+    def agents_tell(self, data: st.DataObject, joules: int, ended: bool, shared: bool) -> None:
+        name = data.draw(st.sampled_from(sorted(self.backend.workloads)))
+        self.backend.agents_tell(name, told(joules * 1000.0, joules, ended=ended, shared=shared))
+
+    @precondition(lambda self: self.backend.workloads)
+    @rule(data=st.data())
+    def workload_is_deleted_by_hand(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.backend.workloads)))
+        # Not before the operator has seen it: until then, a workload that is not there is one to be started.
+        if self.backend.recurrences[name].status.workload_ref is not None:
+            del self.backend.workloads[name]
+
+    @rule(suspended=st.booleans())
+    def user_suspends_or_resumes(self, suspended: bool) -> None:
+        self.backend.change_spec(suspend=suspended)
+
+    @rule()
+    def user_requests_a_run(self) -> None:
+        self.request += 1
+        self.backend.change_spec(runRequest=f"request {self.request}")
+
+    @rule()
+    def database_is_lost(self) -> None:
+        self.backend.lose_database()
+        self.database_lost = True
+
+    @invariant()
+    def no_slot_and_no_workload_is_started_twice(self) -> None:
+        backend = getattr(self, "world", None)
+        if backend is not None:
+            assert all(count == 1 for count in backend.created.values()), backend.created
+            assert all(count == 1 for count in backend.started.values()), backend.started
+            slots = [(each.spec.index, each.spec.slot) for each in backend.recurrences.values()]
+            by_index = dict(slots)
+            assert len(set(slots)) == len(by_index), "two slots share an index"
+
+    @invariant()
+    def no_outcome_is_lost(self) -> None:
+        backend = getattr(self, "world", None)
+        if backend is None:
+            return
+        for key, record in backend.records.items():
+            assert backend.outcomes[record.recurrence_name] == record.result, key
+        if not self.database_lost:
+            remembered = {record.recurrence_name for record in backend.records.values()}
+            assert set(backend.outcomes) <= remembered | set(backend.recurrences)
+
+    @invariant()
+    def what_was_learned_is_the_same_in_both_memories(self) -> None:
+        backend = getattr(self, "world", None)
+        if backend is not None:
+            for recurrence in backend.recurrences.values():
+                kept = backend.records.get((recurrence.spec.index, recurrence.spec.attempt))
+                if kept is not None:
+                    again = observations.record_of(recurrence)
+                    assert (kept.result, kept.energy_joules, kept.time_seconds) == (
+                        again.result,
+                        again.energy_joules,
+                        again.time_seconds,
+                    )
+
+    @invariant()
+    def forbid_means_one_at_a_time(self) -> None:
+        backend = getattr(self, "world", None)
+        if backend is None or self.concurrency == "Allow":
+            return
+        latest: dict[int, Any] = {}
+        for each in backend.recurrences.values():
+            if each.spec.index not in latest or each.spec.attempt > latest[each.spec.index].spec.attempt:
+                latest[each.spec.index] = each
+        running = [each for each in latest.values() if each.status.result is None]
+        assert len(running) <= 1, [each.metadata.name for each in running]
+
+    def waiting(self) -> list[str]:
+        return sorted(name for name, state in self.backend.workloads.items() if state.phase is WorkloadPhase.PENDING)
+
+    def going_on(self) -> list[str]:
+        return sorted(
+            name
+            for name, state in self.backend.workloads.items()
+            if state.phase is WorkloadPhase.RUNNING and name in self.backend.recurrences
+        )
+
+
+TestRecurringJob = RecurringJob.TestCase
+TestRecurringJob.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)

@@ -1,0 +1,57 @@
+"""This machine as a world: the store's objects and real processes hold what the model holds."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.backends.backend_contract import BackendBench, BackendContract
+from support.backends.model_backend import KEY, job, report
+from wattloop_operator.local.backend import LocalBackend
+from wattloop_operator.local.progress_store import LocalProgressStore
+from wattloop_operator.local.tokens import Tokens
+from wattloop_operator.local.watchdog import Watchdog
+from wattloop_operator.reporting.service import ReportService
+from wattloop_operator.store import open_store
+from wattloop_operator.workloads.run_environment import RunAddresses
+
+SLEEPER = {"name": "train", "image": "none", "command": ["sleep", "60"]}
+
+
+def processes_of(name: str) -> int:
+    """Processes of this test's that were told to run this recurrence."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    said = f"WATTLOOP_RECURRENCE={name}".encode()
+    return sum(said in Path(f"/proc/{child}/environ").read_bytes().split(b"\0") for child in children)
+
+
+class TestLocalWorld(BackendContract):
+    @pytest.fixture
+    def bench(self, tmp_path: Path) -> Iterator[BackendBench]:
+        with open_store(tmp_path / "wattloop.db") as store, Watchdog() as watchdog:
+            tokens = Tokens(tmp_path)
+            backend = LocalBackend(
+                store,
+                source=tmp_path / "job.yaml",
+                logs=tmp_path,
+                addresses=RunAddresses(),
+                tokens=tokens,
+                gpu_environment={},
+                devices=1,
+                watchdog=watchdog,
+                wake=threading.Event().set,
+            )
+            backend.ensure_job(job(template={"job": {"template": {"spec": {"containers": [SLEEPER]}}}}))
+            service = ReportService(LocalProgressStore(store.objects, lambda: None), tokens)
+
+            def progress_arrives(name: str) -> None:
+                service.take(KEY.namespace, name, report(metric=0.5))
+
+            try:
+                yield BackendBench(backend, KEY, progress_arrives, processes_of)
+            finally:
+                backend.end_all()

@@ -1,0 +1,187 @@
+"""Every offered function, against what NVML documents of it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import nvml_simulator
+from nvml_simulator import Machine
+from nvml_simulator.contract import (
+    ANSWERED_UNINITIALIZED,
+    FUNCTIONS,
+    INVALID_ARGUMENT,
+    NO_PERMISSION,
+    NOT_SUPPORTED,
+    SUCCESS,
+    UNINITIALIZED,
+    Caller,
+    Device,
+    MigDevice,
+    Refusal,
+    refusals,
+)
+
+LIFE = ("nvmlInit_v2", "nvmlInitWithFlags", "nvmlShutdown", "nvmlErrorString")
+CALLS = tuple(name for name in FUNCTIONS if name not in LIFE)
+POWER_CONTROLLERS = tuple(name for name, function in FUNCTIONS.items() if function.changes)
+
+
+@pytest.fixture
+def start_caller(start_nvml: Callable[[], ModuleType]) -> Callable[[], Caller]:
+    def start() -> Caller:
+        start_nvml()
+        caller = Caller(nvml_simulator.load())
+        caller.learn(os.getpid())
+        return caller
+
+    return start
+
+
+def test_the_table_holds_every_function_that_the_library_offers(make_machine: Callable[..., Machine]) -> None:
+    assert set(make_machine().functions()) == set(FUNCTIONS)
+
+
+def test_the_library_exports_what_it_lists_and_nothing_else_of_nvml() -> None:
+    exported = subprocess.run(
+        ["nm", "-D", "--defined-only", str(nvml_simulator.build_library())], capture_output=True, text=True, check=True
+    ).stdout
+    assert set(re.findall(r"\bnvml\w+", exported)) == set(FUNCTIONS)
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("model", ["A100", "H200"])
+def test_a_right_call_succeeds(
+    model: str, name: str, make_machine: Callable[..., Machine], start_caller: Callable[[], Caller]
+) -> None:
+    machine = make_machine(model=model, count=2)
+    machine.partition(0, 7 if FUNCTIONS[name].needs_mig else 0)
+    assert start_caller().call(name) == SUCCESS
+
+
+@pytest.mark.parametrize("refusal", list(refusals()), ids=str)
+def test_a_wrong_call_is_refused_as_documented(
+    refusal: Refusal, make_machine: Callable[..., Machine], start_caller: Callable[[], Caller]
+) -> None:
+    machine = make_machine(model="H200", count=2)
+    machine.partition(0, 2 if FUNCTIONS[refusal.function].needs_mig else 0)
+    assert start_caller().call(refusal.function, refusal.replaced) == refusal.code
+
+
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if name not in ANSWERED_UNINITIALIZED])
+def test_nothing_is_answered_before_nvml_is_initialised(name: str, make_machine: Callable[..., Machine]) -> None:
+    make_machine()
+    assert Caller(nvml_simulator.load()).call(name) == UNINITIALIZED
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in CALLS if isinstance((*FUNCTIONS[name].parameters, 0)[0], Device | MigDevice)]
+)
+def test_a_handle_that_is_none_of_ours_is_refused_unread(
+    name: str, make_machine: Callable[..., Machine], start_caller: Callable[[], Caller]
+) -> None:
+    make_machine()
+    assert start_caller().call(name, {0: lambda: ctypes.c_void_p(0x10)}) == INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize("name", POWER_CONTROLLERS)
+def test_a_change_without_permission_is_refused_and_changes_nothing(
+    name: str, make_machine: Callable[..., Machine], start_caller: Callable[[], Caller]
+) -> None:
+    machine = make_machine(permission="nobody", count=1)
+    before = machine.describe().gpus
+    assert start_caller().call(name) == NO_PERMISSION
+    assert machine.describe().gpus == before
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("V100", "nvmlDeviceGetMigMode"),
+        ("A40", "nvmlDeviceGetMigMode"),
+        ("A40", "nvmlDeviceGetMigDeviceHandleByIndex"),
+        ("V100", "nvmlDeviceSetMemoryLockedClocks"),
+        ("V100", "nvmlDeviceResetMemoryLockedClocks"),
+    ],
+)
+def test_what_a_model_has_not_is_not_supported(
+    model: str, name: str, make_machine: Callable[..., Machine], start_caller: Callable[[], Caller]
+) -> None:
+    make_machine(model=model)
+    assert start_caller().call(name) == NOT_SUPPORTED
+
+
+def test_a_handle_past_the_gpus_of_a_smaller_machine_is_refused_after_moving_there(
+    make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
+) -> None:
+    make_machine(count=2)
+    nvml = start_nvml()
+    second = nvml.nvmlDeviceGetHandleByIndex(1)
+    nvml.nvmlShutdown()
+    make_machine(count=1)
+    nvml.nvmlInit()
+    with pytest.raises(nvml.NVMLError_InvalidArgument):
+        nvml.nvmlDeviceGetName(second)
+
+
+def test_initialisations_are_counted(
+    make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
+) -> None:
+    make_machine()
+    nvml = start_nvml()
+    start_nvml()
+    nvml.nvmlShutdown()
+    assert nvml.nvmlDeviceGetCount() == 4
+    nvml.nvmlShutdown()
+    with pytest.raises(nvml.NVMLError_Uninitialized):
+        nvml.nvmlDeviceGetCount()
+
+
+def test_init_with_an_unknown_flag_is_refused(make_machine: Callable[..., Machine]) -> None:
+    make_machine()
+    assert nvml_simulator.load().nvmlInitWithFlags(ctypes.c_uint(1 << 20)) == INVALID_ARGUMENT
+
+
+def test_an_unoffered_function_is_not_found_by_pynvml(
+    make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
+) -> None:
+    make_machine()
+    nvml = start_nvml()
+    with pytest.raises(nvml.NVMLError_FunctionNotFound):
+        nvml.nvmlDeviceGetFanSpeed(nvml.nvmlDeviceGetHandleByIndex(0))
+
+
+def test_every_error_code_has_the_text_that_pynvml_expects(
+    make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
+) -> None:
+    make_machine()
+    nvml = start_nvml()
+    assert nvml.nvmlErrorString(nvml.NVML_ERROR_GPU_IS_LOST) == "GPU is lost"
+    assert nvml.nvmlErrorString(nvml.NVML_ERROR_UNKNOWN) == "Unknown Error"
+    assert nvml.nvmlErrorString(-1) == "Unknown Error"
+
+
+def test_a_real_nvml_keeps_to_the_same_table() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        pytest.skip("no NVIDIA driver on this machine: the table was last held to a real H200 by hand")
+    result = subprocess.run(
+        [sys.executable, "-m", "nvml_simulator.contract"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert result.stdout == "no difference\n", result.stderr
+
+
+def test_the_documentation_lists_every_function() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "simulator.md").read_text()
+    listed = page[page.index("<!-- functions -->") : page.index("<!-- end -->")]
+    assert re.findall(r"`(nvml\w+)`", listed) == list(FUNCTIONS)

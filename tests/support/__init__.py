@@ -1,0 +1,1 @@
+"""What tests share: one package a topic; tests import from here only."""

@@ -1,0 +1,1 @@
+"""Random requests of many callers, and the model that predicts each answer."""

@@ -1,0 +1,136 @@
+"""Monitor and power controller of one node in this process: the agent's own code throughout, on a clock of
+ours for expiries.
+
+What the power controller is asked and answers is written down in order, for the model to follow: between
+requests that come
+together, only the power controller's order says which was first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from support.agent_stress.caller_identities import NodeCallers
+from wattloop_agent.lines import REQUEST_LIMIT_BYTES, decoded_request, encoded
+from wattloop_agent.listening import listening_socket
+from wattloop_agent.monitor.energy.ledger_writer import LedgerWriter
+from wattloop_agent.monitor.heartbeat_link import HeartbeatLink
+from wattloop_agent.monitor.leases import LeaseKeeper
+from wattloop_agent.monitor.meter import Meter
+from wattloop_agent.monitor.nvml_readings import NvmlReadings
+from wattloop_agent.monitor.power_controller_link import PowerControllerLink
+from wattloop_agent.monitor.request_handlers import RequestHandlers
+from wattloop_agent.monitor.server import Server
+from wattloop_agent.power_controller.lease_manager import LeaseManager
+from wattloop_agent.power_controller.nvml_devices import NvmlDevices
+from wattloop_agent.power_controller.request_handlers import RequestHandlers as PowerControllerVerbs
+from wattloop_agent.request_error import RequestError, error_answer
+
+Told = tuple[dict[str, Any], dict[str, Any]]
+LOOK_SECONDS = 0.02
+MakeCallers = Callable[[Meter], NodeCallers]
+
+
+class NodeInProcess:
+    """An agent that serves a socket; to its monitor it is the power controller's `Opener`, too.
+
+    Args:
+        folder: For the socket and the state.
+        make_callers: Makes what identifies callers, from the meter.
+
+    Attributes:
+        now_seconds: The power controller's clock.
+        books: The monitor's energy ledger.
+        told: What the power controller was asked and answered since it was last emptied.
+    """
+
+    start_seconds = 0.0
+
+    def __init__(self, folder: Path, make_callers: MakeCallers) -> None:
+        self.now_seconds = 0.0
+        self.told: list[Told] = []
+        self.socket = folder / "agent.sock"
+        self._state = folder / "state"
+        self._serving: set[concurrent.futures.Future[None]] = set()
+        self._start_holder()
+        self.books = LedgerWriter(folder / "monitor")
+        self.meter = Meter(NvmlReadings())
+        self._link = PowerControllerLink(self, 10.0)
+        callers = make_callers(self.meter)
+        self._keeper = LeaseKeeper(self._link, HeartbeatLink(self, 10.0), callers)
+        self.server = Server(callers, RequestHandlers(self.meter, self._link, self._keeper))
+
+    async def start(self) -> None:
+        """Serve, and meter."""
+        self._loop = asyncio.get_running_loop()
+        self.look_every(LOOK_SECONDS)
+        self._keeper.start()
+        await self.server.serve(listening_socket(self.socket))
+
+    async def close(self) -> None:
+        """Serve no more."""
+        await self.server.close()
+        await asyncio.to_thread(self._keeper.stop)
+        self._link.close()
+        await asyncio.gather(*(asyncio.wrap_future(each) for each in self._serving))
+        self.meter.close()
+        self.books.close()
+        self.lease_manager.close()
+
+    def look_every(self, seconds: float) -> None:
+        """The pace of the monitor's looks at the GPUs."""
+        self.meter.sampler.start(seconds, self.books.sample)
+
+    def booked_millijoules(self) -> dict[str, int]:
+        """What each GPU has used since it was first looked at, as the ledger has it after the newest look."""
+        return {gpu.uuid: gpu.energy_millijoules for gpu in self.books.ledger.gpus()}
+
+    def pass_time(self, seconds: float) -> None:
+        """Time passes at the power controller: its tick."""
+        self.now_seconds += seconds
+        self.lease_manager.tick()
+
+    def restart_power_controller(self) -> None:
+        """Another power controller takes over from what is on disk."""
+        for each in list(self._serving):
+            each.cancel()
+        self.lease_manager.close()
+        self._start_holder()
+
+    def open(self) -> socket.socket:
+        """A connection of the monitor to the power controller."""
+        ours, theirs = socket.socketpair()
+        serving = asyncio.run_coroutine_threadsafe(self._serve_power_controller(theirs), self._loop)
+        self._serving.add(serving)
+        serving.add_done_callback(self._serving.discard)
+        return ours
+
+    def hangs(self) -> None:
+        raise AssertionError("the power controller answers")
+
+    def _start_holder(self) -> None:
+        self.lease_manager = LeaseManager(NvmlDevices(), self._state, "boot", lambda: self.now_seconds)
+        self.lease_manager.recover()
+
+    async def _serve_power_controller(self, connection: socket.socket) -> None:
+        reader, writer = await asyncio.open_unix_connection(sock=connection, limit=REQUEST_LIMIT_BYTES)
+        handlers = PowerControllerVerbs(self.lease_manager, lambda: self.now_seconds)
+        try:
+            while line := await reader.readline():
+                request = decoded_request(line)
+                try:
+                    answer: dict[str, Any] = {"result": handlers.answer(request)}
+                except RequestError as refusal:
+                    answer = error_answer(refusal)
+                self.told.append((request, answer))
+                writer.write(encoded(answer))
+        finally:
+            writer.close()
+            with contextlib.suppress(ConnectionError, asyncio.CancelledError):
+                await writer.wait_closed()

@@ -1,0 +1,95 @@
+"""Run as a program: an hour of simulated time in which 50 callers ask at random, every answer held against the model.
+
+``python random_hour.py FOLDER {process,pod} REQUESTS SEED`` prints, as JSON, what happened, and what the process held
+at each of four quiet points, where nobody holds anything: file descriptors, threads, Python's memory blocks, resident
+memory. The seed says what is asked; of those that ask at once, the agent says who is first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+import os
+import sys
+import threading
+from collections import Counter
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import nvml_simulator
+from nvml_simulator.models import model_named
+from support.agent_stress.agent_model import GRAPHICS, MEMORY, POWER, Device, Model
+from support.agent_stress.caller_identities import Identities, Pods, Processes
+from support.agent_stress.caller_processes import Nursery
+from support.agent_stress.crowd import Crowd
+from support.agent_stress.node_in_process import NodeInProcess
+
+GPUS = 8
+CALLERS = 50
+HOUR_SECONDS = 3600.0
+QUARTERS = 4
+PAGE_KIBIBYTES = os.sysconf("SC_PAGE_SIZE") // 1024
+
+
+def held_by_process() -> dict[str, int]:
+    """What may not grow."""
+    gc.collect()
+    return {
+        "files": len(os.listdir("/proc/self/fd")),  # noqa: PTH208
+        "threads": threading.active_count(),
+        "blocks": sys.getallocatedblocks(),
+        "resident_kibibytes": int(Path("/proc/self/statm").read_text().split()[1]) * PAGE_KIBIBYTES,
+    }
+
+
+def new_model(gpus: list[str]) -> Model:
+    """Every GPU as it is found."""
+    table = model_named("A100")
+    clocks = {GRAPHICS: table.graphics_clocks_megahertz, MEMORY: table.memory_clocks_megahertz}
+    device = Device(*table.power_limit_range_watts, {name: tuple(map(float, steps)) for name, steps in clocks.items()})
+    found = {POWER: table.default_power_limit_watts, GRAPHICS: None, MEMORY: None}
+    return Model(device, {(gpu, setting): value for gpu in gpus for setting, value in found.items()})
+
+
+async def hour(crowd: Crowd, requests: int) -> list[dict[str, int]]:
+    """The whole of it; returns what was held at the quiet points."""
+    await crowd.start()
+    await crowd.fill(CALLERS)
+    quiet = []
+    for quarter in range(QUARTERS):
+        while crowd.counts["requests"] < requests * (quarter + 1) / QUARTERS:
+            await crowd.burst(1.1 * HOUR_SECONDS / requests)
+        await crowd.everyone_gives_back()
+        await crowd.fill(CALLERS)
+        await crowd.connections_are_the_callers()
+        quiet.append(held_by_process())
+    await crowd.close()
+    return quiet
+
+
+def main(folder: Path, identity: str, requests: int, seed: int) -> dict[str, Any]:
+    logging.getLogger("wattloop_agent").addHandler(logging.NullHandler())
+    logging.getLogger("wattloop_agent").propagate = False
+    nursery = Nursery(folder / "agent.sock")
+    state = nvml_simulator.create(folder / "gpus", model="A100", count=GPUS, clock="virtual", permission="anyone")
+    os.environ[nvml_simulator.STATE_VARIABLE] = str(state)
+    with nvml_simulator.Machine(state) as machine:
+        gpus = [gpu.uuid for gpu in machine.describe().gpus]
+        making: AbstractContextManager[Identities] = nullcontext(Processes())
+        if identity == "pod":
+            making = Pods.on(folder, gpus)
+        with making as identities:
+            node = NodeInProcess(folder, identities.make_callers)
+            crowd = Crowd(node, nursery, identities, machine, new_model(gpus), Random(seed))
+            quiet = asyncio.run(hour(crowd, requests))
+    nursery.close()
+    refusals: Counter[str] = crowd.refusals
+    return {"counts": crowd.counts, "refusals": refusals, "simulated_seconds": node.now_seconds, "quiet": quiet}
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))))

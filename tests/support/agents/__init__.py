@@ -1,0 +1,1 @@
+"""Real agents on simulated GPUs, and what tests of them share."""

@@ -1,0 +1,49 @@
+"""GPUs in memory, as a back end of the power controller; test_devices_contract.py compares them with NVML's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from wattloop_agent.power_controller.decisions import Allowed
+from wattloop_agent.power_controller.lease import Setting
+from wattloop_agent.request_error import Reason, RequestError
+
+CLOCK_STEPS = tuple(float(step) for step in range(210, 1411, 15))
+
+
+@dataclass
+class MemoryDevices:
+    """GPUs that remember what was set; `failing` names those that refuse to be set."""
+
+    limits: dict[str, float] = field(default_factory=dict)
+    clocks: dict[str, float | None] = field(default_factory=dict)
+    least: float = 100.0
+    most: float = 400.0
+    failing: set[str] = field(default_factory=set)
+
+    def allowed(self, gpu: str, setting: Setting) -> Allowed:
+        self._known(gpu)
+        if setting is Setting.POWER_LIMIT:
+            return Allowed(self.least, self.most)
+        return Allowed(CLOCK_STEPS[0], CLOCK_STEPS[-1], CLOCK_STEPS)
+
+    def current(self, gpu: str, setting: Setting) -> float | None:
+        self._known(gpu)
+        return self.limits[gpu] if setting is Setting.POWER_LIMIT else None
+
+    def enforced(self, gpu: str, setting: Setting) -> float | None:
+        return self.current(gpu, setting)
+
+    def put(self, gpu: str, setting: Setting, value: float | None) -> None:
+        self._known(gpu)
+        if gpu in self.failing:
+            raise RequestError(Reason.DEVICE_FAILED, f"GPU {gpu}: fails")
+        if setting is Setting.POWER_LIMIT:
+            assert value is not None
+            self.limits[gpu] = value
+        else:
+            self.clocks[gpu] = value
+
+    def _known(self, gpu: str) -> None:
+        if gpu not in self.limits:
+            raise RequestError(Reason.UNKNOWN_GPU, f"GPU {gpu}: there is none")

@@ -1,0 +1,88 @@
+"""Processes that call the agent, that are killed, that are waited for."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket as sockets
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from support.agents.bench import DEADLINE_SECONDS
+from wattloop.agent_process import end_agent, start_agent
+
+
+@contextmanager
+def single_agent(
+    socket: Path, state_directory: Path, *, environment: Mapping[str, str], log: Path
+) -> Iterator[subprocess.Popen[bytes]]:
+    """One agent for the time of a block, and its process; it is not started again when it dies."""
+    process = start_agent(socket, state_directory, environment=environment, log=log)
+    try:
+        yield process
+    finally:
+        end_agent(process)
+
+
+def free_port() -> int:
+    """A port that nobody listens at now."""
+    with sockets.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+HOLDER = """
+import sys
+from wattloop.agent import AgentConnection
+connection = AgentConnection(sys.argv[1])
+connection.hold_limit(sys.argv[3:], float(sys.argv[2]))
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def holding_process(socket: Path, watts: float, uuids: Sequence[str]) -> subprocess.Popen[str]:
+    """Another process that holds these GPUs until it is killed, or its standard input closes."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(socket), str(watts), *uuids],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def raw_answer(path: Path, line: bytes) -> dict[str, dict[str, str]]:
+    """What the agent answers to a line as it is."""
+    with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM) as connection:
+        connection.settimeout(10)
+        connection.connect(str(path))
+        connection.sendall(line)
+        answer: dict[str, dict[str, str]] = json.loads(connection.makefile("rb").readline())
+        return answer
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes that this one started."""
+    by_thread = [path.read_text().split() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    return sorted(int(child) for children in by_thread for child in children)
+
+
+def wait_for_end(pid: int, seconds: float = DEADLINE_SECONDS) -> None:
+    """Wait until a process that is not a child of ours is gone."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    ended = poll.poll(seconds * 1000)
+    os.close(pidfd)
+    assert ended, f"process {pid} still there after {seconds:g} s"

@@ -1,0 +1,62 @@
+"""A GPU whose truth is known, and what a monitor sees of it: for tests of the accounting, in virtual time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from wattloop_agent.monitor.energy.attribution import Assignment, Observation
+from wattloop_agent.monitor.energy.gpu_sample import GpuSample
+
+GPU = "GPU-00000000-0000-0000-0000-000000000001"
+
+
+@dataclass
+class TrueGpu:
+    """Piecewise constant power, a counter that steps, and resets of it.
+
+    Attributes:
+        changes: (seconds, watts), in order; 0 W before the first.
+        step_seconds: How often the counter steps.
+        resets: When the counter begins anew.
+    """
+
+    changes: Sequence[tuple[float, float]] = ((0.0, 100.0),)
+    step_seconds: float = 0.1
+    resets: list[float] = field(default_factory=list)
+    uuid: str = GPU
+
+    def power(self, moment: float) -> float:
+        return next((watts for since, watts in reversed(self.changes) if since <= moment), 0.0)
+
+    def energy(self, moment: float) -> float:
+        """Joules since 0."""
+        ends = [*(since for since, _ in self.changes[1:]), math.inf]
+        return sum(
+            watts * max(min(end, moment) - since, 0.0) for (since, watts), end in zip(self.changes, ends, strict=True)
+        )
+
+    def counter(self, moment: float) -> int:
+        stepped = math.floor(moment / self.step_seconds + 1e-9) * self.step_seconds
+        since = max((each for each in self.resets if each <= moment), default=0.0)
+        return int(max(self.energy(stepped) - self.energy(since), 0.0) * 1000)
+
+    def sample(self, moment: float, *, counts: bool = True, tells_power: bool = True) -> GpuSample:
+        return GpuSample(
+            self.uuid,
+            "A100",
+            moment,
+            moment + 0.003,
+            moment,
+            self.counter(moment) if counts else None,
+            self.power(moment) if tells_power else None,
+        )
+
+
+def pod(name: str, gpu: str = GPU, *, shared: bool = False) -> Assignment:
+    return Assignment(f"uid-{name}", "default", name, "main", gpu, shared)
+
+
+def seen(moment: float, *assignments: Assignment) -> Observation:
+    return Observation(moment, moment + 0.02, assignments)

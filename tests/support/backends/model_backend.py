@@ -1,0 +1,270 @@
+"""A world in memory for the engine's tests: objects with versions, workloads that the test moves, a store to lose.
+
+It implements the same seam as the cluster and the local mode, counts what may happen only once, and dies where told.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from wattloop.messages import GpuEnergy, LimitMeasurement, Report
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.records import LateUsage, ObservationRecord, PodEnergy, PowerProfile
+from wattloop_operator.domain.snapshot import Failure, Snapshot, WorkloadPhase, WorkloadState
+from wattloop_operator.reconcile import actions
+from wattloop_operator.reconcile.attempt.progress import progress_after
+from wattloop_operator.reconciler.backend import JobKey, StaleSnapshotError
+
+START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+KEY = JobKey("team", "digits")
+
+
+class KilledError(Exception):
+    """The operator was killed at this point."""
+
+
+def job(**changes: Any) -> RecurringTrainingJob:
+    """A job whose spec has these fields changed, in wire form."""
+    spec: dict[str, Any] = {
+        "trigger": {"interval": {"seconds": 3600}},
+        "objective": {"target": {"metric": "accuracy", "threshold": "0.9"}, "maxEpochs": 50},
+        "batchSize": {"default": 64, "candidates": [16, 32, 64, 128]},
+        "template": {"job": {"template": {"spec": {"containers": [{"name": "train", "image": "digits"}]}}}},
+        **changes,
+    }
+    return RecurringTrainingJob.from_wire(
+        {
+            "apiVersion": "wattloop.dev/v1alpha1",
+            "kind": "RecurringTrainingJob",
+            "metadata": {
+                "name": KEY.name,
+                "namespace": KEY.namespace,
+                "uid": "job-uid",
+                "generation": 1,
+                "creationTimestamp": "2026-03-01T12:00:00Z",
+            },
+            "spec": spec,
+        }
+    )
+
+
+@dataclass
+class ModelBackend:
+    """A job, its objects, its store, and a clock that the test moves."""
+
+    job: RecurringTrainingJob
+    now: datetime = START
+    recurrences: dict[str, TrainingRecurrence] = field(default_factory=dict)
+    workloads: dict[str, WorkloadState] = field(default_factory=dict)
+    records: dict[tuple[int, int], ObservationRecord] = field(default_factory=dict)
+    profiles: dict[Any, PowerProfile] = field(default_factory=dict)
+    late_usages: dict[tuple[int, int], LateUsage] = field(default_factory=dict)
+    announced: list[actions.EmitEvent] = field(default_factory=list)
+    created: Counter[str] = field(default_factory=Counter)
+    started: Counter[str] = field(default_factory=Counter)
+    outcomes: dict[str, str] = field(default_factory=dict)
+    refusal: str = ""
+    pod_energies: dict[str, tuple[PodEnergy, ...]] = field(default_factory=dict)
+    devices: int = 0
+    agent_patience_seconds: int = 0
+    actions_until_killed: int | None = None
+    killed_after: bool = False
+    version: int = 0
+
+    def clock(self) -> datetime:
+        """The time."""
+        return self.now
+
+    def pass_seconds(self, seconds: float) -> None:
+        """Let time pass, or jump."""
+        self.now += timedelta(seconds=seconds)
+
+    def snapshot(self, key: JobKey) -> Snapshot | None:
+        """See `Backend`."""
+        assert key == KEY
+        return Snapshot(
+            job=self.job,
+            recurrences=tuple(self.recurrences.values()),
+            workloads=dict(self.workloads),
+            records=tuple(self.records[key] for key in sorted(self.records)),
+            profiles=tuple(self.profiles.values()),
+            late_usages=tuple(self.late_usages.values()),
+            refusal=self.refusal,
+            pod_energies=dict(self.pod_energies),
+            devices=self.devices,
+            agent_patience_seconds=self.agent_patience_seconds,
+        )
+
+    def carry_out(self, snapshot: Snapshot, action: actions.Action) -> None:
+        """See `Backend`; dies before or after the action where told."""
+        dies = self.actions_until_killed == 0
+        if self.actions_until_killed is not None:
+            self.actions_until_killed -= 1
+        if dies and not self.killed_after:
+            raise KilledError(repr(action))
+        self._carry_out(action)
+        if dies:
+            raise KilledError(repr(action))
+
+    def _carry_out(self, action: actions.Action) -> None:
+        match action:
+            case actions.RecordObservation(record):
+                self.records.setdefault((record.recurrence, record.attempt), record)
+            case actions.RecordLateUsage(late_usage):
+                if late_usage.job_uid == self.job.metadata.uid:
+                    self.late_usages[(late_usage.recurrence, late_usage.attempt)] = late_usage
+            case actions.RecordProfile(key, measurements):
+                self.profiles[key] = PowerProfile(key, measurements)
+            case actions.CreateRecurrence(recurrence):
+                self._create(recurrence)
+            case actions.StartWorkload(recurrence):
+                self._start(recurrence.metadata.name)
+            case actions.EndWorkload(recurrence):
+                self.workloads.pop(recurrence.metadata.name, None)
+            case actions.WriteRecurrenceStatus(recurrence, status):
+                self._put(recurrence, recurrence.model_copy(update={"status": status}))
+            case actions.DeleteRecurrence(recurrence):
+                assert (recurrence.spec.index, recurrence.spec.attempt) in self.records, "deleted before remembered"
+                self.delete_by_hand(recurrence.metadata.name)
+            case actions.WriteJobStatus(status):
+                self.job = self.job.model_copy(update={"status": status})
+            case actions.EmitEvent():
+                self.announced.append(action)
+
+    def _create(self, recurrence: TrainingRecurrence) -> None:
+        name = recurrence.metadata.name
+        if name in self.recurrences:
+            return
+        self.created[name] += 1
+        metadata = recurrence.metadata.model_copy(update={"uid": f"uid-of-{name}"})
+        self.recurrences[name] = self._versioned(recurrence.model_copy(update={"metadata": metadata}))
+
+    def _start(self, name: str) -> None:
+        if name not in self.workloads:
+            self.started[name] += 1
+            self.workloads[name] = WorkloadState(name, uid=f"uid-of-{name}")
+
+    def _put(self, before: TrainingRecurrence, after: TrainingRecurrence) -> None:
+        name = before.metadata.name
+        kept = self.recurrences.get(name)
+        if kept is None or kept.metadata.resource_version != before.metadata.resource_version:
+            raise StaleSnapshotError(name)
+        result = after.status.result
+        if name in self.outcomes:
+            assert result == self.outcomes[name], f"the outcome of {name} was changed"
+        if result is not None:
+            self.outcomes[name] = result
+        self.recurrences[name] = self._versioned(after)
+
+    def _versioned(self, recurrence: TrainingRecurrence) -> TrainingRecurrence:
+        # Through the wire form and back: what is compared later has been rounded as it would be in a cluster.
+        self.version += 1
+        metadata = recurrence.metadata.model_copy(update={"resource_version": str(self.version)})
+        return TrainingRecurrence.from_wire(recurrence.model_copy(update={"metadata": metadata}).to_wire())
+
+    # What happens outside the operator.
+
+    def change_spec(self, **changes: Any) -> None:
+        """The user edits the job; fields in wire form."""
+        wire = self.job.to_wire()
+        wire["spec"] = {**wire["spec"], **changes}
+        wire["metadata"]["generation"] += 1
+        self.job = RecurringTrainingJob.from_wire(wire)
+
+    def delete_by_hand(self, name: str) -> None:
+        """A recurrence is deleted, and its workload with it."""
+        self.recurrences.pop(name, None)
+        self.workloads.pop(name, None)
+
+    def lose_database(self) -> None:
+        """The store is deleted."""
+        self.records.clear()
+        self.profiles.clear()
+        self.late_usages.clear()
+
+    def run_workload(self, name: str) -> None:
+        """Its process starts."""
+        self.workloads[name] = replace(self.workloads[name], phase=WorkloadPhase.RUNNING, started_at=self.now)
+
+    def end_workload(self, name: str, failure: Failure | None = None, message: str = "") -> None:
+        """Its process ends."""
+        phase = WorkloadPhase.SUCCEEDED if failure is None else WorkloadPhase.FAILED
+        self.workloads[name] = replace(
+            self.workloads[name], phase=phase, failure=failure, message=message, ended_at=self.now
+        )
+
+    def report(self, name: str, **fields: Any) -> None:
+        """A report arrives from the process of this recurrence."""
+        recurrence = self.recurrences[name]
+        progress = progress_after(recurrence, report(**fields))
+        status = recurrence.status.model_copy(update={"progress": progress})
+        self.recurrences[name] = self._versioned(recurrence.model_copy(update={"status": status}))
+
+    def agents_tell(self, name: str, *energies: PodEnergy) -> None:
+        """The nodes' agents have told of the pods of this recurrence, heard of now."""
+        self.pod_energies[name] = tuple(replace(energy, seen_at=self.now) for energy in energies)
+
+    @property
+    def running(self) -> list[str]:
+        """Names of the recurrences that have no result yet, oldest first."""
+        unfinished = [each for each in self.recurrences.values() if each.status.result is None]
+        return [
+            each.metadata.name for each in sorted(unfinished, key=lambda each: (each.spec.index, each.spec.attempt))
+        ]
+
+
+def report(
+    *,
+    sequence: int = 1,
+    epoch: float = 1,
+    metric: float | None = None,
+    joules: float = 1000.0,
+    seconds: float = 10.0,
+    finished: bool = False,
+    profile: tuple[LimitMeasurement, ...] = (),
+    gpus: int = 1,
+) -> Report:
+    """A report of a process with GPUs of 400 W at most."""
+    energy = tuple(
+        GpuEnergy(f"GPU-{index}", 5000, 5000 + round(joules * 1000 / gpus), 100.0, 100.0 + seconds)
+        for index in range(gpus)
+    )
+    return Report(
+        sequence=sequence,
+        epoch=epoch,
+        metric=metric,
+        evaluations=0 if metric is None else sequence,
+        gpus=energy,
+        gpu_product="NVIDIA A100",
+        max_power_limit_watts=400.0 * gpus,
+        finished=finished,
+        profile=profile,
+    )
+
+
+def told(joules: float = 1200.0, seconds: float = 12.0, *, gpu: int = 0, ended: bool = True, **more: Any) -> PodEnergy:
+    """What an agent says of a GPU of a pod: two seconds and 200 J more than `report` says by default."""
+    energy = PodEnergy(
+        job_uid="job-uid",
+        recurrence=0,
+        attempt=0,
+        node="node-1",
+        ledger="ledger",
+        pod_uid="pod-uid",
+        pod="digits-0-abc",
+        container="train",
+        gpu_uuid=f"GPU-{gpu}",
+        gpu_product="NVIDIA A100",
+        shared=False,
+        energy_millijoules=round(joules * 1000),
+        uncertainty_millijoules=3000,
+        start_time_seconds=99.0,
+        time_seconds=99.0 + seconds,
+        ended=ended,
+        seen_at=START,
+    )
+    return replace(energy, **more)

@@ -1,0 +1,1 @@
+"""The Kubernetes programs that tests run, built from their Go modules."""

@@ -1,0 +1,353 @@
+#!/usr/bin/env python3
+"""Finds or builds the programs of the cluster tests: the Kubernetes control plane, etcd, Helm, and those of a node.
+
+A program is taken from the first place that has it:
+
+1. the folder that KUBEBUILDER_ASSETS names (the convention of envtest; taken as it is, whatever its version);
+2. the cache, `$XDG_CACHE_HOME/wattloop/binaries` (default `~/.cache/wattloop/binaries`);
+3. PATH, if it says that it is of the version pinned here;
+4. a build with Go from the module folder beside this file, into the cache.
+
+Standard library only, so it runs before anything is installed:
+
+    python3 tests/support/binaries/build.py                         # the programs that the tests need
+    python3 tests/support/binaries/build.py kube-apiserver etcd     # these alone
+    python3 tests/support/binaries/build.py --json                  # where each one is, as JSON on stdout
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+MODULES = Path(__file__).resolve().parent
+# Two builds at once keep two cores busy while one of them links; more would only take memory from each other.
+PARALLEL_BUILDS = 2
+SECONDS_BETWEEN_PROGRESS_LINES = 15.0
+
+
+class BinariesUnavailableError(Exception):
+    """A program is nowhere to be found and there is no Go to build it with."""
+
+
+class BuildFailedError(Exception):
+    """Go is there, but the build did not succeed."""
+
+
+@dataclass(frozen=True)
+class Module:
+    """A folder with a go.mod of its own: the programs built together, and how."""
+
+    name: str
+    requirement: str
+    """The module whose version in go.mod is the version of the programs."""
+    link_variables: tuple[str, ...]
+    """Go variables that the linker sets to the version, without which a program does not know its own."""
+
+    @property
+    def folder(self) -> Path:
+        """Where go.mod and go.sum are."""
+        return MODULES / self.name
+
+    @property
+    def version(self) -> str:
+        """The pinned version, with its leading v, read from go.mod so that it stands in one place."""
+        return self._manifest_entry(rf"^(?:require)?\s*{re.escape(self.requirement)} (v\S+)")
+
+    @property
+    def go_needed(self) -> str:
+        """The oldest Go that builds it."""
+        return self._manifest_entry(r"^go (\S+)")
+
+    def _manifest_entry(self, pattern: str) -> str:
+        manifest = self.folder / "go.mod"
+        found = re.search(pattern, manifest.read_text(encoding="utf-8"), re.MULTILINE)
+        if found is None:
+            raise BuildFailedError(f"{manifest}: nothing in it looks like {pattern}")
+        return found.group(1)
+
+    @property
+    def linker_flags(self) -> str:
+        """The value of `-ldflags`: no symbol tables, and the version."""
+        values = {"VERSION": self.version, "MAJOR": "", "MINOR": ""}
+        values["MAJOR"], values["MINOR"] = self.version.removeprefix("v").split(".")[:2]
+        return " ".join(["-s -w", *(f"-X {variable.format(**values)}" for variable in self.link_variables)])
+
+
+@dataclass(frozen=True)
+class Binary:
+    """A program: its name, the module it is built from and the Go package that is its main."""
+
+    name: str
+    module: Module
+    package: str
+    version_arguments: tuple[str, ...]
+    """What makes the program print its version."""
+
+    @property
+    def built_name(self) -> str:
+        """The name that `go build` gives the program: the last element of the package that is not a major version."""
+        elements = [element for element in self.package.split("/") if not re.fullmatch(r"v\d+", element)]
+        return elements[-1]
+
+
+_COMPONENT_VERSION = "k8s.io/component-base/version"
+KUBERNETES = Module(
+    "kubernetes",
+    "k8s.io/kubernetes",
+    (
+        f"{_COMPONENT_VERSION}.gitVersion={{VERSION}}",
+        f"{_COMPONENT_VERSION}.gitMajor={{MAJOR}}",
+        f"{_COMPONENT_VERSION}.gitMinor={{MINOR}}",
+    ),
+)
+# The same version, but a module of its own: what changes here must not have the API server built again.
+NODE_AGENTS = Module("node", KUBERNETES.requirement, KUBERNETES.link_variables)
+ETCD = Module("etcd", "go.etcd.io/etcd/server/v3", ())
+HELM = Module("helm", "helm.sh/helm/v4", ("helm.sh/helm/v4/internal/version.version={VERSION}",))
+KWOK = Module("kwok", "sigs.k8s.io/kwok", ())
+COREDNS = Module("coredns", "github.com/coredns/coredns", ())
+
+BINARIES = {
+    binary.name: binary
+    for binary in (
+        Binary("kube-apiserver", KUBERNETES, "k8s.io/kubernetes/cmd/kube-apiserver", ("--version",)),
+        Binary("kube-controller-manager", KUBERNETES, "k8s.io/kubernetes/cmd/kube-controller-manager", ("--version",)),
+        Binary("kube-scheduler", KUBERNETES, "k8s.io/kubernetes/cmd/kube-scheduler", ("--version",)),
+        Binary("kubectl", KUBERNETES, "k8s.io/kubernetes/cmd/kubectl", ("version", "--client")),
+        Binary("kubelet", NODE_AGENTS, "k8s.io/kubernetes/cmd/kubelet", ("--version",)),
+        Binary("kube-proxy", NODE_AGENTS, "k8s.io/kubernetes/cmd/kube-proxy", ("--version",)),
+        Binary("etcd", ETCD, "go.etcd.io/etcd/server/v3", ("--version",)),
+        Binary("helm", HELM, "helm.sh/helm/v4/cmd/helm", ("version", "--short")),
+        Binary("kwok", KWOK, "sigs.k8s.io/kwok/cmd/kwok", ("--version",)),
+        Binary("coredns", COREDNS, "github.com/coredns/coredns", ("-version",)),
+    )
+}
+CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kubectl", "etcd")
+"""What every cluster test needs."""
+USED_BY_TESTS = (*CONTROL_PLANE, "kube-scheduler", "helm")
+"""What the tests on a control plane need; kwok is built when something asks for it."""
+NODE = (*USED_BY_TESTS, "kubelet", "kube-proxy", "coredns")
+"""What the tests on a whole node need."""
+
+
+def cache_folder() -> Path:
+    """The cache that all checkouts of this user share."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "wattloop" / "binaries"
+
+
+def find(name: str) -> Path | None:
+    """Where the program is now, without building anything; None if it is nowhere."""
+    binary = BINARIES[name]
+    assets = os.environ.get("KUBEBUILDER_ASSETS")
+    if assets and _is_program(Path(assets) / name):
+        return Path(assets) / name
+    for folder in _cached_folders(binary.module):
+        if _is_program(folder / name):
+            return folder / name
+    return _on_path(binary)
+
+
+def ensure(names: Iterable[str] = USED_BY_TESTS, *, progress: Progress | None = None) -> dict[str, Path]:
+    """Finds each program or builds it, at most once on a machine however many processes ask at the same time.
+
+    Raises:
+        BinariesUnavailableError: Some are missing and there is no Go; the message says what to install.
+        BuildFailedError: Go could not build one; the message ends with what Go said.
+    """
+    wanted = list(dict.fromkeys(names))
+    missing = [name for name in wanted if find(name) is None]
+    if missing:
+        if go_version() is None:
+            go_needed = max(BINARIES[name].module.go_needed for name in missing)
+            raise BinariesUnavailableError(
+                f"no {', '.join(missing)} in KUBEBUILDER_ASSETS, the cache or PATH, and no Go to build with: "
+                f"install Go {go_needed} or newer, or point KUBEBUILDER_ASSETS at ready programs"
+            )
+        _build(missing, progress or Progress())
+    found = {name: find(name) for name in wanted}
+    return {name: path for name, path in found.items() if path is not None}
+
+
+def go_version() -> str | None:
+    """Version and platform of the Go on PATH, as in `go1.26.1-linux-amd64`; None where there is none."""
+    if shutil.which("go") is None:
+        return None
+    answer = subprocess.run(
+        ["go", "env", "GOVERSION", "GOOS", "GOARCH"], capture_output=True, text=True, check=True, env=_go_environment()
+    )
+    return "-".join(answer.stdout.split())
+
+
+class Progress:
+    """Says on stderr how far each build is: one line that moves on a terminal, a line now and then elsewhere."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._state: dict[str, str] = {}
+        self._last = 0.0
+
+    def say(self, module: str, words: str, *, now: bool = False) -> None:
+        """Sets what is said about one module; `now` for what must not be lost between two lines."""
+        with self._lock:
+            self._state[module] = words
+            terminal = sys.stderr.isatty()
+            if terminal and not now:
+                line = "  ".join(f"{name}: {state}" for name, state in self._state.items())
+                sys.stderr.write(f"\r\x1b[2K{line[: shutil.get_terminal_size().columns - 1]}")
+            elif now or time.monotonic() - self._last > SECONDS_BETWEEN_PROGRESS_LINES:
+                self._last = time.monotonic()
+                sys.stderr.write(f"{chr(13) + chr(27) + '[2K' if terminal else ''}{module}: {words}\n")
+            sys.stderr.flush()
+
+
+def _build(names: Sequence[str], progress: Progress) -> None:
+    by_module: dict[str, list[Binary]] = {}
+    for name in names:
+        by_module.setdefault(BINARIES[name].module.name, []).append(BINARIES[name])
+    with concurrent.futures.ThreadPoolExecutor(PARALLEL_BUILDS) as pool:
+        for job in [pool.submit(_build_module, binaries, progress) for binaries in by_module.values()]:
+            job.result()
+
+
+def _build_module(binaries: Sequence[Binary], progress: Progress) -> None:
+    module = binaries[0].module
+    folder = _keyed_folder(module, go_version() or "")
+    with _locked(folder, module, progress):
+        missing = [binary for binary in binaries if not _is_program(folder / binary.name)]
+        if not missing:
+            return
+        start = time.monotonic()
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".building-") as unfinished:
+            _go_build(module, missing, Path(unfinished), progress)
+            for binary in missing:
+                # A program appears in the cache whole or not at all.
+                os.replace(Path(unfinished) / binary.built_name, folder / binary.name)  # noqa: PTH105
+        built = ", ".join(binary.name for binary in missing)
+        progress.say(module.name, f"built {built} {module.version} in {time.monotonic() - start:.0f} s", now=True)
+
+
+def _go_build(module: Module, binaries: Sequence[Binary], output: Path, progress: Progress) -> None:
+    packages = [binary.package for binary in binaries]
+    names = ", ".join(binary.name for binary in binaries)
+    progress.say(module.name, f"downloading what {names} {module.version} is made of", now=True)
+    count = len(_go(module, "list", "-deps", *packages).splitlines())
+    progress.say(module.name, f"building {names} from {count} packages", now=True)
+    command = ["go", "build", "-v", "-trimpath", "-buildvcs=false", "-mod=readonly", "-p", "2"]
+    command += ["-ldflags", module.linker_flags, "-o", f"{output}/", *packages]
+    start = time.monotonic()
+    said: list[str] = []
+    with subprocess.Popen(
+        command, cwd=module.folder, env=_go_environment(), stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        for number, line in enumerate(process.stderr, 1):
+            said = [*said[-30:], line]
+            progress.say(module.name, f"{number}/{count} packages, {time.monotonic() - start:.0f} s")
+    if process.returncode != 0:
+        raise BuildFailedError(f"go build of {names} in {module.folder} failed:\n{''.join(said)}")
+
+
+def _go(module: Module, *arguments: str) -> str:
+    answer = subprocess.run(
+        ["go", *arguments], cwd=module.folder, env=_go_environment(), capture_output=True, text=True, check=False
+    )
+    if answer.returncode != 0:
+        raise BuildFailedError(f"go {arguments[0]} in {module.folder} failed:\n{answer.stderr[-3000:]}")
+    return answer.stdout
+
+
+def _go_environment() -> dict[str, str]:
+    # No C compiler and no toolchain downloads: the Go that is here, or a clear word that it is too old. Flags that a
+    # person has set for other builds must not change what the key of the cache stands for.
+    return {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "", "GOWORK": "off"}
+
+
+def _recipe_digest(module: Module) -> str:
+    digest = hashlib.sha256(module.linker_flags.encode())
+    for name in ("go.mod", "go.sum"):
+        digest.update((module.folder / name).read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _keyed_folder(module: Module, go: str) -> Path:
+    return cache_folder() / f"{module.name}-{module.version}-{_recipe_digest(module)}-{go}"
+
+
+def _cached_folders(module: Module) -> list[Path]:
+    go = go_version()
+    if go is not None:
+        return [_keyed_folder(module, go)]
+    # Without Go any Go's build of the same sources serves.
+    return sorted(cache_folder().glob(f"{module.name}-{module.version}-{_recipe_digest(module)}-*"))
+
+
+def _on_path(binary: Binary) -> Path | None:
+    path = shutil.which(binary.name)
+    if path is None:
+        return None
+    answer = subprocess.run([path, *binary.version_arguments], capture_output=True, text=True, check=False, timeout=120)
+    number = re.escape(binary.module.version.removeprefix("v"))
+    return Path(path) if re.search(rf"(?<![\d.]){number}(?![\d.-])", answer.stdout) else None
+
+
+def _is_program(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path, module: Module, progress: Progress) -> Iterator[None]:
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress.say(module.name, "another process is building it; waiting", now=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        for leftover in folder.glob(".building-*"):
+            shutil.rmtree(leftover)
+        yield
+
+
+def main() -> int:
+    """The command line; 0 when every program asked for is there, 1 when not, 2 for a name that is none of them."""
+    description, _, examples = (__doc__ or "").partition("\n\n")
+    parser = argparse.ArgumentParser(
+        description=description, epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BINARIES)}")
+    parser.add_argument("--json", action="store_true", help="print where each program is as a JSON object")
+    arguments = parser.parse_args()
+    unknown = [name for name in arguments.names if name not in BINARIES]
+    if unknown:
+        parser.error(f"unknown: {', '.join(unknown)}; known are {', '.join(BINARIES)}")
+    try:
+        found = ensure(arguments.names or USED_BY_TESTS)
+    except (BinariesUnavailableError, BuildFailedError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    if arguments.json:
+        sys.stdout.write(json.dumps({name: str(path) for name, path in found.items()}, indent=2) + "\n")
+    else:
+        sys.stdout.write("".join(f"{name:24} {path}\n" for name, path in found.items()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The rendered chart, and clusters that it is installed into."""

@@ -1,0 +1,255 @@
+"""A real control plane on this machine's loopback: etcd, kube-apiserver and kube-controller-manager.
+
+RBAC is on, tokens are signed and checked, admission runs: what a cluster would refuse is refused here too. What is
+missing are nodes; `harness.kubelet` stands in for them. With `NodeNetwork` real nodes can join; tests/node does so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import shutil
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from support.control_plane.certificates import CertificateAuthority, signing_key
+from support.control_plane.kubeconfig import write_kubeconfig
+from support.control_plane.processes import ServerProcess
+
+_READY_WITHIN_SECONDS = 200.0
+_SERVICE_ADDRESSES = "10.96.0.0/16"
+# The lifecycle controller would take the stand-in's node for dead, for nobody sends its heartbeats.
+_CONTROLLERS = "*,-node-lifecycle-controller,-node-ipam-controller"
+_CONTROLLERS_WITH_NODES = "*,-node-ipam-controller"
+_NODE_IS_LOST_AFTER_SECONDS = 50
+
+
+class NotReadyError(Exception):
+    """A part of the control plane did not become ready in time."""
+
+
+@dataclass(frozen=True)
+class NodeNetwork:
+    """What a control plane needs to know when it is to have real nodes.
+
+    Attributes:
+        address: This machine's address at which pods and kubelets reach the API server.
+        service_addresses: From where Services get their addresses.
+    """
+
+    address: str
+    service_addresses: str
+
+
+class ControlPlane:
+    """A running control plane. Use `running_control_plane`, which also stops it.
+
+    Args:
+        programs: Where each program is.
+        folder: For its keys, logs and data.
+        nodes: Where real nodes are to reach it; None: it has none, and listens on the loopback alone.
+    """
+
+    def __init__(self, programs: Mapping[str, Path], folder: Path, nodes: NodeNetwork | None = None) -> None:
+        self.programs = programs
+        """Where each program is, by its name."""
+        self.folder = folder
+        """Its keys, logs and data."""
+        self.nodes = nodes
+        self.authority = CertificateAuthority()
+        etcd_port, peer_port, self.port = _free_ports(3)
+        self.url = f"https://127.0.0.1:{self.port}"
+        """Where the API server listens."""
+        self.admin_kubeconfig = self.kubeconfig_by_certificate("admin", ["system:masters"])
+        """A kubeconfig that may do everything."""
+        self._etcd_url = f"http://127.0.0.1:{etcd_port}"
+        self._etcd_peer_url = f"http://127.0.0.1:{peer_port}"
+        self._processes: list[ServerProcess] = []
+
+    @property
+    def process_ids(self) -> dict[str, int]:
+        """The process id of each part."""
+        return {process.name: process.pid for process in self._processes}
+
+    def kubeconfig_by_certificate(self, user: str, groups: list[str]) -> Path:
+        """A kubeconfig of a user known by a client certificate: who may do what is up to RBAC."""
+        return write_kubeconfig(
+            self.folder / f"{user.replace(':', '-')}.kubeconfig",
+            server=self.url,
+            authority=self.authority.certificate,
+            certificate=self.authority.client(user, groups),
+        )
+
+    def kubeconfig_by_token(self, name: str, token: str, *, namespace: str = "default") -> Path:
+        """A kubeconfig, its file named by `name`, of whoever the token stands for."""
+        return write_kubeconfig(
+            self.folder / f"{name}.kubeconfig",
+            server=self.url,
+            authority=self.authority.certificate,
+            token=token,
+            namespace=namespace,
+        )
+
+    def start(self) -> None:
+        """Starts the parts in order, each once the one before is ready."""
+        etcd = self._start("etcd", self._etcd_flags())
+        self._await_ready(etcd, _health_of(f"{self._etcd_url}/health"))
+        server = self._start("kube-apiserver", self._api_server_flags())
+        context = ssl.create_default_context(cadata=self.authority.certificate.decode("ascii"))
+        self._await_ready(server, _health_of(f"{self.url}/readyz", context))
+        self._start("kube-controller-manager", self._controller_manager_flags())
+
+    def start_scheduler(self) -> None:
+        """Starts the scheduler, which only tests of whole nodes need."""
+        kubeconfig = self.kubeconfig_by_certificate("system:kube-scheduler", [])
+        self._start("kube-scheduler", [f"--kubeconfig={kubeconfig}", "--leader-elect=false", "--secure-port=0"])
+
+    def stop(self) -> None:
+        """Stops the parts, the last one started first: without etcd an API server takes a minute to end."""
+        while self._processes:
+            self._processes.pop().stop()
+        shutil.rmtree(self.folder / "etcd-data", ignore_errors=True)
+
+    def check_alive(self) -> None:
+        """Raises when one of the parts has ended."""
+        for process in self._processes:
+            process.check_alive()
+
+    def start_again_what_ended(self) -> None:
+        """Starts those parts again that have ended, with the same keys and data; does not wait for them."""
+        for index, process in enumerate(self._processes):
+            if process.ended:
+                self._processes[index] = ServerProcess(process.name, process.command, self.folder)
+
+    def _start(self, name: str, flags: list[str]) -> ServerProcess:
+        process = ServerProcess(name, [self.programs[name], *flags], self.folder)
+        self._processes.append(process)
+        return process
+
+    def _await_ready(self, process: ServerProcess, healthy: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + _READY_WITHIN_SECONDS
+        while not healthy():
+            process.check_alive()
+            if time.monotonic() > deadline:
+                raise NotReadyError(
+                    f"{process.name} is not ready after {_READY_WITHIN_SECONDS:.0f} s; the end of {process.log}:\n"
+                    f"{process.log_tail()}"
+                )
+            time.sleep(0.05)
+
+    def _write(self, name: str, content: bytes) -> Path:
+        path = self.folder / name
+        path.touch(mode=0o600)
+        path.write_bytes(content)
+        return path
+
+    def _etcd_flags(self) -> list[str]:
+        return [
+            f"--data-dir={self.folder / 'etcd-data'}",
+            f"--listen-client-urls={self._etcd_url}",
+            f"--advertise-client-urls={self._etcd_url}",
+            f"--listen-peer-urls={self._etcd_peer_url}",
+            f"--initial-advertise-peer-urls={self._etcd_peer_url}",
+            f"--initial-cluster=default={self._etcd_peer_url}",
+            # Nothing here outlives the tests, so nothing needs to survive a power failure.
+            "--unsafe-no-fsync",
+            "--log-level=warn",
+        ]
+
+    def _api_server_flags(self) -> list[str]:
+        address = self.nodes.address if self.nodes else "127.0.0.1"
+        services = self.nodes.service_addresses if self.nodes else _SERVICE_ADDRESSES
+        names = ["localhost", "kubernetes.default.svc"]
+        serving = self.authority.server(["127.0.0.1", address, _first_address(services)], names)
+        tokens = signing_key()
+        return [
+            f"--etcd-servers={self._etcd_url}",
+            f"--advertise-address={address}",
+            f"--secure-port={self.port}",
+            f"--tls-cert-file={self._write('server.crt', serving.certificate)}",
+            f"--tls-private-key-file={self._write('server.key', serving.private_key)}",
+            f"--client-ca-file={self._write('authority.crt', self.authority.certificate)}",
+            f"--cert-dir={self.folder}",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={self._write('tokens.pub', tokens.certificate)}",
+            f"--service-account-signing-key-file={self._write('tokens.key', tokens.private_key)}",
+            f"--service-cluster-ip-range={services}",
+            "--authorization-mode=Node,RBAC",
+            "--allow-privileged=true",
+            "--shutdown-delay-duration=0s",
+            *(
+                self._flags_with_nodes()
+                if self.nodes
+                else ["--bind-address=127.0.0.1", "--endpoint-reconciler-type=none"]
+            ),
+        ]
+
+    def _flags_with_nodes(self) -> list[str]:
+        to_kubelets = self.authority.client("kube-apiserver-kubelet-client", ["system:masters"])
+        return [
+            # A kubelet calls from the bridge's address, kubectl from the loopback.
+            "--bind-address=0.0.0.0",
+            "--enable-admission-plugins=NodeRestriction",
+            "--kubelet-preferred-address-types=InternalIP",
+            f"--kubelet-client-certificate={self._write('to-kubelets.crt', to_kubelets.certificate)}",
+            f"--kubelet-client-key={self._write('to-kubelets.key', to_kubelets.private_key)}",
+        ]
+
+    def _controller_manager_flags(self) -> list[str]:
+        kubeconfig = self.kubeconfig_by_certificate("system:kube-controller-manager", [])
+        return [
+            f"--kubeconfig={kubeconfig}",
+            f"--controllers={_CONTROLLERS_WITH_NODES if self.nodes else _CONTROLLERS}",
+            f"--node-monitor-grace-period={_NODE_IS_LOST_AFTER_SECONDS}s",
+            "--use-service-account-credentials",
+            f"--service-account-private-key-file={self.folder / 'tokens.key'}",
+            f"--root-ca-file={self.folder / 'authority.crt'}",
+            "--leader-elect=false",
+            "--secure-port=0",
+        ]
+
+
+@contextlib.contextmanager
+def running_control_plane(programs: Mapping[str, Path], folder: Path) -> Iterator[ControlPlane]:
+    """A control plane that runs as long as the context.
+
+    Args:
+        programs: Where kube-apiserver, kube-controller-manager and etcd are.
+        folder: An empty folder for keys, logs and data.
+    """
+    plane = ControlPlane(programs, folder)
+    try:
+        plane.start()
+        yield plane
+    finally:
+        plane.stop()
+
+
+def _first_address(network: str) -> str:
+    """The address of the Service `kubernetes`: the first of the Services' network."""
+    return str(next(ipaddress.ip_network(network).hosts()))
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 that are free now; all are held until all are found, so that they differ."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for listener in sockets:
+            listener.bind(("127.0.0.1", 0))
+        return [int(listener.getsockname()[1]) for listener in sockets]
+
+
+def _health_of(url: str, context: ssl.SSLContext | None = None) -> Callable[[], bool]:
+    def healthy() -> bool:
+        try:
+            return httpx.get(url, verify=context or True, timeout=20.0, trust_env=False).status_code == httpx.codes.OK
+        except httpx.TransportError:
+            return False
+
+    return healthy

@@ -1,0 +1,57 @@
+"""Kubeconfig files: who someone is to an API server, in the form that every Kubernetes client reads."""
+
+from __future__ import annotations
+
+import base64
+import os
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from support.control_plane.certificates import KeyPair
+
+
+def write_kubeconfig(
+    path: Path,
+    *,
+    server: str,
+    authority: bytes,
+    certificate: KeyPair | None = None,
+    token: str | None = None,
+    namespace: str = "default",
+) -> Path:
+    """Writes a kubeconfig of one user, known by a client certificate or by a bearer token.
+
+    Args:
+        path: Where to; readable by its owner alone.
+        server: The API server's URL.
+        authority: The certificate of the authority that signed the server's, PEM.
+        certificate: The user's certificate and key.
+        token: The user's bearer token.
+        namespace: Where commands act that name no namespace.
+    """
+    user: dict[str, Any] = {}
+    if certificate is not None:
+        user["client-certificate-data"] = _base64(certificate.certificate)
+        user["client-key-data"] = _base64(certificate.private_key)
+    if token is not None:
+        user["token"] = token
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "tests",
+        "clusters": [
+            {"name": "tests", "cluster": {"server": server, "certificate-authority-data": _base64(authority)}}
+        ],
+        "users": [{"name": "tests", "user": user}],
+        "contexts": [{"name": "tests", "context": {"cluster": "tests", "user": "tests", "namespace": namespace}}],
+    }
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        yaml.safe_dump(content, file)
+    return path
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")

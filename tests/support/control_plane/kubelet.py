@@ -1,0 +1,220 @@
+"""Stands in for the kubelet of one node: real Pod objects, their status written as a kubelet would, no containers.
+
+The Job controller creates pods and counts them as on any cluster; what its pods do is what a test says here.
+"""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import threading
+from typing import Any
+
+import urllib3
+from kubernetes import client, watch
+from kubernetes.client import ApiException
+from kubernetes.dynamic import DynamicClient
+
+from support.control_plane.waiting import Object, wait_until
+
+NODE_NAME = "wattloop-test-node"
+_POD_NETWORK = "198.18.77"
+_NODE_ADDRESS = f"{_POD_NETWORK}.1"
+_OUT_OF_MEMORY_EXIT_CODE = 137
+_WATCH_SECONDS = 300
+_SECONDS_BEFORE_ANOTHER_WATCH = 0.2
+_CONFLICT = 409
+_NOT_FOUND = 404
+
+
+class Kubelet:
+    """One node and what its kubelet writes. Used as a context manager; a pod that is deleted ends within it.
+
+    Args:
+        cluster: A dynamic client with an administrator's rights.
+        node_name: The node's name.
+    """
+
+    def __init__(self, cluster: DynamicClient, node_name: str = NODE_NAME) -> None:
+        self.node_name = node_name
+        self._cluster = cluster
+        self._core = client.CoreV1Api(cluster.client)
+        self._pod_numbers = itertools.cycle(range(2, 255))
+        self._terminations = _Terminations(self._core, node_name)
+
+    def __enter__(self) -> Kubelet:
+        register_node(self._core, self.node_name)
+        self._terminations.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._terminations.stop()
+
+    def pods_of_job(self, job: str, namespace: str, *, count: int = 1, timeout_seconds: float = 120.0) -> list[Object]:
+        """Waits until a Job has `count` pods that have not ended and are not being deleted; returns them."""
+
+        def alive(pods: list[Object]) -> list[Object] | None:
+            found = [
+                pod
+                for pod in pods
+                if pod["status"].get("phase") not in {"Succeeded", "Failed"}
+                and "deletionTimestamp" not in pod["metadata"]
+            ]
+            return found if len(found) == count else None
+
+        return wait_until(
+            self._cluster,
+            api_version="v1",
+            kind="Pod",
+            namespace=namespace,
+            label_selector=f"batch.kubernetes.io/job-name={job}",
+            condition=alive,
+            what=f"{count} live pod(s) of the Job {namespace}/{job}",
+            timeout_seconds=timeout_seconds,
+        )
+
+    def run(self, pod: Object) -> Object:
+        """Binds the pod to the node and lets its containers run; returns the pod with its address."""
+        self._bind(pod)
+        return self._report(pod, "Running", {"running": {"startedAt": _now()}})
+
+    def succeed(self, pod: Object) -> Object:
+        """Ends the pod's containers with exit code 0."""
+        return self._end(pod, "Succeeded", exit_code=0, reason="Completed")
+
+    def fail(self, pod: Object, *, exit_code: int = 1, reason: str = "Error", message: str = "") -> Object:
+        """Ends the pod's containers with an exit code, a kubelet's reason for it, and what they wrote last."""
+        return self._end(pod, "Failed", exit_code=exit_code, reason=reason, message=message)
+
+    def run_out_of_memory(self, pod: Object) -> Object:
+        """Ends the pod's containers as the kernel does when they take more memory than their limit."""
+        return self.fail(pod, exit_code=_OUT_OF_MEMORY_EXIT_CODE, reason="OOMKilled")
+
+    def refuse_image(self, pod: Object) -> Object:
+        """Leaves the pod pending because its image cannot be pulled."""
+        self._bind(pod)
+        waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}
+        return self._report(pod, "Pending", waiting)
+
+    def _end(self, pod: Object, phase: str, *, exit_code: int, reason: str, message: str = "") -> Object:
+        self._bind(pod)
+        started = pod["status"].get("startTime") or _now()
+        ended = {"exitCode": exit_code, "reason": reason, "startedAt": started, "finishedAt": _now()}
+        ended |= {"message": message} if message else {}
+        return self._report(pod, phase, {"terminated": ended})
+
+    def _bind(self, pod: Object) -> None:
+        """Does what the scheduler does, unless it was done."""
+        name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
+        target = client.V1ObjectReference(api_version="v1", kind="Node", name=self.node_name)
+        binding = client.V1Binding(metadata=client.V1ObjectMeta(name=name), target=target)
+        try:
+            self._core.create_namespaced_pod_binding(name, namespace, binding, _preload_content=False)
+        except ApiException as error:
+            if error.status != _CONFLICT:
+                raise
+
+    def _report(self, pod: Object, phase: str, state: dict[str, Any]) -> Object:
+        """Writes the pod's status, the same `state` for each of its containers."""
+        name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
+        pods = self._cluster.resources.get(api_version="v1", kind="Pod")
+        current = pods.get(name=name, namespace=namespace).to_dict()["status"]
+        address = current.get("podIP") or f"{_POD_NETWORK}.{next(self._pod_numbers)}"
+        ready = phase == "Running"
+        status = {
+            "phase": phase,
+            "startTime": current.get("startTime") or _now(),
+            "hostIP": _NODE_ADDRESS,
+            "hostIPs": [{"ip": _NODE_ADDRESS}],
+            "podIP": address,
+            "podIPs": [{"ip": address}],
+            "conditions": [
+                {"type": kind, "status": str(value), "lastTransitionTime": _now()}
+                for kind, value in (("Initialized", True), ("ContainersReady", ready), ("Ready", ready))
+            ],
+            "containerStatuses": [
+                {
+                    "name": container["name"],
+                    "image": container["image"],
+                    "imageID": "",
+                    "ready": ready,
+                    "started": ready,
+                    "restartCount": 0,
+                    "state": state,
+                }
+                for container in pod["spec"]["containers"]
+            ],
+        }
+        return dict(pods.status.patch(body={"status": status}, name=name, namespace=namespace).to_dict())
+
+
+def register_node(core: client.CoreV1Api, name: str, labels: dict[str, str] | None = None) -> None:
+    """Makes a Node that is ready, unless there is one of this name."""
+    node = client.V1Node(metadata=client.V1ObjectMeta(name=name, labels=labels))
+    try:
+        core.create_node(node)
+    except ApiException as error:
+        if error.status != _CONFLICT:
+            raise
+    # A new node is tainted as not ready, which nobody here takes back.
+    core.patch_node(name, {"spec": {"taints": None}})
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastTransitionTime": _now()}
+    addresses = [{"type": "InternalIP", "address": _NODE_ADDRESS}]
+    room = {"cpu": "64", "memory": "256Gi", "pods": "1000"}
+    status = {"conditions": [ready], "addresses": addresses, "capacity": room, "allocatable": room}
+    core.patch_node_status(name, {"status": status})
+
+
+class _Terminations:
+    """A thread that lets go of the node's deleted pods, as a kubelet does once their containers have stopped."""
+
+    def __init__(self, core: client.CoreV1Api, node_name: str) -> None:
+        self._core = core
+        self._node_name = node_name
+        self._watch: Any = watch.Watch()  # type: ignore[no-untyped-call]
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._let_go_of_deleted_pods, name="kubelet-terminations", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stops the thread and waits for it."""
+        self._stopping.set()
+        self._watch.stop()
+        self._thread.join()
+
+    def _let_go_of_deleted_pods(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                for event in self._watch.stream(
+                    self._core.list_pod_for_all_namespaces,
+                    field_selector=f"spec.nodeName={self._node_name}",
+                    timeout_seconds=_WATCH_SECONDS,
+                ):
+                    if self._stopping.is_set():
+                        break
+                    # The client yields None for a line that the server cut off when it closed the stream.
+                    if event is None or event["type"] == "DELETED":
+                        continue
+                    if event["object"].metadata.deletion_timestamp is not None:
+                        self._let_go(event["object"].metadata)
+            except (urllib3.exceptions.HTTPError, ApiException):
+                # Stopping cuts the stream; anything else that cuts it is over when it is opened again.
+                self._stopping.wait(_SECONDS_BEFORE_ANOTHER_WATCH)
+
+    def _let_go(self, metadata: client.V1ObjectMeta) -> None:
+        assert metadata.name is not None
+        assert metadata.namespace is not None
+        # Only this pod: one of the same name that has come since must live.
+        options = client.V1DeleteOptions(grace_period_seconds=0, preconditions=client.V1Preconditions(uid=metadata.uid))
+        try:
+            self._core.delete_namespaced_pod(metadata.name, metadata.namespace, body=options)
+        except ApiException as error:
+            if error.status not in {_NOT_FOUND, _CONFLICT}:
+                raise
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,8 @@
+"""``python -m fuzzing``."""
+
+import sys
+
+from support.fuzzing.campaign import main
+
+if __name__ == "__main__":
+    sys.exit(main())

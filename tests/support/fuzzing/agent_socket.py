@@ -1,0 +1,331 @@
+"""The door of pods: bytes on the agent's socket, given to the real monitor and power controller on simulated GPUs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import socket
+import tempfile
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pynvml
+
+import nvml_simulator
+from support.fuzzing.logs import DefectLog
+from support.fuzzing.target import DefectError
+from wattloop.agent import ANSWER_LIMIT_BYTES, REQUEST_LIMIT_BYTES
+from wattloop_agent.lines import decoded_request
+from wattloop_agent.listening import listening_socket
+from wattloop_agent.monitor.callers import Caller, no_step
+from wattloop_agent.monitor.descriptors import allowed_connections
+from wattloop_agent.monitor.heartbeat_link import HeartbeatLink
+from wattloop_agent.monitor.leases import LeaseKeeper
+from wattloop_agent.monitor.meter import Meter
+from wattloop_agent.monitor.nvml_readings import NvmlReadings
+from wattloop_agent.monitor.power_controller_link import PowerControllerLink
+from wattloop_agent.monitor.power_controller_process import LINKS, PowerControllerProcess, ProcessOpener
+from wattloop_agent.monitor.request_handlers import RequestHandlers
+from wattloop_agent.monitor.server import Server
+from wattloop_agent.monitor.watched_process import WatchedProcess
+from wattloop_agent.request_error import Reason, RequestError
+
+# A bound for a busy machine: an answer takes a millisecond.
+MAX_ANSWER_SECONDS = 10.0
+HEARTBEAT_TIMEOUT_SECONDS = 60.0
+MAX_REQUESTS = 64
+VICTIM_WATTS = 200.0
+REASONS = {str(reason) for reason in Reason}
+
+
+class SocketTarget:
+    """The agent's socket; an input is what one caller sends on one connection.
+
+    The caller has GPU 0 and shares GPU 1; another caller has GPU 2 and holds it at 200 W. ``{0}``, ``{1}`` and ``{2}``
+    stand for their uuids.
+
+    Promises: each request line has one answer, JSON and of a bounded size, until the agent closes the connection; the
+    other caller is answered and keeps its limit; GPUs 1 and 2 never change, GPU 0 stays within its device's range and
+    is given back; no error in the log; no descriptor stays open.
+    """
+
+    tokens = (
+        b'{"verb": "gpus"}\n', b'{"verb": "energy"}\n', b'{"verb": "list"}\n', b'{"verb": "release"}\n',
+        b'"gpus": ["{0}"]', b'"gpus": ["{1}"]', b'"gpus": ["{2}"]', b"{0}", b"{1}", b"{2}", b'"watts": ',
+        b'"megahertz": ', b'"domain": "memory"', b'"domain": "graphics"', b'"for_seconds": ',
+        b'"interval_seconds": 0.02', b'"subscribe"', b'"hold_limit"', b'"hold_clocks"', b"NaN", b"-Infinity", b"null",
+        b"true", b"1e999", b"9" * 400, b"9" * 5000, b"[" * 2000, b'{"a":' * 1000, b'"\\ud800"', b'"\\u0000"', b"\n",
+        b"\r\n", b"\x00", b"\xff", b"\xef\xbb\xbf", b" " * 70000,
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._stack = AsyncExitStack()
+        self._loop.run_until_complete(self._open())
+        self._idle_tasks = len(asyncio.all_tasks(self._loop))
+        # What is opened once, at the first request of a kind, is open from here on.
+        for seed in self.seeds():
+            self._loop.run_until_complete(self._conversation(seed))
+        self._descriptors = self._loop.run_until_complete(_settled_descriptors(self._idle_tasks + 1))
+
+    async def _open(self) -> None:
+        self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="w-")))
+        state = nvml_simulator.create(
+            self._folder / "gpus", model="A100", count=3, clock="virtual", permission="anyone"
+        )
+        self._gpus = self._stack.enter_context(nvml_simulator.Machine(state))
+        self._log = self._stack.enter_context(DefectLog("wattloop_agent", "asyncio", level=logging.ERROR))
+        self._uuids = [gpu.uuid for gpu in self._gpus.describe().gpus]
+        os.environ.update(nvml_simulator.environment(state))
+        library = nvml_simulator.build_library()
+        meter = Meter(NvmlReadings(library))
+        self._stack.callback(_let_nvml_go)
+        self._stack.callback(meter.close)
+        process = PowerControllerProcess(_power_controller_options(self._folder, library))
+        self._stack.push_async_callback(process.end)
+        requests, heartbeats = (ProcessOpener(process, link) for link in LINKS)
+        power_controller = PowerControllerLink(requests, HEARTBEAT_TIMEOUT_SECONDS)
+        self._stack.callback(power_controller.close)
+        callers = _NamedCallers(self._uuids)
+        keeper = LeaseKeeper(power_controller, HeartbeatLink(heartbeats, HEARTBEAT_TIMEOUT_SECONDS), callers)
+        server = Server(callers, RequestHandlers(meter, power_controller, keeper), allowed_connections())
+        await keeper.refresh()
+        keeper.start()
+        self._stack.push_async_callback(asyncio.to_thread, keeper.stop)
+        self._path = self._folder / "agent.sock"
+        listening = self._stack.enter_context(listening_socket(self._path))
+        self._stack.push_async_callback(server.close)
+        await server.serve(listening)
+        self._victim = await self._connected("victim")
+        self._stack.callback(self._victim[1].close)
+        held = {"verb": "hold_limit", "gpus": self._uuids[2:], "watts": VICTIM_WATTS}
+        if "result" not in await self._asked(json.dumps(held).encode()):
+            raise DefectError("the victim cannot hold its GPU")
+
+    def seeds(self) -> list[bytes]:
+        """Requests of docs/agent.md, and the bad ones of the tests."""
+        good = [
+            {"verb": "gpus"},
+            {"verb": "energy"},
+            {"verb": "energy", "gpus": ["{0}", "{1}"]},
+            {"verb": "hold_limit", "gpus": ["{0}"], "watts": 250},
+            {"verb": "hold_limit", "gpus": ["{0}"], "watts": 300, "for_seconds": 5},
+            {"verb": "hold_clocks", "gpus": ["{0}"], "megahertz": 1005},
+            {"verb": "hold_clocks", "gpus": ["{0}"], "megahertz": 1215, "domain": "memory", "for_seconds": 5},
+            {"verb": "release", "gpus": ["{0}"]},
+            {"verb": "release"},
+            {"verb": "list"},
+            {"verb": "hold_limit", "gpus": ["{1}"], "watts": 250},
+            {"verb": "hold_limit", "gpus": ["{0}", "{2}"], "watts": 250},
+            {"verb": "release", "gpus": ["{2}"]},
+            {"verb": "subscribe", "interval_seconds": 0.02},
+            {"verb": "subscribe", "gpus": ["{0}"], "interval_seconds": 0.02},
+        ]
+        bad = [b"hello", b"[]", b"{}", b"", b'{"verb": "shutdown"}', b'{"verb": "energy", "gpus": ["a", "a"]}']
+        bad += [b'{"verb": "hold_limit", "gpus": ["{0}"], "watts": %s}' % text for text in (b"NaN", b"true", b"1e999")]
+        bad += [b'{"verb": "hold_limit", "gpus": ["{0}"], "watts": %s}' % (b"9" * 5000), b"[" * 5000]
+        lines = [json.dumps(request).encode() for request in good] + bad
+        return [line + b"\n" for line in lines] + [b"\n".join(lines[:13]) + b"\n", b"\n".join(bad) + b"\n"]
+
+    def check(self, data: bytes) -> None:
+        """See `Target`."""
+        self._log.forget()
+        self._loop.run_until_complete(self._conversation(data))
+        self._check_gpus()
+        self._loop.run_until_complete(self._check_descriptors())
+        self._log.check()
+
+    def close(self) -> None:
+        """See `Target`."""
+        self._loop.run_until_complete(self._stack.aclose())
+        self._loop.close()
+
+    async def _conversation(self, data: bytes) -> None:
+        for number, uuid in enumerate(self._uuids):
+            data = data.replace(f"{{{number}}}".encode(), uuid.encode())
+        data, expected = _bounded(data)
+        reader, writer = await self._connected("caller")
+        try:
+            async with asyncio.timeout(MAX_ANSWER_SECONDS):
+                sending = asyncio.create_task(_sent(writer, data))
+                answers = await _answers(reader, expected)
+                if not await self._asked(b'{"verb": "energy"}'):
+                    raise DefectError("another caller has no answer")
+                sending.cancel()
+                await asyncio.gather(sending, return_exceptions=True)
+        except TimeoutError:
+            raise DefectError(f"no answers within {MAX_ANSWER_SECONDS:g} s") from None
+        finally:
+            writer.transport.abort()
+        for answer in answers:
+            _check_answer(answer)
+        await self._given_back()
+
+    async def _given_back(self) -> None:
+        """Release as the caller, as the agent does when the owner of a lease is gone."""
+        reader, writer = await self._connected("caller")
+        try:
+            async with asyncio.timeout(MAX_ANSWER_SECONDS):
+                writer.write(b'{"verb": "release"}\n')
+                if "result" not in json.loads(await reader.readline()):
+                    raise DefectError("the caller cannot release what is its own")
+                writer.write_eof()
+                await reader.read()
+        finally:
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+
+    async def _asked(self, request: bytes) -> dict[str, object]:
+        """The answer to the other caller."""
+        reader, writer = self._victim
+        writer.write(request + b"\n")
+        answer: dict[str, object] = json.loads(await reader.readline())
+        return answer
+
+    async def _connected(self, name: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        # An abstract name, which tells the two callers apart; it is gone with the socket.
+        connection.bind(f"\0{self._folder}/{name}/{id(connection)}")
+        connection.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(connection, str(self._path))
+        return await asyncio.open_unix_connection(sock=connection, limit=ANSWER_LIMIT_BYTES)
+
+    async def _check_descriptors(self) -> None:
+        try:
+            async with asyncio.timeout(MAX_ANSWER_SECONDS):
+                # The agent closes its end a step later than the caller.
+                while _descriptors() > self._descriptors:
+                    await asyncio.sleep(0.0005)
+        except TimeoutError:
+            raise DefectError(f"{_descriptors()} descriptors stay open, {self._descriptors} were") from None
+
+    def _check_gpus(self) -> None:
+        first, *others = self._gpus.describe().gpus
+        limits = [gpu.power_limit_watts for gpu in others]
+        if limits != [400, VICTIM_WATTS] or any(gpu.locked_graphics_clocks_megahertz for gpu in others):
+            raise DefectError(f"a GPU of another caller changed: {others}")
+        if first.power_limit_watts != 400 or first.locked_graphics_clocks_megahertz:
+            raise DefectError(f"a GPU was not given back: {first}")
+
+
+def _let_nvml_go() -> None:
+    """What else this process asks NVML finds no simulated GPUs open."""
+    with contextlib.suppress(pynvml.NVMLError):
+        pynvml.nvmlShutdown()
+
+
+class _NamedPeer:
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+        self.owner = caller.owner
+
+    async def caller(self) -> Caller:
+        """See `Peer`."""
+        return self._caller
+
+    def close(self) -> None:
+        """See `Peer`."""
+
+
+class _NamedCallers:
+    """Knows callers by the name that they bind their sockets to: two owners in one process."""
+
+    def __init__(self, uuids: list[str]) -> None:
+        self._callers = {
+            "caller": Caller("caller", frozenset(uuids[:1]), frozenset(uuids[1:2])),
+            "victim": Caller("victim", frozenset(uuids[2:])),
+        }
+
+    def peer(self, connection: socket.socket) -> _NamedPeer:
+        """See `Callers`."""
+        name = bytes(connection.getpeername()).decode().split("/")[-2]
+        if name not in self._callers:
+            raise RequestError(Reason.NOT_PERMITTED, f"nobody is called {name}")
+        return _NamedPeer(self._callers[name])
+
+    def alive(self, owner: str, step: Callable[[], None] = no_step) -> bool:
+        """See `Owners`."""
+        return owner in self._callers
+
+    def process_of(self, owner: str, step: Callable[[], None] = no_step) -> WatchedProcess | None:
+        """See `Owners`: a name is no process."""
+
+
+def _power_controller_options(folder: Path, library: Path) -> list[str]:
+    options = {
+        "state-directory": folder / "state",
+        "lock-directory": folder / "locks",
+        "heartbeat-timeout": f"{HEARTBEAT_TIMEOUT_SECONDS:g}",
+        "nvml-library": library,
+        "log-level": "error",
+    }
+    return [word for name, value in options.items() for word in (f"--{name}", str(value))]
+
+
+def _bounded(data: bytes) -> tuple[bytes, int]:
+    """What is sent, and how many answers it has: a subscription has no end, so it is the last request."""
+    *lines, rest = data.split(b"\n")
+    for number, line in enumerate(lines[:MAX_REQUESTS]):
+        if len(line) >= REQUEST_LIMIT_BYTES or _subscribes(line):
+            return b"".join(each + b"\n" for each in lines[: number + 1]), number + 1
+    if len(lines) > MAX_REQUESTS:
+        return b"".join(each + b"\n" for each in lines[:MAX_REQUESTS]), MAX_REQUESTS
+    return data, len(lines) + (len(rest) > REQUEST_LIMIT_BYTES)
+
+
+def _subscribes(line: bytes) -> bool:
+    try:
+        return decoded_request(line)["verb"] == "subscribe"
+    except RequestError:
+        return False
+
+
+async def _sent(writer: asyncio.StreamWriter, data: bytes) -> None:
+    # The agent may close the connection before it has read all.
+    with contextlib.suppress(ConnectionError):
+        writer.write(data)
+        await writer.drain()
+
+
+async def _answers(reader: asyncio.StreamReader, expected: int) -> list[bytes]:
+    """So many answers, or fewer where the agent closed the connection."""
+    answers: list[bytes] = []
+    while len(answers) < expected:
+        try:
+            answer = await reader.readline()
+        except ConnectionError:
+            break
+        except ValueError:
+            raise DefectError(f"an answer of more than {ANSWER_LIMIT_BYTES} bytes") from None
+        if not answer:
+            break
+        answers.append(answer)
+    if expected and not answers:
+        raise DefectError("the connection was closed without a word")
+    return answers
+
+
+def _check_answer(line: bytes) -> None:
+    answer = json.loads(line)
+    if set(answer) == {"result"}:
+        return
+    error = answer.get("error")
+    if set(answer) != {"error"} or error["reason"] not in REASONS or not error["message"]:
+        raise DefectError(f"no answer of docs/agent.md: {line[:200]!r}")
+
+
+async def _settled_descriptors(idle_tasks: int) -> int:
+    """How many are open when the connections before are closed at both ends."""
+    async with asyncio.timeout(MAX_ANSWER_SECONDS):
+        while len(asyncio.all_tasks()) > idle_tasks:
+            await asyncio.sleep(0.0005)
+    return _descriptors()
+
+
+def _descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - a Path each would take longer than the request

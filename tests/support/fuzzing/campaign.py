@@ -1,0 +1,128 @@
+"""`make fuzz`: runs each target for some seconds in a process of its own; shows a failing input and its replay."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from support.fuzzing import coverage_guided
+from support.fuzzing.mutation import run_mutations
+from support.fuzzing.target import Target
+
+TARGETS = {
+    "socket": ("fuzzing.agent_socket", "SocketTarget"),
+    "reporting": ("fuzzing.reporting", "ReportingTarget"),
+    "manifests": ("fuzzing.manifests", "ManifestTarget"),
+}
+FAILING = ("crash-", "timeout-", "oom-", "leak-")
+ENGINES = ("coverage", "mutations")
+
+
+def open_target(name: str) -> Target:
+    """Open a target by name."""
+    module, form = TARGETS[name]
+    target: Target = getattr(importlib.import_module(module), form)()
+    return target
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="fuzzing", description=__doc__)
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"of {', '.join(TARGETS)}; default: all in turn")
+    parser.add_argument("--seconds", type=int, default=60, metavar="S", help="how long each target runs (default: 60)")
+    parser.add_argument("--replay", type=Path, metavar="FILE", help="give this one input to the target")
+    parser.add_argument("--engine", choices=ENGINES, help="default: coverage where Atheris is installed")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the engine mutations (default: 0)")
+    parser.add_argument("--output", type=Path, default=Path("fuzz-output"), metavar="DIR", help="default: fuzz-output")
+    parser.add_argument("--in-this-process", action="store_true", help=argparse.SUPPRESS)
+    return parser
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Fuzz; returns 0 where no target failed, 1 where one did, 2 for wrong arguments."""
+    parser = _parser()
+    arguments = parser.parse_args(words)
+    unknown = [name for name in arguments.targets if name not in TARGETS]
+    if unknown or arguments.seconds < 1:
+        parser.error(f"expected targets of {', '.join(TARGETS)} and at least one second")
+    names = arguments.targets or list(TARGETS)
+    if arguments.replay is not None:
+        if len(arguments.targets) != 1:
+            parser.error("--replay needs exactly one target")
+        return _replay(names[0], arguments.replay)
+    arguments.engine = arguments.engine or ENGINES[not coverage_guided.is_installed()]
+    if arguments.in_this_process:
+        return _fuzz(names[0], arguments)
+    failed = [name for name in names if not _passes(name, arguments)]
+    return 1 if failed else 0
+
+
+def _replay(name: str, path: Path) -> int:
+    data = path.read_bytes()
+    target = open_target(name)
+    try:
+        target.check(data)
+    finally:
+        target.close()
+    _say(f"{name}: {path}: no defect ({len(data)} bytes)")
+    return 0
+
+
+def _passes(name: str, arguments: argparse.Namespace) -> bool:
+    """Whether a target takes all inputs without a defect, in a process that may crash or hang without this one."""
+    folder: Path = arguments.output / name
+    folder.mkdir(parents=True, exist_ok=True)
+    before = _failing(folder)
+    _say(f"{name}: {arguments.seconds} s with the engine {arguments.engine}")
+    options = ["--seconds", str(arguments.seconds), "--engine", arguments.engine, "--seed", str(arguments.seed)]
+    command = [
+        sys.executable,
+        "-m",
+        "support.fuzzing",
+        name,
+        *options,
+        "--output",
+        str(arguments.output),
+        "--in-this-process",
+    ]
+    # Sockets lie there too, whose paths must be short; a database in memory takes ten times the requests.
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(prefix="wattloop-fuzz-", dir=memory if memory.is_dir() else None) as scratch:
+        code = subprocess.run(command, env={**os.environ, "TMPDIR": scratch}, check=False).returncode
+    for path in sorted(_failing(folder) - before):
+        _say(f"{name}: a defect; the input is {path}; replay it with: make fuzz TARGETS={name} INPUT={path}")
+    _say(f"{name}: failed with exit code {code}" if code else f"{name}: no defect")
+    return code == 0
+
+
+def _failing(folder: Path) -> set[Path]:
+    return {path for path in folder.iterdir() if path.name.startswith(FAILING)}
+
+
+def _fuzz(name: str, arguments: argparse.Namespace) -> int:
+    folder = arguments.output / name
+    if arguments.engine == "coverage":
+        coverage_guided.instrument(TARGETS[name][0])
+        coverage_guided.fuzz(open_target(name), folder, arguments.seconds)
+        return 0
+
+    def keep(data: bytes) -> None:
+        (folder / f"crash-{hashlib.sha256(data).hexdigest()[:16]}").write_bytes(data)
+
+    target = open_target(name)
+    try:
+        count = run_mutations(target, arguments.seed, arguments.seconds, keep)
+    finally:
+        target.close()
+    _say(f"{name}: {count} inputs, {count / arguments.seconds:.0f} a second")
+    return 0
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")

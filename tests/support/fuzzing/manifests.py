@@ -1,0 +1,74 @@
+"""The door of `wattloop validate` and `wattloop run`: the bytes of a manifest."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from support.fuzzing.target import DefectError
+from wattloop_operator.api.kinds import Kind
+from wattloop_operator.api.manifests import Checked, check_bytes, check_text
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.reconcile.job.unsupported import unsupported
+
+TESTS = Path(__file__).parents[2]
+SOURCE = "manifest.yaml"
+MAX_LINE_CHARACTERS = 4096
+
+
+class ManifestTarget:
+    """Checks manifests as `wattloop validate` does.
+
+    Promises: no exception; each problem is a short line that can be printed; an accepted object is one that the models
+    write and read again unchanged, and that is accepted again in the form that they write.
+    """
+
+    tokens = (
+        b"&a ", b"*a", b"<<: *a", b"!!int ", b"!!float ", b"!!bool ", b"!!null ", b"!!binary ", b"!!str ", b"? ", b"- ",
+        b": ", b"|\n", b">-\n", b"---\n", b"...\n", b"%YAML 1.1\n", b"{", b"}", b"[", b"]", b"0x", b"0o", b"0b", b"_",
+        b"1e999", b".inf", b".nan", b"-.5", b"9" * 20, b"9" * 5000, b"f" * 5000, b"null", b"~", b"yes", b"on",
+        b"2026-03-01T12:00:00Z", b"apiVersion: wattloop.dev/v1alpha1\n", b"kind: RecurringTrainingJob\n", b"spec",
+        b"metadata", b"name", b"schedule", b"timeZone", b"* * * * *", b"\xc2\xb2", b"\xd9\xa3", b"\xef\xbb\xbf",
+        b"\xe2\x80\xa8", b'"\\e[31m\\a\\ud800"', b"\xf0\x9f\x92\xa9",
+    )  # fmt: skip
+
+    def seeds(self) -> list[bytes]:
+        """All manifests of the tests, and texts that once were refused late or not at all."""
+        corpus = sorted((TESTS / "manifests").glob("*/*.yaml"))
+        aliases = "a0: &a0 [x, x, x, x, x, x, x, x]\n" + "".join(
+            f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 8)}]\n" for level in range(1, 9)
+        )
+        texts = [aliases, "[" * 400, "a: -_\n", "a: !!int x\n", "a: " + "9" * 5000 + "\n", "a: 0x" + "f" * 5000 + "\n"]
+        return [path.read_bytes() for path in corpus] + [text.encode() for text in texts]
+
+    def check(self, data: bytes) -> None:
+        """See `Target`."""
+        checked = check_bytes(SOURCE, data)
+        for problem in checked.problems:
+            line = str(problem)
+            if not problem.expected:
+                raise DefectError(f"a problem that does not say what would be right: {line}")
+            _check_line(line)
+        for name in checked.passed_over:
+            _check_line(name)
+        for manifest in checked.accepted:
+            _check_accepted(manifest)
+
+    def close(self) -> None:
+        """See `Target`."""
+
+
+def _check_line(line: str) -> None:
+    if len(line) > MAX_LINE_CHARACTERS or not line.isprintable():
+        raise DefectError(f"no short line that can be printed: {len(line)} characters: {line[:200]!r}")
+
+
+def _check_accepted(manifest: Kind) -> None:
+    if isinstance(manifest, RecurringTrainingJob):
+        unsupported(manifest.spec)
+    wire = manifest.to_wire()
+    if type(manifest).from_wire(wire) != manifest:
+        raise DefectError(f"a {manifest.kind} that changes when it is written and read: {wire}")
+    again: Checked = check_text(SOURCE, json.dumps(wire))
+    if again.problems:
+        raise DefectError(f"a {manifest.kind} that is accepted, but not in the form that is written: {again.problems}")

@@ -1,0 +1,264 @@
+"""The door of trainings and of nodes' agents: HTTP requests to the reporting API's application, in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+import tempfile
+import urllib.parse
+from collections.abc import Iterator, MutableMapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from support.backends.model_backend import KEY, job
+from support.fuzzing.logs import DefectLog
+from support.fuzzing.target import DefectError
+from support.reporting.json_web_token import json_web_token
+from support.reporting.node_api import AGENTS, NODE, NOW, ApiServer, report
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.cluster.api import ClusterApi
+from wattloop_operator.cluster.auth.node_authorizer import AgentTokenAuthorizer
+from wattloop_operator.cluster.auth.token_review import TokenReviews
+from wattloop_operator.cluster.node_pods import ClusterPods
+from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.local.progress_store import LocalProgressStore
+from wattloop_operator.local.stored_recurrences import RECURRENCE, recurrence_of
+from wattloop_operator.local.tokens import Tokens
+from wattloop_operator.reconcile.learning.decision import Attempt, decide
+from wattloop_operator.reporting.app import create_app
+from wattloop_operator.reporting.limits import ReportLimits
+from wattloop_operator.reporting.nodes import NodeService
+from wattloop_operator.reporting.service import ReportService
+from wattloop_operator.store import open_store
+
+SEPARATOR = b"\n%%\n"
+MAX_REQUESTS = 16
+SECONDS_AN_INPUT = 3600.0
+MAX_ANSWER_BYTES = 64 * 1024
+# Twice what the operator keeps of an attempt's progress in a cluster.
+MAX_OBJECT_BYTES = 512 * 1024
+# The documented answers, and those of HTTP itself for a path or a method that is not there.
+CODES = {200, 307, 400, 401, 403, 404, 405, 413, 415, 422, 429, 503}
+# Epochs are written with twelve digits.
+ROUNDING = 1e-9
+METHOD = re.compile(r"[A-Z]{1,20}")
+Message = MutableMapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request of an input."""
+
+    method: str
+    path: bytes
+    headers: list[tuple[bytes, bytes]]
+    body: bytes
+
+
+@dataclass
+class Answer:
+    """What came back."""
+
+    code: int = 0
+    body: bytes = b""
+
+
+class ReportingTarget:
+    """The reporting API on a real store; an input is a few requests that follow one another.
+
+    Each request is a line of method and path, lines of headers, an empty line and a body; a line of %% is between two
+    requests. ``{own}``, ``{token}`` and ``{agent}`` stand for the path of a recurrence, its token and an agent's.
+
+    Promises: documented answers alone, each JSON and short; no error in the log; a report changes nothing but the
+    progress of its own recurrence, which never goes back and stays of a bounded size.
+    """
+
+    tokens = (
+        b"POST {own}/progress\n", b"GET {own}/decision\n", b"POST /v1/nodes/node-1/energy\n", b"\n%%\n",
+        b"authorization: Bearer {token}\n", b"authorization: Bearer {agent}\n", b"content-type: application/json\n",
+        b"content-length: 99999999999999999999999\n", b'"sequence": ', b'"epoch": ', b'"metric": ', b'"gpus": [',
+        b'"uuid": ', b'"profile": [', b'"finished": true', b'"rank": 1', b"NaN", b"Infinity", b"1e308", b"1e999",
+        b"9223372036854775807", b"9" * 5000, b"[" * 2000, b'"\\ud800"', b'"\\u0000"', b"%00", b"%2e%2e/", b"//",
+        b"\xff\xfe", b"\xc2\xb2",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+        self._stack = ExitStack()
+        folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
+        self._store = self._stack.enter_context(open_store(f"sqlite:///{folder / 'wattloop.db'}"))
+        self._log = self._stack.enter_context(DefectLog("wattloop_operator", "asyncio", level=logging.ERROR))
+        tokens = Tokens(folder)
+        self._recurrence = decide(Snapshot(job()), Attempt(0, 0, "slot-0", NOW))
+        self._name = self._recurrence.metadata.name
+        self._other = "another"
+        for name in (self._name, self._other):
+            self._store.objects.create(RECURRENCE, KEY.namespace, name, self._recurrence.to_wire())
+        token = tokens.file_for(KEY.namespace, self._name).read_text()
+        api = ClusterApi(ApiServer())
+        limits = ReportLimits(lambda: self._seconds)
+        reviews = TokenReviews(api, lambda: self._seconds, limits.count_review)
+        nodes = NodeService(
+            AgentTokenAuthorizer(reviews, lambda: self._seconds, AGENTS),
+            ClusterPods(api, lambda: self._seconds),
+            self._store.pod_energies,
+            lambda: NOW + timedelta(seconds=self._seconds),
+        )
+        service = ReportService(LocalProgressStore(self._store.objects, lambda: None), tokens, limits=limits)
+        self._app = create_app(service, nodes)
+        self._names = {
+            b"{own}": f"/v1/namespaces/{KEY.namespace}/recurrences/{self._name}".encode(),
+            b"{other}": f"/v1/namespaces/{KEY.namespace}/recurrences/{self._other}".encode(),
+            b"{token}": token.encode(),
+            b"{agent}": json_web_token("agent").encode(),
+        }
+        self._loop = asyncio.new_event_loop()
+
+    def seeds(self) -> list[bytes]:
+        """Requests as trainings and agents send them, and a few that are refused."""
+        gpu = {
+            "uuid": "GPU-0",
+            "start_energy_millijoules": 1_000,
+            "energy_millijoules": 5_000,
+            "start_time_seconds": 1.0,
+            "time_seconds": 6.5,
+        }
+        limit = {"power_limit_watts": 200.0, "energy_joules": 90.0, "time_seconds": 0.5, "epochs": 0.1}
+        first: dict[str, Any] = {"sequence": 1, "epoch": 1.0, "metric": 0.5, "evaluations": 1}
+        second = {
+            **first,
+            "sequence": 2,
+            "epoch": 2.5,
+            "metric": 0.95,
+            "reached_in_a_row": 1,
+            "gpus": [gpu],
+            "gpu_product": "NVIDIA H100",
+            "max_power_limit_watts": 700.0,
+            "power_limit_watts": 500.0,
+            "profile": [limit],
+        }
+        many = {**second, "sequence": 3, "gpus": [{**gpu, "uuid": f"GPU-{number}"} for number in range(64)]}
+        bodies = [first, second, many, {**second, "sequence": 4, "finished": True}, {**first, "rank": 3}]
+        sent = [_request("POST", "{own}/progress", "{token}", body) for body in bodies]
+        node = _request("POST", f"/v1/nodes/{NODE}/energy", "{agent}", report())
+        look = _request("GET", "{own}/decision", "{token}", None)
+        foreign = _request("POST", "{other}/progress", "{token}", first)
+        stranger = _request("POST", "{own}/progress", "nobody", first)
+        return [*sent, node, look, foreign, stranger, SEPARATOR.join(sent), SEPARATOR.join((look, sent[1], node))]
+
+    def check(self, data: bytes) -> None:
+        """See `Target`."""
+        self._log.forget()
+        # What is kept for a time goes: a run takes as long as anyone likes.
+        self._seconds += SECONDS_AN_INPUT
+        self._reset()
+        before = self._read(self._name)
+        for request in self._requests(data):
+            answer = self._loop.run_until_complete(self._ask(request))
+            _check_answer(request, answer)
+            after = self._read(self._name)
+            _check_change(before, after)
+            before = after
+        self._log.check()
+        if self._read(self._other).status != self._recurrence.status:
+            raise DefectError("a report changed another recurrence")
+
+    def close(self) -> None:
+        """See `Target`."""
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        self._loop.close()
+        self._stack.close()
+
+    def _reset(self) -> None:
+        stored = self._store.objects.get(RECURRENCE, KEY.namespace, self._name)
+        assert stored is not None
+        wire, version = self._recurrence.to_wire(), stored.resource_version
+        self._store.objects.replace(RECURRENCE, KEY.namespace, self._name, wire, expected_version=version)
+
+    def _read(self, name: str) -> TrainingRecurrence:
+        stored = self._store.objects.get(RECURRENCE, KEY.namespace, name)
+        assert stored is not None
+        size = len(json.dumps(stored.body))
+        if size > MAX_OBJECT_BYTES:
+            raise DefectError(f"a recurrence of {size} bytes")
+        return recurrence_of(stored)
+
+    def _requests(self, data: bytes) -> Iterator[Request]:
+        for part in data.split(SEPARATOR)[:MAX_REQUESTS]:
+            for name, value in self._names.items():
+                part = part.replace(name, value)  # noqa: PLW2901 - each name in turn
+            head, _, body = part.partition(b"\n\n")
+            first, *lines = head.split(b"\n")
+            method, _, path = first.partition(b" ")
+            pairs = [line.partition(b":") for line in lines]
+            headers = [(name.strip().lower(), value.strip()) for name, _, value in pairs if name.strip()]
+            text = method.decode("latin-1")
+            yield Request(text if METHOD.fullmatch(text) else "POST", path, headers, body)
+
+    async def _ask(self, request: Request) -> Answer:
+        # As uvicorn gives a request to an application.
+        raw_path, _, query = request.path.partition(b"?")
+        path = urllib.parse.unquote(raw_path.decode("latin-1"))
+        scope: dict[str, Any] = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "1.1",
+            "method": request.method,
+            "scheme": "http",
+            "path": path if path.startswith("/") else f"/{path}",
+            "raw_path": raw_path,
+            "query_string": query,
+            "root_path": "",
+            "headers": request.headers,
+            "client": ("127.0.0.1", 1),
+            "server": ("127.0.0.1", 8080),
+        }
+        answer, half = Answer(), len(request.body) // 2
+        chunks = iter((request.body[:half], request.body[half:]))
+
+        async def receive() -> Message:
+            chunk = next(chunks, None)
+            if chunk is None:
+                return {"type": "http.disconnect"}
+            return {"type": "http.request", "body": chunk, "more_body": chunk is not request.body[half:]}
+
+        async def send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                answer.code = message["status"]
+            else:
+                answer.body += message.get("body", b"")
+
+        await self._app(scope, receive, send)
+        return answer
+
+
+def _request(method: str, path: str, token: str, body: object) -> bytes:
+    head = f"{method} {path}\nauthorization: Bearer {token}\ncontent-type: application/json\n\n"
+    return head.encode() + (b"" if body is None else json.dumps(body).encode())
+
+
+def _check_answer(request: Request, answer: Answer) -> None:
+    told = f"{request.method} {request.path!r}: {answer.code} with {len(answer.body)} bytes"
+    if answer.code not in CODES or len(answer.body) > MAX_ANSWER_BYTES:
+        raise DefectError(f"{told}: {answer.body[:200]!r}")
+    if request.method != "HEAD" and answer.code != 307:
+        json.loads(answer.body)
+
+
+def _check_change(before: TrainingRecurrence, after: TrainingRecurrence) -> None:
+    if before.spec != after.spec:
+        raise DefectError("a report changed the spec")
+    if before.status.model_copy(update={"progress": None}) != after.status.model_copy(update={"progress": None}):
+        raise DefectError("a report changed the status beyond its progress")
+    old, new = before.status.progress, after.status.progress
+    if old is None or new is None:
+        if new is None and old is not None:
+            raise DefectError("progress is gone")
+        return
+    if new.sequence < old.sequence or float(new.epoch or 0) < float(old.epoch or 0) * (1 - ROUNDING) - ROUNDING:
+        raise DefectError(f"progress went back: {old} then {new}")

@@ -1,0 +1,127 @@
+"""A cluster to play with: `python -m kubernetes_node up`, `down` and `status` (make cluster, make cluster-down).
+
+`up` starts the node in the background, installs Wattloop on it and says how to use it. A machine runs one at a time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from support.binaries.build import NODE, BinariesUnavailableError, BuildFailedError, ensure
+from support.control_plane.commands import CommandError
+from support.images import ImagesUnavailableError, built_images
+from support.kubernetes_node.clean_up import clean_up
+from support.kubernetes_node.installation import OPERATORS, RELEASE, install, prepare
+from support.kubernetes_node.needs import what_is_missing
+from support.kubernetes_node.node import About
+from support.kubernetes_node.record import Record, machine_is_held
+from support.kubernetes_node.running_node import supervisor_command
+
+_ENDS_WITHIN_SECONDS = 240.0
+
+
+def main() -> int:
+    """The command line; 0 when it is done, 1 when it could not be."""
+    parser = argparse.ArgumentParser(
+        prog="python -m kubernetes_node", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("verb", choices=["up", "down", "status"])
+    parser.add_argument("--gpus", type=int, default=4, help="simulated GPUs of the node; default: 4")
+    arguments = parser.parse_args()
+    if arguments.verb == "up":
+        return up(arguments.gpus)
+    return down() if arguments.verb == "down" else status()
+
+
+def up(gpus: int) -> int:
+    """Starts a node and installs the chart."""
+    missing = what_is_missing()
+    if missing is None and machine_is_held():
+        missing = "a node runs already: make cluster-down ends it"
+    if missing is not None:
+        return _could_not(missing)
+    try:
+        ensure(NODE)
+        images = built_images()
+        about = _start_in_background(gpus)
+        prepare(about, images.values())
+        install(about)
+    except (BinariesUnavailableError, BuildFailedError, ImagesUnavailableError, CommandError) as error:
+        return _could_not(str(error))
+    _say_how_to_use(about)
+    return 0
+
+
+def down() -> int:
+    """Ends the node that runs, or cleans up after one that was killed."""
+    record = Record.read()
+    if record is None:
+        print("no node runs here")
+    elif machine_is_held():
+        os.kill(record.supervisor, signal.SIGTERM)
+        deadline = time.monotonic() + _ENDS_WITHIN_SECONDS
+        while machine_is_held():
+            if time.monotonic() > deadline:
+                return _could_not(f"process {record.supervisor} has not ended after {_ENDS_WITHIN_SECONDS:.0f} s")
+            time.sleep(0.1)
+    else:
+        clean_up(record)
+    return 0
+
+
+def status() -> int:
+    """Says how to use the node that runs; 1 where none does."""
+    record = Record.read()
+    if record is None or not machine_is_held():
+        return _could_not("no node runs here")
+    _say_how_to_use(About.read(record.folder))
+    return 0
+
+
+def _start_in_background(gpus: int) -> About:
+    with tempfile.TemporaryFile("w+") as said:
+        supervisor = subprocess.Popen(
+            supervisor_command(f"--gpus={gpus}"),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            text=True,
+            start_new_session=True,
+        )
+        assert supervisor.stdout is not None
+        folder = supervisor.stdout.readline().strip()
+        if not folder:
+            supervisor.wait()
+            said.seek(0)
+            sys.exit(f"the node did not start:\n{said.read()}")
+    return About.read(Path(folder))
+
+
+def _say_how_to_use(about: About) -> None:
+    programs = ":".join(str(Path(about.programs[name]).parent) for name in ("kubectl", "helm"))
+    print(f"""
+A node with simulated GPUs runs, and Wattloop on it (namespace {OPERATORS}).
+
+    export KUBECONFIG={about.kubeconfig} PATH={programs}:$PATH WATTLOOP_NODE={about.folder}
+    helm test {RELEASE} --namespace {OPERATORS}
+    kubectl apply -f examples/digits/job.yaml
+    kubectl patch rtj digits --type=merge --patch '{{"spec": {{"runRequest": "1"}}}}'
+    kubectl get rtj,trec
+
+make cluster-down ends it and leaves nothing.""")
+
+
+def _could_not(why: str) -> int:
+    sys.stderr.write(f"{why}\n")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""containerd with a root, a state and a socket of its own, so that one of the machine's own is not touched."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from support.kubernetes_node.needs import CNI_PROGRAMS
+from support.kubernetes_node.places import Places
+
+NAMESPACE = "k8s.io"
+"""Where the kubelet's images and containers are."""
+GPU_RUNTIME = "nvidia"
+_IMPORT_TIMEOUT_SECONDS = 400.0
+
+
+def write_configuration(places: Places, *, pause_image: str, cni_folder: Path, gpu_runtime: Path) -> Path:
+    """Writes config.toml.
+
+    Args:
+        places: The node's folder.
+        pause_image: The image that holds a pod's namespaces.
+        cni_folder: Where the network's configuration is.
+        gpu_runtime: What stands in runc's place for pods of the runtime class `nvidia`.
+    """
+    path = places.folder / "containerd.toml"
+    path.write_text(
+        f"""
+version = 2
+root = "{places.containerd_root}"
+state = "{places.containerd_state}"
+disabled_plugins = [
+  "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs",
+  "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs",
+  "io.containerd.internal.v1.tracing", "io.containerd.tracing.processor.v1.otlp",
+]
+[grpc]
+  address = "{places.containerd_address}"
+[ttrpc]
+  address = "{places.containerd_address}.ttrpc"
+[plugins."io.containerd.internal.v1.opt"]
+  path = "{places.containerd_root}/opt"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{pause_image}"
+  # Lowering it takes CAP_SYS_RESOURCE, which a machine within a machine may not have.
+  restrict_oom_score_adj = true
+  netns_mounts_under_state_dir = true
+  stream_server_address = "127.0.0.1"
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "{CNI_PROGRAMS}"
+    conf_dir = "{cni_folder}"
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.{GPU_RUNTIME}]
+    runtime_type = "io.containerd.runc.v2"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.{GPU_RUNTIME}.options]
+      BinaryName = "{gpu_runtime}"
+""",
+        encoding="utf-8",
+    )
+    return path
+
+
+def control(places: Places, *arguments: str) -> str:
+    """Runs `ctr` on the node's containerd and returns what it printed.
+
+    Raises:
+        subprocess.CalledProcessError: It failed; `.stderr` says why.
+    """
+    command = ["ctr", f"--address={places.containerd_address}", f"--namespace={NAMESPACE}", *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=_IMPORT_TIMEOUT_SECONDS).stdout
+
+
+def answers(places: Places) -> bool:
+    """Whether containerd serves."""
+    command = ["ctr", f"--address={places.containerd_address}", "--connect-timeout=1s", "version"]
+    return subprocess.run(command, check=False, capture_output=True, timeout=60).returncode == 0
+
+
+def import_images(places: Places, archives: Sequence[Path]) -> None:
+    """Makes the images of docker archives known under the names that are in them."""
+    for archive in archives:
+        control(places, "images", "import", str(archive))

@@ -1,0 +1,70 @@
+"""Wattloop on the node, as an administrator installs it: images, two namespaces, the chart by Helm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from support.control_plane.chart import CHART
+from support.control_plane.commands import ClusterCommand
+from support.kubernetes_node.containerd import import_images
+from support.kubernetes_node.node import About
+from support.kubernetes_node.places import Places
+
+RELEASE = "wattloop"
+OPERATORS = "wattloop-system"
+AGENTS = "wattloop-agent"
+POD_SECURITY = {OPERATORS: "restricted", AGENTS: "privileged"}
+_INSTALL_SECONDS = 400
+
+
+def kubectl_of(about: About) -> ClusterCommand:
+    """kubectl as an administrator."""
+    return ClusterCommand(Path(about.programs["kubectl"]), Path(about.kubeconfig), Path(about.folder) / "home")
+
+
+def helm_of(about: About) -> ClusterCommand:
+    """Helm as an administrator."""
+    return ClusterCommand(Path(about.programs["helm"]), Path(about.kubeconfig), Path(about.folder) / "home")
+
+
+def prepare(about: About, images: Iterable[Path]) -> None:
+    """Imports the images, and makes the two namespaces with what Pod Security is to enforce in them."""
+    import_images(Places(Path(about.folder)), list(images))
+    kubectl_of(about).apply(*(namespace(name, pod_security=level) for name, level in POD_SECURITY.items()))
+
+
+def namespace(name: str, *, pod_security: str) -> dict[str, Any]:
+    """A namespace whose pods must keep to a level of Pod Security."""
+    labels = {"pod-security.kubernetes.io/enforce": pod_security}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+
+
+def values_of(about: About) -> dict[str, str]:
+    """The chart's values that this node needs: where it keeps things. All others are the chart's own."""
+    places = Places(Path(about.folder))
+    return {
+        # The administrator asks for tokens of pods, as an attacker who has stolen one would have it.
+        "admission.reportTokens.users": "{admin}",
+        "agent.createNamespace": "false",
+        "agent.namespace": AGENTS,
+        "agent.socketFolder": str(places.host / "socket"),
+        "agent.stateFolder": str(places.host / "state"),
+        "agent.kubeletFolder": str(places.kubelet_root),
+        "agent.podLogsFolder": str(places.pod_logs),
+    }
+
+
+def install(about: About, values: Mapping[str, str] | None = None, *, verb: str = "install") -> str:
+    """Installs the chart, and returns when all of its pods are ready; what Helm said."""
+    settings = [f"--set={name}={value}" for name, value in (values_of(about) | dict(values or {})).items()]
+    waiting = ["--wait", f"--timeout={_INSTALL_SECONDS}s"]
+    arguments = [verb, RELEASE, str(CHART), *settings, *waiting]
+    return helm_of(about)(*arguments, namespace=OPERATORS, timeout=_INSTALL_SECONDS + 30)
+
+
+def uninstall(about: About) -> str:
+    """Uninstalls the release, and returns when its objects are gone; what Helm said."""
+    arguments = ["uninstall", RELEASE, "--wait", f"--timeout={_INSTALL_SECONDS}s"]
+    return helm_of(about)(*arguments, namespace=OPERATORS, timeout=_INSTALL_SECONDS + 30)

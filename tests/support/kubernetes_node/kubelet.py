@@ -1,0 +1,76 @@
+"""The kubelet: its configuration and its command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from support.control_plane.control_plane import ControlPlane
+from support.kubernetes_node.network import ADDRESS
+from support.kubernetes_node.places import Places
+
+CLUSTER_DOMAIN = "cluster.local"
+
+
+def kubelet_command(program: Path, places: Places, plane: ControlPlane, *, node: str, port: int) -> list[str | Path]:
+    """Writes the kubelet's configuration and returns its command.
+
+    Args:
+        program: The kubelet.
+        places: The node's folder.
+        plane: The control plane that it joins.
+        node: The node's name.
+        port: Where it serves logs and exec.
+    """
+    configuration = places.folder / "kubelet.yaml"
+    configuration.write_text(yaml.safe_dump(_configuration(places, plane, port)), encoding="utf-8")
+    return [
+        program,
+        f"--config={configuration}",
+        f"--kubeconfig={plane.kubeconfig_by_certificate(f'system:node:{node}', ['system:nodes'])}",
+        f"--root-dir={places.kubelet_root}",
+        f"--hostname-override={node}",
+        f"--node-ip={ADDRESS}",
+        # As GPU feature discovery labels a node.
+        "--node-labels=nvidia.com/gpu.present=true",
+    ]
+
+
+def _configuration(places: Places, plane: ControlPlane, port: int) -> dict[str, object]:
+    resolver = places.folder / "resolv.conf"
+    resolver.write_text(f"nameserver {ADDRESS}\n", encoding="ascii")
+    return {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "authentication": {
+            "anonymous": {"enabled": False},
+            "webhook": {"enabled": True},
+            "x509": {"clientCAFile": str(plane.folder / "authority.crt")},
+        },
+        "authorization": {"mode": "Webhook"},
+        "address": ADDRESS,
+        "port": port,
+        "healthzPort": 0,
+        "containerRuntimeEndpoint": f"unix://{places.containerd_address}",
+        "podLogsDir": str(places.pod_logs),
+        "volumePluginDir": str(places.folder / "volume-plugins"),
+        "clusterDNS": [ADDRESS],
+        "clusterDomain": CLUSTER_DOMAIN,
+        "resolvConf": str(resolver),
+        "cgroupDriver": "cgroupfs",
+        "failCgroupV1": False,
+        "failSwapOn": False,
+        "enforceNodeAllocatable": [],
+        "localStorageCapacityIsolation": False,
+        # The disk is the developer's: a full one must not have the kubelet evict the tests.
+        "evictionHard": {"memory.available": "50Mi", "nodefs.available": "0%", "imagefs.available": "0%"},
+        "imageGCHighThresholdPercent": 100,
+        "imageMinimumGCAge": "24h",
+        "serializeImagePulls": False,
+        "nodeStatusUpdateFrequency": "4s",
+        "nodeLeaseDurationSeconds": 15,
+        "syncFrequency": "10s",
+        # Tests kill containers again and again, and wait for them.
+        "crashLoopBackOff": {"maxContainerRestartPeriod": "2s"},
+    }

@@ -1,0 +1,46 @@
+"""People other than the administrator: known by a token, with the rights that RBAC gives them."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+import yaml
+from kubernetes import client
+
+from support.control_plane.commands import ClusterCommand
+from support.control_plane.kubeconfig import write_kubeconfig
+from support.control_plane.tokens import service_account_token
+from support.kubernetes_node.node import About
+
+PERSON = "person"
+SOCKET_LABELS = {"pod-security.kubernetes.io/enforce": "privileged", "wattloop.dev/agent-socket": "baseline"}
+
+
+def make_editor(about: About, kubectl: ClusterCommand, core: client.CoreV1Api, namespace: str) -> Path:
+    """Makes a namespace, and in it somebody with Kubernetes' own role `edit`, and no other right; their kubeconfig."""
+    kubectl.apply(
+        # As docs/installation.md labels a namespace whose trainings mount the agent's socket.
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": SOCKET_LABELS}},
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": PERSON, "namespace": namespace}},
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": PERSON, "namespace": namespace},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
+            "subjects": [{"kind": "ServiceAccount", "name": PERSON, "namespace": namespace}],
+        },
+    )
+    return kubeconfig_of(about, core, namespace, PERSON)
+
+
+def kubeconfig_of(about: About, core: client.CoreV1Api, namespace: str, service_account: str) -> Path:
+    """A kubeconfig of exactly that account's rights."""
+    admin = yaml.safe_load(Path(about.kubeconfig).read_text(encoding="utf-8"))["clusters"][0]["cluster"]
+    return write_kubeconfig(
+        Path(about.folder) / f"{namespace}.{service_account}.kubeconfig",
+        server=admin["server"],
+        authority=base64.b64decode(admin["certificate-authority-data"]),
+        token=service_account_token(core, namespace, service_account),
+        namespace=namespace,
+    )

@@ -1,0 +1,1 @@
+"""`wattloop run` as a process."""

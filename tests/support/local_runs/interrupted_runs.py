@@ -1,0 +1,182 @@
+"""`wattloop run` that a signal reaches at a chosen line of its main thread: the lines are the clock.
+
+The run is the real command on the real database, folder, guardian and processes, in a forked process. Only the agent
+and the reporting API's socket are left out: a training is a shell command that notes that it ran, and hands its one
+report over by a pipe with a name.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+import threading
+import traceback
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import wattloop_operator.local.session as session
+from support.backends.model_backend import report
+from support.local_runs.local_runs import Bench, RunProcess
+from wattloop import interruption
+from wattloop.commands.main import main
+from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.local.backend import LocalBackend
+from wattloop_operator.local.folder import OutputFolder
+from wattloop_operator.local.progress_store import LocalProgressStore
+from wattloop_operator.local.tokens import Tokens
+from wattloop_operator.local.watchdog import Watchdog
+from wattloop_operator.plots.pictures import write_pictures
+from wattloop_operator.reporting.service import ReportService
+from wattloop_operator.store.store import Store
+from wattloop_operator.workloads.run_environment import RunAddresses
+
+RECURRENCES = 2
+JOB: dict[str, Any] = {"batchSize": {"default": 32, "candidates": [32]}}
+TRAINING = ["sh", "-c", 'echo "$WATTLOOP_RECURRENCE" >> ran; echo "$WATTLOOP_RECURRENCE" > report; read _ < answer']
+# Lines of these are counted: the product's, and those of its context managers.
+COUNTED = ("/wattloop/", "/wattloop_operator/", "/wattloop_planner/", "/contextlib.py")
+assert write_pictures, "imported here, so that it need not be in each forked process"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How an interrupted run ended.
+
+    Attributes:
+        code: Its exit code, negative for a signal.
+        told: What it wrote to standard error.
+        came_too_late: Whether it had ended before the signal's line.
+    """
+
+    code: int
+    told: str
+    came_too_late: bool
+
+
+def run_interrupted(
+    bench: Bench,
+    line: int | None,
+    number: int = signal.SIGINT,
+    *,
+    again_after: int = 0,
+    draws: bool = True,
+    counted: tuple[str, ...] = COUNTED,
+) -> Ended:
+    """Run it, and deliver the signal when its main thread is at this line; None: not at all.
+
+    Args:
+        bench: The folder.
+        line: Counted from 1.
+        number: The signal.
+        again_after: So many lines later the signal comes again; 0: only once.
+        draws: Whether it draws its pictures, which takes most of its time.
+        counted: The files whose lines are counted.
+    """
+    _write_job(bench)
+    words = bench.words("--recurrences", str(RECURRENCES))
+    told, private = bench.folder / "stderr", bench.folder / "tmp"
+    private.mkdir(exist_ok=True)
+    for pipe in (bench.folder / "report", bench.folder / "answer"):
+        if not pipe.exists():
+            os.mkfifo(pipe)
+    for left in (told, bench.folder / "too-late"):
+        left.unlink(missing_ok=True)
+    pid = os.fork()
+    if pid == 0:
+        code = 70
+        try:
+            for stream, path in ((0, Path(os.devnull)), (1, bench.folder / "stdout"), (2, told)):
+                os.dup2(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), stream)
+            sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
+            tempfile.tempdir = str(private)
+            clock = _LineClock(counted, {line: number, (line or 0) + again_after: number} if line else {})
+            if again_after:
+                # Real time does not pass between two lines.
+                interruption.SAME_REQUEST_SECONDS = 0.0
+            if not draws:
+                session.write_pictures = lambda *_: ()
+            carry_out = session.LocalRun.carry_out
+            session.LocalRun._backend = _backend  # type: ignore[method-assign]
+            # What comes before has begun nothing, and is ended at once: tests of whole processes have that.
+            session.LocalRun.carry_out = lambda run, show: clock.run(lambda: carry_out(run, show))  # type: ignore[method-assign]
+            code = main(words)
+            if not clock.delivered:
+                (bench.folder / "too-late").touch()
+            sys.stdout.flush()
+            sys.stderr.flush()
+        except BaseException:  # noqa: BLE001 - nothing of pytest may run in this process
+            traceback.print_exc()
+            sys.stderr.flush()
+        finally:
+            os._exit(code)
+    code = RunProcess(pid, told).ended()
+    return Ended(code, told.read_text(), (bench.folder / "too-late").exists())
+
+
+class _LineClock:
+    def __init__(self, counted: tuple[str, ...], signals: dict[int | None, int]) -> None:
+        self._counted = counted
+        self.now = 0
+        self.delivered = False
+        self._signals = signals
+
+    def run(self, call: Callable[[], Snapshot]) -> Snapshot:
+        sys.settrace(self._trace)
+        try:
+            return call()
+        finally:
+            sys.settrace(None)
+
+    def _trace(self, frame: FrameType, _event: str, _value: object) -> Any:
+        return self._line if any(part in frame.f_code.co_filename for part in self._counted) else None
+
+    def _line(self, _frame: FrameType, event: str, _value: object) -> Any:
+        if event == "line":
+            self.now += 1
+            if self.now in self._signals:
+                number = self._signals.pop(self.now)
+                if not self._signals:
+                    sys.settrace(None)
+                self.delivered = True
+                signal.raise_signal(number)
+        return self._line
+
+
+def _write_job(bench: Bench) -> None:
+    container = {"name": "train", "image": "none", "command": TRAINING}
+    bench.job(template={"job": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}}, **JOB)
+
+
+def _backend(
+    run: session.LocalRun, stack: ExitStack, folder: OutputFolder, store: Store, happened: threading.Event
+) -> LocalBackend:
+    watchdog = stack.enter_context(Watchdog())
+    tokens = Tokens(watchdog.folder)
+    service = ReportService(LocalProgressStore(store.objects, happened.set), tokens)
+
+    def take_reports() -> None:
+        while True:
+            name = (run.source.parent / "report").read_text().strip()
+            token = (watchdog.folder / f"{name}.token").read_text()
+            service.admit(token, "local", name)
+            service.take("local", name, report(metric=0.9, finished=True))
+            (run.source.parent / "answer").write_text("taken\n")
+
+    threading.Thread(target=take_reports, daemon=True).start()
+    return LocalBackend(
+        store,
+        source=run.source.absolute(),
+        logs=folder.logs,
+        addresses=RunAddresses(),
+        tokens=tokens,
+        gpu_environment={},
+        devices=1,
+        watchdog=watchdog,
+        wake=happened.set,
+    )

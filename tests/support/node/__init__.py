@@ -1,0 +1,1 @@
+"""A training on a real node, and what tests observe of it."""

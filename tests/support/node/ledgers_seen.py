@@ -1,0 +1,34 @@
+"""Which pods an agent's ledger on disk has held, watched from outside while agents come and go."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+
+from support.node.looking import Looking
+
+
+class LedgersSeen(Looking):
+    """A context that looks at the ledger's file again and again.
+
+    A look that is missed says less, never something wrong: what was in the file was durable.
+
+    Args:
+        path: The file.
+
+    Attributes:
+        pod_uids: Of all pods that were in it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(every_seconds=0.25)
+        self.pod_uids: set[str] = set()
+        self._path = path
+
+    def look(self) -> None:
+        """Adds the pods that are in it now."""
+        # Not there before the first pod.
+        with contextlib.suppress(FileNotFoundError):
+            ledger = json.loads(self._path.read_text(encoding="utf-8"))["ledger"]
+            self.pod_uids |= {span["pod_uid"] for span in ledger["spans"]}

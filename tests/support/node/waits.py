@@ -1,0 +1,114 @@
+"""Waiting for what an attempt has come to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from kubernetes.dynamic import DynamicClient
+
+from support.control_plane.waiting import Object, wait_until
+from support.node.digits import API_VERSION, await_recurrences
+
+SLOWEST_SECONDS = 180.0
+"""How long anything that takes a few seconds may take on a machine that does much else."""
+CAUSE_NAMED_WITHIN_SECONDS = 60.0
+"""What is promised; it took 10 s at most where the machine had nine times the work that it can do at once."""
+
+
+def attempt_of(recurrences: list[Object], job: str, index: int, attempt: int) -> Object | None:
+    """The attempt, where it is there."""
+    wanted = (job, index, attempt)
+    for each in recurrences:
+        spec = each["spec"]
+        if (spec["jobRef"]["name"], spec["index"], spec["attempt"]) == wanted:
+            return each
+    return None
+
+
+def observations_of(status: Object) -> int:
+    """How much the policy of a job has learned, by the job's status."""
+    return sum(arm.get("observations", 0) for arm in status.get("arms", []))
+
+
+def await_status(
+    cluster: DynamicClient, namespace: str, job: str, holds: Callable[[Object], bool], what: str
+) -> Object:
+    """Waits until a job's status is as wanted: it is written after that of its recurrence. Returns it."""
+
+    def found(jobs: list[Object]) -> Object | None:
+        statuses = [each.get("status", {}) for each in jobs if each["metadata"]["name"] == job]
+        return next((status for status in statuses if holds(status)), None)
+
+    return wait_until(
+        cluster,
+        api_version=API_VERSION,
+        kind="RecurringTrainingJob",
+        namespace=namespace,
+        condition=found,
+        what=f"{job} {what}",
+        timeout_seconds=SLOWEST_SECONDS,
+    )
+
+
+def await_observations(cluster: DynamicClient, namespace: str, job: str, observations: int) -> None:
+    """Waits until a job's policy has learned so much."""
+
+    def learned(status: Object) -> bool:
+        return observations_of(status) == observations
+
+    await_status(cluster, namespace, job, learned, f"to have learned from {observations} observations")
+
+
+def is_counted(status: Object, recurrences: int) -> bool:
+    """Whether so many recurrences are over, and the job's status knows it."""
+    counts = status.get("counts", {})
+    return bool(counts.get("reached", 0) + counts.get("failed", 0) == recurrences)
+
+
+def await_condition(
+    cluster: DynamicClient,
+    namespace: str,
+    job: str,
+    type_: str,
+    *,
+    status: str,
+    says: str,
+    index: int = 0,
+    attempt: int = 0,
+    timeout_seconds: float = CAUSE_NAMED_WITHIN_SECONDS,
+) -> Object:
+    """Waits until an attempt's condition has this status, and its reason or message these words."""
+    begun = time.monotonic()
+
+    def found(recurrences: list[Object]) -> Object | None:
+        recurrence = attempt_of(recurrences, job, index, attempt)
+        for condition in recurrence.get("status", {}).get("conditions", []) if recurrence else []:
+            words = f"{condition['reason']}: {condition.get('message', '')}"
+            if condition["type"] == type_ and condition["status"] == status and says in words:
+                print(f"{type_} of {job}: {words} (after {time.monotonic() - begun:.0f} s)")
+                return condition
+        return None
+
+    return await_recurrences(
+        cluster,
+        namespace,
+        found,
+        what=f"attempt {attempt} of {job} {index} to have the condition {type_}={status} that says {says!r}",
+        timeout_seconds=timeout_seconds,
+    )
+
+
+def await_epoch(
+    cluster: DynamicClient, namespace: str, job: str, *, index: int = 0, attempt: int = 0, epoch: float = 1.0
+) -> Object:
+    """Waits until an attempt has reported so many epochs."""
+
+    def found(recurrences: list[Object]) -> Object | None:
+        recurrence = attempt_of(recurrences, job, index, attempt)
+        if recurrence is None or float(recurrence.get("status", {}).get("progress", {}).get("epoch", 0)) < epoch:
+            return None
+        return recurrence
+
+    what = f"epoch {epoch} of attempt {attempt} of {job} {index}"
+    return await_recurrences(cluster, namespace, found, what=what, timeout_seconds=SLOWEST_SECONDS)

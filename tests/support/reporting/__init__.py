@@ -1,0 +1,1 @@
+"""Stand-ins for the reporting API and its callers."""

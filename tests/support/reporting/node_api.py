@@ -1,0 +1,202 @@
+"""The agents' side of the real reporting API over real HTTP, on a real store; only the API server stands in."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from support.reporting.json_web_token import json_web_token
+from wattloop.commands.settings import Address
+from wattloop.errors import OperationError
+from wattloop.node_energy import GpuBounds, NodeGpu, NodeReport, PodGpuUsage
+from wattloop_operator.cluster.api import ClusterApi
+from wattloop_operator.cluster.auth.node_authorizer import AgentTokenAuthorizer
+from wattloop_operator.cluster.auth.token_review import TokenReviews
+from wattloop_operator.cluster.node_pods import ClusterPods
+from wattloop_operator.cluster.transport import AnswerError, Request
+from wattloop_operator.http.server import HttpService
+from wattloop_operator.http.serving_certificate import ServingCertificate
+from wattloop_operator.reconciler.backend import JobKey
+from wattloop_operator.reporting.app import create_app
+from wattloop_operator.reporting.limits import ReportLimits
+from wattloop_operator.reporting.nodes import NodeService
+from wattloop_operator.reporting.service import ReportService
+from wattloop_operator.store import Store, open_store
+from wattloop_operator.workloads.pod_template import AUDIENCE
+
+NODE, AGENTS = "node-1", "wattloop-agent/wattloop-agent"
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+HOLDING = PodGpuUsage("uid-1", "team", "digits-0-abc", "train", "GPU-0", False, 5_000, 10, 1.0, 6.0, False)
+GPU = NodeGpu("GPU-0", "NVIDIA H200", 9_000, 10, 6.0, "counter")
+
+
+def report(*holdings: PodGpuUsage, sequence: int = 1, node: str = NODE, ledger: str = "ledger") -> dict[str, Any]:
+    return NodeReport(node, ledger, sequence, (GPU,), holdings).to_json()
+
+
+class ApiServer:
+    """Answers as the API server would of tokens, and of one training pod of the job team/digits."""
+
+    def __init__(self) -> None:
+        self.tokens: dict[str, dict[str, Any]] = {
+            "agent": token_of("system:serviceaccount:wattloop-agent:wattloop-agent", node=NODE)
+        }
+        owner = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "name": "digits-0",
+            "uid": "workload-uid",
+            "controller": True,
+        }
+        made = {"creationTimestamp": "2026-11-20T11:00:00Z"}
+        self.objects: dict[str, dict[str, Any]] = {
+            "pods/digits-0-abc": {
+                "metadata": {
+                    "name": "digits-0-abc",
+                    "namespace": "team",
+                    "uid": "uid-1",
+                    "labels": {
+                        "wattloop.dev/recurrence": "digits-0",
+                        "batch.kubernetes.io/controller-uid": "workload-uid",
+                    },
+                    "ownerReferences": [owner],
+                    **made,
+                },
+                "spec": {"nodeName": NODE},
+            },
+            "pods/web": {
+                "metadata": {"name": "web", "namespace": "team", "uid": "uid-web"},
+                "spec": {"nodeName": NODE},
+            },
+            "jobs/digits-0": {
+                "metadata": {"name": "digits-0", "namespace": "team", "uid": "workload-uid", **made},
+                "spec": {"template": {"spec": {}}},
+            },
+            "trainingrecurrences/digits-0": {
+                "metadata": {"name": "digits-0", "namespace": "team", "uid": "recurrence-uid"},
+                "spec": {"jobRef": {"name": "digits", "uid": "job-uid"}, "index": 0, "attempt": 0},
+                "status": {"workloadRef": {"uid": "workload-uid"}},
+            },
+        }
+        self.asked: Counter[str] = Counter()
+        self.away = False
+
+    def __call__(self, request: Request) -> dict[str, Any]:
+        if self.away:
+            raise OperationError("the API server cannot be reached")
+        if request.path.endswith("tokenreviews"):
+            self.asked["tokenreviews"] += 1
+            assert request.body is not None
+            sent = request.body["spec"]["token"]
+            known = {json_web_token(name): review for name, review in self.tokens.items()}
+            return {"status": known.get(sent, {"authenticated": False})}
+        what = "/".join(request.path.rsplit("/", 2)[1:])
+        self.asked[what] += 1
+        if what not in self.objects:
+            raise AnswerError(request, 404, "NotFound", f"{what} not found")
+        return self.objects[what]
+
+
+def token_of(username: str, node: str = "") -> dict[str, Any]:
+    """What a TokenReview says of a token that a pod holds."""
+    extra = {
+        "authentication.kubernetes.io/pod-name": ["wattloop-agent-xyz"],
+        "authentication.kubernetes.io/pod-uid": ["agent-uid"],
+    }
+    if node:
+        extra["authentication.kubernetes.io/node-name"] = [node]
+    return {"authenticated": True, "audiences": [AUDIENCE], "user": {"username": username, "extra": extra}}
+
+
+@dataclass
+class NodeApi:
+    """The API and what is behind it."""
+
+    url: str
+    server: ApiServer
+    store: Store
+    asked: list[JobKey] = field(default_factory=list)
+
+    def post(self, body: object, token: str | None = "agent", node: str = NODE, bearer: str = "") -> tuple[int, Any]:
+        """Report; a body of bytes is sent as it is. Returns status and answer.
+
+        Args:
+            body: What is sent.
+            token: Name of the caller.
+            node: The node of the address.
+            bearer: A token that is sent in place of the caller's.
+        """
+        headers = {"Content-Type": "application/json"} | (
+            {} if token is None else {"Authorization": f"Bearer {bearer or json_web_token(token)}"}
+        )
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        request = urllib.request.Request(f"{self.url}/v1/nodes/{node}/energy", data=data, headers=headers)
+        try:
+            with urllib.request.urlopen(request, timeout=60) as response:
+                return response.status, json.loads(response.read())
+        except urllib.error.HTTPError as refusal:
+            with refusal:
+                return refusal.code, json.loads(refusal.read())["detail"]
+
+    def kept(self) -> dict[str, int]:
+        """Millijoules by pod uid, over containers, GPUs and ledgers."""
+        energies: Counter[str] = Counter()
+        for energy in self.store.pod_energies.of_job("job-uid", 0).get((0, 0), ()):
+            energies[energy.pod_uid] += energy.energy_millijoules
+        return dict(energies)
+
+
+class _NoTraining:
+    """Stands where no training process reports."""
+
+    def admit(self, token: str, namespace: str, name: str, address: str = "") -> None:
+        raise NotImplementedError
+
+    def read(self, namespace: str, name: str) -> None:
+        raise NotImplementedError
+
+    def write(self, recurrence: object, progress: object) -> None:
+        raise NotImplementedError
+
+
+@contextlib.contextmanager
+def running_node_api(
+    folder: Path,
+    *,
+    service_account: str = AGENTS,
+    bounds: tuple[GpuBounds, ...] | None = None,
+    certificate: ServingCertificate | None = None,
+    limits: ReportLimits | None = None,
+) -> Iterator[NodeApi]:
+    """The API for as long as the block lasts, its store in this folder."""
+    server = ApiServer()
+    asked: list[JobKey] = []
+    api = ClusterApi(server)
+    limits = limits or ReportLimits(time.monotonic)
+    reviews = TokenReviews(api, lambda: 0.0, limits.count_review)
+    with open_store(folder / "wattloop.db") as store:
+        nodes = NodeService(
+            AgentTokenAuthorizer(reviews, lambda: 0.0, service_account),
+            ClusterPods(api, lambda: 0.0),
+            store.pod_energies,
+            lambda: NOW,
+            bounds=lambda _: bounds,
+            heard_end=asked.append,
+        )
+        nobody = _NoTraining()
+        app = create_app(ReportService(nobody, nobody, limits=limits), nodes)
+        service = HttpService("nodes", app, Address("127.0.0.1", 0), certificate=certificate)
+        service.start()
+        try:
+            yield NodeApi(service.url, server, store, asked)
+        finally:
+            service.stop()

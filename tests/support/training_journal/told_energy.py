@@ -1,0 +1,106 @@
+"""What attempts were told to have used beside what their pods truly used, and how far the two may differ."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from support.control_plane.waiting import Object
+from support.training_journal.truth import Use
+
+# What a counter may not show yet at one reading: an A100 steps every 100 ms and draws 400 W at most.
+STEP_JOULES = 0.1 * 400.0
+
+
+@dataclass(frozen=True)
+class ToldEnergy:
+    """One attempt.
+
+    Attributes:
+        name: Of its TrainingRecurrence.
+        told_joules: What its status says, 0 where it says nothing.
+        uncertainty_joules: How far that may be off, in its own words; None: it says that it does not know.
+        by_agent: Whether it is an agent's word, which is from when the pod was given its GPUs, aligning included.
+        devices: How many GPUs it speaks of.
+        use: What its pods truly used.
+    """
+
+    name: str
+    told_joules: float
+    uncertainty_joules: float | None
+    by_agent: bool
+    devices: int
+    use: Use
+
+    @staticmethod
+    def of(attempt: Object, uses: Mapping[str, Use]) -> ToldEnergy:
+        """An attempt; a Job's pods are named after it, and it is named after its attempt."""
+        name = attempt["metadata"]["name"]
+        usage = attempt["status"].get("usage", {})
+        used = Use()
+        for pod, use in uses.items():
+            if pod.rpartition("-")[0] == name:
+                used.worked_joules += use.worked_joules
+                used.aligned_joules += use.aligned_joules
+                used.disputed_joules += use.disputed_joules
+                used.burst_joules += use.burst_joules
+        return ToldEnergy(
+            name=name,
+            told_joules=float(usage.get("gpuEnergyJoules", 0)),
+            uncertainty_joules=float(usage["uncertaintyJoules"]) if is_known(attempt) else None,
+            by_agent=usage.get("energySource") == "Agent",
+            devices=int(usage.get("devices", 0)),
+            use=used,
+        )
+
+    @property
+    def least_joules(self) -> float:
+        """The least that may be told; without a known uncertainty anything may be missing."""
+        if self.uncertainty_joules is None:
+            return 0.0
+        return self.use.worked_joules - self.uncertainty_joules - self._reading_joules
+
+    @property
+    def most_joules(self) -> float:
+        """The most that may be told."""
+        aligned = self.use.aligned_joules if self.by_agent else 0.0
+        return self.use.worked_joules + aligned + (self.uncertainty_joules or 0.0) + self._reading_joules
+
+    @property
+    def _reading_joules(self) -> float:
+        """What may be off though nobody says so.
+
+        Between two readings of a counter an agent spreads energy as power was, over our time. Simulated GPUs live
+        faster: how much of it was before a pod's begin or end is not known.
+        """
+        burst = 0.0 if self.uncertainty_joules is None else self.use.burst_joules
+        return 2 * STEP_JOULES * self.devices + self.use.disputed_joules + burst
+
+    def __str__(self) -> str:
+        known = "not known" if self.uncertainty_joules is None else f"{self.uncertainty_joules:.0f} J"
+        whose = "agent" if self.by_agent else "process"
+        return (
+            f"{self.name}: told {self.told_joules:.0f} J by its {whose}, uncertain: {known}; "
+            f"worked {self.use.worked_joules:.0f} J, aligned {self.use.aligned_joules:.0f} J, "
+            f"disputed {self.use.disputed_joules:.0f} J, burst {self.use.burst_joules:.0f} J"
+        )
+
+
+def is_known(attempt: Object) -> bool:
+    """Whether an attempt's status claims to know all of its energy, within its uncertainty."""
+    usage = attempt["status"].get("usage", {})
+    whole = usage.get("energySource") != "Agent" or float(usage.get("coveragePercent", 0)) == 100
+    return "uncertaintyJoules" in usage and whole
+
+
+def not_heard(attempts: list[Object], pod_uids: Collection[str]) -> Iterator[str]:
+    """Names of attempts whose agent knew of their pods, and the operator too, and whose energy is not known yet.
+
+    Args:
+        attempts: Of any job.
+        pod_uids: Of the pods that an agent's ledger has held.
+    """
+    for attempt in attempts:
+        seen = {pod["uid"] for pod in attempt["status"].get("pods", [])}
+        if seen.intersection(pod_uids) and not is_known(attempt):
+            yield attempt["metadata"]["name"]
