@@ -104,7 +104,7 @@ class NodeReport:
         ledger: The ledger that the numbers are of: under another one they start anew, and add up.
         sequence: Rises with each report of an agent.
         gpus: The node's GPUs.
-        holdings: What pods use and have used; the ended ones until they are settled. An agent with more than a
+        usages: What pods use and have used; the ended ones until they are settled. An agent with more than a
             report can carry says some now and some next time: what is not in a report has not changed by that.
     """
 
@@ -112,7 +112,7 @@ class NodeReport:
     ledger: str
     sequence: int
     gpus: tuple[NodeGpu, ...] = ()
-    holdings: tuple[PodGpuUsage, ...] = ()
+    usages: tuple[PodGpuUsage, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The report as JSON types."""
@@ -137,10 +137,10 @@ class NodeReport:
             ledger=read.text("ledger", MAX_LABEL_CHARACTERS),
             sequence=read.integer("sequence"),
             gpus=_entries(read, "gpus", MAX_GPUS, _gpu),
-            holdings=_entries(read, "holdings", MAX_POD_GPU_USAGES, _holding),
+            usages=_entries(read, "usages", MAX_POD_GPU_USAGES, _usage),
         )
         _once("gpus", "GPU", [gpu.uuid for gpu in report.gpus])
-        _once("holdings", "pod uid, container and GPU", [holding.key for holding in report.holdings])
+        _once("usages", "pod uid, container and GPU", [usage.key for usage in report.usages])
         return report
 
 
@@ -199,7 +199,7 @@ class NodeAnswer:
     """What the operator answers to an agent's report.
 
     Attributes:
-        settled: Uids of pods whose holdings have all ended and are kept durably: the agent may forget them.
+        settled: Uids of pods whose usages have all ended and are kept durably: the agent may forget them.
         bounds: The guard rails that hold on the node from now on; None: the operator cannot say now, those that were
             told last stay.
     """
@@ -241,7 +241,7 @@ def _gpu(body: object, place: str) -> NodeGpu:
     )
 
 
-def _holding(body: object, place: str) -> PodGpuUsage:
+def _usage(body: object, place: str) -> PodGpuUsage:
     read = Fields.of(body, place, PodGpuUsage)
     start = read.number("start_time_seconds", least=0.0, most=MAX_TIME_SECONDS)
     return PodGpuUsage(

@@ -24,7 +24,7 @@ GPU = {
     "time_seconds": 2.0,
     "source": "counter",
 }
-HOLDING = {
+USAGE = {
     "pod_uid": "u-1",
     "namespace": "default",
     "pod": "digits-0",
@@ -37,7 +37,7 @@ HOLDING = {
     "time_seconds": 2.0,
     "ended": False,
 }
-REPORT = {"node": "node-1", "ledger": "3f", "sequence": 1, "gpus": [GPU], "holdings": [HOLDING]}
+REPORT = {"node": "node-1", "ledger": "3f", "sequence": 1, "gpus": [GPU], "usages": [USAGE]}
 
 
 def without(body: dict[str, Any], name: str) -> dict[str, Any]:
@@ -53,29 +53,29 @@ REFUSED_REPORTS: dict[str, tuple[Any, str]] = {
     "too many GPUs": (REPORT | {"gpus": [GPU] * 65}, "gpus: found 65 entries, expected a list of at most 64"),
     "the same GPU twice": (REPORT | {"gpus": [GPU, GPU]}, "gpus: found 'GPU-0' twice, expected one entry a GPU"),
     "an unknown source": (REPORT | {"gpus": [GPU | {"source": "guess"}]}, "gpus[0].source: found 'guess', expected"),
-    "too many holdings": (REPORT | {"holdings": [HOLDING] * 1025}, "holdings: found 1025 entries, expected a list"),
-    "the same holding twice": (REPORT | {"holdings": [HOLDING, HOLDING]}, "holdings: found \"('u-1', 'train', 'GPU"),
+    "too many usages": (REPORT | {"usages": [USAGE] * 1025}, "usages: found 1025 entries, expected a list"),
+    "the same usage twice": (REPORT | {"usages": [USAGE, USAGE]}, "usages: found \"('u-1', 'train', 'GPU"),
     "not said whether shared": (
-        REPORT | {"holdings": [without(HOLDING, "shared")]},
-        "holdings[0].shared: found nothing, expected true or false",
+        REPORT | {"usages": [without(USAGE, "shared")]},
+        "usages[0].shared: found nothing, expected true or false",
     ),
     "not said whether ended": (
-        REPORT | {"holdings": [without(HOLDING, "ended")]},
-        "holdings[0].ended: found nothing, expected true or false",
+        REPORT | {"usages": [without(USAGE, "ended")]},
+        "usages[0].ended: found nothing, expected true or false",
     ),
     "a clock that goes back": (
-        REPORT | {"holdings": [HOLDING | {"time_seconds": 0.5}]},
-        "holdings[0].time_seconds: found 0.5, expected a number from 1 to",
+        REPORT | {"usages": [USAGE | {"time_seconds": 0.5}]},
+        "usages[0].time_seconds: found 0.5, expected a number from 1 to",
     ),
     "negative energy": (
-        REPORT | {"holdings": [HOLDING | {"energy_millijoules": -1}]},
-        "holdings[0].energy_millijoules: found -1, expected a whole number from 0",
+        REPORT | {"usages": [USAGE | {"energy_millijoules": -1}]},
+        "usages[0].energy_millijoules: found -1, expected a whole number from 0",
     ),
     "NaN": (
         REPORT | {"gpus": [GPU | {"time_seconds": math.nan}]},
         "gpus[0].time_seconds: found nan, expected a finite",
     ),
-    "a line break in a name": (REPORT | {"holdings": [HOLDING | {"pod": "a\nb"}]}, "holdings[0].pod: found 'a\\nb'"),
+    "a line break in a name": (REPORT | {"usages": [USAGE | {"pod": "a\nb"}]}, "usages[0].pod: found 'a\\nb'"),
 }
 REFUSED_ANSWERS: dict[str, tuple[Any, str]] = {
     "no object": ("settled", "the message: found 'settled', expected an object"),
@@ -128,11 +128,11 @@ def test_the_largest_report_fits_into_the_bytes_of_one() -> None:
         NodeGpu(f"{index:0>96}", "P" * 128, 2 * 10**14, 2 * 10**14, 9999999999.123456, "integrated")
         for index in range(messages.MAX_GPUS)
     )
-    holding = PodGpuUsage(
+    usage = PodGpuUsage(
         "u" * 96, "n" * 63, "p" * 253, "c" * 63, "", False, 2 * 10**14, 2 * 10**14, 1.0, 9999999999.123456, False
     )
-    holdings = tuple(replace(holding, gpu=f"{index:0>96}") for index in range(node_energy.MAX_POD_GPU_USAGES))
-    report = NodeReport("n" * 253, "l" * 63, 2**63 - 1, gpus, holdings)
+    usages = tuple(replace(usage, gpu=f"{index:0>96}") for index in range(node_energy.MAX_POD_GPU_USAGES))
+    report = NodeReport("n" * 253, "l" * 63, 2**63 - 1, gpus, usages)
     assert NodeReport.from_json(report.to_json()) == report
     assert len(json.dumps(report.to_json())) < node_energy.MAX_NODE_REPORT_BYTES
 
@@ -141,7 +141,7 @@ TEXTS = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, 
 MILLIJOULES = st.integers(0, messages.MAX_ENERGY_MILLIJOULES)
 CLOCKS = st.floats(0, messages.MAX_TIME_SECONDS)
 GPUS = st.builds(NodeGpu, TEXTS, TEXTS, MILLIJOULES, MILLIJOULES, CLOCKS, st.sampled_from(node_energy.SOURCES))
-HOLDINGS = st.tuples(CLOCKS, CLOCKS).flatmap(
+USAGES = st.tuples(CLOCKS, CLOCKS).flatmap(
     lambda clocks: st.builds(
         PodGpuUsage,
         pod_uid=TEXTS,
@@ -163,7 +163,7 @@ REPORTS = st.builds(
     ledger=TEXTS,
     sequence=st.integers(0, 2**63 - 1),
     gpus=st.lists(GPUS, max_size=3, unique_by=lambda gpu: gpu.uuid).map(tuple),
-    holdings=st.lists(HOLDINGS, max_size=3, unique_by=lambda holding: holding.key).map(tuple),
+    usages=st.lists(USAGES, max_size=3, unique_by=lambda usage: usage.key).map(tuple),
 )
 
 
@@ -203,7 +203,7 @@ def test_an_answer_comes_back_the_same(answer: NodeAnswer) -> None:
         st.none() | st.booleans() | st.floats() | st.text(),
         lambda inner: (
             st.dictionaries(
-                st.sampled_from(["node", "ledger", "sequence", "gpus", "holdings", "settled", "bounds", "policy"]),
+                st.sampled_from(["node", "ledger", "sequence", "gpus", "usages", "settled", "bounds", "policy"]),
                 inner,
             )
             | st.lists(inner)

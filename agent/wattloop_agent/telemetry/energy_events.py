@@ -121,7 +121,7 @@ def _said(book: LedgerState) -> dict[str, object]:
     return {
         "ledger": book.id,
         "gpus": [asdict(account.wire()) for account in book.accounts.values()],
-        "holdings": [asdict(span.wire()) for span in book.spans.values()],
+        "usages": [asdict(span.wire()) for span in book.spans.values()],
     }
 
 

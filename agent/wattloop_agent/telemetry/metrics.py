@@ -114,7 +114,7 @@ class AgentCollector(Collector):
             yield "wattloop_gpu_energy_uncertainty_joules", labels, gpu.uncertainty_millijoules / 1000
         for uuid, resets in ledger.resets().items():
             yield "wattloop_gpu_energy_counter_resets", (uuid, products.get(uuid, ""), self._hostname), resets
-        for held in ledger.holdings():
+        for held in ledger.usages():
             if not held.ended:
                 of_gpu = (held.gpu, products.get(held.gpu, ""), self._hostname)
                 of_pod = (held.pod, held.namespace, held.container)

@@ -43,50 +43,50 @@ class ClusterPods:
         self._cache = cache or ObjectCache()
         self._known: TimedCache[str, _Known] = TimedCache(clock, seconds=FORGOTTEN_SECONDS, most=MAX_PODS)
 
-    def attempt_of(self, node: str, holding: PodGpuUsage) -> AttemptOfPod | None:
+    def attempt_of(self, node: str, usage: PodGpuUsage) -> AttemptOfPod | None:
         """The attempt that a pod of this node runs, or ran before it was gone; None where it is none of ours."""
-        known = self._known.get(holding.pod_uid)
+        known = self._known.get(usage.pod_uid)
         if known is None:
             try:
-                known = self._look_up(holding)
+                known = self._look_up(usage)
             except RefusedError as error:
-                raise OperationError(f"pod {holding.namespace}/{holding.pod} cannot be looked up: {error}") from error
+                raise OperationError(f"pod {usage.namespace}/{usage.pod} cannot be looked up: {error}") from error
             if known is None:
                 return None
             # What says that it is ours and is not yet seen to be may be: its workload was started a moment ago.
             if known.attempt is not None or not known.labelled:
-                self._known.keep(holding.pod_uid, known)
+                self._known.keep(usage.pod_uid, known)
         if known.node != node:
-            raise PodOwnershipError(f"pod {holding.namespace}/{holding.pod} runs on node {known.node}, not on {node}")
+            raise PodOwnershipError(f"pod {usage.namespace}/{usage.pod} runs on node {known.node}, not on {node}")
         return known.attempt
 
-    def _look_up(self, holding: PodGpuUsage) -> _Known | None:
-        pod = self._api.find(PODS, holding.namespace, holding.pod)
-        if pod is None or pod["metadata"]["uid"] != holding.pod_uid:
-            return self._gone(holding)
+    def _look_up(self, usage: PodGpuUsage) -> _Known | None:
+        pod = self._api.find(PODS, usage.namespace, usage.pod)
+        if pod is None or pod["metadata"]["uid"] != usage.pod_uid:
+            return self._gone(usage)
         node = str((pod.get("spec") or {}).get("nodeName", ""))
         name = str((pod["metadata"].get("labels") or {}).get(RECURRENCE_LABEL, ""))
-        recurrence = self._api.find(TRAINING_RECURRENCES, holding.namespace, name) if name else None
+        recurrence = self._api.find(TRAINING_RECURRENCES, usage.namespace, name) if name else None
         if recurrence is None or not runs(self._api, pod, recurrence):
             return _Known(node, None, bool(name))
         return _Known(node, _attempt(recurrence), True)
 
-    def _gone(self, holding: PodGpuUsage) -> _Known | None:
+    def _gone(self, usage: PodGpuUsage) -> _Known | None:
         """A pod that is gone, by what was written down of it while it was there; a Job names its pods after itself."""
-        name = holding.pod.rpartition("-")[0]
+        name = usage.pod.rpartition("-")[0]
         # Before the status is asked for: what is seen gets there, and is forgotten then.
-        seen = self._seen(holding, name)
-        recurrence = self._api.find(TRAINING_RECURRENCES, holding.namespace, name) if name else None
+        seen = self._seen(usage, name)
+        recurrence = self._api.find(TRAINING_RECURRENCES, usage.namespace, name) if name else None
         pods = ((recurrence or {}).get("status") or {}).get("pods") or ()
-        node = next((str(pod["node"]) for pod in pods if pod["uid"] == holding.pod_uid), seen)
+        node = next((str(pod["node"]) for pod in pods if pod["uid"] == usage.pod_uid), seen)
         return None if recurrence is None or not node else _Known(node, _attempt(recurrence), True)
 
-    def _seen(self, holding: PodGpuUsage, name: str) -> str:
+    def _seen(self, usage: PodGpuUsage, name: str) -> str:
         """The node of a pod that this operator has seen and not written down yet; empty: it has not."""
-        key = (holding.namespace, name)
+        key = (usage.namespace, name)
         job, recurrence = self._cache.workloads.get(key), self._cache.recurrences.get(key)
-        pod = self._cache.pods.get((holding.namespace, holding.pod))
-        if job is None or recurrence is None or pod is None or pod.uid != holding.pod_uid:
+        pod = self._cache.pods.get((usage.namespace, usage.pod))
+        if job is None or recurrence is None or pod is None or pod.uid != usage.pod_uid:
             return ""
         workload = recurrence.value.status.workload_ref
         owned = is_pod_of_job(pod.value["metadata"], job.uid)

@@ -135,8 +135,8 @@ class AttemptOfPod:
 class NodePods(Protocol):
     """Knows what the pods of nodes run."""
 
-    def attempt_of(self, node: str, holding: PodGpuUsage) -> AttemptOfPod | None:
-        """The attempt that the holding's pod runs; None where it is none of ours, or gone.
+    def attempt_of(self, node: str, usage: PodGpuUsage) -> AttemptOfPod | None:
+        """The attempt that the pod of this usage runs; None where it is none of ours, or gone.
 
         Raises:
             PodOwnershipError: The pod is there, but on another node.

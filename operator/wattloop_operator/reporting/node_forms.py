@@ -28,7 +28,7 @@ class NodeAnswerForm(BaseModel):
     """The answer to a node's report."""
 
     settled: tuple[str, ...] = Field(
-        description="Uids of pods whose holdings have all ended and are kept: the agent may forget them."
+        description="Uids of pods whose usages have all ended and are kept: the agent may forget them."
     )
     bounds: tuple[BoundsForm, ...] | None = Field(
         description="The guard rails that hold on the node; null: not known now, those that were told last stay."
@@ -57,7 +57,7 @@ def node_report_form() -> dict[str, Any]:
         },
         required=["uuid", "energy_millijoules", "uncertainty_millijoules", "time_seconds", "source"],
     )
-    holding = object_of(
+    usage = object_of(
         {
             "pod_uid": text("The pod.", uuid, least=1),
             "namespace": text("Its namespace.", label, least=1),
@@ -79,7 +79,7 @@ def node_report_form() -> dict[str, Any]:
                 "ledger": text("The ledger that the numbers are of.", label, least=1),
                 "sequence": integer("Rises with each report of an agent."),
                 "gpus": list_of("The node's GPUs.", gpu, messages.MAX_GPUS),
-                "holdings": list_of("One entry a pod, container and GPU.", holding, node_energy.MAX_POD_GPU_USAGES),
+                "usages": list_of("One entry a pod, container and GPU.", usage, node_energy.MAX_POD_GPU_USAGES),
             },
             required=["node", "ledger", "sequence"],
         )

@@ -87,8 +87,8 @@ class NodeService:
         known = self._attempts(report)
         self._energies.record(self._energies_of(report, known))
         self._sweep()
-        going_on = {holding.pod_uid for holding in report.holdings if not holding.ended}
-        settled = tuple(dict.fromkeys(each.pod_uid for each in report.holdings if each.pod_uid not in going_on))
+        going_on = {usage.pod_uid for usage in report.usages if not usage.ended}
+        settled = tuple(dict.fromkeys(each.pod_uid for each in report.usages if each.pod_uid not in going_on))
         ended = (known[pod_uid] for pod_uid in settled if pod_uid in known)
         for key in {JobKey(attempt.namespace, attempt.job) for attempt in ended if attempt.job}:
             self._heard_end(key)
@@ -102,8 +102,8 @@ class NodeService:
 
     def _attempts(self, report: NodeReport) -> dict[str, AttemptOfPod]:
         """By pod uid, what runs in those that are ours."""
-        pods = {holding.pod_uid: holding for holding in report.holdings}
-        found = {pod_uid: self._pods.attempt_of(report.node, holding) for pod_uid, holding in pods.items()}
+        pods = {usage.pod_uid: usage for usage in report.usages}
+        found = {pod_uid: self._pods.attempt_of(report.node, usage) for pod_uid, usage in pods.items()}
         known = {pod_uid: attempt for pod_uid, attempt in found.items() if attempt is not None}
         if len(known) < len(pods):
             known |= self._known_before(report, {uid: each for uid, each in pods.items() if uid not in known})
@@ -120,8 +120,8 @@ class NodeService:
     def _energies_of(self, report: NodeReport, known: dict[str, AttemptOfPod]) -> Iterator[PodEnergy]:
         products = {gpu.uuid: gpu.product for gpu in report.gpus}
         now = self._clock()
-        for holding in report.holdings:
-            attempt = known.get(holding.pod_uid)
+        for usage in report.usages:
+            attempt = known.get(usage.pod_uid)
             if attempt is not None:
                 yield PodEnergy(
                     job_uid=attempt.job_uid,
@@ -129,16 +129,16 @@ class NodeService:
                     attempt=attempt.attempt,
                     node=report.node,
                     ledger=report.ledger,
-                    pod_uid=holding.pod_uid,
-                    pod=holding.pod,
-                    container=holding.container,
-                    gpu_uuid=holding.gpu,
-                    gpu_product=products.get(holding.gpu, ""),
-                    shared=holding.shared,
-                    energy_millijoules=holding.energy_millijoules,
-                    uncertainty_millijoules=holding.uncertainty_millijoules,
-                    start_time_seconds=holding.start_time_seconds,
-                    time_seconds=holding.time_seconds,
-                    ended=holding.ended,
+                    pod_uid=usage.pod_uid,
+                    pod=usage.pod,
+                    container=usage.container,
+                    gpu_uuid=usage.gpu,
+                    gpu_product=products.get(usage.gpu, ""),
+                    shared=usage.shared,
+                    energy_millijoules=usage.energy_millijoules,
+                    uncertainty_millijoules=usage.uncertainty_millijoules,
+                    start_time_seconds=usage.start_time_seconds,
+                    time_seconds=usage.time_seconds,
+                    ended=usage.ended,
                     seen_at=now,
                 )

@@ -35,7 +35,7 @@ class _Nowhere:
         """See `ProgressStore`."""
         raise NotImplementedError
 
-    def attempt_of(self, node: str, holding: PodGpuUsage) -> AttemptOfPod | None:
+    def attempt_of(self, node: str, usage: PodGpuUsage) -> AttemptOfPod | None:
         """See `NodePods`."""
         raise NotImplementedError
 

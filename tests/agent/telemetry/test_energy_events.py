@@ -81,7 +81,7 @@ def test_a_tool_reads_all_that_the_ledger_says_again_and_again(address: Address,
         assert (response.status, response.headers["Content-Type"]) == (200, "text/event-stream")
         assert event(response) == {"retry": "2000"}
         first = energy(response)
-        assert (first["ledger"], first["holdings"]) == (ledger.id, [])
+        assert (first["ledger"], first["usages"]) == (ledger.id, [])
         assert [(gpu["uuid"], gpu["energy_millijoules"]) for gpu in first["gpus"]] == [("GPU-0", 200_000)]
         ledger.sample([sample(3)], 3)
         assert energy(response)["gpus"][0]["energy_millijoules"] == 300_000

@@ -107,7 +107,7 @@ def test_an_agent_tells_of_the_pods_of_its_own_node(
     agent = agent_on(NODE_NAME)
     agent.live(5, given(training.pod, agent.gpu.uuid))
     assert agent.push() == ""
-    (told,) = agent.ledger.holdings()
+    (told,) = agent.ledger.usages()
     assert kept() == told.energy_millijoules > 400_000
 
 
@@ -121,7 +121,7 @@ def test_an_agent_of_another_node_speaks_neither_of_this_one_nor_of_its_pods(
     forger.live(5, given(training.pod, forger.gpu.uuid))
     assert f"runs on node {NODE_NAME}, not on {OTHER_NODE}" in forger.push()
     assert kept() == 0
-    assert len(forger.ledger.holdings()) == 1
+    assert len(forger.ledger.usages()) == 1
 
 
 def test_another_service_account_speaks_of_no_node(
@@ -207,7 +207,7 @@ def test_an_attempt_waits_for_its_agent_and_its_energies_go_with_its_recurrence(
     assert recurrences_of(key) == []
     assert kept() == 0
     (record,) = store.observations.of_job(recurrence["spec"]["jobRef"]["uid"])
-    (told,) = agent.ledger.holdings()
+    (told,) = agent.ledger.usages()
     assert record.energy_joules == told.energy_millijoules / 1000
 
 
@@ -247,7 +247,7 @@ def test_what_is_told_of_a_pod_that_is_gone_after_its_outcome_amends_its_attempt
     assert (status["result"], status.get("usage")) == ("Disrupted", None)
 
     assert f"runs on node {NODE_NAME}, not on {OTHER_NODE}" in forger.push()
-    (told,) = agent.ledger.holdings()
+    (told,) = agent.ledger.usages()
     assert agent.push() == ""
     for life in ("this one", "another one"):
         operator.look(key)
@@ -302,10 +302,10 @@ def test_the_energy_in_status_is_what_the_agent_told_though_the_operator_was_kil
     agent.live(2, has)
     await_recurrence(cluster, namespace, lambda status: running_because(status) == "EnergyAwaited", "its last word")
     agent.live(3)
-    (told,) = agent.ledger.holdings()
+    (told,) = agent.ledger.usages()
     assert told.ended
     assert agent.push() == ""
-    assert agent.ledger.holdings() == ()
+    assert agent.ledger.usages() == ()
 
     status = await_recurrence(cluster, namespace, lambda status: "result" in status, "its outcome")
     usage = status["usage"]

@@ -15,7 +15,7 @@ from wattloop_operator.cluster.transport import AnswerError, Request
 from wattloop_operator.reporting.interfaces import PodOwnershipError
 
 NAME, POD = "digits-0", "digits-0-abcde"
-HOLDING = PodGpuUsage("pod-uid", "team", POD, "train", "GPU-0", False, 5000, 10, 1.0, 6.0, True)
+USAGE = PodGpuUsage("pod-uid", "team", POD, "train", "GPU-0", False, 5000, 10, 1.0, 6.0, True)
 
 
 def recurrence(*pods: dict[str, str]) -> dict[str, Any]:
@@ -71,13 +71,13 @@ def seen(started: str = "workload-uid", pod_owner: str = "workload-uid", pod_uid
 
 
 def test_a_pod_that_was_written_down_is_its_attempts() -> None:
-    found = pods_of(recurrence({"uid": "pod-uid", "node": "node-1"})).attempt_of("node-1", HOLDING)
+    found = pods_of(recurrence({"uid": "pod-uid", "node": "node-1"})).attempt_of("node-1", USAGE)
     assert found is not None
     assert (found.job, found.job_uid, found.recurrence, found.attempt) == ("digits", "job-uid", 3, 1)
 
 
 def test_a_pod_that_was_seen_and_not_written_down_yet_is_its_attempts() -> None:
-    found = pods_of(recurrence(), seen()).attempt_of("node-1", HOLDING)
+    found = pods_of(recurrence(), seen()).attempt_of("node-1", USAGE)
     assert found is not None
     assert (found.recurrence, found.attempt) == (3, 1)
 
@@ -87,7 +87,7 @@ def test_a_pod_that_was_seen_and_not_written_down_yet_is_its_attempts() -> None:
 )
 def test_a_name_alone_makes_no_pod_ours(cache: ObjectCache) -> None:
     written = recurrence({"uid": "another-uid", "node": "node-1"})
-    assert pods_of(written, cache).attempt_of("node-1", HOLDING) is None
+    assert pods_of(written, cache).attempt_of("node-1", USAGE) is None
 
 
 def test_a_pod_of_a_namespace_that_the_operator_does_not_work_in_is_not_looked_up() -> None:
@@ -95,12 +95,12 @@ def test_a_pod_of_a_namespace_that_the_operator_does_not_work_in_is_not_looked_u
         raise AnswerError(request, 403, "Forbidden", "pods is forbidden")
 
     with pytest.raises(OperationError, match="cannot be looked up"):
-        ClusterPods(ClusterApi(refuse), lambda: 0.0).attempt_of("node-1", HOLDING)
-    assert ClusterPods(ClusterApi(refuse, ["other"]), lambda: 0.0).attempt_of("node-1", HOLDING) is None
+        ClusterPods(ClusterApi(refuse), lambda: 0.0).attempt_of("node-1", USAGE)
+    assert ClusterPods(ClusterApi(refuse, ["other"]), lambda: 0.0).attempt_of("node-1", USAGE) is None
 
 
 @pytest.mark.parametrize("cache", [None, seen()])
 def test_an_agent_speaks_of_no_gone_pod_of_another_node(cache: ObjectCache | None) -> None:
     written = recurrence() if cache else recurrence({"uid": "pod-uid", "node": "node-1"})
     with pytest.raises(PodOwnershipError, match="runs on node node-1, not on node-2"):
-        pods_of(written, cache).attempt_of("node-2", HOLDING)
+        pods_of(written, cache).attempt_of("node-2", USAGE)

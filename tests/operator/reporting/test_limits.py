@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.reporting.json_web_token import json_web_token
-from support.reporting.node_api import HOLDING, report, running_node_api
+from support.reporting.node_api import USAGE, report, running_node_api
 from support.reporting.reporting_api import BODY, running_api
 from wattloop_operator.reporting.fair_shares import FairShares
 from wattloop_operator.reporting.interfaces import TooManyRequestsError
@@ -157,17 +157,17 @@ def test_a_flood_of_one_token_is_answered_429_with_retry_after_and_the_others_go
 def test_a_flood_of_garbage_is_no_flood_of_token_reviews(tmp_path: Path) -> None:
     clock = Clock()
     with running_node_api(tmp_path, limits=ReportLimits(clock)) as api:
-        assert api.post(report(HOLDING))[0] == 200
+        assert api.post(report(USAGE))[0] == 200
         codes = [api.post(b"{}", token=f"garbage-{number}")[0] for number in range(100)]
         assert codes == [401] * 63 + [429] * 37
         assert api.server.asked["tokenreviews"] == 64
         # The agent was admitted before the flood, and is known for an hour.
-        assert api.post(report(HOLDING))[0] == 200
+        assert api.post(report(USAGE))[0] == 200
 
 
 def test_an_agent_has_a_limit_of_its_own(tmp_path: Path) -> None:
     with running_node_api(tmp_path, limits=ReportLimits(Clock())) as api:
-        codes = [api.post(report(HOLDING))[0] for _ in range(70)]
+        codes = [api.post(report(USAGE))[0] for _ in range(70)]
     assert codes == [200] * 60 + [429] * 10
 
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from support.reporting.node_api import AGENTS, HOLDING, NODE, NOW, NodeApi, report, running_node_api, token_of
+from support.reporting.node_api import AGENTS, NODE, NOW, USAGE, NodeApi, report, running_node_api, token_of
 from wattloop.node_energy import MAX_NODE_REPORT_BYTES, GpuBounds, NodeAnswer
 from wattloop_operator.reconciler.backend import JobKey
 
-ENDED = replace(HOLDING, ended=True)
+ENDED = replace(USAGE, ended=True)
 BOUNDS = (GpuBounds("rack", None, ("team",), (100.0, 300.0)),)
 
 
@@ -26,7 +26,7 @@ def api(tmp_path: Path) -> Iterator[NodeApi]:
 
 
 def test_what_a_training_pod_used_is_kept_for_its_attempt(api: NodeApi) -> None:
-    code, answer = api.post(report(HOLDING))
+    code, answer = api.post(report(USAGE))
     assert (code, NodeAnswer.from_json(answer)) == (200, NodeAnswer((), BOUNDS))
     ((kept,),) = api.store.pod_energies.of_job("job-uid", 0).values()
     assert (kept.node, kept.pod, kept.gpu_product) == (NODE, "digits-0-abc", "NVIDIA H200")
@@ -41,7 +41,7 @@ def test_guard_rails_that_are_not_known_are_told_apart_from_none(tmp_path: Path)
 def test_reports_lost_repeated_and_late_leave_the_same_energy(api: NodeApi) -> None:
     reports = [
         report(
-            replace(HOLDING, energy_millijoules=1000 * second, time_seconds=1.0 + second, ended=second == 9),
+            replace(USAGE, energy_millijoules=1000 * second, time_seconds=1.0 + second, ended=second == 9),
             sequence=second,
         )
         for second in range(10)
@@ -53,20 +53,20 @@ def test_reports_lost_repeated_and_late_leave_the_same_energy(api: NodeApi) -> N
 
 
 def test_another_ledger_of_the_same_node_adds_up(api: NodeApi) -> None:
-    api.post(report(HOLDING))
-    api.post(report(replace(HOLDING, energy_millijoules=300), ledger="made anew"))
+    api.post(report(USAGE))
+    api.post(report(replace(USAGE, energy_millijoules=300), ledger="made anew"))
     assert api.kept() == {"uid-1": 5_300}
 
 
-def test_ended_holdings_are_settled_once_kept_and_their_job_is_looked_at(api: NodeApi) -> None:
-    assert api.post(report(HOLDING))[1]["settled"] == []
+def test_ended_usages_are_settled_once_kept_and_their_job_is_looked_at(api: NodeApi) -> None:
+    assert api.post(report(USAGE))[1]["settled"] == []
     assert api.asked == []
     assert api.post(report(ENDED))[1]["settled"] == ["uid-1"]
     assert api.asked == [JobKey("team", "digits")]
 
 
 def test_a_pod_of_which_one_container_goes_on_is_not_settled(api: NodeApi) -> None:
-    assert api.post(report(ENDED, replace(HOLDING, container="other")))[1]["settled"] == []
+    assert api.post(report(ENDED, replace(USAGE, container="other")))[1]["settled"] == []
 
 
 def test_pods_that_are_none_of_ours_are_not_kept_and_may_be_forgotten(api: NodeApi) -> None:
@@ -80,22 +80,22 @@ def test_pods_that_are_none_of_ours_are_not_kept_and_may_be_forgotten(api: NodeA
 
 def test_a_pod_that_only_says_that_it_is_ours_is_not_kept(api: NodeApi) -> None:
     api.server.objects["pods/digits-0-abc"]["metadata"]["ownerReferences"] = []
-    assert api.post(report(HOLDING))[0] == 200
+    assert api.post(report(USAGE))[0] == 200
     assert api.kept() == {}
 
 
 def test_a_pod_whose_workload_is_not_written_down_yet_is_looked_at_again(api: NodeApi) -> None:
     status = api.server.objects["trainingrecurrences/digits-0"].pop("status")
     api.server.objects["pods/digits-0-abc"]["metadata"]["ownerReferences"][0]["kind"] = "PyTorchJob"
-    api.post(report(HOLDING))
+    api.post(report(USAGE))
     assert api.kept() == {}
     api.server.objects["trainingrecurrences/digits-0"]["status"] = status
-    api.post(report(HOLDING))
+    api.post(report(USAGE))
     assert api.kept() == {"uid-1": 5_000}
 
 
 def test_the_last_word_of_a_pod_that_is_gone_is_kept(api: NodeApi, tmp_path: Path) -> None:
-    api.post(report(HOLDING))
+    api.post(report(USAGE))
     with running_node_api(tmp_path) as restarted:
         del restarted.server.objects["pods/digits-0-abc"]
         last = replace(ENDED, energy_millijoules=6_000, time_seconds=7.0)
@@ -105,7 +105,7 @@ def test_the_last_word_of_a_pod_that_is_gone_is_kept(api: NodeApi, tmp_path: Pat
 
 def test_a_pod_is_looked_up_once(api: NodeApi) -> None:
     for _ in range(3):
-        api.post(report(HOLDING, replace(HOLDING, gpu="GPU-1")))
+        api.post(report(USAGE, replace(USAGE, gpu="GPU-1")))
     assert api.server.asked["pods/digits-0-abc"] == 1
     assert api.server.asked["tokenreviews"] == 1
 
@@ -141,14 +141,14 @@ def test_who_is_no_agent_of_the_node_is_refused(api: NodeApi, case: str) -> None
     review, code, words = WRONG_CALLERS[case]
     if review is not None:
         api.server.tokens["other"] = review
-    answered = api.post(report(HOLDING), token="other")
+    answered = api.post(report(USAGE), token="other")
     assert answered[0] == code
     assert words in answered[1]
     assert api.kept() == {}
 
 
 def test_an_agent_speaks_of_its_own_node_alone(api: NodeApi) -> None:
-    code, words = api.post(report(HOLDING, node="node-2"))
+    code, words = api.post(report(USAGE, node="node-2"))
     assert (code, words) == (403, "node: found node-2, expected node-1, which the address names")
 
 
@@ -157,22 +157,22 @@ def test_a_report_with_a_pod_of_another_node_is_refused_whole(api: NodeApi) -> N
     elsewhere["metadata"] |= {"name": "digits-0-def", "uid": "uid-2"}
     elsewhere["spec"]["nodeName"] = "node-2"
     api.server.objects["pods/digits-0-def"] = elsewhere
-    forged = replace(HOLDING, pod="digits-0-def", pod_uid="uid-2")
-    code, words = api.post(report(HOLDING, forged))
+    forged = replace(USAGE, pod="digits-0-def", pod_uid="uid-2")
+    code, words = api.post(report(USAGE, forged))
     assert (code, words) == (403, "pod team/digits-0-def runs on node node-2, not on node-1")
     assert api.kept() == {}
 
 
 def test_without_an_agents_service_account_no_node_is_heard(tmp_path: Path) -> None:
     with running_node_api(tmp_path, service_account="") as api:
-        code, words = api.post(report(HOLDING))
+        code, words = api.post(report(USAGE))
     assert code == 403
     assert "--agent-service-account" in words
 
 
 def test_trouble_of_the_api_server_is_no_refusal(api: NodeApi) -> None:
     api.server.away = True
-    assert api.post(report(HOLDING)) == (503, "the API server cannot be reached")
+    assert api.post(report(USAGE)) == (503, "the API server cannot be reached")
 
 
 @pytest.mark.parametrize(
@@ -180,8 +180,8 @@ def test_trouble_of_the_api_server_is_no_refusal(api: NodeApi) -> None:
     [
         (b" " * (MAX_NODE_REPORT_BYTES + 1), 413, "at most 1048576 bytes"),
         (b'{"sequence": NaN}', 422, "expected JSON: found NaN"),
-        (report(HOLDING) | {"pods": 1}, 422, "found the unknown field 'pods'"),
-        (report(HOLDING, HOLDING), 422, "twice, expected one entry a pod uid, container and GPU"),
+        (report(USAGE) | {"pods": 1}, 422, "found the unknown field 'pods'"),
+        (report(USAGE, USAGE), 422, "twice, expected one entry a pod uid, container and GPU"),
     ],
 )
 def test_a_body_that_is_no_report_is_refused_with_its_field(api: NodeApi, body: Any, code: int, words: str) -> None:
@@ -196,4 +196,4 @@ def test_a_strangers_body_is_not_even_read(api: NodeApi) -> None:
 
 @pytest.mark.parametrize("node", ["UPPER", "a_b", "-a", "a" * 254, "%00"])
 def test_a_node_that_kubernetes_would_refuse_is_refused(api: NodeApi, node: str) -> None:
-    assert api.post(report(HOLDING), node=node)[0] in (404, 422)
+    assert api.post(report(USAGE), node=node)[0] in (404, 422)

@@ -36,7 +36,7 @@ ENERGY = PodEnergy(
 
 
 def after(seconds: int, *, ended: bool = False) -> PodEnergy:
-    """The same holding, so many seconds after its start."""
+    """The same usage, so many seconds after its start."""
     return replace(
         ENERGY,
         energy_millijoules=1000 * seconds,
@@ -136,7 +136,7 @@ def test_what_nothing_was_heard_of_for_long_goes_a_bounded_number_at_a_time(stor
     assert kept(store, "job", 0) == (ENERGY,)
 
 
-def test_senders_of_the_same_holdings_at_once_do_not_block_each_other(store: Store) -> None:
+def test_senders_of_the_same_usages_at_once_do_not_block_each_other(store: Store) -> None:
     reports = [
         [replace(after(second), pod_uid=f"pod-{pod}") for pod in range(10)][:: 1 if second % 2 else -1]
         for second in range(12)

@@ -13,7 +13,7 @@ from typing import Any
 
 from wattloop.node_energy import GpuBounds, NodeGpu, PodGpuUsage
 
-HOLDING = PodGpuUsage("uid-1", "team", "digits-0-abc", "train", "GPU-0", False, 5_000, 10, 1.0, 6.0, False)
+USAGE = PodGpuUsage("uid-1", "team", "digits-0-abc", "train", "GPU-0", False, 5_000, 10, 1.0, 6.0, False)
 Answer = Callable[[dict[str, Any]], tuple[int, bytes]]
 
 
@@ -21,10 +21,10 @@ Answer = Callable[[dict[str, Any]], tuple[int, bytes]]
 class MemoryLedger:
     """Implements the pusher's `EnergyLedger`."""
 
-    held: list[PodGpuUsage] = field(default_factory=lambda: [HOLDING])
+    held: list[PodGpuUsage] = field(default_factory=lambda: [USAGE])
     id: str = "ledger"
 
-    def holdings(self) -> tuple[PodGpuUsage, ...]:
+    def usages(self) -> tuple[PodGpuUsage, ...]:
         return tuple(self.held)
 
     def gpus(self) -> tuple[NodeGpu, ...]:

@@ -75,7 +75,7 @@ class Ledger:
         """The ledger's: under another one numbers start anew, and add up."""
         return self._book.id
 
-    def holdings(self) -> tuple[PodGpuUsage, ...]:
+    def usages(self) -> tuple[PodGpuUsage, ...]:
         """What pods use, and have used until they are forgotten; an entry a (pod uid, container, GPU)."""
         with self._lock:
             return tuple(span.wire() for span in self._book.spans.values())
@@ -91,7 +91,7 @@ class Ledger:
             return {uuid: account.resets for uuid, account in self._book.accounts.items()}
 
     def dropped(self) -> int:
-        """How many holdings of ended pods were dropped because there were too many."""
+        """How many usages of ended pods were dropped because there were too many."""
         return self._book.dropped
 
     def forget(self, pod_uids: Iterable[str]) -> None:
@@ -176,7 +176,7 @@ class Ledger:
         book.observed_seconds = observation.begin_seconds
         if dropped:
             book.dropped += dropped
-            logger.error("ledger full: the oldest pods' energy was dropped untold", extra={"holdings": dropped})
+            logger.error("ledger full: the oldest pods' energy was dropped untold", extra={"usages": dropped})
         return before != {key: span.ended for key, span in book.spans.items()}
 
     def _overlooked(self, observation: Observation) -> list[tuple[str, float]]:

@@ -34,7 +34,7 @@ class EnergyRecorder:
 
     Args:
         books: The ledger and its file.
-        assignments: Who has which GPU; None: on this machine nobody is given any, so there are no holdings.
+        assignments: Who has which GPU; None: on this machine nobody is given any, so there are no usages.
         changed: Called when a GPU has changed hands, before the ledger reckons with it.
 
     Attributes:

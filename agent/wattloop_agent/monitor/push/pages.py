@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from wattloop.node_energy import MAX_POD_GPU_USAGES, PodGpuUsage
 
 
-def pages(holdings: Iterable[PodGpuUsage], most: int = MAX_POD_GPU_USAGES) -> list[tuple[PodGpuUsage, ...]]:
+def pages(usages: Iterable[PodGpuUsage], most: int = MAX_POD_GPU_USAGES) -> list[tuple[PodGpuUsage, ...]]:
     """The holdings in pages of at most so many; one empty page where there are none.
 
     A pod is settled by a report that says of all its holdings that they have ended, so it is on one page. A pod with
     more holdings than a page has is cut: no real one has.
 
     Args:
-        holdings: What pods use and have used.
+        usages: What pods use and have used.
         most: How many a page has at most.
 
     Example:
@@ -22,8 +22,8 @@ def pages(holdings: Iterable[PodGpuUsage], most: int = MAX_POD_GPU_USAGES) -> li
         [0]
     """
     by_pod: dict[str, list[PodGpuUsage]] = {}
-    for holding in holdings:
-        by_pod.setdefault(holding.pod_uid, []).append(holding)
+    for usage in usages:
+        by_pod.setdefault(usage.pod_uid, []).append(usage)
     filled: list[list[PodGpuUsage]] = [[]]
     for pod in by_pod.values():
         for part in _parts(pod, most):

@@ -30,7 +30,7 @@ class EnergyLedger(Protocol):
         """The ledger's: under another one numbers start anew."""
         ...
 
-    def holdings(self) -> tuple[PodGpuUsage, ...]:
+    def usages(self) -> tuple[PodGpuUsage, ...]:
         """What pods use, and have used until they are forgotten."""
         ...
 
@@ -143,21 +143,21 @@ class Pusher:
         return wait_seconds(self._interval_seconds, self._failures_in_a_row, self._chance())
 
     def _tell_all(self) -> None:
-        ledger, gpus, holdings = self._said()
-        for page in pages(holdings):
+        ledger, gpus, usages = self._said()
+        for page in pages(usages):
             answer = self._api.send(NodeReport(self._node, ledger, next(self._sequence), gpus, page))
             # No pod but those on this page: what was not told cannot be kept.
             self._ledger.forget({each.pod_uid for each in page}.intersection(answer.settled))
             if answer.bounds is not None:
                 self._bounds.replace(answer.bounds)
-        self._told_ends = _ends(holdings)
+        self._told_ends = _ends(usages)
 
     def _said(self) -> tuple[str, tuple[NodeGpu, ...], tuple[PodGpuUsage, ...]]:
         """What the ledger says, with its id: told under another one, the same numbers would count twice."""
         while True:
-            ledger, gpus, holdings = self._ledger.id, self._ledger.gpus(), self._ledger.holdings()
+            ledger, gpus, usages = self._ledger.id, self._ledger.gpus(), self._ledger.usages()
             if self._ledger.id == ledger:
-                return ledger, gpus, holdings
+                return ledger, gpus, usages
 
     def _note(self, problem: str) -> None:
         before = self.state
@@ -180,9 +180,9 @@ class Pusher:
     def _wait(self, seconds: float) -> None:
         until = self._clock() + seconds
         while (left := until - self._clock()) > 0 and not self._ending.wait(min(left, END_SECONDS)):
-            if not self._failures_in_a_row and _ends(self._ledger.holdings()) - self._told_ends:
+            if not self._failures_in_a_row and _ends(self._ledger.usages()) - self._told_ends:
                 return
 
 
-def _ends(holdings: Iterable[PodGpuUsage]) -> frozenset[tuple[str, str, str]]:
-    return frozenset(holding.key for holding in holdings if holding.ended)
+def _ends(usages: Iterable[PodGpuUsage]) -> frozenset[tuple[str, str, str]]:
+    return frozenset(usage.key for usage in usages if usage.ended)

@@ -56,13 +56,13 @@ class Day:
         self.moment = self.next_look = until
         self.ledger = restarted(self.ledger, until, boot)
 
-    def holding(self, name: str) -> PodGpuUsage:
-        return next(each for each in self.ledger.holdings() if each.pod == name)
+    def usage(self, name: str) -> PodGpuUsage:
+        return next(each for each in self.ledger.usages() if each.pod == name)
 
 
-def within(holding: PodGpuUsage, gpu: TrueGpu, begin: float, end: float) -> bool:
+def within(usage: PodGpuUsage, gpu: TrueGpu, begin: float, end: float) -> bool:
     truth = (gpu.energy(end) - gpu.energy(begin)) * 1000
-    return abs(holding.energy_millijoules - truth) <= holding.uncertainty_millijoules + 1
+    return abs(usage.energy_millijoules - truth) <= usage.uncertainty_millijoules + 1
 
 
 WORK = TrueGpu([(0.0, 70.0), (10.0, 600.0), (40.0, 70.0), (50.0, 500.0), (80.0, 70.0)])
@@ -78,7 +78,7 @@ def test_a_pod_that_a_starting_kubelet_lists_late_has_its_gpu_since_it_runs(coun
     if away:
         day.away(12.0)
     day.run(45.0)
-    late = day.holding("late")
+    late = day.usage("late")
     assert late.ended
     assert within(late, WORK, 10.5, 41.0)
     # Not more uncertain than by what it can have used before it was listed, and the looks and samples around both ends.
@@ -90,7 +90,7 @@ def test_two_pods_one_after_the_other_each_get_what_they_used(counts: bool) -> N
     day = Day(WORK, [(0.0, ()), (9.0, [pod("one")]), (41.0, []), (49.0, [pod("two")]), (81.0, [])])
     day.counts = counts
     day.run(90.0)
-    one, two = day.holding("one"), day.holding("two")
+    one, two = day.usage("one"), day.usage("two")
     assert (one.ended, two.ended) == (True, True)
     assert within(one, WORK, 9.0, 41.0)
     assert within(two, WORK, 49.0, 81.0)
@@ -102,7 +102,7 @@ def test_two_pods_one_after_the_other_each_get_what_they_used(counts: bool) -> N
 def test_a_gpu_handed_on_between_two_looks_is_split_between_the_two_and_never_counted_twice() -> None:
     day = Day(WORK, [(0.0, ()), (9.0, [pod("one")]), (60.7, [pod("two")])])
     day.run(90.0)
-    one, two = day.holding("one"), day.holding("two")
+    one, two = day.usage("one"), day.usage("two")
     assert within(one, WORK, 9.0, 60.7)
     assert one.uncertainty_millijoules >= 500_000 / 2
     assert one.energy_millijoules + two.energy_millijoules <= day.ledger.gpus()[0].energy_millijoules
@@ -112,29 +112,29 @@ def test_two_containers_that_have_one_gpu_both_get_its_energy_and_are_marked() -
     both = [pod("one", shared=True), pod("two", shared=True)]
     day = Day(WORK, [(0.0, ()), (9.0, both)])
     day.run(40.0)
-    assert [each.shared for each in day.ledger.holdings()] == [True, True]
-    assert len({each.energy_millijoules for each in day.ledger.holdings()}) == 1
+    assert [each.shared for each in day.ledger.usages()] == [True, True]
+    assert len({each.energy_millijoules for each in day.ledger.usages()}) == 1
 
 
 def test_a_pod_that_had_the_gpu_with_another_once_stays_marked_as_shared() -> None:
     day = Day(WORK, [(0.0, ()), (9.0, [pod("one"), pod("two")]), (20.0, [pod("one")])])
     day.run(40.0)
-    assert [(each.pod, each.shared) for each in day.ledger.holdings()] == [("one", True), ("two", True)]
+    assert [(each.pod, each.shared) for each in day.ledger.usages()] == [("one", True), ("two", True)]
 
 
-def test_a_gpu_that_nvml_does_not_show_is_in_no_holding() -> None:
+def test_a_gpu_that_nvml_does_not_show_is_in_no_usage() -> None:
     day = Day(WORK, [(0.0, [pod("one", "GPU-unknown")])])
     day.run(10.0)
-    assert day.ledger.holdings() == ()
+    assert day.ledger.usages() == ()
 
 
 def test_a_pod_that_is_listed_again_goes_on_where_it_was() -> None:
     day = Day(WORK, [(0.0, ()), (9.0, [pod("one")]), (20.0, []), (30.0, [pod("one")]), (40.0, [])])
     day.run(50.0)
-    told = day.holding("one")
+    told = day.usage("one")
     truth = (WORK.energy(20.0) - WORK.energy(9.0) + WORK.energy(40.0) - WORK.energy(30.0)) * 1000
     assert abs(told.energy_millijoules - truth) <= told.uncertainty_millijoules
-    assert len(day.ledger.holdings()) == 1
+    assert len(day.ledger.usages()) == 1
     assert told.start_time_seconds == pytest.approx(9.0, abs=1.1)
 
 
@@ -142,7 +142,7 @@ def test_only_what_has_ended_is_forgotten() -> None:
     day = Day(WORK, [(0.0, [pod("one")]), (20.0, [pod("two")])])
     day.run(30.0)
     day.ledger.forget(["uid-one", "uid-two", "uid-other"])
-    assert [each.pod for each in day.ledger.holdings()] == ["two"]
+    assert [each.pod for each in day.ledger.usages()] == ["two"]
 
 
 def test_energy_used_while_the_monitor_was_away_is_its_pods() -> None:
@@ -152,8 +152,8 @@ def test_energy_used_while_the_monitor_was_away_is_its_pods() -> None:
     day.away(75.0)
     day.run(90.0)
     assert day.ledger.id == identity
-    assert within(day.holding("one"), WORK, 9.0, 81.0)
-    assert day.holding("one").uncertainty_millijoules < 700_000
+    assert within(day.usage("one"), WORK, 9.0, 81.0)
+    assert day.usage("one").uncertainty_millijoules < 700_000
     (gpu,) = day.ledger.gpus()
     assert gpu.energy_millijoules == WORK.counter(day.moment) - WORK.counter(0.1)
 
@@ -161,10 +161,10 @@ def test_energy_used_while_the_monitor_was_away_is_its_pods() -> None:
 def test_a_pod_that_ended_while_the_monitor_was_away_gets_the_energy_with_as_much_uncertainty() -> None:
     day = Day(WORK, [(0.0, ()), (9.0, [pod("one")]), (45.0, [])])
     day.run(20.0)
-    before = day.holding("one").energy_millijoules
+    before = day.usage("one").energy_millijoules
     day.away(49.0)
     day.run(55.0)
-    told = day.holding("one")
+    told = day.usage("one")
     assert told.ended
     assert within(told, WORK, 9.0, 45.0)
     assert told.energy_millijoules - before >= (WORK.energy(45.0) - WORK.energy(20.0)) * 1000
@@ -176,20 +176,20 @@ def test_a_gpu_handed_on_while_the_monitor_was_away_is_split_with_half_of_it_as_
     day.run(20.0)
     day.away(60.0)
     day.run(70.0)
-    assert within(day.holding("one"), WORK, 9.0, 45.0)
-    assert within(day.holding("two"), WORK, 45.0, 68.0)
-    together = sum(each.energy_millijoules for each in day.ledger.holdings())
+    assert within(day.usage("one"), WORK, 9.0, 45.0)
+    assert within(day.usage("two"), WORK, 45.0, 68.0)
+    together = sum(each.energy_millijoules for each in day.ledger.usages())
     assert together <= day.ledger.gpus()[0].energy_millijoules
 
 
 def test_after_a_reboot_sums_go_on_and_pods_that_are_gone_ended_with_the_boot() -> None:
     day = Day(WORK, [(0.0, ()), (9.0, [pod("one"), pod("two", "GPU-2")]), (20.0, [pod("two"), pod("one", "GPU-2")])])
     day.run(19.0)
-    before = day.holding("one").energy_millijoules
+    before = day.usage("one").energy_millijoules
     day.ledger = restarted(day.ledger, 0.0, boot="another")
     day.gpu, day.moment, day.next_look = TrueGpu([(0.0, 300.0)]), 30.0, 30.0
     day.run(40.0)
-    one, two = day.holding("one"), day.holding("two")
+    one, two = day.usage("one"), day.usage("two")
     assert one.ended
     assert before <= one.energy_millijoules <= WORK.energy(19.0) * 1000
     assert two.energy_millijoules == pytest.approx(8 * 300_000, rel=0.05)
@@ -227,13 +227,13 @@ def test_whole_gpus_are_never_counted_twice_nothing_falls_and_a_restart_loses_no
     told: dict[tuple[str, str, str], int] = {}
 
     def look() -> None:
-        holdings = day.ledger.holdings()
-        for each in holdings:
+        usages = day.ledger.usages()
+        for each in usages:
             assert each.energy_millijoules >= told.get(each.key, 0), "cumulative energy never falls"
             told[each.key] = each.energy_millijoules
         (whole,) = day.ledger.gpus()
-        estimation_error = sum(each.uncertainty_millijoules for each in holdings) + whole.uncertainty_millijoules
-        assert sum(each.energy_millijoules for each in holdings) <= whole.energy_millijoules + estimation_error
+        estimation_error = sum(each.uncertainty_millijoules for each in usages) + whole.uncertainty_millijoules
+        assert sum(each.energy_millijoules for each in usages) <= whole.energy_millijoules + estimation_error
 
     for runs, dead in deaths:
         day.run(day.moment + runs)

@@ -48,7 +48,7 @@ class Monitor:
 
     @property
     def energy(self) -> int:
-        return sum(each.energy_millijoules for each in self.books.ledger.holdings())
+        return sum(each.energy_millijoules for each in self.books.ledger.usages())
 
 
 def test_the_next_monitor_goes_on_with_what_was_written(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_two_monitors_never_write_one_ledger_and_the_second_goes_on_where_the_fi
     second = Monitor(tmp_path, 5.0)
     second.run(8.0)
     assert "another agent uses this state folder" in second.books.problem
-    assert second.books.ledger.holdings() == second.books.ledger.gpus() == ()
+    assert second.books.ledger.usages() == second.books.ledger.gpus() == ()
     first.books.close()
     second.run(12.0)
     assert second.books.problem == ""
@@ -225,7 +225,7 @@ def test_a_monitor_that_is_killed_at_any_moment_loses_no_energy(
     folder = tmp_path_factory.mktemp("ledger")
     monitor = Monitor(folder)
     monitor.run(4.0)
-    begun = monitor.books.ledger.holdings()[0].start_time_seconds
+    begun = monitor.books.ledger.usages()[0].start_time_seconds
     for lived, dead, ended_well in lives:
         monitor.run(monitor.moment + lived)
         told = monitor.energy
@@ -236,7 +236,7 @@ def test_a_monitor_that_is_killed_at_any_moment_loses_no_energy(
         monitor = Monitor(folder, monitor.moment + dead)
         monitor.run(monitor.moment + 3.0)
         assert monitor.energy >= told, "cumulative energy never falls"
-    (held,) = monitor.books.ledger.holdings()
+    (held,) = monitor.books.ledger.usages()
     truth = (GPU.energy(held.time_seconds) - GPU.energy(begun)) * 1000
     assert abs(held.energy_millijoules - truth) <= held.uncertainty_millijoules + 1
     assert held.uncertainty_millijoules < 700_000

@@ -14,7 +14,7 @@ from wattloop_agent.monitor.push.pages import pages
 PODS = st.lists(st.integers(1, 6), max_size=12)
 
 
-def holdings(pods: list[int]) -> list[PodGpuUsage]:
+def usages(pods: list[int]) -> list[PodGpuUsage]:
     return [
         PodGpuUsage(f"uid-{pod}", "team", f"pod-{pod}", "train", f"GPU-{gpu}", False, 1, 0, 0.0, 1.0, True)
         for pod, gpus in enumerate(pods)
@@ -23,8 +23,8 @@ def holdings(pods: list[int]) -> list[PodGpuUsage]:
 
 
 @given(PODS, st.integers(6, 10))
-def test_every_holding_is_on_one_page_with_its_pods_others(pods: list[int], most: int) -> None:
-    everything = holdings(pods)
+def test_every_usage_is_on_one_page_with_its_pods_others(pods: list[int], most: int) -> None:
+    everything = usages(pods)
     made = pages(everything, most)
     assert sorted(chain.from_iterable(made), key=lambda each: each.key) == sorted(everything, key=lambda each: each.key)
     assert all(len(page) <= most for page in made)
@@ -35,6 +35,6 @@ def test_every_holding_is_on_one_page_with_its_pods_others(pods: list[int], most
 
 @given(st.integers(1, 30), st.integers(1, 5))
 def test_a_pod_that_no_page_can_hold_is_cut(gpus: int, most: int) -> None:
-    made = pages(holdings([gpus]), most)
+    made = pages(usages([gpus]), most)
     assert sum(len(page) for page in made) == gpus
     assert all(len(page) <= most for page in made)

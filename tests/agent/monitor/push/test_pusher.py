@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from support.agents.pushed import HOLDING, MemoryBounds, MemoryLedger, OperatorStandIn, accepting, running_operator
+from support.agents.pushed import USAGE, MemoryBounds, MemoryLedger, OperatorStandIn, accepting, running_operator
 from support.control_plane.certificates import CertificateAuthority
 from support.reporting.json_web_token import json_web_token
 from support.reporting.node_api import NODE, NodeApi, running_node_api
@@ -125,10 +125,10 @@ def test_answers_that_are_lost_change_nothing(operator: NodeApi, token: Path) ->
 
 
 def test_a_ledger_with_more_than_a_report_can_say_is_told_in_several(operator: NodeApi, token: Path) -> None:
-    ended = [replace(HOLDING, pod_uid=f"uid-{number}", pod="web", ended=True) for number in range(1500)]
-    ledger = MemoryLedger([HOLDING, *ended[2:]])
+    ended = [replace(USAGE, pod_uid=f"uid-{number}", pod="web", ended=True) for number in range(1500)]
+    ledger = MemoryLedger([USAGE, *ended[2:]])
     pusher_of(operator.url, token, ledger).push()
-    assert ledger.held == [HOLDING]
+    assert ledger.held == [USAGE]
     assert operator.kept() == {"uid-1": 5_000}
 
 
@@ -136,7 +136,7 @@ def test_a_ledger_that_is_exchanged_meanwhile_is_told_under_its_own_id(operator:
     class Exchanged(MemoryLedger):
         def gpus(self) -> Any:
             if self.id == "ledger":
-                self.id, self.held = "another", [replace(HOLDING, energy_millijoules=7)]
+                self.id, self.held = "another", [replace(USAGE, energy_millijoules=7)]
             return super().gpus()
 
     pusher_of(operator.url, token, Exchanged()).push()
@@ -182,10 +182,10 @@ def test_bounds_that_the_operator_does_not_know_leave_those_that_hold(token: Pat
 
 
 def test_a_pod_that_was_not_told_of_is_not_forgotten_whatever_the_answer_says(token: Path) -> None:
-    ledger = MemoryLedger([replace(HOLDING, ended=True)])
+    ledger = MemoryLedger([replace(USAGE, ended=True)])
 
     def settles_more(_: dict[str, Any]) -> tuple[int, bytes]:
-        ledger.held.append(replace(HOLDING, pod_uid="uid-2", ended=True))
+        ledger.held.append(replace(USAGE, pod_uid="uid-2", ended=True))
         return 200, b'{"settled": ["uid-1", "uid-2"], "bounds": null}'
 
     with running_operator(settles_more) as operator:
@@ -219,7 +219,7 @@ def test_what_goes_wrong_is_told_and_tried_again(case: str, token: Path, caplog:
         operator.answer = accepting
         assert pusher.push() == 5.0
     assert (pusher.state.failures, pusher.state.problem) == (2, "")
-    assert ledger.held == [HOLDING]
+    assert ledger.held == [USAGE]
     # Said when it begins and when it is over, and the token never.
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
     assert "agent" not in str(getattr(caplog.records[0], "problem", ""))
@@ -258,7 +258,7 @@ def test_it_pushes_from_its_own_thread_and_an_end_at_once(token: Path) -> None:
         pusher.start()
         wait_for_reports(operator, 2)
         pusher.stop()
-    assert operator.reports[1]["holdings"][0]["ended"] is True
+    assert operator.reports[1]["usages"][0]["ended"] is True
 
 
 def wait_for_reports(operator: OperatorStandIn, number: int) -> None:
