@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import nvml_simulator
-from support.agents.bench import Bench, until
+from support.agents.agent_fixture import AgentFixture, until
 from wattloop.agent_process import end_agent, start_agent
 
 
@@ -20,10 +20,10 @@ def short_folder() -> tempfile.TemporaryDirectory[str]:
 
 
 @contextmanager
-def new_bench(folder: Path) -> Iterator[Bench]:
+def new_agent_fixture(folder: Path) -> Iterator[AgentFixture]:
     state = nvml_simulator.create(folder / "gpus", model="A100", count=3, clock="virtual", permission="anyone")
     with nvml_simulator.Machine(state) as gpus:
-        yield Bench(folder, gpus)
+        yield AgentFixture(folder, gpus)
 
 
 @pytest.fixture
@@ -33,22 +33,24 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.fixture
-def bench(folder: Path) -> Iterator[Bench]:
-    with new_bench(folder) as bench:
-        yield bench
+def agent_fixture(folder: Path) -> Iterator[AgentFixture]:
+    with new_agent_fixture(folder) as agent_fixture:
+        yield agent_fixture
 
 
 @pytest.fixture(scope="module")
-def agent_of_module() -> Iterator[Bench]:
-    with short_folder() as name, new_bench(Path(name)) as bench:
-        process = start_agent(bench.socket, bench.state, environment=bench.environment, log=bench.log)
-        yield bench
-        assert end_agent(process) == 0, bench.log.read_text()
+def agent_of_module() -> Iterator[AgentFixture]:
+    with short_folder() as name, new_agent_fixture(Path(name)) as agent_fixture:
+        process = start_agent(
+            agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
+        )
+        yield agent_fixture
+        assert end_agent(process) == 0, agent_fixture.log.read_text()
 
 
 @pytest.fixture
-def agent(agent_of_module: Bench) -> Iterator[Bench]:
-    """A bench with an agent that serves its socket; a module's tests share it, each finds the GPUs as new."""
+def agent(agent_of_module: AgentFixture) -> Iterator[AgentFixture]:
+    """An agent fixture with a running agent. The tests of a module share it; each finds the GPUs reset."""
     yield agent_of_module
     agent_of_module.gpus.clear_faults()
     until(lambda: agent_of_module.limits == [400, 400, 400], "whoever held a GPU is gone")

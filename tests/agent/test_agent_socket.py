@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from support.agents.bench import Bench, until
+from support.agents.agent_fixture import AgentFixture, until
 from support.agents.processes import holding_process, raw_answer
 from wattloop.agent import AgentConnection, AgentRefused, AgentUnavailable, connected_agent
 from wattloop.agent_process import end_agent, start_agent
 
 
 @pytest.fixture
-def connection(agent: Bench) -> Iterator[AgentConnection]:
+def connection(agent: AgentFixture) -> Iterator[AgentConnection]:
     with AgentConnection(agent.socket) as connection:
         yield connection
         connection.release()
 
 
-def test_the_gpus_come_with_their_limits(agent: Bench, connection: AgentConnection) -> None:
+def test_the_gpus_come_with_their_limits(agent: AgentFixture, connection: AgentConnection) -> None:
     gpus = connection.gpus()
     assert [gpu.uuid for gpu in gpus] == agent.uuids
     limits = gpus[0].power_limits
@@ -37,7 +37,9 @@ def test_the_gpus_come_with_their_limits(agent: Bench, connection: AgentConnecti
     assert (held.found_watts, held.current_watts) == (400, 150)
 
 
-def test_energy_is_the_counter_on_the_clock_it_was_integrated_on(agent: Bench, connection: AgentConnection) -> None:
+def test_energy_is_the_counter_on_the_clock_it_was_integrated_on(
+    agent: AgentFixture, connection: AgentConnection
+) -> None:
     uuid = agent.uuids[1]
     before = connection.energy([uuid])[0]
     seconds = agent.gpus.occupy(uuid, work=312.0 * 30, intensity=1.0)
@@ -49,7 +51,7 @@ def test_energy_is_the_counter_on_the_clock_it_was_integrated_on(agent: Bench, c
     assert 0.9 * 400 < watts <= 400
 
 
-def test_a_limit_is_held_and_released(agent: Bench, connection: AgentConnection) -> None:
+def test_a_limit_is_held_and_released(agent: AgentFixture, connection: AgentConnection) -> None:
     uuids = agent.uuids[:2]
     held = connection.hold_limit(uuids, 200)
     assert [(each.uuid, each.found_watts, each.held_watts, each.enforced_watts) for each in held] == [
@@ -63,21 +65,23 @@ def test_a_limit_is_held_and_released(agent: Bench, connection: AgentConnection)
     assert connection.leases() == []
 
 
-def test_a_second_hold_still_gives_back_what_the_first_found(agent: Bench, connection: AgentConnection) -> None:
+def test_a_second_hold_still_gives_back_what_the_first_found(agent: AgentFixture, connection: AgentConnection) -> None:
     connection.hold_limit(agent.uuids, 200)
     assert {each.found_watts for each in connection.hold_limit(agent.uuids, 150)} == {400}
     connection.release(agent.uuids[:1])
     assert agent.limits == [400, 150, 150]
 
 
-def test_a_limit_out_of_range_names_both_ranges_and_changes_nothing(agent: Bench, connection: AgentConnection) -> None:
+def test_a_limit_out_of_range_names_both_ranges_and_changes_nothing(
+    agent: AgentFixture, connection: AgentConnection
+) -> None:
     with pytest.raises(AgentRefused, match=r"the device accepts 100 to 400 watts, no other bounds") as caught:
         connection.hold_limit(agent.uuids, 99)
     assert caught.value.reason == "OutOfRange"
     assert agent.limits == [400, 400, 400]
 
 
-def test_clocks_are_locked_at_the_nearest_step_and_unlocked(agent: Bench, connection: AgentConnection) -> None:
+def test_clocks_are_locked_at_the_nearest_step_and_unlocked(agent: AgentFixture, connection: AgentConnection) -> None:
     def locked() -> list[object]:
         return [gpu.locked_graphics_clocks_megahertz for gpu in agent.gpus.describe().gpus]
 
@@ -94,13 +98,13 @@ def test_clocks_are_locked_at_the_nearest_step_and_unlocked(agent: Bench, connec
     assert agent.limits == [400, 400, 400]
 
 
-def test_a_clock_out_of_range_is_refused(agent: Bench, connection: AgentConnection) -> None:
+def test_a_clock_out_of_range_is_refused(agent: AgentFixture, connection: AgentConnection) -> None:
     with pytest.raises(AgentRefused, match="a graphics clock of 5000 megahertz is out of range") as caught:
         connection.hold_clocks(agent.uuids, 5000)
     assert caught.value.reason == "OutOfRange"
 
 
-def test_a_gpu_that_another_process_holds_is_refused(agent: Bench, connection: AgentConnection) -> None:
+def test_a_gpu_that_another_process_holds_is_refused(agent: AgentFixture, connection: AgentConnection) -> None:
     other = holding_process(agent.socket, 300, agent.uuids[:1])
     for attempt in (lambda: connection.hold_limit(agent.uuids, 200), lambda: connection.release(agent.uuids[:1])):
         with pytest.raises(AgentRefused) as caught:
@@ -111,7 +115,9 @@ def test_a_gpu_that_another_process_holds_is_refused(agent: Bench, connection: A
     until(lambda: agent.limits == [400, 400, 400], "restored when the process that held it has ended")
 
 
-def test_one_failing_gpu_leaves_all_of_the_request_as_they_were(agent: Bench, connection: AgentConnection) -> None:
+def test_one_failing_gpu_leaves_all_of_the_request_as_they_were(
+    agent: AgentFixture, connection: AgentConnection
+) -> None:
     connection.hold_limit(agent.uuids[:1], 300)
     agent.gpus.inject_fault("nvmlDeviceSetPowerManagementLimit", code=999, gpu=agent.uuids[2], count=1)
     with pytest.raises(AgentRefused, match=agent.uuids[2]) as caught:
@@ -121,7 +127,7 @@ def test_one_failing_gpu_leaves_all_of_the_request_as_they_were(agent: Bench, co
     assert [lease.uuid for lease in connection.leases()] == agent.uuids[:1]
 
 
-def test_a_subscription_tells_the_counters_again_and_again(agent: Bench, connection: AgentConnection) -> None:
+def test_a_subscription_tells_the_counters_again_and_again(agent: AgentFixture, connection: AgentConnection) -> None:
     readings = connection.subscribe(0.02)
     first = next(readings)
     agent.gpus.occupy(0, work=312.0, intensity=1.0)
@@ -156,7 +162,7 @@ BAD = {
 
 
 @pytest.mark.filterwarnings("default")
-def test_every_bad_request_is_answered_with_what_is_wrong(agent: Bench) -> None:
+def test_every_bad_request_is_answered_with_what_is_wrong(agent: AgentFixture) -> None:
     logged = len(agent.log.read_text())
     answers = {name: raw_answer(agent.socket, line) for name, line in BAD.items()}
     assert {name: answer["error"]["reason"] for name, answer in answers.items()} == dict.fromkeys(BAD, "BadRequest")
@@ -177,22 +183,24 @@ def test_without_an_agent_a_client_is_told_so(folder: Path) -> None:
     assert connected_agent(folder / "agent.sock") is None
 
 
-def test_a_client_finds_an_agent_that_was_started_again(bench: Bench) -> None:
-    connection = AgentConnection(bench.socket)
+def test_a_client_finds_an_agent_that_was_started_again(agent_fixture: AgentFixture) -> None:
+    connection = AgentConnection(agent_fixture.socket)
     for _ in range(2):
-        process = start_agent(bench.socket, bench.state, environment=bench.environment, log=bench.log)
-        assert [gpu.uuid for gpu in connection.gpus()] == bench.uuids
+        process = start_agent(
+            agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
+        )
+        assert [gpu.uuid for gpu in connection.gpus()] == agent_fixture.uuids
         assert end_agent(process) == 0
     connection.close()
 
 
-def test_a_second_agent_on_the_same_socket_is_refused(agent: Bench) -> None:
+def test_a_second_agent_on_the_same_socket_is_refused(agent: AgentFixture) -> None:
     with pytest.raises(AgentUnavailable, match="before it served"):
         start_agent(agent.socket, agent.folder / "other", environment=agent.environment, log=agent.log)
     assert "an agent serves it, or it is no socket" in agent.log.read_text()
 
 
-def test_a_second_agent_on_the_same_state_folder_gives_out_no_lease(agent: Bench) -> None:
+def test_a_second_agent_on_the_same_state_folder_gives_out_no_lease(agent: AgentFixture) -> None:
     second = agent.folder / "second.sock"
     # With a lock of the node of its own: only the folder keeps the two apart.
     environment = {**agent.environment, "WATTLOOP_AGENT_LOCK_DIRECTORY": str(agent.folder / "second.locks")}

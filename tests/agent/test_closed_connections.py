@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from support.agents.bench import DEADLINE_SECONDS, Bench, until
+from support.agents.agent_fixture import DEADLINE_SECONDS, AgentFixture, until
 from wattloop.agent import AgentConnection
 from wattloop.interruption import EXIT_INTERRUPTED
 from wattloop_agent.monitor.descriptors import RESERVED_DESCRIPTORS, connections_allowed
@@ -21,25 +21,25 @@ FEW_DESCRIPTORS = RESERVED_DESCRIPTORS + 32
 
 
 @contextmanager
-def agent_with_few_descriptors(bench: Bench) -> Iterator[None]:
+def agent_with_few_descriptors(agent_fixture: AgentFixture) -> Iterator[None]:
     """An agent whose hard limit of descriptors allows 16 connections."""
-    agent = [sys.executable, "-m", "wattloop_agent", "--socket", str(bench.socket)]
-    command = [*agent, "--state-directory", str(bench.state)]
+    agent = [sys.executable, "-m", "wattloop_agent", "--socket", str(agent_fixture.socket)]
+    command = [*agent, "--state-directory", str(agent_fixture.state)]
     script = f'ulimit -n {FEW_DESCRIPTORS} && exec "$@"'
-    with bench.log.open("ab") as log:
-        process = subprocess.Popen(["sh", "-c", script, "sh", *command], env=bench.environment, stderr=log)
+    with agent_fixture.log.open("ab") as log:
+        process = subprocess.Popen(["sh", "-c", script, "sh", *command], env=agent_fixture.environment, stderr=log)
     try:
-        until(bench.socket.is_socket, "the agent serves")
+        until(agent_fixture.socket.is_socket, "the agent serves")
         yield
     finally:
         process.terminate()
-        assert process.wait(DEADLINE_SECONDS) == EXIT_INTERRUPTED, bench.log.read_text()
+        assert process.wait(DEADLINE_SECONDS) == EXIT_INTERRUPTED, agent_fixture.log.read_text()
 
 
-def connected(bench: Bench) -> socket.socket:
+def connected(agent_fixture: AgentFixture) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(DEADLINE_SECONDS)
-    connection.connect(str(bench.socket))
+    connection.connect(str(agent_fixture.socket))
     return connection
 
 
@@ -51,30 +51,30 @@ def answered(connection: socket.socket, request: bytes) -> list[dict[str, dict[s
         return [json.loads(line) for line in lines]
 
 
-def test_a_client_whose_idle_connection_was_closed_goes_on_and_keeps_what_it_holds(bench: Bench) -> None:
-    with agent_with_few_descriptors(bench), ExitStack() as stack:
-        lease_manager = stack.enter_context(AgentConnection(bench.socket))
-        subscriber = stack.enter_context(AgentConnection(bench.socket))
-        lease_manager.hold_limit(bench.uuids, 200)
+def test_a_client_whose_idle_connection_was_closed_goes_on_and_keeps_what_it_holds(agent_fixture: AgentFixture) -> None:
+    with agent_with_few_descriptors(agent_fixture), ExitStack() as stack:
+        lease_manager = stack.enter_context(AgentConnection(agent_fixture.socket))
+        subscriber = stack.enter_context(AgentConnection(agent_fixture.socket))
+        lease_manager.hold_limit(agent_fixture.uuids, 200)
         assert subscriber.gpus()
         for _ in range(connections_allowed(FEW_DESCRIPTORS)):
-            other = stack.enter_context(connected(bench))
+            other = stack.enter_context(connected(agent_fixture))
             other.sendall(b'{"verb": "list"}\n')
             assert b"result" in other.recv(65536)
-        assert [held.held_watts for held in lease_manager.hold_limit(bench.uuids, 250)] == [250, 250, 250]
+        assert [held.held_watts for held in lease_manager.hold_limit(agent_fixture.uuids, 250)] == [250, 250, 250]
         assert len(next(subscriber.subscribe(0.1))) == 3
         assert (lease_manager.interruptions, subscriber.interruptions) == (0, 0), "what was held was held throughout"
         assert {lease.held for lease in lease_manager.leases()} == {250}
-    assert "fewer connections" in bench.log.read_text()
+    assert "fewer connections" in agent_fixture.log.read_text()
 
 
-def test_a_connection_whose_place_was_needed_is_told_so(bench: Bench) -> None:
-    with agent_with_few_descriptors(bench), ExitStack() as stack:
-        first = stack.enter_context(connected(bench))
+def test_a_connection_whose_place_was_needed_is_told_so(agent_fixture: AgentFixture) -> None:
+    with agent_with_few_descriptors(agent_fixture), ExitStack() as stack:
+        first = stack.enter_context(connected(agent_fixture))
         first.sendall(b'{"verb": "list"}\n')
         assert b"result" in first.recv(65536)
         for _ in range(connections_allowed(FEW_DESCRIPTORS)):
-            other = stack.enter_context(connected(bench))
+            other = stack.enter_context(connected(agent_fixture))
             other.sendall(b'{"verb": "list"}\n')
             assert b"result" in other.recv(65536)
         (told,) = answered(first, b"")
@@ -82,7 +82,7 @@ def test_a_connection_whose_place_was_needed_is_told_so(bench: Bench) -> None:
         assert "idle, and others need its place" in told["error"]["message"]
 
 
-def test_a_connection_is_closed_after_a_few_bad_requests_in_a_row(agent: Bench) -> None:
+def test_a_connection_is_closed_after_a_few_bad_requests_in_a_row(agent: AgentFixture) -> None:
     with connected(agent) as connection:
         told = answered(connection, b"\n" * 100)
     assert [each["error"]["reason"] for each in told] == ["BadRequest"] * MAX_BAD_REQUESTS + ["ConnectionClosed"]
@@ -93,7 +93,7 @@ def test_a_connection_is_closed_after_a_few_bad_requests_in_a_row(agent: Bench) 
     assert sum("result" in each for each in answers) == 5
 
 
-def test_the_client_outlives_its_bad_requests(agent: Bench) -> None:
+def test_the_client_outlives_its_bad_requests(agent: AgentFixture) -> None:
     with AgentConnection(agent.socket) as connection:
         for _ in range(3 * MAX_BAD_REQUESTS):
             with pytest.raises(Exception, match="names a GPU twice"):
@@ -103,7 +103,7 @@ def test_the_client_outlives_its_bad_requests(agent: Bench) -> None:
 
 
 @pytest.mark.processes
-def test_a_request_whose_end_does_not_come_costs_its_connection(agent: Bench) -> None:
+def test_a_request_whose_end_does_not_come_costs_its_connection(agent: AgentFixture) -> None:
     with connected(agent) as connection:
         (told,) = answered(connection, b'{"verb": ')
     assert told["error"]["reason"] == "ConnectionClosed"

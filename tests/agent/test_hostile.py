@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from support.agents.bench import Bench, until
+from support.agents.agent_fixture import AgentFixture, until
 from support.agents.processes import children_of, single_agent
 from wattloop.agent import AgentConnection, AgentRefused, AgentUnavailable
 from wattloop_agent.monitor.places import MAX_CONNECTIONS_OF_A_GPU_OWNER
@@ -57,8 +57,10 @@ def test_the_power_controller_carries_no_network_code() -> None:
     assert set(done.stdout.split()) & set(FORBIDDEN_IN_POWER_CONTROLLER) == set()
 
 
-def test_the_power_controller_holds_no_socket_but_the_monitors(bench: Bench) -> None:
-    with single_agent(bench.socket, bench.state, environment=bench.environment, log=bench.log) as agent:
+def test_the_power_controller_holds_no_socket_but_the_monitors(agent_fixture: AgentFixture) -> None:
+    with single_agent(
+        agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
+    ) as agent:
         (power_controller,) = children_of(agent.pid)
         names = [name for name in open_files(power_controller) if name.startswith("socket:")]
         sockets = {name.removeprefix("socket:[").rstrip("]") for name in names}
@@ -67,29 +69,29 @@ def test_the_power_controller_holds_no_socket_but_the_monitors(bench: Bench) -> 
         assert len(sockets) <= 4, "two of the monitor, and the pair that signals wake"
 
 
-def test_the_monitor_never_asks_nvml_to_change_anything(bench: Bench) -> None:
-    environment = {**bench.environment, "WATTLOOP_AGENT_PART": "monitor"}
-    environment["WATTLOOP_AGENT_POWER_CONTROLLER_SOCKET"] = str(bench.folder / "no-power-controller.sock")
+def test_the_monitor_never_asks_nvml_to_change_anything(agent_fixture: AgentFixture) -> None:
+    environment = {**agent_fixture.environment, "WATTLOOP_AGENT_PART": "monitor"}
+    environment["WATTLOOP_AGENT_POWER_CONTROLLER_SOCKET"] = str(agent_fixture.folder / "no-power-controller.sock")
     with (
-        single_agent(bench.socket, bench.state, environment=environment, log=bench.log),
-        AgentConnection(bench.socket) as connection,
+        single_agent(agent_fixture.socket, agent_fixture.state, environment=environment, log=agent_fixture.log),
+        AgentConnection(agent_fixture.socket) as connection,
     ):
         assert len(connection.energy()) == 3
         next(connection.subscribe(0.05))
         for change in (
             connection.release,
-            lambda: connection.hold_limit(bench.uuids, 200),
-            lambda: connection.hold_clocks(bench.uuids, 900),
+            lambda: connection.hold_limit(agent_fixture.uuids, 200),
+            lambda: connection.hold_clocks(agent_fixture.uuids, 900),
         ):
             with pytest.raises(AgentRefused) as caught:
                 change()
             assert caught.value.reason == "Unavailable"
-    changing = [name for name in bench.gpus.functions() if "Set" in name or "Reset" in name]
+    changing = [name for name in agent_fixture.gpus.functions() if "Set" in name or "Reset" in name]
     assert len(changing) > 5
-    assert set(bench.gpus.describe().calls) & set(changing) == set()
+    assert set(agent_fixture.gpus.describe().calls) & set(changing) == set()
 
 
-def test_one_owner_cannot_take_all_connections(agent: Bench) -> None:
+def test_one_owner_cannot_take_all_connections(agent: AgentFixture) -> None:
     with ExitStack() as stack:
         connections = [stack.enter_context(connected(agent.socket)) for _ in range(MAX_CONNECTIONS_OF_A_GPU_OWNER)]
         for connection in connections:
@@ -103,7 +105,7 @@ def test_one_owner_cannot_take_all_connections(agent: Bench) -> None:
         assert other.stdout == "3\n", "another owner is served all the same"
 
 
-def test_a_caller_that_never_reads_is_dropped_and_holds_nobody_up(agent: Bench) -> None:
+def test_a_caller_that_never_reads_is_dropped_and_holds_nobody_up(agent: AgentFixture) -> None:
     with connected(agent.socket) as silent, AgentConnection(agent.socket) as other:
         silent.setblocking(False)
         request = b'{"verb": "gpus"}\n' * 1000
@@ -116,15 +118,17 @@ def test_a_caller_that_never_reads_is_dropped_and_holds_nobody_up(agent: Bench) 
         assert other.energy()
 
 
-def test_thousands_of_connections_later_no_file_is_left_open(bench: Bench) -> None:
-    with single_agent(bench.socket, bench.state, environment=bench.environment, log=bench.log) as agent:
-        with AgentConnection(bench.socket) as connection:
-            connection.hold_limit(bench.uuids, 200)
+def test_thousands_of_connections_later_no_file_is_left_open(agent_fixture: AgentFixture) -> None:
+    with single_agent(
+        agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
+    ) as agent:
+        with AgentConnection(agent_fixture.socket) as connection:
+            connection.hold_limit(agent_fixture.uuids, 200)
             connection.release()
         (power_controller,) = children_of(agent.pid)
         before = {pid: len(open_files(pid)) for pid in (agent.pid, power_controller)}
         for number in range(500):
-            with connected(bench.socket) as caller:
+            with connected(agent_fixture.socket) as caller:
                 if number % 3:
                     answer_to(caller, b'{"verb": "list"}\n' if number % 2 else b"nonsense\n")
         until(lambda: all(len(open_files(pid)) <= count for pid, count in before.items()), "every file is closed again")
@@ -133,7 +137,7 @@ def test_thousands_of_connections_later_no_file_is_left_open(bench: Bench) -> No
         assert threads[agent.pid] <= 5, "its own, the signals', the driver's, the owners', and one for what blocks"
 
 
-def test_a_stranger_on_a_laptop_cannot_open_the_socket(agent: Bench) -> None:
+def test_a_stranger_on_a_laptop_cannot_open_the_socket(agent: AgentFixture) -> None:
     assert agent.socket.stat().st_mode & 0o777 == 0o600
     assert agent.state.stat().st_mode & 0o777 == 0o700
     with AgentConnection(agent.socket) as connection:
@@ -142,7 +146,7 @@ def test_a_stranger_on_a_laptop_cannot_open_the_socket(agent: Bench) -> None:
         connection.release()
 
 
-def test_a_forked_child_is_not_the_process_that_connected(agent: Bench) -> None:
+def test_a_forked_child_is_not_the_process_that_connected(agent: AgentFixture) -> None:
     script = (
         "import os, sys, time\n"
         "from wattloop.agent import AgentConnection, AgentRefused\n"

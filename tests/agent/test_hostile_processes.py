@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from support.agents.bench import DEADLINE_SECONDS, Bench, until
+from support.agents.agent_fixture import DEADLINE_SECONDS, AgentFixture, until
 from support.agents.processes import children_of, single_agent
 from wattloop.agent import AgentConnection, AgentUnavailable
 from wattloop_agent.log_bound import MAX_LINES
@@ -80,9 +80,9 @@ class Outcome:
 
 
 @contextmanager
-def hostile(bench: Bench, attack: str, *words: str) -> Iterator[subprocess.Popen[str]]:
+def hostile(agent_fixture: AgentFixture, attack: str, *words: str) -> Iterator[subprocess.Popen[str]]:
     """A hostile process, or the victim: it ends when its standard input does."""
-    command = [sys.executable, str(PROGRAM), str(bench.socket), attack, *words]
+    command = [sys.executable, str(PROGRAM), str(agent_fixture.socket), attack, *words]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         yield process
@@ -97,37 +97,43 @@ def resident_bytes(pid: int) -> int:
 
 
 @contextmanager
-def agent_at_the_usual_limit(bench: Bench, environment: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+def agent_at_the_usual_limit(
+    agent_fixture: AgentFixture, environment: Mapping[str, str]
+) -> Iterator[subprocess.Popen[bytes]]:
     """An agent that is started with the soft limit of descriptors that most systems have."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, USUAL_SOFT_LIMIT), hard))
     with ExitStack() as stack:
         try:
-            agent = stack.enter_context(single_agent(bench.socket, bench.state, environment=environment, log=bench.log))
+            agent = stack.enter_context(
+                single_agent(agent_fixture.socket, agent_fixture.state, environment=environment, log=agent_fixture.log)
+            )
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         yield agent
 
 
-def attacked(bench: Bench, attack: str, processes: int, connections: int, seconds: float = ATTACK_SECONDS) -> Outcome:
+def attacked(
+    agent_fixture: AgentFixture, attack: str, processes: int, connections: int, seconds: float = ATTACK_SECONDS
+) -> Outcome:
     """So many hostile processes attack, with so many connections each, beside a victim on the first GPU."""
     begin = time.monotonic()
-    with agent_at_the_usual_limit(bench, bench.environment) as agent, ExitStack() as stack:
+    with agent_at_the_usual_limit(agent_fixture, agent_fixture.environment) as agent, ExitStack() as stack:
         allowed_seconds = max(MAX_ANSWER_SECONDS, time.monotonic() - begin)
         pids = [agent.pid, *children_of(agent.pid)]
-        victim = stack.enter_context(hostile(bench, "victim", "--gpus", bench.uuids[0]))
+        victim = stack.enter_context(hostile(agent_fixture, "victim", "--gpus", agent_fixture.uuids[0]))
         assert victim.stdout is not None
         assert victim.stdout.readline() == "held\n"
-        before, logged = sum(map(resident_bytes, pids)), bench.log.stat().st_size
+        before, logged = sum(map(resident_bytes, pids)), agent_fixture.log.stat().st_size
         begin = time.monotonic()
-        words = ["--connections", str(connections), "--seconds", str(seconds), "--gpus", bench.uuids[1]]
-        attackers = [stack.enter_context(hostile(bench, attack, *words)) for _ in range(processes)]
+        words = ["--connections", str(connections), "--seconds", str(seconds), "--gpus", agent_fixture.uuids[1]]
+        attackers = [stack.enter_context(hostile(agent_fixture, attack, *words)) for _ in range(processes)]
         limits, descriptors, latecomer_seconds = set(), 0, 0.0
         while any(attacker.poll() is None for attacker in attackers):
-            limits.add(bench.limits[0])
+            limits.add(agent_fixture.limits[0])
             descriptors = max(descriptors, len(list(Path(f"/proc/{agent.pid}/fd").iterdir())))
             if not latecomer_seconds and time.monotonic() - begin > seconds / 2:
-                latecomer_seconds = waited_for_first_answer(bench)
+                latecomer_seconds = waited_for_first_answer(agent_fixture)
             time.sleep(0.02)
         growth = sum(map(resident_bytes, pids)) - before
         told = [json.loads(attacker.communicate()[0]) for attacker in attackers]
@@ -137,7 +143,7 @@ def attacked(bench: Bench, attack: str, processes: int, connections: int, second
             json.loads(answer),
             latecomer_seconds,
             limits,
-            bench.log.stat().st_size - logged,
+            agent_fixture.log.stat().st_size - logged,
             growth,
             descriptors,
             time.monotonic() - begin,
@@ -145,9 +151,9 @@ def attacked(bench: Bench, attack: str, processes: int, connections: int, second
         )
 
 
-def waited_for_first_answer(bench: Bench) -> float:
+def waited_for_first_answer(agent_fixture: AgentFixture) -> float:
     begin = time.monotonic()
-    with AgentConnection(bench.socket, timeout_seconds=ATTACK_SECONDS) as latecomer:
+    with AgentConnection(agent_fixture.socket, timeout_seconds=ATTACK_SECONDS) as latecomer:
         assert len(latecomer.energy()) == 3
     return time.monotonic() - begin
 
@@ -166,23 +172,23 @@ def check(outcome: Outcome) -> None:
     assert outcome.descriptors < WANTED_DESCRIPTORS
 
 
-def test_newlines_without_an_end_stop_no_heartbeat(bench: Bench) -> None:
-    outcome = attacked(bench, "newlines", processes=1, connections=63)
+def test_newlines_without_an_end_stop_no_heartbeat(agent_fixture: AgentFixture) -> None:
+    outcome = attacked(agent_fixture, "newlines", processes=1, connections=63)
     check(outcome)
     assert outcome.errors()["BadRequest"] > 100, "they are answered"
     assert outcome.errors()["ConnectionClosed"] > 10, "and the connection is closed after a few"
 
 
-def test_a_flood_of_valid_requests_delays_nobody_else(bench: Bench) -> None:
-    outcome = attacked(bench, "valid", processes=2, connections=64)
+def test_a_flood_of_valid_requests_delays_nobody_else(agent_fixture: AgentFixture) -> None:
+    outcome = attacked(agent_fixture, "valid", processes=2, connections=64)
     check(outcome)
     assert outcome.total("answers") > 100
     assert set(outcome.errors()) <= {"TooMany", "NotYours", "ConnectionClosed"}
 
 
 @pytest.mark.parametrize("attack", ["idle", "half"])
-def test_idle_connections_and_half_requests_keep_nobody_out(bench: Bench, attack: str) -> None:
-    outcome = attacked(bench, attack, processes=18, connections=40)
+def test_idle_connections_and_half_requests_keep_nobody_out(agent_fixture: AgentFixture, attack: str) -> None:
+    outcome = attacked(agent_fixture, attack, processes=18, connections=40)
     check(outcome)
     assert outcome.errors()["TooMany"] > 0, "each process has a bound"
     if attack == "idle":
@@ -190,61 +196,63 @@ def test_idle_connections_and_half_requests_keep_nobody_out(bench: Bench, attack
     assert outcome.total("open_at_end") <= MAX_CONNECTIONS + len(outcome.attackers) * MAX_CONNECTIONS_OF_A_GPU_OWNER
 
 
-def test_subscribers_are_bounded_and_cost_others_nothing(bench: Bench) -> None:
-    outcome = attacked(bench, "subscribers", processes=10, connections=32)
+def test_subscribers_are_bounded_and_cost_others_nothing(agent_fixture: AgentFixture) -> None:
+    outcome = attacked(agent_fixture, "subscribers", processes=10, connections=32)
     check(outcome)
     assert outcome.errors()["TooMany"] > 10 * (32 - MAX_SUBSCRIPTIONS_OF_AN_OWNER)
     per_second = MAX_SUBSCRIPTIONS / 0.02
     assert outcome.total("answers") - outcome.errors().total() < per_second * (outcome.seconds + 1)
 
 
-def test_callers_that_read_no_answer_cost_others_nothing_and_are_dropped(bench: Bench) -> None:
-    outcome = attacked(bench, "deaf", processes=2, connections=3, seconds=connection.MAX_ANSWER_SECONDS + 4)
+def test_callers_that_read_no_answer_cost_others_nothing_and_are_dropped(agent_fixture: AgentFixture) -> None:
+    outcome = attacked(agent_fixture, "deaf", processes=2, connections=3, seconds=connection.MAX_ANSWER_SECONDS + 4)
     check(outcome)
     assert outcome.total("closed_by_agent") > 0
 
 
-def test_opening_and_closing_connections_costs_others_nothing(bench: Bench) -> None:
-    outcome = attacked(bench, "churn", processes=2, connections=1)
+def test_opening_and_closing_connections_costs_others_nothing(agent_fixture: AgentFixture) -> None:
+    outcome = attacked(agent_fixture, "churn", processes=2, connections=1)
     check(outcome)
     assert outcome.total("opened") > 100
 
 
-def test_a_hostile_process_leaves_nothing_behind(bench: Bench) -> None:
-    with agent_at_the_usual_limit(bench, bench.environment) as agent, ExitStack() as stack:
-        with AgentConnection(bench.socket) as first:
+def test_a_hostile_process_leaves_nothing_behind(agent_fixture: AgentFixture) -> None:
+    with agent_at_the_usual_limit(agent_fixture, agent_fixture.environment) as agent, ExitStack() as stack:
+        with AgentConnection(agent_fixture.socket) as first:
             first.energy()
         folder = Path(f"/proc/{agent.pid}/fd")
         before = len(list(folder.iterdir()))
         attacks = ("idle", "half", "newlines", "deaf")
-        for attacker in [stack.enter_context(hostile(bench, attack, "--seconds", "1")) for attack in attacks]:
+        for attacker in [stack.enter_context(hostile(agent_fixture, attack, "--seconds", "1")) for attack in attacks]:
             attacker.communicate()
         until(lambda: len(list(folder.iterdir())) <= before, "every descriptor is closed again")
 
 
-def test_an_event_loop_that_hangs_takes_no_limit_away_until_its_process_ends_by_itself(bench: Bench) -> None:
+def test_an_event_loop_that_hangs_takes_no_limit_away_until_its_process_ends_by_itself(
+    agent_fixture: AgentFixture,
+) -> None:
     timeout_seconds = 1.5
     reading, writing = os.pipe()
     # What the log is written to takes nothing any more: the event loop hangs at its next line.
     fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
-    agent = [sys.executable, "-m", "wattloop_agent", "--socket", str(bench.socket)]
-    command = [*agent, "--state-directory", str(bench.state), "--heartbeat-timeout", str(timeout_seconds)]
+    agent = [sys.executable, "-m", "wattloop_agent", "--socket", str(agent_fixture.socket)]
+    command = [*agent, "--state-directory", str(agent_fixture.state), "--heartbeat-timeout", str(timeout_seconds)]
     with (
-        subprocess.Popen(command, env=bench.environment, stderr=writing) as process,
+        subprocess.Popen(command, env=agent_fixture.environment, stderr=writing) as process,
         open(reading, "rb") as log,  # noqa: PTH123 - a descriptor
         ExitStack() as stack,
     ):
         os.close(writing)
         stack.callback(process.kill)
-        until(bench.socket.is_socket, "the agent serves")
-        lease_manager = stack.enter_context(AgentConnection(bench.socket))
-        until(lambda: len(lease_manager.hold_limit(bench.uuids, 200)) == 3, "the limit is held")
-        stack.enter_context(hostile(bench, "newlines", "--seconds", str(DEADLINE_SECONDS)))
-        impatient = AgentConnection(bench.socket, timeout_seconds=1.0, patience_seconds=0.0)
+        until(agent_fixture.socket.is_socket, "the agent serves")
+        lease_manager = stack.enter_context(AgentConnection(agent_fixture.socket))
+        until(lambda: len(lease_manager.hold_limit(agent_fixture.uuids, 200)) == 3, "the limit is held")
+        stack.enter_context(hostile(agent_fixture, "newlines", "--seconds", str(DEADLINE_SECONDS)))
+        impatient = AgentConnection(agent_fixture.socket, timeout_seconds=1.0, patience_seconds=0.0)
         until(lambda: not answers(impatient), "the event loop hangs")
         begin = time.monotonic()
         while time.monotonic() < begin + (MAX_STALL_TIMEOUTS - 2) * timeout_seconds:
-            assert bench.limits == [200, 200, 200], "nobody loses a limit by it"
+            assert agent_fixture.limits == [200, 200, 200], "nobody loses a limit by it"
             time.sleep(0.02)
         # The trace waits for the pipe.
         until(lambda: time.monotonic() > begin + (MAX_STALL_TIMEOUTS + 3) * timeout_seconds, "it is taken to hang")
@@ -253,11 +261,13 @@ def test_an_event_loop_that_hangs_takes_no_limit_away_until_its_process_ends_by_
     # Its power controller had the same log, so either it has given everything back or it has ended with its
     # leases on disk.
     with (
-        single_agent(bench.socket, bench.state, environment=bench.environment, log=bench.log),
-        AgentConnection(bench.socket) as next_holder,
+        single_agent(
+            agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
+        ),
+        AgentConnection(agent_fixture.socket) as next_holder,
     ):
         next_holder.release()
-        assert bench.limits == [400, 400, 400]
+        assert agent_fixture.limits == [400, 400, 400]
 
 
 def answers(connection: AgentConnection) -> bool:

@@ -14,7 +14,7 @@ from contextlib import suppress
 
 import pytest
 
-from support.agents.bench import Bench, until
+from support.agents.agent_fixture import AgentFixture, until
 from support.agents.processes import children_of
 from wattloop.agent import AgentConnection
 from wattloop.agent_process import end_agent, start_agent
@@ -48,15 +48,15 @@ for line in sys.stdin:
 class Cell:
     """A trainer, a monitor and a power controller, and what befalls them."""
 
-    def __init__(self, bench: Bench) -> None:
-        self.bench = bench
+    def __init__(self, agent_fixture: AgentFixture) -> None:
+        self.agent_fixture = agent_fixture
         begin = time.monotonic()
         self.agent = self.start_agent()
         # Ten seconds on a machine that starts an agent in half a second; on one so busy that it can't, as many starts.
         self.law_seconds = max(10.0, 20 * (time.monotonic() - begin))
         (self.power_controller,) = children_of(self.agent.pid)
         self.trainer = subprocess.Popen(
-            [sys.executable, "-c", TRAINER, str(bench.socket), *bench.uuids],
+            [sys.executable, "-c", TRAINER, str(agent_fixture.socket), *agent_fixture.uuids],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -64,7 +64,12 @@ class Cell:
         self.heard()
 
     def start_agent(self) -> subprocess.Popen[bytes]:
-        return start_agent(self.bench.socket, self.bench.state, environment=self.bench.environment, log=self.bench.log)
+        return start_agent(
+            self.agent_fixture.socket,
+            self.agent_fixture.state,
+            environment=self.agent_fixture.environment,
+            log=self.agent_fixture.log,
+        )
 
     def say(self, word: str) -> None:
         assert self.trainer.stdin is not None
@@ -102,12 +107,12 @@ class Cell:
             self.struck_in_the_driver("release", who, number)
 
     def struck_in_the_driver(self, word: str, who: str, number: int) -> None:
-        calls = self.bench.gpus.describe().calls.get(SET, 0)
-        ticket = self.bench.gpus.inject_fault(SET, delay_seconds=60, first_call=2, count=1)
+        calls = self.agent_fixture.gpus.describe().calls.get(SET, 0)
+        ticket = self.agent_fixture.gpus.inject_fault(SET, delay_seconds=60, first_call=2, count=1)
         self.say(word)
-        until(lambda: self.bench.gpus.describe().calls.get(SET, 0) >= calls + 2, "the second GPU is being set")
+        until(lambda: self.agent_fixture.gpus.describe().calls.get(SET, 0) >= calls + 2, "the second GPU is being set")
         self.strike(who, number)
-        self.bench.gpus.clear_fault(ticket)
+        self.agent_fixture.gpus.clear_fault(ticket)
 
     def keep(self) -> None:
         """The kubelet's part."""
@@ -117,7 +122,7 @@ class Cell:
     def is_lawful(self) -> bool:
         self.keep()
         lives = self.trainer.poll() is None
-        return all(limit == 400 or (limit == 200 and lives) for limit in self.bench.limits)
+        return all(limit == 400 or (limit == 200 and lives) for limit in self.agent_fixture.limits)
 
     def settle(self) -> None:
         """Wait for the law, then for the end of it all."""
@@ -131,11 +136,11 @@ class Cell:
 
     def is_as_found(self) -> bool:
         self.keep()
-        return self.bench.limits == FOUND
+        return self.agent_fixture.limits == FOUND
 
     def has_no_lease(self) -> bool:
         self.keep()
-        with AgentConnection(self.bench.socket, patience_seconds=0) as connection, suppress(WattloopError):
+        with AgentConnection(self.agent_fixture.socket, patience_seconds=0) as connection, suppress(WattloopError):
             return connection.leases() == []
         return False
 
@@ -143,12 +148,14 @@ class Cell:
 @pytest.mark.parametrize("when", ["before a hold", "during a hold", "after a hold", "during a restore"])
 @pytest.mark.parametrize("how", STRUCK)
 @pytest.mark.parametrize("who", ["trainer", "monitor", "power-controller", "both"])
-def test_every_gpu_is_as_found_or_held_for_an_owner_that_lives(bench: Bench, who: str, how: str, when: str) -> None:
-    cell = Cell(bench)
+def test_every_gpu_is_as_found_or_held_for_an_owner_that_lives(
+    agent_fixture: AgentFixture, who: str, how: str, when: str
+) -> None:
+    cell = Cell(agent_fixture)
     cell.reach(when, who, STRUCK[how])
     cell.settle()
     until(cell.has_no_lease, "no lease is orphaned")
-    with AgentConnection(bench.socket) as connection:
-        counters = [gpu.counter_millijoules for gpu in bench.gpus.describe().gpus]
+    with AgentConnection(agent_fixture.socket) as connection:
+        counters = [gpu.counter_millijoules for gpu in agent_fixture.gpus.describe().gpus]
         assert [reading.energy_millijoules for reading in connection.energy()] == counters
     assert end_agent(cell.agent) == 0

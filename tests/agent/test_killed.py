@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from support.agents.bench import DEADLINE_SECONDS, Bench, until
+from support.agents.agent_fixture import DEADLINE_SECONDS, AgentFixture, until
 from support.agents.processes import children_of, holding_process, wait_for_end
 from wattloop.agent import AgentConnection
 from wattloop.agent_process import end_agent, start_agent
@@ -19,15 +19,17 @@ pytestmark = pytest.mark.processes
 FOUND = [400.0, 400.0, 400.0]
 
 
-def started(bench: Bench) -> tuple[subprocess.Popen[bytes], int]:
+def started(agent_fixture: AgentFixture) -> tuple[subprocess.Popen[bytes], int]:
     """An agent, and its power controller's pid."""
-    process = start_agent(bench.socket, bench.state, environment=bench.environment, log=bench.log)
+    process = start_agent(
+        agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
+    )
     (power_controller,) = children_of(process.pid)
     return process, power_controller
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_an_owner_that_dies_gives_its_gpus_back(agent: Bench, number: int) -> None:
+def test_an_owner_that_dies_gives_its_gpus_back(agent: AgentFixture, number: int) -> None:
     owner = holding_process(agent.socket, 200, agent.uuids)
     assert agent.limits == [200, 200, 200]
     owner.send_signal(number)
@@ -37,37 +39,42 @@ def test_an_owner_that_dies_gives_its_gpus_back(agent: Bench, number: int) -> No
         until(lambda: connection.leases() == [], "no lease left")
 
 
-def test_an_agent_that_is_killed_gives_everything_back(bench: Bench) -> None:
-    process, power_controller = started(bench)
-    with AgentConnection(bench.socket) as connection:
-        connection.hold_limit(bench.uuids, 200)
+def test_an_agent_that_is_killed_gives_everything_back(agent_fixture: AgentFixture) -> None:
+    process, power_controller = started(agent_fixture)
+    with AgentConnection(agent_fixture.socket) as connection:
+        connection.hold_limit(agent_fixture.uuids, 200)
         process.kill()
         process.wait()
         wait_for_end(power_controller)
-    assert bench.limits == FOUND
+    assert agent_fixture.limits == FOUND
 
 
-def test_a_power_controller_that_is_killed_is_replaced_and_the_leases_of_the_living_stay(bench: Bench) -> None:
-    process, power_controller = started(bench)
-    dead = holding_process(bench.socket, 300, bench.uuids[:1])
-    with AgentConnection(bench.socket) as connection:
-        connection.hold_limit(bench.uuids[1:], 200)
+def test_a_power_controller_that_is_killed_is_replaced_and_the_leases_of_the_living_stay(
+    agent_fixture: AgentFixture,
+) -> None:
+    process, power_controller = started(agent_fixture)
+    dead = holding_process(agent_fixture.socket, 300, agent_fixture.uuids[:1])
+    with AgentConnection(agent_fixture.socket) as connection:
+        connection.hold_limit(agent_fixture.uuids[1:], 200)
         # Nothing may happen between the two deaths: the monitor is stopped meanwhile.
         os.kill(process.pid, signal.SIGSTOP)
         os.kill(power_controller, signal.SIGKILL)
         dead.kill()
         dead.communicate()
         os.kill(process.pid, signal.SIGCONT)
-        until(lambda: bench.limits == [400, 200, 200], "the dead owner's GPU restored by the next power controller")
-        assert connection.release() == bench.uuids[1:]
-    assert bench.limits == FOUND
+        until(
+            lambda: agent_fixture.limits == [400, 200, 200],
+            "the dead owner's GPU restored by the next power controller",
+        )
+        assert connection.release() == agent_fixture.uuids[1:]
+    assert agent_fixture.limits == FOUND
     assert children_of(process.pid) != [power_controller]
     assert end_agent(process) == 0
 
 
-def test_when_both_are_killed_the_next_agent_gives_everything_back(bench: Bench) -> None:
-    process, power_controller = started(bench)
-    owner = holding_process(bench.socket, 200, bench.uuids)
+def test_when_both_are_killed_the_next_agent_gives_everything_back(agent_fixture: AgentFixture) -> None:
+    process, power_controller = started(agent_fixture)
+    owner = holding_process(agent_fixture.socket, 200, agent_fixture.uuids)
     for pid in (power_controller, process.pid):
         os.kill(pid, signal.SIGSTOP)
     for pid in (power_controller, process.pid):
@@ -75,65 +82,65 @@ def test_when_both_are_killed_the_next_agent_gives_everything_back(bench: Bench)
     process.wait()
     owner.kill()
     owner.communicate()
-    assert bench.limits == [200, 200, 200]
-    following, _ = started(bench)
-    until(lambda: bench.limits == FOUND, "restored by the next agent")
+    assert agent_fixture.limits == [200, 200, 200]
+    following, _ = started(agent_fixture)
+    until(lambda: agent_fixture.limits == FOUND, "restored by the next agent")
     assert end_agent(following) == 0
 
 
-def test_restore_only_gives_back_what_killed_agents_left(bench: Bench) -> None:
-    process, power_controller = started(bench)
-    with AgentConnection(bench.socket) as connection:
-        connection.hold_limit(bench.uuids, 200)
+def test_restore_only_gives_back_what_killed_agents_left(agent_fixture: AgentFixture) -> None:
+    process, power_controller = started(agent_fixture)
+    with AgentConnection(agent_fixture.socket) as connection:
+        connection.hold_limit(agent_fixture.uuids, 200)
     for pid in (power_controller, process.pid):
         os.kill(pid, signal.SIGSTOP)
     for pid in (power_controller, process.pid):
         os.kill(pid, signal.SIGKILL)
     process.wait()
     wait_for_end(power_controller)
-    words = [sys.executable, "-m", "wattloop_agent", "--restore-only", "--state-directory", str(bench.state)]
-    done = subprocess.run(words, env=bench.environment, capture_output=True, text=True, check=False)
+    words = [sys.executable, "-m", "wattloop_agent", "--restore-only", "--state-directory", str(agent_fixture.state)]
+    done = subprocess.run(words, env=agent_fixture.environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert bench.limits == FOUND
+    assert agent_fixture.limits == FOUND
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_an_agent_that_is_told_to_end_gives_everything_back_first(bench: Bench, number: int) -> None:
-    process, power_controller = started(bench)
-    with AgentConnection(bench.socket) as connection:
-        connection.hold_limit(bench.uuids, 200)
+def test_an_agent_that_is_told_to_end_gives_everything_back_first(agent_fixture: AgentFixture, number: int) -> None:
+    process, power_controller = started(agent_fixture)
+    with AgentConnection(agent_fixture.socket) as connection:
+        connection.hold_limit(agent_fixture.uuids, 200)
         process.send_signal(number)
         assert process.wait(DEADLINE_SECONDS) == 130
-        assert bench.limits == FOUND
+        assert agent_fixture.limits == FOUND
     wait_for_end(power_controller)
-    assert not bench.socket.exists()
+    assert not agent_fixture.socket.exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGKILL])
-def test_what_ends_all_processes_of_a_terminal_gives_everything_back(bench: Bench, number: int) -> None:
-    process, power_controller = started(bench)
-    with AgentConnection(bench.socket) as connection:
-        connection.hold_limit(bench.uuids, 200)
+def test_what_ends_all_processes_of_a_terminal_gives_everything_back(agent_fixture: AgentFixture, number: int) -> None:
+    process, power_controller = started(agent_fixture)
+    with AgentConnection(agent_fixture.socket) as connection:
+        connection.hold_limit(agent_fixture.uuids, 200)
         os.killpg(process.pid, number)
         process.wait(DEADLINE_SECONDS)
         wait_for_end(power_controller)
-    assert bench.limits == FOUND
-    assert "did not end well" not in bench.log.read_text()
+    assert agent_fixture.limits == FOUND
+    assert "did not end well" not in agent_fixture.log.read_text()
 
 
-def test_an_agent_under_nohup_outlives_its_terminal(bench: Bench) -> None:
+def test_an_agent_under_nohup_outlives_its_terminal(agent_fixture: AgentFixture) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        process, _ = started(bench)
+        process, _ = started(agent_fixture)
     finally:
         signal.signal(signal.SIGHUP, before)
     process.send_signal(signal.SIGHUP)
-    with AgentConnection(bench.socket) as connection:
-        assert [held.held_watts for held in connection.hold_limit(bench.uuids, 200)] == [200, 200, 200]
+    with AgentConnection(agent_fixture.socket) as connection:
+        assert [held.held_watts for held in connection.hold_limit(agent_fixture.uuids, 200)] == [200, 200, 200]
     assert end_agent(process) == 0
 
 
-def test_an_agent_ends_with_the_process_it_watches(bench: Bench) -> None:
+def test_an_agent_ends_with_the_process_it_watches(agent_fixture: AgentFixture) -> None:
     script = (
         "import sys\n"
         "from pathlib import Path\n"
@@ -145,28 +152,36 @@ def test_an_agent_ends_with_the_process_it_watches(bench: Bench) -> None:
         "sys.stdin.read()\n"
     )
     parent = subprocess.Popen(
-        [sys.executable, "-c", script, str(bench.socket), str(bench.state), str(bench.log), *bench.uuids],
-        env=bench.environment,
+        [
+            sys.executable,
+            "-c",
+            script,
+            str(agent_fixture.socket),
+            str(agent_fixture.state),
+            str(agent_fixture.log),
+            *agent_fixture.uuids,
+        ],
+        env=agent_fixture.environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
     assert parent.stdout is not None
     agent = int(parent.stdout.readline())
-    assert bench.limits == [200, 200, 200]
+    assert agent_fixture.limits == [200, 200, 200]
     parent.kill()
     wait_for_end(agent)
-    assert bench.limits == FOUND
+    assert agent_fixture.limits == FOUND
     parent.communicate()
 
 
 @pytest.mark.parametrize("which", ["monitor", "power-controller"])
-def test_a_part_that_hangs_leaves_no_gpu_at_a_limit_of_a_dead_owner(bench: Bench, which: str) -> None:
-    process, power_controller = started(bench)
-    owner = holding_process(bench.socket, 200, bench.uuids)
+def test_a_part_that_hangs_leaves_no_gpu_at_a_limit_of_a_dead_owner(agent_fixture: AgentFixture, which: str) -> None:
+    process, power_controller = started(agent_fixture)
+    owner = holding_process(agent_fixture.socket, 200, agent_fixture.uuids)
     os.kill(process.pid if which == "monitor" else power_controller, signal.SIGSTOP)
     owner.kill()
     owner.communicate()
-    until(lambda: bench.limits == FOUND, f"restored though the {which} hangs")
+    until(lambda: agent_fixture.limits == FOUND, f"restored though the {which} hangs")
     os.kill(process.pid, signal.SIGCONT)
     assert end_agent(process) == 0

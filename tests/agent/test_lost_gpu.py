@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 import nvml_simulator
-from support.agents.bench import Bench, until
+from support.agents.agent_fixture import AgentFixture, until
 from support.agents.processes import free_port, single_agent
 from support.agents.scraping import scraped
 from wattloop.agent import AgentConnection, AgentRefused
@@ -23,9 +23,9 @@ MINUTE = 60.0
 
 
 @pytest.fixture
-def gpus(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[NvmlGpus]:
+def gpus(agent_fixture: AgentFixture, monkeypatch: pytest.MonkeyPatch) -> Iterator[NvmlGpus]:
     """The agent's GPUs, read in this process."""
-    monkeypatch.setenv(nvml_simulator.STATE_VARIABLE, str(bench.gpus.path))
+    monkeypatch.setenv(nvml_simulator.STATE_VARIABLE, str(agent_fixture.gpus.path))
     nvml_simulator.load()
     gpus = NvmlGpus()
     yield gpus
@@ -33,66 +33,72 @@ def gpus(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[NvmlGpus]:
 
 
 @pytest.mark.parametrize("lost", [0, 1, 2])
-def test_the_others_are_held_read_and_given_back(bench: Bench, lost: int) -> None:
-    others = [uuid for index, uuid in enumerate(bench.uuids) if index != lost]
-    with single_agent(bench.socket, bench.state, environment=bench.environment, log=bench.log):
-        with AgentConnection(bench.socket) as connection:
-            connection.hold_limit(bench.uuids, 200)
-            bench.gpus.inject_fault("*", code=GPU_IS_LOST, gpu=lost)
+def test_the_others_are_held_read_and_given_back(agent_fixture: AgentFixture, lost: int) -> None:
+    others = [uuid for index, uuid in enumerate(agent_fixture.uuids) if index != lost]
+    with single_agent(
+        agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
+    ):
+        with AgentConnection(agent_fixture.socket) as connection:
+            connection.hold_limit(agent_fixture.uuids, 200)
+            agent_fixture.gpus.inject_fault("*", code=GPU_IS_LOST, gpu=lost)
             with pytest.raises(AgentRefused, match="is lost") as caught:
-                connection.hold_limit([bench.uuids[lost]], 250)
+                connection.hold_limit([agent_fixture.uuids[lost]], 250)
             assert caught.value.reason == Reason.GPU_LOST
-            assert bench.uuids[lost] in str(caught.value)
+            assert agent_fixture.uuids[lost] in str(caught.value)
             assert [held.held_watts for held in connection.hold_limit(others, 250)] == [250, 250]
             assert [reading.uuid for reading in connection.energy(others)] == others
             told = connection.gpus()
-            assert [gpu.uuid for gpu in told] == bench.uuids
+            assert [gpu.uuid for gpu in told] == agent_fixture.uuids
             assert [gpu.index for gpu in told if gpu.power_limits is None] == [lost]
             with pytest.raises(AgentRefused, match="not restored yet"):
                 connection.release()
-        assert bench.limits == [200 if index == lost else 400 for index in range(3)]
-        bench.gpus.clear_faults()
-        until(lambda: bench.limits == [400, 400, 400], "given back as soon as it answers again")
+        assert agent_fixture.limits == [200 if index == lost else 400 for index in range(3)]
+        agent_fixture.gpus.clear_faults()
+        until(lambda: agent_fixture.limits == [400, 400, 400], "given back as soon as it answers again")
 
 
 def test_one_that_was_lost_before_is_found_when_it_answers(
-    bench: Bench, gpus: NvmlGpus, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    agent_fixture: AgentFixture, gpus: NvmlGpus, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    bench.gpus.inject_fault("*", code=GPU_IS_LOST, gpu=1)
+    agent_fixture.gpus.inject_fault("*", code=GPU_IS_LOST, gpu=1)
     assert [gpu.index for gpu in gpus.all()] == [0, 2]
     assert "the GPU of index 1 can't be named: " in caplog.text
     with pytest.raises(RequestError, match=r"its GPU of index 1 can't be named: .*is lost") as caught:
-        gpus.gpu(bench.uuids[1])
+        gpus.gpu(agent_fixture.uuids[1])
     assert caught.value.reason is Reason.UNKNOWN_GPU
     assert list(gpus.unnamed) == [1]
-    bench.gpus.clear_faults()
+    agent_fixture.gpus.clear_faults()
     monkeypatch.setattr("wattloop_agent.nvml_gpus.time.monotonic", lambda: float("inf"))
-    assert [gpu.uuid for gpu in gpus.all()] == bench.uuids
+    assert [gpu.uuid for gpu in gpus.all()] == agent_fixture.uuids
     assert gpus.unnamed == {}
     assert "the GPU of index 1 is named again" in caplog.text
 
 
-def monitored(bench: Bench, form: str) -> str:
+def monitored(agent_fixture: AgentFixture, form: str) -> str:
     command = [sys.executable, "-c", "import sys; from wattloop.commands.main import main; sys.exit(main())"]
     words = ["monitor", "--seconds", "0.01", "--format", form]
-    done = subprocess.run([*command, *words], env=bench.environment, capture_output=True, text=True, check=True)
+    done = subprocess.run([*command, *words], env=agent_fixture.environment, capture_output=True, text=True, check=True)
     return done.stdout
 
 
 @pytest.mark.processes
-def test_one_that_was_lost_at_the_agents_start_is_shown_and_comes_back_without_a_restart(bench: Bench) -> None:
+def test_one_that_was_lost_at_the_agents_start_is_shown_and_comes_back_without_a_restart(
+    agent_fixture: AgentFixture,
+) -> None:
     metrics = f"127.0.0.1:{free_port()}"
     environment = {
-        **bench.environment,
+        **agent_fixture.environment,
         "WATTLOOP_AGENT_METRICS_BIND": metrics,
         "WATTLOOP_AGENT_SAMPLE_INTERVAL": "0.05",
     }
-    bench.gpus.inject_fault("*", code=GPU_IS_LOST, gpu=1)
-    others = [bench.uuids[0], bench.uuids[2]]
+    agent_fixture.gpus.inject_fault("*", code=GPU_IS_LOST, gpu=1)
+    others = [agent_fixture.uuids[0], agent_fixture.uuids[2]]
     with (
-        single_agent(bench.socket, bench.state, environment=environment, log=bench.log) as process,
-        AgentConnection(bench.socket) as connection,
+        single_agent(
+            agent_fixture.socket, agent_fixture.state, environment=environment, log=agent_fixture.log
+        ) as process,
+        AgentConnection(agent_fixture.socket) as connection,
     ):
         until(lambda: scraped(metrics)["wattloop_gpu_unnamed"] != [], "the metrics show it", MINUTE)
         ((labels, value),) = scraped(metrics)["wattloop_gpu_unnamed"]
@@ -102,31 +108,31 @@ def test_one_that_was_lost_at_the_agents_start_is_shown_and_comes_back_without_a
         assert [gpu.uuid for gpu in connection.gpus()] == others
         connection.hold_limit(others, 200)
         with pytest.raises(AgentRefused, match="its GPU of index 1 can't be named") as caught:
-            connection.hold_limit([bench.uuids[1]], 200)
+            connection.hold_limit([agent_fixture.uuids[1]], 200)
         assert caught.value.reason == Reason.UNKNOWN_GPU
-        assert [each["index"] for each in json.loads(monitored(bench, "json"))["lost"]] == [1]
-        assert "GPU 1: " in monitored(bench, "table")
+        assert [each["index"] for each in json.loads(monitored(agent_fixture, "json"))["lost"]] == [1]
+        assert "GPU 1: " in monitored(agent_fixture, "table")
 
-        bench.gpus.clear_faults()
-        until(lambda: readable(metrics) == dict.fromkeys(bench.uuids, 1.0), "it is read again", MINUTE)
+        agent_fixture.gpus.clear_faults()
+        until(lambda: readable(metrics) == dict.fromkeys(agent_fixture.uuids, 1.0), "it is read again", MINUTE)
         assert scraped(metrics)["wattloop_gpu_unnamed"] == []
 
         def held_again() -> bool:
             with contextlib.suppress(AgentRefused):
-                return len(connection.hold_limit(bench.uuids, 150)) == 3
+                return len(connection.hold_limit(agent_fixture.uuids, 150)) == 3
             return False
 
         until(held_again, "the power controller finds it too", MINUTE)
         assert process.poll() is None
-        assert set(connection.release()) == set(bench.uuids)
-    assert bench.limits == [400, 400, 400]
+        assert set(connection.release()) == set(agent_fixture.uuids)
+    assert agent_fixture.limits == [400, 400, 400]
 
 
 def readable(metrics: str) -> dict[str, float]:
     return {labels["UUID"]: value for labels, value in scraped(metrics)["wattloop_gpu_readable"]}
 
 
-def test_where_all_are_lost_that_is_what_is_told(bench: Bench, gpus: NvmlGpus) -> None:
-    bench.gpus.inject_fault("*", code=GPU_IS_LOST)
+def test_where_all_are_lost_that_is_what_is_told(agent_fixture: AgentFixture, gpus: NvmlGpus) -> None:
+    agent_fixture.gpus.inject_fault("*", code=GPU_IS_LOST)
     with pytest.raises(RequestError, match="is lost"):
         gpus.all()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.agents.bench import Bench
+from support.agents.agent_fixture import AgentFixture
 from support.agents.processes import single_agent
 from wattloop.agent import AgentConnection
 
@@ -67,10 +67,10 @@ get_gpus().set_power_management_limit(0, int(sys.argv[1]))
 """
 
 
-def told_by(script: str, bench: Bench, *words: str) -> str:
+def told_by(script: str, agent_fixture: AgentFixture, *words: str) -> str:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", script, *words],
-        env=bench.environment,
+        env=agent_fixture.environment,
         capture_output=True,
         text=True,
         check=False,
@@ -79,9 +79,20 @@ def told_by(script: str, bench: Bench, *words: str) -> str:
     return done.stdout
 
 
-def test_the_zeus_monitor_and_plain_pynvml_measure_beside_the_agent_what_the_gpu_used(bench: Bench) -> None:
-    with single_agent(bench.socket, bench.state, environment=bench.environment, log=bench.log):
-        answer = told_by(TRAINER, bench, str(bench.socket), bench.uuids[0], str(HELD_WATTS), str(bench.gpus.path))
+def test_the_zeus_monitor_and_plain_pynvml_measure_beside_the_agent_what_the_gpu_used(
+    agent_fixture: AgentFixture,
+) -> None:
+    with single_agent(
+        agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
+    ):
+        answer = told_by(
+            TRAINER,
+            agent_fixture,
+            str(agent_fixture.socket),
+            agent_fixture.uuids[0],
+            str(HELD_WATTS),
+            str(agent_fixture.gpus.path),
+        )
     told: dict[str, Any] = json.loads(answer)
     assert told["gpus"] == [0, 1, 2]
     assert told["name"] == "NVIDIA A100-SXM4-80GB"
@@ -94,18 +105,20 @@ def test_the_zeus_monitor_and_plain_pynvml_measure_beside_the_agent_what_the_gpu
         # The counter is exact where it steps: at either end of a window, up to a step of its power is not in it yet.
         assert abs(told[window] - used["exact"]) <= HELD_WATTS * COUNTER_STEP_SECONDS
         assert used["exact"] > 20 * HELD_WATTS * COUNTER_STEP_SECONDS, "the window is long enough to say something"
-    assert bench.limits == [400, 400, 400], "the trainer is gone, its limit given back"
+    assert agent_fixture.limits == [400, 400, 400], "the trainer is gone, its limit given back"
 
 
-def test_a_limit_that_zeus_sets_past_the_agent_is_reported_and_left(bench: Bench) -> None:
+def test_a_limit_that_zeus_sets_past_the_agent_is_reported_and_left(agent_fixture: AgentFixture) -> None:
     with (
-        single_agent(bench.socket, bench.state, environment=bench.environment, log=bench.log),
-        AgentConnection(bench.socket) as connection,
+        single_agent(
+            agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
+        ),
+        AgentConnection(agent_fixture.socket) as connection,
     ):
-        connection.hold_limit(bench.uuids, HELD_WATTS)
-        told_by(OPTIMIZER, bench, "150000")
-        assert bench.limits == [150, HELD_WATTS, HELD_WATTS]
+        connection.hold_limit(agent_fixture.uuids, HELD_WATTS)
+        told_by(OPTIMIZER, agent_fixture, "150000")
+        assert agent_fixture.limits == [150, HELD_WATTS, HELD_WATTS]
         assert {gpu.power_limits.current_watts for gpu in connection.gpus()[:1] if gpu.power_limits} == {150}
         connection.release()
-        assert bench.limits == [150, 400, 400]
-    assert "another actor has set it" in bench.log.read_text()
+        assert agent_fixture.limits == [150, 400, 400]
+    assert "another actor has set it" in agent_fixture.log.read_text()

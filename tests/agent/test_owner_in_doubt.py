@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from support.agents.bench import Bench, until
+from support.agents.agent_fixture import AgentFixture, until
 from support.agents.processes import free_port, holding_process, raw_answer, single_agent
 
 pytestmark = pytest.mark.processes
@@ -37,21 +37,23 @@ def no_descriptor_left(pid: int, address: tuple[str, int]) -> Iterator[None]:
             connection.close()
 
 
-def test_a_living_owner_keeps_its_limit_while_the_agent_has_no_descriptor_left(bench: Bench) -> None:
+def test_a_living_owner_keeps_its_limit_while_the_agent_has_no_descriptor_left(agent_fixture: AgentFixture) -> None:
     port = free_port()
-    environment = bench.environment | {"WATTLOOP_AGENT_METRICS_BIND": f"127.0.0.1:{port}"}
-    with single_agent(bench.socket, bench.state, environment=environment, log=bench.log) as agent:
-        owner = holding_process(bench.socket, 200, bench.uuids[:2])
-        other = holding_process(bench.socket, 300, bench.uuids[2:])
+    environment = agent_fixture.environment | {"WATTLOOP_AGENT_METRICS_BIND": f"127.0.0.1:{port}"}
+    with single_agent(
+        agent_fixture.socket, agent_fixture.state, environment=environment, log=agent_fixture.log
+    ) as agent:
+        owner = holding_process(agent_fixture.socket, 200, agent_fixture.uuids[:2])
+        other = holding_process(agent_fixture.socket, 300, agent_fixture.uuids[2:])
         with no_descriptor_left(agent.pid, ("127.0.0.1", port)):
             other.kill()
             other.communicate()
-            until(lambda: bench.limits[2] == 400, "what the dead owner held is given back")
-            assert bench.limits == [200, 200, 400], "the looks go on, and the living owner keeps its limit"
-        until(lambda: "result" in raw_answer(bench.socket, b'{"verb": "gpus"}\n'), "it serves again")
+            until(lambda: agent_fixture.limits[2] == 400, "what the dead owner held is given back")
+            assert agent_fixture.limits == [200, 200, 400], "the looks go on, and the living owner keeps its limit"
+        until(lambda: "result" in raw_answer(agent_fixture.socket, b'{"verb": "gpus"}\n'), "it serves again")
         owner.kill()
         owner.communicate()
-        until(lambda: bench.limits == [400, 400, 400], "what the other owner held is given back")
+        until(lambda: agent_fixture.limits == [400, 400, 400], "what the other owner held is given back")
 
 
 RENAMED = """
@@ -66,17 +68,19 @@ sys.stdin.read()
 """
 
 
-def test_an_owner_that_gives_itself_a_name_of_any_bytes_holds_up_no_others_end(bench: Bench) -> None:
-    script = [sys.executable, "-c", RENAMED, str(bench.socket), bench.uuids[0]]
-    with single_agent(bench.socket, bench.state, environment=bench.environment, log=bench.log):
+def test_an_owner_that_gives_itself_a_name_of_any_bytes_holds_up_no_others_end(agent_fixture: AgentFixture) -> None:
+    script = [sys.executable, "-c", RENAMED, str(agent_fixture.socket), agent_fixture.uuids[0]]
+    with single_agent(
+        agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
+    ):
         hostile = subprocess.Popen(script, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert hostile.stdout is not None
         assert hostile.stdout.readline() == b"held\n"
-        owner = holding_process(bench.socket, 300, bench.uuids[1:])
-        assert bench.limits == [200, 300, 300]
+        owner = holding_process(agent_fixture.socket, 300, agent_fixture.uuids[1:])
+        assert agent_fixture.limits == [200, 300, 300]
         owner.kill()
         owner.communicate()
-        until(lambda: bench.limits == [200, 400, 400], "what the other owner held is given back")
+        until(lambda: agent_fixture.limits == [200, 400, 400], "what the other owner held is given back")
         hostile.kill()
         hostile.communicate()
-        until(lambda: bench.limits == [400, 400, 400], "what it held itself is given back")
+        until(lambda: agent_fixture.limits == [400, 400, 400], "what it held itself is given back")

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from support.agents.bench import Bench, until
+from support.agents.agent_fixture import AgentFixture, until
 from support.agents.kubelet_server import KubeletServer, serving
 from support.agents.processes import single_agent
 from wattloop.agent import AgentConnection, AgentRefused
@@ -53,12 +53,12 @@ class Pod:
     def cgroup(self) -> Path:
         return self.hierarchy / "kubepods" / f"pod{self.uid}" / ("c" * 64)
 
-    def start(self, bench: Bench) -> subprocess.Popen[str]:
+    def start(self, agent_fixture: AgentFixture) -> subprocess.Popen[str]:
         """One more process in the pod; it is in its cgroup before it runs."""
         self.cgroup.mkdir(parents=True, exist_ok=True)
         enter = f'echo $$ > {self.cgroup}/cgroup.procs && exec "$@"'
         process = subprocess.Popen(
-            ["sh", "-c", enter, "sh", sys.executable, "-c", POD, str(bench.socket)],
+            ["sh", "-c", enter, "sh", sys.executable, "-c", POD, str(agent_fixture.socket)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -89,9 +89,9 @@ class Pod:
 
 @dataclass
 class Cluster:
-    """A bench whose agent is a node's."""
+    """An agent fixture whose agent runs in node mode."""
 
-    bench: Bench
+    agent_fixture: AgentFixture
     kubelet: KubeletServer
     hierarchy: Path
     pods: list[Pod] = field(default_factory=list)
@@ -99,31 +99,31 @@ class Cluster:
     def pod(self, name: str, ids: list[str], namespace: str = "default") -> Pod:
         pod = Pod(self.hierarchy, name)
         self.pods.append(pod)
-        (self.bench.folder / "logs" / f"{namespace}_{name}_{pod.uid}").mkdir()
+        (self.agent_fixture.folder / "logs" / f"{namespace}_{name}_{pod.uid}").mkdir()
         # Listed once it runs: the agent takes a pod of which it has seen no process to be starting, for a minute.
-        pod.start(self.bench)
+        pod.start(self.agent_fixture)
         self.kubelet.pods[namespace, name] = ids
         return pod
 
 
 @pytest.fixture(params=["v2", "v1"])
-def cluster(request: pytest.FixtureRequest, bench: Bench) -> Iterator[Cluster]:
+def cluster(request: pytest.FixtureRequest, agent_fixture: AgentFixture) -> Iterator[Cluster]:
     named = [path for path in hierarchies() if (path.name == "pids") == (request.param == "v1")]
     if not named:
         pytest.skip(f"cgroup {request.param} is not mounted here")
-    with made_cgroups(named[0]) as root, serving(bench.folder / "kubelet.sock") as kubelet:
-        (bench.folder / "logs").mkdir()
-        (bench.state / "monitor").mkdir(parents=True)
+    with made_cgroups(named[0]) as root, serving(agent_fixture.folder / "kubelet.sock") as kubelet:
+        (agent_fixture.folder / "logs").mkdir()
+        (agent_fixture.state / "monitor").mkdir(parents=True)
         policy = {"policy": "one-team", "namespaces": ["default"]}
-        (bench.state / "monitor" / "bounds.json").write_text(json.dumps({"bounds": [policy]}))
+        (agent_fixture.state / "monitor" / "bounds.json").write_text(json.dumps({"bounds": [policy]}))
         environment = {
-            **bench.environment,
+            **agent_fixture.environment,
             "WATTLOOP_AGENT_IDENTITY": "pod",
-            "WATTLOOP_AGENT_KUBELET_SOCKET": str(bench.folder / "kubelet.sock"),
-            "WATTLOOP_AGENT_POD_LOGS": str(bench.folder / "logs"),
+            "WATTLOOP_AGENT_KUBELET_SOCKET": str(agent_fixture.folder / "kubelet.sock"),
+            "WATTLOOP_AGENT_POD_LOGS": str(agent_fixture.folder / "logs"),
         }
-        with single_agent(bench.socket, bench.state, environment=environment, log=bench.log):
-            cluster = Cluster(bench, kubelet, root)
+        with single_agent(agent_fixture.socket, agent_fixture.state, environment=environment, log=agent_fixture.log):
+            cluster = Cluster(agent_fixture, kubelet, root)
             yield cluster
             for pod in cluster.pods:
                 pod.end()
@@ -145,94 +145,96 @@ def made_cgroups(hierarchy: Path) -> Iterator[Path]:
 
 
 def test_a_pod_touches_its_own_gpus_and_no_others(cluster: Cluster) -> None:
-    bench = cluster.bench
-    trainer = cluster.pod("trainer", bench.uuids[:1])
-    neighbour = cluster.pod("neighbour", bench.uuids[1:2])
-    sharer = cluster.pod("sharer", [f"{bench.uuids[2]}::0"])
+    agent_fixture = cluster.agent_fixture
+    trainer = cluster.pod("trainer", agent_fixture.uuids[:1])
+    neighbour = cluster.pod("neighbour", agent_fixture.uuids[1:2])
+    sharer = cluster.pod("sharer", [f"{agent_fixture.uuids[2]}::0"])
     assert trainer.ask("gpus") == (1, None)
-    assert trainer.ask("hold_limit", bench.uuids[:1], 200) == (1, None)
-    assert trainer.ask("hold_limit", bench.uuids[:2], 150) == (None, "NotYours")
-    assert trainer.ask("energy", bench.uuids[1:]) == (None, "NotYours")
-    assert neighbour.ask("release", bench.uuids[:1]) == (None, "NotYours")
+    assert trainer.ask("hold_limit", agent_fixture.uuids[:1], 200) == (1, None)
+    assert trainer.ask("hold_limit", agent_fixture.uuids[:2], 150) == (None, "NotYours")
+    assert trainer.ask("energy", agent_fixture.uuids[1:]) == (None, "NotYours")
+    assert neighbour.ask("release", agent_fixture.uuids[:1]) == (None, "NotYours")
     assert neighbour.ask("leases") == (0, None)
     assert sharer.ask("energy") == (1, None)
-    assert sharer.ask("hold_limit", bench.uuids[2:], 200) == (None, "Shared")
-    assert bench.limits == [200, 400, 400]
+    assert sharer.ask("hold_limit", agent_fixture.uuids[2:], 200) == (None, "Shared")
+    assert agent_fixture.limits == [200, 400, 400]
 
 
 def test_only_pods_of_the_namespaces_that_a_policy_lets_ask_are_held_a_limit_for(cluster: Cluster) -> None:
-    bench = cluster.bench
-    allowed = cluster.pod("trainer", bench.uuids[:1])
-    foreign = cluster.pod("stranger", bench.uuids[1:2], namespace="search")
-    assert foreign.ask("hold_limit", bench.uuids[1:2], 200) == (None, "NotPermitted")
-    assert foreign.ask("hold_clocks", bench.uuids[1:2], 900) == (None, "NotPermitted")
+    agent_fixture = cluster.agent_fixture
+    allowed = cluster.pod("trainer", agent_fixture.uuids[:1])
+    foreign = cluster.pod("stranger", agent_fixture.uuids[1:2], namespace="search")
+    assert foreign.ask("hold_limit", agent_fixture.uuids[1:2], 200) == (None, "NotPermitted")
+    assert foreign.ask("hold_clocks", agent_fixture.uuids[1:2], 900) == (None, "NotPermitted")
     assert foreign.ask("energy") == (1, None)
-    assert allowed.ask("hold_limit", bench.uuids[:1], 200) == (1, None)
-    assert bench.limits == [200, 400, 400]
+    assert allowed.ask("hold_limit", agent_fixture.uuids[:1], 200) == (1, None)
+    assert agent_fixture.limits == [200, 400, 400]
 
 
 def test_a_mig_device_shows_its_gpu_and_sets_nothing_on_it(cluster: Cluster) -> None:
-    bench = cluster.bench
-    bench.gpus.partition(1, 2)
-    first, second = (part.uuid for part in bench.gpus.describe().gpus[1].mig_devices)
+    agent_fixture = cluster.agent_fixture
+    agent_fixture.gpus.partition(1, 2)
+    first, second = (part.uuid for part in agent_fixture.gpus.describe().gpus[1].mig_devices)
     renter = cluster.pod("renter", [first])
     replica = cluster.pod("replica", [f"{second}::1"])
     for pod in (renter, replica):
         assert pod.ask("gpus") == (1, None)
-        assert pod.ask("energy", bench.uuids[1:2]) == (1, None)
-        assert pod.ask("hold_limit", bench.uuids[1:2], 200) == (None, "Shared")
-        assert pod.ask("hold_clocks", bench.uuids[1:2], 900) == (None, "Shared")
-        assert pod.ask("energy", bench.uuids[:1]) == (None, "NotYours")
+        assert pod.ask("energy", agent_fixture.uuids[1:2]) == (1, None)
+        assert pod.ask("hold_limit", agent_fixture.uuids[1:2], 200) == (None, "Shared")
+        assert pod.ask("hold_clocks", agent_fixture.uuids[1:2], 900) == (None, "Shared")
+        assert pod.ask("energy", agent_fixture.uuids[:1]) == (None, "NotYours")
         assert pod.ask("hold_limit", [first], 200) == (None, "NotYours")
-    assert bench.limits == [400, 400, 400]
+    assert agent_fixture.limits == [400, 400, 400]
 
 
 def test_a_mig_device_that_is_no_more_gives_no_gpu(cluster: Cluster) -> None:
-    bench = cluster.bench
-    bench.gpus.partition(1, 2)
-    left = cluster.pod("left", [bench.gpus.describe().gpus[1].mig_devices[0].uuid])
+    agent_fixture = cluster.agent_fixture
+    agent_fixture.gpus.partition(1, 2)
+    left = cluster.pod("left", [agent_fixture.gpus.describe().gpus[1].mig_devices[0].uuid])
     assert left.ask("gpus") == (1, None)
-    bench.gpus.partition(1, 7)
+    agent_fixture.gpus.partition(1, 7)
     assert left.ask("gpus") == (0, None)
-    assert left.ask("energy", bench.uuids[1:2]) == (None, "NotYours")
+    assert left.ask("energy", agent_fixture.uuids[1:2]) == (None, "NotYours")
 
 
 def test_a_process_outside_every_pod_is_refused(cluster: Cluster) -> None:
-    with AgentConnection(cluster.bench.socket) as connection, pytest.raises(AgentRefused) as caught:
+    with AgentConnection(cluster.agent_fixture.socket) as connection, pytest.raises(AgentRefused) as caught:
         connection.gpus()
     assert caught.value.reason == "NotPermitted"
 
 
 def test_a_lease_is_the_pods_and_ends_with_its_last_process(cluster: Cluster) -> None:
-    bench = cluster.bench
-    trainer = cluster.pod("trainer", bench.uuids)
-    trainer.start(bench)
-    assert trainer.ask("hold_limit", bench.uuids, 200) == (3, None)
-    assert trainer.ask("hold_limit", bench.uuids, 250, process=1) == (3, None), "another process of the same pod"
+    agent_fixture = cluster.agent_fixture
+    trainer = cluster.pod("trainer", agent_fixture.uuids)
+    trainer.start(agent_fixture)
+    assert trainer.ask("hold_limit", agent_fixture.uuids, 200) == (3, None)
+    assert trainer.ask("hold_limit", agent_fixture.uuids, 250, process=1) == (3, None), (
+        "another process of the same pod"
+    )
     trainer.processes[0].kill()
     trainer.processes[0].communicate()
-    assert trainer.ask("hold_limit", bench.uuids, 300, process=1) == (3, None)
-    assert bench.limits == [300, 300, 300]
+    assert trainer.ask("hold_limit", agent_fixture.uuids, 300, process=1) == (3, None)
+    assert agent_fixture.limits == [300, 300, 300]
     trainer.processes[1].kill()
-    until(lambda: bench.limits == [400, 400, 400], "restored after the pod's last process")
+    until(lambda: agent_fixture.limits == [400, 400, 400], "restored after the pod's last process")
 
 
 def test_a_process_that_moves_to_another_pods_cgroup_is_refused(cluster: Cluster) -> None:
-    bench = cluster.bench
+    agent_fixture = cluster.agent_fixture
     thief = cluster.pod("thief", [])
-    victim = cluster.pod("victim", bench.uuids)
-    assert victim.ask("hold_limit", bench.uuids, 200) == (3, None)
+    victim = cluster.pod("victim", agent_fixture.uuids)
+    assert victim.ask("hold_limit", agent_fixture.uuids, 200) == (3, None)
     assert thief.ask("gpus") == (0, None)
     (victim.cgroup / "cgroup.procs").write_text(str(thief.processes[0].pid))
-    assert thief.ask("hold_limit", bench.uuids, 100) == (None, "NotPermitted")
-    assert bench.limits == [200, 200, 200]
+    assert thief.ask("hold_limit", agent_fixture.uuids, 100) == (None, "NotPermitted")
+    assert agent_fixture.limits == [200, 200, 200]
 
 
 @pytest.mark.processes
 def test_a_pod_that_has_completed_and_is_still_listed_uses_its_gpu_no_more(cluster: Cluster) -> None:
-    ledger = cluster.bench.state / "monitor" / "energy.json"
-    trainer = cluster.pod("trainer", cluster.bench.uuids[:1])
-    cluster.pod("other", cluster.bench.uuids[1:2])
+    ledger = cluster.agent_fixture.state / "monitor" / "energy.json"
+    trainer = cluster.pod("trainer", cluster.agent_fixture.uuids[:1])
+    cluster.pod("other", cluster.agent_fixture.uuids[1:2])
 
     def ended() -> dict[str, bool]:
         spans = json.loads(ledger.read_text())["ledger"]["spans"] if ledger.exists() else []

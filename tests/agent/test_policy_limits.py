@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.agents.bench import Bench
+from support.agents.agent_fixture import AgentFixture
 from support.agents.processes import single_agent
 from wattloop.agent import AgentConnection, AgentRefused
 from wattloop.gpus import ProcessGpus
@@ -20,19 +20,19 @@ A100 = "NVIDIA A100-SXM4-80GB"
 FLEET = GpuBounds("fleet", power_limit_watts=(150.0, 300.0), graphics_clock_megahertz=(600.0, 1000.0))
 
 
-def write(bench: Bench, content: str) -> None:
-    folder = bench.state / "monitor"
+def write(agent_fixture: AgentFixture, content: str) -> None:
+    folder = agent_fixture.state / "monitor"
     folder.mkdir(parents=True)
     (folder / "bounds.json").write_text(content)
 
 
 @contextmanager
-def agent_under(bench: Bench, *bounds: GpuBounds, **settings: str) -> Iterator[AgentConnection]:
-    write(bench, json.dumps(NodeAnswer(bounds=bounds).to_json()))
-    environment = {**bench.environment, **{f"WATTLOOP_AGENT_{name}": value for name, value in settings.items()}}
+def agent_under(agent_fixture: AgentFixture, *bounds: GpuBounds, **settings: str) -> Iterator[AgentConnection]:
+    write(agent_fixture, json.dumps(NodeAnswer(bounds=bounds).to_json()))
+    environment = {**agent_fixture.environment, **{f"WATTLOOP_AGENT_{name}": value for name, value in settings.items()}}
     with (
-        single_agent(bench.socket, bench.state, environment=environment, log=bench.log),
-        AgentConnection(bench.socket) as connection,
+        single_agent(agent_fixture.socket, agent_fixture.state, environment=environment, log=agent_fixture.log),
+        AgentConnection(agent_fixture.socket) as connection,
     ):
         yield connection
 
@@ -43,42 +43,46 @@ def refusal(connection: AgentConnection, uuids: list[str], watts: float) -> Agen
     return refused.value
 
 
-def test_a_limit_outside_of_a_policy_is_refused_with_both_ranges_and_changes_nothing(bench: Bench) -> None:
-    with agent_under(bench, FLEET) as connection:
-        refused = refusal(connection, bench.uuids, 350)
+def test_a_limit_outside_of_a_policy_is_refused_with_both_ranges_and_changes_nothing(
+    agent_fixture: AgentFixture,
+) -> None:
+    with agent_under(agent_fixture, FLEET) as connection:
+        refused = refusal(connection, agent_fixture.uuids, 350)
         assert refused.reason == "OutOfRange"
         assert "GPUPowerPolicy fleet allows 150 to 300 watts, the device accepts 100 to 400 watts" in refused.message
-        assert bench.limits == [400, 400, 400]
-        connection.hold_limit(bench.uuids, 300)
-        assert bench.limits == [300, 300, 300]
+        assert agent_fixture.limits == [400, 400, 400]
+        connection.hold_limit(agent_fixture.uuids, 300)
+        assert agent_fixture.limits == [300, 300, 300]
 
 
-def test_a_caller_is_told_what_it_may_ask_within_the_policies_and_the_power_controllers_own_range(bench: Bench) -> None:
-    with agent_under(bench, FLEET, MINIMUM_POWER_LIMIT="200") as connection:
+def test_a_caller_is_told_what_it_may_ask_within_the_policies_and_the_power_controllers_own_range(
+    agent_fixture: AgentFixture,
+) -> None:
+    with agent_under(agent_fixture, FLEET, MINIMUM_POWER_LIMIT="200") as connection:
         for gpu in connection.gpus():
             assert gpu.power_limits is not None
             assert (gpu.power_limits.minimum_watts, gpu.power_limits.maximum_watts) == (100, 400)
             assert gpu.power_limits.allowed_watts == (200, 300)
 
 
-def test_a_run_measures_no_limit_outside_of_the_policies(bench: Bench) -> None:
-    with agent_under(bench, FLEET):
-        gpus = ProcessGpus(str(bench.socket))
+def test_a_run_measures_no_limit_outside_of_the_policies(agent_fixture: AgentFixture) -> None:
+    with agent_under(agent_fixture, FLEET):
+        gpus = ProcessGpus(str(agent_fixture.socket))
         gpus.begin()
         gpus.begin_profiling()
-        assert bench.limits == [300, 300, 300]
+        assert agent_fixture.limits == [300, 300, 300]
         assert gpus.max_power_limit_watts == 1200, "what a second is worth does not depend on a policy"
         gpus.end()
 
 
-def test_a_run_whose_namespace_may_not_ask_goes_on_without_a_limit(bench: Bench) -> None:
-    with agent_under(bench, GpuBounds("team", namespaces=("vision",))) as connection:
+def test_a_run_whose_namespace_may_not_ask_goes_on_without_a_limit(agent_fixture: AgentFixture) -> None:
+    with agent_under(agent_fixture, GpuBounds("team", namespaces=("vision",))) as connection:
         limits = connection.gpus()[0].power_limits
         assert limits is not None
         assert limits.allowed_watts is None
-        refused = refusal(connection, bench.uuids, 300)
+        refused = refusal(connection, agent_fixture.uuids, 300)
         assert (refused.reason, "GPUPowerPolicy team" in refused.message) == ("NotPermitted", True)
-        gpus = ProcessGpus(str(bench.socket))
+        gpus = ProcessGpus(str(agent_fixture.socket))
         gpus.begin()
         gpus.begin_profiling()
         assert "GPUPowerPolicy team lets pods of vision ask" in gpus.refusal
@@ -86,12 +90,12 @@ def test_a_run_whose_namespace_may_not_ask_goes_on_without_a_limit(bench: Bench)
         assert gpus.limit_watts is None
         assert len(gpus.energy()) == 3
         gpus.end()
-        assert bench.limits == [400, 400, 400]
+        assert agent_fixture.limits == [400, 400, 400]
 
 
-def test_a_run_says_of_a_limit_that_is_refused_why_and_of_one_that_is_held_nothing(bench: Bench) -> None:
-    with agent_under(bench, FLEET):
-        gpus = ProcessGpus(str(bench.socket))
+def test_a_run_says_of_a_limit_that_is_refused_why_and_of_one_that_is_held_nothing(agent_fixture: AgentFixture) -> None:
+    with agent_under(agent_fixture, FLEET):
+        gpus = ProcessGpus(str(agent_fixture.socket))
         gpus.begin()
         gpus.hold(120.0)
         assert "GPUPowerPolicy fleet allows 150 to 300 watts, the device accepts 100 to 400 watts" in gpus.refusal
@@ -101,48 +105,52 @@ def test_a_run_says_of_a_limit_that_is_refused_why_and_of_one_that_is_held_nothi
         gpus.end()
 
 
-def test_two_policies_that_leave_nothing_over_are_told_as_such(bench: Bench) -> None:
+def test_two_policies_that_leave_nothing_over_are_told_as_such(agent_fixture: AgentFixture) -> None:
     high = GpuBounds("high", power_limit_watts=(350.0, 400.0))
-    with agent_under(bench, FLEET, high):
-        gpus = ProcessGpus(str(bench.socket))
+    with agent_under(agent_fixture, FLEET, high):
+        gpus = ProcessGpus(str(agent_fixture.socket))
         gpus.begin()
         gpus.begin_profiling()
         assert "GPUPowerPolicy fleet allows 150 to 300 watts" in gpus.refusal
-        assert bench.limits == [400, 400, 400]
+        assert agent_fixture.limits == [400, 400, 400]
         gpus.end()
 
 
-def test_a_clock_is_locked_at_a_step_within_the_policy(bench: Bench) -> None:
-    with agent_under(bench, FLEET) as connection:
-        held = connection.hold_clocks(bench.uuids[:1], 1000)
+def test_a_clock_is_locked_at_a_step_within_the_policy(agent_fixture: AgentFixture) -> None:
+    with agent_under(agent_fixture, FLEET) as connection:
+        held = connection.hold_clocks(agent_fixture.uuids[:1], 1000)
         assert [each.held_megahertz for each in held] == [990], "1005 is nearer, and not allowed"
         with pytest.raises(AgentRefused) as refused:
-            connection.hold_clocks(bench.uuids[:1], 1200)
+            connection.hold_clocks(agent_fixture.uuids[:1], 1200)
         assert (
             "GPUPowerPolicy fleet allows 600 to 1000 megahertz, the device accepts 210 to 1410" in refused.value.message
         )
-        assert bench.gpus.describe().gpus[0].locked_graphics_clocks_megahertz == (990, 990)
-        connection.hold_clocks(bench.uuids[:1], 1593, domain="memory")
+        assert agent_fixture.gpus.describe().gpus[0].locked_graphics_clocks_megahertz == (990, 990)
+        connection.hold_clocks(agent_fixture.uuids[:1], 1593, domain="memory")
 
 
-def test_a_policy_of_another_product_does_not_hold(bench: Bench) -> None:
+def test_a_policy_of_another_product_does_not_hold(agent_fixture: AgentFixture) -> None:
     bounds = GpuBounds("hopper", products=("NVIDIA H200",), power_limit_watts=(300.0, 400.0))
-    with agent_under(bench, bounds) as connection:
-        assert connection.hold_limit(bench.uuids, 200)[0].held_watts == 200
+    with agent_under(agent_fixture, bounds) as connection:
+        assert connection.hold_limit(agent_fixture.uuids, 200)[0].held_watts == 200
 
 
-def test_a_policy_of_this_product_does(bench: Bench) -> None:
-    with agent_under(bench, GpuBounds("ampere", products=(A100,), power_limit_watts=(300.0, 400.0))) as connection:
-        assert refusal(connection, bench.uuids, 200).reason == "OutOfRange"
+def test_a_policy_of_this_product_does(agent_fixture: AgentFixture) -> None:
+    with agent_under(
+        agent_fixture, GpuBounds("ampere", products=(A100,), power_limit_watts=(300.0, 400.0))
+    ) as connection:
+        assert refusal(connection, agent_fixture.uuids, 200).reason == "OutOfRange"
 
 
-def test_damaged_guard_rails_close_the_node_and_leave_energy_and_releases_alone(bench: Bench) -> None:
-    write(bench, '{"bounds": [{"pol')
+def test_damaged_guard_rails_close_the_node_and_leave_energy_and_releases_alone(agent_fixture: AgentFixture) -> None:
+    write(agent_fixture, '{"bounds": [{"pol')
     with (
-        single_agent(bench.socket, bench.state, environment=bench.environment, log=bench.log),
-        AgentConnection(bench.socket) as connection,
+        single_agent(
+            agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
+        ),
+        AgentConnection(agent_fixture.socket) as connection,
     ):
-        refused = refusal(connection, bench.uuids, 300)
+        refused = refusal(connection, agent_fixture.uuids, 300)
         assert refused.reason == "Unavailable"
         assert str(Path("monitor") / "bounds.json") in refused.message
         limits = connection.gpus()[0].power_limits
@@ -150,4 +158,4 @@ def test_damaged_guard_rails_close_the_node_and_leave_energy_and_releases_alone(
         assert limits.allowed_watts is None
         assert len(connection.energy()) == 3
         assert connection.release() == []
-        assert bench.limits == [400, 400, 400]
+        assert agent_fixture.limits == [400, 400, 400]

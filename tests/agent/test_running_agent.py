@@ -9,28 +9,30 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.agents.bench import Bench
+from support.agents.agent_fixture import AgentFixture
 from support.agents.processes import children_of, single_agent, wait_for_end
 from wattloop.agent import AgentConnection, AgentUnavailable
 from wattloop.agent_process import end_agent, running_agent, start_agent
 
 
 @pytest.fixture
-def kept(bench: Bench) -> Iterator[Bench]:
-    with running_agent(bench.socket, bench.state, environment=bench.environment, log=bench.log):
-        yield bench
+def kept(agent_fixture: AgentFixture) -> Iterator[AgentFixture]:
+    with running_agent(
+        agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
+    ):
+        yield agent_fixture
 
 
-def agent_of(bench: Bench) -> int:
-    """The monitor that this process started and that serves the bench."""
+def agent_of(agent_fixture: AgentFixture) -> int:
+    """The monitor that this process started for the agent fixture."""
     for pid in children_of(os.getpid()):
         with open(f"/proc/{pid}/cmdline", "rb") as stream:  # noqa: PTH123
-            if str(bench.socket).encode() in stream.read():
+            if str(agent_fixture.socket).encode() in stream.read():
                 return pid
     raise AssertionError("no agent")
 
 
-def test_a_hold_outlives_the_agent_for_the_process_that_made_it(kept: Bench) -> None:
+def test_a_hold_outlives_the_agent_for_the_process_that_made_it(kept: AgentFixture) -> None:
     with AgentConnection(kept.socket) as connection:
         connection.hold_limit(kept.uuids[:2], 200)
         connection.hold_clocks(kept.uuids[:1], 900)
@@ -47,36 +49,44 @@ def test_a_hold_outlives_the_agent_for_the_process_that_made_it(kept: Bench) -> 
         assert [lease.yours for lease in connection.leases()] == [True, True]
 
 
-def test_an_agent_that_is_not_kept_is_waited_for_once(bench: Bench) -> None:
-    with AgentConnection(bench.socket, patience_seconds=0.3) as connection:
-        process = start_agent(bench.socket, bench.state, environment=bench.environment, log=bench.log)
-        connection.hold_limit(bench.uuids, 200)
+def test_an_agent_that_is_not_kept_is_waited_for_once(agent_fixture: AgentFixture) -> None:
+    with AgentConnection(agent_fixture.socket, patience_seconds=0.3) as connection:
+        process = start_agent(
+            agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
+        )
+        connection.hold_limit(agent_fixture.uuids, 200)
         assert end_agent(process) == 0
         begin = time.monotonic()
         for _ in range(20):
             with pytest.raises(AgentUnavailable):
                 connection.energy()
         assert time.monotonic() - begin < 20 * 0.3, "not for each request again"
-        with single_agent(bench.socket, bench.state, environment=bench.environment, log=bench.log):
+        with single_agent(
+            agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
+        ):
             assert connection.energy()
-            assert bench.limits == [400, 400, 400], "given up with the agent that went away for good"
+            assert agent_fixture.limits == [400, 400, 400], "given up with the agent that went away for good"
 
 
-def test_nothing_is_left_when_the_block_ends(bench: Bench) -> None:
-    with running_agent(bench.socket, bench.state, environment=bench.environment, log=bench.log):
-        first = agent_of(bench)
+def test_nothing_is_left_when_the_block_ends(agent_fixture: AgentFixture) -> None:
+    with running_agent(
+        agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
+    ):
+        first = agent_of(agent_fixture)
         os.kill(first, signal.SIGKILL)
-        with AgentConnection(bench.socket) as connection:
-            connection.hold_limit(bench.uuids, 200)
-            assert agent_of(bench) != first, "a fresh connection waits for the next agent too"
-    assert bench.limits == [400, 400, 400]
-    assert not bench.socket.exists()
+        with AgentConnection(agent_fixture.socket) as connection:
+            connection.hold_limit(agent_fixture.uuids, 200)
+            assert agent_of(agent_fixture) != first, "a fresh connection waits for the next agent too"
+    assert agent_fixture.limits == [400, 400, 400]
+    assert not agent_fixture.socket.exists()
 
 
-def test_an_agent_that_cannot_be_started_is_said_at_once(bench: Bench) -> None:
-    bench.socket.write_text("in the way")
+def test_an_agent_that_cannot_be_started_is_said_at_once(agent_fixture: AgentFixture) -> None:
+    agent_fixture.socket.write_text("in the way")
     with (
         pytest.raises(AgentUnavailable, match="before it served"),
-        running_agent(bench.socket, bench.state, environment=bench.environment, log=bench.log),
+        running_agent(
+            agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
+        ),
     ):
         raise AssertionError("entered")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from support.agents.bench import Bench, until
+from support.agents.agent_fixture import AgentFixture, until
 from support.agents.processes import children_of, single_agent
 from wattloop.agent import AgentConnection, AgentRefused
 from wattloop.agent_process import end_agent, start_agent
@@ -18,80 +18,84 @@ pytestmark = pytest.mark.processes
 
 
 @contextmanager
-def agent_on(bench: Bench) -> Iterator[AgentConnection]:
+def agent_on(agent_fixture: AgentFixture) -> Iterator[AgentConnection]:
     with (
-        single_agent(bench.socket, bench.state, environment=bench.environment, log=bench.log) as process,
-        AgentConnection(bench.socket) as connection,
+        single_agent(
+            agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
+        ) as process,
+        AgentConnection(agent_fixture.socket) as connection,
     ):
         power_controllers = children_of(process.pid)
         yield connection
         assert children_of(process.pid) == power_controllers, "the power controller was started again"
 
 
-def refusal(connection: AgentConnection, bench: Bench) -> AgentRefused:
+def refusal(connection: AgentConnection, agent_fixture: AgentFixture) -> AgentRefused:
     with pytest.raises(AgentRefused) as caught:
-        connection.hold_limit(bench.uuids, 200)
-    assert bench.limits == [400, 400, 400]
+        connection.hold_limit(agent_fixture.uuids, 200)
+    assert agent_fixture.limits == [400, 400, 400]
     return caught.value
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"format": 1, "sha256": "", "leases": [{}]}', bytes(range(256)) * 4])
-def test_a_corrupt_lease_file_is_set_aside_and_said(bench: Bench, content: bytes) -> None:
-    bench.state.mkdir()
-    (bench.state / "leases.json").write_bytes(content)
-    with agent_on(bench) as connection:
-        connection.hold_limit(bench.uuids, 200)
-    assert "lease file corrupt" in bench.log.read_text()
-    assert (bench.state / "leases.json.corrupt-0").read_bytes() == content
-    assert bench.limits == [400, 400, 400]
+def test_a_corrupt_lease_file_is_set_aside_and_said(agent_fixture: AgentFixture, content: bytes) -> None:
+    agent_fixture.state.mkdir()
+    (agent_fixture.state / "leases.json").write_bytes(content)
+    with agent_on(agent_fixture) as connection:
+        connection.hold_limit(agent_fixture.uuids, 200)
+    assert "lease file corrupt" in agent_fixture.log.read_text()
+    assert (agent_fixture.state / "leases.json.corrupt-0").read_bytes() == content
+    assert agent_fixture.limits == [400, 400, 400]
 
 
-def test_a_state_folder_that_cannot_be_used_gives_out_no_lease(bench: Bench) -> None:
-    bench.state.write_text("in the way")
-    with agent_on(bench) as connection:
-        assert refusal(connection, bench).reason == "StateNotDurable"
+def test_a_state_folder_that_cannot_be_used_gives_out_no_lease(agent_fixture: AgentFixture) -> None:
+    agent_fixture.state.write_text("in the way")
+    with agent_on(agent_fixture) as connection:
+        assert refusal(connection, agent_fixture).reason == "StateNotDurable"
         assert len(connection.energy()) == 3, "energy is told all the same"
-        bench.state.unlink()
-        connection.hold_limit(bench.uuids, 200)
+        agent_fixture.state.unlink()
+        connection.hold_limit(agent_fixture.uuids, 200)
 
 
-def test_without_a_driver_the_agent_waits_for_one(bench: Bench) -> None:
-    state = bench.gpus.path
-    elsewhere = bench.folder / "elsewhere"
+def test_without_a_driver_the_agent_waits_for_one(agent_fixture: AgentFixture) -> None:
+    state = agent_fixture.gpus.path
+    elsewhere = agent_fixture.folder / "elsewhere"
     state.rename(elsewhere)
-    with agent_on(bench) as connection:
+    with agent_on(agent_fixture) as connection:
         with pytest.raises(AgentRefused) as caught:
             connection.gpus()
         assert caught.value.reason == "NoDriver"
-        assert refusal(connection, bench).reason == "NoDriver"
+        assert refusal(connection, agent_fixture).reason == "NoDriver"
         elsewhere.rename(state)
-        assert [gpu.uuid for gpu in connection.gpus()] == bench.uuids
-        connection.hold_limit(bench.uuids, 200)
-        assert bench.limits == [200, 200, 200]
-    assert bench.limits == [400, 400, 400]
+        assert [gpu.uuid for gpu in connection.gpus()] == agent_fixture.uuids
+        connection.hold_limit(agent_fixture.uuids, 200)
+        assert agent_fixture.limits == [200, 200, 200]
+    assert agent_fixture.limits == [400, 400, 400]
 
 
-def test_without_the_right_the_power_controller_says_so(bench: Bench) -> None:
-    with agent_on(bench) as connection:
-        ticket = bench.gpus.inject_fault("nvmlDeviceSetPowerManagementLimit", code=4)
-        refused = refusal(connection, bench)
+def test_without_the_right_the_power_controller_says_so(agent_fixture: AgentFixture) -> None:
+    with agent_on(agent_fixture) as connection:
+        ticket = agent_fixture.gpus.inject_fault("nvmlDeviceSetPowerManagementLimit", code=4)
+        refused = refusal(connection, agent_fixture)
         assert refused.reason == "NotPermitted"
         assert "CAP_SYS_ADMIN" in refused.message
-        bench.gpus.clear_fault(ticket)
-        connection.hold_limit(bench.uuids, 200)
+        agent_fixture.gpus.clear_fault(ticket)
+        connection.hold_limit(agent_fixture.uuids, 200)
 
 
-def test_a_restore_that_fails_is_tried_again_until_it_works(bench: Bench) -> None:
-    with agent_on(bench) as connection:
-        connection.hold_limit(bench.uuids, 200)
-        ticket = bench.gpus.inject_fault("nvmlDeviceSetPowerManagementLimit", code=999, gpu=bench.uuids[0])
+def test_a_restore_that_fails_is_tried_again_until_it_works(agent_fixture: AgentFixture) -> None:
+    with agent_on(agent_fixture) as connection:
+        connection.hold_limit(agent_fixture.uuids, 200)
+        ticket = agent_fixture.gpus.inject_fault(
+            "nvmlDeviceSetPowerManagementLimit", code=999, gpu=agent_fixture.uuids[0]
+        )
         with pytest.raises(AgentRefused, match="the agent keeps trying") as caught:
             connection.release()
         assert caught.value.reason == "NotRestored"
-        assert bench.limits == [200, 400, 400]
-        bench.gpus.clear_fault(ticket)
-        assert connection.release() in ([], bench.uuids[:1])
-        assert bench.limits == [400, 400, 400]
+        assert agent_fixture.limits == [200, 400, 400]
+        agent_fixture.gpus.clear_fault(ticket)
+        assert connection.release() in ([], agent_fixture.uuids[:1])
+        assert agent_fixture.limits == [400, 400, 400]
 
 
 NVML_CODES = (1, 2, 3, 4, 6, 7, 9, 12, 13, 15, 16, 18, 20, 23, 28, 999)
@@ -132,15 +136,15 @@ FORESEEN = {
 }
 
 
-def ask_everything(connection: AgentConnection, bench: Bench) -> set[str]:
+def ask_everything(connection: AgentConnection, agent_fixture: AgentFixture) -> set[str]:
     """The reasons with which the agent refuses, asked for each thing that it does."""
     reasons = set()
     asking = (
         connection.gpus,
         connection.energy,
-        lambda: connection.hold_limit(bench.uuids, 200),
-        lambda: connection.hold_clocks(bench.uuids, 900),
-        lambda: connection.hold_clocks(bench.uuids, 1593, domain="memory"),
+        lambda: connection.hold_limit(agent_fixture.uuids, 200),
+        lambda: connection.hold_clocks(agent_fixture.uuids, 900),
+        lambda: connection.hold_clocks(agent_fixture.uuids, 1593, domain="memory"),
         connection.release,
     )
     for ask in asking:
@@ -151,115 +155,127 @@ def ask_everything(connection: AgentConnection, bench: Bench) -> set[str]:
     return reasons
 
 
-def as_found(connection: AgentConnection, bench: Bench) -> bool:
+def as_found(connection: AgentConnection, agent_fixture: AgentFixture) -> bool:
     try:
         connection.release()
     except AgentRefused:
         return False
-    gpus = bench.gpus.describe().gpus
+    gpus = agent_fixture.gpus.describe().gpus
     locked = [gpu.locked_graphics_clocks_megahertz or gpu.locked_memory_clocks_megahertz for gpu in gpus]
-    return bench.limits == [400, 400, 400] and not any(locked)
+    return agent_fixture.limits == [400, 400, 400] and not any(locked)
 
 
 @pytest.mark.parametrize("function", NVML_CALLS)
-def test_whatever_nvml_answers_at_any_call_the_agent_says_it_and_lives(bench: Bench, function: str) -> None:
-    with agent_on(bench) as connection:
+def test_whatever_nvml_answers_at_any_call_the_agent_says_it_and_lives(
+    agent_fixture: AgentFixture, function: str
+) -> None:
+    with agent_on(agent_fixture) as connection:
         for code in NVML_CODES:
             # So that the calls by which NVML is opened are made again, too.
-            bench.gpus.restart_driver()
-            ticket = bench.gpus.inject_fault(function, code=code)
-            assert ask_everything(connection, bench) <= FORESEEN
-            assert ask_everything(connection, bench) <= FORESEEN
-            bench.gpus.clear_fault(ticket)
-            until(lambda: as_found(connection, bench), f"as found after code {code}")
-        until(lambda: not ask_everything(connection, bench), "everything works again")
-    assert bench.limits == [400, 400, 400]
+            agent_fixture.gpus.restart_driver()
+            ticket = agent_fixture.gpus.inject_fault(function, code=code)
+            assert ask_everything(connection, agent_fixture) <= FORESEEN
+            assert ask_everything(connection, agent_fixture) <= FORESEEN
+            agent_fixture.gpus.clear_fault(ticket)
+            until(lambda: as_found(connection, agent_fixture), f"as found after code {code}")
+        until(lambda: not ask_everything(connection, agent_fixture), "everything works again")
+    assert agent_fixture.limits == [400, 400, 400]
 
 
-def test_the_calls_of_nvml_that_are_tried_are_those_that_are_made(bench: Bench) -> None:
-    with agent_on(bench) as connection:
-        assert ask_everything(connection, bench) == set()
-    made = set(bench.gpus.describe().calls) - {"nvmlShutdown"}
+def test_the_calls_of_nvml_that_are_tried_are_those_that_are_made(agent_fixture: AgentFixture) -> None:
+    with agent_on(agent_fixture) as connection:
+        assert ask_everything(connection, agent_fixture) == set()
+    made = set(agent_fixture.gpus.describe().calls) - {"nvmlShutdown"}
     assert made <= set(NVML_CALLS)
 
 
-def test_a_driver_that_hangs_stops_neither_the_socket_nor_the_restoring(bench: Bench) -> None:
-    process = start_agent(bench.socket, bench.state, environment=bench.environment, log=bench.log)
-    with AgentConnection(bench.socket) as connection:
-        connection.hold_limit(bench.uuids[:1], 300)
-        ticket = bench.gpus.inject_fault("nvmlDeviceSetPowerManagementLimit", delay_seconds=60, count=1)
+def test_a_driver_that_hangs_stops_neither_the_socket_nor_the_restoring(agent_fixture: AgentFixture) -> None:
+    process = start_agent(
+        agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
+    )
+    with AgentConnection(agent_fixture.socket) as connection:
+        connection.hold_limit(agent_fixture.uuids[:1], 300)
+        ticket = agent_fixture.gpus.inject_fault("nvmlDeviceSetPowerManagementLimit", delay_seconds=60, count=1)
         with pytest.raises(AgentRefused) as caught:
-            connection.hold_limit(bench.uuids, 200)
+            connection.hold_limit(agent_fixture.uuids, 200)
         assert caught.value.reason == "Unavailable"
-        bench.gpus.clear_fault(ticket)
-        assert connection.release() == bench.uuids[:1]
-        assert bench.limits == [400, 400, 400]
+        agent_fixture.gpus.clear_fault(ticket)
+        assert connection.release() == agent_fixture.uuids[:1]
+        assert agent_fixture.limits == [400, 400, 400]
     assert end_agent(process) == 0
 
 
-def test_a_driver_that_is_restarted_under_a_lease_is_not_fought_and_obeys_the_next_request(bench: Bench) -> None:
-    with agent_on(bench) as connection:
-        connection.hold_limit(bench.uuids, 200)
-        connection.hold_clocks(bench.uuids, 900)
-        bench.gpus.restart_driver()
+def test_a_driver_that_is_restarted_under_a_lease_is_not_fought_and_obeys_the_next_request(
+    agent_fixture: AgentFixture,
+) -> None:
+    with agent_on(agent_fixture) as connection:
+        connection.hold_limit(agent_fixture.uuids, 200)
+        connection.hold_clocks(agent_fixture.uuids, 900)
+        agent_fixture.gpus.restart_driver()
         # The first that asks finds out that NVML has to be opened again.
-        until(lambda: ask_everything(connection, bench) == set(), "the driver is found again")
-        connection.hold_limit(bench.uuids, 250)
-        assert bench.limits == [250, 250, 250]
-        bench.gpus.restart_driver()
-        until(lambda: as_found(connection, bench), "given back")
+        until(lambda: ask_everything(connection, agent_fixture) == set(), "the driver is found again")
+        connection.hold_limit(agent_fixture.uuids, 250)
+        assert agent_fixture.limits == [250, 250, 250]
+        agent_fixture.gpus.restart_driver()
+        until(lambda: as_found(connection, agent_fixture), "given back")
         assert [lease for lease in connection.leases() if lease.yours] == []
-    assert bench.limits == [400, 400, 400]
+    assert agent_fixture.limits == [400, 400, 400]
 
 
-def test_what_another_actor_sets_is_left_alone(bench: Bench) -> None:
-    with agent_on(bench) as connection:
-        connection.hold_limit(bench.uuids, 200)
-        bench.gpus.set_power_limit_as_another_actor(0, 250.0)
+def test_what_another_actor_sets_is_left_alone(agent_fixture: AgentFixture) -> None:
+    with agent_on(agent_fixture) as connection:
+        connection.hold_limit(agent_fixture.uuids, 200)
+        agent_fixture.gpus.set_power_limit_as_another_actor(0, 250.0)
         connection.release()
-        assert bench.limits == [250, 400, 400]
-    assert "another actor has set it" in bench.log.read_text()
+        assert agent_fixture.limits == [250, 400, 400]
+    assert "another actor has set it" in agent_fixture.log.read_text()
 
 
-def test_a_read_only_folder_is_refused_before_anything_is_changed(bench: Bench) -> None:
-    bench.state.mkdir()
+def test_a_read_only_folder_is_refused_before_anything_is_changed(agent_fixture: AgentFixture) -> None:
+    agent_fixture.state.mkdir()
     # Root writes to a folder without write permission; only a read-only mount holds it off.
-    mount = f"mount --bind {bench.state} {bench.state} && mount -o remount,ro,bind {bench.state}"
+    mount = (
+        f"mount --bind {agent_fixture.state} {agent_fixture.state} && mount -o remount,ro,bind {agent_fixture.state}"
+    )
     if subprocess.run(["unshare", "--mount", "sh", "-c", mount], capture_output=True, check=False).returncode:
         pytest.skip("this machine lets us make no read-only mount")
     agent = (
-        f"{sys.executable} -m wattloop_agent --socket {bench.socket} --state-directory {bench.state} "
-        f"--ready-descriptor 1 2>>{bench.log}"
+        f"{sys.executable} -m wattloop_agent --socket {agent_fixture.socket} --state-directory {agent_fixture.state} "
+        f"--ready-descriptor 1 2>>{agent_fixture.log}"
     )
     with subprocess.Popen(
-        ["unshare", "--mount", "sh", "-c", f"{mount} && exec {agent}"], env=bench.environment, stdout=subprocess.PIPE
+        ["unshare", "--mount", "sh", "-c", f"{mount} && exec {agent}"],
+        env=agent_fixture.environment,
+        stdout=subprocess.PIPE,
     ) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n", bench.log.read_text()
-        with AgentConnection(bench.socket) as connection:
-            assert refusal(connection, bench).reason == "StateNotDurable"
+        assert process.stdout.readline() == b"ready\n", agent_fixture.log.read_text()
+        with AgentConnection(agent_fixture.socket) as connection:
+            assert refusal(connection, agent_fixture).reason == "StateNotDurable"
         assert end_agent(process) == 0
 
 
-def test_of_two_agents_on_one_node_one_holds_and_the_other_waits_and_takes_over(bench: Bench) -> None:
-    first = start_agent(bench.socket, bench.state, environment=bench.environment, log=bench.log)
-    socket, state, log = (bench.folder / f"second{part}" for part in (".sock", "-state", ".log"))
+def test_of_two_agents_on_one_node_one_holds_and_the_other_waits_and_takes_over(agent_fixture: AgentFixture) -> None:
+    first = start_agent(
+        agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
+    )
+    socket, state, log = (agent_fixture.folder / f"second{part}" for part in (".sock", "-state", ".log"))
     with (
-        single_agent(socket, state, environment=bench.environment, log=log) as process,
+        single_agent(socket, state, environment=agent_fixture.environment, log=log) as process,
         AgentConnection(socket) as second,
     ):
         power_controllers = children_of(process.pid)
-        with AgentConnection(bench.socket) as connection:
-            connection.hold_limit(bench.uuids, 200)
+        with AgentConnection(agent_fixture.socket) as connection:
+            connection.hold_limit(agent_fixture.uuids, 200)
             with pytest.raises(AgentRefused) as caught:
-                second.hold_limit(bench.uuids, 150)
+                second.hold_limit(agent_fixture.uuids, 150)
             assert caught.value.reason == "AnotherAgent"
-            assert f"state folder {bench.state}" in caught.value.message
+            assert f"state folder {agent_fixture.state}" in caught.value.message
             assert len(second.energy()) == 3, "energy is told all the same"
-            assert bench.limits == [200, 200, 200]
+            assert agent_fixture.limits == [200, 200, 200]
         assert end_agent(first) == 0
-        assert second.hold_limit(bench.uuids, 150)[0].found_watts == 400
-        assert bench.limits == [150, 150, 150]
+        assert second.hold_limit(agent_fixture.uuids, 150)[0].found_watts == 400
+        assert agent_fixture.limits == [150, 150, 150]
         assert children_of(process.pid) == power_controllers, "the power controller was started again"
-    assert bench.limits == [400, 400, 400]
+    assert agent_fixture.limits == [400, 400, 400]
     assert log.read_text().count("no lease can be given out") == 1, "said once"

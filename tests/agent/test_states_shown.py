@@ -15,7 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import nvml_simulator
-from support.agents.bench import Bench, until
+from support.agents.agent_fixture import AgentFixture, until
 from support.agents.processes import children_of, free_port, single_agent
 from wattloop.agent import AgentConnection, AgentRefused, AgentUnavailable
 from wattloop.agent_process import end_agent, start_agent
@@ -29,7 +29,7 @@ DISK = "size=64k"
 class Seen:
     """One agent, as those see it who ask it, scrape it, read its log."""
 
-    bench: Bench
+    agent_fixture: AgentFixture
     metrics: str
     connection: AgentConnection
 
@@ -50,45 +50,47 @@ class Seen:
 
     def refusal(self) -> str:
         with pytest.raises(AgentRefused) as caught:
-            self.connection.hold_limit(self.bench.uuids, 200)
-        assert self.bench.limits == [400, 400, 400]
+            self.connection.hold_limit(self.agent_fixture.uuids, 200)
+        assert self.agent_fixture.limits == [400, 400, 400]
         return caught.value.reason
 
 
 @contextlib.contextmanager
-def agent_seen(bench: Bench) -> Iterator[Seen]:
+def agent_seen(agent_fixture: AgentFixture) -> Iterator[Seen]:
     metrics = f"127.0.0.1:{free_port()}"
     environment = {
-        **bench.environment,
+        **agent_fixture.environment,
         "WATTLOOP_AGENT_METRICS_BIND": metrics,
         "WATTLOOP_AGENT_SAMPLE_INTERVAL": "0.05",
     }
     with (
-        single_agent(bench.socket, bench.state, environment=environment, log=bench.log) as process,
-        AgentConnection(bench.socket) as connection,
+        single_agent(
+            agent_fixture.socket, agent_fixture.state, environment=environment, log=agent_fixture.log
+        ) as process,
+        AgentConnection(agent_fixture.socket) as connection,
     ):
         (power_controller,) = children_of(process.pid)
-        yield Seen(bench, metrics, connection)
+        yield Seen(agent_fixture, metrics, connection)
         assert children_of(process.pid) == [power_controller], "the power controller was started again"
 
 
-def test_no_driver_is_shown_and_gone_once_there_is_one(bench: Bench) -> None:
-    elsewhere = bench.folder / "elsewhere"
-    bench.gpus.path.rename(elsewhere)
-    with agent_seen(bench) as seen:
+def test_no_driver_is_shown_and_gone_once_there_is_one(agent_fixture: AgentFixture) -> None:
+    elsewhere = agent_fixture.folder / "elsewhere"
+    agent_fixture.gpus.path.rename(elsewhere)
+    with agent_seen(agent_fixture) as seen:
         until(lambda: "Driver Not Loaded" in seen.problem(), "the metrics say that there is no driver")
         assert seen.refusal() == "NoDriver"
-        elsewhere.rename(bench.gpus.path)
+        elsewhere.rename(agent_fixture.gpus.path)
         until(seen.is_ready, "the metrics say that all is well")
-        seen.connection.hold_limit(bench.uuids, 200)
-    assert bench.log.read_text().count("Driver Not Loaded") <= 4, "said once by each part, not at each look"
+        seen.connection.hold_limit(agent_fixture.uuids, 200)
+    assert agent_fixture.log.read_text().count("Driver Not Loaded") <= 4, "said once by each part, not at each look"
 
 
 def test_a_machine_without_a_gpu_is_served_and_has_nothing_to_hold(folder: Path) -> None:
     state = nvml_simulator.create(folder / "gpus", count=0, clock="virtual")
     with nvml_simulator.Machine(state) as machine:
-        bench = Bench(folder, machine)
-        with agent_seen(bench) as seen:
+        agent_fixture = AgentFixture(folder, machine)
+        with agent_seen(agent_fixture) as seen:
             assert seen.connection.gpus() == []
             assert seen.connection.energy() == []
             assert seen.connection.release() == []
@@ -99,10 +101,10 @@ def test_a_machine_without_a_gpu_is_served_and_has_nothing_to_hold(folder: Path)
             assert seen.scraped("wattloop_gpu_readable") == []
 
 
-def test_a_corrupt_lease_file_is_a_warning_in_the_metrics(bench: Bench) -> None:
-    bench.state.mkdir()
-    (bench.state / "leases.json").write_bytes(b"{")
-    with agent_seen(bench) as seen:
+def test_a_corrupt_lease_file_is_a_warning_in_the_metrics(agent_fixture: AgentFixture) -> None:
+    agent_fixture.state.mkdir()
+    (agent_fixture.state / "leases.json").write_bytes(b"{")
+    with agent_seen(agent_fixture) as seen:
         ((labels, value),) = seen.scraped("wattloop_agent_warning")
         assert value == 1
         assert "leases.json.corrupt-0" in str(labels)
@@ -110,26 +112,28 @@ def test_a_corrupt_lease_file_is_a_warning_in_the_metrics(bench: Bench) -> None:
 
 
 @contextlib.contextmanager
-def agent_on_full_disk(bench: Bench, metrics: str) -> Iterator[Path]:
+def agent_on_full_disk(agent_fixture: AgentFixture, metrics: str) -> Iterator[Path]:
     """An agent whose state folder is a disk of its own that is full; gives the file that fills it."""
-    bench.state.mkdir()
-    fill = f"dd if=/dev/zero of={bench.state}/filler bs=1k count=1000 2> /dev/null"
-    disk = f"mount -t tmpfs -o {DISK} tmpfs {bench.state}; {fill}; test -s {bench.state}/filler"
+    agent_fixture.state.mkdir()
+    fill = f"dd if=/dev/zero of={agent_fixture.state}/filler bs=1k count=1000 2> /dev/null"
+    disk = f"mount -t tmpfs -o {DISK} tmpfs {agent_fixture.state}; {fill}; test -s {agent_fixture.state}/filler"
     if subprocess.run(["unshare", "--mount", "sh", "-c", disk], capture_output=True, check=False).returncode:
         pytest.skip("this machine lets us mount no disk")
     agent = (
-        f"{sys.executable} -m wattloop_agent --socket {bench.socket} --state-directory {bench.state} "
-        f"--metrics-bind {metrics} --sample-interval 0.05 --ready-descriptor 1 2>> {bench.log}"
+        f"{sys.executable} -m wattloop_agent --socket {agent_fixture.socket} --state-directory {agent_fixture.state} "
+        f"--metrics-bind {metrics} --sample-interval 0.05 --ready-descriptor 1 2>> {agent_fixture.log}"
     )
     with subprocess.Popen(
-        ["unshare", "--mount", "sh", "-c", f"{disk} && exec {agent}"], env=bench.environment, stdout=subprocess.PIPE
+        ["unshare", "--mount", "sh", "-c", f"{disk} && exec {agent}"],
+        env=agent_fixture.environment,
+        stdout=subprocess.PIPE,
     ) as process:
         try:
             assert process.stdout is not None
-            assert process.stdout.readline() == b"ready\n", bench.log.read_text()
+            assert process.stdout.readline() == b"ready\n", agent_fixture.log.read_text()
             (power_controller,) = children_of(process.pid)
             # Its mounts are seen from here through its root.
-            yield Path(f"/proc/{process.pid}/root{bench.state}/filler")
+            yield Path(f"/proc/{process.pid}/root{agent_fixture.state}/filler")
             assert children_of(process.pid) == [power_controller], "the power controller was started again"
         finally:
             code = end_agent(process)
@@ -143,24 +147,24 @@ def fill_up(filler: Path) -> None:
             pass
 
 
-def test_on_a_full_disk_no_gpu_is_changed_and_what_is_held_is_given_back(bench: Bench) -> None:
+def test_on_a_full_disk_no_gpu_is_changed_and_what_is_held_is_given_back(agent_fixture: AgentFixture) -> None:
     metrics = f"127.0.0.1:{free_port()}"
-    with agent_on_full_disk(bench, metrics) as filler, AgentConnection(bench.socket) as connection:
-        seen = Seen(bench, metrics, connection)
+    with agent_on_full_disk(agent_fixture, metrics) as filler, AgentConnection(agent_fixture.socket) as connection:
+        seen = Seen(agent_fixture, metrics, connection)
         assert seen.refusal() == "StateNotDurable"
         assert len(connection.energy()) == 3, "energy is told all the same"
-        assert "No space left on device" in bench.log.read_text()
+        assert "No space left on device" in agent_fixture.log.read_text()
         filler.write_bytes(b"")
-        connection.hold_limit(bench.uuids, 200)
-        assert bench.limits == [200, 200, 200]
+        connection.hold_limit(agent_fixture.uuids, 200)
+        assert agent_fixture.limits == [200, 200, 200]
         fill_up(filler)
         with pytest.raises(AgentRefused) as caught:
-            connection.hold_limit(bench.uuids, 150)
+            connection.hold_limit(agent_fixture.uuids, 150)
         assert caught.value.reason == "StateNotDurable"
-        assert bench.limits == [200, 200, 200], "as it was before"
+        assert agent_fixture.limits == [200, 200, 200], "as it was before"
         until(lambda: "No space left" in seen.scraped("wattloop_agent_warning")[0][0]["warning"], "it is shown")
         connection.release()
-        assert bench.limits == [400, 400, 400], "giving back needs no disk"
+        assert agent_fixture.limits == [400, 400, 400], "giving back needs no disk"
 
 
 IN_THE_WAY: dict[str, Callable[[Path], object]] = {
@@ -171,17 +175,19 @@ IN_THE_WAY: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("what", IN_THE_WAY)
-def test_what_is_in_the_way_of_the_socket_is_left_and_said(what: str, bench: Bench) -> None:
-    IN_THE_WAY[what](bench.socket)
-    before = bench.socket.lstat()
+def test_what_is_in_the_way_of_the_socket_is_left_and_said(what: str, agent_fixture: AgentFixture) -> None:
+    IN_THE_WAY[what](agent_fixture.socket)
+    before = agent_fixture.socket.lstat()
     with pytest.raises(AgentUnavailable, match="before it served"):
-        start_agent(bench.socket, bench.state, environment=bench.environment, log=bench.log)
-    assert bench.socket.lstat().st_ino == before.st_ino, "not ours to remove"
-    assert "cannot listen there: an agent serves it, or it is no socket" in bench.log.read_text()
+        start_agent(
+            agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
+        )
+    assert agent_fixture.socket.lstat().st_ino == before.st_ino, "not ours to remove"
+    assert "cannot listen there: an agent serves it, or it is no socket" in agent_fixture.log.read_text()
 
 
-def test_a_socket_that_a_dead_agent_left_is_replaced(bench: Bench) -> None:
+def test_a_socket_that_a_dead_agent_left_is_replaced(agent_fixture: AgentFixture) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dead:
-        dead.bind(str(bench.socket))
-    with agent_seen(bench) as seen:
-        assert [gpu.uuid for gpu in seen.connection.gpus()] == bench.uuids
+        dead.bind(str(agent_fixture.socket))
+    with agent_seen(agent_fixture) as seen:
+        assert [gpu.uuid for gpu in seen.connection.gpus()] == agent_fixture.uuids

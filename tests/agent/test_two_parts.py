@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from support.agents.bench import DEADLINE_SECONDS, HEARTBEAT_TIMEOUT_SECONDS, Bench, until
+from support.agents.agent_fixture import DEADLINE_SECONDS, HEARTBEAT_TIMEOUT_SECONDS, AgentFixture, until
 from wattloop.agent import AgentConnection, AgentRefused
 from wattloop.errors import WattloopError
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.processes
 
 
 @contextmanager
-def part(bench: Bench, name: str, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+def part(agent_fixture: AgentFixture, name: str, *words: str) -> Iterator[subprocess.Popen[bytes]]:
     command = [
         sys.executable,
         "-m",
@@ -31,58 +31,59 @@ def part(bench: Bench, name: str, *words: str) -> Iterator[subprocess.Popen[byte
         "--part",
         name,
         "--power-controller-socket",
-        str(bench.folder / "power-controller.sock"),
+        str(agent_fixture.folder / "power-controller.sock"),
     ]
-    places = ["--socket", str(bench.socket), "--state-directory", str(bench.state)]
-    with bench.log.open("ab") as log:
-        process = subprocess.Popen([*command, *places, *words], env=bench.environment, stderr=log)
+    places = ["--socket", str(agent_fixture.socket), "--state-directory", str(agent_fixture.state)]
+    with agent_fixture.log.open("ab") as log:
+        process = subprocess.Popen([*command, *places, *words], env=agent_fixture.environment, stderr=log)
     try:
         yield process
     finally:
         process.send_signal(signal.SIGCONT)
         process.terminate()
-        assert process.wait(DEADLINE_SECONDS) in {0, 1, 130, -signal.SIGKILL}, bench.log.read_text()
+        assert process.wait(DEADLINE_SECONDS) in {0, 1, 130, -signal.SIGKILL}, agent_fixture.log.read_text()
 
 
-def connected(bench: Bench) -> AgentConnection:
-    until(bench.socket.is_socket, "the monitor serves")
-    connection = AgentConnection(bench.socket)
-    until(lambda: holds(connection, bench), "the monitor has found the power controller")
+def connected(agent_fixture: AgentFixture) -> AgentConnection:
+    until(agent_fixture.socket.is_socket, "the monitor serves")
+    connection = AgentConnection(agent_fixture.socket)
+    until(lambda: holds(connection, agent_fixture), "the monitor has found the power controller")
     return connection
 
 
-def holds(connection: AgentConnection, bench: Bench) -> bool:
+def holds(connection: AgentConnection, agent_fixture: AgentFixture) -> bool:
     try:
-        connection.hold_limit(bench.uuids, 200)
+        connection.hold_limit(agent_fixture.uuids, 200)
     except WattloopError:
         return False
     return True
 
 
-def test_the_monitor_finds_the_power_controller_whichever_starts_first(bench: Bench) -> None:
-    with part(bench, "monitor"), part(bench, "power-controller"):
-        connected(bench).close()
-        assert bench.limits == [200, 200, 200]
-    assert bench.limits == [400, 400, 400]
+def test_the_monitor_finds_the_power_controller_whichever_starts_first(agent_fixture: AgentFixture) -> None:
+    with part(agent_fixture, "monitor"), part(agent_fixture, "power-controller"):
+        connected(agent_fixture).close()
+        assert agent_fixture.limits == [200, 200, 200]
+    assert agent_fixture.limits == [400, 400, 400]
 
 
-def test_a_monitor_that_falls_silent_loses_everything_it_held(bench: Bench) -> None:
-    with part(bench, "power-controller"), part(bench, "monitor") as monitor:
-        connected(bench).close()
+def test_a_monitor_that_falls_silent_loses_everything_it_held(agent_fixture: AgentFixture) -> None:
+    with part(agent_fixture, "power-controller"), part(agent_fixture, "monitor") as monitor:
+        connected(agent_fixture).close()
         monitor.send_signal(signal.SIGSTOP)
-        until(lambda: bench.limits == [400, 400, 400], "given back without a heartbeat")
+        until(lambda: agent_fixture.limits == [400, 400, 400], "given back without a heartbeat")
         monitor.send_signal(signal.SIGCONT)
-        with AgentConnection(bench.socket) as connection:
+        with AgentConnection(agent_fixture.socket) as connection:
             assert connection.leases() == []
-            connection.hold_limit(bench.uuids, 150)
-        assert bench.limits == [150, 150, 150]
+            connection.hold_limit(agent_fixture.uuids, 150)
+        assert agent_fixture.limits == [150, 150, 150]
 
 
-def test_requests_of_callers_take_the_place_of_no_heartbeat(bench: Bench) -> None:
-    with part(bench, "power-controller"), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as monitor:
+def test_requests_of_callers_take_the_place_of_no_heartbeat(agent_fixture: AgentFixture) -> None:
+    with part(agent_fixture, "power-controller"), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as monitor:
         # The socket is bound, and so is there, a moment before the power controller listens.
         until(
-            lambda: monitor.connect_ex(str(bench.folder / "power-controller.sock")) == 0, "the power controller listens"
+            lambda: monitor.connect_ex(str(agent_fixture.folder / "power-controller.sock")) == 0,
+            "the power controller listens",
         )
         with monitor.makefile("rb") as answers:
 
@@ -91,69 +92,81 @@ def test_requests_of_callers_take_the_place_of_no_heartbeat(bench: Bench) -> Non
                 answer: dict[str, Any] = json.loads(answers.readline())
                 return answer
 
-            assert "result" in ask("hold_limit", gpus=bench.uuids, watts=200, owner="process:1:1")
+            assert "result" in ask("hold_limit", gpus=agent_fixture.uuids, watts=200, owner="process:1:1")
             begin = time.monotonic()
             while time.monotonic() < begin + 2 * HEARTBEAT_TIMEOUT_SECONDS:
                 assert len(ask("heartbeat")["result"]["leases"]) == 3, "held as long as heartbeats come"
             until(lambda: ask("list")["result"]["leases"] == [], "given back though requests go on")
-    assert bench.limits == [400, 400, 400]
+    assert agent_fixture.limits == [400, 400, 400]
 
 
-def test_a_monitor_that_comes_back_in_time_keeps_the_leases_of_the_living(bench: Bench) -> None:
-    with part(bench, "power-controller"):
-        with part(bench, "monitor") as monitor:
-            connected(bench).close()
+def test_a_monitor_that_comes_back_in_time_keeps_the_leases_of_the_living(agent_fixture: AgentFixture) -> None:
+    with part(agent_fixture, "power-controller"):
+        with part(agent_fixture, "monitor") as monitor:
+            connected(agent_fixture).close()
             monitor.kill()
             monitor.wait()
-        with part(bench, "monitor"):
-            until(lambda: answers(bench), "the next monitor serves")
-            with AgentConnection(bench.socket) as connection:
+        with part(agent_fixture, "monitor"):
+            until(lambda: answers(agent_fixture), "the next monitor serves")
+            with AgentConnection(agent_fixture.socket) as connection:
                 assert [lease.held for lease in connection.leases()] == [200, 200, 200]
-            assert bench.limits == [200, 200, 200]
+            assert agent_fixture.limits == [200, 200, 200]
 
 
-def answers(bench: Bench) -> bool:
+def answers(agent_fixture: AgentFixture) -> bool:
     try:
-        with AgentConnection(bench.socket) as connection:
+        with AgentConnection(agent_fixture.socket) as connection:
             connection.leases()
     except WattloopError:
         return False
     return True
 
 
-def test_an_upgrade_hands_the_leases_to_the_next_power_controller(bench: Bench) -> None:
-    with part(bench, "monitor"):
-        with part(bench, "power-controller") as power_controller:
-            connected(bench).close()
+def test_an_upgrade_hands_the_leases_to_the_next_power_controller(agent_fixture: AgentFixture) -> None:
+    with part(agent_fixture, "monitor"):
+        with part(agent_fixture, "power-controller") as power_controller:
+            connected(agent_fixture).close()
             power_controller.send_signal(signal.SIGUSR2)
             assert power_controller.wait(DEADLINE_SECONDS) == 0
-        assert bench.limits == [200, 200, 200], "held though no power controller runs"
-        with part(bench, "power-controller"), AgentConnection(bench.socket) as connection:
-            until(lambda: answers(bench), "the next power controller is found")
+        assert agent_fixture.limits == [200, 200, 200], "held though no power controller runs"
+        with part(agent_fixture, "power-controller"), AgentConnection(agent_fixture.socket) as connection:
+            until(lambda: answers(agent_fixture), "the next power controller is found")
             assert [lease.held for lease in connection.leases()] == [200, 200, 200]
             assert {lease.found for lease in connection.leases()} == {400}
-    assert bench.limits == [400, 400, 400]
+    assert agent_fixture.limits == [400, 400, 400]
 
 
-def test_a_power_controller_whose_driver_hangs_ends_by_itself_and_the_next_one_restores(bench: Bench) -> None:
-    with part(bench, "monitor"):
-        with part(bench, "power-controller") as power_controller:
-            connected(bench).close()
-            bench.gpus.inject_fault("nvmlDeviceSetPowerManagementLimit", delay_seconds=60, first_call=2, count=1)
-            with AgentConnection(bench.socket) as connection, pytest.raises(AgentRefused) as caught:
-                connection.hold_limit(bench.uuids, 150)
+def test_a_power_controller_whose_driver_hangs_ends_by_itself_and_the_next_one_restores(
+    agent_fixture: AgentFixture,
+) -> None:
+    with part(agent_fixture, "monitor"):
+        with part(agent_fixture, "power-controller") as power_controller:
+            connected(agent_fixture).close()
+            agent_fixture.gpus.inject_fault(
+                "nvmlDeviceSetPowerManagementLimit", delay_seconds=60, first_call=2, count=1
+            )
+            with AgentConnection(agent_fixture.socket) as connection, pytest.raises(AgentRefused) as caught:
+                connection.hold_limit(agent_fixture.uuids, 150)
             assert caught.value.reason == "Unavailable"
             assert power_controller.wait(DEADLINE_SECONDS) == 1
-        assert "Timeout" in bench.log.read_text(), "the log says where it hung"
-        bench.gpus.clear_faults()
-        with part(bench, "power-controller"):
-            until(lambda: answers(bench), "the next power controller is found")
-            assert bench.limits == [200, 200, 200], "the hold that was cut off is undone, the one before it stands"
-    assert bench.limits == [400, 400, 400]
+        assert "Timeout" in agent_fixture.log.read_text(), "the log says where it hung"
+        agent_fixture.gpus.clear_faults()
+        with part(agent_fixture, "power-controller"):
+            until(lambda: answers(agent_fixture), "the next power controller is found")
+            assert agent_fixture.limits == [200, 200, 200], (
+                "the hold that was cut off is undone, the one before it stands"
+            )
+    assert agent_fixture.limits == [400, 400, 400]
 
 
-def test_a_stranger_at_the_power_controllers_socket_is_not_served(bench: Bench) -> None:
-    with part(bench, "power-controller", "--power-controller-uids", str(os.geteuid() + 1)), part(bench, "monitor"):
-        until(bench.socket.is_socket, "the monitor serves")
-        until(lambda: "connection refused" in bench.log.read_text(), "the power controller has refused the monitor")
-        assert bench.limits == [400, 400, 400]
+def test_a_stranger_at_the_power_controllers_socket_is_not_served(agent_fixture: AgentFixture) -> None:
+    with (
+        part(agent_fixture, "power-controller", "--power-controller-uids", str(os.geteuid() + 1)),
+        part(agent_fixture, "monitor"),
+    ):
+        until(agent_fixture.socket.is_socket, "the monitor serves")
+        until(
+            lambda: "connection refused" in agent_fixture.log.read_text(),
+            "the power controller has refused the monitor",
+        )
+        assert agent_fixture.limits == [400, 400, 400]

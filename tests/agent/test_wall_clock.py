@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from support.agents.bench import Bench, until
+from support.agents.agent_fixture import AgentFixture, until
 from support.agents.processes import children_of, free_port, raw_answer, single_agent
 from support.agents.pushed import OperatorStandIn, running_operator
 from support.agents.scraping import scraped
@@ -62,17 +62,17 @@ def test_nothing_in_agent_and_client_goes_by_the_wall_clock_but_numbers_that_ris
 class Node:
     """An agent that pushes, on simulated GPUs, by a wall clock that can be set."""
 
-    def __init__(self, bench: Bench, operator: OperatorStandIn, authority: bytes = b"") -> None:
-        self.bench = bench
+    def __init__(self, agent_fixture: AgentFixture, operator: OperatorStandIn, authority: bytes = b"") -> None:
+        self.agent_fixture = agent_fixture
         self.operator = operator
-        self.began = [gpu.counter_millijoules for gpu in bench.gpus.describe().gpus]
-        self.clock = WallClock(bench.folder)
+        self.began = [gpu.counter_millijoules for gpu in agent_fixture.gpus.describe().gpus]
+        self.clock = WallClock(agent_fixture.folder)
         self.metrics = f"127.0.0.1:{free_port()}"
-        token, certificates = bench.folder / "token", bench.folder / "ca.crt"
+        token, certificates = agent_fixture.folder / "token", agent_fixture.folder / "ca.crt"
         token.write_text(json_web_token("agent"))
         certificates.write_bytes(authority)
         self.environment = {
-            **bench.environment,
+            **agent_fixture.environment,
             **self.clock.environment(),
             "WATTLOOP_AGENT_METRICS_BIND": self.metrics,
             "WATTLOOP_AGENT_SAMPLE_INTERVAL": "0.05",
@@ -88,9 +88,12 @@ class Node:
     def agent(self) -> Iterator[AgentConnection]:
         with (
             single_agent(
-                self.bench.socket, self.bench.state, environment=self.environment, log=self.bench.log
+                self.agent_fixture.socket,
+                self.agent_fixture.state,
+                environment=self.environment,
+                log=self.agent_fixture.log,
             ) as process,
-            AgentConnection(self.bench.socket) as connection,
+            AgentConnection(self.agent_fixture.socket) as connection,
         ):
             for pid in (process.pid, *children_of(process.pid)):
                 assert "libfaketime" in Path(f"/proc/{pid}/maps").read_text(), "both parts go by that clock"
@@ -108,7 +111,7 @@ class Node:
 
     def hold_for(self, seconds: float, uuid: str) -> None:
         request = f'{{"verb": "hold_limit", "gpus": ["{uuid}"], "watts": 200, "for_seconds": {seconds:g}}}\n'
-        assert "result" in raw_answer(self.bench.socket, request.encode())
+        assert "result" in raw_answer(self.agent_fixture.socket, request.encode())
 
     def accounted(self) -> dict[str, float]:
         told = scraped(self.metrics)["wattloop_gpu_energy_accounted_joules"]
@@ -116,10 +119,10 @@ class Node:
 
     def used(self) -> dict[str, float]:
         """Since the ledger began: time stood still until then."""
-        counters = [gpu.counter_millijoules for gpu in self.bench.gpus.describe().gpus]
+        counters = [gpu.counter_millijoules for gpu in self.agent_fixture.gpus.describe().gpus]
         return {
             uuid: (counter - begin) / 1000
-            for uuid, counter, begin in zip(self.bench.uuids, counters, self.began, strict=True)
+            for uuid, counter, begin in zip(self.agent_fixture.uuids, counters, self.began, strict=True)
         }
 
     def all_is_accounted(self) -> bool:
@@ -133,52 +136,54 @@ class Node:
 @process_test
 @needs_faketime
 @pytest.mark.parametrize("days", [1, -1])
-def test_a_day_more_or_less_ends_no_hold_loses_no_energy_and_stops_no_push(bench: Bench, days: int) -> None:
+def test_a_day_more_or_less_ends_no_hold_loses_no_energy_and_stops_no_push(
+    agent_fixture: AgentFixture, days: int
+) -> None:
     with running_operator() as operator:
-        node = Node(bench, operator)
+        node = Node(agent_fixture, operator)
         with node.agent() as connection:
-            until(lambda: set(node.accounted()) == set(bench.uuids), "the ledger has begun", MINUTE)
-            connection.hold_limit(bench.uuids[:1], 200)
-            node.hold_for(3600, bench.uuids[1])
-            node.hold_for(5, bench.uuids[2])
+            until(lambda: set(node.accounted()) == set(agent_fixture.uuids), "the ledger has begun", MINUTE)
+            connection.hold_limit(agent_fixture.uuids[:1], 200)
+            node.hold_for(3600, agent_fixture.uuids[1])
+            node.hold_for(5, agent_fixture.uuids[2])
             node.jump(days)
             told = len(operator.reports)
-            until(lambda: bench.limits == [200, 200, 400], "five seconds are over, and an hour is not", MINUTE)
-            bench.gpus.occupy([0, 1, 2], work=312.0, intensity=0.8)
+            until(lambda: agent_fixture.limits == [200, 200, 400], "five seconds are over, and an hour is not", MINUTE)
+            agent_fixture.gpus.occupy([0, 1, 2], work=312.0, intensity=0.8)
             until(node.all_is_accounted, "the ledger goes on", MINUTE)
             until(lambda: len(operator.reports) > told + 3, "so do the pushes", MINUTE)
             resets = scraped(node.metrics)["wattloop_gpu_energy_counter_resets"]
             assert [count for _, count in resets] == [0, 0, 0]
-            assert bench.limits == [200, 200, 400]
-        bench.gpus.occupy([0, 1, 2], work=312.0, intensity=0.8)
+            assert agent_fixture.limits == [200, 200, 400]
+        agent_fixture.gpus.occupy([0, 1, 2], work=312.0, intensity=0.8)
         node.clock.jump(0)
         with node.agent():
             until(node.all_is_accounted, "what was used while no agent ran, on another day", MINUTE)
-    assert bench.limits == [400, 400, 400]
+    assert agent_fixture.limits == [400, 400, 400]
 
 
 @process_test
 @needs_faketime
 @pytest.mark.parametrize(("days", "because"), [(1, "certificate has expired"), (-1, "certificate is not yet valid")])
 def test_on_a_day_on_which_the_operators_certificate_is_not_valid_energy_is_kept(
-    bench: Bench, days: int, because: str
+    agent_fixture: AgentFixture, days: int, because: str
 ) -> None:
     # It is valid for a day from now on.
     authority = CertificateAuthority()
     pair = authority.server(["127.0.0.1"], ["operator"])
-    (bench.folder / "tls.crt").write_bytes(pair.certificate)
-    (bench.folder / "tls.key").write_bytes(pair.private_key)
+    (agent_fixture.folder / "tls.crt").write_bytes(pair.certificate)
+    (agent_fixture.folder / "tls.key").write_bytes(pair.private_key)
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    tls.load_cert_chain(bench.folder / "tls.crt", bench.folder / "tls.key")
+    tls.load_cert_chain(agent_fixture.folder / "tls.crt", agent_fixture.folder / "tls.key")
     with running_operator(tls=tls) as operator:
-        node = Node(bench, operator, authority.certificate)
+        node = Node(agent_fixture, operator, authority.certificate)
         with node.agent():
             until(lambda: len(operator.reports) > 0, "the operator is told", MINUTE)
             node.jump(days)
-            until(lambda: because in bench.log.read_text(), "the agent does not trust it, and says why", MINUTE)
+            until(lambda: because in agent_fixture.log.read_text(), "the agent does not trust it, and says why", MINUTE)
             failures = node.failures()
             until(lambda: node.failures() > failures, "and still does not", MINUTE)
-            bench.gpus.occupy([0, 1, 2], work=312.0, intensity=0.8)
+            agent_fixture.gpus.occupy([0, 1, 2], work=312.0, intensity=0.8)
             used = {uuid: joules * 1000 for uuid, joules in node.used().items()}
             node.clock.jump(0)
 

@@ -10,26 +10,26 @@ import sys
 import pytest
 from rich.console import Console
 
-from support.agents.bench import Bench
+from support.agents.agent_fixture import AgentFixture
 from wattloop_agent.commands.monitor_table import usage_table
 from wattloop_agent.commands.usage import usage_between
 from wattloop_agent.monitor.gpu_condition import GpuCondition
 
 
-def monitor(bench: Bench, *words: str) -> subprocess.CompletedProcess[str]:
+def monitor(agent_fixture: AgentFixture, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "import sys; from wattloop.commands.main import main; sys.exit(main())"]
     return subprocess.run(
-        [*command, "monitor", *words], env=bench.environment, capture_output=True, text=True, check=False
+        [*command, "monitor", *words], env=agent_fixture.environment, capture_output=True, text=True, check=False
     )
 
 
-def test_json_tells_each_gpu_and_the_sum(bench: Bench) -> None:
-    bench.gpus.occupy(0, work=312.0, intensity=1.0)
-    done = monitor(bench, "--seconds", "0.01", "--format", "json")
+def test_json_tells_each_gpu_and_the_sum(agent_fixture: AgentFixture) -> None:
+    agent_fixture.gpus.occupy(0, work=312.0, intensity=1.0)
+    done = monitor(agent_fixture, "--seconds", "0.01", "--format", "json")
     assert (done.returncode, done.stderr) == (0, "")
     document = json.loads(done.stdout)
     assert document["energy_joules"] == 0.0, "the virtual clock stood still"
-    assert [gpu["uuid"] for gpu in document["gpus"]] == bench.uuids
+    assert [gpu["uuid"] for gpu in document["gpus"]] == agent_fixture.uuids
     assert {gpu["power_limit_watts"] for gpu in document["gpus"]} == {400.0}
     assert {gpu["mean_power_watts"] for gpu in document["gpus"]} == {None}
 
@@ -45,23 +45,23 @@ def test_a_counter_that_began_anew_is_no_energy_below_nothing() -> None:
     assert (usage.energy_joules, usage.mean_power_watts, usage.now.problem) == (0.11, 0.055, "")
 
 
-def test_a_pipe_gets_a_table_too(bench: Bench) -> None:
-    done = monitor(bench, "--seconds", "0.01")
+def test_a_pipe_gets_a_table_too(agent_fixture: AgentFixture) -> None:
+    done = monitor(agent_fixture, "--seconds", "0.01")
     assert done.returncode == 0
     assert "GPU energy" in done.stdout
     assert done.stdout.count("A100") >= 3
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "x", "1e300"])
-def test_a_wrong_number_of_seconds_is_wrong_usage(bench: Bench, seconds: str) -> None:
-    done = monitor(bench, f"--seconds={seconds}")
+def test_a_wrong_number_of_seconds_is_wrong_usage(agent_fixture: AgentFixture, seconds: str) -> None:
+    done = monitor(agent_fixture, f"--seconds={seconds}")
     assert done.returncode == 2
     assert "--seconds" in done.stderr
 
 
-def test_without_a_driver_it_says_what_is_missing(bench: Bench) -> None:
-    bench.gpus.path.rename(bench.folder / "elsewhere")
-    done = monitor(bench, "--seconds", "0.01")
+def test_without_a_driver_it_says_what_is_missing(agent_fixture: AgentFixture) -> None:
+    agent_fixture.gpus.path.rename(agent_fixture.folder / "elsewhere")
+    done = monitor(agent_fixture, "--seconds", "0.01")
     assert done.returncode == 1
     assert "install the NVIDIA driver" in done.stderr
 

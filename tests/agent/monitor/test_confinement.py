@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from support.agents.bench import Bench
+from support.agents.agent_fixture import AgentFixture
 from support.agents.processes import children_of, free_port, single_agent
 from wattloop.agent import AgentConnection
 from wattloop_agent.monitor.confinement import seccomp
@@ -176,25 +176,29 @@ aside.write_text("written")
 
 
 @supported
-def test_a_monitor_with_a_power_controller_elsewhere_confines_itself_and_serves(bench: Bench) -> None:
-    (bench.folder / "logs").mkdir()
-    environment = bench.environment | {
+def test_a_monitor_with_a_power_controller_elsewhere_confines_itself_and_serves(agent_fixture: AgentFixture) -> None:
+    (agent_fixture.folder / "logs").mkdir()
+    environment = agent_fixture.environment | {
         "WATTLOOP_AGENT_PART": "monitor",
-        "WATTLOOP_AGENT_POWER_CONTROLLER_SOCKET": str(bench.folder / "power-controller.sock"),
+        "WATTLOOP_AGENT_POWER_CONTROLLER_SOCKET": str(agent_fixture.folder / "power-controller.sock"),
         "WATTLOOP_AGENT_METRICS_BIND": f"127.0.0.1:{free_port()}",
     }
-    with single_agent(bench.socket, bench.state, environment=environment, log=bench.log) as process:
+    with single_agent(
+        agent_fixture.socket, agent_fixture.state, environment=environment, log=agent_fixture.log
+    ) as process:
         threads = [path.read_text() for path in Path(f"/proc/{process.pid}/task").glob("*/status")]
         assert len(threads) > 1
         assert all(re.search(r"^Seccomp:\t2$", each, re.MULTILINE) for each in threads)
         assert all(re.search(r"^NoNewPrivs:\t1$", each, re.MULTILINE) for each in threads)
-        with AgentConnection(bench.socket) as connection:
+        with AgentConnection(agent_fixture.socket) as connection:
             assert len(connection.energy()) == 3
-    assert "the monitor is confined" in bench.log.read_text()
+    assert "the monitor is confined" in agent_fixture.log.read_text()
 
 
-def test_a_monitor_with_a_power_controller_of_its_own_can_end_it(bench: Bench) -> None:
-    with single_agent(bench.socket, bench.state, environment=bench.environment, log=bench.log) as process:
+def test_a_monitor_with_a_power_controller_of_its_own_can_end_it(agent_fixture: AgentFixture) -> None:
+    with single_agent(
+        agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
+    ) as process:
         assert re.search(r"^Seccomp:\t0$", Path(f"/proc/{process.pid}/status").read_text(), re.MULTILINE)
         assert len(children_of(process.pid)) == 1
 

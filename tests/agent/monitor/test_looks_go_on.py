@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from support.agents.bench import DEADLINE_SECONDS
+from support.agents.agent_fixture import DEADLINE_SECONDS
 from wattloop_agent.monitor.energy import recorder as bookkeeper_module
 from wattloop_agent.monitor.energy.attribution import Assignment, Observation
 from wattloop_agent.monitor.energy.ledger_writer import LedgerWriter

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from support.agents.bench import DEADLINE_SECONDS, until
+from support.agents.agent_fixture import DEADLINE_SECONDS, until
 from wattloop_agent.monitor.callers import Owners, no_step
 from wattloop_agent.monitor.heartbeat_link import HeartbeatLink
 from wattloop_agent.monitor.owner_watch import OwnerWatch

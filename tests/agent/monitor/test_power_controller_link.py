@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from support.agents.bench import DEADLINE_SECONDS
+from support.agents.agent_fixture import DEADLINE_SECONDS
 from wattloop_agent.monitor.power_controller_link import PowerControllerLink
 from wattloop_agent.request_error import Reason, RequestError
 

@@ -15,7 +15,7 @@ from concurrent.futures import CancelledError
 
 import pytest
 
-from support.agents.bench import Bench, until
+from support.agents.agent_fixture import AgentFixture, until
 from wattloop.agent import AgentConnection, AgentRefused
 from wattloop_agent.monitor.driver_thread import DriverThread
 from wattloop_agent.monitor.energy.gpu_sample import GpuSample
@@ -244,7 +244,7 @@ def test_the_fastest_watch_sets_the_pace_and_leaves_with_it() -> None:
     assert paces == [1.0, 0.5, 0.1, 0.5, 1.0]
 
 
-def test_many_subscribers_cost_the_driver_no_more_than_one(agent: Bench) -> None:
+def test_many_subscribers_cost_the_driver_no_more_than_one(agent: AgentFixture) -> None:
     def calls() -> int:
         described: dict[str, int] = agent.gpus.describe().calls
         return described.get(COUNTER, 0)
@@ -264,7 +264,7 @@ def test_many_subscribers_cost_the_driver_no_more_than_one(agent: Bench) -> None
         connection.close()
 
 
-def test_a_subscription_to_one_gpu_costs_no_readings_of_the_others(agent: Bench) -> None:
+def test_a_subscription_to_one_gpu_costs_no_readings_of_the_others(agent: AgentFixture) -> None:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(agent.socket))
         asked = {"verb": "subscribe", "interval_seconds": 0.02, "gpus": agent.uuids[:1]}
@@ -277,7 +277,7 @@ def test_a_subscription_to_one_gpu_costs_no_readings_of_the_others(agent: Bench)
     assert agent.gpus.describe().calls[COUNTER] - before < 80
 
 
-def test_a_subscription_to_a_gpu_whose_counter_fails_ends_with_the_drivers_word(agent: Bench) -> None:
+def test_a_subscription_to_a_gpu_whose_counter_fails_ends_with_the_drivers_word(agent: AgentFixture) -> None:
     with AgentConnection(agent.socket) as connection:
         stream = connection.subscribe(0.02)
         next(stream)

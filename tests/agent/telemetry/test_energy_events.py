@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from support.agents.bench import Bench
+from support.agents.agent_fixture import AgentFixture
 from support.agents.processes import single_agent
 from wattloop.commands.settings import Address
 from wattloop.errors import OperationError
@@ -135,22 +135,22 @@ def test_an_address_that_is_taken_is_said(address: Address, ledger: Ledger) -> N
         serve(address, CollectorRegistry(), EnergyEvents(ledger))
 
 
-def test_a_real_agent_tells_of_its_gpus(bench: Bench) -> None:
+def test_a_real_agent_tells_of_its_gpus(agent_fixture: AgentFixture) -> None:
     address = Address("127.0.0.1", free_port())
     environment = {
-        **bench.environment,
+        **agent_fixture.environment,
         "WATTLOOP_AGENT_METRICS_BIND": str(address),
         "WATTLOOP_AGENT_SAMPLE_INTERVAL": "0.05",
     }
     with (
-        single_agent(bench.socket, bench.state, environment=environment, log=bench.log),
+        single_agent(agent_fixture.socket, agent_fixture.state, environment=environment, log=agent_fixture.log),
         asked(address, "/v1/energy/events?interval_seconds=1") as response,
     ):
         event(response)
         told: list[str] = []
         while not told:
             told = [gpu["uuid"] for gpu in energy(response)["gpus"]]
-    assert sorted(told) == sorted(bench.uuids)
+    assert sorted(told) == sorted(agent_fixture.uuids)
 
 
 def test_ids_rise_though_the_wall_clock_is_set_back(ledger: Ledger) -> None:

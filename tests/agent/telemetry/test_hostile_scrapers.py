@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from support.agents.bench import Bench, until
+from support.agents.agent_fixture import AgentFixture, until
 from support.agents.processes import free_port, single_agent
 from support.agents.scraping import scraped
 from wattloop.commands.settings import Address
@@ -66,10 +66,12 @@ class Scraped:
 
 
 @pytest.fixture
-def agent(bench: Bench) -> Iterator[Scraped]:
+def agent(agent_fixture: AgentFixture) -> Iterator[Scraped]:
     port = free_port()
-    environment = bench.environment | {"WATTLOOP_AGENT_METRICS_BIND": f"127.0.0.1:{port}"}
-    with single_agent(bench.socket, bench.state, environment=environment, log=bench.log) as process:
+    environment = agent_fixture.environment | {"WATTLOOP_AGENT_METRICS_BIND": f"127.0.0.1:{port}"}
+    with single_agent(
+        agent_fixture.socket, agent_fixture.state, environment=environment, log=agent_fixture.log
+    ) as process:
         yield Scraped(port, process.pid)
 
 
@@ -190,7 +192,7 @@ def test_accepting_pauses_where_no_descriptor_is_left(server: Scraped, monkeypat
     monkeypatch.undo()
 
 
-def test_after_a_time_without_descriptors_all_is_served(bench: Bench, agent: Scraped) -> None:
+def test_after_a_time_without_descriptors_all_is_served(agent_fixture: AgentFixture, agent: Scraped) -> None:
     until(lambda: agent.threads() > 1, "it runs")
     _, hard = resource.prlimit(agent.pid, resource.RLIMIT_NOFILE)
     resource.prlimit(agent.pid, resource.RLIMIT_NOFILE, (agent.descriptors(), hard))
@@ -198,8 +200,8 @@ def test_after_a_time_without_descriptors_all_is_served(bench: Bench, agent: Scr
         stack.enter_context(agent.connected(VICTIM))
         for _ in range(20):
             stack.enter_context(agent.connected(HOSTILE[0]))
-        until(lambda: "no connection can be accepted" in bench.log.read_text(), "accept has failed")
-        assert bench.log.read_text().count("no connection can be accepted") == 1
+        until(lambda: "no connection can be accepted" in agent_fixture.log.read_text(), "accept has failed")
+        assert agent_fixture.log.read_text().count("no connection can be accepted") == 1
     resource.prlimit(agent.pid, resource.RLIMIT_NOFILE, (hard, hard))
     with agent.asked(VICTIM) as response:
         assert response.status == 200

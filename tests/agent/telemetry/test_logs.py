@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from support.agents.bench import Bench, until
+from support.agents.agent_fixture import AgentFixture, until
 from support.agents.processes import raw_answer, single_agent
 from wattloop.printable import MAX_TEXT_CHARACTERS
 from wattloop_agent.logs import set_up_logs
@@ -56,13 +56,15 @@ def test_a_field_is_bounded(logged: Logged) -> None:
     assert MAX_TEXT_CHARACTERS < len(line) < MAX_TEXT_CHARACTERS + 200
 
 
-def test_a_caller_forges_no_line_of_a_real_agents_log(bench: Bench) -> None:
+def test_a_caller_forges_no_line_of_a_real_agents_log(agent_fixture: AgentFixture) -> None:
     forged = "GPU-0\n12:00:00 INFO wattloop_agent.monitor.leases: owner gone owner=pod:victim\x1b[2J\u202e"
     request = json.dumps({"verb": "hold_limit", "gpus": [forged], "watts": 200}).encode() + b"\n"
-    with single_agent(bench.socket, bench.state, environment=bench.environment, log=bench.log):
-        assert raw_answer(bench.socket, request)["error"]["reason"] == "UnknownGpu"
-        until(lambda: "pod:victim" in bench.log.read_text(), "the refusal is logged")
-    lines = bench.log.read_text().split("\n")
+    with single_agent(
+        agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
+    ):
+        assert raw_answer(agent_fixture.socket, request)["error"]["reason"] == "UnknownGpu"
+        until(lambda: "pod:victim" in agent_fixture.log.read_text(), "the refusal is logged")
+    lines = agent_fixture.log.read_text().split("\n")
     assert all(line.isprintable() for line in lines)
     (line,) = [line for line in lines if "pod:victim" in line]
     assert "GPU-0\\n12:00:00 INFO" in line

@@ -20,7 +20,7 @@ from kubernetes import client
 from kubernetes.dynamic import DynamicClient
 
 import nvml_simulator
-from support.agents.bench import Bench, until
+from support.agents.agent_fixture import AgentFixture, until
 from support.agents.gated_training import TRAINING
 from support.agents.processes import free_port, single_agent
 from support.agents.scraping import scraped
@@ -50,33 +50,37 @@ ENDED = {"kill": -signal.SIGKILL, "terminate": 130}
 class Cell:
     """A node with an agent and a training that waits at its first gate, and the operator that began it."""
 
-    def __init__(self, bench: Bench, start: Callable[[], OperatorProcess], metrics: str) -> None:
-        self.bench = bench
+    def __init__(self, agent_fixture: AgentFixture, start: Callable[[], OperatorProcess], metrics: str) -> None:
+        self.agent_fixture = agent_fixture
         self.start_operator = start
         self.metrics = metrics
         self.operator = start()
         self.pod: Object = {}
 
     def train(self, environment: dict[str, str]) -> None:
-        program = self.bench.folder / "train.py"
+        program = self.agent_fixture.folder / "train.py"
         program.write_text(TRAINING)
         words = [sys.executable, str(program)]
-        with (self.bench.folder / "training.log").open("w") as log:
+        with (self.agent_fixture.folder / "training.log").open("w") as log:
             self.training = subprocess.Popen(
-                words, cwd=self.bench.folder, env=environment, stdout=log, stderr=subprocess.STDOUT
+                words, cwd=self.agent_fixture.folder, env=environment, stdout=log, stderr=subprocess.STDOUT
             )
         self.reached("hold")
         self.used = self.energy_joules()
 
     def open(self, *gates: str) -> None:
         for authorizer in gates:
-            (self.bench.folder / f"{authorizer}.open").touch()
+            (self.agent_fixture.folder / f"{authorizer}.open").touch()
 
     def reached(self, authorizer: str) -> None:
-        until((self.bench.folder / f"{authorizer}.reached").exists, f"the training is at the gate {authorizer}", MINUTE)
+        until(
+            (self.agent_fixture.folder / f"{authorizer}.reached").exists,
+            f"the training is at the gate {authorizer}",
+            MINUTE,
+        )
 
     def energy_joules(self) -> float:
-        return sum(gpu.energy_microjoules for gpu in self.bench.gpus.describe().gpus) / 1e6
+        return sum(gpu.energy_microjoules for gpu in self.agent_fixture.gpus.describe().gpus) / 1e6
 
     def push_failures(self) -> float:
         ((_, failures),) = scraped(self.metrics)["wattloop_agent_push_failures"]
@@ -91,7 +95,7 @@ class Cell:
         if when in {"after a hold", "during a restore"}:
             self.open("hold")
             self.reached("release")
-            assert self.bench.limits == HELD
+            assert self.agent_fixture.limits == HELD
         if when in {"before a hold", "after a hold"}:
             os.kill(self.operator.pid, STRUCK[how])
         else:
@@ -101,12 +105,16 @@ class Cell:
 
     def strike_in_the_driver(self, how: str, authorizer: str) -> None:
         """Strike while the agent is setting the second GPU."""
-        calls = self.bench.gpus.describe().calls.get(SET, 0)
-        ticket = self.bench.gpus.inject_fault(SET, delay_seconds=60, first_call=2, count=1)
+        calls = self.agent_fixture.gpus.describe().calls.get(SET, 0)
+        ticket = self.agent_fixture.gpus.inject_fault(SET, delay_seconds=60, first_call=2, count=1)
         self.open(authorizer)
-        until(lambda: self.bench.gpus.describe().calls.get(SET, 0) >= calls + 2, "the second GPU is being set", MINUTE)
+        until(
+            lambda: self.agent_fixture.gpus.describe().calls.get(SET, 0) >= calls + 2,
+            "the second GPU is being set",
+            MINUTE,
+        )
         os.kill(self.operator.pid, STRUCK[how])
-        self.bench.gpus.clear_fault(ticket)
+        self.agent_fixture.gpus.clear_fault(ticket)
 
     def come_again(self, how: str) -> None:
         """What the kubelet does, or whatever ends a hang."""
@@ -120,13 +128,13 @@ class Cell:
 
 
 @pytest.fixture
-def bench() -> Iterator[Bench]:
+def agent_fixture() -> Iterator[AgentFixture]:
     with tempfile.TemporaryDirectory(prefix="wattloop-", dir="/tmp") as folder:
         state = nvml_simulator.create(
             Path(folder) / "gpus", model="A100", count=2, clock="virtual", permission="anyone"
         )
         with nvml_simulator.Machine(state) as gpus:
-            yield Bench(Path(folder), gpus)
+            yield AgentFixture(Path(folder), gpus)
 
 
 @pytest.fixture
@@ -139,7 +147,7 @@ def start_operator(namespace: str, operators: Operators) -> Callable[[], Operato
 
 @pytest.fixture
 def cell(
-    bench: Bench,
+    agent_fixture: AgentFixture,
     start_operator: Callable[[], OperatorProcess],
     make_job: MakeJob,
     core: client.CoreV1Api,
@@ -147,12 +155,12 @@ def cell(
     token_of_pod: TokenOfPod,
     namespace: str,
 ) -> Iterator[Cell]:
-    cell = Cell(bench, start_operator, f"127.0.0.1:{free_port()}")
+    cell = Cell(agent_fixture, start_operator, f"127.0.0.1:{free_port()}")
     url = cell.operator.url_of("reporting API")
-    agents_token, trainings_token = bench.folder / "agent.token", bench.folder / "training.token"
+    agents_token, trainings_token = agent_fixture.folder / "agent.token", agent_fixture.folder / "training.token"
     agents_token.write_text(token_of_pod(agent_pod(core, namespace, NODE_NAME), AUDIENCE))
     environment = {
-        **bench.environment,
+        **agent_fixture.environment,
         "WATTLOOP_AGENT_METRICS_BIND": cell.metrics,
         # A power controller whose driver we hold up for a moment is not to be taken for one that hangs.
         "WATTLOOP_AGENT_HEARTBEAT_TIMEOUT": str(MINUTE),
@@ -161,7 +169,7 @@ def cell(
         "WATTLOOP_AGENT_PUSH_INTERVAL": "0.1",
         "WATTLOOP_AGENT_NODE_NAME": NODE_NAME,
     }
-    with single_agent(bench.socket, bench.state, environment=environment, log=bench.log):
+    with single_agent(agent_fixture.socket, agent_fixture.state, environment=environment, log=agent_fixture.log):
         key = make_job(power={"limit": {"mode": "Fixed", "watts": 250}})
         (pod,) = kubelet.pods_of_job(recurrence_name(key.name, slot_of_request("first"), 0), namespace)
         cell.pod = kubelet.run(pod)
@@ -169,17 +177,17 @@ def cell(
         cell.train(
             {
                 **os.environ,
-                **nvml_simulator.environment(bench.gpus.path),
+                **nvml_simulator.environment(agent_fixture.gpus.path),
                 **environment_of(cell.pod),
                 "WATTLOOP_TOKEN_FILE": str(trainings_token),
-                "WATTLOOP_AGENT_SOCKET": str(bench.socket),
+                "WATTLOOP_AGENT_SOCKET": str(agent_fixture.socket),
             }
         )
         until(cell.has_pushed, "the agent has told the operator of its GPUs", MINUTE)
         try:
             yield cell
         finally:
-            bench.gpus.clear_faults()
+            agent_fixture.gpus.clear_faults()
             cell.training.kill()
             cell.training.wait()
 
@@ -221,13 +229,13 @@ def test_what_befalls_the_operator_is_nothing_to_a_hold_of_a_training_that_lives
     cell.reached("release")
     if when != "during a restore":
         until(lambda: cell.push_failures() > failures, "the agent has noticed", MINUTE)
-        assert cell.bench.limits == HELD, "held without an operator"
+        assert cell.agent_fixture.limits == HELD, "held without an operator"
     cell.open("release")
-    until(lambda: cell.bench.limits == FOUND, "given back without an operator", MINUTE)
-    with AgentConnection(cell.bench.socket) as connection:
+    until(lambda: cell.agent_fixture.limits == FOUND, "given back without an operator", MINUTE)
+    with AgentConnection(cell.agent_fixture.socket) as connection:
         until(lambda: connection.leases() == [], "no lease is left", MINUTE)
     cell.come_again(how)
-    log = cell.bench.folder / "training.log"
+    log = cell.agent_fixture.folder / "training.log"
     assert cell.training.wait(2 * MINUTE) == 0, log.read_text()
     kubelet.succeed(cell.pod)
     status = outcome(cell, cluster, namespace)
@@ -236,4 +244,4 @@ def test_what_befalls_the_operator_is_nothing_to_a_hold_of_a_training_that_lives
     unseen = 2 * COUNTER_STEP_SECONDS * sum(HELD)
     assert used > 50 * unseen
     assert float(status["usage"]["gpuEnergyJoules"]) == pytest.approx(used, abs=unseen)
-    assert cell.bench.limits == FOUND
+    assert cell.agent_fixture.limits == FOUND

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.local_runs.local_runs import HANGING, Bench
+from support.local_runs.local_runs import HANGING, LocalJob
 from wattloop.commands.main import main
 
 pytestmark = pytest.mark.processes
@@ -18,18 +18,18 @@ FILES = {"wattloop.db", "recurrences.csv", "cost.png", "tradeoff.png"}
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    made = Bench(tmp_path / "run")
+def local_job(tmp_path: Path) -> LocalJob:
+    made = LocalJob(tmp_path / "run")
     made.folder.mkdir()
     return made
 
 
 def test_the_same_seed_gives_the_same_table_and_more_recurrences_go_on_from_there(
-    bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    local_job: LocalJob, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bench.job()
+    local_job.job()
     other = tmp_path / "other"
-    assert bench.run("--recurrences", "2") == 0
+    assert local_job.run("--recurrences", "2") == 0
     told = capsys.readouterr()
     assert told.out.count("reached") == 2
     assert "A recurrence costs" in told.err
@@ -38,36 +38,36 @@ def test_the_same_seed_gives_the_same_table_and_more_recurrences_go_on_from_ther
         "run 0, try 0",
         "run 1, try 0",
     ]
-    assert {path.name for path in bench.output.iterdir()} >= FILES
-    assert bench.run("--recurrences", "2", output=other) == 0
-    table = (bench.output / "recurrences.csv").read_bytes()
+    assert {path.name for path in local_job.output.iterdir()} >= FILES
+    assert local_job.run("--recurrences", "2", output=other) == 0
+    table = (local_job.output / "recurrences.csv").read_bytes()
     assert (other / "recurrences.csv").read_bytes() == table
-    two = bench.rows()
+    two = local_job.rows()
     capsys.readouterr()
     # Started again, nothing is left to do; and it says how to do more.
-    assert bench.run("--recurrences", "2", "--format", "jsonl") == 0
+    assert local_job.run("--recurrences", "2", "--format", "jsonl") == 0
     told = capsys.readouterr()
     assert "Nothing was left to run. To go on: a larger --recurrences" in told.err
     assert [json.loads(line)["recurrence"] for line in told.out.splitlines()] == [0, 1]
-    assert (bench.output / "recurrences.csv").read_bytes() == table
-    assert bench.run("--recurrences", "3") == 0
-    assert bench.rows()[:2] == two
-    assert bench.outcomes() == [(str(index), "0", "reached") for index in range(3)]
+    assert (local_job.output / "recurrences.csv").read_bytes() == table
+    assert local_job.run("--recurrences", "3") == 0
+    assert local_job.rows()[:2] == two
+    assert local_job.outcomes() == [(str(index), "0", "reached") for index in range(3)]
 
 
-def test_another_seed_gpu_or_job_is_another_history(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    bench.job(suspend=True)
-    assert bench.run() == 1
+def test_another_seed_gpu_or_job_is_another_history(local_job: LocalJob, capsys: pytest.CaptureFixture[str]) -> None:
+    local_job.job(suspend=True)
+    assert local_job.run() == 1
     for options, words in (
         (("--seed", "1"), "its seed is 0, this run's is 1"),
         (("--simulated-gpus", "2"), "its gpus is '1 simulated A100', this run's is '2 simulated A100'"),
         (("--gpu-model", "V100"), "this run's is '1 simulated V100'"),
     ):
         capsys.readouterr()
-        assert bench.run(*options) == 2
+        assert local_job.run(*options) == 2
         assert words in capsys.readouterr().err
-    bench.job(name="another")
-    assert bench.run() == 2
+    local_job.job(name="another")
+    assert local_job.run() == 2
     assert "its job is 'tiny', this run's is 'another'; choose another --output" in capsys.readouterr().err
 
 
@@ -90,12 +90,14 @@ with wattloop.Run() as run:
 ENDLESS = "import time; time.sleep(600)"
 
 
-def test_what_went_wrong_is_in_the_table_and_why_is_said(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_went_wrong_is_in_the_table_and_why_is_said(
+    local_job: LocalJob, capsys: pytest.CaptureFixture[str]
+) -> None:
     target = {"target": {"metric": "accuracy", "threshold": "0.4"}, "maxEpochs": 3}
-    bench.job(WRONG_ENDS, objective=target, retryPolicy={"limit": 0})
-    assert bench.run("--recurrences", "3") == 0
+    local_job.job(WRONG_ENDS, objective=target, retryPolicy={"limit": 0})
+    assert local_job.run("--recurrences", "3") == 0
     told = capsys.readouterr().err
-    assert bench.outcomes() == [
+    assert local_job.outcomes() == [
         ("0", "0", "crashed"),
         ("1", "0", "missing-metric"),
         ("2", "0", "exhausted"),
@@ -111,86 +113,88 @@ def test_what_went_wrong_is_in_the_table_and_why_is_said(bench: Bench, capsys: p
         assert words in line
 
 
-def test_a_training_that_hangs_is_ended_at_its_deadline(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    bench.job(ENDLESS, retryPolicy={"limit": 0}, activeDeadlineSeconds=1)
-    assert bench.run("--recurrences", "1") == 1
-    assert bench.outcomes() == [("0", "0", "deadline-exceeded")]
+def test_a_training_that_hangs_is_ended_at_its_deadline(
+    local_job: LocalJob, capsys: pytest.CaptureFixture[str]
+) -> None:
+    local_job.job(ENDLESS, retryPolicy={"limit": 0}, activeDeadlineSeconds=1)
+    assert local_job.run("--recurrences", "1") == 1
+    assert local_job.outcomes() == [("0", "0", "deadline-exceeded")]
     words = "DeadlineExceeded: still running at activeDeadlineSeconds; it never reported a metric"
     assert words in capsys.readouterr().err
 
 
-def test_a_command_that_cannot_be_started_is_named(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    bench.job()
-    manifest = bench.manifest.read_text().replace("python", "no-such-program")
-    bench.manifest.write_text(manifest)
+def test_a_command_that_cannot_be_started_is_named(local_job: LocalJob, capsys: pytest.CaptureFixture[str]) -> None:
+    local_job.job()
+    manifest = local_job.manifest.read_text().replace("python", "no-such-program")
+    local_job.manifest.write_text(manifest)
     # Every batch size crashes as often as the crash budget allows; then none is left.
-    assert bench.run("--recurrences", "20") == 1
+    assert local_job.run("--recurrences", "20") == 1
     told = capsys.readouterr().err
     assert "no-such-program: cannot be started: No such file or directory" in told
     assert "wattloop run: tiny: NoArmLeft: " in told
 
 
-def test_lines_say_each_attempt_once_with_its_gpus(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    bench.job(batchSize={"default": 32, "candidates": [16, 32], "scope": "PerDevice"})
+def test_lines_say_each_attempt_once_with_its_gpus(local_job: LocalJob, capsys: pytest.CaptureFixture[str]) -> None:
+    local_job.job(batchSize={"default": 32, "candidates": [16, 32], "scope": "PerDevice"})
     options = ("--recurrences", "2", "--simulated-gpus", "2", "--format", "jsonl", "--time-scale", "100000")
-    assert bench.run(*options) == 0
+    assert local_job.run(*options) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(line["recurrence"], line["outcome"]) for line in lines] == [(0, "reached"), (1, "reached")]
-    assert list(lines[0]) == list(bench.rows()[0])
+    assert list(lines[0]) == list(local_job.rows()[0])
     assert lines[0]["energy_joules"] > 0
 
 
 def test_a_database_of_its_own_may_be_named_and_belongs_to_one_folder(
-    bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    local_job: LocalJob, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bench.job()
+    local_job.job()
     database = ("--database", f"sqlite:///{tmp_path / 'shared.db'}")
-    assert bench.run("--recurrences", "1", *database) == 0
-    assert not (bench.output / "wattloop.db").exists()
+    assert local_job.run("--recurrences", "1", *database) == 0
+    assert not (local_job.output / "wattloop.db").exists()
     other = tmp_path / "other"
     capsys.readouterr()
-    assert bench.run("--recurrences", "1", *database, output=other) == 2
+    assert local_job.run("--recurrences", "1", *database, output=other) == 2
     told = capsys.readouterr().err
-    assert f"job local/tiny of this database is run from {bench.output}" in told
+    assert f"job local/tiny of this database is run from {local_job.output}" in told
     assert "name that folder with --output, or another database with --database" in told
 
 
-def test_two_runs_at_once_are_one_too_many(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    bench.job(HANGING)
-    running = bench.start("--recurrences", "1")
-    bench.begun(running)
-    assert bench.run("--recurrences", "1") == 2
-    assert f"{bench.output}: another wattloop run is using it; wait for it or choose another folder" in (
+def test_two_runs_at_once_are_one_too_many(local_job: LocalJob, capsys: pytest.CaptureFixture[str]) -> None:
+    local_job.job(HANGING)
+    running = local_job.start("--recurrences", "1")
+    local_job.begun(running)
+    assert local_job.run("--recurrences", "1") == 2
+    assert f"{local_job.output}: another wattloop run is using it; wait for it or choose another folder" in (
         capsys.readouterr().err
     )
     running.signal(2)
     assert running.ended() == 130
 
 
-def test_a_folder_of_other_files_is_left_untouched(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    bench.job()
-    bench.output.mkdir()
-    (bench.output / "thesis.tex").write_text("precious")
-    assert bench.run("--recurrences", "1") == 2
+def test_a_folder_of_other_files_is_left_untouched(local_job: LocalJob, capsys: pytest.CaptureFixture[str]) -> None:
+    local_job.job()
+    local_job.output.mkdir()
+    (local_job.output / "thesis.tex").write_text("precious")
+    assert local_job.run("--recurrences", "1") == 2
     assert "it holds thesis.tex and no wattloop-run.json; name an empty folder" in capsys.readouterr().err
-    assert [path.name for path in bench.output.iterdir()] == ["thesis.tex"]
+    assert [path.name for path in local_job.output.iterdir()] == ["thesis.tex"]
 
 
-def test_a_folder_that_cannot_be_written_is_named(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    bench.job()
+def test_a_folder_that_cannot_be_written_is_named(local_job: LocalJob, capsys: pytest.CaptureFixture[str]) -> None:
+    local_job.job()
     # A path below a file, and one in a file system that takes no folders: root may write anywhere else.
-    for output in (bench.manifest / "output", Path("/proc/output")):
-        assert bench.run("--recurrences", "1", output=output) == 1
+    for output in (local_job.manifest / "output", Path("/proc/output")):
+        assert local_job.run("--recurrences", "1", output=output) == 1
         assert f"{output}: cannot be used as output folder: " in capsys.readouterr().err
 
 
-def test_a_database_that_is_not_ours_is_refused(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    bench.job()
-    foreign = bench.folder / "foreign.db"
+def test_a_database_that_is_not_ours_is_refused(local_job: LocalJob, capsys: pytest.CaptureFixture[str]) -> None:
+    local_job.job()
+    foreign = local_job.folder / "foreign.db"
     foreign.write_bytes(b"not a database at all" * 100)
-    assert bench.run("--recurrences", "1", "--database", f"sqlite:///{foreign}") == 1
+    assert local_job.run("--recurrences", "1", "--database", f"sqlite:///{foreign}") == 1
     assert "foreign.db" in capsys.readouterr().err
-    assert bench.run("--recurrences", "1", "--database", "mysql://localhost/x") == 2
+    assert local_job.run("--recurrences", "1", "--database", "mysql://localhost/x") == 2
     assert foreign.read_bytes().startswith(b"not a database")
 
 
@@ -208,15 +212,15 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize(("spec", "field"), WRONG.values(), ids=WRONG.keys())
 def test_a_wrong_manifest_is_refused_with_its_place(
-    bench: Bench, capsys: pytest.CaptureFixture[str], spec: dict[str, Any], field: str
+    local_job: LocalJob, capsys: pytest.CaptureFixture[str], spec: dict[str, Any], field: str
 ) -> None:
-    bench.job(**spec)
-    assert bench.run() == 2
+    local_job.job(**spec)
+    assert local_job.run() == 2
     told = capsys.readouterr().err
     assert re.match(
-        rf"wattloop run: {re.escape(str(bench.manifest))}:\d+:\d+: spec\.\S*{field}\S* found .*, expected ", told
+        rf"wattloop run: {re.escape(str(local_job.manifest))}:\d+:\d+: spec\.\S*{field}\S* found .*, expected ", told
     )
-    assert not bench.output.exists()
+    assert not local_job.output.exists()
 
 
 CONTAINER = {"name": "train", "image": "none"}
@@ -239,17 +243,17 @@ UNRUNNABLE: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize(("pod", "words"), UNRUNNABLE.values(), ids=UNRUNNABLE.keys())
 def test_a_template_that_needs_a_cluster_is_refused(
-    bench: Bench, capsys: pytest.CaptureFixture[str], pod: dict[str, Any], words: str
+    local_job: LocalJob, capsys: pytest.CaptureFixture[str], pod: dict[str, Any], words: str
 ) -> None:
-    bench.job(template={"job": {"template": {"spec": {"restartPolicy": "Never", **pod}}}})
-    assert bench.run() == 2
+    local_job.job(template={"job": {"template": {"spec": {"restartPolicy": "Never", **pod}}}})
+    assert local_job.run() == 2
     assert words in capsys.readouterr().err
-    assert not bench.output.exists()
+    assert not local_job.output.exists()
 
 
-def test_a_job_that_starts_nothing_says_why(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    bench.job(suspend=True)
-    assert bench.run() == 1
+def test_a_job_that_starts_nothing_says_why(local_job: LocalJob, capsys: pytest.CaptureFixture[str]) -> None:
+    local_job.job(suspend=True)
+    assert local_job.run() == 1
     assert "tiny: Suspended: spec.suspend is true" in capsys.readouterr().err
 
 
@@ -269,12 +273,12 @@ def test_a_job_that_starts_nothing_says_why(bench: Bench, capsys: pytest.Capture
         ("--format", "xml"),
     ],
 )
-def test_wrong_options_are_wrong_usage(bench: Bench, options: tuple[str, ...]) -> None:
-    bench.job()
+def test_wrong_options_are_wrong_usage(local_job: LocalJob, options: tuple[str, ...]) -> None:
+    local_job.job()
     with pytest.raises(SystemExit) as ended:
-        bench.run(*options)
+        local_job.run(*options)
     assert ended.value.code == 2
-    assert not bench.output.exists()
+    assert not local_job.output.exists()
 
 
 POLICY = """

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from support.local_runs.local_runs import Bench
+from support.local_runs.local_runs import LocalJob
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    made = Bench(tmp_path / "run")
+def local_job(tmp_path: Path) -> LocalJob:
+    made = LocalJob(tmp_path / "run")
     made.folder.mkdir()
     return made

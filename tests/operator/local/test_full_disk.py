@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.local_runs.local_runs import Bench
+from support.local_runs.local_runs import LocalJob
 from wattloop_operator.store import open_store
 
 pytestmark = pytest.mark.processes
@@ -16,15 +16,15 @@ pytestmark = pytest.mark.processes
 MAX_FILE_BYTES = 10 * 1024
 
 
-def test_a_full_disk_ends_the_run_with_a_sentence_and_the_next_goes_on(bench: Bench, tmp_path: Path) -> None:
-    bench.job()
+def test_a_full_disk_ends_the_run_with_a_sentence_and_the_next_goes_on(local_job: LocalJob, tmp_path: Path) -> None:
+    local_job.job()
     path = tmp_path / "wattloop.db"
     open_store(path).close()
     options = ("--recurrences", "1", "--database", f"sqlite:///{path}")
-    run = bench.start(*options, largest_file_bytes=MAX_FILE_BYTES)
+    run = local_job.start(*options, largest_file_bytes=MAX_FILE_BYTES)
     assert run.ended() == 1
     (told,) = run.told.read_text().splitlines()
     assert told.startswith(f"wattloop run: sqlite:///{path}: cannot ")
     assert told.endswith("check the disk's health, its free space and the limit on file sizes (ulimit -f)")
-    assert bench.run(*options) == 0
-    assert bench.outcomes() == [("0", "0", "reached")]
+    assert local_job.run(*options) == 0
+    assert local_job.outcomes() == [("0", "0", "reached")]

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from support.agents.bench import until
-from support.local_runs.local_runs import TRAINING, Bench
+from support.agents.agent_fixture import until
+from support.local_runs.local_runs import TRAINING, LocalJob
 
 pytestmark = pytest.mark.processes
 
@@ -107,9 +107,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def run(folder: Path) -> list[str]:
-    bench = Bench(folder)
-    bench.job(TRAINING)
-    return bench.words("--recurrences", "2")
+    local_job = LocalJob(folder)
+    local_job.job(TRAINING)
+    return local_job.words("--recurrences", "2")
 
 
 def simulate(folder: Path) -> list[str]:
@@ -131,7 +131,7 @@ def agent(folder: Path) -> list[str]:
 
 
 def validate(folder: Path) -> list[str]:
-    return ["validate", str(Bench(folder).job(TRAINING))]
+    return ["validate", str(LocalJob(folder).job(TRAINING))]
 
 
 # How long each takes here, about: a moment after its end shows that it ends by itself.

@@ -11,9 +11,9 @@ from contextlib import closing
 
 import pytest
 
-from support.agents.bench import until
+from support.agents.agent_fixture import until
 from support.local_runs.interrupted_runs import RECURRENCES, run_interrupted
-from support.local_runs.local_runs import Bench
+from support.local_runs.local_runs import LocalJob
 
 pytestmark = pytest.mark.processes
 
@@ -25,78 +25,78 @@ CALLED_BY_PYDANTIC = ("/wattloop_operator/api/times.py", "/wattloop_operator/api
 CHAINS, POINTS_A_CHAIN = 10, 20
 
 
-def assert_whole(bench: Bench) -> None:
+def assert_whole(local_job: LocalJob) -> None:
     """No file is half written, no temporary file is left, no training ran twice."""
-    assert list((bench.folder / "tmp").iterdir()) == []
-    assert list(bench.folder.rglob("*.part")) == []
-    for picture in bench.output.glob("*.png"):
+    assert list((local_job.folder / "tmp").iterdir()) == []
+    assert list(local_job.folder.rglob("*.part")) == []
+    for picture in local_job.output.glob("*.png"):
         assert picture.read_bytes().endswith(b"IEND\xaeB`\x82")
-    if (bench.output / "recurrences.csv").exists():
-        assert all(row["outcome"] for row in bench.rows())
-    if bench.output.exists() and (bench.output / "wattloop.db").exists():
-        with closing(sqlite3.connect(bench.output / "wattloop.db")) as database:
+    if (local_job.output / "recurrences.csv").exists():
+        assert all(row["outcome"] for row in local_job.rows())
+    if local_job.output.exists() and (local_job.output / "wattloop.db").exists():
+        with closing(sqlite3.connect(local_job.output / "wattloop.db")) as database:
             assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-    ran = started(bench)
+    ran = started(local_job)
     assert len(ran) == len(set(ran))
 
 
-def started(bench: Bench) -> list[str]:
-    ran = bench.folder / "ran"
+def started(local_job: LocalJob) -> list[str]:
+    ran = local_job.folder / "ran"
     return ran.read_text().split() if ran.exists() else []
 
 
-def assert_goes_on(bench: Bench) -> None:
+def assert_goes_on(local_job: LocalJob) -> None:
     """Without a signal it ends well: every recurrence has reached its target, once, and what was cut off is said."""
-    last = run_interrupted(bench, None, draws=False)
+    last = run_interrupted(local_job, None, draws=False)
     assert last.code == 0, last.told
-    assert_whole(bench)
-    outcomes = bench.outcomes()
+    assert_whole(local_job)
+    outcomes = local_job.outcomes()
     reached = [recurrence for recurrence, _, outcome in outcomes if outcome == "reached"]
     assert reached == [str(each) for each in range(RECURRENCES)]
     assert {outcome for _, _, outcome in outcomes} <= {"reached", "disrupted"}
-    assert len(started(bench)) <= len(outcomes)
+    assert len(started(local_job)) <= len(outcomes)
 
 
 @pytest.mark.parametrize("chain", range(CHAINS))
-def test_a_signal_at_any_line_ends_it_with_130_and_the_next_run_goes_on(bench: Bench, chain: int) -> None:
+def test_a_signal_at_any_line_ends_it_with_130_and_the_next_run_goes_on(local_job: LocalJob, chain: int) -> None:
     draw = random.Random(chain)
     for point in range(POINTS_A_CHAIN):
         draws = point % 7 == 6
         line = draw.randrange(1, LINES_OF_A_RUN if draws else LINES_OF_THE_LOOP)
-        ended = run_interrupted(bench, line, draw.choice(SIGNALS), draws=draws)
+        ended = run_interrupted(local_job, line, draw.choice(SIGNALS), draws=draws)
         assert ended.code == (0 if ended.came_too_late else 130), f"line {line}: {ended.told}"
         assert "Traceback" not in ended.told, f"line {line}: {ended.told}"
-        assert_whole(bench)
+        assert_whole(local_job)
         if ended.came_too_late:
-            assert_goes_on(bench)
-            shutil.rmtree(bench.output)
-            (bench.folder / "ran").unlink()
+            assert_goes_on(local_job)
+            shutil.rmtree(local_job.output)
+            (local_job.folder / "ran").unlink()
             continue
         assert ended.told.splitlines()[-1].startswith("wattloop run: interrupted")
-    assert_goes_on(bench)
+    assert_goes_on(local_job)
 
 
 @pytest.mark.parametrize("line", [1, 2, 5, 9, 20, 40])
-def test_a_signal_inside_of_a_serialiser_is_no_error_of_the_serialiser(bench: Bench, line: int) -> None:
-    ended = run_interrupted(bench, line, draws=False, counted=CALLED_BY_PYDANTIC)
+def test_a_signal_inside_of_a_serialiser_is_no_error_of_the_serialiser(local_job: LocalJob, line: int) -> None:
+    ended = run_interrupted(local_job, line, draws=False, counted=CALLED_BY_PYDANTIC)
     assert not ended.came_too_late
     assert ended.code == 130, ended.told
     assert "Traceback" not in ended.told
-    assert_whole(bench)
-    assert_goes_on(bench)
+    assert_whole(local_job)
+    assert_goes_on(local_job)
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_second_signal_ends_it_at_once_and_the_next_run_goes_on(bench: Bench, seed: int) -> None:
+def test_a_second_signal_ends_it_at_once_and_the_next_run_goes_on(local_job: LocalJob, seed: int) -> None:
     draw = random.Random(seed)
     line, later = draw.randrange(500, LINES_OF_THE_LOOP), draw.choice([1, 20, 400, 3000])
-    ended = run_interrupted(bench, line, signal.SIGINT, again_after=later, draws=False)
+    ended = run_interrupted(local_job, line, signal.SIGINT, again_after=later, draws=False)
     assert ended.code == (0 if ended.came_too_late else 130)
     assert "Traceback" not in ended.told
-    until(no_folder_is_left(bench), "the guardian has removed the folder for temporary files")
-    assert_whole(bench)
-    assert_goes_on(bench)
+    until(no_folder_is_left(local_job), "the guardian has removed the folder for temporary files")
+    assert_whole(local_job)
+    assert_goes_on(local_job)
 
 
-def no_folder_is_left(bench: Bench) -> Callable[[], bool]:
-    return lambda: not list((bench.folder / "tmp").iterdir())
+def no_folder_is_left(local_job: LocalJob) -> Callable[[], bool]:
+    return lambda: not list((local_job.folder / "tmp").iterdir())

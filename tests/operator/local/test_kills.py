@@ -14,7 +14,7 @@ import pytest
 from support.local_runs.local_runs import (
     HANGING,
     TRAINING,
-    Bench,
+    LocalJob,
     RunProcess,
     children_of,
     descendants_of,
@@ -30,10 +30,10 @@ HELD = {"power": {"limit": {"mode": "Fixed", "watts": 250}}}
 
 
 @pytest.fixture
-def hanging(bench: Bench) -> Iterator[RunProcess]:
+def hanging(local_job: LocalJob) -> Iterator[RunProcess]:
     """A run whose training hangs, holding a power limit."""
-    bench.job(HANGING, crashBudget=1, **HELD)
-    run = bench.start("--recurrences", "1")
+    local_job.job(HANGING, crashBudget=1, **HELD)
+    run = local_job.start("--recurrences", "1")
     try:
         yield run
     finally:
@@ -47,19 +47,21 @@ def child_named(pid: int, word: str) -> int:
     return found
 
 
-def goes_on(bench: Bench) -> None:
+def goes_on(local_job: LocalJob) -> None:
     """The same run once more, with a training that works: what was disrupted is tried again, the rest is run once."""
-    bench.job(TRAINING, crashBudget=1, **HELD)
-    assert bench.run("--recurrences", "2") == 0
-    assert bench.outcomes() == [("0", "0", "disrupted"), ("0", "1", "reached"), ("1", "0", "reached")]
-    assert bench.limits() == [FOUND_WATTS]
+    local_job.job(TRAINING, crashBudget=1, **HELD)
+    assert local_job.run("--recurrences", "2") == 0
+    assert local_job.outcomes() == [("0", "0", "disrupted"), ("0", "1", "reached"), ("1", "0", "reached")]
+    assert local_job.limits() == [FOUND_WATTS]
 
 
-def test_a_run_that_is_killed_leaves_nothing_and_goes_on_when_started_again(bench: Bench, hanging: RunProcess) -> None:
-    bench.begun(hanging)
+def test_a_run_that_is_killed_leaves_nothing_and_goes_on_when_started_again(
+    local_job: LocalJob, hanging: RunProcess
+) -> None:
+    local_job.begun(hanging)
     processes = descendants_of(hanging.pid)
     assert len(processes) >= 5  # the agent's two, the guardian, the training and its child
-    assert bench.limits() == [250.0]
+    assert local_job.limits() == [250.0]
     (private,) = {
         Path(path)
         for program in processes.values()
@@ -69,30 +71,30 @@ def test_a_run_that_is_killed_leaves_nothing_and_goes_on_when_started_again(benc
     kill(hanging.pid)
     assert hanging.ended() == -signal.SIGKILL
     wait_for_end(list(processes))
-    assert bench.limits() == [FOUND_WATTS]
+    assert local_job.limits() == [FOUND_WATTS]
     assert not private.exists()
-    goes_on(bench)
+    goes_on(local_job)
 
 
 def test_a_run_that_is_interrupted_leaves_its_results_and_goes_on_when_started_again(
-    bench: Bench, hanging: RunProcess
+    local_job: LocalJob, hanging: RunProcess
 ) -> None:
-    bench.begun(hanging)
+    local_job.begun(hanging)
     processes = descendants_of(hanging.pid)
     hanging.signal(signal.SIGINT)
     assert hanging.ended() == 130
     words = hanging.told.read_text()
-    assert words == f"wattloop run: interrupted; the same command goes on from what is kept in {bench.output}\n"
+    assert words == f"wattloop run: interrupted; the same command goes on from what is kept in {local_job.output}\n"
     wait_for_end(list(processes))
-    assert bench.limits() == [FOUND_WATTS]
-    assert bench.rows() == []
-    goes_on(bench)
+    assert local_job.limits() == [FOUND_WATTS]
+    assert local_job.rows() == []
+    goes_on(local_job)
 
 
 def test_the_agent_the_guardian_and_the_training_are_killed_and_the_run_goes_on(
-    bench: Bench, hanging: RunProcess
+    local_job: LocalJob, hanging: RunProcess
 ) -> None:
-    training, child = bench.begun(hanging)
+    training, child = local_job.begun(hanging)
     for word in ("wattloop_agent", "guardian.py"):
         pid = child_named(hanging.pid, word)
         kill(pid)
@@ -101,22 +103,24 @@ def test_the_agent_the_guardian_and_the_training_are_killed_and_the_run_goes_on(
     kill(training)
     # What it started is ended with it; its batch size is out, and another one is tried.
     wait_for_end([child])
-    again, _ = bench.begun(hanging)
+    again, _ = local_job.begun(hanging)
     assert again != training
     processes = descendants_of(hanging.pid)
     # SIGTERM is taken as Ctrl-C is.
     hanging.signal(signal.SIGTERM)
     assert hanging.ended() == 130
     wait_for_end(list(processes))
-    (first,) = bench.rows()
+    (first,) = local_job.rows()
     assert (first["attempt"], first["batch_size"], first["outcome"]) == ("0", "32", "crashed")
     assert "Crashed: batch size 32: killed by signal SIGKILL; see logs/" in hanging.told.read_text()
-    assert bench.limits() == [FOUND_WATTS]
+    assert local_job.limits() == [FOUND_WATTS]
 
 
-def test_the_power_controller_is_killed_and_the_run_interrupted_at_once(bench: Bench, hanging: RunProcess) -> None:
-    bench.begun(hanging)
+def test_the_power_controller_is_killed_and_the_run_interrupted_at_once(
+    local_job: LocalJob, hanging: RunProcess
+) -> None:
+    local_job.begun(hanging)
     kill(child_named(child_named(hanging.pid, "wattloop_agent"), "power-controller"))
     hanging.signal(signal.SIGHUP)
     assert hanging.ended() == 130
-    assert bench.limits() == [FOUND_WATTS]
+    assert local_job.limits() == [FOUND_WATTS]

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from nvml_simulator import Machine
-from support.agents.bench import until
+from support.agents.agent_fixture import until
 from support.agents.gated_training import TRAINING
-from support.local_runs.local_runs import BEGIN_SECONDS, Bench, RunProcess, descendants_of, kill, wait_for_end
+from support.local_runs.local_runs import BEGIN_SECONDS, LocalJob, RunProcess, descendants_of, kill, wait_for_end
 
 pytestmark = pytest.mark.processes
 
@@ -33,16 +33,16 @@ COUNTER_STEP_SECONDS = 0.1
 class Cell:
     """A run whose training waits at its first gate."""
 
-    def __init__(self, bench: Bench) -> None:
-        self.bench = bench
-        bench.job(TRAINING, crashBudget=1, power={"limit": {"mode": "Fixed", "watts": 250}})
-        self.run: RunProcess = bench.start(*OPTIONS)
+    def __init__(self, local_job: LocalJob) -> None:
+        self.local_job = local_job
+        local_job.job(TRAINING, crashBudget=1, power={"limit": {"mode": "Fixed", "watts": 250}})
+        self.run: RunProcess = local_job.start(*OPTIONS)
         self.reached("hold", BEGIN_SECONDS)
-        self.gpus = Machine(bench.output / "simulated-gpus")
+        self.gpus = Machine(local_job.output / "simulated-gpus")
         self.processes = descendants_of(self.run.pid)
 
     def authorizer(self, name: str, state: str) -> Path:
-        return self.bench.folder / f"{name}.{state}"
+        return self.local_job.folder / f"{name}.{state}"
 
     def open(self, *names: str) -> None:
         for name in names:
@@ -71,13 +71,13 @@ class Cell:
             self.run.signal(number)
 
     def no_lease_is_left(self) -> bool:
-        (leases,) = self.bench.output.glob("**/leases.json")
+        (leases,) = self.local_job.output.glob("**/leases.json")
         found: list[object] = json.loads(leases.read_text())["leases"]
         return found == []
 
     def assert_no_energy_is_lost(self, *machines: Machine) -> None:
         """What the table says is what the GPUs have used: those of the run that was struck, those of the next run."""
-        rows = self.bench.rows()
+        rows = self.local_job.rows()
         assert rows[-1]["outcome"] == "reached"
         used = sum(gpu.energy_microjoules / 1e6 for machine in machines for gpu in machine.describe().gpus)
         unseen = 2 * COUNTER_STEP_SECONDS * sum(HELD)
@@ -86,8 +86,8 @@ class Cell:
 
 
 @pytest.fixture
-def cell(bench: Bench) -> Iterator[Cell]:
-    made = Cell(bench)
+def cell(local_job: LocalJob) -> Iterator[Cell]:
+    made = Cell(local_job)
     try:
         yield made
     finally:
@@ -111,10 +111,10 @@ def test_when_the_runner_ends_every_gpu_is_as_found_and_the_next_run_goes_on(cel
     wait_for_end(list(cell.processes))
     assert when == "before a hold" or cell.no_lease_is_left()
     cell.open("hold", "release")
-    assert cell.bench.run(*OPTIONS) == 0
-    with Machine(cell.bench.output / "simulated-gpus") as gpus_of_next_run:
+    assert cell.local_job.run(*OPTIONS) == 0
+    with Machine(cell.local_job.output / "simulated-gpus") as gpus_of_next_run:
         cell.assert_no_energy_is_lost(cell.gpus, gpus_of_next_run)
-    assert cell.bench.limits() == FOUND
+    assert cell.local_job.limits() == FOUND
 
 
 @pytest.mark.parametrize("when", MOMENTS)
@@ -131,4 +131,4 @@ def test_while_the_runner_hangs_a_gpu_is_held_for_a_training_that_lives_alone(ce
     wait_for_end(list(cell.processes))
     assert cell.no_lease_is_left()
     cell.assert_no_energy_is_lost(cell.gpus)
-    assert cell.bench.limits() == FOUND
+    assert cell.local_job.limits() == FOUND

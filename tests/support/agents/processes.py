@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from support.agents.bench import DEADLINE_SECONDS
+from support.agents.agent_fixture import DEADLINE_SECONDS
 from wattloop.agent_process import end_agent, start_agent
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import wattloop_operator.local.session as session
 from support.backends.model_backend import report
-from support.local_runs.local_runs import Bench, RunProcess
+from support.local_runs.local_runs import LocalJob, RunProcess
 from wattloop import interruption
 from wattloop.commands.main import main
 from wattloop_operator.domain.snapshot import Snapshot
@@ -60,7 +60,7 @@ class Ended:
 
 
 def run_interrupted(
-    bench: Bench,
+    local_job: LocalJob,
     line: int | None,
     number: int = signal.SIGINT,
     *,
@@ -71,27 +71,27 @@ def run_interrupted(
     """Run it, and deliver the signal when its main thread is at this line; None: not at all.
 
     Args:
-        bench: The folder.
+        local_job: The folder.
         line: Counted from 1.
         number: The signal.
         again_after: So many lines later the signal comes again; 0: only once.
         draws: Whether it draws its pictures, which takes most of its time.
         counted: The files whose lines are counted.
     """
-    _write_job(bench)
-    words = bench.words("--recurrences", str(RECURRENCES))
-    told, private = bench.folder / "stderr", bench.folder / "tmp"
+    _write_job(local_job)
+    words = local_job.words("--recurrences", str(RECURRENCES))
+    told, private = local_job.folder / "stderr", local_job.folder / "tmp"
     private.mkdir(exist_ok=True)
-    for pipe in (bench.folder / "report", bench.folder / "answer"):
+    for pipe in (local_job.folder / "report", local_job.folder / "answer"):
         if not pipe.exists():
             os.mkfifo(pipe)
-    for left in (told, bench.folder / "too-late"):
+    for left in (told, local_job.folder / "too-late"):
         left.unlink(missing_ok=True)
     pid = os.fork()
     if pid == 0:
         code = 70
         try:
-            for stream, path in ((0, Path(os.devnull)), (1, bench.folder / "stdout"), (2, told)):
+            for stream, path in ((0, Path(os.devnull)), (1, local_job.folder / "stdout"), (2, told)):
                 os.dup2(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), stream)
             sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
             tempfile.tempdir = str(private)
@@ -107,7 +107,7 @@ def run_interrupted(
             session.LocalRun.carry_out = lambda run, show: clock.run(lambda: carry_out(run, show))  # type: ignore[method-assign]
             code = main(words)
             if not clock.delivered:
-                (bench.folder / "too-late").touch()
+                (local_job.folder / "too-late").touch()
             sys.stdout.flush()
             sys.stderr.flush()
         except BaseException:  # noqa: BLE001 - nothing of pytest may run in this process
@@ -116,7 +116,7 @@ def run_interrupted(
         finally:
             os._exit(code)
     code = RunProcess(pid, told).ended()
-    return Ended(code, told.read_text(), (bench.folder / "too-late").exists())
+    return Ended(code, told.read_text(), (local_job.folder / "too-late").exists())
 
 
 class _LineClock:
@@ -148,9 +148,11 @@ class _LineClock:
         return self._line
 
 
-def _write_job(bench: Bench) -> None:
+def _write_job(local_job: LocalJob) -> None:
     container = {"name": "train", "image": "none", "command": TRAINING}
-    bench.job(template={"job": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}}, **JOB)
+    local_job.job(
+        template={"job": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}}, **JOB
+    )
 
 
 def _backend(

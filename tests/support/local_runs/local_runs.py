@@ -81,7 +81,7 @@ class RunProcess:
 
 
 @dataclass
-class Bench:
+class LocalJob:
     """A folder with a manifest and a training script."""
 
     folder: Path

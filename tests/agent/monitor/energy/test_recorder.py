@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.agents.bench import DEADLINE_SECONDS
+from support.agents.agent_fixture import DEADLINE_SECONDS
 from wattloop_agent.monitor.energy import recorder as bookkeeper_module
 from wattloop_agent.monitor.energy.attribution import Assignment, Observation
 from wattloop_agent.monitor.energy.gpu_sample import GpuSample

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.agents.bench import Bench, until
+from support.agents.agent_fixture import AgentFixture, until
 from support.agents.processes import free_port, single_agent
 from support.agents.pushed import running_operator
 from support.agents.scraping import scraped
@@ -78,19 +78,21 @@ def test_it_is_logged_once_and_kept_while_the_rails_are_not_known(caplog: pytest
     assert outside.found == {}
 
 
-def test_a_policy_that_is_tightened_leaves_what_is_held_shows_it_and_binds_the_next_request(bench: Bench) -> None:
+def test_a_policy_that_is_tightened_leaves_what_is_held_shows_it_and_binds_the_next_request(
+    agent_fixture: AgentFixture,
+) -> None:
     policy: list[Range] = [(100.0, 400.0)]
 
     def answer(_: dict[str, Any]) -> tuple[int, bytes]:
         bounds = (GpuBounds("rack", power_limit_watts=policy[0]),)
         return 200, json.dumps(NodeAnswer(bounds=bounds).to_json()).encode()
 
-    token = bench.folder / "token"
+    token = agent_fixture.folder / "token"
     token.write_text(json_web_token("agent"))
     metrics = f"127.0.0.1:{free_port()}"
     with running_operator(answer) as operator:
         environment = {
-            **bench.environment,
+            **agent_fixture.environment,
             "WATTLOOP_AGENT_METRICS_BIND": metrics,
             "WATTLOOP_AGENT_PUSH_URL": operator.url,
             "WATTLOOP_AGENT_PUSH_TOKEN_FILE": str(token),
@@ -101,21 +103,21 @@ def test_a_policy_that_is_tightened_leaves_what_is_held_shows_it_and_binds_the_n
         def outside() -> dict[str, float]:
             return {each["UUID"]: value for each, value in scraped(metrics)["wattloop_gpu_held_outside_policy"]}
 
-        first, second = bench.uuids[:2]
+        first, second = agent_fixture.uuids[:2]
         with (
-            single_agent(bench.socket, bench.state, environment=environment, log=bench.log),
-            AgentConnection(bench.socket) as connection,
+            single_agent(agent_fixture.socket, agent_fixture.state, environment=environment, log=agent_fixture.log),
+            AgentConnection(agent_fixture.socket) as connection,
         ):
             connection.hold_limit([first], 300)
             connection.hold_limit([second], 200)
             until(lambda: outside() == {first: 0, second: 0}, "both are within", HALF_A_MINUTE)
             policy[0] = (100.0, 250.0)
             until(lambda: outside() == {first: 1, second: 0}, "the first is outside now", HALF_A_MINUTE)
-            assert bench.limits == [300, 200, 400], "a limit does not move under a training"
+            assert agent_fixture.limits == [300, 200, 400], "a limit does not move under a training"
             with pytest.raises(AgentRefused, match="GPUPowerPolicy rack allows 100 to 250 watts"):
                 connection.hold_limit([first], 300)
-            assert bench.limits == [300, 200, 400]
+            assert agent_fixture.limits == [300, 200, 400]
             connection.hold_limit([first], 250)
             until(lambda: outside() == {first: 0, second: 0}, "it has asked again", HALF_A_MINUTE)
-        assert bench.limits == [400, 400, 400]
-    assert bench.log.read_text().count("held outside of a policy") == 1
+        assert agent_fixture.limits == [400, 400, 400]
+    assert agent_fixture.log.read_text().count("held outside of a policy") == 1

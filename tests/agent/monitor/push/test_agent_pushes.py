@@ -6,7 +6,7 @@ import json
 import urllib.request
 from pathlib import Path
 
-from support.agents.bench import Bench, until
+from support.agents.agent_fixture import AgentFixture, until
 from support.agents.processes import free_port, single_agent
 from support.reporting.json_web_token import json_web_token
 from support.reporting.node_api import NODE, running_node_api
@@ -21,13 +21,15 @@ def pushed(address: str) -> dict[str, float]:
     return {line[0]: float(line[1]) for line in lines if line[0].startswith("wattloop_agent_push_")}
 
 
-def test_an_agent_tells_its_operator_and_keeps_the_guard_rails_that_it_hears(bench: Bench, tmp_path: Path) -> None:
+def test_an_agent_tells_its_operator_and_keeps_the_guard_rails_that_it_hears(
+    agent_fixture: AgentFixture, tmp_path: Path
+) -> None:
     token = tmp_path / "token"
     token.write_text(json_web_token("agent"))
     metrics = f"127.0.0.1:{free_port()}"
     with running_node_api(tmp_path, bounds=BOUNDS) as operator:
         environment = {
-            **bench.environment,
+            **agent_fixture.environment,
             "WATTLOOP_AGENT_METRICS_BIND": metrics,
             "WATTLOOP_AGENT_PUSH_URL": operator.url,
             "WATTLOOP_AGENT_PUSH_TOKEN_FILE": str(token),
@@ -36,7 +38,7 @@ def test_an_agent_tells_its_operator_and_keeps_the_guard_rails_that_it_hears(ben
             "WATTLOOP_AGENT_MONITOR_STATE_DIRECTORY": str(tmp_path / "monitor"),
         }
         kept = tmp_path / "monitor" / "bounds.json"
-        with single_agent(bench.socket, bench.state, environment=environment, log=bench.log):
+        with single_agent(agent_fixture.socket, agent_fixture.state, environment=environment, log=agent_fixture.log):
             until(kept.exists, "the guard rails on disk")
             until(lambda: pushed(metrics)["wattloop_agent_push_age_seconds"] < 5, "a push that was taken in")
             failures = pushed(metrics)["wattloop_agent_push_failures_total"]

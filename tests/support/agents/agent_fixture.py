@@ -1,4 +1,4 @@
-"""Simulated GPUs in a folder of their own, with what an agent on them needs."""
+"""Simulated GPUs in a temporary folder, with the paths and environment of an agent that uses them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pathlib import Path
 
 import nvml_simulator
 
-# For what comes by itself, however busy the machine is: a condition that holds ends the wait.
+# Bounds every wait, generously for a busy machine: a wait ends as soon as its condition holds.
 DEADLINE_SECONDS = 60.0
-# A write to a slow disk fits into it: a power controller that waits for one is not to be taken for one that hangs.
+# Longer than a write to a slow disk, so that a power controller that waits for one does not count as hung.
 HEARTBEAT_TIMEOUT_SECONDS = 2.5
 
 
 @dataclass
-class Bench:
-    """A folder with simulated GPUs and what an agent on them needs."""
+class AgentFixture:
+    """A folder with simulated GPUs, and the paths and environment of an agent that uses them."""
 
     folder: Path
     gpus: nvml_simulator.Machine
@@ -51,7 +51,7 @@ class Bench:
 
 
 def until(holds: Callable[[], bool], what: str, seconds: float = DEADLINE_SECONDS) -> None:
-    """Wait until another process has done its part; it says nothing when it has."""
+    """Poll until a condition that another process brings about holds."""
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
