@@ -26,7 +26,7 @@ from pathlib import Path
 
 import nvml_simulator
 from wattloop.agent import AgentConnection
-from wattloop.agent_process import end_agent, start_agent
+from wattloop.agent_process import start_agent, stop_agent
 from wattloop.nvml import Session
 from wattloop_agent.power_controller.lease import Setting
 from wattloop_agent.power_controller.nvml_devices import NvmlDevices
@@ -189,7 +189,7 @@ def run_agent(folder: Path, seconds: float, subscribers: int, pace: Pace, *, har
         with AgentConnection(folder / "agent.sock") as connection:
             uuid = connection.gpus()[0].uuid
         measure_clocks(folder / "agent.sock", uuid)
-    end_agent(agent)
+    stop_agent(agent)
 
 
 def main() -> int:

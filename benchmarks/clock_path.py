@@ -29,7 +29,7 @@ from pathlib import Path
 import nvml_simulator
 from nvml_simulator.models import model_named
 from wattloop.agent import AgentConnection
-from wattloop.agent_process import end_agent, start_agent
+from wattloop.agent_process import start_agent, stop_agent
 from wattloop.errors import OperationError
 from wattloop.nvml import Session
 from wattloop_agent.power_controller.lease import Setting
@@ -73,7 +73,7 @@ def through_agent(uuids: list[str], folder: Path, environment: dict[str, str]) -
         require_simulated([gpu.uuid for gpu in connection.gpus()], uuids)
         connection.hold_clocks(uuids, 900)
         yield lambda gpus, megahertz: _held(connection, [uuids[gpu] for gpu in gpus], megahertz)
-    end_agent(agent)
+    stop_agent(agent)
 
 
 def _held(connection: AgentConnection, uuids: list[str], megahertz: int) -> None:

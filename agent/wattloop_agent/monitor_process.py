@@ -20,7 +20,7 @@ from wattloop_agent.monitor.energy.ledger import Ledger
 from wattloop_agent.monitor.energy.ledger_writer import LedgerWriter
 from wattloop_agent.monitor.energy.recorder import Assignments, EnergyRecorder
 from wattloop_agent.monitor.heartbeat_link import HeartbeatLink
-from wattloop_agent.monitor.leases import HEARTBEAT_SECONDS, LeaseKeeper
+from wattloop_agent.monitor.leases import HEARTBEAT_SECONDS, LeaseMonitor
 from wattloop_agent.monitor.loop_watchdog import LoopWatchdog
 from wattloop_agent.monitor.meter import Meter
 from wattloop_agent.monitor.nvml_readings import NvmlReadings
@@ -68,7 +68,7 @@ def run_monitor(settings: Settings, watch_parent: int | None = None, ready: int 
     with (
         interruption.deferred(),
         _listening(settings) as listening,
-        interruption.undone(settings.socket.unlink),
+        interruption.cleanup_on_exit(settings.socket.unlink),
         removed_at_the_end(settings.socket),
     ):
         return asyncio.run(_Monitor(settings, watch_parent, ready).run(listening))
@@ -94,7 +94,7 @@ class _Monitor:
         heartbeat_seconds = min(HEARTBEAT_SECONDS, settings.heartbeat_timeout / 4)
         heartbeat_link = HeartbeatLink(heartbeats, settings.heartbeat_timeout)
         watchdog = LoopWatchdog(MAX_STALL_TIMEOUTS * settings.heartbeat_timeout, heartbeat_seconds)
-        keeper = LeaseKeeper(
+        lease_monitor = LeaseMonitor(
             power_controller,
             heartbeat_link,
             callers,
@@ -104,17 +104,21 @@ class _Monitor:
         )
         books = LedgerWriter(settings.monitor_state_directory)
         bookkeeper = EnergyRecorder(books, assignments, meter.sampler.read_counters)
-        server = Server(callers, RequestHandlers(meter, power_controller, keeper, bounds.limits), allowed_connections())
+        server = Server(
+            callers, RequestHandlers(meter, power_controller, lease_monitor, bounds.limits), allowed_connections()
+        )
         self._end_with_parent()
         with contextlib.suppress(RequestError):
             # The power controller restores what an earlier one left before the first caller is served;
             # without it we serve too.
-            await keeper.refresh()
+            await lease_monitor.refresh()
         loop = asyncio.get_running_loop()
         async with contextlib.AsyncExitStack() as stack:
             # First in, last out: while everything ends, another request changes nothing.
             stack.enter_context(
-                interruption.waking(lambda: loop.call_soon_threadsafe(self._end, "it was asked to end by a signal"))
+                interruption.wake_on_request(
+                    lambda: loop.call_soon_threadsafe(self._end, "it was asked to end by a signal")
+                )
             )
             stack.callback(books.close)
             stack.callback(meter.close)
@@ -131,18 +135,20 @@ class _Monitor:
                 # Who serves no metrics carries no HTTP server.
                 from wattloop_agent.telemetry.metrics import AgentState, serve_metrics  # noqa: PLC0415
 
-                state = AgentState(meter.sampler, readings, keeper, outside, server, books, bookkeeper, bounds, pusher)
+                state = AgentState(
+                    meter.sampler, readings, lease_monitor, outside, server, books, bookkeeper, bounds, pusher
+                )
                 stack.callback(serve_metrics(settings.metrics_bind, state))
             await stack.enter_async_context(_running(bookkeeper.run()))
             await stack.enter_async_context(_running(watchdog.run()))
-            keeper.start()
-            stack.push_async_callback(asyncio.to_thread, keeper.stop)
+            lease_monitor.start()
+            stack.push_async_callback(asyncio.to_thread, lease_monitor.stop)
             stack.push_async_callback(server.close)
             await server.serve(listening)
             logger.info("agent ready", extra={"socket": str(settings.socket)})
             self._tell_ready()
             await self._ending.wait()
-        return interruption.EXIT_INTERRUPTED if interruption.take() else 0
+        return interruption.EXIT_INTERRUPTED if interruption.accept_request() else 0
 
     def _end_with_parent(self) -> None:
         if self._watch_parent is not None:

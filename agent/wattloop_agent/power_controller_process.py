@@ -40,7 +40,7 @@ def run_power_controller(settings: Settings, connections: Sequence[socket.socket
     """
     with interruption.deferred():
         ended_by_signal = _run_power_controller(settings, connections)
-        interruption.take()
+        interruption.accept_request()
     return interruption.EXIT_INTERRUPTED if ended_by_signal else 0
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from wattloop import interruption
 from wattloop.agent import AgentUnavailable
-from wattloop.agent_keeper import AgentKeeper
+from wattloop.agent_supervisor import AgentSupervisor
 
 # A change of all GPUs and a power controller that hangs fit into it; see the agent's own times.
 END_SECONDS = 10.0
@@ -31,7 +31,7 @@ def start_agent(
 
     Whatever kills this process, the agent gives every GPU back and ends; whatever kills the agent, its power
     controller gives
-    every GPU back. It is in a session of its own: Ctrl-C reaches it only through `end_agent`, after the last energy
+    every GPU back. It is in a session of its own: Ctrl-C reaches it only through `stop_agent`, after the last energy
     reading.
 
     Args:
@@ -81,14 +81,14 @@ def start_agent(
         except OSError as error:
             raise AgentUnavailable(f"the agent for {socket} cannot be started: {error}") from error
         on_start(process.pid)
-        if interruption.awaited(lambda: os.read(reading, 16), lambda: end_agent(process)):
+        if interruption.call_cancellable(lambda: os.read(reading, 16), lambda: stop_agent(process)):
             return process
     code = process.wait()
     told = f"its log is {log}" if log is not None else "its log is above"
     raise AgentUnavailable(f"the agent for {socket} ended with {code} before it served; {told}")
 
 
-def end_agent(process: subprocess.Popen[bytes]) -> int:
+def stop_agent(process: subprocess.Popen[bytes]) -> int:
     """Have an agent give every GPU back and end; returns 0 where it has done so, else its exit code."""
     process.terminate()
     try:
@@ -123,11 +123,11 @@ def running_agent(
             socket, state_directory, nvml_library=nvml_library, environment=environment, log=log, on_start=on_start
         )
 
-    keeper = AgentKeeper(start, end_agent)
-    thread = threading.Thread(target=keeper.keep, name="wattloop-agent-keeper", daemon=True)
+    supervisor = AgentSupervisor(start, stop_agent)
+    thread = threading.Thread(target=supervisor.keep, name="wattloop-agent-supervisor", daemon=True)
     thread.start()
     try:
         yield
     finally:
-        keeper.end()
+        supervisor.end()
         thread.join()

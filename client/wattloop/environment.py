@@ -22,7 +22,7 @@ RANK_VARIABLES = ("RANK", "JOB_COMPLETION_INDEX")
 
 
 @dataclass(frozen=True)
-class Target:
+class RunTarget:
     """What a run has to reach.
 
     Attributes:
@@ -32,7 +32,7 @@ class Target:
         consecutive_evaluations: How many evaluations in a row must reach it.
 
     Example:
-        >>> Target("loss", 0.1, maximize=False).reached_by(0.05)
+        >>> RunTarget("loss", 0.1, maximize=False).reached_by(0.05)
         True
     """
 
@@ -78,7 +78,7 @@ class RunEnvironment:
     per_device_batch_size: int | None = None
     learning_rate_scale: float = 1.0
     max_epochs: int | None = None
-    target: Target | None = None
+    target: RunTarget | None = None
     power_limit_watts: float | None = None
     profile_power_limits: bool = False
     power_selector: str = "Cost"
@@ -150,7 +150,7 @@ class RunEnvironment:
             power_selector=_choice(variables, "WATTLOOP_POWER_SELECTOR", SELECTORS, defaults.power_selector),
             max_slowdown_percent=_number(variables, "WATTLOOP_MAX_SLOWDOWN_PERCENT", defaults.max_slowdown_percent),
             eta=_number(variables, "WATTLOOP_ETA", defaults.eta),
-            seed=_integer(variables, "WATTLOOP_SEED", least=0),
+            seed=_integer(variables, "WATTLOOP_SEED", minimum=0),
             parameters={
                 name.removeprefix(PARAMETER_PREFIX): value
                 for name, value in variables.items()
@@ -164,12 +164,12 @@ class RunEnvironment:
         )
 
 
-def _target(variables: Mapping[str, str]) -> Target | None:
+def _target(variables: Mapping[str, str]) -> RunTarget | None:
     metric = variables.get("WATTLOOP_TARGET_METRIC", "")
     threshold = _number(variables, "WATTLOOP_TARGET_THRESHOLD")
     if not metric or threshold is None:
         return None
-    return Target(
+    return RunTarget(
         metric,
         threshold,
         maximize=_choice(variables, "WATTLOOP_TARGET_DIRECTION", ("Maximize", "Minimize"), "Maximize") == "Maximize",
@@ -207,13 +207,13 @@ def _number(variables: Mapping[str, str], name: str, default: float | None = Non
     return value
 
 
-def _integer(variables: Mapping[str, str], name: str, *, least: int = 1) -> int | None:
+def _integer(variables: Mapping[str, str], name: str, *, minimum: int = 1) -> int | None:
     text = variables.get(name, "")
     if not text:
         return None
     digits = text.isascii() and text.isdecimal() and len(text) <= MAX_WHOLE_CHARACTERS
-    if not digits or not least <= int(text) < 2**64:
-        raise InputError("the environment", _cut(text), f"a whole number from {least} to 2^64-1 in {name}")
+    if not digits or not minimum <= int(text) < 2**64:
+        raise InputError("the environment", _cut(text), f"a whole number from {minimum} to 2^64-1 in {name}")
     return int(text)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from wattloop.agent import AgentConnection, AgentRefused, AgentUnavailable, EnergyReading
+from wattloop.agent import AgentConnection, AgentRequestError, AgentUnavailable, EnergyReading
 from wattloop.messages import MAX_REFUSAL_CHARACTERS, GpuEnergy, LimitMeasurement
 from wattloop.power.profiling import LimitProfiling, Totals, limits_to_measure
 
@@ -53,7 +53,7 @@ class ProcessGpus:
         try:
             described = self._agent.gpus()
             self._start = {reading.uuid: reading for reading in self._agent.energy()}
-        except (AgentUnavailable, AgentRefused) as error:
+        except (AgentUnavailable, AgentRequestError) as error:
             logger.warning("energy is not measured: %s", error)
             self._agent = None
             return
@@ -88,7 +88,7 @@ class ProcessGpus:
             return
         try:
             held = self._agent.hold_limit(list(self._start), watts)
-        except (AgentUnavailable, AgentRefused) as error:
+        except (AgentUnavailable, AgentRequestError) as error:
             logger.warning("the power limit of %g W is not held: %s", watts, error)
             self._profiling = None
             self.refusal = _printable(str(error))
@@ -140,7 +140,7 @@ class ProcessGpus:
         try:
             if self.limit_watts is not None:
                 self._agent.release(list(self._start))
-        except (AgentUnavailable, AgentRefused) as error:
+        except (AgentUnavailable, AgentRequestError) as error:
             logger.warning(
                 "the power limit was not released: %s; the agent restores it when this process is gone", error
             )
@@ -157,7 +157,7 @@ class ProcessGpus:
             return []
         try:
             return self._agent.energy()
-        except (AgentUnavailable, AgentRefused) as error:
+        except (AgentUnavailable, AgentRequestError) as error:
             logger.warning("the energy counters could not be read: %s; the next report says it again", error)
             return []
 

@@ -1,12 +1,13 @@
-"""SIGINT, SIGTERM and SIGHUP as a request to end, which never raises at an arbitrary instruction.
+"""Handles SIGINT, SIGTERM and SIGHUP as a request to end, so that no signal raises at an arbitrary instruction.
 
-A command that has begun nothing ends at once: the handler undoes what `undone` names and exits with 130. Inside
-`deferred` the first signal is a request only. The code honours it at its next safe point (`raise_if_requested`), and a
-wait is woken (`waking`, `sleep`, `awaited`). A second signal ends the process at once, wherever it is; another process
-must then clean up what cannot be undone here.
+A command that has begun no work ends at once: the handler runs the functions of `cleanup_on_exit` and
+exits with 130. Inside `deferred` the first signal only sets a request. The code honours the request at
+its next safe point (`raise_if_requested`), and the request ends a wait (`wake_on_request`, `sleep`,
+`call_cancellable`). A second signal ends the process at once, at any instruction. Another process must
+then clean up what this one could not.
 
-Signals that come within `SAME_REQUEST_SECONDS` are one request: a terminal that closes, or a program that passes
-Ctrl-C on to its children, sends several. A signal that is ignored at the start (``nohup``) stays ignored.
+Signals within `SAME_REQUEST_SECONDS` are one request: a closing terminal, or a program that forwards
+Ctrl-C to its children, sends several. A signal that is ignored at the start (``nohup``) stays ignored.
 """
 
 from __future__ import annotations
@@ -161,7 +162,7 @@ def handled(title: str = "wattloop") -> Iterator[None]:
         _Process.now = None
 
 
-def ignore_from_now_on() -> None:
+def ignore_signals() -> None:
     """Ignore the signals: for the last moments of a process whose work is done and whose exit code is known."""
     for each in SIGNALS:
         signal.signal(each, signal.SIG_IGN)
@@ -212,7 +213,7 @@ def without_thread() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def undone(undo: Callable[[], object]) -> Iterator[None]:
+def cleanup_on_exit(undo: Callable[[], object]) -> Iterator[None]:
     """Call `undo` where the process ends at once during a block, such as to remove a file that is not whole.
 
     Args:
@@ -230,7 +231,7 @@ def undone(undo: Callable[[], object]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def waking(wake: Callable[[], object]) -> Iterator[None]:
+def wake_on_request(wake: Callable[[], object]) -> Iterator[None]:
     """Call `wake` when the program is asked to end during a block; at once where it was asked before.
 
     Args:
@@ -254,7 +255,7 @@ def requested() -> bool:
     return _Process.now is not None and _Process.now.requested
 
 
-def take() -> bool:
+def accept_request() -> bool:
     """Whether the program was asked to end and nobody has taken the request: the caller then ends the program."""
     state = _Process.now
     if state is None or not state.requested or state.taken or not _in_main_thread():
@@ -269,7 +270,7 @@ def raise_if_requested() -> None:
     Raises:
         Interrupted: The program was asked to end; at the first safe point of the main thread only.
     """
-    if take():
+    if accept_request():
         raise Interrupted
 
 
@@ -280,12 +281,12 @@ def sleep(seconds: float | None) -> None:
         Interrupted: The program was asked to end.
     """
     woken = threading.Event()
-    with waking(woken.set):
+    with wake_on_request(woken.set):
         woken.wait(seconds)
     raise_if_requested()
 
 
-def awaited(call: Callable[[], Result], cancel: Callable[[], object]) -> Result:
+def call_cancellable(call: Callable[[], Result], cancel: Callable[[], object]) -> Result:
     """The result of a call that blocks, such as one that waits for a process.
 
     Args:
@@ -309,9 +310,9 @@ def awaited(call: Callable[[], Result], cancel: Callable[[], object]) -> Result:
 
     thread = threading.Thread(target=carry_out, name="wattloop-call", daemon=True)
     thread.start()
-    with waking(woken.set):
+    with wake_on_request(woken.set):
         woken.wait()
-    if not (results or errors) and take():
+    if not (results or errors) and accept_request():
         cancel()
         thread.join()
         raise Interrupted

@@ -41,35 +41,35 @@ class Fields:
                 raise MessageError(f"{where}found the unknown field {shown(unknown)}, expected only {', '.join(known)}")
         return cls(place, body)
 
-    def number(self, name: str, *, least: float, most: float, default: float | None = None) -> float:
+    def number(self, name: str, *, minimum: float, maximum: float, default: float | None = None) -> float:
         """A finite number within bounds."""
         value = self.values.get(name, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(_float(value)):
             raise self._error(name, value, "a finite number")
-        if not least <= value <= most:
-            raise self._error(name, value, f"a number from {least:g} to {most:g}")
+        if not minimum <= value <= maximum:
+            raise self._error(name, value, f"a number from {minimum:g} to {maximum:g}")
         return float(value)
 
-    def optional(self, name: str, *, least: float, most: float) -> float | None:
+    def optional(self, name: str, *, minimum: float, maximum: float) -> float | None:
         """A finite number within bounds, or None where there is none."""
-        return None if self.values.get(name) is None else self.number(name, least=least, most=most)
+        return None if self.values.get(name) is None else self.number(name, minimum=minimum, maximum=maximum)
 
-    def integer(self, name: str, *, most: int = 2**63 - 1, default: int | None = None) -> int:
+    def integer(self, name: str, *, maximum: int = 2**63 - 1, default: int | None = None) -> int:
         """A whole number from 0 up."""
         value = self.values.get(name, default)
         if isinstance(value, float) and value.is_integer():  # JSON knows one kind of number: 2.0 is 2
             value = int(value)
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
-            raise self._error(name, value, f"a whole number from 0 to {most}")
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= maximum:
+            raise self._error(name, value, f"a whole number from 0 to {maximum}")
         return value
 
-    def text(self, name: str, longest: int, *, default: str | None = None) -> str:
+    def text(self, name: str, max_characters: int, *, default: str | None = None) -> str:
         """A text of printable ASCII; empty only where a default says what that means."""
         value = self.values.get(name, default)
         # What cannot be printed cannot be kept either: no database takes a NUL, no file half a character.
-        sound = isinstance(value, str) and len(value) <= longest and value.isascii() and value.isprintable()
+        sound = isinstance(value, str) and len(value) <= max_characters and value.isascii() and value.isprintable()
         if not sound or (default is None and not value):
-            raise self._error(name, value, f"a text of at most {longest} characters of printable ASCII")
+            raise self._error(name, value, f"a text of at most {max_characters} characters of printable ASCII")
         return str(value)
 
     def matching(self, name: str, pattern: re.Pattern[str], expected: str) -> str:
@@ -86,12 +86,12 @@ class Fields:
             raise self._error(name, value, "true or false")
         return value
 
-    def entries(self, name: str, most: int) -> list[Any] | tuple[Any, ...]:
+    def entries(self, name: str, maximum: int) -> list[Any] | tuple[Any, ...]:
         """A list; none where it is absent."""
         value = self.values.get(name, [])
-        if not isinstance(value, list | tuple) or len(value) > most:
+        if not isinstance(value, list | tuple) or len(value) > maximum:
             found = f"{len(value)} entries" if isinstance(value, list | tuple) else shown(value)
-            raise MessageError(f"{self._where(name)}: found {found}, expected a list of at most {most} entries")
+            raise MessageError(f"{self._where(name)}: found {found}, expected a list of at most {maximum} entries")
         return value
 
     def _error(self, name: str, value: object, expected: str) -> MessageError:

@@ -124,14 +124,16 @@ class Report:
         read = Fields.of(body, "", Report)
         report = Report(
             sequence=read.integer("sequence"),
-            epoch=read.number("epoch", least=0.0, most=MAX_NUMBER),
-            metric=read.optional("metric", least=-MAX_NUMBER, most=MAX_NUMBER),
+            epoch=read.number("epoch", minimum=0.0, maximum=MAX_NUMBER),
+            metric=read.optional("metric", minimum=-MAX_NUMBER, maximum=MAX_NUMBER),
             evaluations=read.integer("evaluations", default=0),
             reached_in_a_row=None if read.values.get("reached_in_a_row") is None else read.integer("reached_in_a_row"),
             gpus=tuple(_gpu(entry, index) for index, entry in enumerate(read.entries("gpus", MAX_GPUS))),
             gpu_product=read.text("gpu_product", MAX_PRODUCT_CHARACTERS, default=""),
-            max_power_limit_watts=read.number("max_power_limit_watts", default=0.0, least=0.0, most=MAX_POWER_WATTS),
-            power_limit_watts=read.optional("power_limit_watts", least=0.0, most=MAX_LIMIT_WATTS),
+            max_power_limit_watts=read.number(
+                "max_power_limit_watts", default=0.0, minimum=0.0, maximum=MAX_POWER_WATTS
+            ),
+            power_limit_watts=read.optional("power_limit_watts", minimum=0.0, maximum=MAX_LIMIT_WATTS),
             power_limit_refusal=read.text("power_limit_refusal", MAX_REFUSAL_CHARACTERS, default=""),
             profile=tuple(_limit(entry, index) for index, entry in enumerate(read.entries("profile", MAX_LIMITS))),
             finished=read.boolean("finished", default=False),
@@ -176,10 +178,10 @@ def _gpu(body: object, index: int) -> GpuEnergy:
     read = Fields.of(body, place, GpuEnergy)
     gpu = GpuEnergy(
         uuid=read.matching("uuid", GPU_UUID, "a GPU's uuid as NVML gives it, such as GPU-<uuid> or MIG-<uuid>"),
-        start_energy_millijoules=read.integer("start_energy_millijoules", most=MAX_ENERGY_MILLIJOULES),
-        energy_millijoules=read.integer("energy_millijoules", most=MAX_ENERGY_MILLIJOULES),
-        start_time_seconds=read.number("start_time_seconds", least=0.0, most=MAX_TIME_SECONDS),
-        time_seconds=read.number("time_seconds", least=0.0, most=MAX_TIME_SECONDS),
+        start_energy_millijoules=read.integer("start_energy_millijoules", maximum=MAX_ENERGY_MILLIJOULES),
+        energy_millijoules=read.integer("energy_millijoules", maximum=MAX_ENERGY_MILLIJOULES),
+        start_time_seconds=read.number("start_time_seconds", minimum=0.0, maximum=MAX_TIME_SECONDS),
+        time_seconds=read.number("time_seconds", minimum=0.0, maximum=MAX_TIME_SECONDS),
     )
     if gpu.energy_millijoules < gpu.start_energy_millijoules:
         raise MessageError(
@@ -194,8 +196,8 @@ def _gpu(body: object, index: int) -> GpuEnergy:
 def _limit(body: object, index: int) -> LimitMeasurement:
     read = Fields.of(body, f"profile[{index}]", LimitMeasurement)
     return LimitMeasurement(
-        power_limit_watts=read.number("power_limit_watts", least=1.0, most=MAX_LIMIT_WATTS),
-        energy_joules=read.number("energy_joules", least=MIN_MEASURED, most=MAX_NUMBER),
-        time_seconds=read.number("time_seconds", least=MIN_MEASURED, most=MAX_TIME_SECONDS),
-        epochs=read.number("epochs", least=MIN_MEASURED, most=MAX_NUMBER),
+        power_limit_watts=read.number("power_limit_watts", minimum=1.0, maximum=MAX_LIMIT_WATTS),
+        energy_joules=read.number("energy_joules", minimum=MIN_MEASURED, maximum=MAX_NUMBER),
+        time_seconds=read.number("time_seconds", minimum=MIN_MEASURED, maximum=MAX_TIME_SECONDS),
+        epochs=read.number("epochs", minimum=MIN_MEASURED, maximum=MAX_NUMBER),
     )

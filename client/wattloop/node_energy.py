@@ -234,16 +234,16 @@ def _gpu(body: object, place: str) -> NodeGpu:
     return NodeGpu(
         uuid=read.text("uuid", MAX_UUID_CHARACTERS),
         product=read.text("product", MAX_PRODUCT_CHARACTERS, default=""),
-        energy_millijoules=read.integer("energy_millijoules", most=MAX_ENERGY_MILLIJOULES),
-        uncertainty_millijoules=read.integer("uncertainty_millijoules", most=MAX_ENERGY_MILLIJOULES),
-        time_seconds=read.number("time_seconds", least=0.0, most=MAX_TIME_SECONDS),
+        energy_millijoules=read.integer("energy_millijoules", maximum=MAX_ENERGY_MILLIJOULES),
+        uncertainty_millijoules=read.integer("uncertainty_millijoules", maximum=MAX_ENERGY_MILLIJOULES),
+        time_seconds=read.number("time_seconds", minimum=0.0, maximum=MAX_TIME_SECONDS),
         source=source,
     )
 
 
 def _usage(body: object, place: str) -> PodGpuUsage:
     read = Fields.of(body, place, PodGpuUsage)
-    start = read.number("start_time_seconds", least=0.0, most=MAX_TIME_SECONDS)
+    start = read.number("start_time_seconds", minimum=0.0, maximum=MAX_TIME_SECONDS)
     return PodGpuUsage(
         pod_uid=read.text("pod_uid", MAX_UUID_CHARACTERS),
         namespace=read.text("namespace", MAX_LABEL_CHARACTERS),
@@ -251,10 +251,10 @@ def _usage(body: object, place: str) -> PodGpuUsage:
         container=read.text("container", MAX_LABEL_CHARACTERS),
         gpu=read.text("gpu", MAX_UUID_CHARACTERS),
         shared=_said(read, "shared"),
-        energy_millijoules=read.integer("energy_millijoules", most=MAX_ENERGY_MILLIJOULES),
-        uncertainty_millijoules=read.integer("uncertainty_millijoules", most=MAX_ENERGY_MILLIJOULES),
+        energy_millijoules=read.integer("energy_millijoules", maximum=MAX_ENERGY_MILLIJOULES),
+        uncertainty_millijoules=read.integer("uncertainty_millijoules", maximum=MAX_ENERGY_MILLIJOULES),
         start_time_seconds=start,
-        time_seconds=read.number("time_seconds", least=start, most=MAX_TIME_SECONDS),
+        time_seconds=read.number("time_seconds", minimum=start, maximum=MAX_TIME_SECONDS),
         ended=_said(read, "ended"),
     )
 
@@ -266,7 +266,7 @@ def _said(read: Fields, name: str) -> bool:
     return read.boolean(name, default=False)
 
 
-def _range(read: Fields, name: str, most: float) -> Range | None:
+def _range(read: Fields, name: str, maximum: float) -> Range | None:
     if read.values.get(name) is None:
         return None
     ends = read.entries(name, 2)
@@ -274,22 +274,22 @@ def _range(read: Fields, name: str, most: float) -> Range | None:
     if len(ends) != 2:
         raise MessageError(f"{place}: found {len(ends)} entries, expected the lowest and the highest")
     inside = Fields(place, {"lowest": ends[0], "highest": ends[1]})
-    lowest = inside.number("lowest", least=0.0, most=most)
-    return lowest, inside.number("highest", least=lowest, most=most)
+    lowest = inside.number("lowest", minimum=0.0, maximum=maximum)
+    return lowest, inside.number("highest", minimum=lowest, maximum=maximum)
 
 
-def _texts(read: Fields, name: str, most: int, longest: int) -> tuple[str, ...] | None:
+def _texts(read: Fields, name: str, maximum: int, max_characters: int) -> tuple[str, ...] | None:
     if read.values.get(name) is None:
         return None
     place = f"{read.place}.{name}" if read.place else name
     return tuple(
-        Fields(place, {f"[{index}]": value}).text(f"[{index}]", longest)
-        for index, value in enumerate(read.entries(name, most))
+        Fields(place, {f"[{index}]": value}).text(f"[{index}]", max_characters)
+        for index, value in enumerate(read.entries(name, maximum))
     )
 
 
-def _entries(read: Fields, name: str, most: int, entry: Callable[[object, str], Entry]) -> tuple[Entry, ...]:
-    return tuple(entry(body, f"{name}[{index}]") for index, body in enumerate(read.entries(name, most)))
+def _entries(read: Fields, name: str, maximum: int, entry: Callable[[object, str], Entry]) -> tuple[Entry, ...]:
+    return tuple(entry(body, f"{name}[{index}]") for index, body in enumerate(read.entries(name, maximum)))
 
 
 def _once(place: str, what: str, keys: Sequence[object]) -> None:

@@ -104,17 +104,17 @@ class ReportChannel:
             return None
         return self.send(self._waiting)
 
-    def send_last(self, report: Report, patience_seconds: float) -> Answer | None:
-        """Deliver the last report, trying again until the patience ends.
+    def send_last(self, report: Report, timeout_seconds: float) -> Answer | None:
+        """Deliver the last report, trying again until the timeout.
 
         Args:
             report: The last report.
-            patience_seconds: How long to go on trying.
+            timeout_seconds: How long to go on trying.
 
         Returns:
             The answer, or None where it could not be delivered or was refused for good.
         """
-        give_up = self._clock() + patience_seconds
+        give_up = self._clock() + timeout_seconds
         self._next_attempt = -float("inf")
         while True:
             answer = self.send(report)

@@ -17,7 +17,7 @@ from wattloop.power.selectors import Measurement, selector_named
 
 logger = logging.getLogger("wattloop")
 
-LAST_REPORT_PATIENCE_SECONDS = 60.0
+LAST_REPORT_TIMEOUT_SECONDS = 60.0
 
 
 class Run:
@@ -86,7 +86,7 @@ class Run:
         # A run that ends by an exception says what it used, but not that it finished.
         report = self._report(finished=kind is None)
         self._gpus.end()
-        self._channel.send_last(report, LAST_REPORT_PATIENCE_SECONDS if kind is None else 0.0)
+        self._channel.send_last(report, LAST_REPORT_TIMEOUT_SECONDS if kind is None else 0.0)
 
     @property
     def reached(self) -> bool:

@@ -76,7 +76,7 @@ async def _until_told_to_end(leadership: Leadership, work: Callable[[], Coroutin
     leading = asyncio.create_task(leadership.lead(work))
     ending = asyncio.create_task(told.wait())
     try:
-        with interruption.waking(lambda: loop.call_soon_threadsafe(told.set)):
+        with interruption.wake_on_request(lambda: loop.call_soon_threadsafe(told.set)):
             await asyncio.wait({leading, ending}, return_when=asyncio.FIRST_COMPLETED)
         if not told.is_set():
             await leading

@@ -36,7 +36,11 @@ def in_processes(
         wattloop.interruption.Interrupted: The program was asked to end; the other processes have ended.
     """
     finished: queue.SimpleQueue[Future[Result] | None] = queue.SimpleQueue()
-    with interruption.deferred(), interruption.waking(lambda: finished.put(None)), _executor(count) as executor:
+    with (
+        interruption.deferred(),
+        interruption.wake_on_request(lambda: finished.put(None)),
+        _executor(count) as executor,
+    ):
         futures: dict[Future[Result], Item] = {}
         for item in items:
             interruption.raise_if_requested()
@@ -88,7 +92,7 @@ def _signals_blocked() -> Iterator[None]:
 
 def _serve_parent_alone() -> None:
     """In one of the processes: leave signals to the parent, and end with it, however it ends."""
-    interruption.ignore_from_now_on()
+    interruption.ignore_signals()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, interruption.SIGNALS)
     threading.Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()
 

@@ -11,7 +11,7 @@ import pytest
 
 import nvml_simulator
 from support.agents.agent_fixture import AgentFixture, until
-from wattloop.agent_process import end_agent, start_agent
+from wattloop.agent_process import start_agent, stop_agent
 
 
 def short_folder() -> tempfile.TemporaryDirectory[str]:
@@ -45,7 +45,7 @@ def agent_of_module() -> Iterator[AgentFixture]:
             agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
         )
         yield agent_fixture
-        assert end_agent(process) == 0, agent_fixture.log.read_text()
+        assert stop_agent(process) == 0, agent_fixture.log.read_text()
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 
 from support.agents.agent_fixture import AgentFixture, until
 from support.agents.processes import holding_process, raw_answer
-from wattloop.agent import AgentConnection, AgentRefused, AgentUnavailable, connected_agent
-from wattloop.agent_process import end_agent, start_agent
+from wattloop.agent import AgentConnection, AgentRequestError, AgentUnavailable, connected_agent
+from wattloop.agent_process import start_agent, stop_agent
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_a_second_hold_still_gives_back_what_the_first_found(agent: AgentFixture
 def test_a_limit_out_of_range_names_both_ranges_and_changes_nothing(
     agent: AgentFixture, connection: AgentConnection
 ) -> None:
-    with pytest.raises(AgentRefused, match=r"the device accepts 100 to 400 watts, no other bounds") as caught:
+    with pytest.raises(AgentRequestError, match=r"the device accepts 100 to 400 watts, no other bounds") as caught:
         connection.hold_limit(agent.uuids, 99)
     assert caught.value.reason == "OutOfRange"
     assert agent.limits == [400, 400, 400]
@@ -99,7 +99,7 @@ def test_clocks_are_locked_at_the_nearest_step_and_unlocked(agent: AgentFixture,
 
 
 def test_a_clock_out_of_range_is_refused(agent: AgentFixture, connection: AgentConnection) -> None:
-    with pytest.raises(AgentRefused, match="a graphics clock of 5000 megahertz is out of range") as caught:
+    with pytest.raises(AgentRequestError, match="a graphics clock of 5000 megahertz is out of range") as caught:
         connection.hold_clocks(agent.uuids, 5000)
     assert caught.value.reason == "OutOfRange"
 
@@ -107,7 +107,7 @@ def test_a_clock_out_of_range_is_refused(agent: AgentFixture, connection: AgentC
 def test_a_gpu_that_another_process_holds_is_refused(agent: AgentFixture, connection: AgentConnection) -> None:
     other = holding_process(agent.socket, 300, agent.uuids[:1])
     for attempt in (lambda: connection.hold_limit(agent.uuids, 200), lambda: connection.release(agent.uuids[:1])):
-        with pytest.raises(AgentRefused) as caught:
+        with pytest.raises(AgentRequestError) as caught:
             attempt()
         assert caught.value.reason == "NotYours"
     assert agent.limits == [300, 400, 400]
@@ -120,7 +120,7 @@ def test_one_failing_gpu_leaves_all_of_the_request_as_they_were(
 ) -> None:
     connection.hold_limit(agent.uuids[:1], 300)
     agent.gpus.inject_fault("nvmlDeviceSetPowerManagementLimit", code=999, gpu=agent.uuids[2], count=1)
-    with pytest.raises(AgentRefused, match=agent.uuids[2]) as caught:
+    with pytest.raises(AgentRequestError, match=agent.uuids[2]) as caught:
         connection.hold_limit(agent.uuids, 200)
     assert caught.value.reason == "DeviceFailed"
     assert agent.limits == [300, 400, 400]
@@ -190,7 +190,7 @@ def test_a_client_finds_an_agent_that_was_started_again(agent_fixture: AgentFixt
             agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
         )
         assert [gpu.uuid for gpu in connection.gpus()] == agent_fixture.uuids
-        assert end_agent(process) == 0
+        assert stop_agent(process) == 0
     connection.close()
 
 
@@ -205,7 +205,7 @@ def test_a_second_agent_on_the_same_state_folder_gives_out_no_lease(agent: Agent
     # With a lock of the node of its own: only the folder keeps the two apart.
     environment = {**agent.environment, "WATTLOOP_AGENT_LOCK_DIRECTORY": str(agent.folder / "second.locks")}
     process = start_agent(second, agent.state, environment=environment, log=agent.log)
-    with AgentConnection(second) as connection, pytest.raises(AgentRefused, match="another agent uses this state"):
+    with AgentConnection(second) as connection, pytest.raises(AgentRequestError, match="another agent uses this state"):
         connection.hold_limit(agent.uuids, 200)
     assert agent.limits == [400, 400, 400]
-    assert end_agent(process) == 0
+    assert stop_agent(process) == 0

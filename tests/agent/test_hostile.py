@@ -13,7 +13,7 @@ import pytest
 
 from support.agents.agent_fixture import AgentFixture, until
 from support.agents.processes import children_of, single_agent
-from wattloop.agent import AgentConnection, AgentRefused, AgentUnavailable
+from wattloop.agent import AgentConnection, AgentRequestError, AgentUnavailable
 from wattloop_agent.monitor.places import MAX_CONNECTIONS_OF_A_GPU_OWNER
 
 FORBIDDEN_IN_POWER_CONTROLLER = (
@@ -83,7 +83,7 @@ def test_the_monitor_never_asks_nvml_to_change_anything(agent_fixture: AgentFixt
             lambda: connection.hold_limit(agent_fixture.uuids, 200),
             lambda: connection.hold_clocks(agent_fixture.uuids, 900),
         ):
-            with pytest.raises(AgentRefused) as caught:
+            with pytest.raises(AgentRequestError) as caught:
                 change()
             assert caught.value.reason == "Unavailable"
     changing = [name for name in agent_fixture.gpus.functions() if "Set" in name or "Reset" in name]
@@ -149,7 +149,7 @@ def test_a_stranger_on_a_laptop_cannot_open_the_socket(agent: AgentFixture) -> N
 def test_a_forked_child_is_not_the_process_that_connected(agent: AgentFixture) -> None:
     script = (
         "import os, sys, time\n"
-        "from wattloop.agent import AgentConnection, AgentRefused\n"
+        "from wattloop.agent import AgentConnection, AgentRequestError\n"
         "connection = AgentConnection(sys.argv[1])\n"
         "connection.gpus()\n"
         "parent = os.getpid()\n"
@@ -160,7 +160,7 @@ def test_a_forked_child_is_not_the_process_that_connected(agent: AgentFixture) -
         "os.read(reading, 1)\n"
         "try:\n"
         "    connection.gpus()\n"
-        "except AgentRefused as refused:\n"
+        "except AgentRequestError as refused:\n"
         "    print(refused.reason, flush=True)\n"
     )
     done = subprocess.run(

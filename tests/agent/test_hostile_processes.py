@@ -248,7 +248,7 @@ def test_an_event_loop_that_hangs_takes_no_limit_away_until_its_process_ends_by_
         lease_manager = stack.enter_context(AgentConnection(agent_fixture.socket))
         until(lambda: len(lease_manager.hold_limit(agent_fixture.uuids, 200)) == 3, "the limit is held")
         stack.enter_context(hostile(agent_fixture, "newlines", "--seconds", str(DEADLINE_SECONDS)))
-        impatient = AgentConnection(agent_fixture.socket, timeout_seconds=1.0, patience_seconds=0.0)
+        impatient = AgentConnection(agent_fixture.socket, timeout_seconds=1.0, reconnect_seconds=0.0)
         until(lambda: not answers(impatient), "the event loop hangs")
         begin = time.monotonic()
         while time.monotonic() < begin + (MAX_STALL_TIMEOUTS - 2) * timeout_seconds:

@@ -17,7 +17,7 @@ import pytest
 from support.agents.agent_fixture import AgentFixture, until
 from support.agents.processes import children_of
 from wattloop.agent import AgentConnection
-from wattloop.agent_process import end_agent, start_agent
+from wattloop.agent_process import start_agent, stop_agent
 from wattloop.errors import WattloopError
 
 pytestmark = pytest.mark.processes
@@ -33,7 +33,7 @@ TRAINER = """
 import sys
 from wattloop.agent import AgentConnection
 from wattloop.errors import WattloopError
-connection = AgentConnection(sys.argv[1], patience_seconds=0)
+connection = AgentConnection(sys.argv[1], reconnect_seconds=0)
 print("ready", flush=True)
 for line in sys.stdin:
     try:
@@ -140,7 +140,7 @@ class Cell:
 
     def has_no_lease(self) -> bool:
         self.keep()
-        with AgentConnection(self.agent_fixture.socket, patience_seconds=0) as connection, suppress(WattloopError):
+        with AgentConnection(self.agent_fixture.socket, reconnect_seconds=0) as connection, suppress(WattloopError):
             return connection.leases() == []
         return False
 
@@ -158,4 +158,4 @@ def test_every_gpu_is_as_found_or_held_for_an_owner_that_lives(
     with AgentConnection(agent_fixture.socket) as connection:
         counters = [gpu.counter_millijoules for gpu in agent_fixture.gpus.describe().gpus]
         assert [reading.energy_millijoules for reading in connection.energy()] == counters
-    assert end_agent(cell.agent) == 0
+    assert stop_agent(cell.agent) == 0

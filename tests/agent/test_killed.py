@@ -12,7 +12,7 @@ import pytest
 from support.agents.agent_fixture import DEADLINE_SECONDS, AgentFixture, until
 from support.agents.processes import children_of, holding_process, wait_for_end
 from wattloop.agent import AgentConnection
-from wattloop.agent_process import end_agent, start_agent
+from wattloop.agent_process import start_agent, stop_agent
 
 pytestmark = pytest.mark.processes
 
@@ -69,7 +69,7 @@ def test_a_power_controller_that_is_killed_is_replaced_and_the_leases_of_the_liv
         assert connection.release() == agent_fixture.uuids[1:]
     assert agent_fixture.limits == FOUND
     assert children_of(process.pid) != [power_controller]
-    assert end_agent(process) == 0
+    assert stop_agent(process) == 0
 
 
 def test_when_both_are_killed_the_next_agent_gives_everything_back(agent_fixture: AgentFixture) -> None:
@@ -85,7 +85,7 @@ def test_when_both_are_killed_the_next_agent_gives_everything_back(agent_fixture
     assert agent_fixture.limits == [200, 200, 200]
     following, _ = started(agent_fixture)
     until(lambda: agent_fixture.limits == FOUND, "restored by the next agent")
-    assert end_agent(following) == 0
+    assert stop_agent(following) == 0
 
 
 def test_restore_only_gives_back_what_killed_agents_left(agent_fixture: AgentFixture) -> None:
@@ -137,7 +137,7 @@ def test_an_agent_under_nohup_outlives_its_terminal(agent_fixture: AgentFixture)
     process.send_signal(signal.SIGHUP)
     with AgentConnection(agent_fixture.socket) as connection:
         assert [held.held_watts for held in connection.hold_limit(agent_fixture.uuids, 200)] == [200, 200, 200]
-    assert end_agent(process) == 0
+    assert stop_agent(process) == 0
 
 
 def test_an_agent_ends_with_the_process_it_watches(agent_fixture: AgentFixture) -> None:
@@ -184,4 +184,4 @@ def test_a_part_that_hangs_leaves_no_gpu_at_a_limit_of_a_dead_owner(agent_fixtur
     owner.communicate()
     until(lambda: agent_fixture.limits == FOUND, f"restored though the {which} hangs")
     os.kill(process.pid, signal.SIGCONT)
-    assert end_agent(process) == 0
+    assert stop_agent(process) == 0

@@ -14,7 +14,7 @@ import nvml_simulator
 from support.agents.agent_fixture import AgentFixture, until
 from support.agents.processes import free_port, single_agent
 from support.agents.scraping import scraped
-from wattloop.agent import AgentConnection, AgentRefused
+from wattloop.agent import AgentConnection, AgentRequestError
 from wattloop_agent.nvml_gpus import NvmlGpus
 from wattloop_agent.request_error import Reason, RequestError
 
@@ -41,7 +41,7 @@ def test_the_others_are_held_read_and_given_back(agent_fixture: AgentFixture, lo
         with AgentConnection(agent_fixture.socket) as connection:
             connection.hold_limit(agent_fixture.uuids, 200)
             agent_fixture.gpus.inject_fault("*", code=GPU_IS_LOST, gpu=lost)
-            with pytest.raises(AgentRefused, match="is lost") as caught:
+            with pytest.raises(AgentRequestError, match="is lost") as caught:
                 connection.hold_limit([agent_fixture.uuids[lost]], 250)
             assert caught.value.reason == Reason.GPU_LOST
             assert agent_fixture.uuids[lost] in str(caught.value)
@@ -50,7 +50,7 @@ def test_the_others_are_held_read_and_given_back(agent_fixture: AgentFixture, lo
             told = connection.gpus()
             assert [gpu.uuid for gpu in told] == agent_fixture.uuids
             assert [gpu.index for gpu in told if gpu.power_limits is None] == [lost]
-            with pytest.raises(AgentRefused, match="not restored yet"):
+            with pytest.raises(AgentRequestError, match="not restored yet"):
                 connection.release()
         assert agent_fixture.limits == [200 if index == lost else 400 for index in range(3)]
         agent_fixture.gpus.clear_faults()
@@ -107,7 +107,7 @@ def test_one_that_was_lost_at_the_agents_start_is_shown_and_comes_back_without_a
         until(lambda: readable(metrics) == dict.fromkeys(others, 1.0), "the others are read", MINUTE)
         assert [gpu.uuid for gpu in connection.gpus()] == others
         connection.hold_limit(others, 200)
-        with pytest.raises(AgentRefused, match="its GPU of index 1 can't be named") as caught:
+        with pytest.raises(AgentRequestError, match="its GPU of index 1 can't be named") as caught:
             connection.hold_limit([agent_fixture.uuids[1]], 200)
         assert caught.value.reason == Reason.UNKNOWN_GPU
         assert [each["index"] for each in json.loads(monitored(agent_fixture, "json"))["lost"]] == [1]
@@ -118,7 +118,7 @@ def test_one_that_was_lost_at_the_agents_start_is_shown_and_comes_back_without_a
         assert scraped(metrics)["wattloop_gpu_unnamed"] == []
 
         def held_again() -> bool:
-            with contextlib.suppress(AgentRefused):
+            with contextlib.suppress(AgentRequestError):
                 return len(connection.hold_limit(agent_fixture.uuids, 150)) == 3
             return False
 

@@ -17,19 +17,19 @@ import pytest
 from support.agents.agent_fixture import AgentFixture, until
 from support.agents.kubelet_server import KubeletServer, serving
 from support.agents.processes import single_agent
-from wattloop.agent import AgentConnection, AgentRefused
+from wattloop.agent import AgentConnection, AgentRequestError
 
 # Started with stdin as a line of [method, arguments]; answers a line of [result or null, reason or null].
 POD = """
 import json, sys
-from wattloop.agent import AgentConnection, AgentRefused
+from wattloop.agent import AgentConnection, AgentRequestError
 connection = AgentConnection(sys.argv[1])
 for line in sys.stdin:
     method, arguments = json.loads(line)
     try:
         result = getattr(connection, method)(*arguments)
         print(json.dumps([len(result), None]), flush=True)
-    except AgentRefused as refused:
+    except AgentRequestError as refused:
         print(json.dumps([None, refused.reason]), flush=True)
 """
 
@@ -198,7 +198,7 @@ def test_a_mig_device_that_is_no_more_gives_no_gpu(cluster: Cluster) -> None:
 
 
 def test_a_process_outside_every_pod_is_refused(cluster: Cluster) -> None:
-    with AgentConnection(cluster.agent_fixture.socket) as connection, pytest.raises(AgentRefused) as caught:
+    with AgentConnection(cluster.agent_fixture.socket) as connection, pytest.raises(AgentRequestError) as caught:
         connection.gpus()
     assert caught.value.reason == "NotPermitted"
 

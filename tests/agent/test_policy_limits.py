@@ -11,7 +11,7 @@ import pytest
 
 from support.agents.agent_fixture import AgentFixture
 from support.agents.processes import single_agent
-from wattloop.agent import AgentConnection, AgentRefused
+from wattloop.agent import AgentConnection, AgentRequestError
 from wattloop.gpus import ProcessGpus
 from wattloop.messages import Report
 from wattloop.node_energy import GpuBounds, NodeAnswer
@@ -37,8 +37,8 @@ def agent_under(agent_fixture: AgentFixture, *bounds: GpuBounds, **settings: str
         yield connection
 
 
-def refusal(connection: AgentConnection, uuids: list[str], watts: float) -> AgentRefused:
-    with pytest.raises(AgentRefused) as refused:
+def refusal(connection: AgentConnection, uuids: list[str], watts: float) -> AgentRequestError:
+    with pytest.raises(AgentRequestError) as refused:
         connection.hold_limit(uuids, watts)
     return refused.value
 
@@ -120,7 +120,7 @@ def test_a_clock_is_locked_at_a_step_within_the_policy(agent_fixture: AgentFixtu
     with agent_under(agent_fixture, FLEET) as connection:
         held = connection.hold_clocks(agent_fixture.uuids[:1], 1000)
         assert [each.held_megahertz for each in held] == [990], "1005 is nearer, and not allowed"
-        with pytest.raises(AgentRefused) as refused:
+        with pytest.raises(AgentRequestError) as refused:
             connection.hold_clocks(agent_fixture.uuids[:1], 1200)
         assert (
             "GPUPowerPolicy fleet allows 600 to 1000 megahertz, the device accepts 210 to 1410" in refused.value.message

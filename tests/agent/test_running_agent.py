@@ -12,7 +12,7 @@ import pytest
 from support.agents.agent_fixture import AgentFixture
 from support.agents.processes import children_of, single_agent, wait_for_end
 from wattloop.agent import AgentConnection, AgentUnavailable
-from wattloop.agent_process import end_agent, running_agent, start_agent
+from wattloop.agent_process import running_agent, start_agent, stop_agent
 
 
 @pytest.fixture
@@ -50,12 +50,12 @@ def test_a_hold_outlives_the_agent_for_the_process_that_made_it(kept: AgentFixtu
 
 
 def test_an_agent_that_is_not_kept_is_waited_for_once(agent_fixture: AgentFixture) -> None:
-    with AgentConnection(agent_fixture.socket, patience_seconds=0.3) as connection:
+    with AgentConnection(agent_fixture.socket, reconnect_seconds=0.3) as connection:
         process = start_agent(
             agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
         )
         connection.hold_limit(agent_fixture.uuids, 200)
-        assert end_agent(process) == 0
+        assert stop_agent(process) == 0
         begin = time.monotonic()
         for _ in range(20):
             with pytest.raises(AgentUnavailable):

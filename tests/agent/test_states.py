@@ -11,8 +11,8 @@ import pytest
 
 from support.agents.agent_fixture import AgentFixture, until
 from support.agents.processes import children_of, single_agent
-from wattloop.agent import AgentConnection, AgentRefused
-from wattloop.agent_process import end_agent, start_agent
+from wattloop.agent import AgentConnection, AgentRequestError
+from wattloop.agent_process import start_agent, stop_agent
 
 pytestmark = pytest.mark.processes
 
@@ -30,8 +30,8 @@ def agent_on(agent_fixture: AgentFixture) -> Iterator[AgentConnection]:
         assert children_of(process.pid) == power_controllers, "the power controller was started again"
 
 
-def refusal(connection: AgentConnection, agent_fixture: AgentFixture) -> AgentRefused:
-    with pytest.raises(AgentRefused) as caught:
+def refusal(connection: AgentConnection, agent_fixture: AgentFixture) -> AgentRequestError:
+    with pytest.raises(AgentRequestError) as caught:
         connection.hold_limit(agent_fixture.uuids, 200)
     assert agent_fixture.limits == [400, 400, 400]
     return caught.value
@@ -62,7 +62,7 @@ def test_without_a_driver_the_agent_waits_for_one(agent_fixture: AgentFixture) -
     elsewhere = agent_fixture.folder / "elsewhere"
     state.rename(elsewhere)
     with agent_on(agent_fixture) as connection:
-        with pytest.raises(AgentRefused) as caught:
+        with pytest.raises(AgentRequestError) as caught:
             connection.gpus()
         assert caught.value.reason == "NoDriver"
         assert refusal(connection, agent_fixture).reason == "NoDriver"
@@ -89,7 +89,7 @@ def test_a_restore_that_fails_is_tried_again_until_it_works(agent_fixture: Agent
         ticket = agent_fixture.gpus.inject_fault(
             "nvmlDeviceSetPowerManagementLimit", code=999, gpu=agent_fixture.uuids[0]
         )
-        with pytest.raises(AgentRefused, match="the agent keeps trying") as caught:
+        with pytest.raises(AgentRequestError, match="the agent keeps trying") as caught:
             connection.release()
         assert caught.value.reason == "NotRestored"
         assert agent_fixture.limits == [200, 400, 400]
@@ -150,7 +150,7 @@ def ask_everything(connection: AgentConnection, agent_fixture: AgentFixture) -> 
     for ask in asking:
         try:
             ask()
-        except AgentRefused as refused:
+        except AgentRequestError as refused:
             reasons.add(refused.reason)
     return reasons
 
@@ -158,7 +158,7 @@ def ask_everything(connection: AgentConnection, agent_fixture: AgentFixture) -> 
 def as_found(connection: AgentConnection, agent_fixture: AgentFixture) -> bool:
     try:
         connection.release()
-    except AgentRefused:
+    except AgentRequestError:
         return False
     gpus = agent_fixture.gpus.describe().gpus
     locked = [gpu.locked_graphics_clocks_megahertz or gpu.locked_memory_clocks_megahertz for gpu in gpus]
@@ -196,13 +196,13 @@ def test_a_driver_that_hangs_stops_neither_the_socket_nor_the_restoring(agent_fi
     with AgentConnection(agent_fixture.socket) as connection:
         connection.hold_limit(agent_fixture.uuids[:1], 300)
         ticket = agent_fixture.gpus.inject_fault("nvmlDeviceSetPowerManagementLimit", delay_seconds=60, count=1)
-        with pytest.raises(AgentRefused) as caught:
+        with pytest.raises(AgentRequestError) as caught:
             connection.hold_limit(agent_fixture.uuids, 200)
         assert caught.value.reason == "Unavailable"
         agent_fixture.gpus.clear_fault(ticket)
         assert connection.release() == agent_fixture.uuids[:1]
         assert agent_fixture.limits == [400, 400, 400]
-    assert end_agent(process) == 0
+    assert stop_agent(process) == 0
 
 
 def test_a_driver_that_is_restarted_under_a_lease_is_not_fought_and_obeys_the_next_request(
@@ -252,7 +252,7 @@ def test_a_read_only_folder_is_refused_before_anything_is_changed(agent_fixture:
         assert process.stdout.readline() == b"ready\n", agent_fixture.log.read_text()
         with AgentConnection(agent_fixture.socket) as connection:
             assert refusal(connection, agent_fixture).reason == "StateNotDurable"
-        assert end_agent(process) == 0
+        assert stop_agent(process) == 0
 
 
 def test_of_two_agents_on_one_node_one_holds_and_the_other_waits_and_takes_over(agent_fixture: AgentFixture) -> None:
@@ -267,13 +267,13 @@ def test_of_two_agents_on_one_node_one_holds_and_the_other_waits_and_takes_over(
         power_controllers = children_of(process.pid)
         with AgentConnection(agent_fixture.socket) as connection:
             connection.hold_limit(agent_fixture.uuids, 200)
-            with pytest.raises(AgentRefused) as caught:
+            with pytest.raises(AgentRequestError) as caught:
                 second.hold_limit(agent_fixture.uuids, 150)
             assert caught.value.reason == "AnotherAgent"
             assert f"state folder {agent_fixture.state}" in caught.value.message
             assert len(second.energy()) == 3, "energy is told all the same"
             assert agent_fixture.limits == [200, 200, 200]
-        assert end_agent(first) == 0
+        assert stop_agent(first) == 0
         assert second.hold_limit(agent_fixture.uuids, 150)[0].found_watts == 400
         assert agent_fixture.limits == [150, 150, 150]
         assert children_of(process.pid) == power_controllers, "the power controller was started again"

@@ -17,8 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 import nvml_simulator
 from support.agents.agent_fixture import AgentFixture, until
 from support.agents.processes import children_of, free_port, single_agent
-from wattloop.agent import AgentConnection, AgentRefused, AgentUnavailable
-from wattloop.agent_process import end_agent, start_agent
+from wattloop.agent import AgentConnection, AgentRequestError, AgentUnavailable
+from wattloop.agent_process import start_agent, stop_agent
 
 pytestmark = pytest.mark.processes
 
@@ -49,7 +49,7 @@ class Seen:
         return labels["state"]
 
     def refusal(self) -> str:
-        with pytest.raises(AgentRefused) as caught:
+        with pytest.raises(AgentRequestError) as caught:
             self.connection.hold_limit(self.agent_fixture.uuids, 200)
         assert self.agent_fixture.limits == [400, 400, 400]
         return caught.value.reason
@@ -94,7 +94,7 @@ def test_a_machine_without_a_gpu_is_served_and_has_nothing_to_hold(folder: Path)
             assert seen.connection.gpus() == []
             assert seen.connection.energy() == []
             assert seen.connection.release() == []
-            with pytest.raises(AgentRefused, match="this machine has none") as caught:
+            with pytest.raises(AgentRequestError, match="this machine has none") as caught:
                 seen.connection.hold_limit(["GPU-1"], 200)
             assert caught.value.reason == "UnknownGpu"
             until(seen.is_ready, "the agent is well")
@@ -136,7 +136,7 @@ def agent_on_full_disk(agent_fixture: AgentFixture, metrics: str) -> Iterator[Pa
             yield Path(f"/proc/{process.pid}/root{agent_fixture.state}/filler")
             assert children_of(process.pid) == [power_controller], "the power controller was started again"
         finally:
-            code = end_agent(process)
+            code = stop_agent(process)
         assert code == 0
 
 
@@ -158,7 +158,7 @@ def test_on_a_full_disk_no_gpu_is_changed_and_what_is_held_is_given_back(agent_f
         connection.hold_limit(agent_fixture.uuids, 200)
         assert agent_fixture.limits == [200, 200, 200]
         fill_up(filler)
-        with pytest.raises(AgentRefused) as caught:
+        with pytest.raises(AgentRequestError) as caught:
             connection.hold_limit(agent_fixture.uuids, 150)
         assert caught.value.reason == "StateNotDurable"
         assert agent_fixture.limits == [200, 200, 200], "as it was before"

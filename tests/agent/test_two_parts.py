@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from support.agents.agent_fixture import DEADLINE_SECONDS, HEARTBEAT_TIMEOUT_SECONDS, AgentFixture, until
-from wattloop.agent import AgentConnection, AgentRefused
+from wattloop.agent import AgentConnection, AgentRequestError
 from wattloop.errors import WattloopError
 
 pytestmark = pytest.mark.processes
@@ -145,7 +145,7 @@ def test_a_power_controller_whose_driver_hangs_ends_by_itself_and_the_next_one_r
             agent_fixture.gpus.inject_fault(
                 "nvmlDeviceSetPowerManagementLimit", delay_seconds=60, first_call=2, count=1
             )
-            with AgentConnection(agent_fixture.socket) as connection, pytest.raises(AgentRefused) as caught:
+            with AgentConnection(agent_fixture.socket) as connection, pytest.raises(AgentRequestError) as caught:
                 connection.hold_limit(agent_fixture.uuids, 150)
             assert caught.value.reason == "Unavailable"
             assert power_controller.wait(DEADLINE_SECONDS) == 1

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from wattloop.agent import AgentConnection, AgentRefused, AgentUnavailable
+from wattloop.agent import AgentConnection, AgentRequestError, AgentUnavailable
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def listening() -> Iterator[tuple[socket.socket, Path]]:
 def turned_away(listening: tuple[socket.socket, Path], word: bytes) -> AgentConnection:
     """A connection that the other end has closed after this word, before anything was asked."""
     server, path = listening
-    connection = AgentConnection(path, patience_seconds=0)
+    connection = AgentConnection(path, reconnect_seconds=0)
     connection.wait(0)
     caller, _ = server.accept()
     with caller:
@@ -35,7 +35,10 @@ def turned_away(listening: tuple[socket.socket, Path], word: bytes) -> AgentConn
 
 def test_its_reason_is_heard(listening: tuple[socket.socket, Path]) -> None:
     word = b'{"error": {"reason": "NotPermitted", "message": "you are in no pod"}}\n'
-    with turned_away(listening, word) as connection, pytest.raises(AgentRefused, match="you are in no pod") as caught:
+    with (
+        turned_away(listening, word) as connection,
+        pytest.raises(AgentRequestError, match="you are in no pod") as caught,
+    ):
         connection.gpus()
     assert caught.value.reason == "NotPermitted"
 

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattloop.environment import SELECTORS, RunEnvironment, Target
+from wattloop.environment import SELECTORS, RunEnvironment, RunTarget
 from wattloop.errors import InputError
 
 # What the kernel takes as a variable's value.
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), min_size=1, max_size=30)
 WHOLE = st.integers(1, 2**63)
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
-TARGETS = st.builds(Target, TEXTS, NUMBERS, st.booleans(), st.integers(1, 100))
+TARGETS = st.builds(RunTarget, TEXTS, NUMBERS, st.booleans(), st.integers(1, 100))
 NAMES = st.from_regex(r"[A-Z][A-Z0-9_]{0,20}", fullmatch=True)
 ENVIRONMENTS = st.builds(
     RunEnvironment,
@@ -93,4 +93,4 @@ def test_an_unknown_direction_of_the_target_is_refused() -> None:
 
 @pytest.mark.parametrize(("value", "maximize", "reached"), [(0.9, True, True), (0.89, True, False), (0.9, False, True)])
 def test_a_target_is_reached_at_its_threshold(value: float, maximize: bool, reached: bool) -> None:
-    assert Target("accuracy", 0.9, maximize).reached_by(value) is reached
+    assert RunTarget("accuracy", 0.9, maximize).reached_by(value) is reached

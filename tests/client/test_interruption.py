@@ -81,7 +81,7 @@ def test_an_error_that_is_raised_meanwhile_is_not_hidden() -> None:
 
 def test_waits_are_woken() -> None:
     happened = threading.Event()
-    with handled(), interruption.deferred(), interruption.waking(happened.set):
+    with handled(), interruption.deferred(), interruption.wake_on_request(happened.set):
         signal.raise_signal(signal.SIGHUP)
         assert happened.wait(END_SECONDS)
         with pytest.raises(Interrupted):
@@ -93,14 +93,14 @@ def test_a_call_that_blocks_is_cancelled_and_waited_for() -> None:
     with handled(), interruption.deferred():
         threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
         with pytest.raises(Interrupted):
-            interruption.awaited(lambda: os.read(reading, 1), lambda: os.close(writing))
+            interruption.call_cancellable(lambda: os.read(reading, 1), lambda: os.close(writing))
     os.close(reading)
 
 
 def test_a_call_gives_its_result_and_its_error_where_nothing_is_asked() -> None:
-    assert interruption.awaited(lambda: 3, lambda: None) == 3
+    assert interruption.call_cancellable(lambda: 3, lambda: None) == 3
     with pytest.raises(FileNotFoundError):
-        interruption.awaited(lambda: os.stat("/no/such"), lambda: None)  # noqa: PTH116
+        interruption.call_cancellable(lambda: os.stat("/no/such"), lambda: None)  # noqa: PTH116
 
 
 def test_other_threads_are_not_interrupted() -> None:
@@ -126,8 +126,8 @@ def test_other_threads_are_not_interrupted() -> None:
 
 def test_an_end_at_once_removes_what_is_not_whole(tmp_path: Path) -> None:
     program = """
-    from wattloop.files.atomic_write import written_whole
-    with written_whole(sys.argv[1]) as stream:
+    from wattloop.files.atomic_write import open_atomic
+    with open_atomic(sys.argv[1]) as stream:
         stream.write("half")
         assert len(os.listdir(os.path.dirname(sys.argv[1]))) == 1
         signal.raise_signal(signal.SIGTERM)
@@ -205,7 +205,7 @@ def test_without_the_thread_signals_wait_and_after_it_waits_are_woken_again() ->
     def work() -> None:
         with interruption.without_thread():
             assert [each.name for each in threading.enumerate() if "interruption" in each.name] == []
-        with interruption.waking(woken.set):
+        with interruption.wake_on_request(woken.set):
             signal.raise_signal(signal.SIGTERM)
             assert woken.wait(END_SECONDS)
 

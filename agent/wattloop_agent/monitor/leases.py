@@ -39,7 +39,7 @@ class PowerControllerView:
     heard_seconds: float | None = None
 
 
-class LeaseKeeper:
+class LeaseMonitor:
     """The monitor's side of all leases.
 
     Args:

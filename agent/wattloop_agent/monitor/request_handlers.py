@@ -10,7 +10,7 @@ from wattloop.agent import GpuDescription, PowerLimits
 from wattloop.node_energy import Range
 from wattloop_agent.lines import gpu_names, number
 from wattloop_agent.monitor.callers import Caller
-from wattloop_agent.monitor.leases import LeaseKeeper, PowerControllerView
+from wattloop_agent.monitor.leases import LeaseMonitor, PowerControllerView
 from wattloop_agent.monitor.meter import Meter
 from wattloop_agent.monitor.policies.limits import Asked, PolicyLimits
 from wattloop_agent.monitor.policy_guard import Guard
@@ -27,7 +27,7 @@ class RequestHandlers:
     Args:
         meter: Reads the GPUs.
         power controller: Changes them.
-        keeper: Knows what is held.
+        lease_monitor: Knows what is held.
         limits: Gives the guard rails of now; it raises `RequestError` where they are not known.
     """
 
@@ -35,12 +35,12 @@ class RequestHandlers:
         self,
         meter: Meter,
         power_controller: PowerControllerLink,
-        keeper: LeaseKeeper,
+        lease_monitor: LeaseMonitor,
         limits: Callable[[], PolicyLimits] = PolicyLimits,
     ) -> None:
         self._meter = meter
         self._power_controller = power_controller
-        self._keeper = keeper
+        self._lease_monitor = lease_monitor
         self._guard = Guard(meter, limits)
 
     async def answer(self, caller: Caller, request: Mapping[str, object]) -> object:
@@ -118,7 +118,7 @@ class RequestHandlers:
             # Neither the driver nor the power controller is asked on behalf of a caller that may see nothing.
             return []
         facts = await self._facts(caller)
-        view = await self._keeper.refresh()
+        view = await self._lease_monitor.refresh()
         found = {lease["uuid"]: lease["found"] for lease in view.leases if lease["setting"] == "power_limit"}
         answer = []
         for gpu in facts:
@@ -144,7 +144,7 @@ class RequestHandlers:
         ends = await self._guard.admit(caller, gpus, Asked.POWER_LIMIT, watts)
         asked = {"verb": "hold_limit", "gpus": gpus, "watts": watts, **ends, **_owned(caller, request)}
         held = await self._power_controller.ask(asked)
-        self._keeper.held_for(caller.owner)
+        self._lease_monitor.held_for(caller.owner)
         return [
             {
                 "uuid": each["uuid"],
@@ -171,7 +171,7 @@ class RequestHandlers:
             **_owned(caller, request),
         }
         held = await self._power_controller.ask(asked)
-        self._keeper.held_for(caller.owner)
+        self._lease_monitor.held_for(caller.owner)
         return [{"uuid": each["uuid"], "held_megahertz": each["held"]} for each in held]
 
     async def _release(self, caller: Caller, request: Mapping[str, object]) -> list[str]:
@@ -188,7 +188,7 @@ class RequestHandlers:
             return []
         return [
             {**lease, "yours": lease["owner"] == caller.owner}
-            for lease in (await self._keeper.refresh()).leases
+            for lease in (await self._lease_monitor.refresh()).leases
             if caller.sees(lease["uuid"])
         ]
 

@@ -20,7 +20,7 @@ from wattloop_agent.monitor.energy.gpu_sample import GpuSample
 from wattloop_agent.monitor.energy.ledger_writer import LedgerWriter
 from wattloop_agent.monitor.energy.recorder import EnergyRecorder
 from wattloop_agent.monitor.gpu_condition import GpuCondition
-from wattloop_agent.monitor.leases import LeaseKeeper
+from wattloop_agent.monitor.leases import LeaseMonitor
 from wattloop_agent.monitor.nvml_readings import NvmlReadings
 from wattloop_agent.monitor.policies.bounds_file import BoundsFile
 from wattloop_agent.monitor.policies.violations import PolicyViolations
@@ -42,7 +42,7 @@ class AgentState:
 
     sampler: Sampler
     readings: NvmlReadings
-    keeper: LeaseKeeper
+    lease_monitor: LeaseMonitor
     outside: PolicyViolations
     server: Server
     books: LedgerWriter
@@ -90,7 +90,7 @@ class AgentCollector(Collector):
     def _lease_samples(self) -> Iterable[Sample]:
         gpus = {gpu.uuid: gpu for gpu in self._state.sampler.conditions}
         outside = self._state.outside.found
-        for lease in self._state.keeper.view.leases:
+        for lease in self._state.lease_monitor.view.leases:
             gpu = gpus.get(lease["uuid"])
             if gpu is None or lease["held"] is None:
                 continue
@@ -126,7 +126,7 @@ class AgentCollector(Collector):
 
     def _agent_samples(self) -> Iterable[Sample]:
         state = self._state
-        view = state.keeper.view
+        view = state.lease_monitor.view
         for setting, count in Counter(str(lease["setting"]) for lease in view.leases).items():
             yield "wattloop_agent_leases", (setting,), count
         yield "wattloop_agent_leases_releasing", (), sum(bool(lease["releasing"]) for lease in view.leases)

@@ -16,23 +16,23 @@ from wattloop.agent.answers import (
     PowerLimits,
 )
 from wattloop.agent.connection import (
-    PATIENCE_SECONDS,
+    RECONNECT_SECONDS,
     SOCKET_VARIABLE,
     TIMEOUT_SECONDS,
     AgentConnection,
     connected_agent,
 )
-from wattloop.agent.errors import AgentRefused, AgentUnavailable
-from wattloop.agent.line import ANSWER_LIMIT_BYTES, REQUEST_LIMIT_BYTES
+from wattloop.agent.errors import AgentRequestError, AgentUnavailable
+from wattloop.agent.transport import ANSWER_LIMIT_BYTES, REQUEST_LIMIT_BYTES
 
 __all__ = [
     "ANSWER_LIMIT_BYTES",
-    "PATIENCE_SECONDS",
+    "RECONNECT_SECONDS",
     "REQUEST_LIMIT_BYTES",
     "SOCKET_VARIABLE",
     "TIMEOUT_SECONDS",
     "AgentConnection",
-    "AgentRefused",
+    "AgentRequestError",
     "AgentUnavailable",
     "EnergyReading",
     "GpuDescription",

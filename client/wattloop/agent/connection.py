@@ -23,8 +23,8 @@ from wattloop.agent.answers import (
     lease_of,
     reading_of,
 )
-from wattloop.agent.errors import AgentGone, AgentRefused, AgentUnavailable
-from wattloop.agent.line import AgentLine
+from wattloop.agent.errors import AgentDisconnected, AgentRequestError, AgentUnavailable
+from wattloop.agent.transport import AgentTransport
 
 logger = logging.getLogger("wattloop")
 
@@ -33,7 +33,7 @@ SOCKET_VARIABLE = "WATTLOOP_AGENT_SOCKET"
 # own word on it.
 TIMEOUT_SECONDS = 15.0
 # An agent that was killed is started again in about a second, by the kubelet or by the local mode.
-PATIENCE_SECONDS = 5.0
+RECONNECT_SECONDS = 5.0
 # The agent's reason when it has closed the connection and answers no request over it.
 CONNECTION_CLOSED = "ConnectionClosed"
 
@@ -48,7 +48,7 @@ class AgentConnection:
     Args:
         path: The agent's socket; default: the environment's ``WATTLOOP_AGENT_SOCKET``.
         timeout_seconds: How long one answer may take.
-        patience_seconds: How long to wait, once, for the agent that comes in place of one that is gone.
+        reconnect_seconds: How long to wait, once, for the agent that comes in place of one that is gone.
 
     Attributes:
         path: The agent's socket.
@@ -69,17 +69,17 @@ class AgentConnection:
         path: str | Path | None = None,
         *,
         timeout_seconds: float = TIMEOUT_SECONDS,
-        patience_seconds: float = PATIENCE_SECONDS,
+        reconnect_seconds: float = RECONNECT_SECONDS,
     ) -> None:
         named = path if path is not None else os.environ.get(SOCKET_VARIABLE)
         if not named:
             raise AgentUnavailable(f"no agent: {SOCKET_VARIABLE} names no socket")
         self.path = Path(named)
-        self._patience_seconds = patience_seconds
+        self._reconnect_seconds = reconnect_seconds
         self._holds: dict[tuple[str, str], Mapping[str, object]] = {}
         self._patient = True
         self._lock = threading.Lock()
-        self._line = AgentLine(self.path, timeout_seconds)
+        self._line = AgentTransport(self.path, timeout_seconds)
 
     def __enter__(self) -> Self:
         """The connection itself; leaving the block closes it. Leases stay: they belong to the process, not to it."""
@@ -128,7 +128,7 @@ class AgentConnection:
 
         Raises:
             AgentUnavailable: No agent answers.
-            AgentRefused: The agent cannot name them (no driver, say).
+            AgentRequestError: The agent cannot name them (no driver, say).
         """
         return [gpu_of(entry) for entry in self._ask({"verb": "gpus"})]
 
@@ -137,7 +137,7 @@ class AgentConnection:
 
         Raises:
             AgentUnavailable: No agent answers.
-            AgentRefused: A GPU is not the caller's, or has no counter that can be read.
+            AgentRequestError: A GPU is not the caller's, or has no counter that can be read.
         """
         request: dict[str, object] = {"verb": "energy"}
         if uuids is not None:
@@ -149,7 +149,7 @@ class AgentConnection:
 
         Raises:
             AgentUnavailable: No agent answers.
-            AgentRefused: It may not or cannot be set on one of them; none is changed.
+            AgentRequestError: It may not or cannot be set on one of them; none is changed.
         """
         asked = {"verb": "hold_limit", "watts": watts}
         held = self._ask({**asked, "gpus": list(uuids)})
@@ -163,7 +163,7 @@ class AgentConnection:
 
         Raises:
             AgentUnavailable: No agent answers.
-            AgentRefused: It may not or cannot be locked on one of them; none is changed.
+            AgentRequestError: It may not or cannot be locked on one of them; none is changed.
         """
         asked = {"verb": "hold_clocks", "megahertz": megahertz, "domain": domain}
         held = self._ask({**asked, "gpus": list(uuids)})
@@ -177,7 +177,7 @@ class AgentConnection:
 
         Raises:
             AgentUnavailable: No agent answers.
-            AgentRefused: A GPU could not be restored now; the agent keeps trying.
+            AgentRequestError: A GPU could not be restored now; the agent keeps trying.
         """
         request: dict[str, object] = {"verb": "release"}
         if uuids is not None:
@@ -191,7 +191,7 @@ class AgentConnection:
 
         Raises:
             AgentUnavailable: No agent answers.
-            AgentRefused: The agent cannot say.
+            AgentRequestError: The agent cannot say.
         """
         return [lease_of(entry) for entry in self._ask({"verb": "list"})]
 
@@ -203,7 +203,7 @@ class AgentConnection:
 
         Raises:
             AgentUnavailable: The agent is gone.
-            AgentRefused: The interval is none that the agent offers.
+            AgentRequestError: The interval is none that the agent offers.
         """
         with self._lock:
             try:
@@ -221,7 +221,7 @@ class AgentConnection:
                 self._find_again()
             try:
                 return self._exchange_again_if_closed(request)
-            except AgentGone:
+            except AgentDisconnected:
                 if not self._patient:
                     raise
             # Every verb is idempotent: ask the agent that comes in place of the one that was there.
@@ -231,13 +231,13 @@ class AgentConnection:
     def _find_again(self) -> None:
         """Connect to the agent that comes next, and hold with it what was held with the one that is gone."""
         self._line.broke = False
-        deadline = time.monotonic() + self._patience_seconds
+        deadline = time.monotonic() + self._reconnect_seconds
         while True:
             try:
                 self._line.connect()
                 for held in list(self._holds.values()):
                     self._exchange(held)
-            except AgentRefused as error:
+            except AgentRequestError as error:
                 logger.warning("not held any more, since the agent started again: %s", error)
                 self._holds.clear()
                 return
@@ -255,7 +255,7 @@ class AgentConnection:
     def _exchange_again_if_closed(self, request: Mapping[str, object]) -> Any:
         try:
             return self._exchange(request)
-        except AgentRefused as refused:
+        except AgentRequestError as refused:
             if refused.reason != CONNECTION_CLOSED:
                 raise
         # The agent needed the place of an idle connection: it is there, nothing of the request was done, and it holds

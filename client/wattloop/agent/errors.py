@@ -9,11 +9,11 @@ class AgentUnavailable(OperationError):  # noqa: N818 - it is a state of the nod
     """No agent answers at the socket: none runs, it is starting again, or it does not answer in time."""
 
 
-class AgentGone(AgentUnavailable):
+class AgentDisconnected(AgentUnavailable):
     """The other end of an open connection is gone."""
 
 
-class AgentRefused(WattloopError):  # noqa: N818 - the agent's own word
+class AgentRequestError(WattloopError):
     """The agent answered, and said no. Nothing was changed on any GPU of the request.
 
     Attributes:

@@ -11,7 +11,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run ``wattloop`` as a process of its own; see `wattloop.commands.main.main`."""
     interruption.install()
     # The work is done by then: a signal while the interpreter ends must not change the exit code.
-    atexit.register(interruption.ignore_from_now_on)
+    atexit.register(interruption.ignore_signals)
     from wattloop.commands.main import main as run_command  # noqa: PLC0415 - imports take time, during which one may end it
 
     return run_command(arguments)

@@ -15,7 +15,7 @@ from wattloop.commands.streams import open_closed_streams, write_every_character
 from wattloop.errors import InputError, OperationError, UsageError
 
 GROUP = "wattloop.commands"
-EXIT_CANNOT = 1
+EXIT_FAILURE = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = interruption.EXIT_INTERRUPTED
 # What the system says where a file, standard output among them, cannot be written any further.
@@ -87,7 +87,7 @@ def _run(name: str, entry: EntryPoint, words: list[str]) -> int:
     try:
         command = entry.load()
     except ModuleNotFoundError as error:
-        return _say(f"wattloop {name}: {missing_module(entry.module, error)}", EXIT_CANNOT)
+        return _say(f"wattloop {name}: {missing_module(entry.module, error)}", EXIT_FAILURE)
     if not isinstance(command, Command):
         raise TypeError(f"entry point {entry.value} of {GROUP} is no wattloop.commands.contract.Command")
     parser = argparse.ArgumentParser(
@@ -109,7 +109,7 @@ def _run(name: str, entry: EntryPoint, words: list[str]) -> int:
 
 def _carried_out(title: str, call: Callable[[], int]) -> int:
     code = _code_of(title, call)
-    if interruption.take():
+    if interruption.accept_request():
         # The request came after the last safe point: the work was ended, and so were its words said.
         return _say(f"{title}: interrupted", EXIT_INTERRUPTED)
     return EXIT_INTERRUPTED if interruption.requested() else code
@@ -125,10 +125,10 @@ def _code_of(title: str, call: Callable[[], int]) -> int:
     except (UsageError, InputError) as error:
         return _say(f"{title}: {error}", EXIT_USAGE)
     except OperationError as error:
-        return _say(f"{title}: {error}", EXIT_CANNOT)
+        return _say(f"{title}: {error}", EXIT_FAILURE)
     except BrokenPipeError:
         _silence_stdout()
-        return EXIT_CANNOT
+        return EXIT_FAILURE
     except KeyboardInterrupt:
         return _say(f"{title}: interrupted", EXIT_INTERRUPTED)
     except OSError as error:
@@ -136,7 +136,7 @@ def _code_of(title: str, call: Callable[[], int]) -> int:
             raise
         where = f" {error.filename}" if error.filename else ""
         _silence_stdout()
-        return _say(f"{title}: cannot write{where}: {error.strerror}; {UNWRITABLE[error.errno]}", EXIT_CANNOT)
+        return _say(f"{title}: cannot write{where}: {error.strerror}; {UNWRITABLE[error.errno]}", EXIT_FAILURE)
     return code
 
 

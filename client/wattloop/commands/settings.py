@@ -105,12 +105,12 @@ def one_of(*choices: str) -> Callable[[str], str]:
     return read
 
 
-def integer(least: int, most: int) -> Callable[[str], int]:
+def integer(minimum: int, maximum: int) -> Callable[[str], int]:
     """Reads a whole number within bounds."""
 
     def read(text: str) -> int:
-        if not text.isdecimal() or len(text) > MAX_DIGITS or not least <= int(text) <= most:
-            raise ValueError(f"a whole number from {least} to {most}")
+        if not text.isdecimal() or len(text) > MAX_DIGITS or not minimum <= int(text) <= maximum:
+            raise ValueError(f"a whole number from {minimum} to {maximum}")
         return int(text)
 
     return read
@@ -132,7 +132,7 @@ def positive(text: str) -> float:
     return value
 
 
-def seconds(least: float, most: float) -> Callable[[str], float]:
+def seconds(minimum: float, maximum: float) -> Callable[[str], float]:
     """Reads a time within bounds: what clocks can count, and what a busy machine can keep to."""
 
     def read(text: str) -> float:
@@ -140,8 +140,8 @@ def seconds(least: float, most: float) -> Callable[[str], float]:
             value = float(text)
         except ValueError:
             value = math.nan
-        if not least <= value <= most:
-            raise ValueError(f"seconds, from {least:.9g} to {most:.9g}")
+        if not minimum <= value <= maximum:
+            raise ValueError(f"seconds, from {minimum:.9g} to {maximum:.9g}")
         return value
 
     return read

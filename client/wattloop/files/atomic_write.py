@@ -22,7 +22,7 @@ from wattloop.errors import OperationError
 
 
 @contextlib.contextmanager
-def written_whole(path: str | Path) -> Iterator[IO[str]]:
+def open_atomic(path: str | Path) -> Iterator[IO[str]]:
     r"""Open a text file that takes its place only when the block ends without an exception.
 
     Args:
@@ -38,7 +38,7 @@ def written_whole(path: str | Path) -> Iterator[IO[str]]:
         yield sys.stdout
         sys.stdout.flush()
         return
-    with bytes_written_whole(path) as binary:
+    with open_atomic_bytes(path) as binary:
         stream = io.TextIOWrapper(binary, encoding="utf-8", newline="\n", write_through=True)
         try:
             yield stream
@@ -47,7 +47,7 @@ def written_whole(path: str | Path) -> Iterator[IO[str]]:
 
 
 @contextlib.contextmanager
-def bytes_written_whole(path: str | Path) -> Iterator[IO[bytes]]:
+def open_atomic_bytes(path: str | Path) -> Iterator[IO[bytes]]:
     """The same for a file of bytes, such as a picture; ``-`` is a file name here."""
     target = Path(path)
     with _written_as_it_stands(target) if _is_no_file(target) else _written_aside(target) as stream:
@@ -84,7 +84,7 @@ def _written_aside(link: Path) -> Iterator[IO[bytes]]:
     target = Path(os.path.realpath(link))
     aside = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
     # An end at once removes it too: see `interruption`.
-    with interruption.undone(functools.partial(aside.unlink, missing_ok=True)):
+    with interruption.cleanup_on_exit(functools.partial(aside.unlink, missing_ok=True)):
         try:
             descriptor = os.open(aside, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
         except OSError as error:

@@ -53,7 +53,7 @@ def read_bounded(path: str | Path, max_bytes: int) -> bytes:
         return stream.read(max_bytes + 1) or b""
 
 
-def kind_of_no_file(path: str | Path) -> str | None:
+def special_file_kind(path: str | Path) -> str | None:
     """What is at a path that another library would open and perhaps wait for: "a named pipe", say; None: it may."""
     if _is_open_already(path):
         return None

@@ -40,8 +40,8 @@ class Row:
             raise InputError(self.source, "an empty cell", "a value", self.line, column)
         return value
 
-    def number(self, column: str, *, least: float = -math.inf, above: float | None = None) -> float:
-        """The cell as a finite number of at least ``least`` and, where given, greater than ``above``.
+    def number(self, column: str, *, minimum: float = -math.inf, above: float | None = None) -> float:
+        """The cell as a finite number of at least ``minimum`` and, where given, greater than ``above``.
 
         Raises:
             InputError: The cell is empty, not a number, not finite or out of range.
@@ -50,32 +50,32 @@ class Row:
         expected = "a finite number"
         if above is not None:
             expected = f"a finite number above {above:g}"
-        elif least > -math.inf:
-            expected = f"a finite number of at least {least:g}"
+        elif minimum > -math.inf:
+            expected = f"a finite number of at least {minimum:g}"
         try:
             value = float(text)
         except ValueError:
             raise InputError(self.source, _shown(text), expected, self.line, column) from None
-        if not math.isfinite(value) or value < least or (above is not None and value <= above):
+        if not math.isfinite(value) or value < minimum or (above is not None and value <= above):
             raise InputError(self.source, _shown(text), expected, self.line, column)
         return value
 
-    def integer(self, column: str, *, least: int | None = None) -> int:
-        """The cell as a whole number, ``12`` or ``12.0``, of at least ``least`` where given.
+    def integer(self, column: str, *, minimum: int | None = None) -> int:
+        """The cell as a whole number, ``12`` or ``12.0``, of at least ``minimum`` where given.
 
         Raises:
             InputError: The cell is empty, not a whole number or too small.
         """
         value = self.number(column)
-        if value != int(value) or (least is not None and value < least):
-            bound = "" if least is None else f" of at least {least}"
+        if value != int(value) or (minimum is not None and value < minimum):
+            bound = "" if minimum is None else f" of at least {minimum}"
             raise InputError(self.source, _shown(self.cells[column]), f"a whole number{bound}", self.line, column)
         return int(value)
 
-    def optional_number(self, column: str, *, least: float = -math.inf) -> float | None:
+    def optional_number(self, column: str, *, minimum: float = -math.inf) -> float | None:
         """The cell as a number, or None where it is empty, NaN or its column is missing."""
         text = self.cells.get(column, "")
-        return None if text == "" or text.lower() == "nan" else self.number(column, least=least)
+        return None if text == "" or text.lower() == "nan" else self.number(column, minimum=minimum)
 
 
 def read_table(path: str | Path, columns: Sequence[str]) -> Iterator[Row]:

@@ -104,17 +104,17 @@ class Gpu:
         """The graphics clock it runs at."""
         return self._number("nvmlDeviceGetClockInfo", _CLOCK_GRAPHICS)
 
-    def lock_graphics_clocks(self, least_megahertz: int, largest_megahertz: int) -> None:
+    def lock_graphics_clocks(self, min_megahertz: int, max_megahertz: int) -> None:
         """Holds the graphics clock within a range, ends included. Needs root. NVML offers no way to read it back."""
-        self._invoke("nvmlDeviceSetGpuLockedClocks", least_megahertz, largest_megahertz)
+        self._invoke("nvmlDeviceSetGpuLockedClocks", min_megahertz, max_megahertz)
 
     def reset_graphics_clocks(self) -> None:
         """Takes the lock off. Needs root."""
         self._invoke("nvmlDeviceResetGpuLockedClocks")
 
-    def lock_memory_clocks(self, least_megahertz: int, largest_megahertz: int) -> None:
+    def lock_memory_clocks(self, min_megahertz: int, max_megahertz: int) -> None:
         """Holds the memory clock within a range. Needs root; Ampere and newer."""
-        self._invoke("nvmlDeviceSetMemoryLockedClocks", least_megahertz, largest_megahertz)
+        self._invoke("nvmlDeviceSetMemoryLockedClocks", min_megahertz, max_megahertz)
 
     def reset_memory_clocks(self) -> None:
         """Takes the memory clock's lock off. Needs root."""

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from wattloop.files.atomic_write import written_whole
+from wattloop.files.atomic_write import open_atomic
 
 
 def main(arguments: Sequence[str] | None, *, what: str, folder: str, pattern: str, files: Mapping[str, str]) -> int:
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None, *, what: str, folder: str, pattern: st
         return 1 if stale else 0
     options.folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
-        with written_whole(options.folder / name) as stream:
+        with open_atomic(options.folder / name) as stream:
             stream.write(text)
     return 0
 

@@ -15,7 +15,7 @@ from kubernetes.config.config_exception import ConfigException
 from yaml import YAMLError
 
 from wattloop.errors import OperationError, UsageError
-from wattloop.files.reading import kind_of_no_file
+from wattloop.files.reading import special_file_kind
 from wattloop_operator.api.group import API_VERSION, GROUP
 from wattloop_operator.cluster.resources import RECURRING_TRAINING_JOBS, TRAINING_RECURRENCES
 from wattloop_operator.cluster.transport import AnswerError, Request, Transport
@@ -50,7 +50,7 @@ class ClusterAddress:
             OperationError: There is no usable configuration.
             UsageError: The kubeconfig or the context does not exist.
         """
-        if self.kubeconfig is not None and (kind := kind_of_no_file(self.kubeconfig)):
+        if self.kubeconfig is not None and (kind := special_file_kind(self.kubeconfig)):
             raise UsageError(f"--kubeconfig: found {kind} at {self.kubeconfig}, expected a file")
         configuration = client.Configuration()
         try:

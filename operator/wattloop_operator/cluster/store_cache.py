@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from wattloop_operator.store import LateUsage, ObservationRecord, PowerProfile, Store
+from wattloop_operator.store import LateUsage, ObservationRecord, PowerProfileRecord, Store
 
 MAX_JOBS = 2_000
 
@@ -22,7 +22,7 @@ class Remembered:
     """
 
     records: tuple[ObservationRecord, ...]
-    profiles: tuple[PowerProfile, ...]
+    profiles: tuple[PowerProfileRecord, ...]
     late_usages: tuple[LateUsage, ...]
 
 

@@ -7,7 +7,7 @@ import sys
 
 from rich.console import Console
 
-from wattloop.files.atomic_write import written_whole
+from wattloop.files.atomic_write import open_atomic
 from wattloop_operator.commands.job_source import job_history
 from wattloop_operator.plots.recurrence_costs import saving_sentence
 from wattloop_operator.plots.row_table import table_of
@@ -21,7 +21,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Carry out ``wattloop history``."""
     history = job_history(arguments)
     rows = rows_of(history)
-    with written_whole(arguments.output) as stream:
+    with open_atomic(arguments.output) as stream:
         if arguments.format == "csv":
             write_csv(stream, rows)
         elif arguments.format == "json":

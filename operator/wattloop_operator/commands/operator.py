@@ -35,4 +35,4 @@ def run(arguments: argparse.Namespace) -> int:
         with interruption.deferred(), open_store(settings.database) as store:
             interruption.raise_if_requested()
             asyncio.run(run_operator(Factory(settings, store, client, transport, absent_namespaces=absent)))
-            return interruption.EXIT_INTERRUPTED if interruption.take() else 0
+            return interruption.EXIT_INTERRUPTED if interruption.accept_request() else 0

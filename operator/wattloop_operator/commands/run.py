@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.live import Live
 
-from wattloop.commands.main import EXIT_CANNOT, EXIT_INTERRUPTED
+from wattloop.commands.main import EXIT_FAILURE, EXIT_INTERRUPTED
 from wattloop.errors import UsageError
 from wattloop.interruption import Interrupted
 from wattloop_operator.domain.snapshot import Snapshot
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     words.print(f"\n{saving_sentence(rows)}\nTable and pictures: {output}")
     if not attempt_reporter.results:
         words.print("Nothing was left to run. To go on: a larger --recurrences; to begin anew: another --output.")
-    return 0 if attempt_reporter.taught else EXIT_CANNOT
+    return 0 if attempt_reporter.taught else EXIT_FAILURE
 
 
 def _carried_out(run: LocalRun, form: str, words: Console, attempt_reporter: AttemptReporter) -> Snapshot:

@@ -154,7 +154,7 @@ class PowerMeasurement:
 
 
 @dataclass(frozen=True)
-class PowerProfile:
+class PowerProfileRecord:
     """A whole power profile: its key and its measurements by rising limit."""
 
     key: ProfileKey

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import PodReference, TrainingRecurrence
-from wattloop_operator.domain.records import LateUsage, ObservationRecord, PodEnergy, PowerProfile
+from wattloop_operator.domain.records import LateUsage, ObservationRecord, PodEnergy, PowerProfileRecord
 
 
 class WorkloadPhase(StrEnum):
@@ -101,7 +101,7 @@ class Snapshot:
     recurrences: tuple[TrainingRecurrence, ...] = ()
     workloads: Mapping[str, WorkloadState] = field(default_factory=dict)
     records: tuple[ObservationRecord, ...] = ()
-    profiles: tuple[PowerProfile, ...] = ()
+    profiles: tuple[PowerProfileRecord, ...] = ()
     learned: tuple[ObservationRecord, ...] = ()
     refusal: str = ""
     late_usages: tuple[LateUsage, ...] = ()

@@ -15,7 +15,7 @@ from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Failure, Snapshot, WorkloadPhase, WorkloadState
 from wattloop_operator.local.command import command_of
-from wattloop_operator.local.processes import CannotStartError, TrainingProcess
+from wattloop_operator.local.processes import ProcessStartError, TrainingProcess
 from wattloop_operator.local.stored_recurrences import RECURRENCE, recurrence_of, replace_recurrence
 from wattloop_operator.local.tokens import Tokens
 from wattloop_operator.local.watchdog import Watchdog
@@ -184,7 +184,7 @@ class LocalBackend:
                 watchdog=self._watchdog,
                 on_end=self._wake,
             )
-        except CannotStartError as error:
+        except ProcessStartError as error:
             self._store.objects.delete(WORKLOAD, namespace, name)
             self._store.objects.create(WORKLOAD, namespace, name, _ended_body(Failure.CRASHED, str(error)))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from wattloop.errors import OperationError, UsageError
-from wattloop.files.atomic_write import written_whole
+from wattloop.files.atomic_write import open_atomic
 
 OWNER_FILE = "wattloop-run.json"
 LOCK_FILE = ".lock"
@@ -79,7 +79,7 @@ class OutputFolder:
     def _claim(self, owner: dict[str, object]) -> None:
         marker = self.path / OWNER_FILE
         if not marker.exists():
-            with written_whole(marker) as stream:
+            with open_atomic(marker) as stream:
                 json.dump(owner, stream, indent=2)
             return
         try:

@@ -76,7 +76,7 @@ def simulated(simulation: Simulation, state: Path) -> dict[str, str]:
         start_new_session=True,
     )
     with made:
-        output, told = interruption.awaited(made.communicate, lambda: _interrupt(made.pid))
+        output, told = interruption.call_cancellable(made.communicate, lambda: _interrupt(made.pid))
     if made.returncode != 0:
         raise OperationError(f"simulated GPUs cannot be made: {told.strip() or made.returncode}")
     environment = json.loads(output)
@@ -95,12 +95,12 @@ def gpu_count(socket: Path) -> int:
     Raises:
         OperationError: It cannot say, or there is none.
     """
-    from wattloop.agent import AgentConnection, AgentRefused  # noqa: PLC0415 - the options need the constants alone
+    from wattloop.agent import AgentConnection, AgentRequestError  # noqa: PLC0415 - the options need the constants alone
 
     try:
         with AgentConnection(socket) as agent:
             count = len(agent.gpus())
-    except AgentRefused as refusal:
+    except AgentRequestError as refusal:
         raise OperationError(
             f"this machine's GPUs cannot be used: {refusal}; or simulate some: --simulated-gpus 1"
         ) from None

@@ -20,7 +20,7 @@ PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-class CannotStartError(OperationError):
+class ProcessStartError(OperationError):
     """A program that cannot be started: the fault of the manifest's command, not of this machine's state."""
 
 
@@ -36,7 +36,7 @@ class TrainingProcess:
         on_end: Called, from another thread, once it has ended.
 
     Raises:
-        CannotStartError: There is no such program, or it may not be started.
+        ProcessStartError: There is no such program, or it may not be started.
         OperationError: Its log cannot be written.
     """
 
@@ -67,7 +67,7 @@ class TrainingProcess:
                     preexec_fn=_end_with_parent,  # noqa: PLW1509  only async-signal-safe calls are made there
                 )
             except OSError as error:
-                raise CannotStartError(f"{words[0]}: cannot be started: {error.strerror or error}") from error
+                raise ProcessStartError(f"{words[0]}: cannot be started: {error.strerror or error}") from error
         watchdog.watch(self._process.pid)
         self._watcher = threading.Thread(target=self._watch, args=(on_end,), daemon=True)
         self._watcher.start()

@@ -14,7 +14,7 @@ from pathlib import Path
 from wattloop import interruption
 from wattloop.agent_process import running_agent
 from wattloop.errors import OperationError
-from wattloop.files.atomic_write import written_whole
+from wattloop.files.atomic_write import open_atomic
 from wattloop_operator.api.progress import Progress
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
@@ -96,7 +96,7 @@ class LocalRun:
             # In this order at the end: processes, results, then what both need.
             stack.callback(self._leave_results, backend, key, folder)
             stack.callback(backend.end_all)
-            with interruption.waking(happened.set):
+            with interruption.wake_on_request(happened.set):
                 return Runner(backend, key, happened, show).run()
 
     def _backend(
@@ -145,7 +145,7 @@ class LocalRun:
         if snapshot is None:
             raise OperationError(f"{key} is gone from the database; there are no results to write")
         history = JobHistory.of_snapshot(snapshot)
-        with written_whole(folder.recurrences) as stream:
+        with open_atomic(folder.recurrences) as stream:
             write_csv(stream, rows_of(history))
         if history.records:
             write_pictures(folder.path, history)

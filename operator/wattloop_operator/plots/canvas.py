@@ -11,7 +11,7 @@ from matplotlib import colormaps, rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from wattloop.files.atomic_write import bytes_written_whole
+from wattloop.files.atomic_write import open_atomic_bytes
 
 WIDTH_INCHES = 10.0
 DOTS_PER_INCH = 144
@@ -74,7 +74,7 @@ def save(figure: Figure, path: str | Path) -> None:
     Raises:
         OperationError: The file cannot be written.
     """
-    with bytes_written_whole(path) as stream:
+    with open_atomic_bytes(path) as stream:
         figure.savefig(stream, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from wattloop_operator.domain.records import ObservationRecord, PowerProfile
+from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.learning import observations
 from wattloop_operator.reconcile.learning.savings import default_cost_of
@@ -29,7 +29,7 @@ class JobHistory:
     eta: float
     default_batch_size: int | None
     records: tuple[ObservationRecord, ...]
-    profiles: tuple[PowerProfile, ...] = ()
+    profiles: tuple[PowerProfileRecord, ...] = ()
 
     @classmethod
     def of_snapshot(cls, snapshot: Snapshot) -> Self:

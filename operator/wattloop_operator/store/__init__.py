@@ -9,7 +9,7 @@ from wattloop_operator.domain.records import (
     ObservationRecord,
     PodEnergy,
     PowerMeasurement,
-    PowerProfile,
+    PowerProfileRecord,
     ProfileKey,
 )
 from wattloop_operator.store.objects import ConflictError, ObjectExistsError, ObjectMissingError, StoredObject
@@ -26,7 +26,7 @@ __all__ = [
     "ObservationRecord",
     "PodEnergy",
     "PowerMeasurement",
-    "PowerProfile",
+    "PowerProfileRecord",
     "ProfileKey",
     "Store",
     "StoredObject",

@@ -9,7 +9,7 @@ from dataclasses import asdict, fields
 from sqlalchemy import ColumnElement, delete, insert, select
 
 from wattloop.errors import InputError
-from wattloop_operator.domain.records import PowerMeasurement, PowerProfile, ProfileKey
+from wattloop_operator.domain.records import PowerMeasurement, PowerProfileRecord, ProfileKey
 from wattloop_operator.store.database import Database
 from wattloop_operator.store.tables import MEASUREMENTS, PROFILES
 
@@ -43,16 +43,16 @@ class Profiles:
             on.execute(delete(MEASUREMENTS).where(MEASUREMENTS.c.profile == profile))
             on.execute(insert(MEASUREMENTS), [{"profile": profile, **asdict(measured)} for measured in ordered])
 
-    def get(self, key: ProfileKey) -> PowerProfile | None:
+    def get(self, key: ProfileKey) -> PowerProfileRecord | None:
         """The profile of this key, or None where none was recorded."""
         found = self._select(f"read the {_name(key)}", *(PROFILES.c[name] == getattr(key, name) for name in KEY))
         return found[0] if found else None
 
-    def of_job(self, job_uid: str) -> tuple[PowerProfile, ...]:
+    def of_job(self, job_uid: str) -> tuple[PowerProfileRecord, ...]:
         """All profiles of one job, ordered by their keys."""
         return self._select(f"read the power profiles of job {job_uid}", PROFILES.c.job_uid == job_uid)
 
-    def _select(self, purpose: str, *conditions: ColumnElement[bool]) -> tuple[PowerProfile, ...]:
+    def _select(self, purpose: str, *conditions: ColumnElement[bool]) -> tuple[PowerProfileRecord, ...]:
         keys = [PROFILES.c[name] for name in KEY]
         with self._database.reading(purpose) as on:
             rows = on.execute(
@@ -62,7 +62,7 @@ class Profiles:
                 .order_by(*keys, MEASUREMENTS.c.power_limit_watts)
             ).all()
         return tuple(
-            PowerProfile(ProfileKey(*key), tuple(PowerMeasurement(*row[len(KEY) :]) for row in group))
+            PowerProfileRecord(ProfileKey(*key), tuple(PowerMeasurement(*row[len(KEY) :]) for row in group))
             for key, group in itertools.groupby(rows, key=lambda row: tuple(row[: len(KEY)]))
         )
 

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from wattloop.errors import OperationError, UsageError
-from wattloop.files.reading import kind_of_no_file
+from wattloop.files.reading import special_file_kind
 from wattloop_operator.store.address import database_url, described
 from wattloop_operator.store.database import Database
 from wattloop_operator.store.late_usages import LateUsages
@@ -65,7 +65,7 @@ def open_store(url: str | Path, *, create: bool = True) -> Store:
         OperationError: The database cannot be reached, read or written, is another program's, or a newer Wattloop's.
     """
     address = database_url(url)
-    if address.drivername.startswith("sqlite") and (kind := kind_of_no_file(str(address.database))):
+    if address.drivername.startswith("sqlite") and (kind := special_file_kind(str(address.database))):
         raise UsageError(f"{described(address)}: found {kind}, expected a SQLite file")
     database = Database(address)
     if database.is_sqlite and not create and not Path(str(address.database)).exists():

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from wattloop_planner.bandit.policy import Progress
+from wattloop_planner.bandit.policy import PartialObservation
 from wattloop_planner.bandit.posterior import Posterior
 from wattloop_planner.bandit.smooth_prior import Flags, Matrix, Vector
 
@@ -57,7 +57,7 @@ class CostBelief:
         return _exp(middle - half), _exp(middle + half)
 
 
-def cost_belief(posterior: Posterior, gpu_model: str, progress: Progress | None = None) -> CostBelief | None:
+def cost_belief(posterior: Posterior, gpu_model: str, progress: PartialObservation | None = None) -> CostBelief | None:
     """The belief after the evidence, on a GPU model; None before anything is known.
 
     Args:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from wattloop.cost import CostModel
-from wattloop_planner.bandit.policy import Progress
+from wattloop_planner.bandit.policy import PartialObservation
 from wattloop_planner.bandit.priors import EPOCH_COST, OTHER_GPU
 from wattloop_planner.bandit.smooth_prior import Flags, Matrix, Vector, posterior, prior_covariance, prior_mean
 from wattloop_planner.observations import Observation
@@ -111,7 +111,7 @@ class EpochCosts:
         self._learned(model.learn(arm, log_of(epoch), EXACT))
         model.last_profiles[arm] = profile
 
-    def belief(self, gpu_model: str, progress: Progress | None = None) -> EpochCostBelief | None:
+    def belief(self, gpu_model: str, progress: PartialObservation | None = None) -> EpochCostBelief | None:
         """What is believed on a GPU model, what others showed counting up to a level; None before anything is known.
 
         Args:

@@ -97,7 +97,7 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class Progress:
+class PartialObservation:
     """What an attempt under way has shown, at the moment its epoch cost became known.
 
     Attributes:
@@ -139,7 +139,7 @@ class Policy(Protocol):
 class ReviewingPolicy(Policy, Protocol):
     """A policy that thinks again about an attempt under way, once its first epoch has shown what an epoch costs."""
 
-    def review(self, context: DecisionContext, decision: Decision, progress: Progress) -> float | None:
+    def review(self, context: DecisionContext, decision: Decision, progress: PartialObservation) -> float | None:
         """The cost at which the attempt is to be stopped now, in place of the decision's; None: never.
 
         A cost that is paid already stops it at once.

@@ -16,7 +16,7 @@ import numpy as np
 from wattloop.cost import CostModel
 from wattloop_planner.bandit.belief import CostBelief, cost_belief
 from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET, feasible_arms, nearest_arm
-from wattloop_planner.bandit.policy import Arm, Decision, DecisionContext, DecisionKind, Progress
+from wattloop_planner.bandit.policy import Arm, Decision, DecisionContext, DecisionKind, PartialObservation
 from wattloop_planner.bandit.posterior import Posterior
 from wattloop_planner.bandit.posterior_cache import PosteriorCache
 from wattloop_planner.bandit.priors import ChangeDetection, NoisePrior
@@ -75,7 +75,7 @@ class ThompsonSamplingPolicy:
                 return trial
         return self._known(thought)
 
-    def review(self, context: DecisionContext, decision: Decision, progress: Progress) -> float | None:
+    def review(self, context: DecisionContext, decision: Decision, progress: PartialObservation) -> float | None:
         """Stop a trial at once when its epoch cost says that it is not worth going on, or another one more so."""
         if decision.kind is not DecisionKind.TRIAL:
             return decision.stop_cost_joules
@@ -103,7 +103,7 @@ class ThompsonSamplingPolicy:
             return paid
         return float(stop[0]) * unit
 
-    def _think(self, context: DecisionContext, progress: Progress | None = None) -> _Thought | None:
+    def _think(self, context: DecisionContext, progress: PartialObservation | None = None) -> _Thought | None:
         posterior = self._memory.posterior(context, self.window, self.noise, self.detection)
         left = self._memory.feasible_arms(context, self.crash_budget)
         offered = np.ones(len(context.batch_sizes), dtype=np.bool_)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from wattloop.files.atomic_write import written_whole
+from wattloop.files.atomic_write import open_atomic
 from wattloop_planner.bandit.policies import policy_named
 from wattloop_planner.bandit.policy import (
     Decision,
@@ -57,12 +57,12 @@ def run(arguments: argparse.Namespace) -> int:
     history = read_replayed_history(arguments.history, sizes)
     context = DecisionContext(sizes, arguments.default_batch_size, 1.0, 0, 0, (), 0)
     steps = list(_steps(policy, context, history, arguments.seed))
-    with written_whole(arguments.output) as stream:
+    with open_atomic(arguments.output) as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(("step", "stage", "decided", "drawn"))
         writer.writerows((step.step, step.stage, step.decided, step.drawn) for step in steps)
     if arguments.arms:
-        with written_whole(arguments.arms) as stream:
+        with open_atomic(arguments.arms) as stream:
             writer = csv.writer(stream, lineterminator="\n")
             spread = "precision" if isinstance(policy, ZeusPolicy) else "sd"
             writer.writerow(("step", "batch_size", "observations", "mean", spread))

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from itertools import groupby
 
-from wattloop.files.atomic_write import written_whole
+from wattloop.files.atomic_write import open_atomic
 from wattloop_planner.plots.regret_picture import mean_curve, regret_curve, write_regret_picture
 from wattloop_planner.simulation.options import OPTIONS, options_of_command, options_of_jobs_file
 from wattloop_planner.simulation.output import write_attempts
@@ -23,7 +23,7 @@ def run(arguments: argparse.Namespace) -> int:
     files = TraceFiles()
     tasks = [task for options in jobs for task in tasks_of(options, files)]
     results = _with_progress(tasks)
-    with written_whole(arguments.output) as stream:
+    with open_atomic(arguments.output) as stream:
         write_attempts(
             stream,
             (

@@ -102,8 +102,8 @@ def read_profile(path: str | Path) -> Profile:
 
 
 def _option(row: Row) -> tuple[tuple[int, str, int], Option]:
-    stage = row.integer("stage", least=0)
-    frequency = row.integer("frequency", least=1)
+    stage = row.integer("stage", minimum=0)
+    frequency = row.integer("frequency", minimum=1)
     time, energy = row.number("time", above=0), row.number("energy", above=0)
     for column, value in (("frequency", frequency), ("time", time), ("energy", energy)):
         least, most, unit = POSSIBLE[column]

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wattloop.files.atomic_write import bytes_written_whole
+from wattloop.files.atomic_write import open_atomic_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,5 +45,5 @@ def saved_figure(path: str | Path, width_inches: float, height_inches: float) ->
         yield figure
         content = io.BytesIO()
         figure.savefig(content, format="png", dpi=144)
-    with bytes_written_whole(path) as stream:
+    with open_atomic_bytes(path) as stream:
         stream.write(content.getvalue())

@@ -59,7 +59,7 @@ def read_profile(path: str | Path) -> PowerProfile:
 
 def _measurement(row: Row) -> Measurement:
     _require(row, "power_limit_watts", "energy_joules", "time_seconds")
-    gpus = row.integer("gpus", least=1) if row.cells.get("gpus") else 1
+    gpus = row.integer("gpus", minimum=1) if row.cells.get("gpus") else 1
     limit = row.number("power_limit_watts", above=0)
     return Measurement(limit, row.number("energy_joules", above=0), row.number("time_seconds", above=0), gpus)
 

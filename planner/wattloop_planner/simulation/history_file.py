@@ -73,13 +73,13 @@ def _observation(row: Row) -> Observation:
     except ValueError:
         expected = f"one of {', '.join(Outcome)}"
         raise InputError(row.source, repr(row.text("outcome")), expected, row.line, "outcome") from None
-    epochs = row.number("epochs", least=0)
-    energy, time = row.number("energy_joules", least=0), row.number("time_seconds", least=0)
+    epochs = row.number("epochs", minimum=0)
+    energy, time = row.number("energy_joules", minimum=0), row.number("time_seconds", minimum=0)
     plain = epochs > 0 and row.integer("profiled") == 0
     return Observation(
-        recurrence=row.integer("recurrence", least=0),
-        attempt=row.integer("attempt", least=0),
-        batch_size=row.integer("batch_size", least=1),
+        recurrence=row.integer("recurrence", minimum=0),
+        attempt=row.integer("attempt", minimum=0),
+        batch_size=row.integer("batch_size", minimum=1),
         outcome=outcome,
         epochs=epochs,
         energy_joules=energy,
@@ -93,7 +93,7 @@ def _observation(row: Row) -> Observation:
 
 def _max_power_watts(row: Row, energy_joules: float, time_seconds: float) -> float:
     """The maximum power that the row's cost was computed with; 1 W where the cost does not tell, as at eta 1."""
-    eta, cost = row.number("eta", least=0), row.number("cost_joules", least=0)
+    eta, cost = row.number("eta", minimum=0), row.number("cost_joules", minimum=0)
     if eta >= 1 or time_seconds == 0 or cost <= eta * energy_joules:
         return 1.0
     return (cost - eta * energy_joules) / ((1 - eta) * time_seconds)

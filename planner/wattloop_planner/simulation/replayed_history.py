@@ -36,9 +36,9 @@ def read_replayed_history(path: str, batch_sizes: tuple[int, ...]) -> tuple[Obse
 
 def _observation(row: Row) -> Observation:
     outcome = _outcome(row)
-    cost = row.number("cost_joules", least=0)
-    epoch_cost = row.optional_number("epoch_cost_joules", least=0)
-    epochs = row.optional_number("epochs", least=0)
+    cost = row.number("cost_joules", minimum=0)
+    epoch_cost = row.optional_number("epoch_cost_joules", minimum=0)
+    epochs = row.optional_number("epochs", minimum=0)
     if epochs is None and epoch_cost:
         epochs = cost / epoch_cost
     if epochs is None and "epochs" in row.cells and outcome is not Outcome.CRASHED:
@@ -46,9 +46,9 @@ def _observation(row: Row) -> Observation:
     if epochs is None:
         epochs, epoch_cost = cost, 1.0
     return Observation(
-        recurrence=row.integer("recurrence", least=0),
-        attempt=row.integer("attempt", least=0),
-        batch_size=row.integer("batch_size", least=1),
+        recurrence=row.integer("recurrence", minimum=0),
+        attempt=row.integer("attempt", minimum=0),
+        batch_size=row.integer("batch_size", minimum=1),
         outcome=outcome,
         epochs=epochs,
         energy_joules=cost,

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from wattloop_planner.bandit.policy import (
     DecisionContext,
     DecisionKind,
+    PartialObservation,
     Policy,
-    Progress,
     ReviewingPolicy,
     decision_seed,
 )
@@ -182,8 +182,8 @@ def _attempt(
     )
 
 
-def _after_profiling(scenario: Scenario, size: BatchSizeTrace) -> Progress:
-    return Progress(
+def _after_profiling(scenario: Scenario, size: BatchSizeTrace) -> PartialObservation:
+    return PartialObservation(
         batch_size=size.batch_size,
         epochs=1.0,
         energy_joules=size.profiled.energy_joules,

@@ -75,13 +75,13 @@ def read_train_trace(path: str | Path) -> TrainTrace:
     """
     paths: dict[Workload, dict[float, dict[int, list[TrainingPath]]]] = {}
     for row in read_table(path, TRAIN_COLUMNS):
-        target_epoch = row.optional_number("target_epoch", least=0)
+        target_epoch = row.optional_number("target_epoch", minimum=0)
         if target_epoch == 0:
             raise InputError(row.source, "'0'", "epochs above 0, or empty for never", row.line, "target_epoch")
         found = TrainingPath(row.integer("run"), target_epoch, row.line)
         by_target = paths.setdefault(_workload(row), {})
         by_size = by_target.setdefault(row.number("target_metric"), {})
-        by_size.setdefault(row.integer("batch_size", least=1), []).append(found)
+        by_size.setdefault(row.integer("batch_size", minimum=1), []).append(found)
     if not paths:
         raise InputError(str(path), "no row below the header", "one row a training path and target", 2, 1)
     return TrainTrace(
@@ -104,7 +104,7 @@ def read_power_trace(path: str | Path) -> PowerTrace:
     """
     epochs: dict[Workload, dict[int, dict[float, tuple[int, Measurement]]]] = {}
     for row in read_table(path, POWER_COLUMNS):
-        size, limit = row.integer("batch_size", least=1), row.number("power_limit", above=0)
+        size, limit = row.integer("batch_size", minimum=1), row.number("power_limit", above=0)
         time, power = row.number("time_per_epoch", above=0), row.number("average_power", above=0)
         limits = epochs.setdefault(_workload(row), {}).setdefault(size, {})
         if limit in limits:

@@ -18,7 +18,7 @@ from wattloop_agent.monitor.energy.attribution import Assignment, Observation
 from wattloop_agent.monitor.energy.ledger_writer import LedgerWriter
 from wattloop_agent.monitor.energy.recorder import EnergyRecorder
 from wattloop_agent.monitor.heartbeat_link import HeartbeatLink
-from wattloop_agent.monitor.leases import LeaseKeeper
+from wattloop_agent.monitor.leases import LeaseMonitor
 from wattloop_agent.monitor.power_controller_link import PowerControllerLink
 from wattloop_agent.monitor.processes import ProcessCallers
 
@@ -54,9 +54,9 @@ def test_accounting_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
 
     async def look() -> str:
         confused = Confused()
-        keeper = EnergyRecorder(books, confused)
-        await run_until(keeper.run(), confused.told)
-        return keeper.problem
+        lease_monitor = EnergyRecorder(books, confused)
+        await run_until(lease_monitor.run(), confused.told)
+        return lease_monitor.problem
 
     assert asyncio.run(look()) == "", "told while it lasted"
     books.close()
@@ -99,13 +99,13 @@ def test_looking_after_owners_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     async def look() -> str:
         power_controller = ConfusedPowerController()
         link = PowerControllerLink(power_controller, DEADLINE_SECONDS)
-        keeper = LeaseKeeper(link, HeartbeatLink(power_controller, DEADLINE_SECONDS), ProcessCallers(), 0.001)
-        keeper.start()
+        lease_monitor = LeaseMonitor(link, HeartbeatLink(power_controller, DEADLINE_SECONDS), ProcessCallers(), 0.001)
+        lease_monitor.start()
         async with asyncio.timeout(DEADLINE_SECONDS):
             await power_controller.sound.wait()
-        await asyncio.to_thread(keeper.stop)
+        await asyncio.to_thread(lease_monitor.stop)
         await asyncio.wrap_future(power_controller.answering)
-        return keeper.view.state
+        return lease_monitor.view.state
 
     assert asyncio.run(look()) == "ready"
     assert "unexpected failure of the lease check; the next one follows" in caplog.text

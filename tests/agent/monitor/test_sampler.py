@@ -16,7 +16,7 @@ from concurrent.futures import CancelledError
 import pytest
 
 from support.agents.agent_fixture import AgentFixture, until
-from wattloop.agent import AgentConnection, AgentRefused
+from wattloop.agent import AgentConnection, AgentRequestError
 from wattloop_agent.monitor.driver_thread import DriverThread
 from wattloop_agent.monitor.energy.gpu_sample import GpuSample
 from wattloop_agent.monitor.gpu_condition import GpuCondition
@@ -282,5 +282,5 @@ def test_a_subscription_to_a_gpu_whose_counter_fails_ends_with_the_drivers_word(
         stream = connection.subscribe(0.02)
         next(stream)
         agent.gpus.inject_fault(COUNTER, code=GPU_IS_LOST, gpu=agent.uuids[1])
-        with pytest.raises(AgentRefused, match=agent.uuids[1]):
+        with pytest.raises(AgentRequestError, match=agent.uuids[1]):
             deque(itertools.islice(stream, 100))

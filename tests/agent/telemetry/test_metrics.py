@@ -11,7 +11,7 @@ import pytest
 from support.agents.agent_fixture import AgentFixture, until
 from support.agents.processes import free_port, single_agent
 from support.agents.scraping import scraped
-from wattloop.agent import AgentConnection, AgentRefused
+from wattloop.agent import AgentConnection, AgentRequestError
 from wattloop_agent.power_controller.node_lock import NodeLock
 from wattloop_agent.telemetry.catalogue import CATALOGUE
 
@@ -50,7 +50,7 @@ def test_a_gpu_is_named_as_dcgm_names_it_and_its_values_are_the_truth(
 def test_leases_overriding_and_refusals_are_counted(agent_fixture: AgentFixture, address: str) -> None:
     with AgentConnection(agent_fixture.socket) as connection:
         connection.hold_limit(agent_fixture.uuids[:2], 200)
-        with pytest.raises(AgentRefused):
+        with pytest.raises(AgentRequestError):
             connection.hold_limit(agent_fixture.uuids, 1000)
         agent_fixture.gpus.set_power_limit_as_another_actor(1, 250.0)
         until(

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from wattloop.errors import OperationError
-from wattloop.files.atomic_write import bytes_written_whole, written_whole
+from wattloop.files.atomic_write import open_atomic, open_atomic_bytes
 
 
 def test_a_file_appears_when_the_block_ends(tmp_path: Path) -> None:
     target = tmp_path / "table.csv"
-    with written_whole(target) as stream:
+    with open_atomic(target) as stream:
         stream.write("größe\n")
         assert not target.exists()
     assert target.read_bytes() == "größe\n".encode()
@@ -29,7 +29,7 @@ def test_a_file_appears_when_the_block_ends(tmp_path: Path) -> None:
 def test_a_file_stays_as_it_was_when_the_block_fails(tmp_path: Path) -> None:
     target = tmp_path / "table.csv"
     target.write_text("before")
-    with pytest.raises(ZeroDivisionError), written_whole(target) as stream:
+    with pytest.raises(ZeroDivisionError), open_atomic(target) as stream:
         stream.write(str(1 / 0))
     assert target.read_text() == "before"
     assert list(tmp_path.iterdir()) == [target]
@@ -39,8 +39,8 @@ def test_a_file_is_not_touched_when_the_writer_is_killed(tmp_path: Path) -> None
     target = tmp_path / "table.csv"
     target.write_text("before")
     code = (
-        "import os, signal, sys\nfrom wattloop.files.atomic_write import written_whole\n"
-        "with written_whole(sys.argv[1]) as stream:\n    stream.write('half')\n    stream.flush()\n"
+        "import os, signal, sys\nfrom wattloop.files.atomic_write import open_atomic\n"
+        "with open_atomic(sys.argv[1]) as stream:\n    stream.write('half')\n    stream.flush()\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     killed = subprocess.run([sys.executable, "-c", code, target], check=False)
@@ -53,7 +53,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, where: str) ->
     (tmp_path / "file").write_text("")
     with (
         pytest.raises(OperationError, match="name a file in an existing, writable folder"),
-        written_whole(tmp_path / where),
+        open_atomic(tmp_path / where),
     ):
         pass
 
@@ -65,7 +65,7 @@ def test_a_full_disk_leaves_the_older_file(tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
     try:
-        with pytest.raises(OperationError, match="cannot write: File too large"), bytes_written_whole(target) as stream:
+        with pytest.raises(OperationError, match="cannot write: File too large"), open_atomic_bytes(target) as stream:
             stream.write(b"x" * 200_000)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -85,7 +85,7 @@ def device(path: Path, minor: int) -> Path:
 
 def test_a_device_stays_one(tmp_path: Path) -> None:
     null = device(tmp_path / "null", 3)
-    with written_whole(null) as stream:
+    with open_atomic(null) as stream:
         stream.write("row\n")
     assert stat.S_ISCHR(null.stat().st_mode)
 
@@ -94,7 +94,7 @@ def test_a_full_device_is_said(tmp_path: Path) -> None:
     full = device(tmp_path / "full", 7)
     with (
         pytest.raises(OperationError, match="full: cannot write: No space left on device"),
-        written_whole(full) as stream,
+        open_atomic(full) as stream,
     ):
         stream.write("row\n")
     assert stat.S_ISCHR(full.stat().st_mode)
@@ -105,7 +105,7 @@ def test_a_pipe_is_written_as_it_stands(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     with ThreadPoolExecutor(1) as threads:
         read = threads.submit(pipe.read_bytes)
-        with bytes_written_whole(pipe) as stream:
+        with open_atomic_bytes(pipe) as stream:
             stream.write(b"row")
         assert read.result() == b"row"
     assert pipe.is_fifo()
@@ -114,8 +114,8 @@ def test_a_pipe_is_written_as_it_stands(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["/dev/stdout", "/proc/self/fd/1"])
 def test_standard_output_by_its_name_goes_where_it_leads(name: str, tmp_path: Path) -> None:
     code = (
-        "import sys\nfrom wattloop.files.atomic_write import written_whole\n"
-        "with written_whole(sys.argv[1]) as stream:\n    stream.write('row')\n"
+        "import sys\nfrom wattloop.files.atomic_write import open_atomic\n"
+        "with open_atomic(sys.argv[1]) as stream:\n    stream.write('row')\n"
     )
     with (tmp_path / "out").open("wb") as out:
         subprocess.run([sys.executable, "-c", code, name], stdout=out, check=True)
@@ -128,13 +128,13 @@ def test_a_link_stays_one_and_a_file_keeps_its_mode(tmp_path: Path) -> None:
     target.write_text("before")
     target.chmod(0o600)
     link.symlink_to(target)
-    with written_whole(link) as stream:
+    with open_atomic(link) as stream:
         stream.write("after")
     assert link.is_symlink()
     assert (target.read_text(), stat.S_IMODE(target.stat().st_mode)) == ("after", 0o600)
 
 
 def test_a_dash_is_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
-    with written_whole("-") as stream:
+    with open_atomic("-") as stream:
         stream.write("row\n")
     assert capsys.readouterr().out == "row\n"

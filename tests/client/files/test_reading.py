@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from wattloop.errors import InputError
-from wattloop.files.reading import kind_of_no_file, read_bounded, read_text
+from wattloop.files.reading import read_bounded, read_text, special_file_kind
 
 ROOT = Path(__file__).parents[3]
 JOB = ROOT / "examples" / "digits" / "job.yaml"
@@ -134,8 +134,8 @@ def test_a_file_is_read_whole_or_refused_with_its_place(folder: Path) -> None:
 
 
 def test_what_another_library_opens_is_looked_at_before(pipe: Path, folder: Path) -> None:
-    assert kind_of_no_file(pipe) == "a named pipe"
-    assert kind_of_no_file("/dev/null") == "a device"
-    assert kind_of_no_file(folder / "none") is None
-    assert kind_of_no_file(folder) is None
-    assert kind_of_no_file("/dev/stdin") is None
+    assert special_file_kind(pipe) == "a named pipe"
+    assert special_file_kind("/dev/null") == "a device"
+    assert special_file_kind(folder / "none") is None
+    assert special_file_kind(folder) is None
+    assert special_file_kind("/dev/stdin") is None

@@ -67,10 +67,10 @@ ROW = Row("t.csv", 3, {"n": "12.0", "x": "1.5", "nan": "NaN", "inf": "inf", "wor
         (lambda: ROW.number("word"), "column word: found 'many', expected a finite number"),
         (lambda: ROW.number("nan"), "column nan: found 'NaN', expected a finite number"),
         (lambda: ROW.number("inf"), "column inf: found 'inf', expected a finite number"),
-        (lambda: ROW.number("minus", least=0), "column minus: found '-1', expected a finite number of at least 0"),
+        (lambda: ROW.number("minus", minimum=0), "column minus: found '-1', expected a finite number of at least 0"),
         (lambda: ROW.number("x", above=1.5), "column x: found '1.5', expected a finite number above 1.5"),
         (lambda: ROW.integer("x"), "column x: found '1.5', expected a whole number"),
-        (lambda: ROW.integer("n", least=13), "column n: found '12.0', expected a whole number of at least 13"),
+        (lambda: ROW.integer("n", minimum=13), "column n: found '12.0', expected a whole number of at least 13"),
     ],
 )
 def test_a_wrong_cell_is_refused_with_line_and_column(read: object, words: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from support.databases.sample_record import RECORD
 from wattloop_operator.plots.job_history import JobHistory
-from wattloop_operator.store import ObservationRecord, PowerMeasurement, PowerProfile, ProfileKey
+from wattloop_operator.store import ObservationRecord, PowerMeasurement, PowerProfileRecord, ProfileKey
 
 
 @pytest.fixture
@@ -31,13 +31,13 @@ def record() -> Callable[..., ObservationRecord]:
 
 
 @pytest.fixture
-def profile() -> Callable[..., PowerProfile]:
+def profile() -> Callable[..., PowerProfileRecord]:
     """Makes a profile of a batch size from (limit, energy of an epoch, time of an epoch)."""
 
-    def make(batch_size: int, *points: tuple[float, float, float], gpu_model: str = "NVIDIA A40") -> PowerProfile:
+    def make(batch_size: int, *points: tuple[float, float, float], gpu_model: str = "NVIDIA A40") -> PowerProfileRecord:
         # Measured over a quarter of an epoch, as a trainer does.
         measured = tuple(PowerMeasurement(limit, energy / 4, time / 4, 0.25) for limit, energy, time in points)
-        return PowerProfile(ProfileKey(RECORD.job_uid, batch_size, gpu_model, 1), measured)
+        return PowerProfileRecord(ProfileKey(RECORD.job_uid, batch_size, gpu_model, 1), measured)
 
     return make
 

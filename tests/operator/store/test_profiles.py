@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from wattloop.errors import InputError
-from wattloop_operator.store import PowerMeasurement, PowerProfile, ProfileKey, Store
+from wattloop_operator.store import PowerMeasurement, PowerProfileRecord, ProfileKey, Store
 
 KEY = ProfileKey("0c3b2d9e", 32, "NVIDIA A40", 2, "sha256:aa")
 
@@ -19,19 +19,19 @@ def measured(*limits: float, energy: float = 100.0) -> tuple[PowerMeasurement, .
 
 def test_a_profile_reads_back_by_rising_limit(store: Store) -> None:
     store.profiles.record(KEY, reversed(measured(100, 150.5, 300)))
-    assert store.profiles.get(KEY) == PowerProfile(KEY, measured(100, 150.5, 300))
+    assert store.profiles.get(KEY) == PowerProfileRecord(KEY, measured(100, 150.5, 300))
 
 
 def test_recording_a_profile_twice_changes_nothing(store: Store) -> None:
     for _ in range(2):
         store.profiles.record(KEY, measured(100, 300))
-    assert store.profiles.of_job(KEY.job_uid) == (PowerProfile(KEY, measured(100, 300)),)
+    assert store.profiles.of_job(KEY.job_uid) == (PowerProfileRecord(KEY, measured(100, 300)),)
 
 
 def test_a_newer_profile_replaces_the_whole_of_the_older(store: Store) -> None:
     store.profiles.record(KEY, measured(100, 200, 300))
     store.profiles.record(KEY, measured(150, energy=7))
-    assert store.profiles.get(KEY) == PowerProfile(KEY, measured(150, energy=7))
+    assert store.profiles.get(KEY) == PowerProfileRecord(KEY, measured(150, energy=7))
 
 
 @pytest.mark.parametrize(
@@ -48,8 +48,8 @@ def test_a_profile_holds_for_its_key_alone(store: Store, other: ProfileKey) -> N
     store.profiles.record(KEY, measured(100))
     assert store.profiles.get(other) is None
     store.profiles.record(other, measured(200))
-    assert store.profiles.get(KEY) == PowerProfile(KEY, measured(100))
-    assert store.profiles.get(other) == PowerProfile(other, measured(200))
+    assert store.profiles.get(KEY) == PowerProfileRecord(KEY, measured(100))
+    assert store.profiles.get(other) == PowerProfileRecord(other, measured(200))
 
 
 def test_profiles_of_a_job_come_in_the_order_of_their_keys(store: Store) -> None:
@@ -79,4 +79,4 @@ def test_a_profile_that_is_none_is_refused_and_the_older_stays(
     store.profiles.record(KEY, measured(300))
     with pytest.raises(InputError, match=complaint):
         store.profiles.record(KEY, measurements)
-    assert store.profiles.get(KEY) == PowerProfile(KEY, measured(300))
+    assert store.profiles.get(KEY) == PowerProfileRecord(KEY, measured(300))

@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wattloop_planner.bandit.policy import Decision, DecisionContext, DecisionKind, NoFeasibleArmError, Progress
+from wattloop_planner.bandit.policy import (
+    Decision,
+    DecisionContext,
+    DecisionKind,
+    NoFeasibleArmError,
+    PartialObservation,
+)
 from wattloop_planner.bandit.priors import NoisePrior
 from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
 from wattloop_planner.observations import Observation, Outcome
@@ -164,7 +170,7 @@ class TestReview:
     def reviewed(self, epoch_energy: float, size: int = 64) -> float | None:
         asked = context([run(0, 32, 40, 100)])
         trial = Decision(size, DecisionKind.TRIAL, "", 6000.0)
-        progress = Progress(size, 1.0, epoch_energy, 1.0, 100.0, epoch_energy, 1.0)
+        progress = PartialObservation(size, 1.0, epoch_energy, 1.0, 100.0, epoch_energy, 1.0)
         return ThompsonSamplingPolicy().review(asked, trial, progress)
 
     def test_an_epoch_that_is_far_too_dear_ends_the_trial_at_once(self) -> None:
@@ -177,7 +183,7 @@ class TestReview:
 
     def test_what_is_no_trial_keeps_its_stop(self) -> None:
         asked = context([run(0, 32, 40, 100)])
-        progress = Progress(32, 1.0, 9e9, 1.0, 100.0, 9e9, 1.0)
+        progress = PartialObservation(32, 1.0, 9e9, 1.0, 100.0, 9e9, 1.0)
         known = Decision(32, DecisionKind.INCUMBENT, "")
         assert ThompsonSamplingPolicy().review(asked, known, progress) is None
 

@@ -21,7 +21,7 @@ from wattloop_agent.lines import REQUEST_LIMIT_BYTES, decoded_request, encoded
 from wattloop_agent.listening import listening_socket
 from wattloop_agent.monitor.energy.ledger_writer import LedgerWriter
 from wattloop_agent.monitor.heartbeat_link import HeartbeatLink
-from wattloop_agent.monitor.leases import LeaseKeeper
+from wattloop_agent.monitor.leases import LeaseMonitor
 from wattloop_agent.monitor.meter import Meter
 from wattloop_agent.monitor.nvml_readings import NvmlReadings
 from wattloop_agent.monitor.power_controller_link import PowerControllerLink
@@ -63,20 +63,20 @@ class NodeInProcess:
         self.meter = Meter(NvmlReadings())
         self._link = PowerControllerLink(self, 10.0)
         callers = make_callers(self.meter)
-        self._keeper = LeaseKeeper(self._link, HeartbeatLink(self, 10.0), callers)
-        self.server = Server(callers, RequestHandlers(self.meter, self._link, self._keeper))
+        self._lease_monitor = LeaseMonitor(self._link, HeartbeatLink(self, 10.0), callers)
+        self.server = Server(callers, RequestHandlers(self.meter, self._link, self._lease_monitor))
 
     async def start(self) -> None:
         """Serve, and meter."""
         self._loop = asyncio.get_running_loop()
         self.look_every(LOOK_SECONDS)
-        self._keeper.start()
+        self._lease_monitor.start()
         await self.server.serve(listening_socket(self.socket))
 
     async def close(self) -> None:
         """Serve no more."""
         await self.server.close()
-        await asyncio.to_thread(self._keeper.stop)
+        await asyncio.to_thread(self._lease_monitor.stop)
         self._link.close()
         await asyncio.gather(*(asyncio.wrap_future(each) for each in self._serving))
         self.meter.close()

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from support.agents.agent_fixture import DEADLINE_SECONDS
-from wattloop.agent_process import end_agent, start_agent
+from wattloop.agent_process import start_agent, stop_agent
 
 
 @contextmanager
@@ -25,7 +25,7 @@ def single_agent(
     try:
         yield process
     finally:
-        end_agent(process)
+        stop_agent(process)
 
 
 def free_port() -> int:

@@ -13,7 +13,7 @@ from typing import Any
 from wattloop.messages import GpuEnergy, LimitMeasurement, Report
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.domain.records import LateUsage, ObservationRecord, PodEnergy, PowerProfile
+from wattloop_operator.domain.records import LateUsage, ObservationRecord, PodEnergy, PowerProfileRecord
 from wattloop_operator.domain.snapshot import Failure, Snapshot, WorkloadPhase, WorkloadState
 from wattloop_operator.reconcile import actions
 from wattloop_operator.reconcile.attempt.progress import progress_after
@@ -61,7 +61,7 @@ class ModelBackend:
     recurrences: dict[str, TrainingRecurrence] = field(default_factory=dict)
     workloads: dict[str, WorkloadState] = field(default_factory=dict)
     records: dict[tuple[int, int], ObservationRecord] = field(default_factory=dict)
-    profiles: dict[Any, PowerProfile] = field(default_factory=dict)
+    profiles: dict[Any, PowerProfileRecord] = field(default_factory=dict)
     late_usages: dict[tuple[int, int], LateUsage] = field(default_factory=dict)
     announced: list[actions.EmitEvent] = field(default_factory=list)
     created: Counter[str] = field(default_factory=Counter)
@@ -118,7 +118,7 @@ class ModelBackend:
                 if late_usage.job_uid == self.job.metadata.uid:
                     self.late_usages[(late_usage.recurrence, late_usage.attempt)] = late_usage
             case actions.RecordProfile(key, measurements):
-                self.profiles[key] = PowerProfile(key, measurements)
+                self.profiles[key] = PowerProfileRecord(key, measurements)
             case actions.CreateRecurrence(recurrence):
                 self._create(recurrence)
             case actions.StartWorkload(recurrence):

@@ -24,7 +24,7 @@ from wattloop_agent.listening import listening_socket
 from wattloop_agent.monitor.callers import Caller, no_step
 from wattloop_agent.monitor.descriptors import allowed_connections
 from wattloop_agent.monitor.heartbeat_link import HeartbeatLink
-from wattloop_agent.monitor.leases import LeaseKeeper
+from wattloop_agent.monitor.leases import LeaseMonitor
 from wattloop_agent.monitor.meter import Meter
 from wattloop_agent.monitor.nvml_readings import NvmlReadings
 from wattloop_agent.monitor.power_controller_link import PowerControllerLink
@@ -91,11 +91,11 @@ class SocketTarget:
         power_controller = PowerControllerLink(requests, HEARTBEAT_TIMEOUT_SECONDS)
         self._stack.callback(power_controller.close)
         callers = _NamedCallers(self._uuids)
-        keeper = LeaseKeeper(power_controller, HeartbeatLink(heartbeats, HEARTBEAT_TIMEOUT_SECONDS), callers)
-        server = Server(callers, RequestHandlers(meter, power_controller, keeper), allowed_connections())
-        await keeper.refresh()
-        keeper.start()
-        self._stack.push_async_callback(asyncio.to_thread, keeper.stop)
+        lease_monitor = LeaseMonitor(power_controller, HeartbeatLink(heartbeats, HEARTBEAT_TIMEOUT_SECONDS), callers)
+        server = Server(callers, RequestHandlers(meter, power_controller, lease_monitor), allowed_connections())
+        await lease_monitor.refresh()
+        lease_monitor.start()
+        self._stack.push_async_callback(asyncio.to_thread, lease_monitor.stop)
         self._path = self._folder / "agent.sock"
         listening = self._stack.enter_context(listening_socket(self._path))
         self._stack.push_async_callback(server.close)

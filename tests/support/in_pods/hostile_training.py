@@ -15,7 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from wattloop.agent import AgentConnection, AgentRefused, AgentUnavailable
+from wattloop.agent import AgentConnection, AgentRequestError, AgentUnavailable
 
 FLOOD_REQUESTS = 3000
 FLOOD_THREADS = 16
@@ -69,7 +69,7 @@ def asked(question: Callable[[], object]) -> str:
     """What the agent answers: the reason of its refusal, or that it did not refuse."""
     try:
         return f"granted: {question()}"
-    except AgentRefused as refusal:
+    except AgentRequestError as refusal:
         return refusal.reason
 
 
@@ -116,7 +116,7 @@ def connections(socket: str) -> dict[str, int]:
         try:
             each.gpus()
             answers["served"] += 1
-        except AgentRefused as refusal:
+        except AgentRequestError as refusal:
             answers[refusal.reason] += 1
         except AgentUnavailable:
             answers["Unavailable"] += 1

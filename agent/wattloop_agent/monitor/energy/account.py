@@ -11,7 +11,7 @@ from wattloop.energy import energy_of_power
 from wattloop.node_energy import COUNTER, INTEGRATED, NodeGpu
 from wattloop_agent.monitor.energy.counter_reset import GAP_SECONDS, CounterReset, PossibleReset, can_have_risen
 from wattloop_agent.monitor.energy.counter_steps import CounterSteps
-from wattloop_agent.monitor.energy.edges import Edges, energy_between
+from wattloop_agent.monitor.energy.edges import Edges, interpolate_energy
 from wattloop_agent.monitor.energy.gpu_sample import GpuSample
 from wattloop_agent.monitor.energy.power_trace import Estimate, PowerTrace
 from wattloop_agent.monitor.energy.snapshot import EnergySnapshot
@@ -150,7 +150,7 @@ class GpuAccount:
         inside = min(moment, points[-1].time_seconds)
         energy, uncertainty = float(points[0].energy_millijoules), self._lag()
         if len(points) > 1:
-            energy, uncertainty = energy_between(points, inside, self._shape, self._lag())
+            energy, uncertainty = interpolate_energy(points, inside, self._shape, self._lag())
         energy = min(energy, self._total)
         if moment > last.begin_seconds and self._source == COUNTER:
             since = self._shape.since(last.begin_seconds, moment)

@@ -61,7 +61,7 @@ class Edges:
         return (behind.energy_millijoules - before.energy_millijoules) / (behind.time_seconds - before.time_seconds)
 
 
-def energy_between(
+def interpolate_energy(
     points: Sequence[Edge], moment: float, shape: PowerTrace, lag_millijoules: float
 ) -> tuple[float, float]:
     """Energy until a moment between edges, and its uncertainty, in millijoules.

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from wattloop.errors import OperationError
-from wattloop.files.atomic_write import written_whole
+from wattloop.files.atomic_write import open_atomic
 from wattloop.message_fields import MessageError
 from wattloop.node_energy import MAX_NODE_ANSWER_BYTES, GpuBounds, NodeAnswer
 from wattloop_agent.durable import read_bounded
@@ -86,7 +86,7 @@ class BoundsFile:
         self._durable = None
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with written_whole(self._path) as stream:
+            with open_atomic(self._path) as stream:
                 json.dump(NodeAnswer(bounds=bounds).to_json(), stream, allow_nan=False, indent=1)
             folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:

@@ -18,8 +18,7 @@ from wattloop_operator.reconcile.attempt.progress import with_stop
 from wattloop_operator.reconcile.energy.usage import usage_of
 from wattloop_operator.reconcile.learning.decision import decision_context, policy_of
 from wattloop_operator.reconcile.learning.observations import epoch_usage
-from wattloop_planner.bandit.policy import Decision, DecisionKind, ReviewingPolicy
-from wattloop_planner.bandit.policy import Progress as Shown
+from wattloop_planner.bandit.policy import Decision, DecisionKind, PartialObservation, ReviewingPolicy
 
 
 def reviewed(
@@ -52,7 +51,7 @@ def reviewed(
     return with_stop(recurrence, progress.model_copy(update=second_thought))
 
 
-def _shown(recurrence: TrainingRecurrence, progress: Progress) -> Shown | None:
+def _shown(recurrence: TrainingRecurrence, progress: Progress) -> PartialObservation | None:
     """What the policy is to think about; None before a whole epoch and its cost at the limit held are known."""
     usage = usage_of(progress)
     if usage is None or not progress.max_power_limit_watts or progress.epoch is None or progress.epoch < 1:
@@ -60,7 +59,7 @@ def _shown(recurrence: TrainingRecurrence, progress: Progress) -> Shown | None:
     energy, time = epoch_usage(recurrence.spec, progress, usage, progress.epoch)
     if energy is None or time is None:
         return None
-    return Shown(
+    return PartialObservation(
         batch_size=recurrence.spec.batch_size,
         epochs=float(progress.epoch),
         energy_joules=float(usage.gpu_energy_joules),

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from wattloop.environment import Target
+from wattloop.environment import RunTarget
 from wattloop.messages import MAX_NUMBER, GpuEnergy, Report
-from wattloop_operator.api.objective import Direction
-from wattloop_operator.api.objective import Target as TargetSpec
+from wattloop_operator.api.objective import Direction, Target
 from wattloop_operator.api.progress import GpuReading, ProfilePoint, Progress
 from wattloop_operator.api.quantities import to_decimal
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
@@ -26,9 +25,9 @@ MAX_GPUS_PER_DEVICE = 8
 ROUNDING = 1e-9
 
 
-def target_of(target: TargetSpec) -> Target:
+def target_of(target: Target) -> RunTarget:
     """The target as the training process is told it."""
-    return Target(
+    return RunTarget(
         target.metric,
         float(target.threshold),
         maximize=target.direction is Direction.MAXIMIZE,

@@ -19,7 +19,7 @@ from wattloop_operator.api.training_recurrence import (
     TrainingRecurrence,
     TrainingRecurrenceSpec,
 )
-from wattloop_operator.domain.records import PowerProfile
+from wattloop_operator.domain.records import PowerProfileRecord
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.energy.usage import believable
 from wattloop_operator.reconcile.learning import observations
@@ -188,7 +188,7 @@ def _power_limit(snapshot: Snapshot, batch_size: int) -> tuple[int | None, bool]
     return round(selector.select(per_epoch).power_limit_watts), False
 
 
-def known_profile(snapshot: Snapshot, batch_size: int) -> PowerProfile | None:
+def known_profile(snapshot: Snapshot, batch_size: int) -> PowerProfileRecord | None:
     """The power profile of a batch size on the GPUs that the job ran on last, from the store or the objects."""
     return observations.profile_on_latest_gpus(
         observations.remembered(snapshot), observations.profiles(snapshot), batch_size

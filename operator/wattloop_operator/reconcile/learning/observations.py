@@ -21,7 +21,13 @@ from wattloop_operator.api.training_recurrence import (
     TrainingRecurrenceStatus,
     Usage,
 )
-from wattloop_operator.domain.records import LateUsage, ObservationRecord, PowerMeasurement, PowerProfile, ProfileKey
+from wattloop_operator.domain.records import (
+    LateUsage,
+    ObservationRecord,
+    PowerMeasurement,
+    PowerProfileRecord,
+    ProfileKey,
+)
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.energy.usage import usage_of
 from wattloop_planner.observations import Observation, Outcome
@@ -141,19 +147,19 @@ def profile_of(recurrence: TrainingRecurrence) -> tuple[ProfileKey, tuple[PowerM
     )
 
 
-def profiles(snapshot: Snapshot) -> tuple[PowerProfile, ...]:
+def profiles(snapshot: Snapshot) -> tuple[PowerProfileRecord, ...]:
     """Every power profile that the store or the ended objects know; the store's word counts."""
     known = {profile.key: profile for profile in snapshot.profiles}
     for recurrence in snapshot.recurrences:
         measured = profile_of(recurrence)
         if measured is not None and recurrence.status.result is not None:
-            known.setdefault(measured[0], PowerProfile(*measured))
+            known.setdefault(measured[0], PowerProfileRecord(*measured))
     return tuple(known.values())
 
 
 def profile_on_latest_gpus(
-    records: Iterable[ObservationRecord], profiles: Iterable[PowerProfile], batch_size: int
-) -> PowerProfile | None:
+    records: Iterable[ObservationRecord], profiles: Iterable[PowerProfileRecord], batch_size: int
+) -> PowerProfileRecord | None:
     """The power profile of a batch size on the GPUs that the job ran on last."""
     gpus = latest_gpus(records)
     for profile in profiles:

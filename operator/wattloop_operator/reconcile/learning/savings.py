@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from wattloop.cost import CostModel
-from wattloop_operator.domain.records import ObservationRecord, PowerProfile
+from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.energy.usage import believable
 from wattloop_operator.reconcile.learning import observations
@@ -34,7 +34,7 @@ def _default_cost(snapshot: Snapshot, eta: float) -> float | None:
 
 
 def default_cost_of(
-    records: Sequence[ObservationRecord], profiles: Sequence[PowerProfile], *, default_batch_size: int, eta: float
+    records: Sequence[ObservationRecord], profiles: Sequence[PowerProfileRecord], *, default_batch_size: int, eta: float
 ) -> float | None:
     """The same, from records and profiles without their job.
 

@@ -64,7 +64,7 @@ def replaced(folder: str | Path) -> Iterator[Path]:
     """
     path = Path(folder)
     clean = functools.partial(_clean, path, remove_empty=not path.exists())
-    with interruption.undone(clean):
+    with interruption.cleanup_on_exit(clean):
         try:
             path.mkdir(parents=True, exist_ok=True)
             aside = path / f"{ASIDE}{secrets.token_hex(8)}"

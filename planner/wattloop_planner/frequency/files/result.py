@@ -148,11 +148,11 @@ def read_realised(folder: str | Path) -> tuple[list[int], list[Realised], float]
     rows = list(read_table(path / "iteration_time_energy.csv", ("plan", "time", "energy")))
     if not rows:
         raise InputError(str(path / "iteration_time_energy.csv"), "no plan", expected)
-    numbers = [row.integer("plan", least=0) for row in rows]
+    numbers = [row.integer("plan", minimum=0) for row in rows]
     realised = [Realised(row.number("time", above=0), row.number("energy")) for row in rows]
     read = Fields("", summary)
     try:
         stages = read.integer("stages")
-        return numbers, realised, stages * read.number("blocking_power_watts", least=0.0, most=MAX_POWER_WATTS)
+        return numbers, realised, stages * read.number("blocking_power_watts", minimum=0.0, maximum=MAX_POWER_WATTS)
     except MessageError as error:
         raise InputError(str(path / SUMMARY), f"another form ({error})", expected) from error

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.agents.agent_fixture import AgentFixture, until
 from support.agents.kubelet_server import KubeletServer, serving
 from support.agents.processes import free_port, single_agent
-from wattloop.agent_process import end_agent
+from wattloop.agent_process import stop_agent
 
 pytestmark = pytest.mark.processes
 
@@ -222,7 +222,7 @@ def test_a_driver_that_is_restarted_while_no_monitor_looks_loses_no_energy_thoug
         used = counters(agent_fixture)[0] - begin
         soon(lambda: node.joules("trainer")[0] >= used / 1000, "the work is accounted for")
         before = counters(agent_fixture)[0]
-        assert end_agent(process) == 0
+        assert stop_agent(process) == 0
     agent_fixture.gpus.restart_driver()
     agent_fixture.gpus.occupy(0, work=31200.0, intensity=1.0)
     used += counters(agent_fixture)[0]

@@ -12,7 +12,7 @@ from support.agents.processes import free_port, single_agent
 from support.agents.pushed import running_operator
 from support.agents.scraping import scraped
 from support.reporting.json_web_token import json_web_token
-from wattloop.agent import AgentConnection, AgentRefused
+from wattloop.agent import AgentConnection, AgentRequestError
 from wattloop.messages import MAX_LIMIT_WATTS
 from wattloop.node_energy import GpuBounds, NodeAnswer, Range
 from wattloop_agent.monitor.policies.limits import PolicyLimits
@@ -114,7 +114,7 @@ def test_a_policy_that_is_tightened_leaves_what_is_held_shows_it_and_binds_the_n
             policy[0] = (100.0, 250.0)
             until(lambda: outside() == {first: 1, second: 0}, "the first is outside now", HALF_A_MINUTE)
             assert agent_fixture.limits == [300, 200, 400], "a limit does not move under a training"
-            with pytest.raises(AgentRefused, match="GPUPowerPolicy rack allows 100 to 250 watts"):
+            with pytest.raises(AgentRequestError, match="GPUPowerPolicy rack allows 100 to 250 watts"):
                 connection.hold_limit([first], 300)
             assert agent_fixture.limits == [300, 200, 400]
             connection.hold_limit([first], 250)

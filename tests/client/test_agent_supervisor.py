@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattloop import agent_keeper
+from wattloop import agent_supervisor
 from wattloop.agent import AgentUnavailable
-from wattloop.agent_keeper import (
+from wattloop.agent_supervisor import (
     LONG_RUN_SECONDS,
     MAX_FAILURES,
     MAX_PAUSE_SECONDS,
-    AgentKeeper,
+    AgentSupervisor,
     RestartPause,
 )
 
@@ -38,7 +38,7 @@ def ended(process: Agent) -> int:
 
 
 def pauses(start: Callable[[], Agent], runs_seconds: Sequence[float]) -> list[float]:
-    """How long is waited after each run, where agents run so long by the keeper's clock."""
+    """How long is waited after each run, where agents run so long by the supervisor's clock."""
     moments = itertools.chain.from_iterable((0.0, seconds) for seconds in runs_seconds)
     waited: list[float] = []
 
@@ -46,7 +46,7 @@ def pauses(start: Callable[[], Agent], runs_seconds: Sequence[float]) -> list[fl
         waited.append(seconds)
         return len(waited) == len(runs_seconds)
 
-    AgentKeeper(start, ended, clock=moments.__next__, ends_within=ends_within).keep()
+    AgentSupervisor(start, ended, clock=moments.__next__, ends_within=ends_within).keep()
     return waited
 
 
@@ -82,14 +82,14 @@ def test_an_agent_that_cannot_be_started_again_is_given_up_and_that_is_said(capl
             raise AgentUnavailable("no agent is here")
         return dies_at_once()
 
-    AgentKeeper(starts_once, ended, clock=lambda: 0.0, ends_within=lambda _: False).keep()
+    AgentSupervisor(starts_once, ended, clock=lambda: 0.0, ends_within=lambda _: False).keep()
     assert len(starts) == 1 + MAX_FAILURES
     assert "no power limit is held" in caplog.messages[-1]
 
 
 def test_told_to_end_in_a_pause_it_starts_none_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent_keeper, "MAX_PAUSE_SECONDS", 3600.0)
-    monkeypatch.setattr(agent_keeper, "FIRST_PAUSE_SECONDS", 3600.0)
+    monkeypatch.setattr(agent_supervisor, "MAX_PAUSE_SECONDS", 3600.0)
+    monkeypatch.setattr(agent_supervisor, "FIRST_PAUSE_SECONDS", 3600.0)
     starts: list[Agent] = []
     second_ended = threading.Event()
 
@@ -102,11 +102,11 @@ def test_told_to_end_in_a_pause_it_starts_none_any_more(monkeypatch: pytest.Monk
             second_ended.set()
         return 0.0
 
-    keeper = AgentKeeper(start, ended, clock=clock)
-    thread = threading.Thread(target=keeper.keep)
+    supervisor = AgentSupervisor(start, ended, clock=clock)
+    thread = threading.Thread(target=supervisor.keep)
     thread.start()
     assert second_ended.wait(60)
-    keeper.end()
+    supervisor.end()
     thread.join(60)
     assert not thread.is_alive()
     assert len(starts) == 2
@@ -120,21 +120,21 @@ def test_told_to_end_just_as_a_pause_is_over_it_starts_none_any_more(caplog: pyt
         return starts[-1]
 
     def is_told_meanwhile(_: float) -> bool:
-        keeper.end()
+        supervisor.end()
         return False
 
-    keeper = AgentKeeper(start, ended, ends_within=is_told_meanwhile)
-    keeper.keep()
+    supervisor = AgentSupervisor(start, ended, ends_within=is_told_meanwhile)
+    supervisor.keep()
     assert len(starts) == 1
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 def test_told_to_end_while_the_agent_runs_it_ends_it() -> None:
     with subprocess.Popen(WAITS, stdin=subprocess.PIPE) as process:
-        keeper = AgentKeeper(lambda: process, ended)
-        thread = threading.Thread(target=keeper.keep)
+        supervisor = AgentSupervisor(lambda: process, ended)
+        thread = threading.Thread(target=supervisor.keep)
         thread.start()
-        keeper.end()
+        supervisor.end()
         thread.join(60)
         assert not thread.is_alive()
         assert process.returncode is not None

@@ -41,7 +41,7 @@ class RestartPause:
         return min(FIRST_PAUSE_SECONDS * 2.0 ** min(self._short_runs - 2, 20), MAX_PAUSE_SECONDS)
 
 
-class AgentKeeper:
+class AgentSupervisor:
     """Keeps one agent running until it is told to end it.
 
     Args:

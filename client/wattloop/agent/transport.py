@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from wattloop.agent.errors import AgentGone, AgentRefused, AgentUnavailable
+from wattloop.agent.errors import AgentDisconnected, AgentRequestError, AgentUnavailable
 
 REQUEST_LIMIT_BYTES = 64 * 1024
 ANSWER_LIMIT_BYTES = 1024 * 1024
 
 
-class AgentLine:
+class AgentTransport:
     """A socket to the agent, one request at a time.
 
     Args:
@@ -61,8 +61,8 @@ class AgentLine:
         """The result of one request.
 
         Raises:
-            AgentUnavailable: No agent answers; `AgentGone` where an open line broke.
-            AgentRefused: The agent says no.
+            AgentUnavailable: No agent answers; `AgentDisconnected` where an open line broke.
+            AgentRequestError: The agent says no.
         """
         self.send(request)
         return self.answer()
@@ -72,11 +72,11 @@ class AgentLine:
 
         Raises:
             AgentUnavailable: As `exchange`.
-            AgentRefused: The request is too long.
+            AgentRequestError: The request is too long.
         """
         line = json.dumps(request, allow_nan=False).encode() + b"\n"
         if len(line) > REQUEST_LIMIT_BYTES:
-            raise AgentRefused("BadRequest", f"the request has {len(line)} bytes, {REQUEST_LIMIT_BYTES} at most")
+            raise AgentRequestError("BadRequest", f"the request has {len(line)} bytes, {REQUEST_LIMIT_BYTES} at most")
         try:
             self.connect().sendall(line)
         except BrokenPipeError:
@@ -90,14 +90,14 @@ class AgentLine:
 
         Raises:
             AgentUnavailable: As `exchange`.
-            AgentRefused: As `exchange`.
+            AgentRequestError: As `exchange`.
         """
         try:
             answer = json.loads(self._line())
         except (OSError, ValueError) as error:
             raise self._failed(error) from error
         if "error" in answer:
-            raise AgentRefused(str(answer["error"]["reason"]), str(answer["error"]["message"]))
+            raise AgentRequestError(str(answer["error"]["reason"]), str(answer["error"]["message"]))
         return answer["result"]
 
     def close(self) -> None:
@@ -125,7 +125,7 @@ class AgentLine:
             self.interruptions += 1
         self.close()
         told = getattr(error, "strerror", None) or str(error)
-        kind = AgentGone if isinstance(error, ConnectionError) else AgentUnavailable
+        kind = AgentDisconnected if isinstance(error, ConnectionError) else AgentUnavailable
         return kind(f"{self._path}: no agent answers ({told}); is one running?")
 
 
