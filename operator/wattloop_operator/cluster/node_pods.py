@@ -14,7 +14,7 @@ from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.cluster.resources import PODS, TRAINING_RECURRENCES
 from wattloop_operator.cluster.timed_cache import TimedCache
 from wattloop_operator.reconcile.learning.decision import RECURRENCE_LABEL
-from wattloop_operator.reporting.interfaces import AttemptOfPod, PodOwnershipError
+from wattloop_operator.reporting.interfaces import PodAttempt, PodOwnershipError
 from wattloop_operator.workloads.ownership import is_pod_of_job
 
 MAX_PODS = 20_000
@@ -25,7 +25,7 @@ FORGOTTEN_SECONDS = 600.0
 @dataclass(frozen=True)
 class _Known:
     node: str
-    attempt: AttemptOfPod | None
+    attempt: PodAttempt | None
     labelled: bool
 
 
@@ -43,7 +43,7 @@ class ClusterPods:
         self._cache = cache or ObjectCache()
         self._known: TimedCache[str, _Known] = TimedCache(clock, seconds=FORGOTTEN_SECONDS, most=MAX_PODS)
 
-    def attempt_of(self, node: str, usage: PodGpuUsage) -> AttemptOfPod | None:
+    def attempt_of(self, node: str, usage: PodGpuUsage) -> PodAttempt | None:
         """The attempt that a pod of this node runs, or ran before it was gone; None where it is none of ours."""
         known = self._known.get(usage.pod_uid)
         if known is None:
@@ -94,9 +94,9 @@ class ClusterPods:
         return str(pod.value["spec"]["nodeName"] or "") if ours else ""
 
 
-def _attempt(recurrence: Mapping[str, Any]) -> AttemptOfPod:
+def _attempt(recurrence: Mapping[str, Any]) -> PodAttempt:
     spec = recurrence["spec"]
-    return AttemptOfPod(
+    return PodAttempt(
         namespace=str(recurrence["metadata"]["namespace"]),
         job=str(spec["jobRef"]["name"]),
         job_uid=str(spec["jobRef"]["uid"]),

@@ -7,7 +7,7 @@ import os
 import secrets
 from pathlib import Path
 
-from wattloop_operator.reporting.interfaces import RecurrenceOwnershipError, UnknownCallerError
+from wattloop_operator.reporting.interfaces import BearerToken, RecurrenceOwnershipError, UnknownCallerError
 
 
 class Tokens:
@@ -31,9 +31,9 @@ class Tokens:
         self._owners[token] = (namespace, name)
         return path
 
-    def admit(self, token: str, namespace: str, name: str, address: str = "") -> None:  # noqa: ARG002
+    def authorize(self, token: BearerToken, namespace: str, name: str, address: str = "") -> None:  # noqa: ARG002
         """See `Authorizer`."""
-        given = token.encode()
+        given = token.text.encode()
         owners = list(self._owners.items())
         owner = next((own for known, own in owners if hmac.compare_digest(known.encode(), given)), None)
         if owner is None:

@@ -18,6 +18,7 @@ from wattloop.node_energy import MAX_NODE_REPORT_BYTES, NodeReport
 from wattloop_operator.reporting.body import json_body
 from wattloop_operator.reporting.forms import AnswerForm, DecisionForm, ErrorForm, decision_form, report_form
 from wattloop_operator.reporting.interfaces import (
+    BearerToken,
     NodeOwnershipError,
     PodOwnershipError,
     ProgressTooLargeError,
@@ -37,7 +38,13 @@ Name = Annotated[str, Path(min_length=1, max_length=63, pattern=NAME_PATTERN)]
 NODE_PATTERN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 Node = Annotated[str, Path(min_length=1, max_length=253, pattern=NODE_PATTERN)]
 BEARER = HTTPBearer(auto_error=False, description="A token with the audience of the reporting API.")
-Token = Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)]
+
+
+async def _bearer_token(credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)]) -> BearerToken:
+    return BearerToken("" if credentials is None else credentials.credentials)
+
+
+Token = Annotated[BearerToken, Depends(_bearer_token)]
 REFUSALS: dict[int | str, dict[str, Any]] = {
     401: {"model": ErrorForm, "description": "The token is missing or cannot be trusted."},
     403: {"model": ErrorForm, "description": "The recurrence is not the caller's own."},
@@ -87,7 +94,7 @@ def create_app(service: ReportService, nodes: NodeService | None = None) -> Fast
     async def progress(namespace: Name, name: Name, request: Request, token: Token) -> AnswerForm:
         """Take in a cumulative report; repeated, late or out of order, it changes nothing that newer ones said."""
         _count(service.limits, token)
-        await _answered(lambda: service.admit(_text(token), namespace, name, _address(request)))
+        await _answered(lambda: service.authorize(token, namespace, name, _address(request)))
         try:
             report = Report.from_json(await json_body(request, MAX_REPORT_BYTES))
         except MessageError as error:
@@ -103,7 +110,7 @@ def create_app(service: ReportService, nodes: NodeService | None = None) -> Fast
     async def decision(namespace: Name, name: Name, request: Request, token: Token) -> DecisionForm:
         """The batch size and power limit that were decided for this attempt, and why."""
         _count(service.limits, token)
-        await _answered(lambda: service.admit(_text(token), namespace, name, _address(request)))
+        await _answered(lambda: service.authorize(token, namespace, name, _address(request)))
         return decision_form(await _answered(lambda: service.look_up(namespace, name)))
 
     if nodes is not None:
@@ -122,7 +129,7 @@ def _add_nodes(app: FastAPI, nodes: NodeService, limits: ReportLimits) -> None:
         """Take in a cumulative report of a node's agent; repeated or late, it changes nothing that others said."""
         # Its reports may be large: who is no agent need not have one read.
         _count(limits, token)
-        await _answered(lambda: nodes.admit(_text(token), node, _address(request)))
+        await _answered(lambda: nodes.authorize(token, node, _address(request)))
         try:
             report = NodeReport.from_json(await json_body(request, MAX_NODE_REPORT_BYTES))
         except MessageError as error:
@@ -137,10 +144,10 @@ async def _refused(_request: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"detail": text}, 422)
 
 
-def _count(limits: ReportLimits, token: HTTPAuthorizationCredentials | None) -> None:
+def _count(limits: ReportLimits, token: BearerToken) -> None:
     """Count a request of a token, before anything else is done for it."""
     try:
-        limits.count_token(_text(token))
+        limits.count_token(token)
     except TooManyRequestsError as error:
         raise _too_many(error) from error
 
@@ -151,10 +158,6 @@ def _too_many(error: TooManyRequestsError) -> HTTPException:
 
 def _address(request: Request) -> str:
     return "" if request.client is None else request.client.host
-
-
-def _text(token: HTTPAuthorizationCredentials | None) -> str:
-    return "" if token is None else token.credentials
 
 
 async def _answered(call: Callable[[], Result]) -> Result:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
@@ -50,10 +51,26 @@ class ProgressTooLargeError(Exception):
     """The progress of an attempt would leave too little room for its outcome: answered with 413."""
 
 
+@dataclass(frozen=True)
+class BearerToken:
+    """The bearer token of a request, hashed once: limits and caches use the digest, so that memory holds no token.
+
+    Attributes:
+        text: The token; empty where the request has none.
+        digest: SHA-256 of the token.
+    """
+
+    text: str = field(repr=False)
+    digest: bytes = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "digest", hashlib.sha256(self.text.encode()).digest())
+
+
 class Authorizer(Protocol):
     """Knows who may speak of which recurrence."""
 
-    def admit(self, token: str, namespace: str, name: str, address: str = "") -> None:
+    def authorize(self, token: BearerToken, namespace: str, name: str, address: str = "") -> None:
         """Let a caller pass.
 
         Args:
@@ -96,7 +113,7 @@ class ProgressStore(Protocol):
 class NodeAuthorizer(Protocol):
     """Knows who may speak of which node."""
 
-    def admit(self, token: str, node: str, address: str = "") -> None:
+    def authorize(self, token: BearerToken, node: str, address: str = "") -> None:
         """Let an agent pass.
 
         Args:
@@ -114,7 +131,7 @@ class NodeAuthorizer(Protocol):
 
 
 @dataclass(frozen=True)
-class AttemptOfPod:
+class PodAttempt:
     """The attempt that a pod runs.
 
     Attributes:
@@ -135,7 +152,7 @@ class AttemptOfPod:
 class NodePods(Protocol):
     """Knows what the pods of nodes run."""
 
-    def attempt_of(self, node: str, usage: PodGpuUsage) -> AttemptOfPod | None:
+    def attempt_of(self, node: str, usage: PodGpuUsage) -> PodAttempt | None:
         """The attempt that the pod of this usage runs; None where it is none of ours, or gone.
 
         Raises:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from wattloop_operator.reporting.fair_shares import FairShares
-from wattloop_operator.reporting.interfaces import TooManyRequestsError
+from wattloop_operator.reporting.interfaces import BearerToken, TooManyRequestsError
 from wattloop_operator.reporting.token_buckets import Rate, TokenBuckets
 
 MAX_TOKENS = 20_000
@@ -75,16 +74,15 @@ class ReportLimits:
         self._addresses: TokenBuckets[str] = TokenBuckets(rates.address, clock, MAX_ADDRESSES)
         self._reviews: TokenBuckets[None] = TokenBuckets(rates.reviews, clock, 1)
 
-    def count_token(self, token: str) -> None:
+    def count_token(self, token: BearerToken) -> None:
         """Count a request of a token, before anything is known of it.
 
         Raises:
             TooManyRequestsError: The token has sent too many.
         """
-        key = hashlib.sha256(token.encode()).digest()
         with self._lock:
-            if not self._tokens.take(key):
-                raise TooManyRequestsError("this token", self._tokens.wait_seconds(key))
+            if not self._tokens.take(token.digest):
+                raise TooManyRequestsError("this token", self._tokens.wait_seconds(token.digest))
 
     def count_report(self, namespace: str, name: str) -> None:
         """Count a report of a caller that may report for this recurrence.

@@ -10,12 +10,13 @@ from wattloop.node_energy import NodeAnswer, NodeReport, PodGpuUsage
 from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.reconciler.backend import JobKey
 from wattloop_operator.reporting.interfaces import (
-    AttemptOfPod,
+    BearerToken,
     BoundsOfNode,
     EnergyStore,
     NodeAuthorizer,
     NodeOwnershipError,
     NodePods,
+    PodAttempt,
 )
 
 # A pod of which nothing was heard for so long has gone, and its recurrence too.
@@ -59,7 +60,7 @@ class NodeService:
         self._heard_end = heard_end
         self._swept_at: datetime | None = None
 
-    def admit(self, token: str, node: str, address: str = "") -> None:
+    def authorize(self, token: BearerToken, node: str, address: str = "") -> None:
         """Let an agent pass, before its report is read.
 
         Raises:
@@ -69,7 +70,7 @@ class NodeService:
             OperationError: It could not be found out now.
         """
         try:
-            self._authorizer.admit(token, node, address)
+            self._authorizer.authorize(token, node, address)
         except NodeOwnershipError as refusal:
             logger.warning("a report of node %s is refused: %s", node, refusal)
             raise
@@ -100,7 +101,7 @@ class NodeService:
             self._swept_at = now
             self._energies.forget_before(now - KEPT_FOR)
 
-    def _attempts(self, report: NodeReport) -> dict[str, AttemptOfPod]:
+    def _attempts(self, report: NodeReport) -> dict[str, PodAttempt]:
         """By pod uid, what runs in those that are ours."""
         pods = {usage.pod_uid: usage for usage in report.usages}
         found = {pod_uid: self._pods.attempt_of(report.node, usage) for pod_uid, usage in pods.items()}
@@ -109,15 +110,15 @@ class NodeService:
             known |= self._known_before(report, {uid: each for uid, each in pods.items() if uid not in known})
         return known
 
-    def _known_before(self, report: NodeReport, gone: dict[str, PodGpuUsage]) -> dict[str, AttemptOfPod]:
+    def _known_before(self, report: NodeReport, gone: dict[str, PodGpuUsage]) -> dict[str, PodAttempt]:
         """Pods that the API server knows no more may have been told of while they were there."""
         before = self._energies.attempts_of(report.node, report.ledger, tuple(gone))
         return {
-            pod_uid: AttemptOfPod(gone[pod_uid].namespace, "", job_uid, recurrence, attempt)
+            pod_uid: PodAttempt(gone[pod_uid].namespace, "", job_uid, recurrence, attempt)
             for pod_uid, (job_uid, recurrence, attempt) in before.items()
         }
 
-    def _energies_of(self, report: NodeReport, known: dict[str, AttemptOfPod]) -> Iterator[PodEnergy]:
+    def _energies_of(self, report: NodeReport, known: dict[str, PodAttempt]) -> Iterator[PodEnergy]:
         products = {gpu.uuid: gpu.product for gpu in report.gpus}
         now = self._clock()
         for usage in report.usages:

@@ -13,7 +13,7 @@ from wattloop_operator.api.progress import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.reporting.app import create_app
-from wattloop_operator.reporting.interfaces import AttemptOfPod
+from wattloop_operator.reporting.interfaces import BearerToken, PodAttempt
 from wattloop_operator.reporting.nodes import NodeService
 from wattloop_operator.reporting.service import ReportService
 
@@ -23,7 +23,7 @@ FILE = "reporting-api.json"
 class _Nowhere:
     """Stands where a description needs no answer: nobody asks it anything."""
 
-    def admit(self, token: str, namespace: str, name: str, address: str = "") -> None:
+    def authorize(self, token: BearerToken, namespace: str, name: str, address: str = "") -> None:
         """See `Authorizer`."""
         raise NotImplementedError
 
@@ -35,7 +35,7 @@ class _Nowhere:
         """See `ProgressStore`."""
         raise NotImplementedError
 
-    def attempt_of(self, node: str, usage: PodGpuUsage) -> AttemptOfPod | None:
+    def attempt_of(self, node: str, usage: PodGpuUsage) -> PodAttempt | None:
         """See `NodePods`."""
         raise NotImplementedError
 
@@ -55,7 +55,7 @@ class _Nowhere:
 class _NoNode:
     """Stands for the gate of nodes where a description needs none."""
 
-    def admit(self, token: str, node: str, address: str = "") -> None:
+    def authorize(self, token: BearerToken, node: str, address: str = "") -> None:
         """See `NodeAuthorizer`."""
         raise NotImplementedError
 

@@ -11,7 +11,7 @@ from wattloop.messages import MAX_REASON_CHARACTERS, Answer, Report
 from wattloop_operator.api.progress import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.reconcile.attempt.progress import max_gpus, progress_after
-from wattloop_operator.reporting.interfaces import Authorizer, ProgressStore, Review
+from wattloop_operator.reporting.interfaces import Authorizer, BearerToken, ProgressStore, Review
 from wattloop_operator.reporting.limits import ReportLimits
 from wattloop_operator.reporting.progress_writes import ProgressWrites, UnknownRecurrenceError
 from wattloop_operator.reporting.token_buckets import Rate, TokenBuckets
@@ -55,7 +55,7 @@ class ReportService:
         self.limits = limits or ReportLimits(clock)
         self.writes = ProgressWrites(progress_store, self._merged, clock, write_interval_seconds)
 
-    def admit(self, token: str, namespace: str, name: str, address: str = "") -> None:
+    def authorize(self, token: BearerToken, namespace: str, name: str, address: str = "") -> None:
         """Let a caller report for a recurrence, before the report is read.
 
         Raises:
@@ -64,7 +64,7 @@ class ReportService:
             TooManyRequestsError: There were too many reports of the recurrence, or unknown tokens.
             OperationError: It could not be found out now.
         """
-        self._authorizer.admit(token, namespace, name, address)
+        self._authorizer.authorize(token, namespace, name, address)
         self.limits.count_report(namespace, name)
 
     def take(self, namespace: str, name: str, report: Report) -> Answer:

@@ -13,7 +13,7 @@ from support.reporting.json_web_token import json_web_token
 from support.reporting.node_api import USAGE, report, running_node_api
 from support.reporting.reporting_api import BODY, running_api
 from wattloop_operator.reporting.fair_shares import FairShares
-from wattloop_operator.reporting.interfaces import TooManyRequestsError
+from wattloop_operator.reporting.interfaces import BearerToken, TooManyRequestsError
 from wattloop_operator.reporting.limits import CLUSTER_RATES, MAX_TOKENS, ReportLimits
 from wattloop_operator.reporting.token_buckets import Rate, TokenBuckets
 
@@ -66,16 +66,16 @@ def test_the_buckets_kept_are_bounded(keys: list[int], most: int) -> None:
 def test_a_token_over_its_limit_leaves_other_tokens_theirs() -> None:
     limits = ReportLimits(Clock())
     for _ in range(60):
-        limits.count_token("flood")
+        limits.count_token(BearerToken("flood"))
     with pytest.raises(TooManyRequestsError, match=r"too many requests of this token; send the next one in 1 s"):
-        limits.count_token("flood")
-    limits.count_token("other")
+        limits.count_token(BearerToken("flood"))
+    limits.count_token(BearerToken("other"))
 
 
 def test_distinct_tokens_are_kept_by_their_hash_and_bounded() -> None:
     limits = ReportLimits(Clock())
     for number in range(MAX_TOKENS + 100):
-        limits.count_token(f"garbage-{number}")
+        limits.count_token(BearerToken(f"garbage-{number}"))
     assert len(limits._tokens) == MAX_TOKENS
 
 

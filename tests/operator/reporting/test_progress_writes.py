@@ -22,6 +22,7 @@ from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.attempt.progress import progress_after
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
 from wattloop_operator.reconciler.backend import StaleSnapshotError
+from wattloop_operator.reporting.interfaces import BearerToken
 from wattloop_operator.reporting.progress_thread import ProgressThread
 from wattloop_operator.reporting.progress_writes import ProgressWrites, UnknownRecurrenceError
 from wattloop_operator.reporting.service import ReportService
@@ -41,7 +42,7 @@ class Book:
     away: bool = False
     meanwhile: Callable[[], None] = lambda: None
 
-    def admit(self, token: str, namespace: str, name: str, address: str = "") -> None:
+    def authorize(self, token: BearerToken, namespace: str, name: str, address: str = "") -> None:
         """Everybody may report."""
 
     def read(self, namespace: str, name: str) -> TrainingRecurrence | None:

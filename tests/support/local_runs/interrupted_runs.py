@@ -32,6 +32,7 @@ from wattloop_operator.local.progress_store import LocalProgressStore
 from wattloop_operator.local.tokens import Tokens
 from wattloop_operator.local.watchdog import Watchdog
 from wattloop_operator.plots.pictures import write_pictures
+from wattloop_operator.reporting.interfaces import BearerToken
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.store.store import Store
 from wattloop_operator.workloads.run_environment import RunAddresses
@@ -166,7 +167,7 @@ def _backend(
         while True:
             name = (run.source.parent / "report").read_text().strip()
             token = (watchdog.folder / f"{name}.token").read_text()
-            service.admit(token, "local", name)
+            service.authorize(BearerToken(token), "local", name)
             service.take("local", name, report(metric=0.9, finished=True))
             (run.source.parent / "answer").write_text("taken\n")
 

@@ -27,6 +27,7 @@ from wattloop_operator.http.server import HttpService
 from wattloop_operator.http.serving_certificate import ServingCertificate
 from wattloop_operator.reconciler.backend import JobKey
 from wattloop_operator.reporting.app import create_app
+from wattloop_operator.reporting.interfaces import BearerToken
 from wattloop_operator.reporting.limits import ReportLimits
 from wattloop_operator.reporting.nodes import NodeService
 from wattloop_operator.reporting.service import ReportService
@@ -158,7 +159,7 @@ class NodeApi:
 class _NoTraining:
     """Stands where no training process reports."""
 
-    def admit(self, token: str, namespace: str, name: str, address: str = "") -> None:
+    def authorize(self, token: BearerToken, namespace: str, name: str, address: str = "") -> None:
         raise NotImplementedError
 
     def read(self, namespace: str, name: str) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 
 from wattloop_operator.cluster.timed_cache import TimedCache
+from wattloop_operator.reporting.interfaces import BearerToken
 
 # A caller that is gone reports no more; until then its token is good.
 TRUSTED_SECONDS = 60.0
@@ -29,23 +29,23 @@ class AuthorizationCache:
             clock, seconds=REFUSED_SECONDS, most=MAX_ADMITTED
         )
 
-    def hold(self, token: str, subject: str) -> bool:
+    def hold(self, token: BearerToken, subject: str) -> bool:
         """Whether this token was admitted to this subject a moment ago."""
         return self._admitted.get(_key(token, subject)) is not None
 
-    def keep(self, token: str, subject: str) -> None:
+    def keep(self, token: BearerToken, subject: str) -> None:
         """Remember that this token is admitted to this subject."""
         self._admitted.keep(_key(token, subject), True)
 
-    def refusal(self, token: str, subject: str) -> str | None:
+    def refusal(self, token: BearerToken, subject: str) -> str | None:
         """Why this token was refused this subject a moment ago; None where it was not."""
         return self._refused.get(_key(token, subject))
 
-    def refuse(self, token: str, subject: str, reason: str) -> None:
+    def refuse(self, token: BearerToken, subject: str, reason: str) -> None:
         """Remember why this token is refused this subject."""
         self._refused.keep(_key(token, subject), reason)
 
 
-def _key(token: str, subject: str) -> tuple[bytes, str]:
+def _key(token: BearerToken, subject: str) -> tuple[bytes, str]:
     # Tokens themselves are not kept, for they would open the gate to whoever reads this process's memory.
-    return hashlib.sha256(token.encode()).digest(), subject
+    return token.digest, subject

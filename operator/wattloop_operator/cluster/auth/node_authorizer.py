@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from wattloop_operator.cluster.auth.authorization_cache import AuthorizationCache
 from wattloop_operator.cluster.auth.token_review import Caller, TokenReviews
-from wattloop_operator.reporting.interfaces import NodeOwnershipError
+from wattloop_operator.reporting.interfaces import BearerToken, NodeOwnershipError
 
 
 class AgentTokenAuthorizer:
@@ -23,7 +23,7 @@ class AgentTokenAuthorizer:
         self._service_account = service_account
         self._admissions = AuthorizationCache(clock)
 
-    def admit(self, token: str, node: str, address: str = "") -> None:
+    def authorize(self, token: BearerToken, node: str, address: str = "") -> None:
         """Let an agent pass."""
         if not self._service_account:
             raise NodeOwnershipError("this operator takes no reports of nodes; start it with --agent-service-account")

@@ -10,7 +10,7 @@ from wattloop_operator.cluster.auth.authorization_cache import AuthorizationCach
 from wattloop_operator.cluster.auth.pod_ownership import runs, workload_uid
 from wattloop_operator.cluster.auth.token_review import Caller, TokenReviews
 from wattloop_operator.cluster.resources import PODS, TRAINING_RECURRENCES
-from wattloop_operator.reporting.interfaces import RecurrenceOwnershipError
+from wattloop_operator.reporting.interfaces import BearerToken, RecurrenceOwnershipError
 
 
 class TokenReviewAuthorizer:
@@ -27,7 +27,7 @@ class TokenReviewAuthorizer:
         self._reviews = reviews
         self._admissions = AuthorizationCache(clock)
 
-    def admit(self, token: str, namespace: str, name: str, address: str = "") -> None:
+    def authorize(self, token: BearerToken, namespace: str, name: str, address: str = "") -> None:
         """Let a caller pass."""
         subject = f"{namespace}/{name}"
         if self._admissions.hold(token, subject):

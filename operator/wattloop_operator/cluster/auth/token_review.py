@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from wattloop.errors import OperationError
 from wattloop_operator.cluster.api import ClusterApi, RefusedError
 from wattloop_operator.cluster.resources import TOKEN_REVIEWS
 from wattloop_operator.cluster.timed_cache import TimedCache
-from wattloop_operator.reporting.interfaces import UnknownCallerError
+from wattloop_operator.reporting.interfaces import BearerToken, UnknownCallerError
 from wattloop_operator.workloads.pod_template import AUDIENCE, TOKEN_SECONDS
 
 POD_NAME = "authentication.kubernetes.io/pod-name"
@@ -66,7 +65,7 @@ class TokenReviews:
         self._refused: TimedCache[bytes, str] = TimedCache(clock, seconds=REFUSED_SECONDS, most=MAX_REMEMBERED_TOKENS)
         self._good: TimedCache[bytes, bool] = TimedCache(clock, seconds=TOKEN_SECONDS, most=MAX_REMEMBERED_TOKENS)
 
-    def caller_of(self, token: str, address: str = "") -> Caller:
+    def caller_of(self, token: BearerToken, address: str = "") -> Caller:
         """The pod that a token was given to.
 
         Args:
@@ -78,20 +77,19 @@ class TokenReviews:
             TooManyRequestsError: Too many unknown tokens were reviewed a moment ago.
             OperationError: It could not be found out now.
         """
-        if len(token) > MAX_TOKEN_CHARACTERS or AUDIENCE not in claimed_audiences(token):
+        if len(token.text) > MAX_TOKEN_CHARACTERS or AUDIENCE not in claimed_audiences(token.text):
             raise UnknownCallerError(f"send a token with the audience {AUDIENCE}: Authorization: Bearer …")
-        key = hashlib.sha256(token.encode()).digest()
-        refused = self._refused.get(key)
+        refused = self._refused.get(token.digest)
         if refused is not None:
             raise UnknownCallerError(refused)
-        if self._good.get(key) is None:
+        if self._good.get(token.digest) is None:
             self._count_review(address)
         try:
-            caller = self._review(token)
+            caller = self._review(token.text)
         except UnknownCallerError as refusal:
-            self._refused.keep(key, str(refusal))
+            self._refused.keep(token.digest, str(refusal))
             raise
-        self._good.keep(key, True)
+        self._good.keep(token.digest, True)
         return caller
 
     def _review(self, token: str) -> Caller:

@@ -16,10 +16,10 @@ from wattloop_operator.cluster.auth.pod_authorizer import TokenReviewAuthorizer
 from wattloop_operator.cluster.auth.token_review import REFUSED_SECONDS as TOKEN_REFUSED_SECONDS
 from wattloop_operator.cluster.auth.token_review import TokenReviews
 from wattloop_operator.cluster.transport import Request
-from wattloop_operator.reporting.interfaces import RecurrenceOwnershipError, UnknownCallerError
+from wattloop_operator.reporting.interfaces import BearerToken, RecurrenceOwnershipError, UnknownCallerError
 from wattloop_operator.workloads.pod_template import AUDIENCE
 
-TOKEN = json_web_token("pod")
+TOKEN = BearerToken(json_web_token("pod"))
 
 
 class Server:
@@ -82,17 +82,17 @@ def server() -> Server:
 
 
 def test_an_admitted_token_is_trusted_for_a_while(server: Server) -> None:
-    server.authorizer.admit(TOKEN, "team", "run")
-    server.authorizer.admit(TOKEN, "team", "run")
+    server.authorizer.authorize(TOKEN, "team", "run")
+    server.authorizer.authorize(TOKEN, "team", "run")
     assert server.asked["tokenreviews"] == 1
     server.now = TRUSTED_SECONDS
-    server.authorizer.admit(TOKEN, "team", "run")
+    server.authorizer.authorize(TOKEN, "team", "run")
     assert server.asked["tokenreviews"] == 2
 
 
 def test_it_is_trusted_for_the_recurrence_alone_for_which_it_was_admitted(server: Server) -> None:
-    server.authorizer.admit(TOKEN, "team", "run")
-    server.authorizer.admit(TOKEN, "team", "another")
+    server.authorizer.authorize(TOKEN, "team", "run")
+    server.authorizer.authorize(TOKEN, "team", "another")
     assert server.asked["tokenreviews"] == 2
 
 
@@ -107,7 +107,7 @@ def test_it_is_trusted_for_the_recurrence_alone_for_which_it_was_admitted(server
 def test_a_token_that_the_server_does_not_vouch_for_is_unknown(review: dict[str, Any], server: Server) -> None:
     server.review = review | {"user": server.review["user"]}
     with pytest.raises(UnknownCallerError):
-        server.authorizer.admit(TOKEN, "team", "run")
+        server.authorizer.authorize(TOKEN, "team", "run")
 
 
 @pytest.mark.parametrize(
@@ -120,18 +120,18 @@ def test_a_token_that_was_given_to_no_pod_is_unknown(
     user = server.review["user"]
     server.review["user"] = {"username": username, "extra": user["extra"] if extra is None else extra}
     with pytest.raises(UnknownCallerError, match="no pod"):
-        server.authorizer.admit(TOKEN, "team", "run")
+        server.authorizer.authorize(TOKEN, "team", "run")
 
 
 def test_a_pod_made_anew_under_the_name_is_another_one(server: Server) -> None:
     server.pod["metadata"]["uid"] = "another"
     with pytest.raises(RecurrenceOwnershipError):
-        server.authorizer.admit(TOKEN, "team", "run")
+        server.authorizer.authorize(TOKEN, "team", "run")
 
 
 def test_another_namespaces_pod_is_not_even_looked_up(server: Server) -> None:
     with pytest.raises(RecurrenceOwnershipError):
-        server.authorizer.admit(TOKEN, "other", "run")
+        server.authorizer.authorize(TOKEN, "other", "run")
     assert server.asked["pods"] == 0
 
 
@@ -140,7 +140,7 @@ def test_another_namespaces_pod_is_not_even_looked_up(server: Server) -> None:
 )
 def test_what_can_be_no_token_is_not_sent_on(token: str, server: Server) -> None:
     with pytest.raises(UnknownCallerError):
-        server.authorizer.admit(token, "team", "run")
+        server.authorizer.authorize(BearerToken(token), "team", "run")
     assert not server.asked
 
 
@@ -151,18 +151,18 @@ def test_trouble_of_the_server_is_no_refusal(server: Server) -> None:
     api = ClusterApi(away)
     authorizer = TokenReviewAuthorizer(api, TokenReviews(api, lambda: 0.0), lambda: 0.0)
     with pytest.raises(OperationError):
-        authorizer.admit(TOKEN, "team", "run")
+        authorizer.authorize(TOKEN, "team", "run")
 
 
 def test_a_refused_token_is_not_reviewed_again_for_a_while(server: Server) -> None:
     server.review = {"authenticated": False}
     for _ in range(5):
         with pytest.raises(UnknownCallerError, match="not one of this cluster"):
-            server.authorizer.admit(TOKEN, "team", "run")
+            server.authorizer.authorize(TOKEN, "team", "run")
     assert server.asked["tokenreviews"] == 1
     server.now = TOKEN_REFUSED_SECONDS
     with pytest.raises(UnknownCallerError):
-        server.authorizer.admit(TOKEN, "team", "run")
+        server.authorizer.authorize(TOKEN, "team", "run")
     assert server.asked["tokenreviews"] == 2
 
 
@@ -170,17 +170,17 @@ def test_a_pod_of_another_recurrence_is_not_looked_up_again_for_a_while(server: 
     server.pod["metadata"]["ownerReferences"][0]["uid"] = "another"
     for _ in range(5):
         with pytest.raises(RecurrenceOwnershipError):
-            server.authorizer.admit(TOKEN, "team", "run")
+            server.authorizer.authorize(TOKEN, "team", "run")
     assert (server.asked["tokenreviews"], server.asked["pods"]) == (1, 1)
     server.now = REFUSED_SECONDS
     server.pod["metadata"]["ownerReferences"][0]["uid"] = "job-uid"
-    server.authorizer.admit(TOKEN, "team", "run")
+    server.authorizer.authorize(TOKEN, "team", "run")
 
 
 def test_reviews_of_unknown_tokens_are_counted_by_address_and_those_of_known_ones_are_not(server: Server) -> None:
-    server.authorizer.admit(TOKEN, "team", "run", "10.0.0.1")
+    server.authorizer.authorize(TOKEN, "team", "run", "10.0.0.1")
     server.now = TRUSTED_SECONDS
-    server.authorizer.admit(TOKEN, "team", "run", "10.0.0.1")
+    server.authorizer.authorize(TOKEN, "team", "run", "10.0.0.1")
     assert server.asked["tokenreviews"] == 2
     assert server.counted == ["10.0.0.1"]
 
@@ -188,9 +188,9 @@ def test_reviews_of_unknown_tokens_are_counted_by_address_and_those_of_known_one
 def test_a_recurrence_whose_workload_is_not_written_down_yet_is_asked_about_again(server: Server) -> None:
     server.workload = None
     with pytest.raises(OperationError, match="is not written down yet"):
-        server.authorizer.admit(TOKEN, "team", "run")
+        server.authorizer.authorize(TOKEN, "team", "run")
     server.workload = {"uid": "job-uid"}
-    server.authorizer.admit(TOKEN, "team", "run")
+    server.authorizer.authorize(TOKEN, "team", "run")
 
 
 def forged_owner(server: Server) -> None:
@@ -227,10 +227,10 @@ FORGERIES = [forged_owner, no_label, another_name, older_than_its_job, another_s
 def test_a_pod_that_the_job_controller_did_not_make_is_refused(server: Server, forge: Callable[[Server], None]) -> None:
     forge(server)
     with pytest.raises(RecurrenceOwnershipError, match=r"does not run team/run"):
-        server.authorizer.admit(TOKEN, "team", "run")
+        server.authorizer.authorize(TOKEN, "team", "run")
 
 
 def test_a_pod_of_a_job_of_the_workload_is_its_recurrences(server: Server) -> None:
     server.workload = {"uid": "job-set"}
     server.job["metadata"]["ownerReferences"] = [{"uid": "job-set", "controller": True}]
-    server.authorizer.admit(TOKEN, "team", "run")
+    server.authorizer.authorize(TOKEN, "team", "run")
