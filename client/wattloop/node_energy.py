@@ -24,7 +24,7 @@ MAX_NODE_REPORT_BYTES = 1024 * 1024
 MAX_NODE_ANSWER_BYTES = 4 * 1024 * 1024
 # A report with this many of the longest entries has fewer bytes than the largest; an agent with more sends several.
 MAX_POD_GPU_USAGES = 1024
-MAX_SETTLED = MAX_POD_GPU_USAGES
+MAX_ACKNOWLEDGED = MAX_POD_GPU_USAGES
 MAX_BOUNDS = 256
 MAX_NAMESPACES = 256
 MAX_PRODUCTS = 32
@@ -104,7 +104,7 @@ class NodeReport:
         ledger: The ledger that the numbers are of: under another one they start anew, and add up.
         sequence: Rises with each report of an agent.
         gpus: The node's GPUs.
-        usages: What pods use and have used; the ended ones until they are settled. An agent with more than a
+        usages: What pods use and have used; the ended ones until they are acknowledged. An agent with more than a
             report can carry says some now and some next time: what is not in a report has not changed by that.
     """
 
@@ -199,12 +199,12 @@ class NodeAnswer:
     """What the operator answers to an agent's report.
 
     Attributes:
-        settled: Uids of pods whose usages have all ended and are kept durably: the agent may forget them.
+        acknowledged: Uids of pods whose usages have all ended and are kept durably: the agent may forget them.
         bounds: The guard rails that hold on the node from now on; None: the operator cannot say now, those that were
             told last stay.
     """
 
-    settled: tuple[str, ...] = ()
+    acknowledged: tuple[str, ...] = ()
     bounds: tuple[GpuBounds, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -216,14 +216,14 @@ class NodeAnswer:
         """Check and read an answer; fields that a later version may add are passed over.
 
         Raises:
-            MessageError: It is not of the form {"settled": […], "bounds": […]}.
+            MessageError: It is not of the form {"acknowledged": […], "bounds": […]}.
         """
         read = Fields.of(body, "", None)
         bounds = None
         if read.values.get("bounds") is not None:
             bounds = _entries(read, "bounds", MAX_BOUNDS, GpuBounds.from_json)
             _once("bounds", "policy", [each.policy for each in bounds])
-        return NodeAnswer(_texts(read, "settled", MAX_SETTLED, MAX_UUID_CHARACTERS) or (), bounds)
+        return NodeAnswer(_texts(read, "acknowledged", MAX_ACKNOWLEDGED, MAX_UUID_CHARACTERS) or (), bounds)
 
 
 def _gpu(body: object, place: str) -> NodeGpu:

@@ -137,7 +137,7 @@ class Factory:
         pods = ClusterPods(api, time.monotonic, self.cache)
         policies = NodePolicies(api, time.monotonic)
         return NodeService(
-            authorizer, pods, self.store.pod_energies, self.clock, bounds=policies.bounds_for_node, heard_end=self._ask
+            authorizer, pods, self.store.pod_energies, self.clock, bounds=policies.bounds_for_node, pods_ended=self._ask
         )
 
     def _agent_patience_seconds(self) -> int:

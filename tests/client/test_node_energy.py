@@ -78,9 +78,9 @@ REFUSED_REPORTS: dict[str, tuple[Any, str]] = {
     "a line break in a name": (REPORT | {"usages": [USAGE | {"pod": "a\nb"}]}, "usages[0].pod: found 'a\\nb'"),
 }
 REFUSED_ANSWERS: dict[str, tuple[Any, str]] = {
-    "no object": ("settled", "the message: found 'settled', expected an object"),
-    "settled that is no list": ({"settled": "u-1"}, "settled: found 'u-1', expected a list"),
-    "a uid that is none": ({"settled": ["u-1", 7]}, "settled.[1]: found 7, expected a text"),
+    "no object": ("acknowledged", "the message: found 'acknowledged', expected an object"),
+    "acknowledged that is no list": ({"acknowledged": "u-1"}, "acknowledged: found 'u-1', expected a list"),
+    "a uid that is none": ({"acknowledged": ["u-1", 7]}, "acknowledged.[1]: found 7, expected a text"),
     "bounds of nothing": ({"bounds": [{}]}, "bounds[0].policy: found nothing"),
     "a guard rail of a later version": (
         {"bounds": [{"policy": "p", "hours": []}]},
@@ -115,7 +115,7 @@ def test_an_answer_that_is_none_is_refused_with_its_field(case: str) -> None:
 
 
 def test_an_answer_of_a_later_version_is_read_as_far_as_it_is_known() -> None:
-    assert NodeAnswer.from_json({"settled": ["u-1"], "later": 1}) == NodeAnswer(("u-1",), None)
+    assert NodeAnswer.from_json({"acknowledged": ["u-1"], "later": 1}) == NodeAnswer(("u-1",), None)
 
 
 def test_no_policies_and_policies_that_are_not_known_are_told_apart() -> None:
@@ -203,7 +203,7 @@ def test_an_answer_comes_back_the_same(answer: NodeAnswer) -> None:
         st.none() | st.booleans() | st.floats() | st.text(),
         lambda inner: (
             st.dictionaries(
-                st.sampled_from(["node", "ledger", "sequence", "gpus", "usages", "settled", "bounds", "policy"]),
+                st.sampled_from(["node", "ledger", "sequence", "gpus", "usages", "acknowledged", "bounds", "policy"]),
                 inner,
             )
             | st.lists(inner)

@@ -185,7 +185,7 @@ class PodEnergy:
         start_time_seconds: The agent's clock when the pod was given the GPU.
         time_seconds: The same clock at the newest reading.
         ended: Whether the pod has given the GPU back.
-        seen_at: When the operator heard of it last (with a time zone; kept in UTC).
+        reported_at: When the operator heard of it last (with a time zone; kept in UTC).
 
     Raises:
         InputError: A value cannot be.
@@ -207,7 +207,7 @@ class PodEnergy:
     start_time_seconds: float
     time_seconds: float
     ended: bool
-    seen_at: datetime
+    reported_at: datetime
 
     def __post_init__(self) -> None:
         check = ColumnCheck(f"energy of pod {self.pod}, container {self.container}, GPU {self.gpu_uuid}")
@@ -215,7 +215,7 @@ class PodEnergy:
         check.texts(self, "gpu_product", may_be_empty=True)
         check.integers(self, "recurrence", "attempt", "energy_millijoules", "uncertainty_millijoules", least=0)
         check.amounts(self, "start_time_seconds", "time_seconds")
-        object.__setattr__(self, "seen_at", check.moment(self, "seen_at"))
+        object.__setattr__(self, "reported_at", check.moment(self, "reported_at"))
 
 
 @dataclass(frozen=True)

@@ -153,7 +153,7 @@ class NodePods(Protocol):
     """Knows what the pods of nodes run."""
 
     def attempt_of(self, node: str, usage: PodGpuUsage) -> PodAttempt | None:
-        """The attempt that the pod of this usage runs; None where it is none of ours, or gone.
+        """The attempt that the usage's pod runs; None where it is none of ours, or gone.
 
         Raises:
             PodOwnershipError: The pod is there, but on another node.

@@ -27,7 +27,7 @@ class BoundsForm(BaseModel):
 class NodeAnswerForm(BaseModel):
     """The answer to a node's report."""
 
-    settled: tuple[str, ...] = Field(
+    acknowledged: tuple[str, ...] = Field(
         description="Uids of pods whose usages have all ended and are kept: the agent may forget them."
     )
     bounds: tuple[BoundsForm, ...] | None = Field(

@@ -39,7 +39,7 @@ class NodeService:
         energies: Where it is kept.
         clock: The time, with a time zone.
         bounds: The guard rails of a node.
-        heard_end: Told of each job of which a pod's last word has been kept.
+        pods_ended: Told of each job of which a pod's last word has been kept.
     """
 
     def __init__(
@@ -50,14 +50,14 @@ class NodeService:
         clock: Callable[[], datetime],
         *,
         bounds: BoundsOfNode = no_bounds_known,
-        heard_end: Callable[[JobKey], None] = lambda _: None,
+        pods_ended: Callable[[JobKey], None] = lambda _: None,
     ) -> None:
         self._authorizer = authorizer
         self._pods = pods
         self._energies = energies
         self._clock = clock
         self._bounds = bounds
-        self._heard_end = heard_end
+        self._pods_ended = pods_ended
         self._swept_at: datetime | None = None
 
     def authorize(self, token: BearerToken, node: str, address: str = "") -> None:
@@ -89,11 +89,11 @@ class NodeService:
         self._energies.record(self._energies_of(report, known))
         self._sweep()
         going_on = {usage.pod_uid for usage in report.usages if not usage.ended}
-        settled = tuple(dict.fromkeys(each.pod_uid for each in report.usages if each.pod_uid not in going_on))
-        ended = (known[pod_uid] for pod_uid in settled if pod_uid in known)
+        acknowledged = tuple(dict.fromkeys(each.pod_uid for each in report.usages if each.pod_uid not in going_on))
+        ended = (known[pod_uid] for pod_uid in acknowledged if pod_uid in known)
         for key in {JobKey(attempt.namespace, attempt.job) for attempt in ended if attempt.job}:
-            self._heard_end(key)
-        return NodeAnswer(settled, self._bounds(node))
+            self._pods_ended(key)
+        return NodeAnswer(acknowledged, self._bounds(node))
 
     def _sweep(self) -> None:
         now = self._clock()
@@ -141,5 +141,5 @@ class NodeService:
                     start_time_seconds=usage.start_time_seconds,
                     time_seconds=usage.time_seconds,
                     ended=usage.ended,
-                    seen_at=now,
+                    reported_at=now,
                 )

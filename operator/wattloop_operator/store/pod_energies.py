@@ -77,7 +77,7 @@ class PodEnergies:
             at_most: How many one call deletes at most, so that other writers wait but shortly.
         """
         key = tuple_(*(POD_ENERGIES.c[name] for name in KEY))
-        old = select(*(POD_ENERGIES.c[name] for name in KEY)).where(POD_ENERGIES.c.seen_at < moment).limit(at_most)
+        old = select(*(POD_ENERGIES.c[name] for name in KEY)).where(POD_ENERGIES.c.reported_at < moment).limit(at_most)
         with self._database.writing("delete old energies of pods") as on:
             return on.execute(delete(POD_ENERGIES).where(key.in_(old))).rowcount
 
@@ -104,7 +104,7 @@ def _upsert(database: Database) -> Any:
             "uncertainty_millijoules": new.uncertainty_millijoules,
             "shared": or_(kept.shared, new.shared),
             "ended": new.ended,
-            "seen_at": new.seen_at,
+            "reported_at": new.reported_at,
         },
         where=or_(
             new.energy_millijoules > kept.energy_millijoules,

@@ -146,9 +146,9 @@ POD_ENERGIES = Table(
     Column("start_time_seconds", Double, nullable=False),
     Column("time_seconds", Double, nullable=False),
     Column("ended", Boolean, nullable=False),
-    Column("seen_at", UtcDateTime, nullable=False),
+    Column("reported_at", UtcDateTime, nullable=False),
     Index("pod_energies_by_attempt", "job_uid", "recurrence", "attempt"),
-    Index("pod_energies_by_age", "seen_at"),
+    Index("pod_energies_by_age", "reported_at"),
 )
 
 OBJECTS = Table(

@@ -75,7 +75,7 @@ class Case:
             start_time_seconds=90.0,
             time_seconds=140.0,
             ended=True,
-            seen_at=datetime.now(UTC),
+            reported_at=datetime.now(UTC),
         )
         self.operator.store.pod_energies.record([energy])
 

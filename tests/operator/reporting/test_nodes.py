@@ -30,12 +30,12 @@ def test_what_a_training_pod_used_is_kept_for_its_attempt(api: NodeApi) -> None:
     assert (code, NodeAnswer.from_json(answer)) == (200, NodeAnswer((), BOUNDS))
     ((kept,),) = api.store.pod_energies.of_job("job-uid", 0).values()
     assert (kept.node, kept.pod, kept.gpu_product) == (NODE, "digits-0-abc", "NVIDIA H200")
-    assert (kept.energy_millijoules, kept.uncertainty_millijoules, kept.seen_at) == (5_000, 10, NOW)
+    assert (kept.energy_millijoules, kept.uncertainty_millijoules, kept.reported_at) == (5_000, 10, NOW)
 
 
 def test_guard_rails_that_are_not_known_are_told_apart_from_none(tmp_path: Path) -> None:
     with running_node_api(tmp_path) as api:
-        assert api.post(report())[1] == {"settled": [], "bounds": None}
+        assert api.post(report())[1] == {"acknowledged": [], "bounds": None}
 
 
 def test_reports_lost_repeated_and_late_leave_the_same_energy(api: NodeApi) -> None:
@@ -58,22 +58,22 @@ def test_another_ledger_of_the_same_node_adds_up(api: NodeApi) -> None:
     assert api.kept() == {"uid-1": 5_300}
 
 
-def test_ended_usages_are_settled_once_kept_and_their_job_is_looked_at(api: NodeApi) -> None:
-    assert api.post(report(USAGE))[1]["settled"] == []
+def test_ended_usages_are_acknowledged_once_stored_and_their_job_is_reconciled(api: NodeApi) -> None:
+    assert api.post(report(USAGE))[1]["acknowledged"] == []
     assert api.asked == []
-    assert api.post(report(ENDED))[1]["settled"] == ["uid-1"]
+    assert api.post(report(ENDED))[1]["acknowledged"] == ["uid-1"]
     assert api.asked == [JobKey("team", "digits")]
 
 
 def test_a_pod_of_which_one_container_goes_on_is_not_settled(api: NodeApi) -> None:
-    assert api.post(report(ENDED, replace(USAGE, container="other")))[1]["settled"] == []
+    assert api.post(report(ENDED, replace(USAGE, container="other")))[1]["acknowledged"] == []
 
 
 def test_pods_that_are_none_of_ours_are_not_kept_and_may_be_forgotten(api: NodeApi) -> None:
     web = replace(ENDED, pod="web", pod_uid="uid-web")
     gone = replace(ENDED, pod="gone", pod_uid="uid-gone")
     namesake = replace(ENDED, pod_uid="uid-before", gpu="GPU-1")
-    assert api.post(report(web, gone, namesake))[1]["settled"] == ["uid-web", "uid-gone", "uid-before"]
+    assert api.post(report(web, gone, namesake))[1]["acknowledged"] == ["uid-web", "uid-gone", "uid-before"]
     assert api.kept() == {}
     assert api.asked == []
 
@@ -99,7 +99,7 @@ def test_the_last_word_of_a_pod_that_is_gone_is_kept(api: NodeApi, tmp_path: Pat
     with running_node_api(tmp_path) as restarted:
         del restarted.server.objects["pods/digits-0-abc"]
         last = replace(ENDED, energy_millijoules=6_000, time_seconds=7.0)
-        assert restarted.post(report(last))[1]["settled"] == ["uid-1"]
+        assert restarted.post(report(last))[1]["acknowledged"] == ["uid-1"]
         assert restarted.kept() == {"uid-1": 6_000}
 
 

@@ -31,7 +31,7 @@ ENERGY = PodEnergy(
     start_time_seconds=5.0,
     time_seconds=6.0,
     ended=False,
-    seen_at=NOW,
+    reported_at=NOW,
 )
 
 
@@ -43,7 +43,7 @@ def after(seconds: int, *, ended: bool = False) -> PodEnergy:
         uncertainty_millijoules=10 + seconds,
         time_seconds=5.0 + seconds,
         ended=ended,
-        seen_at=NOW + timedelta(seconds=seconds),
+        reported_at=NOW + timedelta(seconds=seconds),
     )
 
 
@@ -129,7 +129,7 @@ def test_a_job_that_is_gone_takes_its_energies_along(store: Store) -> None:
 
 
 def test_what_nothing_was_heard_of_for_long_goes_a_bounded_number_at_a_time(store: Store) -> None:
-    old = [replace(ENERGY, pod_uid=f"old-{number}", seen_at=NOW - timedelta(days=40)) for number in range(3)]
+    old = [replace(ENERGY, pod_uid=f"old-{number}", reported_at=NOW - timedelta(days=40)) for number in range(3)]
     store.pod_energies.record([*old, ENERGY])
     month = NOW - timedelta(days=30)
     assert [store.pod_energies.forget_before(month, at_most=2) for _ in range(3)] == [2, 1, 0]

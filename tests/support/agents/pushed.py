@@ -69,7 +69,7 @@ class OperatorStandIn:
 
 
 def accepting(_: dict[str, Any]) -> tuple[int, bytes]:
-    return 200, b'{"settled": [], "bounds": null}'
+    return 200, b'{"acknowledged": [], "bounds": null}'
 
 
 @contextlib.contextmanager

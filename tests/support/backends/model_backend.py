@@ -206,7 +206,7 @@ class ModelBackend:
 
     def agents_tell(self, name: str, *energies: PodEnergy) -> None:
         """The nodes' agents have told of the pods of this recurrence, heard of now."""
-        self.pod_energies[name] = tuple(replace(energy, seen_at=self.now) for energy in energies)
+        self.pod_energies[name] = tuple(replace(energy, reported_at=self.now) for energy in energies)
 
     @property
     def running(self) -> list[str]:
@@ -265,6 +265,6 @@ def told(joules: float = 1200.0, seconds: float = 12.0, *, gpu: int = 0, ended: 
         start_time_seconds=99.0,
         time_seconds=99.0 + seconds,
         ended=ended,
-        seen_at=START,
+        reported_at=START,
     )
     return replace(energy, **more)

@@ -191,7 +191,7 @@ def running_node_api(
             store.pod_energies,
             lambda: NOW,
             bounds=lambda _: bounds,
-            heard_end=asked.append,
+            pods_ended=asked.append,
         )
         nobody = _NoTraining()
         app = create_app(ReportService(nobody, nobody, limits=limits), nodes)

@@ -147,7 +147,7 @@ class Pusher:
         for page in pages(usages):
             answer = self._api.send(NodeReport(self._node, ledger, next(self._sequence), gpus, page))
             # No pod but those on this page: what was not told cannot be kept.
-            self._ledger.forget({each.pod_uid for each in page}.intersection(answer.settled))
+            self._ledger.forget({each.pod_uid for each in page}.intersection(answer.acknowledged))
             if answer.bounds is not None:
                 self._bounds.replace(answer.bounds)
         self._told_ends = _ends(usages)

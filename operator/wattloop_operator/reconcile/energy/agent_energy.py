@@ -76,7 +76,7 @@ class AgentEnergy:
 
     def covers(self, until: datetime) -> bool:
         """Whether it tells of every GPU that is known of, up to this moment."""
-        return self._knows_all and all(each.ended or each.seen_at >= until for each in self.energies)
+        return self._knows_all and all(each.ended or each.reported_at >= until for each in self.energies)
 
     def coverage_percent(self, started: datetime | None, until: datetime) -> float | None:
         """The part of the GPUs' time that it tells of; None where it is not known when the attempt started."""

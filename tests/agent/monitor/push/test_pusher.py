@@ -186,7 +186,7 @@ def test_a_pod_that_was_not_told_of_is_not_forgotten_whatever_the_answer_says(to
 
     def settles_more(_: dict[str, Any]) -> tuple[int, bytes]:
         ledger.held.append(replace(USAGE, pod_uid="uid-2", ended=True))
-        return 200, b'{"settled": ["uid-1", "uid-2"], "bounds": null}'
+        return 200, b'{"acknowledged": ["uid-1", "uid-2"], "bounds": null}'
 
     with running_operator(settles_more) as operator:
         pusher_of(operator.url, token, ledger).push()
@@ -201,7 +201,7 @@ FAILURES = {
     "redirected": (lambda _: (302, b""), "refused with HTTP 302"),
     "busy": (lambda _: (503, b"{}"), "refused with HTTP 503"),
     "no JSON": (lambda _: (200, b"<html>"), "answered with what is no answer"),
-    "no answer": (lambda _: (200, b'{"settled": 7}'), "settled: found 7, expected a list"),
+    "no answer": (lambda _: (200, b'{"acknowledged": 7}'), "acknowledged: found 7, expected a list"),
     "too deep": (lambda _: (200, b"[" * 100_000), "answered with what is no answer"),
     "too long": (lambda _: (200, b" " * (4 * 1024 * 1024 + 1)), "its answer has more than 4194304 bytes"),
 }
@@ -250,8 +250,8 @@ def test_it_pushes_from_its_own_thread_and_an_end_at_once(token: Path) -> None:
     def ends(_: dict[str, Any]) -> tuple[int, bytes]:
         if len(operator.reports) == 1:
             ledger.use(1_000, ended=True)
-            return 200, b'{"settled": []}'
-        return 200, b'{"settled": ["uid-1"]}'
+            return 200, b'{"acknowledged": []}'
+        return 200, b'{"acknowledged": ["uid-1"]}'
 
     with running_operator(ends) as operator:
         pusher = Pusher(OperatorApi(operator.url, token), NODE, ledger, MemoryBounds(), 3600.0)

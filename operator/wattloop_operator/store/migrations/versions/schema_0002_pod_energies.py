@@ -31,7 +31,7 @@ def upgrade() -> None:
         sa.Column("start_time_seconds", sa.Double, nullable=False),
         sa.Column("time_seconds", sa.Double, nullable=False),
         sa.Column("ended", sa.Boolean, nullable=False),
-        sa.Column("seen_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("reported_at", sa.DateTime(timezone=True), nullable=False),
     )
     op.create_index("pod_energies_by_attempt", "pod_energies", ["job_uid", "recurrence", "attempt"])
-    op.create_index("pod_energies_by_age", "pod_energies", ["seen_at"])
+    op.create_index("pod_energies_by_age", "pod_energies", ["reported_at"])
