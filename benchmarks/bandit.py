@@ -18,13 +18,12 @@ from pathlib import Path
 from wattloop_planner.bandit.policies import policy_named
 from wattloop_planner.bandit.policy import DecisionContext
 from wattloop_planner.observations import Observation, Outcome
-from wattloop_planner.plots.regret_picture import mean_curve, regret_curve, write_regret_picture
+from wattloop_planner.plots.regret import mean_curve, regret_curve, write_regret_plot
 from wattloop_planner.simulation.options import JobOptions, options_of_command
 from wattloop_planner.simulation.output import write_attempts
-from wattloop_planner.simulation.runner import Task, TaskResult, run_tasks
 from wattloop_planner.simulation.simulator import simulate
 from wattloop_planner.simulation.summary import mean_summary
-from wattloop_planner.simulation.tasks import TraceFiles, tasks_of
+from wattloop_planner.simulation.tasks import Task, TaskResult, TraceFiles, run_tasks, tasks_of
 
 ROOT = Path(__file__).parents[1]
 TRACES = ROOT / "tests" / "data" / "zeus-traces"
@@ -91,7 +90,7 @@ def row(name: str, policy: str, jobs: Sequence[JobOptions]) -> str:
         ended += len(of_job) - len(found)
         if found:
             summaries.append(mean_summary(found))
-            most = max(most, *(summary.largest_loss for summary in found))
+            most = max(most, *(summary.max_loss for summary in found))
     mean = mean_summary(summaries)
     worst = max(summary.against_default for summary in summaries)
     note = f"{mean.dead}" + (f", {ended} runs ended without an arm" if ended else "")
@@ -224,7 +223,7 @@ def draw_regret(seeds: str) -> None:
         curves[policy] = mean_curve(
             [regret_curve(task.scenario, result.attempts) for _, of_job in found for task, result in of_job]
         )
-    write_regret_picture(PICTURE, "Regret on 8 published jobs, mean over 20 seeds", curves)
+    write_regret_plot(PICTURE, "Regret on 8 published jobs, mean over 20 seeds", curves)
 
 
 def main() -> int:

@@ -9,27 +9,27 @@ from dataclasses import dataclass
 import numpy as np
 
 from wattloop.cost import CostModel
+from wattloop_planner.bandit.gaussian_process import Flags, Matrix, Vector, condition, prior_covariance, prior_mean
 from wattloop_planner.bandit.policy import PartialObservation
 from wattloop_planner.bandit.priors import EPOCH_COST, OTHER_GPU
-from wattloop_planner.bandit.smooth_prior import Flags, Matrix, Vector, posterior, prior_covariance, prior_mean
 from wattloop_planner.observations import Observation
 
-EXACT = 1e6  # precision of the log of a measured epoch cost: known within 0.1 %
-ROUGH = 1 / 0.15**2  # the same where only a whole attempt's cost over its epochs is known
+EXACT_PRECISION = 1e6  # precision of the log of a measured epoch cost: known within 0.1 %
+ROUGH_PRECISION = 1 / 0.15**2  # the same where only a whole attempt's cost over its epochs is known
 LEVEL_CHANGE = 0.05  # change of the log epoch cost of one arm that is taken as a change of all
-USUAL_OVERHEAD = 0.1  # of a profiled epoch, before one was seen
-LEAST = 1e-30  # a cost or a number of epochs of 0 has no logarithm
+DEFAULT_OVERHEAD = 0.1  # of a profiled epoch, before one was seen
+MIN_POSITIVE = 1e-30  # a cost or a number of epochs of 0 has no logarithm
 
 Profile = tuple[float | None, float | None, float]
 
 
 def log_of(value: float) -> float:
     """Logarithm of a cost or a number of epochs, 0 taken as the least that has one."""
-    return math.log(max(value, LEAST))
+    return math.log(max(value, MIN_POSITIVE))
 
 
 @dataclass(frozen=True)
-class EpochCostBelief:
+class EpochCostPosterior:
     """Gaussian belief of the log epoch cost of each arm on one GPU model.
 
     Attributes:
@@ -53,14 +53,14 @@ class ModelEpochCosts:
         self.precisions: Vector = np.zeros(arms)
         self.last_profiles: dict[int, Profile] = {}
 
-    def learn(self, arm: int, value: float, precision: float) -> bool:
+    def update(self, arm: int, value: float, precision: float) -> bool:
         """Take in the epoch cost of an arm; one that has changed takes those of all other arms with it.
 
         Returns:
             Whether that changed anything.
         """
-        if self.precisions[arm] == EXACT:
-            if precision < EXACT or value == self.values[arm]:
+        if self.precisions[arm] == EXACT_PRECISION:
+            if precision < EXACT_PRECISION or value == self.values[arm]:
                 return False
             change = value - self.values[arm]
             if abs(change) > LEVEL_CHANGE:
@@ -81,13 +81,13 @@ class EpochCosts:
     def __init__(self, batch_sizes: tuple[int, ...], default: int, eta: float) -> None:
         self._batch_sizes, self._centre, self._eta = batch_sizes, batch_sizes[default], eta
         self._models: dict[str, ModelEpochCosts] = {}
-        self._beliefs: dict[str, EpochCostBelief | None] = {}
+        self._posteriors: dict[str, EpochCostPosterior | None] = {}
         self._overheads: list[float] = []
 
     @property
     def profiling_overhead(self) -> float:
         """What profiling adds to a first epoch, in epochs, on average."""
-        return math.fsum(self._overheads) / len(self._overheads) if self._overheads else USUAL_OVERHEAD
+        return math.fsum(self._overheads) / len(self._overheads) if self._overheads else DEFAULT_OVERHEAD
 
     def update(self, arm: int, observation: Observation) -> None:
         """Take in what an attempt of this job shows; epoch costs of another job are of other epochs."""
@@ -101,52 +101,52 @@ class EpochCosts:
         if energy is None or time is None:
             if observation.epochs > 0:
                 cost = observation.cost_joules(self._eta) / observation.epochs
-                self._learned(model.learn(arm, log_of(cost), ROUGH))
+                self._invalidate(model.update(arm, log_of(cost), ROUGH_PRECISION))
             return
         if model.last_profiles.get(arm) == profile:
             return
         epoch = CostModel(self._eta, observation.max_power_watts).cost_joules(energy, time)
-        if model.precisions[arm] < EXACT and epoch > 0:
+        if model.precisions[arm] < EXACT_PRECISION and epoch > 0:
             self._overheads.append(max(observation.cost_joules(self._eta) / epoch - observation.epochs, 0.0))
-        self._learned(model.learn(arm, log_of(epoch), EXACT))
+        self._invalidate(model.update(arm, log_of(epoch), EXACT_PRECISION))
         model.last_profiles[arm] = profile
 
-    def belief(self, gpu_model: str, progress: PartialObservation | None = None) -> EpochCostBelief | None:
+    def posterior(self, gpu_model: str, partial: PartialObservation | None = None) -> EpochCostPosterior | None:
         """What is believed on a GPU model, what others showed counting up to a level; None before anything is known.
 
         Args:
             gpu_model: The model; where it is not known, that of which most arms are known.
-            progress: An attempt under way whose epoch cost is known.
+            partial: An attempt under way whose epoch cost is known.
         """
         gpu_model = gpu_model or self._best_known(but=None) or ""
         own = self._models.get(gpu_model)
-        if progress is not None:
+        if partial is not None:
             own = copy.deepcopy(own) or ModelEpochCosts(len(self._batch_sizes))
-            model = CostModel(self._eta, progress.max_power_watts)
-            cost = model.cost_joules(progress.epoch_energy_joules, progress.epoch_time_seconds)
-            own.learn(self._batch_sizes.index(progress.batch_size), log_of(cost), EXACT)
-            return self._belief(gpu_model, own)
-        if gpu_model not in self._beliefs:
-            self._beliefs[gpu_model] = self._belief(gpu_model, own)
-        return self._beliefs[gpu_model]
+            model = CostModel(self._eta, partial.max_power_watts)
+            cost = model.cost_joules(partial.epoch_energy_joules, partial.epoch_time_seconds)
+            own.update(self._batch_sizes.index(partial.batch_size), log_of(cost), EXACT_PRECISION)
+            return self._posterior(gpu_model, own)
+        if gpu_model not in self._posteriors:
+            self._posteriors[gpu_model] = self._posterior(gpu_model, own)
+        return self._posteriors[gpu_model]
 
-    def _belief(self, gpu_model: str, own: ModelEpochCosts | None) -> EpochCostBelief | None:
+    def _posterior(self, gpu_model: str, own: ModelEpochCosts | None) -> EpochCostPosterior | None:
         mean = prior_mean(EPOCH_COST, self._batch_sizes, self._centre)
         covariance = prior_covariance(EPOCH_COST, self._batch_sizes, self._centre)
         other_model = self._best_known(but=gpu_model)
         if other_model is not None:
             other = self._models[other_model]
-            mean, covariance = posterior(mean + other.level_above(mean), covariance, other.values, other.precisions)
+            mean, covariance = condition(mean + other.level_above(mean), covariance, other.values, other.precisions)
             covariance = covariance + prior_covariance(OTHER_GPU, self._batch_sizes, self._centre)
         if own is not None:
-            mean, covariance = posterior(mean + own.level_above(mean), covariance, own.values, own.precisions)
-            return EpochCostBelief(mean, covariance, own.precisions == EXACT, bool(own.precisions.any()))
+            mean, covariance = condition(mean + own.level_above(mean), covariance, own.values, own.precisions)
+            return EpochCostPosterior(mean, covariance, own.precisions == EXACT_PRECISION, bool(own.precisions.any()))
         nothing = np.zeros(len(self._batch_sizes), dtype=np.bool_)
-        return None if other_model is None else EpochCostBelief(mean, covariance, nothing, level_known=False)
+        return None if other_model is None else EpochCostPosterior(mean, covariance, nothing, level_known=False)
 
-    def _learned(self, changed: bool) -> None:
+    def _invalidate(self, changed: bool) -> None:
         if changed:
-            self._beliefs.clear()
+            self._posteriors.clear()
 
     def _best_known(self, but: str | None) -> str | None:
         """That GPU model, but this one, of which most arms are known."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET, feasible_arms, nearest_arm
@@ -32,3 +33,42 @@ class FixedPolicy:
                 "other; look at the logs of the last attempts, mend the training, or set another default or policy"
             )
         return Decision(size, DecisionKind.DEFAULT, f"policy default always runs the default batch size {size}")
+
+
+@dataclass(frozen=True)
+class DefaultRun:
+    """One attempt with the default batch size that ended by itself.
+
+    Attributes:
+        reached: Whether it reached the target.
+        epochs: Epochs it ran.
+        cost_joules: What it cost, at whatever power limit.
+    """
+
+    reached: bool
+    epochs: float
+    cost_joules: float
+
+
+def default_cost_joules(runs: Iterable[DefaultRun], epoch_cost_at_highest_limit_joules: float | None) -> float | None:
+    """Expected cost of one recurrence in the default configuration.
+
+    Args:
+        runs: Attempts with the default batch size that reached the target or ran out of epochs.
+        epoch_cost_at_highest_limit_joules: Cost of one epoch of the default batch size at the highest limit, where a
+            profile measured it; without it, what the runs cost at their own limits stands in.
+
+    Returns:
+        Joules, retries included; None before the default batch size has reached the target once.
+
+    Example:
+        >>> default_cost_joules([DefaultRun(True, 10, 900.0), DefaultRun(False, 20, 1800.0)], 100.0)
+        3000.0
+    """
+    known = list(runs)
+    reached = sum(run.reached for run in known)
+    if not reached:
+        return None
+    if epoch_cost_at_highest_limit_joules is not None:
+        return epoch_cost_at_highest_limit_joules * sum(run.epochs for run in known) / reached
+    return sum(run.cost_joules for run in known) / reached

@@ -139,7 +139,7 @@ class Policy(Protocol):
 class ReviewingPolicy(Policy, Protocol):
     """A policy that thinks again about an attempt under way, once its first epoch has shown what an epoch costs."""
 
-    def review(self, context: DecisionContext, decision: Decision, progress: PartialObservation) -> float | None:
+    def review(self, context: DecisionContext, decision: Decision, partial: PartialObservation) -> float | None:
         """The cost at which the attempt is to be stopped now, in place of the decision's; None: never.
 
         A cost that is paid already stops it at once.
@@ -147,7 +147,7 @@ class ReviewingPolicy(Policy, Protocol):
         Args:
             context: The question that the attempt was decided by.
             decision: The decision.
-            progress: What the attempt has shown.
+            partial: What the attempt has shown.
         """
         ...
 

@@ -13,13 +13,22 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from wattloop_planner.bandit.bounds import moments_beyond
 from wattloop_planner.bandit.epoch_costs import EpochCosts, log_of
+from wattloop_planner.bandit.gaussian_process import (
+    Matrix,
+    SmoothPrior,
+    Vector,
+    condition,
+    moments_beyond,
+    prior_covariance,
+    prior_mean,
+)
 from wattloop_planner.bandit.priors import CHANGED_REGIME, EPOCHS, ChangeDetection, NoisePrior
-from wattloop_planner.bandit.smooth_prior import Matrix, SmoothPrior, Vector, posterior, prior_covariance, prior_mean
 from wattloop_planner.observations import Observation, Outcome
 
-MIN_NEWS = 0.999  # a bound leaves at most this part of the variance: it enters as a Gaussian, which can't add to it
+MAX_VARIANCE_RATIO = (
+    0.999  # a bound leaves at most this part of the variance: it enters as a Gaussian, which can't add to it
+)
 OWN_RUNS_SUFFICE = 3  # after so many runs of an arm what the others say of it no longer matters for a bound
 
 
@@ -87,7 +96,7 @@ class Posterior:
         if self._before is not None:
             self._since.append(observation)
         self._learn_epochs(arm, observation)
-        self._watch(surprise)
+        self._detect_change(surprise)
 
     def epochs(self) -> tuple[Vector, Matrix, float]:
         """Posterior mean and covariance of the log epochs to the target, and the spread between runs."""
@@ -99,7 +108,7 @@ class Posterior:
             weighted = precisions * self.means + self.bound_precisions * self.bound_values
             values = np.divide(weighted, total, out=np.zeros_like(total), where=total > 0)
             assert self._prior_mean is not None, "nothing has been observed yet"
-            mean, covariance = posterior(self._prior_mean, self._prior_covariance, values, total)
+            mean, covariance = condition(self._prior_mean, self._prior_covariance, values, total)
             self._epochs = mean, covariance, noise
         return self._epochs
 
@@ -140,18 +149,18 @@ class Posterior:
 
         Where this is all that is known of the arm, the run may have gone astray.
         """
-        mean, variance, noise = self._believed_epochs(arm)
+        mean, variance, noise = self._epochs_of_arm(arm)
         alone = not self.ever_reached[arm] and not self.bound_precisions[arm]
         outlier_probability = self.noise_prior.outlier_probability if alone else 0.0
         moved, left = moments_beyond(mean, variance, noise, bound, outlier_probability)
-        left = max(min(left, variance * MIN_NEWS), variance * 1e-6)
+        left = max(min(left, variance * MAX_VARIANCE_RATIO), variance * 1e-6)
         precision = 1 / left - 1 / variance
         value = (moved / left - mean / variance) / precision
         total = self.bound_precisions[arm] + precision
         self.bound_values[arm] += (value - self.bound_values[arm]) * precision / total
         self.bound_precisions[arm] = total
 
-    def _believed_epochs(self, arm: int) -> tuple[float, float, float]:
+    def _epochs_of_arm(self, arm: int) -> tuple[float, float, float]:
         """Mean and variance of an arm's log epochs, and the spread; of its own runs alone where they are enough."""
         runs = float(self.runs[arm])
         if runs < OWN_RUNS_SUFFICE:
@@ -165,7 +174,7 @@ class Posterior:
     def _noise_sd(self) -> float:
         prior = self.noise_prior
         squares = prior.weight * prior.sd**2 + self._squares_in_all
-        return max(math.sqrt(squares / (prior.weight + self._freedom)), prior.least_sd)
+        return max(math.sqrt(squares / (prior.weight + self._freedom)), prior.min_sd)
 
     def _surprise(self, arm: int, observation: Observation) -> float:
         """How far the run is from the arm's others, in standard deviations; 0 where it says nothing of a change."""
@@ -176,9 +185,9 @@ class Posterior:
         away = (log_of(observation.epochs) - float(self.means[arm])) / spread
         if observation.outcome is not Outcome.REACHED:
             away = max(away, 0.0)
-        return min(max(away, -self.detection.largest), self.detection.largest)
+        return min(max(away, -self.detection.max_surprise), self.detection.max_surprise)
 
-    def _watch(self, surprise: float) -> None:
+    def _detect_change(self, surprise: float) -> None:
         detection = self.detection
         self._upwards = max(0.0, self._upwards + surprise - detection.allowance)
         self._downwards = max(0.0, self._downwards - surprise - detection.allowance)

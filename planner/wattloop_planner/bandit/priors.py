@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from wattloop_planner.bandit.smooth_prior import SmoothPrior
+from wattloop_planner.bandit.gaussian_process import SmoothPrior
 
 EPOCHS = SmoothPrior(2.0, 0.15, 0.3, 0.11, 0.05, 0.3, 1.5, 0.05)
 EPOCH_COST = SmoothPrior(2.0, -0.15, 0.2, 0.07, 0.03, 0.25, 3.0, 0.025)
@@ -24,7 +24,7 @@ class NoisePrior:
     Attributes:
         sd: Its guess.
         weight: Degrees of freedom that the guess is worth.
-        least_sd: It is never taken to be smaller.
+        min_sd: It is never taken to be smaller.
         heavy_tails: The mean of n runs is trusted like that of n / (1 + heavy_tails / n): a single run that is far off
             must not condemn an arm.
         outlier_probability: Probability that a run never reaches the target, whatever its arm. It counts only where
@@ -33,7 +33,7 @@ class NoisePrior:
 
     sd: float = 0.15
     weight: float = 4.0
-    least_sd: float = 0.02
+    min_sd: float = 0.02
     heavy_tails: float = 2.0
     outlier_probability: float = 0.08
 
@@ -45,9 +45,9 @@ class ChangeDetection:
     Attributes:
         allowance: Surprise that is free of charge, in standard deviations.
         threshold: Sum at which everything older is held to be of another regime; infinite: never.
-        largest: One run counts no more than this.
+        max_surprise: One run counts no more than this.
     """
 
     allowance: float = 1.0
     threshold: float = 6.0
-    largest: float = 4.0
+    max_surprise: float = 4.0

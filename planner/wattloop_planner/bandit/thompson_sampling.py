@@ -1,6 +1,6 @@
 """Policy `thompsonSampling`, the default: trials by their value over the recurrences to come, else the best arm known.
 
-The model (`posterior`, `belief`): log cost = log epochs + log epoch cost, each smooth in log2 of the batch size. The
+The model (`posterior`, `cost`): log cost = log epochs + log epoch cost, each smooth in log2 of the batch size. The
 choice (`trial_value`): an arm is tried when what it may save in the recurrences to come exceeds what the trial takes;
 otherwise the arm of least expected cost runs, or beside another attempt a joint Thompson sample of the arms known.
 docs/bandit.md has the equations and the measurements.
@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from wattloop.cost import CostModel
-from wattloop_planner.bandit.belief import CostBelief, cost_belief
+from wattloop_planner.bandit.cost_posterior import CostPosterior, cost_posterior
 from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET, feasible_arms, nearest_arm
+from wattloop_planner.bandit.gaussian_process import Flags, Indices, Vector
 from wattloop_planner.bandit.policy import Arm, Decision, DecisionContext, DecisionKind, PartialObservation
 from wattloop_planner.bandit.posterior import Posterior
 from wattloop_planner.bandit.posterior_cache import PosteriorCache
 from wattloop_planner.bandit.priors import ChangeDetection, NoisePrior
-from wattloop_planner.bandit.smooth_prior import Flags, Indices, Vector
 from wattloop_planner.bandit.trial_value import best_stop, knowledge_gain, probe_option
 from wattloop_planner.observations import Observation, Outcome
 
@@ -28,9 +28,9 @@ MAX_PROBES = 3  # trials in one recurrence that are given up after their first e
 ONE_EPOCH = 1.001
 ROUNDING = 1e-6
 MIN_SAVING = 0.01  # in incumbent runs, over all recurrences to come: less is not worth thinking about
-RUNS_A_STRIDE = 40
-EXPECTED_NOISE = NoisePrior()
-WATCHFUL = ChangeDetection()
+RUNS_PER_STRIDE = 40
+DEFAULT_NOISE = NoisePrior()
+DEFAULT_DETECTION = ChangeDetection()
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class ThompsonSamplingPolicy:
         crash_budget: Crashes in a row after which an arm is out.
         horizon: Recurrences to come that the first trial is worth its cost for; no more than are left, where known.
         horizon_growth: By how much that grows with each recurrence: a job that has run long will run long.
-        failing: Probability that an arm never tried does not reach the target.
+        failure_probability: Probability that an arm never tried does not reach the target.
         reach_octaves: How far beyond the arms tried a trial may go, unless the cost is expected to fall there.
         noise: What is expected of the spread between runs.
         detection: When the past is forgotten, without a window.
@@ -53,12 +53,12 @@ class ThompsonSamplingPolicy:
     crash_budget: int = CRASH_BUDGET
     horizon: float = 8.0
     horizon_growth: float = 3.0
-    failing: float = 0.08
+    failure_probability: float = 0.08
     reach_octaves: float = 1.0
-    noise: NoisePrior = EXPECTED_NOISE
-    detection: ChangeDetection = WATCHFUL
+    noise: NoisePrior = DEFAULT_NOISE
+    detection: ChangeDetection = DEFAULT_DETECTION
     describe_arms: bool = True
-    _memory: PosteriorCache = field(default_factory=PosteriorCache, compare=False, repr=False)
+    _cache: PosteriorCache = field(default_factory=PosteriorCache, compare=False, repr=False)
 
     def decide(self, context: DecisionContext) -> Decision:
         """A trial where it is worth its cost, otherwise the batch size believed cheapest.
@@ -66,120 +66,124 @@ class ThompsonSamplingPolicy:
         Raises:
             NoFeasibleArmError: Every arm crashed too often in a row.
         """
-        thought = self._think(context)
-        if thought is None:
+        inputs = self._decision_inputs(context)
+        if inputs is None:
             return self._without_knowledge(context)
-        if thought.considers_trials:
-            trial = self._trial(thought)
+        if inputs.considers_trials:
+            trial = self._trial(inputs)
             if trial is not None:
                 return trial
-        return self._known(thought)
+        return self._known(inputs)
 
-    def review(self, context: DecisionContext, decision: Decision, progress: PartialObservation) -> float | None:
+    def review(self, context: DecisionContext, decision: Decision, partial: PartialObservation) -> float | None:
         """Stop a trial at once when its epoch cost says that it is not worth going on, or another one more so."""
         if decision.kind is not DecisionKind.TRIAL:
             return decision.stop_cost_joules
-        thought = self._think(context, progress)
-        if thought is None:
+        inputs = self._decision_inputs(context, partial)
+        if inputs is None:
             return decision.stop_cost_joules
-        belief, arm = thought.belief, np.array([context.batch_sizes.index(progress.batch_size)])
-        unit = math.exp(float(belief.log_expected[thought.incumbent]))
-        model = CostModel(context.eta, progress.max_power_watts)
-        paid = model.cost_joules(progress.energy_joules, progress.time_seconds)
-        still, stop = best_stop(
-            belief.log_cost[arm] - math.log(unit),
-            np.sqrt(belief.variance[arm] + belief.noise_sd**2),
-            thought.failing[arm],
-            thought.horizon,
+        cost, arm = inputs.cost, np.array([context.batch_sizes.index(partial.batch_size)])
+        unit = math.exp(float(cost.log_expected[inputs.incumbent]))
+        model = CostModel(context.eta, partial.max_power_watts)
+        paid = model.cost_joules(partial.energy_joules, partial.time_seconds)
+        remaining, stop = best_stop(
+            cost.log_cost[arm] - math.log(unit),
+            np.sqrt(cost.variance[arm] + cost.noise_sd**2),
+            inputs.failure_probabilities[arm],
+            inputs.horizon,
             np.array([paid / unit]),
         )
-        gain = thought.horizon * knowledge_gain(belief, thought.incumbent, arm)
+        gain = inputs.horizon * knowledge_gain(cost, inputs.incumbent, arm)
         needed = 0.0
-        if belief.log_expected[arm[0]] > belief.log_expected[thought.incumbent]:
-            values, _ = self._trial_values(thought)
+        if cost.log_expected[arm[0]] > cost.log_expected[inputs.incumbent]:
+            values, _ = self._trial_values(inputs)
             values[arm] = -np.inf
             needed = max(0.0, float(values.max()))
-        if gain[0] - (still[0] - 1) < needed:
+        if gain[0] - (remaining[0] - 1) < needed:
             return paid
         return float(stop[0]) * unit
 
-    def _think(self, context: DecisionContext, progress: PartialObservation | None = None) -> _Thought | None:
-        posterior = self._memory.posterior(context, self.window, self.noise, self.detection)
-        left = self._memory.feasible_arms(context, self.crash_budget)
+    def _decision_inputs(
+        self, context: DecisionContext, partial: PartialObservation | None = None
+    ) -> _DecisionInputs | None:
+        posterior = self._cache.posterior(context, self.window, self.noise, self.detection)
+        left = self._cache.feasible_arms(context, self.crash_budget)
         offered = np.ones(len(context.batch_sizes), dtype=np.bool_)
         if len(left) < len(context.batch_sizes):
             offered = np.array([size in left for size in context.batch_sizes])
         (known,) = (offered & (posterior.ever_reached > 0)).nonzero()
-        belief = cost_belief(posterior, context.gpu_model, progress) if known.size else None
-        if belief is None:
+        cost = cost_posterior(posterior, context.gpu_model, partial) if known.size else None
+        if cost is None:
             return None
-        incumbent = int(known[np.argmin(belief.log_expected[known])])
+        incumbent = int(known[np.argmin(cost.log_expected[known])])
         horizon = self.horizon + self.horizon_growth * context.recurrence
         if context.remaining_recurrences is not None:
             horizon = min(horizon, float(context.remaining_recurrences))
-        failing = np.where(posterior.ever_reached > 0, 0.2 * self.failing, self.failing)
-        return _Thought(context, posterior, belief, offered, known, incumbent, horizon, failing)
+        failing = self.failure_probability
+        failure_probabilities = np.where(posterior.ever_reached > 0, 0.2 * failing, failing)
+        return _DecisionInputs(context, posterior, cost, offered, known, incumbent, horizon, failure_probabilities)
 
-    def _trial(self, thought: _Thought) -> Decision | None:
-        values, stops = self._trial_values(thought)
+    def _trial(self, inputs: _DecisionInputs) -> Decision | None:
+        values, stops = self._trial_values(inputs)
         # Values that only rounding tells apart are one: the choice must not hang on the unit of a joule.
         arm = int(np.argmax(values >= values.max() - ROUNDING))
         if not values[arm] > 0:
             return None
-        sizes, belief = thought.context.batch_sizes, thought.belief
-        unit = math.exp(float(belief.log_expected[thought.incumbent]))
+        sizes, cost = inputs.context.batch_sizes, inputs.cost
+        unit = math.exp(float(cost.log_expected[inputs.incumbent]))
         reason = (
-            f"batch size {sizes[arm]} may be cheaper than {sizes[thought.incumbent]}: "
+            f"batch size {sizes[arm]} may be cheaper than {sizes[inputs.incumbent]}: "
             f"a trial is worth {values[arm]:.2g} runs more than it takes"
         )
-        return Decision(sizes[arm], DecisionKind.TRIAL, reason, float(stops[arm]) * unit, self._arms(thought))
+        return Decision(sizes[arm], DecisionKind.TRIAL, reason, float(stops[arm]) * unit, self._arms(inputs))
 
-    def _trial_values(self, thought: _Thought) -> tuple[Vector, Vector]:
+    def _trial_values(self, inputs: _DecisionInputs) -> tuple[Vector, Vector]:
         """Net value of a trial of each arm, −∞ where it may not be tried, and where to stop it, in incumbent runs."""
-        belief, incumbent, horizon = thought.belief, thought.incumbent, thought.horizon
-        values, stops = np.full(len(thought.offered), -np.inf), np.zeros(len(thought.offered))
-        arms = thought.candidates(self.reach_octaves)
-        if not arms.size or not belief.level_known or horizon <= 0:
+        cost, incumbent, horizon = inputs.cost, inputs.incumbent, inputs.horizon
+        values, stops = np.full(len(inputs.offered), -np.inf), np.zeros(len(inputs.offered))
+        arms = inputs.candidates(self.reach_octaves)
+        if not arms.size or not cost.level_known or horizon <= 0:
             return values, stops
-        savings = horizon * knowledge_gain(belief, incumbent, arms)
+        savings = horizon * knowledge_gain(cost, incumbent, arms)
         worth_it = savings >= MIN_SAVING
         arms, savings = arms[worth_it], savings[worth_it]
         if not arms.size:
             return values, stops
-        unit = belief.log_expected[incumbent]
-        spread = np.sqrt(belief.variance[arms] + belief.noise_sd**2)
-        still, stop = best_stop(
-            belief.log_cost[arms] - unit, spread, thought.failing[arms], horizon, np.zeros(len(arms))
+        unit = cost.log_expected[incumbent]
+        spread = np.sqrt(cost.variance[arms] + cost.noise_sd**2)
+        remaining, stop = best_stop(
+            cost.log_cost[arms] - unit, spread, inputs.failure_probabilities[arms], horizon, np.zeros(len(arms))
         )
-        profiling = thought.profiling_cost(arms)
-        values[arms] = savings - (still - 1) - profiling
+        profiling = inputs.profiling_cost(arms)
+        values[arms] = savings - (remaining - 1) - profiling
         stops[arms] = stop + profiling
-        unmeasured = arms[~belief.measured[arms]]
+        unmeasured = arms[~cost.measured[arms]]
         if unmeasured.size:
-            values[unmeasured] += probe_option(belief, incumbent, unmeasured, thought.failing[unmeasured], horizon)
+            failing = inputs.failure_probabilities[unmeasured]
+            values[unmeasured] += probe_option(cost, incumbent, unmeasured, failing, horizon)
         return values, stops
 
-    def _known(self, thought: _Thought) -> Decision:
+    def _known(self, inputs: _DecisionInputs) -> Decision:
         """The best arm known; beside another attempt a joint Thompson sample of the arms known."""
-        context, belief = thought.context, thought.belief
-        sizes, arms = context.batch_sizes, thought.known
-        failed = thought.failed_now()
+        context, cost = inputs.context, inputs.cost
+        sizes, arms = context.batch_sizes, inputs.known
+        failed = inputs.failed_now()
         usable = np.array([arm for arm in arms if sizes[arm] not in failed], dtype=np.intp)
         if not usable.size:
-            others = np.array([arm for arm in np.flatnonzero(thought.offered) if sizes[arm] not in failed])
+            others = np.array([arm for arm in np.flatnonzero(inputs.offered) if sizes[arm] not in failed])
             usable = others if others.size else arms
-        chosen = int(usable[np.argmin(belief.log_expected[usable])])
+        chosen = int(usable[np.argmin(cost.log_expected[usable])])
         if context.running and usable.size > 1:
             generator = np.random.default_rng(context.seed)
             draws = generator.standard_normal(len(usable))
-            root = np.linalg.cholesky(belief.covariance[np.ix_(usable, usable)] + 1e-12 * np.eye(len(usable)))
-            chosen = int(usable[np.argmin(belief.log_expected[usable] + root @ draws)])
+            root = np.linalg.cholesky(cost.covariance[np.ix_(usable, usable)] + 1e-12 * np.eye(len(usable)))
+            chosen = int(usable[np.argmin(cost.log_expected[usable] + root @ draws)])
             reason = (
                 f"batch size {sizes[chosen]}: a joint sample of the arms known, beside {len(context.running)} running"
             )
-            return Decision(sizes[chosen], DecisionKind.SAMPLE, reason, None, self._arms(thought))
+            return Decision(sizes[chosen], DecisionKind.SAMPLE, reason, None, self._arms(inputs))
         reason = f"batch size {sizes[chosen]} is believed cheapest, and no trial is worth what it takes"
-        return Decision(sizes[chosen], DecisionKind.INCUMBENT, reason, None, self._arms(thought))
+        return Decision(sizes[chosen], DecisionKind.INCUMBENT, reason, None, self._arms(inputs))
 
     def _without_knowledge(self, context: DecisionContext) -> Decision:
         """Nothing reached the target yet: the default first, then the sizes nearest to it."""
@@ -193,39 +197,39 @@ class ThompsonSamplingPolicy:
             reason = f"nothing is known yet: the default batch size {size}"
         return Decision(size, DecisionKind.DEFAULT, reason)
 
-    def _arms(self, thought: _Thought) -> tuple[Arm, ...]:
+    def _arms(self, inputs: _DecisionInputs) -> tuple[Arm, ...]:
         if not self.describe_arms:
             return ()
-        belief, posterior = thought.belief, thought.posterior
-        low, high = belief.interval()
-        mean = np.exp(np.clip(belief.log_expected, -600.0, 600.0))
-        known = belief.level_known
+        cost, posterior = inputs.cost, inputs.posterior
+        low, high = cost.interval()
+        mean = np.exp(np.clip(cost.log_expected, -600.0, 600.0))
+        known = cost.level_known
         return tuple(
             Arm(
                 batch_size=size,
                 observations=int(posterior.runs[i]),
-                pruned=not thought.offered[i],
+                pruned=not inputs.offered[i],
                 mean_cost_joules=float(mean[i]) if known else None,
                 low_cost_joules=float(low[i]) if known else None,
                 high_cost_joules=float(high[i]) if known else None,
-                note="" if thought.offered[i] else f"crashed {self.crash_budget} times in a row",
+                note="" if inputs.offered[i] else f"crashed {self.crash_budget} times in a row",
             )
             for i, size in enumerate(posterior.batch_sizes)
         )
 
 
 @dataclass(frozen=True)
-class _Thought:
+class _DecisionInputs:
     """What a decision is made from, worked out once; vectors are (arms,), arms are indices."""
 
     context: DecisionContext
     posterior: Posterior
-    belief: CostBelief
+    cost: CostPosterior
     offered: Flags
     known: Indices
     incumbent: int
     horizon: float
-    failing: Vector
+    failure_probabilities: Vector
 
     def candidates(self, reach_octaves: float) -> Indices:
         """Arms that may be tried: near those that ran, or where the cost is expected to fall, and not running now."""
@@ -234,7 +238,7 @@ class _Thought:
         first, last = int(ran[0]), int(ran[-1])
         near = (octaves >= octaves[first] - reach_octaves - 1e-9) & (octaves <= octaves[last] + reach_octaves + 1e-9)
         near[max(first - 1, 0)] = near[min(last + 1, len(near) - 1)] = True
-        near |= self.belief.log_expected < self.belief.log_expected[self.incumbent]
+        near |= self.cost.log_expected < self.cost.log_expected[self.incumbent]
         near &= self.offered
         near[self.incumbent] = False
         sizes = self.context.batch_sizes
@@ -249,9 +253,9 @@ class _Thought:
     def profiling_cost(self, arms: Indices) -> Vector:
         """What profiling the first epoch adds, in incumbent runs."""
         share = self.posterior.epoch_costs.profiling_overhead
-        unit = self.belief.log_expected[self.incumbent]
-        logs = np.minimum(self.belief.log_epoch_cost[arms] - unit, 60.0)
-        cost: Vector = np.where(self.belief.measured[arms], 0.0, share * np.exp(logs))
+        unit = self.cost.log_expected[self.incumbent]
+        logs = np.minimum(self.cost.log_epoch_cost[arms] - unit, 60.0)
+        cost: Vector = np.where(self.cost.measured[arms], 0.0, share * np.exp(logs))
         return cost
 
     def tried_now(self) -> set[int]:
@@ -269,7 +273,7 @@ class _Thought:
         In a later attempt where all earlier ones of the recurrence were given up after their first epoch, and few.
         """
         if self.context.attempt == 0:
-            stride = 1 + int(self.posterior.runs.sum()) // RUNS_A_STRIDE
+            stride = 1 + int(self.posterior.runs.sum()) // RUNS_PER_STRIDE
             return self.context.recurrence % stride == 0
         earlier = self._earlier_attempts()
         return 0 < len(earlier) <= MAX_PROBES and all(

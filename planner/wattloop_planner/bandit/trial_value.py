@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from wattloop_planner.bandit.belief import CostBelief
-from wattloop_planner.bandit.smooth_prior import Indices, Vector
+from wattloop_planner.bandit.cost_posterior import CostPosterior
+from wattloop_planner.bandit.gaussian_process import Indices, Vector
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(9)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
@@ -19,7 +19,7 @@ MAX_LOG = 60.0
 Array = NDArray[np.float64]
 
 
-def knowledge_gain(belief: CostBelief, incumbent: int, arms: Indices, repeats: int = 1) -> Vector:
+def knowledge_gain(cost: CostPosterior, incumbent: int, arms: Indices, repeats: int = 1) -> Vector:
     """What one recurrence later on saves, on average, once these arms have been tried.
 
     The knowledge gradient for correlated beliefs (Frazier, Powell and Dayanik 2009) with the expected cost as the
@@ -27,15 +27,15 @@ def knowledge_gain(belief: CostBelief, incumbent: int, arms: Indices, repeats: i
     expected cost is run. The expectation over Z is a Gauss–Hermite sum.
 
     Args:
-        belief: What is believed.
+        cost: What is believed.
         incumbent: The arm that is run otherwise; its expected cost is the unit.
         arms: The arms to try, (tried,).
         repeats: How often each is tried.
     """
-    noise = belief.noise_sd**2
-    spread = np.sqrt(belief.variance[arms] + noise / repeats)
-    moves = belief.covariance[:, arms] / spread
-    rest = belief.log_expected - belief.log_expected[incumbent]
+    noise = cost.noise_sd**2
+    spread = np.sqrt(cost.variance[arms] + noise / repeats)
+    moves = cost.covariance[:, arms] / spread
+    rest = cost.log_expected - cost.log_expected[incumbent]
     logs = (rest[:, None] - moves**2 / 2)[:, :, None] + moves[:, :, None] * NODES
     costs = np.exp(np.minimum(logs, MAX_LOG))
     gain: Vector = (costs[incumbent] - costs.min(axis=0)) @ WEIGHTS
@@ -77,32 +77,32 @@ def best_stop(mean: Array, spread: Array, failing: Array, horizon: float, paid: 
     whole_cost = taken + stopped
     index = np.argmin(whole_cost + horizon * np.maximum(lost, 0.0), axis=-1).ravel()
     rows = np.arange(index.size)
-    still = whole_cost.reshape(index.size, -1)[rows, index].reshape(mean.shape)
-    return still, stops.reshape(index.size, -1)[rows, index].reshape(mean.shape)
+    remaining = whole_cost.reshape(index.size, -1)[rows, index].reshape(mean.shape)
+    return remaining, stops.reshape(index.size, -1)[rows, index].reshape(mean.shape)
 
 
-def probe_option(belief: CostBelief, incumbent: int, arms: Indices, failing: Array, horizon: float) -> Vector:
+def probe_option(cost: CostPosterior, incumbent: int, arms: Indices, failing: Array, horizon: float) -> Vector:
     """What it is worth to be able to give up after the first epoch, when the epoch cost has become known.
 
     The expectation over the epoch cost of max(net value of going on, −first epoch) above the net value without the
     choice, the net value of going on being horizon·E[(1 − C)⁺] less what the run takes.
 
     Args:
-        belief: What is believed.
+        cost: What is believed.
         incumbent: The unit.
         arms: Arms whose epoch cost is not known, (arms,).
         failing: Their probability of never reaching the target, (arms,).
         horizon: Recurrences to come.
     """
-    unit = belief.log_expected[incumbent]
-    shift = np.sqrt(belief.epoch_cost_variance[arms])[:, None] * FEW_NODES
-    mean = belief.log_cost[arms][:, None] - unit + shift
-    spread = np.broadcast_to(np.sqrt(belief.epochs_variance[arms] + belief.noise_sd**2)[:, None], mean.shape)
+    unit = cost.log_expected[incumbent]
+    shift = np.sqrt(cost.epoch_cost_variance[arms])[:, None] * FEW_NODES
+    mean = cost.log_cost[arms][:, None] - unit + shift
+    spread = np.broadcast_to(np.sqrt(cost.epochs_variance[arms] + cost.noise_sd**2)[:, None], mean.shape)
     never = np.broadcast_to(failing[:, None], mean.shape)
-    still, _ = best_stop(mean, spread, never, horizon, np.zeros_like(mean))
+    remaining, _ = best_stop(mean, spread, never, horizon, np.zeros_like(mean))
     at_one = -mean / spread
     whole = np.exp(np.minimum(mean + spread**2 / 2, MAX_LOG))
-    net = horizon * (ndtr(at_one) - whole * ndtr(at_one - spread)) - (still - 1)
-    first_epoch = np.exp(np.minimum(belief.log_epoch_cost[arms][:, None] - unit + shift, MAX_LOG))
+    net = horizon * (ndtr(at_one) - whole * ndtr(at_one - spread)) - (remaining - 1)
+    first_epoch = np.exp(np.minimum(cost.log_epoch_cost[arms][:, None] - unit + shift, MAX_LOG))
     option: Vector = (np.maximum(net, -first_epoch) - net) @ FEW_WEIGHTS
     return option

@@ -49,15 +49,15 @@ class ZeusState:
     """Where the published algorithm stands.
 
     Attributes:
-        asked: The size that the pruning stage asks for; None in the sampling stage.
+        next_batch_size: The size that the pruning stage asks for; None in the sampling stage.
         arms: The arms of the sampling stage, rising; empty before.
-        least_cost_joules: The least cost of a run that reached the target; None before there is one.
+        min_cost_joules: The least cost of a run that reached the target; None before there is one.
         cheapest: The size of that run.
     """
 
-    asked: int | None
+    next_batch_size: int | None
     arms: tuple[GaussianArm, ...]
-    least_cost_joules: float | None
+    min_cost_joules: float | None
     cheapest: int | None
 
 
@@ -82,13 +82,14 @@ class ZeusPolicy:
             NoFeasibleArmError: Every size was pruned.
         """
         state = self.state(context)
-        stop = None if state.least_cost_joules is None else self.beta * state.least_cost_joules
+        stop = None if state.min_cost_joules is None else self.beta * state.min_cost_joules
         stop = None if stop is not None and math.isinf(stop) else stop
-        if state.asked is not None:
-            if state.asked in context.running:
-                return _beside(state.asked, state.cheapest)
-            reason = f"pruning: does batch size {state.asked} reach the target within {self.beta:g}× the least cost?"
-            return Decision(state.asked, DecisionKind.PRUNE, reason, stop)
+        if state.next_batch_size is not None:
+            if state.next_batch_size in context.running:
+                return _beside(state.next_batch_size, state.cheapest)
+            size = state.next_batch_size
+            reason = f"pruning: does batch size {size} reach the target within {self.beta:g}× the least cost?"
+            return Decision(state.next_batch_size, DecisionKind.PRUNE, reason, stop)
         size = _sampled(state.arms, np.random.default_rng(context.seed))
         reason = f"batch size {size} has the best of one Thompson sample an arm"
         return Decision(size, DecisionKind.SAMPLE, reason, stop, tuple(_shown(arm) for arm in state.arms))
@@ -104,10 +105,10 @@ class ZeusPolicy:
         default = nearest_arm(context.batch_sizes, context.default_batch_size)
         pruning = pruning_after(context.batch_sizes, default, results)
         reached = [(r.cost_joules, r.batch_size) for r in results if r.reached]
-        least, cheapest = min(reached) if reached else (None, None)
-        if pruning.asked is not None:
-            return ZeusState(pruning.asked, (), least, cheapest)
-        return ZeusState(None, self._arms(pruning, observations, context.eta), least, cheapest)
+        min_cost, cheapest = min(reached) if reached else (None, None)
+        if pruning.next_batch_size is not None:
+            return ZeusState(pruning.next_batch_size, (), min_cost, cheapest)
+        return ZeusState(None, self._arms(pruning, observations, context.eta), min_cost, cheapest)
 
     def _arms(self, pruning: Pruning, observations: Sequence[Observation], eta: float) -> tuple[GaussianArm, ...]:
         crashes = crashes_in_a_row(observations)
@@ -152,10 +153,10 @@ def _results(observations: Sequence[Observation], eta: float, crash_budget: int)
     return results
 
 
-def _beside(asked: int, cheapest: int | None) -> Decision:
+def _beside(next_batch_size: int, cheapest: int | None) -> Decision:
     """What runs while the exploration asked for is in flight: the best size known."""
-    size = asked if cheapest is None else cheapest
-    reason = f"batch size {asked} is being explored; meanwhile batch size {size}, the cheapest so far"
+    size = next_batch_size if cheapest is None else cheapest
+    reason = f"batch size {next_batch_size} is being explored; meanwhile batch size {size}, the cheapest so far"
     return Decision(size, DecisionKind.INCUMBENT, reason)
 
 

@@ -28,11 +28,11 @@ class Pruning:
     """Where the pruning stage stands.
 
     Attributes:
-        asked: The size to run next; None once the stage is over.
+        next_batch_size: The size to run next; None once the stage is over.
         survivors: The sizes left, rising, once it is over; empty when all were pruned.
     """
 
-    asked: int | None
+    next_batch_size: int | None
     survivors: tuple[int, ...] = ()
 
 
@@ -48,17 +48,17 @@ def pruning_after(batch_sizes: tuple[int, ...], default: int, results: Iterable[
 
     Example:
         >>> pruning_after((8, 16, 32), 16, [RunResult(16, 5.0, True), RunResult(8, 9.0, False)])
-        Pruning(asked=32, survivors=())
+        Pruning(next_batch_size=32, survivors=())
     """
     walk = _walk(batch_sizes, default)
-    asked = next(walk)
+    next_batch_size = next(walk)
     try:
         for result in results:
-            if result.batch_size == asked:
-                asked = walk.send(result)
+            if result.batch_size == next_batch_size:
+                next_batch_size = walk.send(result)
     except StopIteration as end:
         return Pruning(None, end.value)
-    return Pruning(asked)
+    return Pruning(next_batch_size)
 
 
 def _walk(batch_sizes: tuple[int, ...], default: int) -> Generator[int, RunResult, tuple[int, ...]]:
@@ -68,14 +68,14 @@ def _walk(batch_sizes: tuple[int, ...], default: int) -> Generator[int, RunResul
             return ()
         start = sizes.index(default)
         reached: list[int] = []
-        least = float("inf")
+        min_cost = float("inf")
         for direction in (sizes[start::-1], sizes[start + 1 :]):
             for size in direction:
                 result = yield size
                 if not result.reached:
                     break
                 reached.append(size)
-                if result.cost_joules < least:
-                    least, default = result.cost_joules, size
+                if result.cost_joules < min_cost:
+                    min_cost, default = result.cost_joules, size
         sizes = sorted(reached)
     return tuple(sizes)

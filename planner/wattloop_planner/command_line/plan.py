@@ -8,12 +8,12 @@ import math
 from wattloop.commands.contract import Command, Deferred
 from wattloop.errors import UsageError
 
-# The names of `wattloop_planner.frequency.schedules.SCHEDULES`, which takes NumPy to import; a test compares them.
+# The keys of `pipeline.schedules.SCHEDULES`, whose import needs NumPy; a test compares them.
 SCHEDULE_NAMES = ("1f1b", "early-recompute-1f1b", "gpipe", "interleaved")
 INTERLEAVED = "interleaved"
 # The slowest plan, the one of least energy and the fastest are always drawn.
-MIN_PICTURES = 3
-USUAL_PICTURES = 6
+MIN_PLOTS = 3
+DEFAULT_PLOTS = 6
 EVALUATE_EXAMPLE = """\
   wattloop plan evaluate --profile profile.csv --stages 8 --microbatches 12 --blocking-power 83.64 \\
     plans/freqs_pipeline_00000.py"""
@@ -34,11 +34,11 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "--pictures",
         metavar="N",
         nargs="?",
-        type=_pictures,
-        const=USUAL_PICTURES,
+        type=_plot_count,
+        const=DEFAULT_PLOTS,
         default=0,
         help="draw the frontier and at most N plans, as PNG and SVG: the slowest, the one of least energy, the fastest "
-        f"and some between; {MIN_PICTURES} or more, or all (without a number: {USUAL_PICTURES})",
+        f"and some between; {MIN_PLOTS} or more, or all (without a number: {DEFAULT_PLOTS})",
     )
     parser.add_argument(
         "--baselines", action="store_true", help="also what EnvPipe, Zeus and maximum clocks would take"
@@ -84,15 +84,15 @@ def _plans(text: str) -> int | None:
         raise argparse.ArgumentTypeError(f"{text!r}: must be a whole number from 3 to 10000, or all") from None
 
 
-def _pictures(text: str) -> int | None:
+def _plot_count(text: str) -> int | None:
     if text == "all":
         return None
     try:
         count = int(text)
     except ValueError:
         count = 0
-    if count < MIN_PICTURES:
-        raise argparse.ArgumentTypeError(f"{text!r}: must be a whole number of at least {MIN_PICTURES}, or all")
+    if count < MIN_PLOTS:
+        raise argparse.ArgumentTypeError(f"{text!r}: must be a whole number of at least {MIN_PLOTS}, or all")
     return count
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from wattloop.errors import UsageError
 from wattloop_planner.command_line.plan import INTERLEAVED
-from wattloop_planner.frequency.baselines import baselines, maximum
+from wattloop_planner.frequency.baselines import baselines, max_frequency
 from wattloop_planner.frequency.files.folder import check_output, replaced
 from wattloop_planner.frequency.files.plan_file import plan_file_name, read_plan
 from wattloop_planner.frequency.files.result import (
@@ -22,19 +22,19 @@ from wattloop_planner.frequency.files.result import (
     write_stragglers,
     write_summary,
 )
-from wattloop_planner.frequency.graph import OperationGraph, schedule_graph
-from wattloop_planner.frequency.planning import MAX_PLANS, Planning, plan_pipeline
-from wattloop_planner.frequency.plans import Realised, evaluate, plan_energy_joules
-from wattloop_planner.frequency.problem import Problem, pipeline_problem
-from wattloop_planner.frequency.profiles import read_profile
-from wattloop_planner.frequency.schedules import SCHEDULES
+from wattloop_planner.frequency.pipeline.graph import OperationGraph, schedule_graph
+from wattloop_planner.frequency.pipeline.plans import Realised, evaluate, plan_energy_joules
+from wattloop_planner.frequency.pipeline.problem import Problem, pipeline_problem
+from wattloop_planner.frequency.pipeline.profiles import read_profile
+from wattloop_planner.frequency.pipeline.schedules import SCHEDULES
+from wattloop_planner.frequency.pipeline.user_graph import read_graph
+from wattloop_planner.frequency.solver.planning import MAX_PLANS, Planning, plan_pipeline
 from wattloop_planner.frequency.stragglers import choose
-from wattloop_planner.frequency.user_graph import read_graph
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-USUAL_CHUNKS = 2
+DEFAULT_CHUNKS = 2
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -52,14 +52,14 @@ def _plan(arguments: argparse.Namespace) -> int:
     started = time.perf_counter()
     problem = _problem(arguments, seconds)
     for note in problem.profile.notes:
-        _say(f"{problem.profile.source}: {note}")
-    with _Progress() as progress:
+        _print_message(f"{problem.profile.source}: {note}")
+    with _ProgressBar() as progress:
         planning = plan_pipeline(
-            problem, arguments.plans, use_steady_state=arguments.steady_state == "auto", said=progress.say
+            problem, arguments.plans, use_steady_state=arguments.steady_state == "auto", on_progress=progress.update
         )
         seconds |= planning.phase_seconds
         if arguments.plans is None and len(planning.frontier.times_seconds) > MAX_PLANS:
-            _say(
+            _print_message(
                 f"{len(planning.frontier.times_seconds)} breakpoints were thinned evenly to {len(planning.plans)} plans"
             )
         _write(arguments, problem, planning, seconds, progress)
@@ -87,12 +87,16 @@ def _graph(arguments: argparse.Namespace) -> OperationGraph:
         return graph
     chunks = arguments.chunks
     if chunks is None:
-        chunks = USUAL_CHUNKS if arguments.schedule == INTERLEAVED else 1
+        chunks = DEFAULT_CHUNKS if arguments.schedule == INTERLEAVED else 1
     return schedule_graph(SCHEDULES[arguments.schedule](arguments.stages, arguments.microbatches, chunks))
 
 
 def _write(
-    arguments: argparse.Namespace, problem: Problem, planning: Planning, seconds: dict[str, float], progress: _Progress
+    arguments: argparse.Namespace,
+    problem: Problem,
+    planning: Planning,
+    seconds: dict[str, float],
+    progress: _ProgressBar,
 ) -> None:
     started = time.perf_counter()
     realised = [Realised(plan.time_seconds, plan_energy_joules(problem, plan)) for plan in planning.plans]
@@ -100,16 +104,19 @@ def _write(
     with replaced(arguments.output) as folder:
         write_frontier(folder, planning)
         write_plans(folder, problem, planning, realised)
-        write_stragglers(folder, problem, realised, maximum(problem))
+        write_stragglers(folder, problem, realised, max_frequency(problem))
         if arguments.baselines:
             write_baselines(folder, points)
         if arguments.pictures != 0:
             # Matplotlib takes longer to import than most plans to make.
-            from wattloop_planner.frequency.pictured import pictured_plans  # noqa: PLC0415
-            from wattloop_planner.frequency.plots import draw_frontier, draw_plans  # noqa: PLC0415
+            from wattloop_planner.frequency.plots import (  # noqa: PLC0415
+                draw_frontier,
+                draw_plans,
+                plans_to_draw,
+            )
 
             draw_frontier(folder, planning, realised, points)
-            draw_plans(folder, problem, planning, pictured_plans(realised, arguments.pictures), progress.say)
+            draw_plans(folder, problem, planning, plans_to_draw(realised, arguments.pictures), progress.update)
         seconds["write"] = time.perf_counter() - started
         inputs = {"profile": arguments.profile}
         if arguments.graph is not None:
@@ -121,13 +128,13 @@ def _write(
 def _report(arguments: argparse.Namespace, problem: Problem, planning: Planning, seconds: float) -> None:
     frontier, gaps = planning.frontier, planning.gaps * 100
     steady = planning.steady_microbatches
-    _say(
+    _print_message(
         f"{problem.graph.operations} operations, {len(frontier.times_seconds)} breakpoints"
         + (f" (by the repeated structure, from {steady} microbatches)" if steady else "")
-        + f": {frontier.time_least_seconds:.6g} s to {frontier.time_most_seconds:.6g} s, "
-        f"least energy at {frontier.time_of_least_energy_seconds:.6g} s"
+        + f": {frontier.min_time_seconds:.6g} s to {frontier.max_time_seconds:.6g} s, "
+        f"least energy at {frontier.min_energy_time_seconds:.6g} s"
     )
-    _say(
+    _print_message(
         f"{len(planning.plans)} plans in {arguments.output}, above the least possible energy by "
         f"{_rounded(gaps.mean())} % in the mean and {_rounded(gaps.max())} % at most; {seconds:.2f} s"
     )
@@ -168,24 +175,24 @@ def _choose(arguments: argparse.Namespace) -> int:
     }
     sys.stdout.write(json.dumps(document, indent=2) + "\n")
     if not answer.meets_deadline:
-        _say(
+        _print_message(
             f"no plan in {arguments.directory} ends within {arguments.deadline:.9g} s: this is the fastest, "
             f"{answer.realised.time_seconds:.9g} s"
         )
     return 0 if answer.meets_deadline else 1
 
 
-def _say(text: str) -> None:
+def _print_message(text: str) -> None:
     sys.stderr.write(text + "\n")
 
 
-class _Progress:
+class _ProgressBar:
     """A bar on a terminal, nothing where stderr is piped."""
 
     def __init__(self) -> None:
         self._bar = _bar() if sys.stderr.isatty() else None
 
-    def __enter__(self) -> _Progress:
+    def __enter__(self) -> _ProgressBar:
         if self._bar is not None:
             self._bar.start()
         return self
@@ -194,7 +201,7 @@ class _Progress:
         if self._bar is not None:
             self._bar.stop()
 
-    def say(self, what: str, share: float) -> None:
+    def update(self, what: str, share: float) -> None:
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], description=what, completed=share)
 

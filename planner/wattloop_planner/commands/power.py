@@ -8,7 +8,7 @@ import sys
 from dataclasses import asdict
 
 from wattloop.power.selectors import Cost, Energy, MaxSlowdown, Selector, Time
-from wattloop_planner.power.profile import read_profile
+from wattloop_planner.power_profile import read_profile
 
 
 def run(arguments: argparse.Namespace) -> int:

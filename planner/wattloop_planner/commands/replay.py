@@ -22,7 +22,7 @@ from wattloop_planner.bandit.policy import (
 from wattloop_planner.bandit.zeus import MIN_OBSERVATIONS, ZeusPolicy
 from wattloop_planner.command_line.replay import batch_sizes_of
 from wattloop_planner.observations import Observation, Outcome
-from wattloop_planner.plots.posterior_picture import BeliefPanel, write_posterior_picture
+from wattloop_planner.plots.posterior import PosteriorPanel, write_posterior_plot
 from wattloop_planner.simulation.replayed_history import read_replayed_history
 
 STAGES = {DecisionKind.PRUNE: "pruning", DecisionKind.TRIAL: "trial"}
@@ -47,7 +47,7 @@ class Step:
     decided: int | None
     drawn: int | None
     arms: tuple[tuple[object, ...], ...]
-    panel: BeliefPanel | None = None
+    panel: PosteriorPanel | None = None
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -69,14 +69,14 @@ def run(arguments: argparse.Namespace) -> int:
             writer.writerows(row for step in steps for row in step.arms)
     if arguments.picture:
         panels = [step.panel for step in steps if step.panel is not None]
-        write_posterior_picture(arguments.picture, f"policy {arguments.policy}: what is believed", panels)
+        write_posterior_plot(arguments.picture, f"policy {arguments.policy}: what is believed", panels)
     return 0
 
 
 def _steps(policy: Policy, context: DecisionContext, history: Sequence[Observation], seed: int) -> Iterator[Step]:
     for step in range(len(history) + 1):
         recurrence, attempt = _place(history, step)
-        asked = DecisionContext(
+        context_at_step = DecisionContext(
             context.batch_sizes,
             context.default_batch_size,
             context.eta,
@@ -86,12 +86,12 @@ def _steps(policy: Policy, context: DecisionContext, history: Sequence[Observati
             decision_seed("replay", recurrence, attempt, seed),
         )
         try:
-            decision = policy.decide(asked)
+            decision = policy.decide(context_at_step)
         except NoFeasibleArmError as error:
             sys.stderr.write(f"wattloop replay: step {step}: {error}\n")
             yield Step(step, "pruning", None, None, ())
             continue
-        yield _step(policy, asked, decision, step)
+        yield _step(policy, context_at_step, decision, step)
 
 
 def _place(history: Sequence[Observation], step: int) -> tuple[int, int]:
@@ -118,8 +118,8 @@ def _step(policy: Policy, context: DecisionContext, decision: Decision, step: in
         rows = tuple(
             (step, a.batch_size, a.observations, *_log_cost(a.low_cost_joules, a.high_cost_joules)) for a in arms_in
         )
-    seen = tuple((o.batch_size, o.cost_joules(1.0), o.outcome is Outcome.REACHED) for o in context.observations)
-    panel = BeliefPanel(context.recurrence, decision.arms, decision.batch_size, seen)
+    runs = tuple((o.batch_size, o.cost_joules(1.0), o.outcome is Outcome.REACHED) for o in context.observations)
+    panel = PosteriorPanel(context.recurrence, decision.arms, decision.batch_size, runs)
     return Step(step, stage, decision.batch_size if certain else None, decision.batch_size, rows, panel)
 
 

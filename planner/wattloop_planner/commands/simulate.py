@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from wattloop.files.atomic_write import open_atomic
-from wattloop_planner.plots.regret_picture import mean_curve, regret_curve, write_regret_picture
+from wattloop_planner.plots.regret import mean_curve, regret_curve, write_regret_plot
 from wattloop_planner.simulation.options import OPTIONS, options_of_command, options_of_jobs_file
 from wattloop_planner.simulation.output import write_attempts
-from wattloop_planner.simulation.runner import Task, TaskResult, run_tasks
 from wattloop_planner.simulation.summary import mean_summary
-from wattloop_planner.simulation.tasks import TraceFiles, tasks_of
+from wattloop_planner.simulation.tasks import Task, TaskResult, TraceFiles, run_tasks, tasks_of
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -34,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     if arguments.picture:
         _draw_regret(arguments.picture, tasks, results)
-    _say_summary(tasks, results)
+    _print_summaries(tasks, results)
     return 0
 
 
@@ -56,10 +55,10 @@ def _draw_regret(path: str, tasks: Sequence[Task], results: Sequence[TaskResult]
             curves.setdefault(task.options.policy, []).append(regret_curve(task.scenario, result.attempts))
     jobs = len({(task.options.job, task.options.gpu) for task in tasks})
     title = f"Regret, mean over {jobs} {'job' if jobs == 1 else 'jobs'} and their seeds"
-    write_regret_picture(path, title, {policy: mean_curve(found) for policy, found in curves.items()})
+    write_regret_plot(path, title, {policy: mean_curve(found) for policy, found in curves.items()})
 
 
-def _say_summary(tasks: Sequence[Task], results: Sequence[TaskResult]) -> None:
+def _print_summaries(tasks: Sequence[Task], results: Sequence[TaskResult]) -> None:
     pairs = zip(tasks, results, strict=True)
     for options, of_job in groupby(pairs, key=lambda pair: pair[0].options):
         all_results = [(task.seed, result) for task, result in of_job]
@@ -77,6 +76,6 @@ def _say_summary(tasks: Sequence[Task], results: Sequence[TaskResult]) -> None:
         sys.stderr.write(
             f"{name}, {len(summaries)} seeds: cost over the best fixed choice: first 20 {mean.first_20:.4f}, first 50 "
             f"{mean.first_50:.4f}, all {mean.overall:.4f}, last five {mean.last_five:.4f}; largest cumulative loss "
-            f"against default {mean.largest_loss:.3f} (at most {max(s.largest_loss for s in summaries):.3f}) default "
+            f"against default {mean.max_loss:.3f} (at most {max(s.max_loss for s in summaries):.3f}) default "
             f"runs; dead recurrences {mean.dead}\n"
         )

@@ -17,14 +17,11 @@ Example:
     [[1410, 1200, 1200, 1410], [1410, 1410, 1410, 1410]]
 """
 
-from wattloop_planner.frequency.exact import exact_plan
-from wattloop_planner.frequency.graph import OperationGraph, schedule_graph
-from wattloop_planner.frequency.planning import Planning, plan_pipeline
-from wattloop_planner.frequency.plans import Plan, Realised, evaluate, plan_energy_joules, plan_frequencies
-from wattloop_planner.frequency.problem import Problem, pipeline_problem
-from wattloop_planner.frequency.profiles import Option, Profile, read_profile
-from wattloop_planner.frequency.relaxation import Frontier, relax
-from wattloop_planner.frequency.schedules import (
+from wattloop_planner.frequency.pipeline.graph import OperationGraph, schedule_graph
+from wattloop_planner.frequency.pipeline.plans import Plan, Realised, evaluate, plan_energy_joules, plan_frequencies
+from wattloop_planner.frequency.pipeline.problem import Problem, pipeline_problem
+from wattloop_planner.frequency.pipeline.profiles import Option, Profile, read_profile
+from wattloop_planner.frequency.pipeline.schedules import (
     SCHEDULES,
     EarlyRecomputation,
     GPipe,
@@ -32,6 +29,9 @@ from wattloop_planner.frequency.schedules import (
     OneForwardOneBackward,
     Schedule,
 )
+from wattloop_planner.frequency.solver.exact import exact_plan
+from wattloop_planner.frequency.solver.planning import Planning, plan_pipeline
+from wattloop_planner.frequency.solver.relaxation import Frontier, relax
 
 __all__ = [
     "SCHEDULES",

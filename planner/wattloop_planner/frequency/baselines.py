@@ -6,12 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from wattloop_planner.frequency.envpipe import envpipe
-from wattloop_planner.frequency.plans import Realised, realised
-from wattloop_planner.frequency.problem import Problem
-from wattloop_planner.frequency.profiles import Option
-from wattloop_planner.frequency.schedules import FORWARD
+from wattloop_planner.frequency.pipeline.plans import Realised, realised
+from wattloop_planner.frequency.pipeline.problem import Floats, Problem
+from wattloop_planner.frequency.pipeline.profiles import Option
+from wattloop_planner.frequency.pipeline.schedules import FORWARD
+from wattloop_planner.frequency.pipeline.timeline import critical_path
+
+# The original walk may go on for ever; this one ends after so many operations on critical paths at the latest.
+MAX_RAISED = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -31,14 +35,14 @@ class Baseline:
 
 def baselines(problem: Problem) -> Iterator[Baseline]:
     """All points of all baselines, method by method."""
-    yield Baseline("max-frequency", None, maximum(problem))
+    yield Baseline("max-frequency", None, max_frequency(problem))
     for clock in _common_clocks(problem):
         yield Baseline("zeus-global", clock, _realised(problem, [measured[clock] for measured in problem.measured]))
     yield from _zeus_per_stage(problem)
     yield Baseline("envpipe", None, envpipe(problem))
 
 
-def maximum(problem: Problem) -> Realised:
+def max_frequency(problem: Problem) -> Realised:
     """Every operation at its highest clock, which need not be the fastest."""
     return _realised(problem, [measured[max(measured)] for measured in problem.measured])
 
@@ -68,8 +72,8 @@ def _zeus_per_stage(problem: Problem) -> Iterator[Baseline]:
             yield Baseline("zeus-per-stage", clock, _realised(problem, chosen))
 
 
-def _lowest_within(measured: Mapping[int, Option], longest_seconds: float) -> int:
-    within = [clock for clock, option in measured.items() if option.time_seconds <= longest_seconds]
+def _lowest_within(measured: Mapping[int, Option], max_seconds: float) -> int:
+    within = [clock for clock, option in measured.items() if option.time_seconds <= max_seconds]
     return min(within) if within else min(measured, key=lambda clock: measured[clock].time_seconds)
 
 
@@ -78,3 +82,58 @@ def _realised(problem: Problem, of_kind: Sequence[Option]) -> Realised:
     times = np.array([option.time_seconds for option in of_kind])[problem.graph.kind_of]
     energies = np.array([option.energy_joules for option in of_kind])[problem.graph.kind_of]
     return realised(problem, times, energies)
+
+
+def envpipe(problem: Problem) -> Realised:
+    """What the pipeline takes under EnvPipe's answer.
+
+    The envelope, which is the last stage and each stage's first and last operation, runs at the highest clock. All
+    others start at the clock of least energy. While one of them that can still be raised is on the critical path, those
+    on it are raised by one step of their clock.
+    """
+    graph = problem.graph
+    tables = [_ClockTable.of(problem, kind) for kind in range(len(graph.kinds))]
+    steps = np.array([table.cheapest for table in tables])[graph.kind_of]
+    pinned = graph.stage_of == graph.stages - 1
+    pinned[[order[end] for order in graph.order if len(order) for end in (0, -1)]] = True
+    steps[pinned] = 0
+    times, energies = _look_up(tables, graph.kind_of, steps)
+    finishes = np.empty(graph.operations)
+    raised = 0
+    while raised < MAX_RAISED:
+        problem.pipeline.finish_times(times, finishes)
+        path = critical_path(graph, finishes)
+        raisable = path[(steps[path] > 0) & ~pinned[path]]
+        if len(raisable) == 0:
+            break
+        steps[raisable] -= 1
+        times[raisable], energies[raisable] = _look_up(tables, graph.kind_of[raisable], steps[raisable])
+        raised += len(path)
+    return realised(problem, times, energies)
+
+
+class _ClockTable:
+    """The options of one kind from the highest clock down."""
+
+    def __init__(self, times: Floats, energies: Floats) -> None:
+        self.times, self.energies = times, energies
+        self.cheapest = int(np.argmin(energies))
+
+    @classmethod
+    def of(cls, problem: Problem, kind: int) -> _ClockTable:
+        measured = problem.measured[kind]
+        options = [measured[clock] for clock in sorted(measured, reverse=True)]
+        return cls(
+            np.array([option.time_seconds for option in options]),
+            np.array([option.energy_joules for option in options]),
+        )
+
+
+def _look_up(
+    tables: list[_ClockTable], kinds: npt.NDArray[np.int32], steps: npt.NDArray[np.int64]
+) -> tuple[Floats, Floats]:
+    starts = np.cumsum([0, *(len(table.times) for table in tables)])
+    places = starts[kinds] + steps
+    times = np.concatenate([table.times for table in tables])
+    energies = np.concatenate([table.energies for table in tables])
+    return times[places], energies[places]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from wattloop_planner.frequency.plans import Realised
+from wattloop_planner.frequency.pipeline.plans import Realised
 
 SLOWDOWNS = (1.05, 1.1, 1.2, 1.3, 1.4, 1.5)
 
 
 @dataclass(frozen=True)
-class Answer:
+class DeadlinePlan:
     """The plan for a deadline.
 
     Attributes:
@@ -30,7 +30,7 @@ class Answer:
         return self.energy_until_deadline_joules is not None
 
 
-def choose(plans: Sequence[Realised], deadline_seconds: float, waiting_power_watts: float) -> Answer:
+def choose(plans: Sequence[Realised], deadline_seconds: float, waiting_power_watts: float) -> DeadlinePlan:
     """The slowest plan that meets the deadline, or the fastest where none does.
 
     Waiting until the deadline is paid anyway, so of undominated plans the slowest takes least until then; the plan of
@@ -44,9 +44,9 @@ def choose(plans: Sequence[Realised], deadline_seconds: float, waiting_power_wat
     in_time = [number for number, plan in enumerate(plans) if plan.time_seconds <= deadline_seconds]
     if not in_time:
         fastest = min(range(len(plans)), key=lambda number: plans[number].time_seconds)
-        return Answer(fastest, plans[fastest], None)
+        return DeadlinePlan(fastest, plans[fastest], None)
     slowest = max(in_time, key=lambda number: plans[number].time_seconds)
-    return Answer(slowest, plans[slowest], energy_until(plans[slowest], deadline_seconds, waiting_power_watts))
+    return DeadlinePlan(slowest, plans[slowest], energy_until(plans[slowest], deadline_seconds, waiting_power_watts))
 
 
 def energy_until(realised: Realised, deadline_seconds: float, waiting_power_watts: float) -> float:

@@ -25,8 +25,8 @@ STYLE: dict[Any, Any] = {
     "legend.frameon": False,
 }
 CHOSEN = "#d1495b"
-BELIEF = "#30638e"
-SEEN = "#26323d"
+POSTERIOR = "#30638e"
+OBSERVED = "#26323d"
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from wattloop.files.table import Row, read_table
 from wattloop_planner.observations import Observation, Outcome
 from wattloop_planner.simulation.options import JobOptions
 
-NEEDED = (
+REQUIRED_COLUMNS = (
     "job",
     "gpu",
     "dataset",
@@ -38,10 +38,10 @@ def read_history(path: str) -> list[Row]:
     Raises:
         InputError: It is no such file.
     """
-    return list(read_table(path, NEEDED))
+    return list(read_table(path, REQUIRED_COLUMNS))
 
 
-def known_before(rows: Sequence[Row], options: JobOptions, seed: int) -> tuple[Observation, ...]:
+def earlier_observations(rows: Sequence[Row], options: JobOptions, seed: int) -> tuple[Observation, ...]:
     """What the history tells this job under this seed, as recurrences below 0.
 
     Taken are the rows of the same workload and target: of the same job name where there is one, of the same seed where
@@ -64,7 +64,7 @@ def known_before(rows: Sequence[Row], options: JobOptions, seed: int) -> tuple[O
     seeds = sorted({row.integer("seed") for row in fitting})
     chosen = seed if seed in seeds else seeds[0]
     fitting = [row for row in fitting if row.integer("seed") == chosen]
-    return _before_zero([_observation(row) for row in fitting], [row.text("job") for row in fitting])
+    return _renumbered([_observation(row) for row in fitting], [row.text("job") for row in fitting])
 
 
 def _observation(row: Row) -> Observation:
@@ -99,7 +99,7 @@ def _max_power_watts(row: Row, energy_joules: float, time_seconds: float) -> flo
     return (cost - eta * energy_joules) / ((1 - eta) * time_seconds)
 
 
-def _before_zero(observations: Sequence[Observation], jobs: Sequence[str]) -> tuple[Observation, ...]:
+def _renumbered(observations: Sequence[Observation], jobs: Sequence[str]) -> tuple[Observation, ...]:
     """The same with recurrences …, −2, −1, the jobs one after another, each in its own order."""
     keys = sorted({(job, o.recurrence) for job, o in zip(jobs, observations, strict=True)})
     place = {key: index - len(keys) for index, key in enumerate(keys)}

@@ -71,17 +71,17 @@ def _number(text: str) -> float:
     return value
 
 
-def _whole(least: int, most: int) -> Callable[[str], int]:
+def _integer(minimum: int, maximum: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
         value = int(text)
-        if not least <= value <= most:
+        if not minimum <= value <= maximum:
             raise ValueError
         return value
 
     return parse
 
 
-def _share(text: str) -> float:
+def _fraction(text: str) -> float:
     value = float(text)
     if not 0 <= value <= 1:
         raise ValueError
@@ -101,10 +101,10 @@ def _seeds(text: str) -> tuple[int, ...]:
     seeds: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        least, most = int(first), int(last if dash else first)
-        if not 0 <= most - least < MAX_SEEDS:
+        minimum, maximum = int(first), int(last if dash else first)
+        if not 0 <= maximum - minimum < MAX_SEEDS:
             raise ValueError
-        seeds.update(range(least, most + 1))
+        seeds.update(range(minimum, maximum + 1))
     return tuple(sorted(seeds))
 
 
@@ -125,7 +125,7 @@ class Option:
     meaning: str
 
 
-_WHOLE = _whole(1, 2**53)
+_POSITIVE = _integer(1, 2**53)
 OPTIONS: dict[str, Option] = {
     "train": Option(str, "a file", None, "CSV: epochs that each training path took to each target metric"),
     "power": Option(str, "a file", None, "CSV: time and power of an epoch at each power limit"),
@@ -133,21 +133,21 @@ OPTIONS: dict[str, Option] = {
     "network": Option(str, "a name", None, "network of the workload"),
     "optimizer": Option(str, "a name", None, "optimizer of the workload"),
     "target_metric": Option(_number, "a finite number", None, "target metric, as in the train file"),
-    "max_epochs": Option(_WHOLE, "a whole number of at least 1", None, "epochs after which an attempt ends anyway"),
-    "default_batch_size": Option(_WHOLE, "a whole number of at least 1", None, "the user's own batch size"),
-    "eta": Option(_share, "a number from 0 to 1", "0.5", "weight of energy against time in the cost"),
+    "max_epochs": Option(_POSITIVE, "a whole number of at least 1", None, "epochs after which an attempt ends anyway"),
+    "default_batch_size": Option(_POSITIVE, "a whole number of at least 1", None, "the user's own batch size"),
+    "eta": Option(_fraction, "a number from 0 to 1", "0.5", "weight of energy against time in the cost"),
     "policy": Option(_one_of(POLICIES), f"one of {', '.join(POLICIES)}", "thompsonSampling", "who chooses"),
     "recurrences": Option(
-        lambda text: None if text == "auto" else _whole(1, MAX_RECURRENCES)(text),
+        lambda text: None if text == "auto" else _integer(1, MAX_RECURRENCES)(text),
         f"auto or a whole number from 1 to {MAX_RECURRENCES}",
         "auto",
         "how many; auto: 2 x batch sizes x power limits",
     ),
     "seeds": Option(_seeds, "seeds as in 3, 1-20 or 1,5,9", "1-20", "seeds, each one simulation"),
     "gpu": Option(str, "a name", "", "name of the GPU model, carried through"),
-    "window": Option(_whole(0, 2**53), "a whole number of at least 0", "", "observations that the policy remembers"),
+    "window": Option(_integer(0, 2**53), "a whole number of at least 0", "", "observations that the policy remembers"),
     "stop": Option(Stop, "inside or epoch-end", "inside", "where an attempt that has become too dear ends"),
-    "switch_at": Option(_whole(0, 2**53), "a whole number of at least 0", "", "recurrence that changes the target"),
+    "switch_at": Option(_integer(0, 2**53), "a whole number of at least 0", "", "recurrence that changes the target"),
     "switch_target_metric": Option(_number, "a finite number", "", "target metric from that recurrence on"),
     "history": Option(str, "a file", "", "output of an earlier simulation on another GPU model, to start from"),
     "job": Option(str, "a name", "", "name of the job, carried through"),

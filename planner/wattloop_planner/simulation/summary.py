@@ -20,7 +20,7 @@ class SeedSummary:
         first_50: The same of the first 50.
         overall: The same of all.
         last_five: The same of the last five.
-        largest_loss: Largest cumulative cost above policy default on the same seed, in its expected recurrences.
+        max_loss: Largest cumulative cost above policy default on the same seed, in its expected recurrences.
         against_default: Total cost over that of policy default on the same seed.
         dead: Recurrences whose attempts never reached the target.
     """
@@ -29,7 +29,7 @@ class SeedSummary:
     first_50: float
     overall: float
     last_five: float
-    largest_loss: float
+    max_loss: float
     against_default: float
     dead: int
 
@@ -72,7 +72,7 @@ def mean_summary(summaries: Sequence[SeedSummary]) -> SeedSummary:
         first_50=fmean(s.first_50 for s in summaries),
         overall=fmean(s.overall for s in summaries),
         last_five=fmean(s.last_five for s in summaries),
-        largest_loss=fmean(s.largest_loss for s in summaries),
+        max_loss=fmean(s.max_loss for s in summaries),
         against_default=fmean(s.against_default for s in summaries),
         dead=sum(s.dead for s in summaries),
     )

@@ -22,7 +22,7 @@ def observed(runs: Sequence[Run]) -> tuple[Observation, ...]:
 
 
 @pytest.fixture
-def ask() -> Callable[..., DecisionContext]:
+def context_after() -> Callable[..., DecisionContext]:
     """A question after these runs, at η = 1."""
 
     def context(sizes: Sequence[int], default: int, runs: Sequence[Run] = (), **more: Any) -> DecisionContext:

@@ -10,58 +10,60 @@ from wattloop_planner.bandit.policy import DecisionContext, DecisionKind, NoFeas
 from wattloop_planner.observations import Outcome
 
 CRASHED, REACHED, STOPPED = Outcome.CRASHED, Outcome.REACHED, Outcome.STOPPED
-Ask = Callable[..., DecisionContext]
+ContextAfter = Callable[..., DecisionContext]
 
 
-def test_grid_tries_the_default_then_the_rest_then_runs_the_cheapest(ask: Ask) -> None:
+def test_grid_tries_the_default_then_the_rest_then_runs_the_cheapest(context_after: ContextAfter) -> None:
     costs = {8: 12.0, 16: 10.0, 32: 9.0}
     runs = []
     for _ in range(5):
-        decision = GridPolicy().decide(ask((8, 16, 32), 16, runs))
+        decision = GridPolicy().decide(context_after((8, 16, 32), 16, runs))
         runs.append((decision.batch_size, costs[decision.batch_size], REACHED))
     assert [size for size, *_ in runs] == [16, 8, 32, 32, 32]
-    assert GridPolicy().decide(ask((8, 16, 32), 16, runs)).kind is DecisionKind.INCUMBENT
+    assert GridPolicy().decide(context_after((8, 16, 32), 16, runs)).kind is DecisionKind.INCUMBENT
 
 
-def test_grid_stops_a_trial_at_twice_the_least_cost_and_drops_it(ask: Ask) -> None:
-    decision = GridPolicy().decide(ask((8, 16), 16, [(16, 10, REACHED)]))
+def test_grid_stops_a_trial_at_twice_the_least_cost_and_drops_it(context_after: ContextAfter) -> None:
+    decision = GridPolicy().decide(context_after((8, 16), 16, [(16, 10, REACHED)]))
     assert (decision.batch_size, decision.stop_cost_joules) == (8, 20)
-    after = GridPolicy().decide(ask((8, 16), 16, [(16, 10, REACHED), (8, 20, STOPPED)], attempt=1))
+    after = GridPolicy().decide(context_after((8, 16), 16, [(16, 10, REACHED), (8, 20, STOPPED)], attempt=1))
     assert (after.batch_size, after.stop_cost_joules) == (16, None)
 
 
-def test_default_always_runs_the_default_unstopped(ask: Ask) -> None:
-    decision = FixedPolicy().decide(ask((8, 16), 16, [(16, 10, REACHED), (8, 1, REACHED)]))
+def test_default_always_runs_the_default_unstopped(context_after: ContextAfter) -> None:
+    decision = FixedPolicy().decide(context_after((8, 16), 16, [(16, 10, REACHED), (8, 1, REACHED)]))
     assert (decision.batch_size, decision.kind, decision.stop_cost_joules) == (16, DecisionKind.DEFAULT, None)
 
 
-def test_default_that_crashes_again_and_again_is_an_error_with_the_way_out(ask: Ask) -> None:
+def test_default_that_crashes_again_and_again_is_an_error_with_the_way_out(context_after: ContextAfter) -> None:
     with pytest.raises(NoFeasibleArmError, match="mend the training, or set another default"):
-        FixedPolicy().decide(ask((8, 16), 16, [(16, 0, CRASHED)] * 3))
+        FixedPolicy().decide(context_after((8, 16), 16, [(16, 0, CRASHED)] * 3))
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_no_policy_runs_an_arm_that_crashed_three_times_in_a_row(ask: Ask, name: str) -> None:
+def test_no_policy_runs_an_arm_that_crashed_three_times_in_a_row(context_after: ContextAfter, name: str) -> None:
     crashes = [(8, 0, CRASHED)] * 3
-    assert policy_named(name).decide(ask((8, 16, 32), 16, [(16, 10, REACHED), *crashes])).batch_size != 8
+    assert policy_named(name).decide(context_after((8, 16, 32), 16, [(16, 10, REACHED), *crashes])).batch_size != 8
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_a_default_that_is_no_longer_offered_gives_way_to_its_nearest_neighbour(ask: Ask, name: str) -> None:
-    assert policy_named(name).decide(ask((8, 16, 64), 128)).batch_size == 64
-    assert policy_named(name).decide(ask((8, 16, 64), 128, [(64, 10, REACHED)])).batch_size in {8, 16, 64}
+def test_a_default_that_is_no_longer_offered_gives_way_to_its_nearest_neighbour(
+    context_after: ContextAfter, name: str
+) -> None:
+    assert policy_named(name).decide(context_after((8, 16, 64), 128)).batch_size == 64
+    assert policy_named(name).decide(context_after((8, 16, 64), 128, [(64, 10, REACHED)])).batch_size in {8, 16, 64}
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_every_policy_says_when_no_arm_is_left(ask: Ask, name: str) -> None:
+def test_every_policy_says_when_no_arm_is_left(context_after: ContextAfter, name: str) -> None:
     with pytest.raises(NoFeasibleArmError):
-        policy_named(name).decide(ask((8, 16), 16, [(8, 0, CRASHED), (16, 0, CRASHED)] * 3))
+        policy_named(name).decide(context_after((8, 16), 16, [(8, 0, CRASHED), (16, 0, CRASHED)] * 3))
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_a_success_in_between_gives_the_arm_its_crashes_back(ask: Ask, name: str) -> None:
+def test_a_success_in_between_gives_the_arm_its_crashes_back(context_after: ContextAfter, name: str) -> None:
     runs = [(16, 0, CRASHED), (16, 0, CRASHED), (16, 10, REACHED), (16, 0, CRASHED), (16, 0, CRASHED)]
-    assert policy_named(name).decide(ask((16,), 16, runs)).batch_size == 16
+    assert policy_named(name).decide(context_after((16,), 16, runs)).batch_size == 16
 
 
 def test_an_unknown_policy_or_setting_is_refused_with_what_there_is() -> None:

@@ -19,7 +19,7 @@ from wattloop_planner.bandit.priors import NoisePrior
 from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
 from wattloop_planner.observations import Observation, Outcome
 
-Ask = Callable[..., DecisionContext]
+ContextAfter = Callable[..., DecisionContext]
 REACHED, STOPPED, EXHAUSTED, CRASHED = Outcome.REACHED, Outcome.STOPPED, Outcome.EXHAUSTED, Outcome.CRASHED
 SIZES = (8, 16, 32, 64, 128)
 
@@ -235,8 +235,8 @@ class TestDrift:
     def test_one_run_that_is_far_off_is_no_change(self) -> None:
         policy = ThompsonSamplingPolicy()
         policy.decide(context([*settled(), run(70, 32, 30, 100), *(run(71 + i, 32, 10, 100) for i in range(5))]))
-        assert policy._memory._posterior is not None
-        assert policy._memory._posterior.changes == 0
+        assert policy._cache._posterior is not None
+        assert policy._cache._posterior.changes == 0
 
     def test_a_window_forgets_all_arms_together(self) -> None:
         policy = ThompsonSamplingPolicy(window=10)

@@ -13,9 +13,9 @@ def asked_along(default: int, outcomes: list[tuple[float, bool]]) -> tuple[list[
     """The sizes asked for when each in turn ends as given, and where the stage stands after."""
     results: list[RunResult] = []
     for cost, reached in outcomes:
-        asked = pruning_after(SIZES, default, results).asked
-        assert asked is not None
-        results.append(RunResult(asked, cost, reached))
+        next_batch_size = pruning_after(SIZES, default, results).next_batch_size
+        assert next_batch_size is not None
+        results.append(RunResult(next_batch_size, cost, reached))
     return [result.batch_size for result in results], pruning_after(SIZES, default, results)
 
 
@@ -86,8 +86,8 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_walks_go_as_worked_out_by_hand(name: str) -> None:
-    default, outcomes, asked, after = CASES[name]
-    assert asked_along(default, outcomes) == (asked, after)
+    default, outcomes, next_batch_size, after = CASES[name]
+    assert asked_along(default, outcomes) == (next_batch_size, after)
 
 
 def test_a_result_of_another_size_moves_nothing() -> None:
@@ -100,9 +100,9 @@ def test_a_result_of_another_size_moves_nothing() -> None:
 def test_it_ends_and_every_survivor_reached_the_target_twice(default: int, outcomes: list[tuple[float, bool]]) -> None:
     results: list[RunResult] = []
     state = pruning_after(SIZES, default, results)
-    while state.asked is not None:
+    while state.next_batch_size is not None:
         cost, reached = outcomes[len(results)]
-        results.append(RunResult(state.asked, cost, reached))
+        results.append(RunResult(state.next_batch_size, cost, reached))
         state = pruning_after(SIZES, default, results)
     assert len(results) <= 2 * len(SIZES)
     for size in state.survivors:

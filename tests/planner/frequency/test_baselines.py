@@ -6,14 +6,13 @@ import pytest
 
 from support.pipelines.measured_pipelines import measured_problem
 from support.pipelines.random_pipelines import options_of
-from support.pipelines.reference_solvers import judged
-from wattloop_planner.frequency.baselines import baselines
-from wattloop_planner.frequency.envpipe import envpipe
-from wattloop_planner.frequency.graph import schedule_graph
-from wattloop_planner.frequency.problem import Problem, pipeline_problem
-from wattloop_planner.frequency.profiles import Profile
-from wattloop_planner.frequency.relaxation import relax
-from wattloop_planner.frequency.schedules import OneForwardOneBackward
+from support.pipelines.reference_solvers import reference_evaluation
+from wattloop_planner.frequency.baselines import baselines, envpipe
+from wattloop_planner.frequency.pipeline.graph import schedule_graph
+from wattloop_planner.frequency.pipeline.problem import Problem, pipeline_problem
+from wattloop_planner.frequency.pipeline.profiles import Profile
+from wattloop_planner.frequency.pipeline.schedules import OneForwardOneBackward
+from wattloop_planner.frequency.solver.relaxation import relax
 
 # The second stage is heavier: its forward at 1200 MHz takes as long as the first stage's at 1000 MHz would not.
 LIGHT = options_of((1200, 0.10, 30.0), (1100, 0.11, 26.0), (1000, 0.13, 24.0))
@@ -30,7 +29,7 @@ def test_maximum_and_global_clocks_take_what_the_judge_says() -> None:
     found = {(point.method, point.point): point.realised for point in baselines(problem)}
     for clock in (1200, 1100, 1000):
         realised = found["zeus-global", clock]
-        expected = judged(problem, [[clock] * 4, [clock] * 4])
+        expected = reference_evaluation(problem, [[clock] * 4, [clock] * 4])
         assert (realised.time_seconds, realised.energy_joules) == pytest.approx(expected, rel=1e-12)
     assert found["max-frequency", None] == found["zeus-global", 1200]
 
@@ -40,17 +39,17 @@ def test_zeus_per_stage_balances_forwards_against_the_heaviest_stage() -> None:
     found = {point.point: point.realised for point in baselines(problem) if point.method == "zeus-per-stage"}
     # 0.12 s leaves 1100 MHz (0.11 s) to the light stage, 0.14 and 0.17 s leave 1000 MHz (0.13 s).
     for clock, light in ((1200, 1100), (1100, 1000), (1000, 1000)):
-        expected = judged(problem, [[light] * 4, [clock] * 4])
+        expected = reference_evaluation(problem, [[light] * 4, [clock] * 4])
         assert (found[clock].time_seconds, found[clock].energy_joules) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", ["gpt3", "bloom"])
 def test_envpipe_saves_energy_without_losing_time_and_lies_above_the_bound(name: str) -> None:
     problem = measured_problem(name, 12)
-    maximum = next(point.realised for point in baselines(problem) if point.method == "max-frequency")
+    max_frequency = next(point.realised for point in baselines(problem) if point.method == "max-frequency")
     found = envpipe(problem)
-    assert found.time_seconds == pytest.approx(maximum.time_seconds, rel=0.01)
-    assert found.energy_joules < maximum.energy_joules
+    assert found.time_seconds == pytest.approx(max_frequency.time_seconds, rel=0.01)
+    assert found.energy_joules < max_frequency.energy_joules
     assert found.energy_joules > relax(problem).bound_joules(found.time_seconds)
 
 

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from support.pipelines.measured_pipelines import PERSEUS, measured_problem
 from support.pipelines.random_pipelines import problems, randomly
-from support.pipelines.reference_solvers import judged
-from wattloop_planner.frequency.fastest import fastest_plan, least_seconds
-from wattloop_planner.frequency.graph import schedule_graph
-from wattloop_planner.frequency.planning import plan_pipeline
-from wattloop_planner.frequency.plans import evaluate, plan_frequencies, realised_plan
-from wattloop_planner.frequency.problem import Problem, pipeline_problem
-from wattloop_planner.frequency.profiles import Profile, read_profile
-from wattloop_planner.frequency.schedules import SCHEDULES
+from support.pipelines.reference_solvers import reference_evaluation
+from wattloop_planner.frequency.pipeline.graph import schedule_graph
+from wattloop_planner.frequency.pipeline.plans import evaluate, plan_frequencies, realised_plan
+from wattloop_planner.frequency.pipeline.problem import Problem, pipeline_problem
+from wattloop_planner.frequency.pipeline.profiles import Profile, read_profile
+from wattloop_planner.frequency.pipeline.schedules import SCHEDULES
+from wattloop_planner.frequency.solver.fastest import fastest_plan, min_time_seconds
+from wattloop_planner.frequency.solver.planning import plan_pipeline
 
 
 def long_problem(file: str, stages: int, microbatches: int, power: float) -> Problem:
@@ -64,7 +64,7 @@ def test_on_the_widened_a100_profile_the_highest_clocks_take_no_less_than_the_fa
 @randomly
 @given(problems(), st.sampled_from([3, 40, None]))
 def test_the_fastest_plan_of_any_pipeline_takes_exactly_the_least_time(problem: Problem, count: int | None) -> None:
-    assert plan_pipeline(problem, count).plans[-1].time_seconds == least_seconds(problem)
+    assert plan_pipeline(problem, count).plans[-1].time_seconds == min_time_seconds(problem)
 
 
 @randomly
@@ -73,10 +73,10 @@ def test_any_durations_lead_to_a_plan_of_exactly_the_least_time(problem: Problem
     fastest = problem.durations_of(problem.fastest)
     longer = fastest * (1 + most * np.random.default_rng(seed).random(problem.graph.operations))
     plan = fastest_plan(problem, longer)
-    assert plan.time_seconds == least_seconds(problem)
+    assert plan.time_seconds == min_time_seconds(problem)
     fastest_joules = realised_plan(problem, problem.fastest).effective_joules
     assert plan.effective_joules <= fastest_joules + 1e-9 * abs(fastest_joules)
-    time, _ = judged(problem, [row.tolist() for row in plan_frequencies(problem, plan)])
+    time, _ = reference_evaluation(problem, [row.tolist() for row in plan_frequencies(problem, plan)])
     assert time == pytest.approx(plan.time_seconds, rel=1e-12)
 
 

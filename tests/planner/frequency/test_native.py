@@ -9,7 +9,7 @@ import pytest
 
 from wattloop_planner.frequency._parametric_flow import ParametricFlow
 from wattloop_planner.frequency._rounding import Pipeline
-from wattloop_planner.frequency.relaxation import UNLIMITED
+from wattloop_planner.frequency.solver.relaxation import UNLIMITED
 
 
 def integers(*values: int) -> Any:

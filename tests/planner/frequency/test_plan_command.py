@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from support.pipelines.measured_pipelines import measured_file, measured_problem
-from support.pipelines.reference_solvers import judged
+from support.pipelines.reference_solvers import reference_evaluation
 from wattloop.commands.main import main
-from wattloop_planner.command_line.plan import USUAL_PICTURES
+from wattloop_planner.command_line.plan import DEFAULT_PLOTS
 from wattloop_planner.frequency.files.plan_file import read_plan
-from wattloop_planner.frequency.relaxation import relax
+from wattloop_planner.frequency.solver.relaxation import relax
 
 PROFILE = "stage,instruction,frequency,time,energy\n" + "".join(
     f"{stage},{instruction},{clock},{scale * time},{scale * energy}\n"
@@ -59,7 +59,7 @@ def test_a_measured_pipeline_leaves_a_result_that_holds_by_the_judges(
     assert 30 <= len(files) <= 40
     for row, file in list(zip(plans, files, strict=True))[::10]:
         assert (float(row["time"]), float(row["energy"])) == pytest.approx(
-            judged(problem, read_plan(file, problem.graph))
+            reference_evaluation(problem, read_plan(file, problem.graph))
         )
 
     summary = json.loads((output / "summary.json").read_text())
@@ -75,13 +75,13 @@ def test_a_measured_pipeline_leaves_a_result_that_holds_by_the_judges(
     }
 
     power = 8 * 83.64
-    maximum = next(row for row in rows(output / "baselines.csv") if row["method"] == "max-frequency")
+    max_frequency = next(row for row in rows(output / "baselines.csv") if row["method"] == "max-frequency")
     for row in rows(output / "stragglers.csv"):
-        deadline = float(row["slowdown"]) * float(maximum["time"])
+        deadline = float(row["slowdown"]) * float(max_frequency["time"])
         in_time = [plan for plan in plans if float(plan["time"]) <= deadline]
         assert row["plan"] == in_time[0]["plan"]
         energy = float(in_time[0]["energy"]) + power * (deadline - float(in_time[0]["time"]))
-        most = float(maximum["energy"]) + power * (deadline - float(maximum["time"]))
+        most = float(max_frequency["energy"]) + power * (deadline - float(max_frequency["time"]))
         assert float(row["energy"]) == pytest.approx(energy)
         assert float(row["saving_percent"]) == pytest.approx(100 * (1 - energy / most))
 
@@ -147,7 +147,7 @@ def test_every_schedule_is_planned(tmp_path: Path, profile: Path, schedule: str)
     assert ("('recomputation', " in text) == schedule.startswith("early")
 
 
-def pictured(output: Path) -> list[int]:
+def drawn_plans(output: Path) -> list[int]:
     """The numbers of the plans with a picture."""
     return sorted(int(path.stem.removeprefix("pipeline_")) for path in output.glob("pipeline_*.png"))
 
@@ -164,17 +164,17 @@ def test_pictures_of_all_are_drawn_of_every_plan_and_of_the_frontier(tmp_path: P
     assert all(f">{name}{microbatch}<" in drawn for name in "FB" for microbatch in range(3))
 
 
-@pytest.mark.parametrize(("words", "count"), [([], USUAL_PICTURES), (["4"], 4)])
+@pytest.mark.parametrize(("words", "count"), [([], DEFAULT_PLOTS), (["4"], 4)])
 def test_pictures_are_drawn_of_some_plans_under_their_numbers(
     tmp_path: Path, profile: Path, words: list[str], count: int
 ) -> None:
     output = tmp_path / "plans"
     assert main(["plan", *small(profile, "--output", output, "--pictures", *words)]) == 0
     plans = rows(output / "iteration_time_energy.csv")
-    assert len(plans) > USUAL_PICTURES
+    assert len(plans) > DEFAULT_PLOTS
     least = min(range(len(plans)), key=lambda number: float(plans[number]["energy"]))
-    assert len(pictured(output)) == count
-    assert {0, least, len(plans) - 1} <= set(pictured(output))
+    assert len(drawn_plans(output)) == count
+    assert {0, least, len(plans) - 1} <= set(drawn_plans(output))
     title = f"plan {least}: {float(plans[least]['time']):.4g} s"
     assert title in (output / f"pipeline_{least:05d}.svg").read_text()
 

@@ -9,8 +9,8 @@ import pytest
 
 from wattloop.errors import InputError
 from wattloop_planner.frequency.files.plan_file import read_plan, write_plan
-from wattloop_planner.frequency.graph import schedule_graph
-from wattloop_planner.frequency.schedules import EarlyRecomputation, OneForwardOneBackward
+from wattloop_planner.frequency.pipeline.graph import schedule_graph
+from wattloop_planner.frequency.pipeline.schedules import EarlyRecomputation, OneForwardOneBackward
 
 GRAPH = schedule_graph(OneForwardOneBackward(2, 1))
 NAMED = schedule_graph(EarlyRecomputation(2, 1))

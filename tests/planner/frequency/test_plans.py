@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 
 from support.pipelines.measured_pipelines import measured_problem
 from support.pipelines.random_pipelines import problems, randomly
-from support.pipelines.reference_solvers import every_plan, judged, longest_path
+from support.pipelines.reference_solvers import every_plan, longest_path, reference_evaluation
 from wattloop.errors import UsageError
-from wattloop_planner.frequency.exact import exact_plan
-from wattloop_planner.frequency.planning import plan_pipeline
-from wattloop_planner.frequency.plans import Plan, evaluate, plan_energy_joules, plan_frequencies, undominated
-from wattloop_planner.frequency.portfolio import breakpoint_plans
-from wattloop_planner.frequency.problem import Problem
-from wattloop_planner.frequency.relaxation import Relaxation
-from wattloop_planner.frequency.roundings import Roundings
+from wattloop_planner.frequency.pipeline.plans import Plan, evaluate, plan_energy_joules, plan_frequencies, undominated
+from wattloop_planner.frequency.pipeline.problem import Problem
+from wattloop_planner.frequency.solver.exact import exact_plan
+from wattloop_planner.frequency.solver.planning import plan_pipeline
+from wattloop_planner.frequency.solver.portfolio import breakpoint_plans
+from wattloop_planner.frequency.solver.relaxation import Relaxation
+from wattloop_planner.frequency.solver.roundings import Roundings
 
 
 @randomly
@@ -30,7 +30,7 @@ from wattloop_planner.frequency.roundings import Roundings
 def test_every_emitted_plan_takes_what_it_says(problem: Problem, count: int | None) -> None:
     for plan in plan_pipeline(problem, count).plans:
         frequencies = [row.tolist() for row in plan_frequencies(problem, plan)]
-        time, energy = judged(problem, frequencies)
+        time, energy = reference_evaluation(problem, frequencies)
         assert plan.time_seconds == pytest.approx(time, rel=1e-12)
         assert plan_energy_joules(problem, plan) == pytest.approx(energy, rel=1e-9, abs=1e-9)
         realised = evaluate(problem, frequencies)
@@ -46,7 +46,7 @@ def test_no_emitted_plan_is_dominated_and_the_ends_are_there(problem: Problem, c
     assert times == sorted(times, reverse=True)
     assert len(set(times)) == len(times)
     assert all(slow < fast for slow, fast in pairwise(costs))
-    assert times[-1] == pytest.approx(planning.frontier.time_least_seconds, rel=1e-9)
+    assert times[-1] == pytest.approx(planning.frontier.min_time_seconds, rel=1e-9)
     assert costs[0] == pytest.approx(planning.frontier.effective_joules[0], rel=1e-12, abs=1e-9)
     assert count is None or len(times) <= count
     assert (planning.gaps > -1e-9).all()
@@ -65,7 +65,7 @@ def test_a_rounded_plan_is_never_late(problem: Problem, share: float) -> None:
 
 
 @randomly
-@given(problems(most_operations=5, most_options=3), st.floats(0.0, 1.1))
+@given(problems(max_operations=5, max_options=3), st.floats(0.0, 1.1))
 def test_an_exact_plan_is_the_best_of_all(problem: Problem, share: float) -> None:
     plans = list(every_plan(problem))
     fastest, slowest = min(time for time, _ in plans), max(time for time, _ in plans)
@@ -79,7 +79,7 @@ def test_an_exact_plan_is_the_best_of_all(problem: Problem, share: float) -> Non
 
 
 @randomly
-@given(problems(most_operations=6, most_options=3))
+@given(problems(max_operations=6, max_options=3))
 def test_no_emitted_plan_is_better_than_the_exact_one(problem: Problem) -> None:
     for plan in plan_pipeline(problem, 8).plans:
         best = exact_plan(problem, plan.time_seconds)
@@ -107,7 +107,7 @@ def test_measured_pipelines_are_planned_within_the_promised_gap(name: str) -> No
 def test_at_no_time_is_more_energy_taken_than_by_lowtime(count: int | None) -> None:
     problem = measured_problem("gpt3", 6, stages=4)
     recorded = json.loads((Path(__file__).parent / "lowtime_plans.json").read_text())["plans"]
-    theirs = [judged(problem, plan) for plan in recorded]
+    theirs = [reference_evaluation(problem, plan) for plan in recorded]
     ours = [(plan.time_seconds, plan_energy_joules(problem, plan)) for plan in plan_pipeline(problem, count).plans]
 
     def least_by(plans: list[tuple[float, float]], deadline: float) -> float:

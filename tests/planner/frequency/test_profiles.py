@@ -8,8 +8,8 @@ import pytest
 
 from support.pipelines.measured_pipelines import measured_file
 from wattloop.errors import InputError
-from wattloop_planner.frequency.options import useful_options
-from wattloop_planner.frequency.profiles import Option, check_coverage, read_profile
+from wattloop_planner.frequency.pipeline.options import useful_options
+from wattloop_planner.frequency.pipeline.profiles import Option, check_coverage, read_profile
 
 HEADER = "stage,instruction,frequency,time,energy\n"
 

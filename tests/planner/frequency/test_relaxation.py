@@ -13,21 +13,21 @@ from hypothesis import strategies as st
 from support.pipelines.measured_pipelines import measured_problem
 from support.pipelines.random_pipelines import EXHAUSTIVE, options_of, problems, randomly
 from support.pipelines.reference_solvers import LinearProgram, every_plan, longest_path
-from wattloop_planner.frequency.graph import schedule_graph
-from wattloop_planner.frequency.problem import Problem, pipeline_problem
-from wattloop_planner.frequency.profiles import Option, Profile
-from wattloop_planner.frequency.relaxation import Relaxation, relax
-from wattloop_planner.frequency.schedules import SCHEDULES
+from wattloop_planner.frequency.pipeline.graph import schedule_graph
+from wattloop_planner.frequency.pipeline.problem import Problem, pipeline_problem
+from wattloop_planner.frequency.pipeline.profiles import Option, Profile
+from wattloop_planner.frequency.pipeline.schedules import SCHEDULES
+from wattloop_planner.frequency.solver.relaxation import Relaxation, relax
 
 
-def assert_equals_linear_program(problem: Problem, most_times: int) -> None:
+def assert_equals_linear_program(problem: Problem, max_times: int) -> None:
     frontier = relax(problem)
     program = LinearProgram(problem)
-    chosen = np.unique(np.linspace(0, len(frontier.times_seconds) - 1, most_times).astype(int))
+    chosen = np.unique(np.linspace(0, len(frontier.times_seconds) - 1, max_times).astype(int))
     times = frontier.times_seconds[chosen]
     between = (times[1:] + times[:-1]) / 2
     for time in [*times.tolist(), *between[:: max(len(between) // 5, 1)].tolist()]:
-        least = program.least_effective_joules(time * (1 + 1e-13)) + problem.waiting_power_watts * time
+        least = program.min_effective_joules(time * (1 + 1e-13)) + problem.waiting_power_watts * time
         assert frontier.bound_joules(time) == pytest.approx(least, rel=1e-9)
 
 
@@ -50,14 +50,14 @@ def test_breakpoints_of_a_random_graph_equal_the_linear_program(problem: Problem
 
 
 @randomly
-@given(problems(most_operations=5, most_options=3))
+@given(problems(max_operations=5, max_options=3))
 def test_no_plan_lies_below_the_frontier_and_its_ends_are_plans(problem: Problem) -> None:
     frontier = relax(problem)
     plans = list(every_plan(problem))
     for time, effective in plans:
         bound = frontier.bound_joules(time) - problem.waiting_power_watts * time
         assert effective >= bound - 1e-9 * max(1.0, abs(effective))
-    assert frontier.time_least_seconds == pytest.approx(min(time for time, _ in plans), rel=1e-12)
+    assert frontier.min_time_seconds == pytest.approx(min(time for time, _ in plans), rel=1e-12)
     assert frontier.effective_joules[0] == pytest.approx(min(effective for _, effective in plans), rel=1e-12, abs=1e-12)
 
 
@@ -147,9 +147,9 @@ def test_scaling_times_and_energies_scales_the_frontier(problem: Problem, longer
     power = problem.blocking_power_watts * dearer / longer
     scaled = relax(pipeline_problem(problem.graph, Profile("scaled", options), power))
     frontier = relax(problem)
-    times = np.linspace(frontier.time_least_seconds, frontier.time_most_seconds, 7)
-    assert scaled.time_least_seconds == pytest.approx(frontier.time_least_seconds * longer, rel=1e-9)
-    inside = np.clip(times * longer, scaled.time_least_seconds, None)
+    times = np.linspace(frontier.min_time_seconds, frontier.max_time_seconds, 7)
+    assert scaled.min_time_seconds == pytest.approx(frontier.min_time_seconds * longer, rel=1e-9)
+    inside = np.clip(times * longer, scaled.min_time_seconds, None)
     assert scaled.bound_joules(inside) == pytest.approx(frontier.bound_joules(times) * dearer, rel=1e-7)
 
 

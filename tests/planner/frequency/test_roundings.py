@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from support.pipelines.measured_pipelines import measured_problem
 from support.pipelines.random_pipelines import problems, randomly
-from support.pipelines.reference_solvers import judged
-from wattloop_planner.frequency import roundings as module
-from wattloop_planner.frequency.plans import plan_energy_joules, plan_frequencies
-from wattloop_planner.frequency.problem import Problem
-from wattloop_planner.frequency.relaxation import Relaxation
-from wattloop_planner.frequency.roundings import Roundings
+from support.pipelines.reference_solvers import reference_evaluation
+from wattloop_planner.frequency.pipeline.plans import plan_energy_joules, plan_frequencies
+from wattloop_planner.frequency.pipeline.problem import Problem
+from wattloop_planner.frequency.solver import roundings as module
+from wattloop_planner.frequency.solver.relaxation import Relaxation
+from wattloop_planner.frequency.solver.roundings import Roundings
 
 
 @randomly
@@ -27,7 +27,7 @@ def test_no_way_of_rounding_is_late_or_takes_other_than_it_says(problem: Problem
         assert len(plans) == 4
         for plan in plans:
             assert plan.time_seconds <= time * (1 + 1e-11)
-            found = judged(problem, [row.tolist() for row in plan_frequencies(problem, plan)])
+            found = reference_evaluation(problem, [row.tolist() for row in plan_frequencies(problem, plan)])
             assert (plan.time_seconds, plan_energy_joules(problem, plan)) == pytest.approx(found, rel=1e-9, abs=1e-9)
 
 

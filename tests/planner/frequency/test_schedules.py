@@ -9,8 +9,8 @@ import pytest
 
 from wattloop.errors import UsageError
 from wattloop_planner.command_line.plan import INTERLEAVED, SCHEDULE_NAMES
-from wattloop_planner.frequency.graph import MAX_OPERATIONS, OperationGraph, schedule_graph
-from wattloop_planner.frequency.schedules import (
+from wattloop_planner.frequency.pipeline.graph import MAX_OPERATIONS, OperationGraph, schedule_graph
+from wattloop_planner.frequency.pipeline.schedules import (
     BACKWARD,
     FORWARD,
     FORWARD_BACKWARD,

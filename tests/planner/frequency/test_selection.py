@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.pipelines.random_pipelines import randomly
-from wattloop_planner.frequency.plans import Plan
-from wattloop_planner.frequency.relaxation import Frontier
-from wattloop_planner.frequency.selection import MAX_CHOSEN_BEST, spread_plans
+from wattloop_planner.frequency.pipeline.plans import Plan
+from wattloop_planner.frequency.solver.relaxation import Frontier
+from wattloop_planner.frequency.solver.selection import MAX_CHOSEN_BEST, spread_plans
 
 WAITING_WATTS = 3.0
 # A convex frontier whose price of time rises from 1 W to 8 W.

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from support.pipelines.measured_pipelines import measured_problem
-from support.pipelines.reference_solvers import judged
-from wattloop_planner.frequency import steady_state as module
-from wattloop_planner.frequency.graph import schedule_graph
-from wattloop_planner.frequency.planning import plan_pipeline
-from wattloop_planner.frequency.plans import plan_energy_joules, plan_frequencies
-from wattloop_planner.frequency.problem import Problem, pipeline_problem
-from wattloop_planner.frequency.profiles import Profile
-from wattloop_planner.frequency.relaxation import relax
-from wattloop_planner.frequency.schedules import EarlyRecomputation, GPipe, Interleaved, Schedule
-from wattloop_planner.frequency.steady_state import SteadyState, steady_state
+from support.pipelines.reference_solvers import reference_evaluation
+from wattloop_planner.frequency.pipeline.graph import schedule_graph
+from wattloop_planner.frequency.pipeline.plans import plan_energy_joules, plan_frequencies
+from wattloop_planner.frequency.pipeline.problem import Problem, pipeline_problem
+from wattloop_planner.frequency.pipeline.profiles import Profile
+from wattloop_planner.frequency.pipeline.schedules import EarlyRecomputation, GPipe, Interleaved, Schedule
+from wattloop_planner.frequency.solver import steady_state as module
+from wattloop_planner.frequency.solver.planning import plan_pipeline
+from wattloop_planner.frequency.solver.relaxation import relax
+from wattloop_planner.frequency.solver.steady_state import SteadyState, steady_state
 
 
 @pytest.fixture
@@ -45,9 +45,9 @@ def other_schedule(name: str, schedule: Schedule) -> Problem:
 
 def assert_same_frontier(problem: Problem) -> None:
     repeated, whole = steady(problem).frontier, relax(problem)
-    assert repeated.time_least_seconds == pytest.approx(whole.time_least_seconds, rel=1e-5)
-    assert repeated.time_most_seconds == pytest.approx(whole.time_most_seconds, rel=1e-5)
-    times = np.linspace(whole.time_least_seconds * (1 + 1e-5), whole.time_most_seconds * 1.01, 200)
+    assert repeated.min_time_seconds == pytest.approx(whole.min_time_seconds, rel=1e-5)
+    assert repeated.max_time_seconds == pytest.approx(whole.max_time_seconds, rel=1e-5)
+    times = np.linspace(whole.min_time_seconds * (1 + 1e-5), whole.max_time_seconds * 1.01, 200)
     assert repeated.bound_joules(times) == pytest.approx(whole.bound_joules(times), rel=1e-5)
 
 
@@ -74,7 +74,7 @@ def test_plans_of_a_long_iteration_are_near_its_bound_and_take_what_they_say() -
     assert planning.gaps.mean() <= 0.002
     assert planning.gaps.max() <= 0.01
     for plan in planning.plans[::8]:
-        time, energy = judged(problem, [row.tolist() for row in plan_frequencies(problem, plan)])
+        time, energy = reference_evaluation(problem, [row.tolist() for row in plan_frequencies(problem, plan)])
         assert (plan.time_seconds, plan_energy_joules(problem, plan)) == pytest.approx((time, energy), rel=1e-9)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from wattloop.errors import InputError
-from wattloop_planner.frequency.user_graph import read_graph
+from wattloop_planner.frequency.pipeline.user_graph import read_graph
 
 
 def operation(stage: int, instruction: str = "forward", microbatch: int = 0) -> dict[str, Any]:

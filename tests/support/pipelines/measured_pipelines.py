@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from wattloop_planner.frequency.graph import schedule_graph
-from wattloop_planner.frequency.problem import Problem, pipeline_problem
-from wattloop_planner.frequency.profiles import Profile, read_profile
-from wattloop_planner.frequency.schedules import SCHEDULES
+from wattloop_planner.frequency.pipeline.graph import schedule_graph
+from wattloop_planner.frequency.pipeline.problem import Problem, pipeline_problem
+from wattloop_planner.frequency.pipeline.profiles import Profile, read_profile
+from wattloop_planner.frequency.pipeline.schedules import SCHEDULES
 
 PERSEUS = Path(__file__).resolve().parents[2] / "data" / "perseus"
 # Name: file, stages, blocking power.

@@ -10,9 +10,9 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from wattloop_planner.frequency.graph import OperationGraph
-from wattloop_planner.frequency.problem import Problem, pipeline_problem
-from wattloop_planner.frequency.profiles import Option, Profile
+from wattloop_planner.frequency.pipeline.graph import OperationGraph
+from wattloop_planner.frequency.pipeline.problem import Problem, pipeline_problem
+from wattloop_planner.frequency.pipeline.profiles import Option, Profile
 
 # WATTLOOP_EXHAUSTIVE_TESTS=1: 1,000 random cases for each property, and every breakpoint of the large pipelines.
 EXHAUSTIVE = os.environ.get("WATTLOOP_EXHAUSTIVE_TESTS") == "1"
@@ -25,12 +25,12 @@ def options_of(*options: tuple[int, float, float]) -> tuple[Option, ...]:
 
 
 @st.composite
-def profiles(draw: st.DrawFn, kinds: Sequence[tuple[int, str]], most_options: int) -> Profile:
+def profiles(draw: st.DrawFn, kinds: Sequence[tuple[int, str]], max_options: int) -> Profile:
     """Profiles of any shape: times and energies need not even fall with the frequency."""
     options = {}
     for kind in kinds:
         rows = draw(
-            st.lists(st.tuples(st.integers(10, 400), st.integers(100, 4_000)), min_size=1, max_size=most_options)
+            st.lists(st.tuples(st.integers(10, 400), st.integers(100, 4_000)), min_size=1, max_size=max_options)
         )
         options[kind] = options_of(
             *((300 + 15 * i, time / 1000, joules / 100) for i, (time, joules) in enumerate(rows))
@@ -39,9 +39,9 @@ def profiles(draw: st.DrawFn, kinds: Sequence[tuple[int, str]], most_options: in
 
 
 @st.composite
-def graphs(draw: st.DrawFn, most_operations: int) -> OperationGraph:
+def graphs(draw: st.DrawFn, max_operations: int) -> OperationGraph:
     """Graphs of any shape; operations are numbered in a random order."""
-    count = draw(st.integers(1, most_operations))
+    count = draw(st.integers(1, max_operations))
     stages = draw(st.integers(1, min(3, count)))
     stage_of = [*range(stages), *(draw(st.integers(0, stages - 1)) for _ in range(count - stages))]
     rank = draw(st.permutations(range(count)))
@@ -71,8 +71,8 @@ def graphs(draw: st.DrawFn, most_operations: int) -> OperationGraph:
 
 
 @st.composite
-def problems(draw: st.DrawFn, most_operations: int = 8, most_options: int = 5) -> Problem:
+def problems(draw: st.DrawFn, max_operations: int = 8, max_options: int = 5) -> Problem:
     """Small pipelines of any shape."""
-    graph = draw(graphs(most_operations))
-    profile = draw(profiles(graph.kinds, most_options))
+    graph = draw(graphs(max_operations))
+    profile = draw(profiles(graph.kinds, max_options))
     return pipeline_problem(graph, profile, draw(st.sampled_from([0.0, 20.0, 75.0, 400.0])))

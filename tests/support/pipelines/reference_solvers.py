@@ -9,8 +9,8 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
-from wattloop_planner.frequency.graph import OperationGraph
-from wattloop_planner.frequency.problem import Problem
+from wattloop_planner.frequency.pipeline.graph import OperationGraph
+from wattloop_planner.frequency.pipeline.problem import Problem
 
 
 def longest_path(graph: OperationGraph, durations: Sequence[float]) -> float:
@@ -27,7 +27,7 @@ def longest_path(graph: OperationGraph, durations: Sequence[float]) -> float:
     return max(finish)
 
 
-def judged(problem: Problem, frequencies: Sequence[Sequence[int]]) -> tuple[float, float]:
+def reference_evaluation(problem: Problem, frequencies: Sequence[Sequence[int]]) -> tuple[float, float]:
     """Time and energy at these frequencies: E = Σ e + P · (S · T - Σ t)."""
     graph = problem.graph
     durations, energy = [0.0] * graph.operations, 0.0
@@ -89,7 +89,7 @@ class LinearProgram:
         self.cost = np.concatenate([np.zeros(self.count), slopes])
         self.bounds = [(0.0, None)] * self.count + [(0.0, length) for length in lengths]
 
-    def least_effective_joules(self, time: float) -> float:
+    def min_effective_joules(self, time: float) -> float:
         """Least effective energy within this time."""
         right = self.right.copy()
         right[self.edges :] += time

@@ -9,8 +9,8 @@ from wattloop_operator.domain.records import ObservationRecord, PowerProfileReco
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.energy.usage import believable
 from wattloop_operator.reconcile.learning import observations
+from wattloop_planner.bandit.fixed import DefaultRun, default_cost_joules
 from wattloop_planner.observations import Outcome
-from wattloop_planner.savings import DefaultRun, default_cost_joules
 
 
 def default_cost(snapshot: Snapshot) -> float | None:

@@ -14,8 +14,8 @@ from wattloop import interruption
 from wattloop.errors import OperationError, UsageError
 
 SUMMARY = "summary.json"
-ASIDE = ".wattloop-plan-"
-OURS = re.compile(
+STAGING_PREFIX = ".wattloop-plan-"
+RESULT_FILES = re.compile(
     r"freqs_pipeline_\d{5,}\.py|pipeline_\d{5,}\.(png|svg)|frontier\.(csv|png|svg)|iteration_time_energy\.csv"
     r"|stragglers\.csv|baselines\.csv|summary\.json"
 )
@@ -39,13 +39,13 @@ def check_output(folder: str | Path) -> None:
         names = sorted(item.name for item in path.iterdir()) if path.exists() else []
     except OSError as error:
         raise OperationError(f"--output {folder}: cannot read: {error.strerror}; name a writable folder") from error
-    strangers = [name for name in names if not OURS.fullmatch(name) and not name.startswith(ASIDE)]
+    unknown = [name for name in names if not RESULT_FILES.fullmatch(name) and not name.startswith(STAGING_PREFIX)]
     # A result is complete with its summary; one that was interrupted still has what was written aside.
-    if names and not strangers and SUMMARY not in names and not any(name.startswith(ASIDE) for name in names):
-        strangers = names
-    if strangers:
+    if names and not unknown and SUMMARY not in names and not any(name.startswith(STAGING_PREFIX) for name in names):
+        unknown = names
+    if unknown:
         raise UsageError(
-            f"--output {folder}: found {strangers[0]}, expected a folder that is missing, empty or an earlier result "
+            f"--output {folder}: found {unknown[0]}, expected a folder that is missing, empty or an earlier result "
             "of this command; name another folder"
         )
 
@@ -67,7 +67,7 @@ def replaced(folder: str | Path) -> Iterator[Path]:
     with interruption.cleanup_on_exit(clean):
         try:
             path.mkdir(parents=True, exist_ok=True)
-            aside = path / f"{ASIDE}{secrets.token_hex(8)}"
+            aside = path / f"{STAGING_PREFIX}{secrets.token_hex(8)}"
             aside.mkdir(mode=0o700)
             yield aside
             with interruption.deferred():
@@ -82,7 +82,7 @@ def replaced(folder: str | Path) -> Iterator[Path]:
 
 def _clean(path: Path, *, remove_empty: bool) -> None:
     """Remove what was written aside, and the folder itself where it is empty and was missing before."""
-    for left in path.glob(f"{ASIDE}*"):
+    for left in path.glob(f"{STAGING_PREFIX}*"):
         shutil.rmtree(left, ignore_errors=True)
     if remove_empty:
         with contextlib.suppress(OSError):
@@ -96,6 +96,6 @@ def _move(aside: Path, path: Path) -> None:
     for name in names - {SUMMARY}:
         (aside / name).rename(path / name)
     for item in path.iterdir():
-        if OURS.fullmatch(item.name) and item.name not in names:
+        if RESULT_FILES.fullmatch(item.name) and item.name not in names:
             item.unlink()
     (aside / SUMMARY).rename(path / SUMMARY)

@@ -10,9 +10,9 @@ from typing import IO
 from wattloop.errors import InputError
 from wattloop.files.reading import read_text
 from wattloop.files.table import MAX_FILE_BYTES
-from wattloop_planner.frequency.graph import OperationGraph
-from wattloop_planner.frequency.profiles import canonical_instruction
-from wattloop_planner.frequency.schedules import BACKWARD, FORWARD
+from wattloop_planner.frequency.pipeline.graph import OperationGraph
+from wattloop_planner.frequency.pipeline.profiles import canonical_instruction
+from wattloop_planner.frequency.pipeline.schedules import BACKWARD, FORWARD
 
 PLAIN_INSTRUCTIONS = {FORWARD, BACKWARD}
 ENTRY = "a frequency in MHz or a pair of instruction and frequency"

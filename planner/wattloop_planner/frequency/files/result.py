@@ -19,9 +19,9 @@ from wattloop.messages import MAX_POWER_WATTS
 from wattloop_planner.frequency.baselines import Baseline
 from wattloop_planner.frequency.files.folder import SUMMARY
 from wattloop_planner.frequency.files.plan_file import plan_file_name, write_plan
-from wattloop_planner.frequency.planning import Planning
-from wattloop_planner.frequency.plans import Realised, plan_frequencies
-from wattloop_planner.frequency.problem import Problem
+from wattloop_planner.frequency.pipeline.plans import Realised, plan_frequencies
+from wattloop_planner.frequency.pipeline.problem import Problem
+from wattloop_planner.frequency.solver.planning import Planning
 from wattloop_planner.frequency.stragglers import SLOWDOWNS, choose, energy_until
 
 COMMAND = "wattloop plan"
@@ -106,9 +106,9 @@ def write_summary(
         "microbatches": graph.microbatches,
         "operations": graph.operations,
         "blocking_power_watts": problem.blocking_power_watts,
-        "time_least_seconds": frontier.time_least_seconds,
-        "time_of_least_energy_seconds": frontier.time_of_least_energy_seconds,
-        "time_most_seconds": frontier.time_most_seconds,
+        "time_least_seconds": frontier.min_time_seconds,
+        "time_of_least_energy_seconds": frontier.min_energy_time_seconds,
+        "time_most_seconds": frontier.max_time_seconds,
         "breakpoints": len(frontier.times_seconds),
         "plans": len(planning.plans),
         "gap_percent": {"mean": float(gaps.mean()), "max": float(gaps.max())},

@@ -9,16 +9,16 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from wattloop_planner.frequency.baselines import Baseline
-from wattloop_planner.frequency.planning import Planning
-from wattloop_planner.frequency.plans import Realised
-from wattloop_planner.frequency.plots.saving import save
+from wattloop_planner.frequency.pipeline.plans import Realised
+from wattloop_planner.frequency.plots.drawing import save_figure
+from wattloop_planner.frequency.solver.planning import Planning
 
 MARKERS = {"max-frequency": "X", "zeus-global": "^", "zeus-per-stage": "v", "envpipe": "D"}
 
 
 def draw_frontier(folder: Path, planning: Planning, realised: Sequence[Realised], points: Sequence[Baseline]) -> None:
     """Write ``frontier.png`` and ``frontier.svg``."""
-    save(frontier_figure(planning, realised, points), folder, "frontier")
+    save_figure(frontier_figure(planning, realised, points), folder, "frontier")
 
 
 def frontier_figure(planning: Planning, realised: Sequence[Realised], points: Sequence[Baseline]) -> Figure:

@@ -1,0 +1,1 @@
+"""A pipeline to plan: schedules, graphs of operations, measured options, and what a plan takes."""

@@ -1,0 +1,116 @@
+"""What there is to plan: a graph of operations, the options of each, and what waiting costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from wattloop.errors import UsageError
+from wattloop_planner.frequency._rounding import Pipeline
+from wattloop_planner.frequency.pipeline.graph import OperationGraph
+from wattloop_planner.frequency.pipeline.options import UsefulOptions, useful_options
+from wattloop_planner.frequency.pipeline.profiles import Option, Profile, check_coverage
+
+# Beyond, the energy of the operations would be lost in the rounding of what waiting costs.
+MAX_TIMES_THE_POWER = 10_000
+
+Choices = npt.NDArray[np.int16]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A pipeline to plan.
+
+    Attributes:
+        graph: The operations.
+        options: The useful options of each of the graph's kinds, in the order of ``graph.kinds``.
+        profile: All measured options.
+        blocking_power_watts: Power of a GPU that waits for another stage.
+    """
+
+    graph: OperationGraph
+    options: tuple[UsefulOptions, ...]
+    profile: Profile
+    blocking_power_watts: float
+
+    @property
+    def waiting_power_watts(self) -> float:
+        """Power of all stages together while they wait: what the iteration's time costs in addition."""
+        return self.graph.stages * self.blocking_power_watts
+
+    @cached_property
+    def measured(self) -> tuple[Mapping[int, Option], ...]:
+        """All measured options of each of the graph's kinds, by frequency in MHz."""
+        found = (self.profile.options[kind] for kind in self.graph.kinds)
+        return tuple({option.frequency_megahertz: option for option in options} for options in found)
+
+    @cached_property
+    def first_options(self) -> npt.NDArray[np.int32]:
+        """Where the options of each kind start when those of all kinds stand in one row, shape (kinds + 1,)."""
+        return np.cumsum([0, *(len(options.times_seconds) for options in self.options)]).astype(np.int32)
+
+    @cached_property
+    def pipeline(self) -> Pipeline:
+        """The operations and their useful options, compiled."""
+        return Pipeline(
+            befores=self.graph.befores,
+            afters=self.graph.afters,
+            kind_of=self.graph.kind_of,
+            first_options=self.first_options,
+            times=np.concatenate([options.times_seconds for options in self.options]),
+            costs=np.concatenate([options.effective_joules for options in self.options]),
+        )
+
+    def durations_of(self, choices: Choices) -> npt.NDArray[np.float64]:
+        """The measured time in seconds of each operation under these choices, shape (operations,)."""
+        times = np.concatenate([options.times_seconds for options in self.options])
+        return np.asarray(times[self.first_options[self.graph.kind_of] + choices])
+
+    @cached_property
+    def option_counts(self) -> npt.NDArray[np.int32]:
+        """How many useful options each operation has, shape (operations,)."""
+        return np.diff(self.first_options)[self.graph.kind_of]
+
+    @property
+    def fastest(self) -> Choices:
+        """Every operation at its fastest option."""
+        return np.zeros(self.graph.operations, dtype=np.int16)
+
+    @property
+    def slowest(self) -> Choices:
+        """Every operation at its least effective energy: slower saves nothing."""
+        return (self.option_counts - 1).astype(np.int16)
+
+
+def pipeline_problem(graph: OperationGraph, profile: Profile, blocking_power_watts: float) -> Problem:
+    """Join a graph with a profile.
+
+    Args:
+        graph: The operations.
+        profile: Options for every (stage, instruction) of the graph.
+        blocking_power_watts: Power of a GPU that waits for another stage, 0 or more.
+
+    Raises:
+        UsageError: The power is negative, not finite, or beyond all measure beside what the options draw.
+        InputError: The profile lacks a stage or an instruction, or has further stages.
+    """
+    if not 0 <= blocking_power_watts < np.inf:
+        raise UsageError(f"--blocking-power {blocking_power_watts:g}: must be a finite number of at least 0")
+    check_coverage(profile, graph.kinds, graph.stages)
+    most = max(option.energy_joules / option.time_seconds for kind in graph.kinds for option in profile.options[kind])
+    if blocking_power_watts > most * MAX_TIMES_THE_POWER:
+        raise UsageError(
+            f"--blocking-power {blocking_power_watts:g}: must be at most {MAX_TIMES_THE_POWER:,} times what any "
+            f"measured option draws, which is {most:g} W at most"
+        )
+    return Problem(
+        graph,
+        tuple(useful_options(profile.options[kind], blocking_power_watts) for kind in graph.kinds),
+        profile,
+        blocking_power_watts,
+    )

@@ -1,0 +1,68 @@
+"""What the figures share: many short labels drawn as one artist, and saving as PNG and SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from matplotlib import rc_context
+from matplotlib.artist import Artist
+from matplotlib.backend_bases import RendererBase
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+
+DOTS_PER_INCH = 120
+
+
+class Label(NamedTuple):
+    """A text, centred at a place in the axes' coordinates; its size in points."""
+
+    place: tuple[float, float]
+    text: str
+    size: float
+    colour: str
+
+
+class Labels(Artist):
+    """Texts that are clipped to the axes and take no part in the layout."""
+
+    def __init__(self, labels: Sequence[Label]) -> None:
+        super().__init__()
+        self._labels = labels
+        self.set_in_layout(False)
+        self.set_zorder(3)
+
+    def draw(self, renderer: RendererBase) -> None:
+        """Draw all texts."""
+        axes, figure = self.axes, self.get_figure(root=True)
+        if not self._labels or axes is None or figure is None:
+            return
+        places = axes.transData.transform([label.place for label in self._labels])
+        height = figure.bbox.height if renderer.flipy() else 0.0
+        fonts = {size: FontProperties(size=size) for size in {label.size for label in self._labels}}
+        context = renderer.new_gc()
+        context.set_clip_rectangle(axes.bbox)
+        extents = {
+            key: renderer.get_text_width_height_descent(key[0], fonts[key[1]], False)
+            for key in {(label.text, label.size) for label in self._labels}
+        }
+        for label, (x, y) in zip(self._labels, places.tolist(), strict=True):
+            width, tall, descent = extents[label.text, label.size]
+            context.set_foreground(label.colour)
+            left, base = x - width / 2, y - tall / 2 + descent
+            renderer.draw_text(context, left, height - base if height else base, label.text, fonts[label.size], 0)
+        context.restore()
+
+
+def save_figure(figure: Figure, folder: Path, name: str) -> None:
+    """Write ``name.png`` and ``name.svg``; the same figure gives the same bytes."""
+    # `Figure.savefig` draws everything twice for each format, once only to measure it.
+    figure.set_dpi(DOTS_PER_INCH)
+    FigureCanvasAgg(figure).print_png(folder / f"{name}.png", metadata={"Software": None})  # type: ignore[no-untyped-call]
+    # What the first drawing has laid out need not be laid out again.
+    figure.set_layout_engine("none")
+    with rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
+        FigureCanvasSVG(figure).print_svg(folder / f"{name}.svg", metadata={"Date": None})  # type: ignore[no-untyped-call]

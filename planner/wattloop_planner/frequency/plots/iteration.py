@@ -1,0 +1,165 @@
+"""A picture of one iteration under a plan: a row a stage, a box an operation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from wattloop_planner.frequency.pipeline.graph import OperationGraph
+from wattloop_planner.frequency.pipeline.plans import Realised, plan_energy_joules
+from wattloop_planner.frequency.pipeline.problem import Problem
+from wattloop_planner.frequency.pipeline.timeline import Timeline, timeline
+from wattloop_planner.frequency.plots.drawing import Label, Labels, save_figure
+from wattloop_planner.frequency.solver.planning import Planning
+
+COLOURS = "viridis_r"
+CRITICAL = "#d62728"
+# Operations get this much room, within these limits; wider pictures no longer open everywhere.
+INCHES_PER_OPERATION = 0.3
+MIN_WIDTH_INCHES, MAX_WIDTH_INCHES = 10.0, 48.0
+# Microbatch numbers are written where this many fit into the picture's width.
+MAX_LABELLED_OPERATIONS = 170
+
+
+def plans_to_draw(realised: Sequence[Realised], count: int | None) -> list[int]:
+    """The slowest plan, the one of least energy, the fastest, and others at even distances of their numbers.
+
+    Args:
+        realised: What each plan takes, slowest first.
+        count: How many at most, 3 or more; None: all.
+
+    Returns:
+        Numbers of plans, rising.
+
+    Example:
+        >>> plans_to_draw([Realised(9 - number, abs(number - 2)) for number in range(9)], 5)
+        [0, 2, 3, 5, 8]
+    """
+    last = len(realised) - 1
+    if count is None or count > last:
+        return list(range(last + 1))
+    least = min(range(last + 1), key=lambda number: realised[number].energy_joules)
+    chosen = sorted({0, least, last})
+    while len(chosen) < count:
+        # Into the middle of the widest gap; of gaps as wide as each other the one of slower plans.
+        width, before = max((after - before, -before) for before, after in pairwise(chosen))
+        chosen = sorted([*chosen, -before + width // 2])
+    return chosen
+
+
+def draw_plans(
+    folder: Path,
+    problem: Problem,
+    planning: Planning,
+    numbers: Sequence[int],
+    on_progress: Callable[[str, float], None],
+) -> None:
+    """Write ``pipeline_%05d`` of some plans, by their numbers, all on one scale of time and power."""
+    on_progress("pictures", 0.0)
+    lines = [timeline(problem, planning.plans[number]) for number in numbers]
+    powers = Normalize(problem.blocking_power_watts, max(float(line.powers_watts.max()) for line in lines), clip=True)
+    longest = max(line.time_seconds for line in lines)
+    for drawn, (number, line) in enumerate(zip(numbers, lines, strict=True), start=1):
+        energy = plan_energy_joules(problem, planning.plans[number])
+        title = f"plan {number}: {line.time_seconds:.4g} s, {energy:,.0f} J"
+        save_figure(pipeline_figure(problem, line, powers, longest, title), folder, f"pipeline_{number:05d}")
+        on_progress(f"picture {drawn} of {len(lines)}", drawn / len(lines))
+
+
+def pipeline_figure(problem: Problem, line: Timeline, powers: Normalize, max_seconds: float, title: str) -> Figure:
+    """One iteration, to scale.
+
+    Args:
+        problem: The pipeline.
+        line: When its operations run.
+        powers: Scale of the colours, in watts.
+        max_seconds: Where the axis ends.
+        title: Above the picture.
+    """
+    graph = problem.graph
+    a_stage = max(len(order) for order in graph.order)
+    width = min(max(a_stage * INCHES_PER_OPERATION, MIN_WIDTH_INCHES), MAX_WIDTH_INCHES)
+    figure = Figure(figsize=(width, 1.6 + 0.42 * graph.stages), layout="constrained")
+    axes = figure.subplots()
+    _draw_waiting(axes, graph.stages, line.time_seconds)
+    boxes = _boxes(graph, line)
+    drawn = PolyCollection(
+        list(boxes), array=line.powers_watts, cmap=COLOURS, norm=powers, edgecolors="white", linewidths=0.4
+    )
+    axes.add_collection(drawn)
+    axes.add_collection(
+        PolyCollection(list(boxes[line.critical]), facecolors="none", edgecolors=CRITICAL, linewidths=1.3)
+    )
+    _draw_critical_path(axes, graph, line)
+    if a_stage <= MAX_LABELLED_OPERATIONS:
+        _number(axes, graph, line, drawn, 72 * width / max_seconds)
+    axes.set(xlim=(0, max_seconds), ylim=(graph.stages - 0.5, -0.5), xlabel="time (s)", ylabel="stage", title=title)
+    axes.set_yticks(range(graph.stages))
+    figure.colorbar(ScalarMappable(powers, COLOURS), ax=axes, label="power (W)", pad=0.01, aspect=10)
+    keys = [
+        Patch(facecolor="#eeeeee", edgecolor="#999999", hatch="////", label="waiting"),
+        Patch(facecolor="none", edgecolor=CRITICAL, label="critical path"),
+    ]
+    figure.legend(handles=keys, loc="outside lower right", ncols=2, frameon=False, fontsize=8)
+    return figure
+
+
+def _draw_waiting(axes: Axes, stages: int, time_seconds: float) -> None:
+    """The whole iteration hatched; what is not covered by an operation is waiting."""
+    axes.barh(
+        range(stages),
+        time_seconds,
+        height=0.8,
+        color="#eeeeee",
+        edgecolor="#999999",
+        hatch="////",
+        linewidth=0,
+        zorder=0,
+    )
+
+
+def _boxes(graph: OperationGraph, line: Timeline) -> npt.NDArray[np.float64]:
+    """Corners of each operation's box, shape (operations, 4, 2)."""
+    left, right = line.starts_seconds, line.starts_seconds + line.durations_seconds
+    top, bottom = graph.stage_of - 0.4, graph.stage_of + 0.4
+    corners = [(left, top), (right, top), (right, bottom), (left, bottom)]
+    return np.stack([np.stack(corner, axis=1) for corner in corners], axis=1)
+
+
+def _draw_critical_path(axes: Axes, graph: OperationGraph, line: Timeline) -> None:
+    """From box to box, where the path changes the stage."""
+    before, after = line.critical[:-1], line.critical[1:]
+    changes = graph.stage_of[before] != graph.stage_of[after]
+    ends = line.starts_seconds[before] + line.durations_seconds[before]
+    starts = np.stack([ends, graph.stage_of[before]], axis=1)[changes]
+    targets = np.stack([line.starts_seconds[after], graph.stage_of[after]], axis=1)[changes]
+    axes.add_collection(LineCollection(list(np.stack([starts, targets], axis=1)), colors=CRITICAL, linewidths=1.3))
+
+
+def _number(axes: Axes, graph: OperationGraph, line: Timeline, drawn: PolyCollection, points_a_second: float) -> None:
+    """The instruction's first letter and the microbatch in every box that is wide enough for them."""
+    colours = drawn.to_rgba(line.powers_watts)
+    # Dark text on bright boxes, by the luminance of sRGB.
+    bright = colours[:, :3] @ np.array([0.299, 0.587, 0.114]) > 0.55
+    middles = line.starts_seconds + line.durations_seconds / 2
+    labels = []
+    for operation in range(graph.operations):
+        name = graph.instructions[graph.instruction_of[operation]]
+        text = f"{name[0].upper()}{graph.microbatch_of[operation]}"
+        size = min(7.0, points_a_second * float(line.durations_seconds[operation]) / (0.75 * len(text)))
+        if size >= 3.0:
+            place = (float(middles[operation]), float(graph.stage_of[operation]))
+            # Sizes of a tenth of a point apart: fewer fonts to load.
+            labels.append(Label(place, text, math.floor(size * 10) / 10, "black" if bright[operation] else "white"))
+    axes.add_artist(Labels(labels))

@@ -1,0 +1,1 @@
+"""Finds frequency plans: the exact frontier of the relaxation, and plans near it."""

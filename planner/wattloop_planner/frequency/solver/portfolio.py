@@ -1,0 +1,192 @@
+"""Many real plans near the relaxation's frontier, of which the best are then chosen (docs/frequency.md)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from wattloop_planner.frequency.pipeline.plans import Plan, realised_plan, undominated
+from wattloop_planner.frequency.pipeline.problem import Floats, Problem
+from wattloop_planner.frequency.solver.fastest import fastest_plan
+from wattloop_planner.frequency.solver.relaxation import Frontier, Segment
+from wattloop_planner.frequency.solver.roundings import MANY_OPERATIONS, Roundings
+
+# Relaxed schedules that are rounded for each plan wanted.
+ROUNDED_PER_PLAN = 8
+ROUNDED_PER_PLAN_OF_MANY = 3
+MAX_CUTS = 32
+# Local search looks at so many operations for each plan that is far from the bound, and for all of them; at fewer for
+# nearer plans, at none for near ones. So many trials an operation exhaust it; fewer than so many in all find nothing.
+TRIED_OPERATIONS_PER_PLAN = 160_000
+TRIED_OPERATIONS = 20_000_000
+FAR_GAP = 0.005
+NEAR_GAP = 0.0002
+TRIALS_PER_OPERATION = 10
+MIN_TRIALS = 10
+
+
+def spread(frontier: Frontier) -> Floats:
+    """How far along the frontier each breakpoint is, in the measure in which plans are best spread evenly.
+
+    A deadline between two plans is met by the faster one, at a loss that grows with the price of time times the
+    distance to it. Over all deadlines the loss of K plans is least when their density is proportional to the square
+    root of the price (the integral of price · spacing / 2 under a fixed integral of 1 / spacing).
+
+    Returns:
+        Rising from 0, shape (breakpoints,).
+    """
+    falls = -np.diff(frontier.times_seconds)
+    rises = np.diff(frontier.effective_joules)
+    return np.concatenate([[0.0], np.cumsum(np.sqrt(np.maximum(falls * rises, 0.0)))])
+
+
+def places(frontier: Frontier, measure: Floats, plans: Sequence[Plan]) -> Floats:
+    """Where the plans' times lie in the measure of `spread`, shape (plans,)."""
+    times = np.array([plan.time_seconds for plan in plans])
+    return np.asarray(np.interp(-times, -frontier.times_seconds, measure))
+
+
+def price_at(frontier: Frontier, time_seconds: float) -> float:
+    """Effective watts: by how much the relaxation's energy rises for each second less, at this time."""
+    at = int(np.searchsorted(-frontier.times_seconds, -time_seconds))
+    at = min(max(at, 1), len(frontier.times_seconds) - 1)
+    fall = frontier.times_seconds[at - 1] - frontier.times_seconds[at]
+    return float((frontier.effective_joules[at] - frontier.effective_joules[at - 1]) / fall) if fall > 0 else 0.0
+
+
+def gaps(frontier: Frontier, plans: Sequence[Plan]) -> Floats:
+    """By what fraction each plan takes more energy than the relaxation in the same time, shape (plans,)."""
+    times = np.array([plan.time_seconds for plan in plans])
+    bounds = frontier.bound_joules(times)
+    energies = np.array([plan.effective_joules for plan in plans]) + frontier.waiting_power_watts * times
+    return np.asarray((energies - bounds) / bounds)
+
+
+def rounding_spacing(problem: Problem, plans_wanted: int) -> float:
+    """At which distances, in the measure of `spread`, relaxed schedules are rounded along the frontier."""
+    fastest, slowest = realised_plan(problem, problem.fastest), realised_plan(problem, problem.slowest)
+    # By Cauchy and Schwarz the measure of the whole frontier is at most this.
+    most = math.sqrt(
+        max(slowest.time_seconds - fastest.time_seconds, 0.0)
+        * max(fastest.effective_joules - slowest.effective_joules, 0.0)
+    )
+    a_plan = ROUNDED_PER_PLAN if problem.graph.operations <= MANY_OPERATIONS else ROUNDED_PER_PLAN_OF_MANY
+    return most / (a_plan * plans_wanted)
+
+
+def rounded_plans(roundings: Roundings, walk: Iterable[Segment]) -> Iterator[Plan]:
+    """Round relaxed schedules along a walk of the frontier, as many as it passes, and at its ends."""
+    yield realised_plan(roundings.problem, roundings.problem.slowest)
+    segment = None
+    for segment in walk:
+        # Both ends of a piece that is long enough to be looked at: at its ends most operations are at a corner.
+        for number in range(segment.passed + 1 if segment.passed else 0):
+            share = number / segment.passed
+            time = segment.slow_seconds + share * (segment.fast_seconds - segment.slow_seconds)
+            yield from _rounded(roundings, segment, time)
+    if segment is not None:
+        yield from _rounded(roundings, segment, segment.fast_seconds)
+        yield from _fastest(roundings.problem, segment)
+
+
+def breakpoint_plans(roundings: Roundings, walk: Iterable[Segment], most: int, spacing: float = math.inf) -> list[Plan]:
+    """Round the relaxed schedule of each breakpoint; of every second, fourth, … where there are more than ``most``.
+
+    Between breakpoints that are further apart than the spacing, in the measure of `spread`, more are rounded.
+    """
+    plans: list[Plan] = []
+    stride = 1
+    segment = None
+    for number, segment in enumerate(walk):
+        if number % stride:
+            continue
+        fall = segment.slow_seconds - segment.fast_seconds
+        parts = 1 + math.floor(fall * math.sqrt(segment.price_watts) / spacing) if fall > 0 else 1
+        times = (segment.slow_seconds - fall * part / parts for part in range(1, parts + 1))
+        plans.extend(_best_rounded(roundings, segment, time) for time in times)
+        if len(plans) > most:
+            plans = plans[::2]
+            stride *= 2
+    if segment is not None:
+        plans.append(_best_rounded(roundings, segment, segment.fast_seconds))
+        plans.extend(_fastest(roundings.problem, segment))
+    return plans
+
+
+def _rounded(roundings: Roundings, segment: Segment, time_seconds: float) -> Iterator[Plan]:
+    """Real plans that take no longer than the relaxed schedules of this time."""
+    for durations in segment.durations_at(time_seconds):
+        yield from roundings.plans(durations)
+
+
+def _best_rounded(roundings: Roundings, segment: Segment, time_seconds: float) -> Plan:
+    """Of these plans the one that costs least at the segment's price of time."""
+    return min(
+        _rounded(roundings, segment, time_seconds),
+        key=lambda plan: plan.effective_joules + segment.price_watts * plan.time_seconds,
+    )
+
+
+def _fastest(problem: Problem, last: Segment) -> Iterator[Plan]:
+    """Plans of exactly the least time, by the example of the relaxed schedules at the fast end of the frontier."""
+    return (fastest_plan(problem, durations) for durations in last.durations_at(last.fast_seconds))
+
+
+def split_plans(problem: Problem, frontier: Frontier, plans: list[Plan], plans_wanted: int) -> Iterator[Plan]:
+    """Between neighbours among the best plans: one until some time, then the other; and the other way round.
+
+    Where all microbatches change option at once, no rounding lies near the frontier between the two plans, but a plan
+    that changes over once pays for one change only.
+    """
+    measure = spread(frontier)
+    spacing = measure[-1] / (2 * plans_wanted)
+    best = _lower_hull(undominated(plans))
+    distances = np.diff(places(frontier, measure, best))
+    choices = np.empty(problem.graph.operations, dtype=np.int16)
+    for (slow, fast), distance in zip(pairwise(best), distances.tolist(), strict=True):
+        cuts = min(math.ceil(distance / spacing), MAX_CUTS) if spacing > 0 else 0
+        if cuts < 2:
+            continue
+        for until, after in ((slow, fast), (fast, slow)):
+            for number in range(1, cuts):
+                cut = until.time_seconds * number / cuts
+                result = problem.pipeline.split(until.choices, after.choices, cut, choices)
+                yield Plan(choices.copy(), *result)
+
+
+def _lower_hull(plans: list[Plan]) -> list[Plan]:
+    hull: list[Plan] = []
+    for plan in plans:
+        while len(hull) > 1 and not _lies_below(hull[-2], hull[-1], plan):
+            hull.pop()
+        hull.append(plan)
+    return hull
+
+
+def _lies_below(slow: Plan, middle: Plan, fast: Plan) -> bool:
+    """Whether the middle plan takes less than the straight line between the other two."""
+    line = (fast.effective_joules - slow.effective_joules) * (slow.time_seconds - middle.time_seconds)
+    return (middle.effective_joules - slow.effective_joules) * (slow.time_seconds - fast.time_seconds) < line
+
+
+def improved_plans(problem: Problem, frontier: Frontier, plans: Sequence[Plan]) -> Iterator[Plan]:
+    """Local search from the plans that are not near the bound yet, at the frontier's price of time; what it finds."""
+    operations = problem.graph.operations
+    looked_at = min(TRIED_OPERATIONS_PER_PLAN, TRIED_OPERATIONS // len(plans))
+    for plan, gap in zip(plans, gaps(frontier, plans).tolist(), strict=True):
+        wanted = looked_at * min(gap / FAR_GAP, 1.0) / operations
+        trials = min(int(wanted), TRIALS_PER_OPERATION * operations)
+        if gap < NEAR_GAP or trials < MIN_TRIALS:
+            continue
+        choices = plan.choices.copy()
+        price = price_at(frontier, plan.time_seconds)
+        yield Plan(choices, *problem.pipeline.improve(choices, price, trials, 0))
+
+
+def plans_to_improve(problem: Problem, plans_wanted: int) -> int:
+    """From how many plans local search is worth its time: where it is exhausted soon, from more than are wanted."""
+    exhausting = TRIALS_PER_OPERATION * problem.graph.operations**2
+    return max(plans_wanted, min(TRIED_OPERATIONS_PER_PLAN * plans_wanted, TRIED_OPERATIONS) // exhausting)

@@ -1,0 +1,92 @@
+"""What a policy believes of every batch size after each recurrence: interval band, observations, choice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from wattloop_planner.bandit.policy import Arm
+from wattloop_planner.plots.style import CHOSEN, OBSERVED, POSTERIOR, saved_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MAX_PANELS = 16
+COLUMNS = 4
+
+
+@dataclass(frozen=True)
+class PosteriorPanel:
+    """One decision.
+
+    Attributes:
+        recurrence: The recurrence decided for.
+        arms: What was believed then.
+        chosen: The batch size chosen.
+        seen: (batch size, cost in joules, whether it reached the target) of each run before.
+    """
+
+    recurrence: int
+    arms: tuple[Arm, ...]
+    chosen: int
+    runs: tuple[tuple[int, float, bool], ...]
+
+
+def write_posterior_plot(path: str | Path, title: str, panels: Sequence[PosteriorPanel]) -> None:
+    """Draw at most 16 of the decisions, the early ones close together, the later ones further apart.
+
+    Raises:
+        OperationError: The file cannot be written.
+    """
+    shown = [panels[i] for i in spread_indices(len(panels), MAX_PANELS)]
+    rows = max(1, -(-len(shown) // COLUMNS))
+    with saved_figure(path, 11.0, 0.6 + 2.3 * rows) as figure:
+        figure.suptitle(title)
+        grid = figure.subplots(rows, COLUMNS, sharex=True, sharey=True, squeeze=False)
+        for axes, panel in zip(grid.flat, shown, strict=False):
+            _draw(axes, panel)
+        means = [arm.mean_cost_joules for arm in shown[-1].arms if arm.mean_cost_joules] if shown else []
+        if means:
+            grid.flat[0].set_ylim(min(means) / 20, min(means) * 200)
+        for axes in grid.flat[len(shown) :]:
+            axes.set_visible(False)
+        figure.supxlabel("batch size")
+        figure.supylabel("cost of reaching the target, J")
+
+
+def spread_indices(count: int, max_count: int) -> list[int]:
+    """At most ``max_count`` of ``count`` indices, the first and the last among them, ever further apart.
+
+    Example:
+        >>> spread_indices(100, 5)
+        [0, 2, 9, 31, 99]
+    """
+    if count <= max_count:
+        return list(range(count))
+    wanted = [round(count ** (i / (max_count - 1))) - 1 for i in range(max_count)]
+    for i in range(1, max_count):
+        wanted[i] = max(wanted[i], wanted[i - 1] + 1)
+    return [*wanted[:-1], count - 1]
+
+
+def _draw(axes: Axes, panel: PosteriorPanel) -> None:
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_title(f"recurrence {panel.recurrence}: {panel.chosen}")
+    known = [
+        (arm.batch_size, arm.low_cost_joules, arm.mean_cost_joules, arm.high_cost_joules)
+        for arm in panel.arms
+        if not arm.pruned and arm.low_cost_joules and arm.mean_cost_joules and arm.high_cost_joules
+    ]
+    if known:
+        sizes, low, mean, high = zip(*known, strict=True)
+        axes.fill_between(sizes, low, high, color=POSTERIOR, alpha=0.2, linewidth=0)
+        axes.plot(sizes, mean, color=POSTERIOR, linewidth=1.4)
+    for marker, reached in (("o", True), ("x", False)):
+        points = [(size, cost) for size, cost, arrived in panel.runs if arrived is reached and cost > 0]
+        if points:
+            sizes, costs = zip(*points, strict=True)
+            axes.scatter(sizes, costs, s=12, marker=marker, color=OBSERVED, linewidth=0.8, zorder=3)
+    axes.axvline(panel.chosen, color=CHOSEN, linewidth=1.2, linestyle=(0, (4, 3)))

@@ -1,1 +1,0 @@
-"""Power limits: measured profiles and what they call for."""

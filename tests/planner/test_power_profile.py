@@ -1,0 +1,54 @@
+from pathlib import Path
+
+import pytest
+
+from wattloop.errors import InputError
+from wattloop.power.selectors import Measurement
+from wattloop_planner.power_profile import read_profile
+
+BAD = {
+    "no such column": ("power_limit_watts,energy_joules\n100,1\n", "line 1, column time_seconds"),
+    "not a number": ("power_limit_watts,energy_joules,time_seconds\n100,x,1\n", "line 2, column energy_joules"),
+    "negative": ("power_limit_watts,energy_joules,time_seconds\n100,1,-1\n", "line 2, column time_seconds"),
+    "limit twice": ("power_limit_watts,energy_joules,time_seconds\n100,1,1\n100,2,2\n", "line 3"),
+    "half a GPU": ("power_limit_watts,energy_joules,time_seconds,gpus\n100,1,1,1.5\n", "line 2, column gpus"),
+    "header only": ("power_limit_watts,energy_joules,time_seconds\n", "line 2"),
+    "empty": ("", "line 1, column 1"),
+    "window without limit": ("window_name,elapsed_time,gpu0_energy\nwarmup,1,1\n", "line 2, column window_name"),
+    "window of a limit beyond floats": (
+        f"window_name,elapsed_time,gpu0_energy\na_{'9' * 5000},1,1\n",
+        "line 2, column window_name",
+    ),
+    "thousands of digits": (
+        f"power_limit_watts,energy_joules,time_seconds\n{'9' * 5000},1,1\n",
+        "line 2, column power_limit_watts",
+    ),
+    "window without GPU": ("window_name,elapsed_time\na_100,1\n", "line 1"),
+}
+
+
+def test_the_plain_form_is_read_in_any_order_of_columns_and_rows(tmp_path: Path) -> None:
+    file = tmp_path / "profile.csv"
+    file.write_text("gpus,time_seconds,note,energy_joules,power_limit_watts\n4,10,a,500,300\n4,12,b,400,150\n")
+    profile = read_profile(file)
+    assert profile.measurements == (Measurement(150, 400, 12, 4), Measurement(300, 500, 10, 4))
+    assert profile.max_power_limit_watts == 300
+
+
+def test_the_recorded_windows_are_read_as_they_are(power_profiles: Path) -> None:
+    profile = read_profile(power_profiles / "A40+resnet18+gpu0,1,2,3.csv")
+    assert [m.power_limit_watts for m in profile.measurements] == [100, 125, 150, 175, 200, 225, 250, 275, 300]
+    top = profile.measurements[-1]
+    assert (top.gpus, top.time_seconds) == (4, 33.27751154080033)
+    assert top.energy_joules == pytest.approx(3991.397 + 4170.07 + 4255.888 + 4102.665, abs=0.01)
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_profile_is_refused_with_its_place(tmp_path: Path, name: str) -> None:
+    text, place = BAD[name]
+    file = tmp_path / "profile.csv"
+    file.write_text(text)
+    with pytest.raises(InputError) as caught:
+        read_profile(file)
+    assert f"profile.csv: {place}:" in str(caught.value)
+    assert len(str(caught.value)) - len(str(file)) < 300
