@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from kubernetes.client import ApiClient
 from prometheus_client import make_asgi_app
 
-from wattloop_operator.api.progress import Progress
+from wattloop_operator.api.attempt import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.auth.node_authorizer import AgentTokenAuthorizer

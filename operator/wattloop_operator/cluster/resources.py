@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from wattloop_operator.api.gpu_power_policy import GPUPowerPolicy
-from wattloop_operator.api.group import API_VERSION
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.resource import API_VERSION
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 
 

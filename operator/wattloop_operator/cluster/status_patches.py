@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from wattloop_operator.api.progress import Progress
+from wattloop_operator.api.attempt import Progress
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.recurring_training_job_status import RecurringTrainingJobStatus
 from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus

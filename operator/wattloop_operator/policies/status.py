@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from wattloop_operator.api.conditions import Condition, ConditionStatus
 from wattloop_operator.api.gpu_power_policy import GPUPowerPolicy, GPUPowerPolicyStatus
+from wattloop_operator.api.meta import Condition, ConditionStatus
 from wattloop_operator.policies.bounds import selector_of
 
 IN_FORCE = "InForce"

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from wattloop_operator.api.conditions import ConditionStatus
 from wattloop_operator.api.gpu_power_policy import GPUPowerPolicy
+from wattloop_operator.api.meta import ConditionStatus
 from wattloop_operator.policies.status import IN_FORCE, policy_status
 
 NOW = datetime(2026, 3, 1, 10, tzinfo=UTC)
