@@ -14,8 +14,13 @@ from wattloop_operator.api.meta import Condition, ConditionStatus
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.resource import API_VERSION
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.cluster.api import ClusterApi, MissingError, RefusedError
-from wattloop_operator.cluster.resources import RECURRING_TRAINING_JOBS, TRAINING_RECURRENCES
+from wattloop_operator.cluster.api import (
+    RECURRING_TRAINING_JOBS,
+    TRAINING_RECURRENCES,
+    ClusterApi,
+    NotFoundError,
+    RejectedError,
+)
 
 POLL_SECONDS = 1.0
 NOT_PROCESSED = "the operator has not processed the job yet"
@@ -117,16 +122,16 @@ class ClusterCheck:
         namespace, name = str(job["metadata"]["namespace"]), str(job["metadata"]["name"])
         try:
             created = self.api.create(RECURRING_TRAINING_JOBS, job)
-        except (MissingError, RefusedError) as error:
+        except (NotFoundError, RejectedError) as error:
             raise OperationError(f"the RecurringTrainingJob {namespace}/{name} was rejected: {error}") from error
         try:
             self.show(f"created the RecurringTrainingJob {namespace}/{name}")
             return self._wait(namespace, name, self.clock() + timeout_seconds)
-        except MissingError as error:
+        except NotFoundError as error:
             raise OperationError(
                 f"the RecurringTrainingJob {namespace}/{name} was deleted during the check: {error}"
             ) from error
-        except RefusedError as error:
+        except RejectedError as error:
             raise OperationError(f"the RecurringTrainingJob {namespace}/{name} cannot be read: {error}") from error
         finally:
             self._delete(namespace, name, str(created["metadata"]["uid"]))
@@ -134,7 +139,7 @@ class ClusterCheck:
     def _delete(self, namespace: str, name: str, uid: str) -> None:
         try:
             self.api.delete(RECURRING_TRAINING_JOBS, namespace, name, uid)
-        except (OperationError, RefusedError) as error:
+        except (OperationError, RejectedError) as error:
             # The result of the check matters more than a remaining job, which runs no second time.
             self.show(f"delete the RecurringTrainingJob {namespace}/{name} manually: {error}")
         else:

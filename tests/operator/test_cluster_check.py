@@ -10,7 +10,7 @@ import yaml
 
 from wattloop.errors import OperationError
 from wattloop_operator.cluster.api import ClusterApi
-from wattloop_operator.cluster.transport import AnswerError, Request
+from wattloop_operator.cluster.transport import Request, StatusError
 from wattloop_operator.cluster_check import NOT_PROCESSED, POLL_SECONDS, REPORT_HINT, ClusterCheck, check_job
 
 JOB = check_job("team-a", "check", "wattloop/operator:0.1.0")
@@ -34,14 +34,14 @@ class Server:
 
     def __call__(self, request: Request) -> dict[str, Any]:
         if request.method in self.errors:
-            raise AnswerError(request, *self.errors[request.method])
+            raise StatusError(request, *self.errors[request.method])
         if request.method == "POST":
             assert request.body is not None
             self.job = {**request.body, "metadata": {**request.body["metadata"], "uid": "1"}}
         elif request.path.endswith("trainingrecurrences"):
             return {"metadata": {"resourceVersion": "1"}, "items": self.recurrences}
         elif self.job is None:
-            raise AnswerError(request, 404, "NotFound", "not found")
+            raise StatusError(request, 404, "NotFound", "not found")
         job = dict(self.job or {})
         if request.method == "DELETE":
             self.job = None

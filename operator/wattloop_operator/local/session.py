@@ -37,7 +37,7 @@ from wattloop_operator.reconciler.backend import JobKey
 from wattloop_operator.reporting.limits import LOCAL_RATES, ReportLimits
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.store.store import Store, open_store
-from wattloop_operator.workloads.run_environment import RunAddresses
+from wattloop_operator.workloads.injection import RunAddresses
 
 
 @dataclass(frozen=True)
