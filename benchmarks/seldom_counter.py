@@ -18,8 +18,8 @@ from collections.abc import Iterator
 
 from wattloop.energy import CounterHistory, Reading, energy_at
 from wattloop.nvml import Session
-from wattloop_agent.monitor.energy.account import GpuAccount
-from wattloop_agent.monitor.energy.gpu_sample import GpuSample
+from wattloop_agent.monitor.energy.gpu_account import GpuAccount
+from wattloop_agent.monitor.energy.samples import GpuSample
 from wattloop_agent.monitor.nvml_readings import NvmlReadings
 from wattloop_agent.monitor.sampler import Sampler
 
@@ -57,7 +57,7 @@ def record(seconds: float, counter_interval: float) -> tuple[GpuAccount, int, li
             if now >= begin + len(taken) * LOOK_SECONDS:
                 sampler.look()
                 account.add(taken[-1])
-                wire = account.wire()
+                wire = account.to_wire()
                 told.append((taken[-1].end_seconds, wire.energy_millijoules / 1e3, wire.uncertainty_millijoules / 1e3))
             before = time.monotonic()
             counter = gpu.energy_millijoules()
@@ -100,9 +100,9 @@ def main() -> int:
         f"{'joules':32} {'off, rms':>8} {'most':>8} {'stated, mean':>12} {'most':>10} {'within':>8}\n"
     )
     report("as told at once", told, truth, base)
-    later = [(moment, account.mark_at(moment)) for moment, _, _ in told]
-    marks = [(at, mark.energy_millijoules / 1e3, mark.uncertainty_millijoules / 1e3) for at, mark in later]
-    report("as known afterwards", marks, truth, base)
+    later = [(moment, account.snapshot_at(moment)) for moment, _, _ in told]
+    snapshots = [(at, mark.energy_millijoules / 1e3, mark.uncertainty_millijoules / 1e3) for at, mark in later]
+    report("as known afterwards", snapshots, truth, base)
     return 0
 
 

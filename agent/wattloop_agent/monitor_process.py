@@ -17,8 +17,7 @@ from wattloop.errors import OperationError
 from wattloop_agent.listening import listening_socket, removed_at_the_end
 from wattloop_agent.monitor.descriptors import allowed_connections
 from wattloop_agent.monitor.energy.ledger import Ledger
-from wattloop_agent.monitor.energy.ledger_writer import LedgerWriter
-from wattloop_agent.monitor.energy.recorder import Assignments, EnergyRecorder
+from wattloop_agent.monitor.energy.recorder import Assignments, EnergyRecorder, LedgerWriter
 from wattloop_agent.monitor.heartbeat_link import HeartbeatLink
 from wattloop_agent.monitor.leases import HEARTBEAT_SECONDS, LeaseMonitor
 from wattloop_agent.monitor.loop_watchdog import LoopWatchdog
@@ -102,8 +101,8 @@ class _Monitor:
             outside=outside,
             at_each_look=watchdog.end_if_it_hangs,
         )
-        books = LedgerWriter(settings.monitor_state_directory)
-        bookkeeper = EnergyRecorder(books, assignments, meter.sampler.read_counters)
+        ledger_writer = LedgerWriter(settings.monitor_state_directory)
+        recorder = EnergyRecorder(ledger_writer, assignments, meter.sampler.read_counters)
         server = Server(
             callers, RequestHandlers(meter, power_controller, lease_monitor, bounds.limits), allowed_connections()
         )
@@ -120,14 +119,14 @@ class _Monitor:
                     lambda: loop.call_soon_threadsafe(self._end, "it was asked to end by a signal")
                 )
             )
-            stack.callback(books.close)
+            stack.callback(ledger_writer.close)
             stack.callback(meter.close)
             stack.callback(power_controller.close)
             if process is not None:
                 # Before its connections close: a power controller whose monitor is gone ends by itself.
                 stack.push_async_callback(process.end)
-            meter.sampler.start(settings.sample_interval, books.sample, settings.counter_interval)
-            pusher = _pusher(settings, books.ledger, bounds)
+            meter.sampler.start(settings.sample_interval, ledger_writer.add_samples, settings.counter_interval)
+            pusher = _pusher(settings, ledger_writer.ledger, bounds)
             if pusher is not None:
                 pusher.start()
                 stack.callback(pusher.stop)
@@ -136,10 +135,10 @@ class _Monitor:
                 from wattloop_agent.telemetry.metrics import AgentState, serve_metrics  # noqa: PLC0415
 
                 state = AgentState(
-                    meter.sampler, readings, lease_monitor, outside, server, books, bookkeeper, bounds, pusher
+                    meter.sampler, readings, lease_monitor, outside, server, ledger_writer, recorder, bounds, pusher
                 )
                 stack.callback(serve_metrics(settings.metrics_bind, state))
-            await stack.enter_async_context(_running(bookkeeper.run()))
+            await stack.enter_async_context(_running(recorder.run()))
             await stack.enter_async_context(_running(watchdog.run()))
             lease_monitor.start()
             stack.push_async_callback(asyncio.to_thread, lease_monitor.stop)

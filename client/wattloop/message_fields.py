@@ -1,4 +1,4 @@
-"""Reads the fields of a message. Checks the type and bounds of each; errors name the field's place."""
+"""Reading the fields of a message: each checked for its type and bounds, each mistake named with its place."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ SHOWN_CHARACTERS = 80
 
 
 class MessageError(ValueError):
-    """The message is invalid; the text names the field, the value found and the value expected."""
+    """A message that cannot be accepted; the text names the field, what was found and what would be right."""
 
 
 @dataclass(frozen=True)
 class Fields:
-    """The fields of one object. Every method raises `MessageError` if the field is invalid.
+    """The fields of one object; every method raises `MessageError` where a field is not what it shall be.
 
     Attributes:
-        place: Path of the object within the message; empty for the message itself.
+        place: Where the object stands in the message; empty: it is the message.
         values: The object.
     """
 
@@ -30,7 +30,7 @@ class Fields:
 
     @classmethod
     def of(cls, body: object, place: str, form: type | None) -> Fields:
-        """Read an object. If `form` is given, the object may have only the fields of that dataclass."""
+        """Read an object; where a form is given, it may have no other fields than the form's."""
         if not isinstance(body, Mapping):
             raise MessageError(f"{place or 'the message'}: found {shown(body)}, expected an object")
         if form is not None:
@@ -51,43 +51,43 @@ class Fields:
         return float(value)
 
     def optional(self, name: str, *, minimum: float, maximum: float) -> float | None:
-        """A finite number within bounds, or None if the field is absent or null."""
+        """A finite number within bounds, or None where there is none."""
         return None if self.values.get(name) is None else self.number(name, minimum=minimum, maximum=maximum)
 
     def integer(self, name: str, *, maximum: int = 2**63 - 1, default: int | None = None) -> int:
-        """An integer from 0 to `maximum`."""
+        """A whole number from 0 up."""
         value = self.values.get(name, default)
-        if isinstance(value, float) and value.is_integer():  # JSON has one number type: 2.0 is 2
+        if isinstance(value, float) and value.is_integer():  # JSON knows one kind of number: 2.0 is 2
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= maximum:
             raise self._error(name, value, f"a whole number from 0 to {maximum}")
         return value
 
     def text(self, name: str, max_characters: int, *, default: str | None = None) -> str:
-        """A string of printable ASCII; empty only if there is a default."""
+        """A text of printable ASCII; empty only where a default says what that means."""
         value = self.values.get(name, default)
-        # PostgreSQL rejects NUL characters, and UTF-8 files reject lone surrogates.
-        valid = isinstance(value, str) and len(value) <= max_characters and value.isascii() and value.isprintable()
-        if not valid or (default is None and not value):
+        # What cannot be printed cannot be kept either: no database takes a NUL, no file half a character.
+        sound = isinstance(value, str) and len(value) <= max_characters and value.isascii() and value.isprintable()
+        if not sound or (default is None and not value):
             raise self._error(name, value, f"a text of at most {max_characters} characters of printable ASCII")
         return str(value)
 
     def matching(self, name: str, pattern: re.Pattern[str], expected: str) -> str:
-        """A string that fully matches a pattern."""
+        """A text of which the whole matches a pattern."""
         value = self.values.get(name)
         if not isinstance(value, str) or not pattern.fullmatch(value):
             raise self._error(name, value, expected)
         return value
 
     def boolean(self, name: str, *, default: bool) -> bool:
-        """A boolean."""
+        """True or false."""
         value = self.values.get(name, default)
         if not isinstance(value, bool):
             raise self._error(name, value, "true or false")
         return value
 
     def entries(self, name: str, maximum: int) -> list[Any] | tuple[Any, ...]:
-        """A list of at most `maximum` entries; empty if the field is absent."""
+        """A list; none where it is absent."""
         value = self.values.get(name, [])
         if not isinstance(value, list | tuple) or len(value) > maximum:
             found = f"{len(value)} entries" if isinstance(value, list | tuple) else shown(value)
@@ -104,12 +104,12 @@ class Fields:
 def _float(value: float) -> float:
     try:
         return float(value)
-    except OverflowError:  # an integer that no float can represent
+    except OverflowError:  # a whole number beyond all floats
         return math.inf
 
 
 def json_problem(error: ValueError | RecursionError) -> str:
-    """The message for an error of a JSON parser, in terms that the sender understands.
+    """What is wrong with a text of which a parser of JSON says this: its own words where they tell the sender anything.
 
     Example:
         >>> json_problem(ValueError("Exceeds the limit (4300 digits) for integer string conversion"))
@@ -123,7 +123,7 @@ def json_problem(error: ValueError | RecursionError) -> str:
 
 
 def shown(value: object) -> str:
-    """The value for an error message: at most one line, and cheap to format."""
+    """The value as it stands in an error message: not longer than a line, and nothing that is costly to print."""
     if value is None:
         return "nothing"
     if isinstance(value, list | tuple | Mapping):

@@ -1,8 +1,7 @@
-"""Messages between a training process and the reporting API, as JSON objects.
+"""Wire forms between a training process and the reporting API: small JSON objects, the same in a pod and on a laptop.
 
-Every report is cumulative: it repeats the first and the newest reading of each GPU's energy counter
-and all power-limit measurements so far. A lost or repeated report therefore changes nothing, and a
-late one brings the operator up to date.
+Every report is cumulative: it repeats the first and the newest reading of each GPU's energy counter and all power-limit
+measurements so far, so that a lost or repeated report changes nothing and a late one brings everything up to date.
 """
 
 from __future__ import annotations
@@ -17,20 +16,20 @@ MAX_REPORT_BYTES = 64 * 1024
 MAX_GPUS = 64
 MAX_LIMITS = 64
 MAX_UUID_CHARACTERS = 96
-# NVML's formats: GPU-<uuid>, MIG-<uuid>, and MIG-GPU-<uuid>/<GPU instance>/<compute instance> of older drivers.
+# As NVML writes them: GPU-<uuid>, MIG-<uuid>, and MIG-GPU-<uuid>/<GPU instance>/<compute instance> of older drivers.
 GPU_UUID_PATTERN = "(GPU|MIG)-[0-9A-Fa-f-]{1,36}|MIG-GPU-[0-9A-Fa-f-]{1,36}/[0-9]{1,3}/[0-9]{1,3}"
 GPU_UUID = re.compile(GPU_UUID_PATTERN)
 MAX_GPU_UUID_CHARACTERS = 52
 MAX_PRODUCT_CHARACTERS = 128
 MAX_REASON_CHARACTERS = 2000
 MAX_REFUSAL_CHARACTERS = 512
-# Far above real values, so that a sum over an attempt still fits the API's decimal strings.
+# Bounds far beyond anything real, so that no sum over an attempt leaves what the API's decimal strings can say.
 MAX_NUMBER = 1e14
 MAX_ENERGY_MILLIJOULES = 2 * 10**14  # a GPU of 1 kW for six years
 MAX_TIME_SECONDS = 1e10
 MAX_POWER_WATTS = 1e6
 MAX_LIMIT_WATTS = 1e4
-# Smallest fraction of an epoch, second or joule of a power-limit measurement.
+# The smallest part of an epoch, of a second and of a joule that a limit can have been measured over.
 MIN_MEASURED = 1e-6
 
 
@@ -55,13 +54,13 @@ class GpuEnergy:
 
 @dataclass(frozen=True)
 class LimitMeasurement:
-    """Energy and time of part of an epoch at one power limit, over all GPUs of the process.
+    """What a part of an epoch took at one power limit, over all GPUs of the process.
 
     Attributes:
         power_limit_watts: The limit held on each GPU.
         energy_joules: Energy of all GPUs together.
         time_seconds: Duration.
-        epochs: Fraction of an epoch that the measurement covers.
+        epochs: The part of an epoch that it covers, a decimal.
     """
 
     power_limit_watts: float
@@ -72,26 +71,24 @@ class LimitMeasurement:
 
 @dataclass(frozen=True)
 class Report:
-    """The progress of an attempt, as one training process reports it.
+    """What a training process says of its attempt.
 
     Attributes:
-        sequence: Increases with each report, also across a restart of the process within its attempt,
-            since the first number is the milliseconds since the Unix epoch. A report whose number is
-            not above the last one changes nothing.
-        epoch: Epochs completed by this process.
+        sequence: Rises with each report, also over processes that follow one another in an attempt: they begin with the
+            milliseconds since the epoch. One that is not above the last seen changes nothing.
+        epoch: Epochs completed by this process, a decimal.
         metric: The target metric as last evaluated; None before the first evaluation.
-        evaluations: Number of evaluations of the metric by this process.
-        reached_in_a_row: Number of consecutive evaluations, up to the last, that reached the target. The
-            operator cannot count them if a report is lost. None: not counted.
-        gpus: One entry per GPU of the process; empty without an agent.
+        evaluations: How often this process has evaluated the metric.
+        reached_in_a_row: How many evaluations in a row, up to the last, reached the target: where a report was lost,
+            nobody else knows. None: not counted.
+        gpus: One entry a GPU of the process; empty where no agent answers.
         gpu_product: Product name of the GPUs.
         max_power_limit_watts: Sum of the GPUs' maximum power limits.
-        power_limit_watts: The limit held now on each GPU; None if no limit is held.
-        power_limit_refusal: Why the limit requested last is not held; empty if it is held or none was
-            requested.
-        profile: Power limits measured in this attempt; empty unless profiling was requested.
+        power_limit_watts: The limit held now on each GPU; None where none is held.
+        power_limit_refusal: Why the limit that was asked for last is not held; empty: it is, or none was asked for.
+        profile: Power limits measured in this attempt; empty unless it was asked to.
         finished: Whether this is the last report.
-        rank: Rank of the process in a distributed run; only the metric of rank 0 counts.
+        rank: Which process of a distributed run speaks; the metric of rank 0 counts.
     """
 
     sequence: int
@@ -143,22 +140,20 @@ class Report:
             rank=read.integer("rank", default=0),
         )
         if len({gpu.uuid for gpu in report.gpus}) != len(report.gpus):
-            raise MessageError("gpus: found the same uuid twice, expected one entry per GPU")
-        # The store keeps limits as integers of watts.
+            raise MessageError("gpus: found the same uuid twice, expected one entry a GPU")
+        # Limits are kept in whole watts.
         if len({round(limit.power_limit_watts) for limit in report.profile}) != len(report.profile):
-            raise MessageError(
-                "profile: found the same power limit twice, expected one entry per limit, in whole watts"
-            )
+            raise MessageError("profile: found the same power limit twice, expected one entry a limit, in whole watts")
         return report
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The reporting API's answer to a report.
+    """What the reporting API answers to a report.
 
     Attributes:
-        stop: Whether the run must stop now.
-        reason: The reason, for the log of the training process.
+        stop: Whether the process shall end now.
+        reason: Why, for the log of the training process.
     """
 
     stop: bool
@@ -166,10 +161,10 @@ class Answer:
 
     @staticmethod
     def from_json(body: object) -> Answer:
-        """Check and read an answer. Ignores unknown fields, which a later version may add.
+        """Check and read an answer; fields that a later version may add are passed over.
 
         Raises:
-            MessageError: The answer is not of the form {"stop": …, "reason": …}.
+            MessageError: It is not of the form {"stop": …, "reason": …}.
         """
         read = Fields.of(body, "", None)
         reason = read.values.get("reason", "")

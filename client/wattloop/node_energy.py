@@ -1,7 +1,6 @@
-"""Messages between a node's agent and the operator: the energy of each pod and GPU, and the bounds of requests.
+"""Wire forms between a node's agent and the operator: what each pod has used of each GPU, and what the agent may do.
 
-Every report is cumulative. A lost or repeated report therefore changes nothing, and a late one brings
-the operator up to date.
+Every report is cumulative, so that a lost or repeated one changes nothing and a late one brings everything up to date.
 """
 
 from __future__ import annotations
@@ -23,8 +22,7 @@ from wattloop.messages import (
 
 MAX_NODE_REPORT_BYTES = 1024 * 1024
 MAX_NODE_ANSWER_BYTES = 4 * 1024 * 1024
-# A report with this many entries of maximum length fits MAX_NODE_REPORT_BYTES. An agent with more
-# entries sends several reports.
+# A report with this many of the longest entries has fewer bytes than the largest; an agent with more sends several.
 MAX_POD_GPU_USAGES = 1024
 MAX_ACKNOWLEDGED = MAX_POD_GPU_USAGES
 MAX_BOUNDS = 256
@@ -42,11 +40,11 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True)
 class NodeGpu:
-    """The energy of one GPU, for all its users together.
+    """The energy of one GPU, whoever used it.
 
     Attributes:
         uuid: The GPU.
-        product: The GPU's model, as NVML names it.
+        product: Its model, as NVML gives it.
         energy_millijoules: Cumulative since the ledger began.
         uncertainty_millijoules: How far that may be off.
         time_seconds: The agent's clock at that reading; on simulated GPUs this is simulated time.
@@ -63,20 +61,20 @@ class NodeGpu:
 
 @dataclass(frozen=True)
 class PodGpuUsage:
-    """The energy that one container of a pod used on one GPU; one entry per (pod uid, container, GPU).
+    """What one container of a pod has used of one GPU; one entry a (pod uid, container, GPU).
 
     Attributes:
-        pod_uid: The pod's uid.
-        namespace: The pod's namespace.
-        pod: The pod's name.
+        pod_uid: The pod.
+        namespace: Its namespace.
+        pod: Its name.
         container: The container that was given the GPU.
-        gpu: The GPU's uuid; for a MIG device or a time-sliced replica, that of its parent GPU.
-        shared: Whether other containers can use the GPU too, so that its energy is not this pod's alone.
+        gpu: The GPU's uuid; of a MIG device or a replica, the uuid of the GPU that it is a part of.
+        shared: Whether others could use the GPU too, so that its energy is not this pod's alone.
         energy_millijoules: Cumulative since the pod was given the GPU.
         uncertainty_millijoules: How far that may be off.
         start_time_seconds: The agent's clock when the pod was given the GPU.
         time_seconds: The agent's clock at the newest reading, or when the pod gave the GPU back.
-        ended: Whether the pod has given the GPU back, so that the entry is final.
+        ended: Whether the pod has given the GPU back: nothing will be added.
     """
 
     pod_uid: str
@@ -93,22 +91,21 @@ class PodGpuUsage:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """The unique key of the entry within its ledger: pod uid, container, GPU."""
+        """What tells it from all others of its ledger: pod uid, container, GPU."""
         return self.pod_uid, self.container, self.gpu
 
 
 @dataclass(frozen=True)
 class NodeReport:
-    """An agent's report on its node.
+    """What an agent says of its node.
 
     Attributes:
         node: The Kubernetes node.
-        ledger: Id of the agent's ledger. A new ledger counts from zero, and the operator adds ledgers up.
-        sequence: Increases with each report of an agent.
+        ledger: The ledger that the numbers are of: under another one they start anew, and add up.
+        sequence: Rises with each report of an agent.
         gpus: The node's GPUs.
-        usages: Current and past usage of pods; ended entries remain until the operator acknowledges
-            them. An agent with more entries than fit spreads them over several reports. An entry that
-            is absent from a report is unchanged.
+        usages: What pods use and have used; the ended ones until they are acknowledged. An agent with more than a
+            report can carry says some now and some next time: what is not in a report has not changed by that.
     """
 
     node: str
@@ -142,25 +139,25 @@ class NodeReport:
             gpus=_entries(read, "gpus", MAX_GPUS, _gpu),
             usages=_entries(read, "usages", MAX_POD_GPU_USAGES, _usage),
         )
-        _require_unique("gpus", "GPU", [gpu.uuid for gpu in report.gpus])
-        _require_unique("usages", "pod uid, container and GPU", [usage.key for usage in report.usages])
+        _once("gpus", "GPU", [gpu.uuid for gpu in report.gpus])
+        _once("usages", "pod uid, container and GPU", [usage.key for usage in report.usages])
         return report
 
 
 @dataclass(frozen=True)
 class GpuBounds:
-    """The bounds of one GPUPowerPolicy that applies to the node.
+    """The guard rails of one GPUPowerPolicy that holds on the node.
 
-    If several policies apply to a GPU, a request must be within the bounds of all. An open end of a
-    range is 0, or the largest possible value (`MAX_LIMIT_WATTS`, `MAX_CLOCK_MEGAHERTZ`).
+    Where several hold for a GPU, a request must be within all of them. A range's open end is 0, or the largest value
+    that any GPU can have (`MAX_LIMIT_WATTS`, `MAX_CLOCK_MEGAHERTZ`).
 
     Attributes:
-        policy: The policy's name.
-        products: Product names of the GPUs that the policy applies to; None: every GPU of the node.
-        namespaces: Namespaces whose pods may send requests; None: every namespace.
-        power_limit_watts: Allowed power limits, both ends included; None: all that the device allows.
-        graphics_clock_megahertz: Allowed graphics clocks.
-        memory_clock_megahertz: Allowed memory clocks.
+        policy: Its name.
+        products: Product names of the GPUs that it holds for; None: every GPU of the node.
+        namespaces: Namespaces whose pods may ask; None: every namespace.
+        power_limit_watts: Power limits that may be asked for, both ends included; None: all that the device allows.
+        graphics_clock_megahertz: Graphics clocks that may be asked for.
+        memory_clock_megahertz: Memory clocks that may be asked for.
     """
 
     policy: str
@@ -179,12 +176,12 @@ class GpuBounds:
         """Check and read bounds.
 
         Args:
-            body: The output of `to_json`.
-            place: Path of the bounds within the message, for error messages.
+            body: What `to_json` gives.
+            place: Where they stand in a message, for the error's text.
 
         Raises:
-            MessageError: A field is missing, unknown, of the wrong type or out of bounds. An unknown field is
-                an error because it is a bound that this version cannot enforce.
+            MessageError: A field is missing, unknown, of the wrong type or out of bounds. An unknown one is a guard
+                rail that this version can't keep.
         """
         read = Fields.of(body, place, GpuBounds)
         return GpuBounds(
@@ -199,13 +196,12 @@ class GpuBounds:
 
 @dataclass(frozen=True)
 class NodeAnswer:
-    """The operator's answer to an agent's report.
+    """What the operator answers to an agent's report.
 
     Attributes:
-        acknowledged: Uids of pods whose usages have all ended and are stored durably; the agent may delete
-            them.
-        bounds: The bounds that apply to the node from now on; None: the operator does not know them now,
-            and the last ones stay in force.
+        acknowledged: Uids of pods whose usages have all ended and are kept durably: the agent may forget them.
+        bounds: The guard rails that hold on the node from now on; None: the operator cannot say now, those that were
+            told last stay.
     """
 
     acknowledged: tuple[str, ...] = ()
@@ -217,16 +213,16 @@ class NodeAnswer:
 
     @staticmethod
     def from_json(body: object) -> NodeAnswer:
-        """Check and read an answer. Ignores unknown fields, which a later version may add.
+        """Check and read an answer; fields that a later version may add are passed over.
 
         Raises:
-            MessageError: The answer is not of the form {"acknowledged": […], "bounds": […]}.
+            MessageError: It is not of the form {"acknowledged": […], "bounds": […]}.
         """
         read = Fields.of(body, "", None)
         bounds = None
         if read.values.get("bounds") is not None:
             bounds = _entries(read, "bounds", MAX_BOUNDS, GpuBounds.from_json)
-            _require_unique("bounds", "policy", [each.policy for each in bounds])
+            _once("bounds", "policy", [each.policy for each in bounds])
         return NodeAnswer(_texts(read, "acknowledged", MAX_ACKNOWLEDGED, MAX_UUID_CHARACTERS) or (), bounds)
 
 
@@ -254,17 +250,17 @@ def _usage(body: object, place: str) -> PodGpuUsage:
         pod=read.text("pod", MAX_NAME_CHARACTERS),
         container=read.text("container", MAX_LABEL_CHARACTERS),
         gpu=read.text("gpu", MAX_UUID_CHARACTERS),
-        shared=_required_boolean(read, "shared"),
+        shared=_said(read, "shared"),
         energy_millijoules=read.integer("energy_millijoules", maximum=MAX_ENERGY_MILLIJOULES),
         uncertainty_millijoules=read.integer("uncertainty_millijoules", maximum=MAX_ENERGY_MILLIJOULES),
         start_time_seconds=start,
         time_seconds=read.number("time_seconds", minimum=start, maximum=MAX_TIME_SECONDS),
-        ended=_required_boolean(read, "ended"),
+        ended=_said(read, "ended"),
     )
 
 
-def _required_boolean(read: Fields, name: str) -> bool:
-    """A boolean without a default: an absent field must not decide whether a GPU was shared."""
+def _said(read: Fields, name: str) -> bool:
+    """True or false, with no default: whether a GPU was shared must not be known by a field that was left out."""
     if name not in read.values:
         raise MessageError(f"{read.place}.{name}: found nothing, expected true or false")
     return read.boolean(name, default=False)
@@ -296,7 +292,7 @@ def _entries(read: Fields, name: str, maximum: int, entry: Callable[[object, str
     return tuple(entry(body, f"{name}[{index}]") for index, body in enumerate(read.entries(name, maximum)))
 
 
-def _require_unique(place: str, what: str, keys: Sequence[object]) -> None:
+def _once(place: str, what: str, keys: Sequence[object]) -> None:
     twice = next((key for key, times in Counter(keys).items() if times > 1), None)
     if twice is not None:
-        raise MessageError(f"{place}: found {shown(str(twice))} twice, expected one entry per {what}")
+        raise MessageError(f"{place}: found {shown(str(twice))} twice, expected one entry a {what}")

@@ -237,8 +237,8 @@ def test_a_pod_that_has_completed_and_is_still_listed_uses_its_gpu_no_more(clust
     cluster.pod("other", cluster.agent_fixture.uuids[1:2])
 
     def ended() -> dict[str, bool]:
-        spans = json.loads(ledger.read_text())["ledger"]["spans"] if ledger.exists() else []
-        return {span["pod"]: span["ended"] for span in spans}
+        intervals = json.loads(ledger.read_text())["ledger"]["intervals"] if ledger.exists() else []
+        return {interval["pod"]: interval["ended"] for interval in intervals}
 
     until(lambda: ended() == {"trainer": False, "other": False}, "both have their GPUs")
     trainer.processes[0].kill()

@@ -51,7 +51,7 @@ REFUSED_REPORTS: dict[str, tuple[Any, str]] = {
     "an empty ledger": (REPORT | {"ledger": ""}, "ledger: found ''"),
     "a negative sequence": (REPORT | {"sequence": -1}, "sequence: found -1, expected a whole number from 0"),
     "too many GPUs": (REPORT | {"gpus": [GPU] * 65}, "gpus: found 65 entries, expected a list of at most 64"),
-    "the same GPU twice": (REPORT | {"gpus": [GPU, GPU]}, "gpus: found 'GPU-0' twice, expected one entry per GPU"),
+    "the same GPU twice": (REPORT | {"gpus": [GPU, GPU]}, "gpus: found 'GPU-0' twice, expected one entry a GPU"),
     "an unknown source": (REPORT | {"gpus": [GPU | {"source": "guess"}]}, "gpus[0].source: found 'guess', expected"),
     "too many usages": (REPORT | {"usages": [USAGE] * 1025}, "usages: found 1025 entries, expected a list"),
     "the same usage twice": (REPORT | {"usages": [USAGE, USAGE]}, "usages: found \"('u-1', 'train', 'GPU"),

@@ -12,7 +12,7 @@ from typing import TypeVar
 from wattloop.agent import EnergyReading, GpuDescription, PowerLimits
 from wattloop.node_energy import Range
 from wattloop.nvml import Gpu, GpuLost, NvmlError
-from wattloop_agent.monitor.energy.gpu_sample import GpuSample
+from wattloop_agent.monitor.energy.samples import GpuSample
 from wattloop_agent.monitor.gpu_condition import GpuCondition
 from wattloop_agent.monitor.policies.limits import Asked
 from wattloop_agent.nvml_gpus import NvmlGpus

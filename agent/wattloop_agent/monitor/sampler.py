@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from wattloop_agent.monitor.energy.gpu_sample import GpuSample
+from wattloop_agent.monitor.energy.samples import GpuSample
 from wattloop_agent.monitor.gpu_condition import GpuCondition
 from wattloop_agent.request_error import RequestError
 

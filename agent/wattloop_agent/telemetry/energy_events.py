@@ -116,12 +116,12 @@ class EnergyEvents:
         return f"id: {number}\nevent: energy\ndata: {json.dumps(said, allow_nan=False)}\n\n".encode()
 
 
-def _said(book: LedgerState) -> dict[str, object]:
+def _said(state: LedgerState) -> dict[str, object]:
     # At once: under another ledger's id the same numbers would count twice.
     return {
-        "ledger": book.id,
-        "gpus": [asdict(account.wire()) for account in book.accounts.values()],
-        "usages": [asdict(span.wire()) for span in book.spans.values()],
+        "ledger": state.id,
+        "gpus": [asdict(account.to_wire()) for account in state.accounts.values()],
+        "usages": [asdict(interval.to_wire()) for interval in state.intervals.values()],
     }
 
 

@@ -16,9 +16,8 @@ from prometheus_client.registry import Collector
 
 from wattloop.commands.settings import Address
 from wattloop_agent.log_bound import PROCESS_BOUND
-from wattloop_agent.monitor.energy.gpu_sample import GpuSample
-from wattloop_agent.monitor.energy.ledger_writer import LedgerWriter
-from wattloop_agent.monitor.energy.recorder import EnergyRecorder
+from wattloop_agent.monitor.energy.recorder import EnergyRecorder, LedgerWriter
+from wattloop_agent.monitor.energy.samples import GpuSample
 from wattloop_agent.monitor.gpu_condition import GpuCondition
 from wattloop_agent.monitor.leases import LeaseMonitor
 from wattloop_agent.monitor.nvml_readings import NvmlReadings
@@ -45,8 +44,8 @@ class AgentState:
     lease_monitor: LeaseMonitor
     outside: PolicyViolations
     server: Server
-    books: LedgerWriter
-    bookkeeper: EnergyRecorder
+    ledger_writer: LedgerWriter
+    recorder: EnergyRecorder
     bounds: BoundsFile
     pusher: Pusher | None = None
 
@@ -105,7 +104,7 @@ class AgentCollector(Collector):
                 yield "wattloop_gpu_power_limit_overridden", labels, float(overridden)
 
     def _energy_samples(self) -> Iterable[Sample]:
-        ledger = self._state.books.ledger
+        ledger = self._state.ledger_writer.ledger
         products = {}
         for gpu in ledger.gpus():
             products[gpu.uuid] = gpu.product
@@ -121,7 +120,7 @@ class AgentCollector(Collector):
                 shared = str(held.shared).lower()
                 yield "wattloop_pod_gpu_energy_joules", (*of_pod, *of_gpu, shared), held.energy_millijoules / 1000
 
-        for zone, joules in self._state.bookkeeper.rapl.joules().items():
+        for zone, joules in self._state.recorder.rapl.joules().items():
             yield "wattloop_node_energy_joules", (zone, self._hostname), joules
 
     def _agent_samples(self) -> Iterable[Sample]:
@@ -140,10 +139,10 @@ class AgentCollector(Collector):
         yield "wattloop_agent_log_lines_suppressed", (), PROCESS_BOUND.suppressed
         yield "wattloop_agent_reading_age_seconds", (), _age(state.sampler.taken_seconds)
         yield "wattloop_agent_power_controller_age_seconds", (), _age(view.heard_seconds)
-        books = state.books
-        yield "wattloop_agent_ledger_age_seconds", (), _age(books.written_seconds)
-        yield "wattloop_agent_ledger_dropped", (), books.ledger.dropped()
-        told = books.problem or state.bookkeeper.problem
+        ledger_writer = state.ledger_writer
+        yield "wattloop_agent_ledger_age_seconds", (), _age(ledger_writer.written_seconds)
+        yield "wattloop_agent_ledger_dropped", (), ledger_writer.ledger.dropped()
+        told = ledger_writer.problem or state.recorder.problem
         yield "wattloop_agent_ledger_problem", (told,), float(bool(told))
         if state.pusher is not None:
             push = state.pusher.state
@@ -164,7 +163,7 @@ def serve_metrics(address: Address, state: AgentState) -> Callable[[], None]:
     registry = CollectorRegistry(auto_describe=False)
     places = ConnectionPlaces()
     registry.register(AgentCollector(state, socket.gethostname(), places))
-    return serve(address, registry, EnergyEvents(state.books.ledger), places)
+    return serve(address, registry, EnergyEvents(state.ledger_writer.ledger), places)
 
 
 def _values(

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from wattloop_operator.http.certificates import ServingCertificate, refusal
+from wattloop_operator.http.certificate_trust import refusal
+from wattloop_operator.http.serving_certificate import ServingCertificate
 
 logger = logging.getLogger(__name__)
 

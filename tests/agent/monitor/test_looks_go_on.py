@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from support.agents.agent_fixture import DEADLINE_SECONDS
-from wattloop_agent.monitor.energy import recorder as bookkeeper_module
+from wattloop_agent.monitor.energy import recorder
 from wattloop_agent.monitor.energy.attribution import Assignment, Observation
-from wattloop_agent.monitor.energy.ledger_writer import LedgerWriter
-from wattloop_agent.monitor.energy.recorder import EnergyRecorder
+from wattloop_agent.monitor.energy.recorder import EnergyRecorder, LedgerWriter
 from wattloop_agent.monitor.heartbeat_link import HeartbeatLink
 from wattloop_agent.monitor.leases import LeaseMonitor
 from wattloop_agent.monitor.power_controller_link import PowerControllerLink
@@ -49,19 +48,19 @@ class Confused:
 
 
 def test_accounting_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(bookkeeper_module, "INTERVAL_SECONDS", 0.001)
-    books = LedgerWriter(tmp_path)
+    monkeypatch.setattr(recorder, "INTERVAL_SECONDS", 0.001)
+    ledger_writer = LedgerWriter(tmp_path)
 
     async def look() -> str:
         confused = Confused()
-        lease_monitor = EnergyRecorder(books, confused)
+        lease_monitor = EnergyRecorder(ledger_writer, confused)
         await run_until(lease_monitor.run(), confused.told)
         return lease_monitor.problem
 
     assert asyncio.run(look()) == "", "told while it lasted"
-    books.close()
+    ledger_writer.close()
     assert [record.message for record in caplog.records if record.exc_info] == [
-        "a look at who has which GPU failed in a way that nobody foresaw; the next one comes"
+        "unexpected failure of an observation of GPU assignments; retrying"
     ]
 
 

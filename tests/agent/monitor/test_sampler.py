@@ -18,7 +18,7 @@ import pytest
 from support.agents.agent_fixture import AgentFixture, until
 from wattloop.agent import AgentConnection, AgentRequestError
 from wattloop_agent.monitor.driver_thread import DriverThread
-from wattloop_agent.monitor.energy.gpu_sample import GpuSample
+from wattloop_agent.monitor.energy.samples import GpuSample
 from wattloop_agent.monitor.gpu_condition import GpuCondition
 from wattloop_agent.monitor.sampler import Sampler
 from wattloop_agent.request_error import Reason, RequestError

@@ -17,8 +17,8 @@ from support.agents.agent_fixture import AgentFixture
 from support.agents.processes import single_agent
 from wattloop.commands.settings import Address
 from wattloop.errors import OperationError
-from wattloop_agent.monitor.energy.gpu_sample import GpuSample
 from wattloop_agent.monitor.energy.ledger import Ledger
+from wattloop_agent.monitor.energy.samples import GpuSample
 from wattloop_agent.telemetry.energy_events import MAX_SUBSCRIBERS_OF_AN_ADDRESS, SUBSCRIBERS_LIMIT, EnergyEvents
 from wattloop_agent.telemetry.serving import serve
 
@@ -31,7 +31,7 @@ def sample(second: int) -> GpuSample:
 def ledger() -> Ledger:
     ledger = Ledger()
     for second in range(3):
-        ledger.sample([sample(second)], second)
+        ledger.add_samples([sample(second)], second)
     return ledger
 
 
@@ -83,7 +83,7 @@ def test_a_tool_reads_all_that_the_ledger_says_again_and_again(address: Address,
         first = energy(response)
         assert (first["ledger"], first["usages"]) == (ledger.id, [])
         assert [(gpu["uuid"], gpu["energy_millijoules"]) for gpu in first["gpus"]] == [("GPU-0", 200_000)]
-        ledger.sample([sample(3)], 3)
+        ledger.add_samples([sample(3)], 3)
         assert energy(response)["gpus"][0]["energy_millijoules"] == 300_000
 
 
@@ -91,7 +91,7 @@ def test_who_comes_back_has_missed_nothing(address: Address, ledger: Ledger) -> 
     with asked(address, "/v1/energy/events") as response:
         event(response)
         last = event(response)["id"]
-    ledger.sample([sample(9)], 9)
+    ledger.add_samples([sample(9)], 9)
     with asked(address, "/v1/energy/events", **{"Last-Event-ID": last}) as response:
         event(response)
         assert energy(response)["gpus"][0]["energy_millijoules"] == 900_000

@@ -19,7 +19,7 @@ from typing import Any
 from support.agent_stress.caller_identities import NodeCallers
 from wattloop_agent.lines import REQUEST_LIMIT_BYTES, decoded_request, encoded
 from wattloop_agent.listening import listening_socket
-from wattloop_agent.monitor.energy.ledger_writer import LedgerWriter
+from wattloop_agent.monitor.energy.recorder import LedgerWriter
 from wattloop_agent.monitor.heartbeat_link import HeartbeatLink
 from wattloop_agent.monitor.leases import LeaseMonitor
 from wattloop_agent.monitor.meter import Meter
@@ -46,7 +46,7 @@ class NodeInProcess:
 
     Attributes:
         now_seconds: The power controller's clock.
-        books: The monitor's energy ledger.
+        ledger_writer: The monitor's energy ledger.
         told: What the power controller was asked and answered since it was last emptied.
     """
 
@@ -59,7 +59,7 @@ class NodeInProcess:
         self._state = folder / "state"
         self._serving: set[concurrent.futures.Future[None]] = set()
         self._start_holder()
-        self.books = LedgerWriter(folder / "monitor")
+        self.ledger_writer = LedgerWriter(folder / "monitor")
         self.meter = Meter(NvmlReadings())
         self._link = PowerControllerLink(self, 10.0)
         callers = make_callers(self.meter)
@@ -80,16 +80,16 @@ class NodeInProcess:
         self._link.close()
         await asyncio.gather(*(asyncio.wrap_future(each) for each in self._serving))
         self.meter.close()
-        self.books.close()
+        self.ledger_writer.close()
         self.lease_manager.close()
 
     def look_every(self, seconds: float) -> None:
         """The pace of the monitor's looks at the GPUs."""
-        self.meter.sampler.start(seconds, self.books.sample)
+        self.meter.sampler.start(seconds, self.ledger_writer.add_samples)
 
     def booked_millijoules(self) -> dict[str, int]:
         """What each GPU has used since it was first looked at, as the ledger has it after the newest look."""
-        return {gpu.uuid: gpu.energy_millijoules for gpu in self.books.ledger.gpus()}
+        return {gpu.uuid: gpu.energy_millijoules for gpu in self.ledger_writer.ledger.gpus()}
 
     def pass_time(self, seconds: float) -> None:
         """Time passes at the power controller: its tick."""

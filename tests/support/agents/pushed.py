@@ -43,7 +43,7 @@ class MemoryLedger:
 
 @dataclass
 class MemoryBounds:
-    """Implements the pusher's `BoundsKeeper`."""
+    """Implements the pusher's `BoundsStore`."""
 
     told: list[tuple[GpuBounds, ...]] = field(default_factory=list)
 

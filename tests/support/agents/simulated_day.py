@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from wattloop_agent.monitor.energy.attribution import Assignment, Observation
-from wattloop_agent.monitor.energy.gpu_sample import GpuSample
+from wattloop_agent.monitor.energy.samples import GpuSample
 
 GPU = "GPU-00000000-0000-0000-0000-000000000001"
 

@@ -31,4 +31,4 @@ class LedgersSeen(Looking):
         # Not there before the first pod.
         with contextlib.suppress(FileNotFoundError):
             ledger = json.loads(self._path.read_text(encoding="utf-8"))["ledger"]
-            self.pod_uids |= {span["pod_uid"] for span in ledger["spans"]}
+            self.pod_uids |= {interval["pod_uid"] for interval in ledger["intervals"]}

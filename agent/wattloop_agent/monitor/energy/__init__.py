@@ -1,1 +1,1 @@
-"""The monitor's energy accounting: what each GPU has used, whose that was, kept over restarts."""
+"""Energy accounting of the monitor: energy of each GPU and its attribution to pods, stored across restarts."""

@@ -1,31 +1,34 @@
-"""Whose a GPU's energy is: from what the kubelet says again and again to spans of (pod, container, GPU)."""
+"""Attribution of a GPU's energy to containers: turns observations of GPU assignments into usage intervals."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
+from typing import Any
 
 from wattloop.node_energy import PodGpuUsage
-from wattloop_agent.monitor.energy.snapshot import (
+from wattloop_agent.monitor.energy.energy_history import (
     EnergySnapshot,
-    end_at_latest,
     end_between,
     energy_from,
+    latest_end,
     start_between,
 )
 
 Key = tuple[str, str, str]
-# Pods that have ended and that nobody has taken note of: an hour of eight GPUs with a job a minute, four times over.
-ENDED_LIMIT = 2048
-# Between two observations so far apart the agent was away: what nobody else can have used was the pod's.
+# Ended intervals that the operator has not stored yet: four hours of eight GPUs with a job a
+# minute.
+MAX_ENDED = 2048
+# After a longer time between two observations, the agent was away. Energy of that time goes to the
+# pod that had the GPU, unless another pod can have used it.
 AWAY_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """A GPU that a container has, wholly or with others."""
+    """A GPU that a container has, alone or shared."""
 
     pod_uid: str
     namespace: str
@@ -36,19 +39,20 @@ class Assignment:
 
     @property
     def key(self) -> Key:
-        """What tells it from all others: pod uid, container, GPU."""
+        """Unique key: pod uid, container, GPU."""
         return self.pod_uid, self.container, self.gpu
 
 
 @dataclass(frozen=True)
 class Observation:
-    """Who had which GPU at a moment between begin and end, on the monotonic clock, in seconds.
+    """The GPU assignments at a moment between begin and end on the monotonic clock.
 
     Attributes:
         begin_seconds: When the kubelet was asked.
-        end_seconds: When all was known.
-        assignments: Who had what.
-        first_processes: By pod uid, of pods that were not seen before, when their first process began.
+        end_seconds: When the observation was complete.
+        assignments: The assignments.
+        first_processes: By pod uid, when the first process of a pod that was not observed before
+            began.
     """
 
     begin_seconds: float
@@ -58,47 +62,49 @@ class Observation:
 
 
 @dataclass(frozen=True)
-class Around:
-    """One GPU's account around an observation.
+class ChangeWindow:
+    """Snapshots of one GPU's account that bound a change of its assignment at an observation.
 
     Attributes:
-        ends: Who is seen no more gave it back between these: when the observation before began, and when this ended.
-        starts: Who is new got it between these two: the same, but after a reboot nobody before it.
-        begin: When this observation began: who is still seen had it by then.
+        ends: Bounds of the end of an assignment that is gone: the begin of the observation before,
+            and the end of this one.
+        starts: Bounds of the start of a new assignment: the same, but after a reboot not before it.
+        observed: Begin of this observation: an assignment that is still there had the GPU until
+            then.
         away: Whether the agent was away between the two observations.
     """
 
     ends: tuple[EnergySnapshot, EnergySnapshot]
     starts: tuple[EnergySnapshot, EnergySnapshot]
-    begin: EnergySnapshot
+    observed: EnergySnapshot
     away: bool = False
 
 
 @dataclass(frozen=True)
 class UsageInterval:
-    """What a container has used of a GPU so far.
+    """The interval in which a container has had a GPU, and the energy of earlier ones.
 
     Attributes:
-        assignment: Whose.
-        start: Where the GPU's account stood when it got it.
-        known: Where it stood when it had it for sure, or when it gave it back.
-        ended: Whether it gave it back.
-        before_millijoules: What it had used of the GPU in earlier spans.
-        before_uncertainty_millijoules: How far that may be off.
-        first_seconds: The clock when it first got it.
+        assignment: The container and the GPU.
+        start: Account of the GPU at the start of the assignment.
+        end: Account when the assignment ended, or when it was last known to exist.
+        ended: Whether the assignment has ended.
+        earlier_millijoules: Energy of earlier intervals of the same container and GPU.
+        earlier_uncertainty_millijoules: Uncertainty of that energy.
+        first_seconds: Energy clock at the start of the first interval.
     """
 
     assignment: Assignment
     start: EnergySnapshot
-    known: EnergySnapshot
+    end: EnergySnapshot
     ended: bool
-    before_millijoules: float
-    before_uncertainty_millijoules: float
+    earlier_millijoules: float
+    earlier_uncertainty_millijoules: float
     first_seconds: float
 
-    def wire(self) -> PodGpuUsage:
-        """The span as it is told."""
-        energy, uncertainty = energy_from(self.start, self.known)
+    def to_wire(self) -> PodGpuUsage:
+        """Return the usage as it is reported."""
+        energy, uncertainty = energy_from(self.start, self.end)
         return PodGpuUsage(
             pod_uid=self.assignment.pod_uid,
             namespace=self.assignment.namespace,
@@ -106,73 +112,112 @@ class UsageInterval:
             container=self.assignment.container,
             gpu=self.assignment.gpu,
             shared=self.assignment.shared,
-            energy_millijoules=int(self.before_millijoules + max(energy, 0.0)),
-            uncertainty_millijoules=math.ceil(self.before_uncertainty_millijoules + uncertainty),
+            energy_millijoules=int(self.earlier_millijoules + max(energy, 0.0)),
+            uncertainty_millijoules=math.ceil(self.earlier_uncertainty_millijoules + uncertainty),
             start_time_seconds=self.first_seconds,
-            time_seconds=max(self.known.time_seconds, self.first_seconds),
+            time_seconds=max(self.end.time_seconds, self.first_seconds),
             ended=self.ended,
         )
 
+    def to_record(self) -> dict[str, Any]:
+        """Return the interval as JSON types."""
+        return {
+            **asdict(self.assignment),
+            "start": astuple(self.start),
+            "end": astuple(self.end),
+            "ended": self.ended,
+            "earlier": [self.earlier_millijoules, self.earlier_uncertainty_millijoules, self.first_seconds],
+        }
 
-def observed(
-    spans: Mapping[Key, UsageInterval], assignments: Iterable[Assignment], around: Mapping[str, Around]
+    @staticmethod
+    def from_record(record: Mapping[str, Any]) -> UsageInterval:
+        """Return the interval of a record.
+
+        Raises:
+            KeyError: The record is invalid.
+            TypeError: The record is invalid.
+            ValueError: The record is invalid.
+        """
+        pod_uid, namespace, pod, container, gpu = (
+            str(record[name]) for name in ("pod_uid", "namespace", "pod", "container", "gpu")
+        )
+        energy, uncertainty, first = record["earlier"]
+        return UsageInterval(
+            assignment=Assignment(pod_uid, namespace, pod, container, gpu, bool(record["shared"])),
+            start=EnergySnapshot.from_record(record["start"]),
+            end=EnergySnapshot.from_record(record["end"]),
+            ended=bool(record["ended"]),
+            earlier_millijoules=float(energy),
+            earlier_uncertainty_millijoules=float(uncertainty),
+            first_seconds=float(first),
+        )
+
+
+def updated_intervals(
+    intervals: Mapping[Key, UsageInterval], assignments: Iterable[Assignment], windows: Mapping[str, ChangeWindow]
 ) -> list[UsageInterval]:
-    """The spans after an observation, oldest first.
+    """Return the intervals after an observation, oldest first.
 
     Args:
-        spans: Those before it.
-        assignments: Who was seen with what.
-        around: By uuid, the accounts of all GPUs that are known; what is seen with another GPU is passed over.
+        intervals: The intervals before it.
+        assignments: The observed assignments. Those of GPUs without a window are ignored.
+        windows: By GPU UUID, the change window of each known GPU.
     """
-    seen = {each.key: each for each in marked_shared(assignments) if each.gpu in around}
-    taken = {each.gpu for key, each in seen.items() if key not in spans or spans[key].ended}
-    after = [_continued(span, seen.pop(key, None), around, taken) for key, span in spans.items()]
-    return after + [_begun(each, around[each.gpu]) for each in seen.values()]
+    current = {each.key: each for each in with_shared_gpus(assignments) if each.gpu in windows}
+    taken = {each.gpu for key, each in current.items() if key not in intervals or intervals[key].ended}
+    updated = [_updated(interval, current.pop(key, None), windows, taken) for key, interval in intervals.items()]
+    return updated + [_started(each, windows[each.gpu]) for each in current.values()]
 
 
-def _continued(
-    span: UsageInterval, seen: Assignment | None, around: Mapping[str, Around], taken: set[str]
+def _updated(
+    interval: UsageInterval, current: Assignment | None, windows: Mapping[str, ChangeWindow], taken: set[str]
 ) -> UsageInterval:
-    if span.assignment.gpu not in around or (seen is None and span.ended):
-        return span
-    at = around[span.assignment.gpu]
-    if seen is None:
-        end = end_at_latest if at.away and span.assignment.gpu not in taken else end_between
-        return replace(span, known=end(*at.ends).not_before(span.known), ended=True)
-    shared = replace(seen, shared=seen.shared or span.assignment.shared)
-    if not span.ended:
-        return replace(span, assignment=shared, known=at.begin.not_before(span.known))
-    # It has the GPU again; what was used meanwhile was not its.
-    told = span.wire()
-    start = start_between(*at.starts).not_before(span.known)
-    before = replace(span, before_millijoules=float(told.energy_millijoules), first_seconds=span.first_seconds)
-    before = replace(before, before_uncertainty_millijoules=float(told.uncertainty_millijoules))
-    return replace(before, assignment=shared, start=start, known=start, ended=False)
+    if interval.assignment.gpu not in windows or (current is None and interval.ended):
+        return interval
+    window = windows[interval.assignment.gpu]
+    if current is None:
+        end = latest_end if window.away and interval.assignment.gpu not in taken else end_between
+        return replace(interval, end=end(*window.ends).not_before(interval.end), ended=True)
+    shared = replace(current, shared=current.shared or interval.assignment.shared)
+    if not interval.ended:
+        return replace(interval, assignment=shared, end=window.observed.not_before(interval.end))
+    # The container has the GPU again. Energy used between the two intervals does not count.
+    earlier = interval.to_wire()
+    start = start_between(*window.starts).not_before(interval.end)
+    return UsageInterval(
+        assignment=shared,
+        start=start,
+        end=start,
+        ended=False,
+        earlier_millijoules=float(earlier.energy_millijoules),
+        earlier_uncertainty_millijoules=float(earlier.uncertainty_millijoules),
+        first_seconds=interval.first_seconds,
+    )
 
 
-def _begun(seen: Assignment, at: Around) -> UsageInterval:
-    start = start_between(*at.starts)
-    return UsageInterval(seen, start, start, False, 0.0, 0.0, start.time_seconds)
+def _started(current: Assignment, window: ChangeWindow) -> UsageInterval:
+    start = start_between(*window.starts)
+    return UsageInterval(current, start, start, False, 0.0, 0.0, start.time_seconds)
 
 
-def marked_shared(assignments: Iterable[Assignment]) -> list[Assignment]:
-    """The assignments, with every GPU that several containers have marked as shared.
+def with_shared_gpus(assignments: Iterable[Assignment]) -> list[Assignment]:
+    """Return the assignments without duplicates, with `shared` set for each GPU that several containers have.
 
     Example:
         >>> both = [Assignment("u1", "n", "p", "a", "GPU-1"), Assignment("u1", "n", "p", "b", "GPU-1")]
-        >>> [each.shared for each in marked_shared(both)]
+        >>> [each.shared for each in with_shared_gpus(both)]
         [True, True]
     """
     assigned = list({each.key: each for each in assignments}.values())
-    holders = Counter(each.gpu for each in assigned)
-    return [replace(each, shared=each.shared or holders[each.gpu] > 1) for each in assigned]
+    containers = Counter(each.gpu for each in assigned)
+    return [replace(each, shared=each.shared or containers[each.gpu] > 1) for each in assigned]
 
 
-def bounded(spans: Iterable[UsageInterval], limit: int = ENDED_LIMIT) -> tuple[list[UsageInterval], int]:
-    """The spans without the oldest of too many ended ones, and how many those were."""
-    kept = list(spans)
-    surplus = sum(span.ended for span in kept) - limit
+def drop_oldest_ended(intervals: Iterable[UsageInterval], limit: int = MAX_ENDED) -> tuple[list[UsageInterval], int]:
+    """Return the intervals without the oldest ended ones above a limit, and the number dropped."""
+    stored = list(intervals)
+    surplus = sum(interval.ended for interval in stored) - limit
     if surplus <= 0:
-        return kept, 0
-    dropped = {id(span) for span in [span for span in kept if span.ended][:surplus]}
-    return [span for span in kept if id(span) not in dropped], surplus
+        return stored, 0
+    dropped = {id(interval) for interval in [each for each in stored if each.ended][:surplus]}
+    return [interval for interval in stored if id(interval) not in dropped], surplus

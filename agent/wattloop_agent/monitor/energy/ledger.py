@@ -1,6 +1,7 @@
-"""The ledger of a node's energy: what each GPU has used and whose that was, all cumulative.
+"""The ledger of a node's energy: cumulative energy of each GPU, and the part of it that each container used.
 
-Pure but for a lock: the sampler's thread writes into it, the event loop and the metrics' threads read it.
+The ledger does no input or output. A lock protects it: the sampler's thread writes, the event loop
+and the metrics' threads read.
 """
 
 from __future__ import annotations
@@ -9,151 +10,195 @@ import logging
 import threading
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
+from typing import Any, TypeVar
 
 from wattloop.node_energy import NodeGpu, PodGpuUsage
-from wattloop_agent.monitor.energy.account import GpuAccount
 from wattloop_agent.monitor.energy.attribution import (
     AWAY_SECONDS,
-    Around,
     Assignment,
+    ChangeWindow,
     Key,
     Observation,
     UsageInterval,
-    bounded,
-    observed,
+    drop_oldest_ended,
+    updated_intervals,
 )
-from wattloop_agent.monitor.energy.counter_reset import CounterReset
-from wattloop_agent.monitor.energy.gpu_sample import GpuSample
-from wattloop_agent.monitor.energy.snapshot import EnergySnapshot
+from wattloop_agent.monitor.energy.counter import CounterReset
+from wattloop_agent.monitor.energy.energy_history import EnergySnapshot
+from wattloop_agent.monitor.energy.gpu_account import GpuAccount
+from wattloop_agent.monitor.energy.samples import GpuSample
 
 logger = logging.getLogger(__name__)
 
-# An observation waits for the counters' next step, so that its moment lies between two of them.
-STEP_SECONDS = 0.2
-WAITING_LIMIT = 64
-Read = TypeVar("Read")
+# An observation waits for the counters' next update, so that its moment lies between two updates.
+UPDATE_WAIT_SECONDS = 0.2
+MAX_PENDING_OBSERVATIONS = 64
+Result = TypeVar("Result")
 
 
 @dataclass
 class LedgerState:
-    """All that a ledger knows, and that its file keeps.
+    """The content of a ledger, as its file stores it.
 
     Attributes:
-        id: Made at random with the ledger: under another id numbers start anew.
-        accounts: By uuid.
-        spans: Whose the energy was, oldest first.
-        known: By uuid, the account when the last observation began.
+        id: Random id; numbers of ledgers with different ids are independent and add up.
+        accounts: By GPU UUID.
+        intervals: Usage intervals, oldest first.
+        observed: By GPU UUID, the account when the last observation began.
         observed_seconds: When that was, on the monotonic clock; None: never, or in another boot.
-        dropped: How many ended spans were dropped because there were too many.
-        driver: Which load of the driver the counters are of; None: not known.
-        resumed: It was read from its file in the boot that wrote it, and no sample was taken since.
+        dropped: Number of ended intervals that were dropped because there were too many.
+        driver: The driver load that the counters belong to; None if unknown.
+        resumed: Whether the state was read from its file in the same boot, and no sample was added
+            since.
     """
 
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
     accounts: dict[str, GpuAccount] = field(default_factory=dict)
-    spans: dict[Key, UsageInterval] = field(default_factory=dict)
-    known: dict[str, EnergySnapshot] = field(default_factory=dict)
+    intervals: dict[Key, UsageInterval] = field(default_factory=dict)
+    observed: dict[str, EnergySnapshot] = field(default_factory=dict)
     observed_seconds: float | None = None
     dropped: int = 0
     driver: str | None = None
     resumed: bool = False
 
+    def to_record(self, boot_id: str) -> dict[str, Any]:
+        """Return the state as JSON types, with the boot that its clocks and counters belong to."""
+        return {
+            "id": self.id,
+            "boot": boot_id,
+            "driver": self.driver,
+            "observed_seconds": self.observed_seconds,
+            "dropped": self.dropped,
+            "accounts": [account.to_record() for account in self.accounts.values()],
+            "observed": {uuid: astuple(snapshot) for uuid, snapshot in self.observed.items()},
+            "intervals": [interval.to_record() for interval in self.intervals.values()],
+        }
+
+    @staticmethod
+    def from_record(record: Mapping[str, Any], boot_id: str, now_seconds: float) -> LedgerState:
+        """Return the state of a record, to continue from.
+
+        Args:
+            record: Result of `to_record`.
+            boot_id: Id of the current boot. If the record has another, counters and clocks restart
+                and sums continue.
+            now_seconds: Monotonic clock.
+
+        Raises:
+            KeyError: The record is invalid.
+            TypeError: The record is invalid.
+            ValueError: The record is invalid.
+        """
+        ends = [account["last"][0] for account in record["accounts"] if account["last"] is not None]
+        same_boot = record["boot"] == boot_id and max(ends, default=0.0) <= now_seconds
+        accounts = [GpuAccount.from_record(account, same_boot=same_boot) for account in record["accounts"]]
+        intervals = [UsageInterval.from_record(interval) for interval in record["intervals"]]
+        return LedgerState(
+            id=str(record["id"]),
+            accounts={account.uuid: account for account in accounts},
+            intervals={interval.assignment.key: interval for interval in intervals},
+            observed={str(uuid): EnergySnapshot.from_record(values) for uuid, values in record["observed"].items()},
+            observed_seconds=record["observed_seconds"] if same_boot else None,
+            dropped=int(record["dropped"]),
+            driver=record["driver"] if same_boot else None,
+            resumed=same_boot,
+        )
+
 
 class Ledger:
-    """What is asked and told of a `LedgerState`, from any thread."""
+    """Thread-safe access to a `LedgerState`."""
 
-    def __init__(self, book: LedgerState | None = None) -> None:
-        self._book = book or LedgerState()
+    def __init__(self, state: LedgerState | None = None) -> None:
+        self._state = state or LedgerState()
         self._lock = threading.Lock()
-        self._waiting: deque[Observation] = deque(maxlen=WAITING_LIMIT)
+        self._pending: deque[Observation] = deque(maxlen=MAX_PENDING_OBSERVATIONS)
 
     @property
     def id(self) -> str:
-        """The ledger's: under another one numbers start anew, and add up."""
-        return self._book.id
+        """Id of the ledger; numbers of ledgers with different ids are independent and add up."""
+        return self._state.id
 
     def usages(self) -> tuple[PodGpuUsage, ...]:
-        """What pods use, and have used until they are forgotten; an entry a (pod uid, container, GPU)."""
+        """Return the usage of each (pod uid, container, GPU) that was not forgotten."""
         with self._lock:
-            return tuple(span.wire() for span in self._book.spans.values())
+            return tuple(interval.to_wire() for interval in self._state.intervals.values())
 
     def gpus(self) -> tuple[NodeGpu, ...]:
-        """What each GPU has used since the ledger began."""
+        """Return the energy of each GPU since the ledger began."""
         with self._lock:
-            return tuple(account.wire() for account in self._book.accounts.values())
+            return tuple(account.to_wire() for account in self._state.accounts.values())
 
     def resets(self) -> dict[str, int]:
-        """By uuid, how often the GPU's counter began anew since the ledger began."""
+        """Return, by GPU UUID, the number of counter resets since the ledger began."""
         with self._lock:
-            return {uuid: account.resets for uuid, account in self._book.accounts.items()}
+            return {uuid: account.resets for uuid, account in self._state.accounts.items()}
 
     def dropped(self) -> int:
-        """How many usages of ended pods were dropped because there were too many."""
-        return self._book.dropped
+        """Return the number of ended usages that were dropped because there were too many."""
+        return self._state.dropped
 
     def forget(self, pod_uids: Iterable[str]) -> None:
-        """Forget what these pods have used of GPUs that they have given back: it is kept elsewhere."""
+        """Remove the ended usages of these pods, which are stored elsewhere."""
         forgotten = set(pod_uids)
         with self._lock:
-            spans = self._book.spans
-            for key in [key for key, span in spans.items() if span.ended and key[0] in forgotten]:
-                del spans[key]
+            intervals = self._state.intervals
+            for key in [key for key, each in intervals.items() if each.ended and key[0] in forgotten]:
+                del intervals[key]
 
     def assigned(self) -> tuple[Assignment, ...]:
-        """Who has which GPU, by the last observation."""
+        """Return the GPU assignments of the last observation."""
         with self._lock:
-            return tuple(span.assignment for span in self._book.spans.values() if not span.ended)
+            return tuple(interval.assignment for interval in self._state.intervals.values() if not interval.ended)
 
-    def replace(self, book: LedgerState) -> None:
-        """Go on with another book."""
+    def replace(self, state: LedgerState) -> None:
+        """Replace the state."""
         with self._lock:
-            self._book = book
-            self._waiting.clear()
+            self._state = state
+            self._pending.clear()
 
-    def read(self, reading: Callable[[LedgerState], Read]) -> Read:
-        """What this makes of the book, while nobody writes into it."""
+    def read(self, function: Callable[[LedgerState], Result]) -> Result:
+        """Return the result of a function of the state, which does not change meanwhile."""
         with self._lock:
-            return reading(self._book)
+            return function(self._state)
 
     def observe(self, observation: Observation) -> None:
-        """Take note of who has which GPU; observations come in order of time."""
+        """Add an observation of the GPU assignments; observations are in order of time."""
         with self._lock:
-            self._waiting.append(observation)
+            self._pending.append(observation)
 
-    def sample(self, samples: Sequence[GpuSample], now_seconds: float, driver: str | None = None) -> bool:
-        """Take a look at all GPUs; returns whether it has changed who has what.
+    def add_samples(self, samples: Sequence[GpuSample], now_seconds: float, driver: str | None = None) -> bool:
+        """Add one sampling of all GPUs; return whether assignments have started or ended.
 
         Args:
-            samples: Of each GPU that answered.
-            now_seconds: The monotonic clock, not before any of the samples.
-            driver: Which load of the driver they are of; None: it is not known.
+            samples: Sample of each GPU that answered.
+            now_seconds: Monotonic clock, not before any of the samples.
+            driver: The driver load that the samples belong to; None if unknown.
         """
         with self._lock:
             if samples:
-                self._note_driver(driver)
+                self._set_driver(driver)
             for sample in samples:
-                self._add(sample)
+                self._add_sample(sample)
             changed = False
-            while self._waiting and self._waiting[0].end_seconds + STEP_SECONDS <= now_seconds:
-                changed = self._observed(self._waiting.popleft()) or changed
+            while self._pending and self._pending[0].end_seconds + UPDATE_WAIT_SECONDS <= now_seconds:
+                changed = self._apply(self._pending.popleft()) or changed
             return changed
 
-    def _note_driver(self, driver: str | None) -> None:
-        """A counter of another load of the driver began anew, whatever it says by now."""
-        book = self._book
-        anew = CounterReset.PERHAPS if book.resumed else CounterReset.NO
-        if driver is not None and book.driver is not None:
-            anew = CounterReset.YES if driver != book.driver else CounterReset.NO
-        if anew is not CounterReset.NO:
-            for account in book.accounts.values():
-                account.counter_began(anew)
-        book.driver, book.resumed = driver or book.driver, False
+    def _set_driver(self, driver: str | None) -> None:
+        """Tell the accounts of a counter reset: each load of the driver resets the counters, whatever their value."""
+        state = self._state
+        reset = CounterReset.POSSIBLE if state.resumed else CounterReset.NO
+        if driver is not None and state.driver is not None:
+            reset = CounterReset.YES if driver != state.driver else CounterReset.NO
+        if reset is not CounterReset.NO:
+            for account in state.accounts.values():
+                account.expect_reset(reset)
+        state.driver, state.resumed = driver or state.driver, False
 
-    def _add(self, sample: GpuSample) -> None:
-        accounts = self._book.accounts
+    def _add_sample(self, sample: GpuSample) -> None:
+        accounts = self._state.accounts
         account = accounts.get(sample.uuid)
         if account is None:
             account = accounts[sample.uuid] = GpuAccount(sample.uuid, sample.product)
@@ -161,58 +206,60 @@ class Ledger:
         account.add(sample)
         if account.resets > resets:
             logger.warning(
-                "energy counter began anew: energy of the gap is estimated from power",
+                "energy counter was reset; the energy of the gap is estimated from power",
                 extra={"gpu": sample.uuid, "counter_millijoules": sample.counter_millijoules},
             )
 
-    def _observed(self, observation: Observation) -> bool:
-        book = self._book
-        around = {uuid: self._around(uuid, observation) for uuid in book.accounts}
-        around |= {uuid: self._missed(uuid, around[uuid], began) for uuid, began in self._overlooked(observation)}
-        before = {key: span.ended for key, span in book.spans.items()}
-        spans, dropped = bounded(observed(book.spans, observation.assignments, around))
-        book.spans = {span.assignment.key: span for span in spans}
-        book.known = {uuid: at.begin for uuid, at in around.items()}
-        book.observed_seconds = observation.begin_seconds
+    def _apply(self, observation: Observation) -> bool:
+        state = self._state
+        windows = {uuid: self._window(uuid, observation) for uuid in state.accounts}
+        windows |= {
+            uuid: self._with_earlier_start(uuid, windows[uuid], began) for uuid, began in self._listed_late(observation)
+        }
+        before = {key: interval.ended for key, interval in state.intervals.items()}
+        intervals, dropped = drop_oldest_ended(updated_intervals(state.intervals, observation.assignments, windows))
+        state.intervals = {interval.assignment.key: interval for interval in intervals}
+        state.observed = {uuid: window.observed for uuid, window in windows.items()}
+        state.observed_seconds = observation.begin_seconds
         if dropped:
-            book.dropped += dropped
-            logger.error("ledger full: the oldest pods' energy was dropped untold", extra={"usages": dropped})
-        return before != {key: span.ended for key, span in book.spans.items()}
+            state.dropped += dropped
+            logger.error("ledger full: the oldest ended usages were dropped unreported", extra={"dropped": dropped})
+        return before != {key: interval.ended for key, interval in state.intervals.items()}
 
-    def _overlooked(self, observation: Observation) -> list[tuple[str, float]]:
-        """GPUs of pods that ran before the last look, which did not see them, with when their first process began.
+    def _listed_late(self, observation: Observation) -> list[tuple[str, float]]:
+        """Return (GPU UUID, begin of its first process) of each pod that the last observation missed.
 
-        A kubelet that starts again lists some pods later than others.
+        A kubelet that restarts lists some pods later than others.
         """
-        since = self._book.observed_seconds
+        since = self._state.observed_seconds
         found = []
         for each in observation.assignments:
             began = observation.first_processes.get(each.pod_uid)
-            if since is None or began is None or began >= since or each.gpu not in self._book.accounts:
+            if since is None or began is None or began >= since or each.gpu not in self._state.accounts:
                 continue
-            span = self._book.spans.get(each.key)
-            if span is None or span.ended:
+            interval = self._state.intervals.get(each.key)
+            if interval is None or interval.ended:
                 found.append((each.gpu, began))
         return found
 
-    def _missed(self, uuid: str, around: Around, began_seconds: float) -> Around:
-        """The same where who is new may have had the GPU since its first process began."""
-        low, high = around.starts
-        begun = self._book.accounts[uuid].mark_before(began_seconds)
-        return replace(around, starts=(begun if begun.energy_millijoules < low.energy_millijoules else low, high))
+    def _with_earlier_start(self, uuid: str, window: ChangeWindow, began_seconds: float) -> ChangeWindow:
+        """Return the window with starts from the first process of a pod on, if that is earlier."""
+        low, high = window.starts
+        begun = self._state.accounts[uuid].snapshot_before(began_seconds)
+        return replace(window, starts=(begun if begun.energy_millijoules < low.energy_millijoules else low, high))
 
-    def _around(self, uuid: str, observation: Observation) -> Around:
-        account = self._book.accounts[uuid]
-        begin, high = account.mark_at(observation.begin_seconds), account.mark_at(observation.end_seconds)
-        low = self._book.known.get(uuid)
+    def _window(self, uuid: str, observation: Observation) -> ChangeWindow:
+        account = self._state.accounts[uuid]
+        begin, high = account.snapshot_at(observation.begin_seconds), account.snapshot_at(observation.end_seconds)
+        low = self._state.observed.get(uuid)
         if low is None:
             high = high.not_before(begin)
-            return Around((begin, high), (begin, high), begin)
+            return ChangeWindow((begin, high), (begin, high), begin)
         begin = begin.not_before(low)
         high = high.not_before(begin)
-        since = self._book.observed_seconds
+        since = self._state.observed_seconds
         if since is None:
-            # All that has run since another boot's end began after it.
-            oldest = account.oldest().not_before(low)
-            return Around((low, oldest), (oldest, high), begin, away=True)
-        return Around((low, high), (low, high), begin, away=observation.end_seconds - since > AWAY_SECONDS)
+            # After a reboot each assignment is new: it started after the end of the other boot.
+            oldest = account.oldest_snapshot().not_before(low)
+            return ChangeWindow((low, oldest), (oldest, high), begin, away=True)
+        return ChangeWindow((low, high), (low, high), begin, away=observation.end_seconds - since > AWAY_SECONDS)

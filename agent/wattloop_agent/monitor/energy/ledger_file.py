@@ -1,8 +1,8 @@
-"""The ledger on disk, so that no energy is lost when the monitor dies: the older or the newer file is there, whole.
+"""The ledger's file, which survives a kill of the monitor: at any time it is the older or the newer one, complete.
 
-Written aside, fsync, renamed, fsync of the folder, as the power controller's leases are. Unlike those it may
-be seconds old: the
-counters themselves remember what was used since.
+Each write goes to a temporary file, which is synced, renamed and synced with its folder, like the
+power controller's leases. Unlike those, the file may be seconds old, because the GPUs' counters
+continue after a restart.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from wattloop_agent.durable import read_bounded, write_durably
 
 FORMAT = 1
 NAME = "energy.json"
-# A span has under 600 bytes, and an account; attribution.ENDED_LIMIT bounds the spans.
-LIMIT_BYTES = 8 * 1024 * 1024
-ASIDE_LIMIT = 10
+# An interval or an account has less than 600 bytes; attribution.MAX_ENDED bounds the intervals.
+MAX_BYTES = 8 * 1024 * 1024
+MAX_CORRUPT_FILES = 10
 
 
 class CorruptLedger(Exception):  # noqa: N818 - a state of the disk
-    """The file is not one that we wrote; it was set aside, and the energy of pods that it alone knew is lost."""
+    """The file is not a valid ledger. It was moved aside; usages that only it contained are lost."""
 
 
 class FolderInUse(OSError):  # noqa: N818 - a state of the folder
-    """Another monitor keeps its ledger in this folder."""
+    """Another monitor has locked the state folder."""
 
 
 class LedgerFile:
     """The ledger's file in the monitor's state folder, locked for this process.
 
     Args:
-        folder: The state folder; made where it is missing.
+        folder: State folder; created if missing.
 
     Raises:
-        FolderInUse: Another monitor has it.
-        OSError: It can't be used.
+        FolderInUse: Another monitor has locked the folder.
+        OSError: The folder can't be used.
     """
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / NAME
-        _made(folder)
+        _create_folder(folder)
         self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(self._folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -57,47 +57,47 @@ class LedgerFile:
             raise
 
     def close(self) -> None:
-        """Give up the lock."""
+        """Release the lock."""
         os.close(self._folder)
 
     def read(self) -> dict[str, Any] | None:
-        """What was written last; None: nothing.
+        """Return the record that was written last; None if there is none.
 
         Raises:
-            CorruptLedger: It is damaged; it was moved aside.
-            OSError: It can't be read.
+            CorruptLedger: The file is damaged and was moved aside.
+            OSError: The file can't be read.
         """
         try:
-            data = read_bounded(self.path, LIMIT_BYTES)
+            data = read_bounded(self.path, MAX_BYTES)
         except FileNotFoundError:
             return None
         try:
             return _decoded(data)
         except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise self.corrupt(str(error)) from error
+            raise self.move_aside(str(error)) from error
 
-    def corrupt(self, why: str) -> CorruptLedger:
-        """Set the file aside; returns what to say of it."""
-        for number in range(ASIDE_LIMIT):
+    def move_aside(self, reason: str) -> CorruptLedger:
+        """Move an invalid file aside; return the error that describes it."""
+        for number in range(MAX_CORRUPT_FILES):
             target = self.path.with_name(f"{NAME}.corrupt-{number}")
-            # The last place is used again and again: damaged files must not fill the disk.
-            if not target.exists() or number == ASIDE_LIMIT - 1:
+            # The last name is reused, so that damaged files can't fill the disk.
+            if not target.exists() or number == MAX_CORRUPT_FILES - 1:
                 with contextlib.suppress(OSError):
                     self.path.rename(target)
-                    return CorruptLedger(f"{self.path}: no ledger of ours ({why}); kept as {target}")
-        return CorruptLedger(f"{self.path}: no ledger of ours ({why}), and it could not be moved aside")
+                    return CorruptLedger(f"{self.path}: not a valid ledger ({reason}); moved to {target}")
+        return CorruptLedger(f"{self.path}: not a valid ledger ({reason}), and it could not be moved aside")
 
     def write(self, record: Mapping[str, Any]) -> None:
-        """Make this the ledger on disk; durable when it returns.
+        """Write a record durably.
 
         Raises:
-            OSError: A full disk, a read-only folder, ….
+            OSError: The file can't be written, for example on a full disk or in a read-only folder.
         """
         write_durably(self.path, self._folder, _encoded(record))
 
 
-def _made(folder: Path) -> None:
-    """Make the folder for us alone; above it too, since it lies in the power controller's."""
+def _create_folder(folder: Path) -> None:
+    """Create the folder with access for this user only, and its parent, the power controller's folder."""
     if not folder.is_dir():
         if not folder.parent.is_dir():
             folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -111,13 +111,13 @@ def _encoded(record: Mapping[str, Any]) -> bytes:
 
 
 def _decoded(data: bytes) -> dict[str, Any]:
-    if len(data) > LIMIT_BYTES:
-        raise ValueError(f"more than {LIMIT_BYTES} bytes")
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"more than {MAX_BYTES} bytes")
     content = json.loads(data)
     if content["format"] != FORMAT:
-        raise ValueError(f"format {content['format']!r}, this agent reads {FORMAT}")
+        raise ValueError(f"format {content['format']!r}; this agent reads format {FORMAT}")
     ledger: dict[str, Any] = content["ledger"]
     body = json.dumps(ledger, separators=(",", ":"))
     if content["sha256"] != hashlib.sha256(body.encode()).hexdigest():
-        raise ValueError("its checksum does not fit its content")
+        raise ValueError("its checksum does not match its content")
     return ledger

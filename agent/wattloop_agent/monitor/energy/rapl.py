@@ -1,8 +1,9 @@
-"""The energy of processors and memory, by RAPL, as Linux shows it in a folder of files.
+"""Energy of processors and memory, from the RAPL counters that Linux exposes in a folder of files.
 
-https://docs.kernel.org/power/powercap/powercap.html: a folder a zone, ``intel-rapl:0`` (a package) with
-``intel-rapl:0:0`` (a part of it) inside or beside it, each with ``name``, ``energy_uj`` and ``max_energy_range_uj``, at
-which the counter begins at 0 again. Root alone may read it.
+https://docs.kernel.org/power/powercap/powercap.html: one folder for each zone, ``intel-rapl:0`` (a
+package) with ``intel-rapl:0:0`` (a part of it) inside or beside it, each with ``name``,
+``energy_uj`` and ``max_energy_range_uj``, the value at which the counter wraps around to 0. Only
+root can read them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 logger = logging.getLogger(__name__)
 
 POWERCAP = Path("/sys/class/powercap")
-# Not intel-rapl-mmio: the packages once more, by another way.
+# Excludes intel-rapl-mmio, which exposes the same packages by another interface.
 _ZONE = re.compile(r"intel-rapl:(\d+)(?::\d+)?")
 
 
@@ -28,10 +29,10 @@ class _Zone:
 
 
 class Rapl:
-    """Cumulative energy of each zone since this was made.
+    """Cumulative energy of each zone since this object was created.
 
     Args:
-        folder: Where Linux shows the zones; without any, there is nothing to read.
+        folder: Folder of the zones; without zones there is nothing to read.
 
     Example:
         >>> Rapl(Path("/nonexistent")).joules()
@@ -45,38 +46,38 @@ class Rapl:
                 limit = int((zone / "max_energy_range_uj").read_text())
                 self._zones[name] = _Zone(zone, limit, _counter(zone))
             except (OSError, ValueError) as error:
-                logger.debug("no energy of a RAPL zone", extra={"zone": name, "told": str(error)})
+                logger.debug("RAPL zone can't be read", extra={"zone": name, "problem": str(error)})
         if not self._zones:
-            logger.debug("no energy of processors and memory: no RAPL zone can be read", extra={"folder": str(folder)})
+            logger.debug("no energy of processors and memory: no readable RAPL zone", extra={"folder": str(folder)})
 
     def read(self) -> None:
-        """Take what was used since; at least once in the time that a counter takes to come round (minutes)."""
+        """Read the counters; must be called at least once in the time that a counter takes to wrap around (minutes)."""
         for name, zone in self._zones.items():
             try:
                 counter = _counter(zone.folder)
             except (OSError, ValueError) as error:
-                logger.debug("no energy of a RAPL zone", extra={"zone": name, "told": str(error)})
+                logger.debug("RAPL zone can't be read", extra={"zone": name, "problem": str(error)})
                 continue
             zone.used_microjoules += used_since(zone.last_microjoules, counter, zone.range_microjoules)
             zone.last_microjoules = counter
 
     def joules(self) -> dict[str, float]:
-        """By zone (``package-0``, ``package-0/dram``, …), the energy used since this was made."""
+        """Return the energy used since creation, by zone (``package-0``, ``package-0/dram``, …)."""
         return {name: zone.used_microjoules / 1e6 for name, zone in self._zones.items()}
 
 
-def used_since(before: int, now: int, largest: int) -> int:
-    """The difference of two readings of a counter that begins at 0 again after its largest value.
+def used_since(before: int, now: int, maximum: int) -> int:
+    """Return the difference of two readings of a counter that wraps around to 0 after its maximum.
 
     Example:
         >>> used_since(90, 110, 1000), used_since(990, 10, 1000)
         (20, 21)
     """
-    return now - before if now >= before else largest - before + now + 1
+    return now - before if now >= before else maximum - before + now + 1
 
 
 def _named(folder: Path) -> list[tuple[str, Path]]:
-    """The zones, each named after itself and the package that it is a part of."""
+    """Return the zones, each with its name, prefixed by that of its package."""
     found: dict[str, Path] = {}
     for zone in [*sorted(folder.glob("intel-rapl:*")), *sorted(folder.glob("intel-rapl:*/intel-rapl:*"))]:
         match = _ZONE.fullmatch(zone.name)

@@ -1,66 +1,224 @@
-"""Looks again and again at who has which GPU, reads the processors' energy, has the ledger written down."""
+"""Keeps the ledger current and on disk: `EnergyRecorder` observes GPU assignments, `LedgerWriter` stores the ledger."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Protocol
 
+from wattloop.nvml import driver_load
+from wattloop_agent.boot import boot_id
 from wattloop_agent.monitor.energy.attribution import Assignment, Observation
-from wattloop_agent.monitor.energy.ledger_writer import LedgerWriter
+from wattloop_agent.monitor.energy.ledger import Ledger, LedgerState
+from wattloop_agent.monitor.energy.ledger_file import CorruptLedger, FolderInUse, LedgerFile
 from wattloop_agent.monitor.energy.rapl import Rapl
+from wattloop_agent.monitor.energy.samples import GpuSample
 from wattloop_agent.request_error import RequestError
 
 logger = logging.getLogger(__name__)
 
+# The first sampling is written at once: if the monitor is killed before it has written a ledger,
+# the counter values at which the ledger began are lost. A change of assignments is written soon.
+# Energy alone is written seldom, because the counters still have it after a restart.
+CHANGE_SECONDS = 1.5
+WRITE_SECONDS = 10.0
 INTERVAL_SECONDS = 2.0
 
 
+class LedgerWriter:
+    """The node's ledger and its file. No method raises an error.
+
+    While the file can't be used, the ledger stays in memory, and each write that is due tries the
+    file again.
+
+    Args:
+        folder: The monitor's state folder.
+        clock: Monotonic clock.
+        boot: Returns the id of this boot.
+        driver: Returns an id of the current driver load; None if unknown.
+
+    Attributes:
+        on_due: Called in the sampler's thread when `write_if_due` should be called at once.
+        problem: A problem that needs attention; empty if there is none.
+        written_seconds: Monotonic clock at the last write; None if there was none.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        clock: Callable[[], float] = time.monotonic,
+        boot: Callable[[], str] = boot_id,
+        driver: Callable[[], str | None] = driver_load,
+    ) -> None:
+        self._folder = folder
+        self._clock = clock
+        self._boot = boot()
+        self._driver = driver
+        self._driver_load: str | None = None
+        self._file: LedgerFile | None = None
+        # A write in another thread continues after its task is cancelled.
+        self._writing = threading.Lock()
+        self._has_samples = False
+        self._first_write_due = False
+        self.on_due: Callable[[], None] = lambda: None
+        self._changed_seconds: float | None = None
+        self._tried_seconds = clock()
+        self._damage = ""
+        self._in_use = False
+        self.problem = ""
+        self.written_seconds: float | None = None
+        self.ledger = Ledger(self._opened())
+
+    def add_samples(self, samples: Sequence[GpuSample]) -> None:
+        """Add one sampling of all GPUs to the ledger."""
+        # If another monitor has the folder, for example the one that this one replaces, continue
+        # when it ends.
+        if self._in_use:
+            return
+        driver = self._driver() if samples else None
+        if samples and driver != self._driver_load:
+            before, self._driver_load = self._driver_load, driver
+            if before is not None:
+                # The driver changed since the last sampling, so it is unknown which load these
+                # samples belong to.
+                return
+        if self.ledger.add_samples(samples, self._clock(), driver) and self._changed_seconds is None:
+            self._changed_seconds = self._clock()
+        if samples and not self._has_samples:
+            self._has_samples = self._first_write_due = True
+            self.on_due()
+
+    def write_if_due(self) -> None:
+        """Write the ledger if that is due; blocks on the disk."""
+        with self._writing:
+            self._write_if_due()
+
+    def _write_if_due(self) -> None:
+        if self._first_write_due:
+            self._first_write_due = False
+            self._write()
+            return
+        waited = self._clock() - self._tried_seconds
+        if waited < CHANGE_SECONDS or (self._changed_seconds is None and waited < WRITE_SECONDS and not self._in_use):
+            return
+        if self._in_use:
+            self.ledger.replace(self._opened())
+        self._write()
+
+    def _write(self) -> None:
+        self._tried_seconds = self._clock()
+        if self._in_use:
+            return
+        try:
+            if self._file is None:
+                self._file = LedgerFile(self._folder)
+                if self._file.path.exists():
+                    # The file could not be read at the start, so it must not be overwritten.
+                    self._damage = str(self._file.move_aside("it could not be read at the start"))
+            self._file.write(self.ledger.read(lambda state: state.to_record(self._boot)))
+        except OSError as error:
+            self._set_problem(_storage_problem(self._folder, error))
+            return
+        self._changed_seconds = None
+        self.written_seconds = self._tried_seconds
+        self._set_problem(self._damage)
+
+    def close(self) -> None:
+        """Write the ledger and release the file."""
+        with self._writing:
+            self._write()
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+
+    def _opened(self) -> LedgerState:
+        self._tried_seconds = self._clock()
+        self._in_use = False
+        try:
+            self._file = LedgerFile(self._folder)
+            return self._read(self._file)
+        except FolderInUse as error:
+            self._in_use = True
+            self._set_problem(_storage_problem(self._folder, error))
+        except CorruptLedger as damage:
+            self._damage = str(damage)
+            self._set_problem(self._damage)
+        except OSError as error:
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+            self._set_problem(_storage_problem(self._folder, error))
+        return LedgerState()
+
+    def _read(self, file: LedgerFile) -> LedgerState:
+        record = file.read()
+        if record is None:
+            return LedgerState()
+        try:
+            return LedgerState.from_record(record, self._boot, self._clock())
+        except (KeyError, TypeError, ValueError) as error:
+            raise file.move_aside(f"{type(error).__name__}: {error}") from error
+
+    def _set_problem(self, problem: str) -> None:
+        if problem != self.problem:
+            level = logging.ERROR if problem else logging.INFO
+            logger.log(level, "energy ledger", extra={"problem": problem or "none"})
+        self.problem = problem
+
+
+def _storage_problem(folder: Path, error: OSError) -> str:
+    return f"{folder}: the energy ledger can't be stored there ({error.strerror}); a restart loses the pods' energy"
+
+
 class Assignments(Protocol):
-    """The seam to who has which GPU."""
+    """Source of the GPU assignments."""
 
     async def observe(self, known: Iterable[Assignment]) -> Observation:
-        """Who has which GPU now, and who had which until now.
+        """Return the current assignments, and the process starts of pods that are not among the known ones.
 
         Raises:
-            RequestError: It is not known.
+            RequestError: The assignments are unknown.
         """
 
 
 class EnergyRecorder:
-    """Keeps the node's ledger up to date.
+    """Updates the node's ledger at an interval.
 
     Args:
-        books: The ledger and its file.
-        assignments: Who has which GPU; None: on this machine nobody is given any, so there are no usages.
-        changed: Called when a GPU has changed hands, before the ledger reckons with it.
+        writer: The ledger and its file.
+        assignments: Source of the GPU assignments; None if this machine assigns no GPUs, so that
+            there are no usages.
+        on_change: Called when assignments have changed, before the ledger uses them.
 
     Attributes:
         rapl: Energy of processors and memory.
-        problem: Why it is not known who has what; empty: it is.
+        problem: Why the assignments are unknown; empty if they are known.
     """
 
     def __init__(
-        self, books: LedgerWriter, assignments: Assignments | None, changed: Callable[[], None] = lambda: None
+        self, writer: LedgerWriter, assignments: Assignments | None, on_change: Callable[[], None] = lambda: None
     ) -> None:
-        self._books = books
+        self._writer = writer
         self._assignments = assignments
-        self._changed = changed
+        self._on_change = on_change
         self.rapl = Rapl()
         self.problem = ""
 
     async def run(self) -> None:
-        """Do so until cancelled."""
+        """Update the ledger until cancelled."""
         loop, due = asyncio.get_running_loop(), asyncio.Event()
 
         def wake() -> None:
-            # Else the loop has ended, and the ledger is written as it is closed.
+            # RuntimeError: the loop has ended; closing the ledger writes it.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(due.set)
 
-        self._books.due = wake
+        self._writer.on_due = wake
         while True:
             due.clear()
             try:
@@ -68,8 +226,8 @@ class EnergyRecorder:
                     await self._observe(self._assignments)
                 await asyncio.to_thread(self._read_and_write)
             except Exception as error:
-                # Accounting that has ended unseen would be worse than one look that is lost.
-                logger.exception("a look at who has which GPU failed in a way that nobody foresaw; the next one comes")
+                # One lost observation is better than an end of the accounting that goes unnoticed.
+                logger.exception("unexpected failure of an observation of GPU assignments; retrying")
                 self.problem = f"{type(error).__name__}: {error}"
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(INTERVAL_SECONDS):
@@ -77,22 +235,22 @@ class EnergyRecorder:
 
     def _read_and_write(self) -> None:
         self.rapl.read()
-        self._books.keep()
+        self._writer.write_if_due()
 
     async def _observe(self, assignments: Assignments) -> None:
-        ledger = self._books.ledger
+        ledger = self._writer.ledger
         try:
             assigned = ledger.assigned()
             observation = await assignments.observe(assigned)
             if {each.key for each in observation.assignments} != {each.key for each in assigned}:
-                self._changed()
+                self._on_change()
             ledger.observe(observation)
-            self._tell("")
-        except RequestError as refusal:
-            self._tell(refusal.message)
+            self._set_problem("")
+        except RequestError as error:
+            self._set_problem(error.message)
 
-    def _tell(self, problem: str) -> None:
+    def _set_problem(self, problem: str) -> None:
         if problem != self.problem:
             level = logging.ERROR if problem else logging.INFO
-            logger.log(level, "who has which GPU", extra={"problem": problem or "none"})
+            logger.log(level, "GPU assignments", extra={"problem": problem or "none"})
         self.problem = problem

@@ -1,1 +1,1 @@
-"""Tells the operator what the node's pods use: cumulative, so that what is lost or said twice changes nothing."""
+"""Pushes the node's cumulative energy to the operator; a lost or repeated report changes nothing."""

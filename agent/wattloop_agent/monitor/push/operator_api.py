@@ -1,4 +1,4 @@
-"""The operator's reporting API, as an agent calls it: one report, one answer, over HTTP or HTTPS."""
+"""Client of the operator's reporting API: sends one report and reads one answer, over HTTP or HTTPS."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from wattloop.node_energy import MAX_NODE_ANSWER_BYTES, NodeAnswer, NodeReport
 TIMEOUT_SECONDS = 5.0
 ANSWER_SECONDS = 15.0
 CHUNK_BYTES = 64 * 1024
-MAX_REFUSAL_BYTES = 2048
+MAX_ERROR_BYTES = 2048
 
 
 @dataclass(frozen=True)
 class OperatorApi:
-    """Where the operator takes reports.
+    """The operator's API for node reports.
 
     Attributes:
-        url: Its address, http://… or https://…
-        token_file: The agent's token; read for each report, since Kubernetes rotates it.
-        certificate_authority_file: Certificates that the operator is checked against, read for each report, too; None:
-            the system's.
+        url: URL, http://… or https://…
+        token_file: File of the agent's token; read for each report, because Kubernetes rotates it.
+        certificate_authority_file: Certificates that verify the operator, also read for each
+            report; None for those of the system.
     """
 
     url: str
@@ -39,23 +39,23 @@ class OperatorApi:
         """Deliver a report.
 
         Raises:
-            OperationError: It was not delivered, or not taken in, or the answer is none.
+            OperationError: The report was not delivered or not accepted, or the answer is invalid.
         """
         try:
             status, body = self._post(report)
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise OperationError(f"{self.url}: {str(error) or type(error).__name__}") from error
         if status != http.client.OK:
-            said = body[:MAX_REFUSAL_BYTES].decode("utf-8", "replace")
-            raise OperationError(f"{self.url}: refused with HTTP {status}: {said}")
+            message = body[:MAX_ERROR_BYTES].decode("utf-8", "replace")
+            raise OperationError(f"{self.url}: refused with HTTP {status}: {message}")
         try:
             return NodeAnswer.from_json(json.loads(body))
         except (MessageError, ValueError, RecursionError) as error:
-            raise OperationError(f"{self.url}: answered with what is no answer: {error}") from error
+            raise OperationError(f"{self.url}: invalid answer: {error}") from error
 
     def _post(self, report: NodeReport) -> tuple[int, bytes]:
-        # A connection a report: the certificates may be others by now, and no redirect or proxy is followed, so the
-        # token goes to the operator and to nobody else.
+        # One connection for each report, because the certificates may have changed. It follows no
+        # redirect and uses no proxy, so that only the operator gets the token.
         token = self.token_file.read_text(encoding="ascii").strip()
         address = urlsplit(self.url)
         connection = self._connection(address.scheme, address.hostname or "", address.port)
@@ -80,7 +80,7 @@ class OperatorApi:
 
 
 def _body(response: http.client.HTTPResponse) -> bytes:
-    """The body, of a server that neither sends for ever nor for ever sends."""
+    """Return the body, bounded in size and in time."""
     deadline = time.monotonic() + ANSWER_SECONDS
     body = bytearray()
     while chunk := response.read1(CHUNK_BYTES):

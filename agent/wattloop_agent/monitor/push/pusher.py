@@ -1,4 +1,4 @@
-"""Pushes what the ledger says to the operator, from a thread of its own, so that its waiting holds nobody up."""
+"""Pushes the ledger to the operator, in a thread of its own, so that a slow operator delays nothing else."""
 
 from __future__ import annotations
 
@@ -12,65 +12,65 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from wattloop.errors import OperationError
-from wattloop.node_energy import GpuBounds, NodeAnswer, NodeGpu, NodeReport, PodGpuUsage
-from wattloop_agent.monitor.push.backoff import wait_seconds
-from wattloop_agent.monitor.push.pages import pages
+from wattloop.node_energy import MAX_POD_GPU_USAGES, GpuBounds, NodeAnswer, NodeGpu, NodeReport, PodGpuUsage
 
 logger = logging.getLogger(__name__)
 
-# How soon an end is told: an attempt's outcome waits for it.
+# An ended usage is pushed within this time, because the outcome of an attempt waits for it.
 END_SECONDS = 1.0
+MAX_WAIT_SECONDS = 60.0
 
 
 class EnergyLedger(Protocol):
-    """What is told, and forgotten once the operator keeps it. Used from the pusher's thread."""
+    """The ledger to push. Used from the pusher's thread."""
 
     @property
     def id(self) -> str:
-        """The ledger's: under another one numbers start anew."""
+        """Id of the ledger; numbers of ledgers with different ids are independent."""
         ...
 
     def usages(self) -> tuple[PodGpuUsage, ...]:
-        """What pods use, and have used until they are forgotten."""
+        """Return the usages of pods that were not forgotten."""
         ...
 
     def gpus(self) -> tuple[NodeGpu, ...]:
-        """What each GPU has used."""
+        """Return the energy of each GPU."""
         ...
 
     def forget(self, pod_uids: Iterable[str]) -> None:
-        """Forget what these pods have used of GPUs that they have given back."""
+        """Remove the ended usages of these pods."""
         ...
 
 
-class BoundsKeeper(Protocol):
-    """Where the guard rails go that the operator tells. Used from the pusher's thread."""
+class BoundsStore(Protocol):
+    """Store of the policy bounds that the operator answers with. Used from the pusher's thread."""
 
     def replace(self, bounds: Sequence[GpuBounds]) -> None:
-        """Make these the bounds from now on."""
+        """Replace the bounds."""
         ...
 
 
 class NodeApi(Protocol):
-    """Where reports go."""
+    """The operator's API for node reports."""
 
     def send(self, report: NodeReport) -> NodeAnswer:
         """Deliver a report.
 
         Raises:
-            OperationError: It was not taken in.
+            OperationError: The report was not accepted.
         """
         ...
 
 
 @dataclass(frozen=True)
 class PushState:
-    """How pushing goes.
+    """State of the pushes.
 
     Attributes:
-        delivered_seconds: When a push was last taken in whole, on the monotonic clock; None: never.
-        failures: How many pushes have failed since the agent started.
-        problem: Why the last one failed; empty: it did not.
+        delivered_seconds: Monotonic clock when the last complete push was accepted; None if none
+            was.
+        failures: Number of failed pushes since the agent started.
+        problem: Why the last push failed; empty if it succeeded.
     """
 
     delivered_seconds: float | None = None
@@ -79,19 +79,19 @@ class PushState:
 
 
 class Pusher:
-    """Tells the operator again and again all that the ledger says.
+    """Pushes the whole ledger to the operator at an interval.
 
     Args:
-        api: The operator's.
-        node: The Kubernetes node that this is.
-        ledger: What is told.
-        bounds: Where the guard rails go.
-        interval_seconds: How often.
-        clock: Monotonic seconds.
-        chance: Draws a number from 0 to 1.
+        api: The operator's API.
+        node: Name of the Kubernetes node.
+        ledger: The ledger to push.
+        bounds: Store of the bounds that the operator answers with.
+        interval_seconds: Interval of the pushes.
+        clock: Monotonic clock.
+        chance: Returns a random number from 0 to 1.
 
     Attributes:
-        state: How it goes.
+        state: State of the pushes.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Pusher:
         api: NodeApi,
         node: str,
         ledger: EnergyLedger,
-        bounds: BoundsKeeper,
+        bounds: BoundsStore,
         interval_seconds: float,
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -113,10 +113,10 @@ class Pusher:
         self._clock = clock
         self._chance = chance
         self._sequence = itertools.count(1)
-        self._failures_in_a_row = 0
-        self._told_ends: frozenset[tuple[str, str, str]] = frozenset()
-        self._ending = threading.Event()
-        # A daemon: an operator that does not answer must not keep an agent from ending.
+        self._consecutive_failures = 0
+        self._pushed_ends: frozenset[tuple[str, str, str]] = frozenset()
+        self._stopping = threading.Event()
+        # A daemon thread: an operator that does not answer must not keep the agent from ending.
         self._thread = threading.Thread(target=self._run, name="push", daemon=True)
         self.state = PushState()
 
@@ -125,64 +125,111 @@ class Pusher:
         self._thread.start()
 
     def stop(self) -> None:
-        """Push no more; what is under way is left behind, for whatever is lost of it is told again."""
-        self._ending.set()
+        """Stop pushing, without waiting for a push in progress: the next agent repeats whatever is lost."""
+        self._stopping.set()
 
     def push(self) -> float:
-        """Tell all once, and do as the answers say; returns after how many seconds to do so again."""
+        """Push the ledger once and apply the answers; return the seconds to wait until the next push."""
         problem = ""
         try:
-            self._tell_all()
+            self._push_pages()
         except OperationError as error:
             problem = str(error)
         except Exception as error:
-            # Whatever it is, the next push may go well; an agent that tells nothing any more would be worse.
-            logger.exception("a push failed in a way that nobody foresaw")
+            # The next push may succeed; an agent that stops pushing would be worse.
+            logger.exception("unexpected failure of a push; retrying")
             problem = f"{type(error).__name__}: {error}"
-        self._note(problem)
-        return wait_seconds(self._interval_seconds, self._failures_in_a_row, self._chance())
+        self._set_state(problem)
+        return wait_seconds(self._interval_seconds, self._consecutive_failures, self._chance())
 
-    def _tell_all(self) -> None:
-        ledger, gpus, usages = self._said()
+    def _push_pages(self) -> None:
+        ledger, gpus, usages = self._read_ledger()
         for page in pages(usages):
             answer = self._api.send(NodeReport(self._node, ledger, next(self._sequence), gpus, page))
-            # No pod but those on this page: what was not told cannot be kept.
+            # Only pods of this page: the operator can't have stored what was not sent.
             self._ledger.forget({each.pod_uid for each in page}.intersection(answer.acknowledged))
             if answer.bounds is not None:
                 self._bounds.replace(answer.bounds)
-        self._told_ends = _ends(usages)
+        self._pushed_ends = _ended_keys(usages)
 
-    def _said(self) -> tuple[str, tuple[NodeGpu, ...], tuple[PodGpuUsage, ...]]:
-        """What the ledger says, with its id: told under another one, the same numbers would count twice."""
+    def _read_ledger(self) -> tuple[str, tuple[NodeGpu, ...], tuple[PodGpuUsage, ...]]:
+        """Return the ledger's content with its id: under another id, the same numbers would count twice."""
         while True:
             ledger, gpus, usages = self._ledger.id, self._ledger.gpus(), self._ledger.usages()
             if self._ledger.id == ledger:
                 return ledger, gpus, usages
 
-    def _note(self, problem: str) -> None:
+    def _set_state(self, problem: str) -> None:
         before = self.state
         if problem:
-            self._failures_in_a_row += 1
+            self._consecutive_failures += 1
             self.state = PushState(before.delivered_seconds, before.failures + 1, problem)
         else:
-            self._failures_in_a_row = 0
+            self._consecutive_failures = 0
             self.state = PushState(self._clock(), before.failures)
         if problem and not before.problem:
-            told = {"node": self._node, "problem": problem}
-            logger.warning("the operator is not reached; energy is kept and told when it is", extra=told)
+            extra = {"node": self._node, "problem": problem}
+            logger.warning("push to the operator failed; energy is kept and pushed later", extra=extra)
         elif before.problem and not problem:
-            logger.info("the operator is reached again", extra={"node": self._node})
+            logger.info("push to the operator succeeded again", extra={"node": self._node})
 
     def _run(self) -> None:
-        while not self._ending.is_set():
+        while not self._stopping.is_set():
             self._wait(self.push())
 
     def _wait(self, seconds: float) -> None:
         until = self._clock() + seconds
-        while (left := until - self._clock()) > 0 and not self._ending.wait(min(left, END_SECONDS)):
-            if not self._failures_in_a_row and _ends(self._ledger.usages()) - self._told_ends:
+        while (left := until - self._clock()) > 0 and not self._stopping.wait(min(left, END_SECONDS)):
+            if not self._consecutive_failures and _ended_keys(self._ledger.usages()) - self._pushed_ends:
                 return
 
 
-def _ends(usages: Iterable[PodGpuUsage]) -> frozenset[tuple[str, str, str]]:
+def _ended_keys(usages: Iterable[PodGpuUsage]) -> frozenset[tuple[str, str, str]]:
     return frozenset(usage.key for usage in usages if usage.ended)
+
+
+def wait_seconds(interval_seconds: float, failures: int, chance: float) -> float:
+    """Return the time to wait before the next push: exponential backoff with jitter.
+
+    Args:
+        interval_seconds: Interval without failures.
+        failures: Number of consecutive failures.
+        chance: Random number from 0 to 1. The jitter spreads the agents that lost the operator at
+            the same moment.
+
+    Example:
+        >>> [wait_seconds(5.0, failures, 0.5) for failures in range(5)]
+        [5.0, 7.5, 15.0, 30.0, 45.0]
+    """
+    if not failures:
+        return interval_seconds * (0.9 + 0.2 * chance)
+    maximum = max(MAX_WAIT_SECONDS, interval_seconds)
+    return min(interval_seconds * 2.0 ** min(failures, 30), maximum) * (0.5 + 0.5 * chance)
+
+
+def pages(usages: Iterable[PodGpuUsage], limit: int = MAX_POD_GPU_USAGES) -> list[tuple[PodGpuUsage, ...]]:
+    """Return the usages in pages of at most `limit`; one empty page if there are none.
+
+    All usages of a pod are on one page, because the operator acknowledges a pod by a report in
+    which all its usages have ended. A pod with more usages than a page holds is split, which does
+    not occur in practice.
+
+    Args:
+        usages: The usages of pods.
+        limit: Maximum number of usages on a page.
+
+    Example:
+        >>> [len(page) for page in pages([], limit=2)]
+        [0]
+    """
+    by_pod: dict[str, list[PodGpuUsage]] = {}
+    for usage in usages:
+        by_pod.setdefault(usage.pod_uid, []).append(usage)
+    filled: list[list[PodGpuUsage]] = [[]]
+    for pod in by_pod.values():
+        for start in range(0, len(pod), limit):
+            part = pod[start : start + limit]
+            if len(filled[-1]) + len(part) > limit:
+                filled.append([])
+            filled[-1] += part
+    return [tuple(page) for page in filled]

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.agents.simulated_day import GPU, TrueGpu
-from wattloop_agent.monitor.energy.account import GpuAccount
-from wattloop_agent.monitor.energy.snapshot import energy_from
+from wattloop_agent.monitor.energy.energy_history import energy_from
+from wattloop_agent.monitor.energy.gpu_account import GpuAccount
 
 
 def account_of(gpu: TrueGpu, moments: list[float], **sampled: bool) -> GpuAccount:
@@ -25,7 +25,7 @@ def times(seconds: float, interval: float, begin: float = 0.0) -> list[float]:
 
 
 def test_a_constant_hundred_watts_for_ten_seconds_is_a_thousand_joules() -> None:
-    gpu = account_of(TrueGpu(), times(10, 0.5), counts=False).wire()
+    gpu = account_of(TrueGpu(), times(10, 0.5), counts=False).to_wire()
     assert (gpu.energy_millijoules, gpu.uncertainty_millijoules, gpu.source) == (1_000_000, 0, "integrated")
 
 
@@ -33,7 +33,7 @@ def test_a_constant_hundred_watts_for_ten_seconds_is_a_thousand_joules() -> None
 def test_the_counters_difference_is_the_energy_however_often_it_is_read(interval: float) -> None:
     gpu = TrueGpu([(0.0, 100.0), (7.3, 650.0), (12.05, 80.0)])
     account = account_of(gpu, times(20, interval, begin=3.0))
-    told = account.wire()
+    told = account.to_wire()
     truth = (gpu.energy(3.0 + round(20 / interval) * interval) - gpu.energy(3.0)) * 1000
     assert abs(told.energy_millijoules - truth) <= told.uncertainty_millijoules + 100.0 * 100
     assert told.source == "counter"
@@ -45,7 +45,7 @@ def test_the_counters_difference_is_the_energy_however_often_it_is_read(interval
 def test_a_mark_between_steps_is_interpolated_within_its_uncertainty(moment: float, interval: float) -> None:
     gpu = TrueGpu([(0.0, 100.0), (7.3, 650.0)])
     account = account_of(gpu, times(15, interval))
-    energy, uncertainty = energy_from(account.mark_at(2.0), account.mark_at(moment))
+    energy, uncertainty = energy_from(account.snapshot_at(2.0), account.snapshot_at(moment))
     truth = (gpu.energy(moment) - gpu.energy(2.0)) * 1000
     assert abs(energy - truth) <= uncertainty + 1
     assert uncertainty <= 650 * 1000 * max(interval, gpu.step_seconds)
@@ -54,7 +54,7 @@ def test_a_mark_between_steps_is_interpolated_within_its_uncertainty(moment: flo
 def test_a_counter_that_begins_anew_costs_certainty_and_no_energy() -> None:
     gpu = TrueGpu([(0.0, 300.0)], resets=[10.3])
     account = account_of(gpu, times(20, 1.0))
-    told = account.wire()
+    told = account.to_wire()
     assert account.resets == 1
     assert abs(told.energy_millijoules - gpu.energy(20.0) * 1000) <= told.uncertainty_millijoules
     assert told.energy_millijoules == pytest.approx(6_000_000, rel=0.02)
@@ -64,7 +64,7 @@ def test_a_counter_that_begins_anew_costs_certainty_and_no_energy() -> None:
 def test_a_reset_without_a_power_reading_counts_what_the_counter_says_since() -> None:
     gpu = TrueGpu([(0.0, 300.0)], resets=[10.3])
     account = account_of(gpu, times(20, 1.0), tells_power=False)
-    assert account.wire().energy_millijoules == pytest.approx((10 + 9.7) * 300_000, rel=0.01)
+    assert account.to_wire().energy_millijoules == pytest.approx((10 + 9.7) * 300_000, rel=0.01)
 
 
 @pytest.mark.parametrize("nonsense", [2**64 - 1, 2**63, 10**13, 0])
@@ -74,7 +74,7 @@ def test_a_counter_that_says_what_no_gpu_can_have_used_is_not_believed(nonsense:
     for moment in times(20, 1.0):
         counter = nonsense if moment == 11.0 else since_long + gpu.counter(moment)
         account.add(gpu.sample(moment)._replace(counter_millijoules=counter))
-    told = account.wire()
+    told = account.to_wire()
     assert abs(told.energy_millijoules - 6_000_000) <= told.uncertainty_millijoules
     assert told.uncertainty_millijoules < 1_000_000
     assert account.resets == 2
@@ -82,7 +82,7 @@ def test_a_counter_that_says_what_no_gpu_can_have_used_is_not_believed(nonsense:
 
 def test_over_a_long_gap_without_a_counter_the_estimate_is_as_uncertain_as_it_is_large() -> None:
     account = account_of(TrueGpu(), [0.0, 1.0, 101.0], counts=False)
-    told = account.wire()
+    told = account.to_wire()
     assert told.energy_millijoules == 10_100_000
     assert told.uncertainty_millijoules == 10_000_000
 
@@ -93,7 +93,7 @@ def test_a_gpu_that_does_not_answer_for_a_while_loses_nothing() -> None:
     account.add(gpu.sample(4.0, counts=False, tells_power=False))
     account.add(gpu.sample(5.0, counts=False))
     account.add(gpu.sample(6.0))
-    assert account.wire().energy_millijoules == gpu.counter(6.0)
+    assert account.to_wire().energy_millijoules == gpu.counter(6.0)
 
 
 def test_a_clock_that_goes_back_goes_on_in_the_account() -> None:
@@ -101,7 +101,7 @@ def test_a_clock_that_goes_back_goes_on_in_the_account() -> None:
     account = GpuAccount(GPU, "A100")
     for moment, clock in [(1.0, 50.0), (2.0, 51.0), (3.0, 0.0), (4.0, 1.0)]:
         account.add(gpu.sample(moment)._replace(clock_seconds=clock))
-    assert account.wire().time_seconds == 52.0
+    assert account.to_wire().time_seconds == 52.0
 
 
 POWERS = st.lists(st.tuples(st.floats(0.1, 5.0), st.sampled_from([0.0, 60.0, 350.0, 700.0])), min_size=1, max_size=8)
@@ -118,7 +118,7 @@ def test_cumulative_energy_never_falls_and_is_right_within_its_uncertainty(
     energies = []
     for moment in moments:
         account.add(gpu.sample(moment))
-        energies.append(account.wire().energy_millijoules)
+        energies.append(account.to_wire().energy_millijoules)
     assert energies == sorted(energies)
     if not any(moments[0] < reset <= moments[-1] for reset in resets):
         truth = (gpu.energy(moments[-1]) - gpu.energy(moments[0])) * 1000
@@ -132,4 +132,4 @@ def test_marks_never_fall_with_time(powers: list[tuple[float, float]], one: floa
     gpu = TrueGpu([(begin, watts) for begin, (_, watts) in zip(since, powers, strict=False)])
     account = account_of(gpu, times(15, 0.1))
     low, high = sorted((one, other))
-    assert account.mark_at(low).energy_millijoules <= account.mark_at(high).energy_millijoules + 1e-6
+    assert account.snapshot_at(low).energy_millijoules <= account.snapshot_at(high).energy_millijoules + 1e-6

@@ -70,10 +70,10 @@ class Node:
         ]
         return content
 
-    def spans(self) -> dict[str, dict[str, Any]]:
-        """The ledger's spans on disk, by pod."""
+    def intervals(self) -> dict[str, dict[str, Any]]:
+        """The intervals of the ledger on disk, by pod."""
         path = self.agent_fixture.folder / "ledger" / "energy.json"
-        return {span["pod"]: span for span in self.ledger()["spans"]} if path.exists() else {}
+        return {interval["pod"]: interval for interval in self.ledger()["intervals"]} if path.exists() else {}
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def test_energy_is_told_by_pod_and_gpu_and_by_no_pod_that_has_ended(node: Node) 
         assert used <= node.joules("trainer")[0] <= accounted[agent_fixture.uuids[0]]
         node.end("trainer")
         soon(lambda: node.joules("trainer") == [], "a pod that has ended is no label any more")
-        soon(lambda: node.spans()["trainer"]["ended"], "its energy is kept until it is forgotten")
+        soon(lambda: node.intervals()["trainer"]["ended"], "its energy is kept until it is forgotten")
 
 
 def test_a_monitor_that_is_killed_and_comes_again_has_lost_no_energy(node: Node) -> None:
@@ -133,7 +133,7 @@ def test_a_monitor_that_is_killed_and_comes_again_has_lost_no_energy(node: Node)
         soon(lambda: len(node.joules("trainer")) == 1, "the pod is known")
         before = counters(agent_fixture)
         agent_fixture.gpus.occupy([0, 1], work=3120.0, intensity=1.0)
-        soon(lambda: set(node.spans()) == {"trainer", "other"}, "whose the GPUs are is written down")
+        soon(lambda: set(node.intervals()) == {"trainer", "other"}, "whose the GPUs are is written down")
         identity = node.ledger()["id"]
         process.kill()
         process.wait()
@@ -142,11 +142,11 @@ def test_a_monitor_that_is_killed_and_comes_again_has_lost_no_energy(node: Node)
     used = [after - start for start, after in zip(before, counters(agent_fixture), strict=True)]
     with running(node):
         soon(lambda: node.joules("trainer")[0] >= used[0] / 1000, "all of it is the trainer's")
-        soon(lambda: node.spans()["other"]["ended"], "the pod that ended meanwhile has ended")
+        soon(lambda: node.intervals()["other"]["ended"], "the pod that ended meanwhile has ended")
         assert node.ledger()["id"] == identity
-        other = node.spans()["other"]
-        estimate = other["known"][0] - other["start"][0]
-        uncertain = other["start"][1] + other["known"][1]
+        other = node.intervals()["other"]
+        estimate = other["end"][0] - other["start"][0]
+        uncertain = other["start"][1] + other["end"][1]
         assert abs(estimate - used[1]) <= uncertain
         assert uncertain >= used[1] / 4, "when it ended is not known"
 
@@ -205,7 +205,7 @@ def test_a_counter_that_begins_anew_and_a_driver_that_is_restarted_lose_no_energ
         used += worked()
         soon(lambda: node.joules("trainer")[0] >= used / 1000, "all of it is the trainer's")
         assert accounted() == pytest.approx(used / 1000, rel=0.05)
-    begun_anew = [line for line in agent_fixture.log.read_text().splitlines() if "counter began anew" in line]
+    begun_anew = [line for line in agent_fixture.log.read_text().splitlines() if "counter was reset" in line]
     assert [agent_fixture.uuids[0] in line for line in begun_anew].count(True) == 2
 
 

@@ -13,17 +13,16 @@ from hypothesis import strategies as st
 
 from support.agents.simulated_day import GPU, TrueGpu, pod, seen
 from wattloop.node_energy import PodGpuUsage
-from wattloop_agent.monitor.energy.attribution import Assignment, bounded
-from wattloop_agent.monitor.energy.ledger import Ledger
-from wattloop_agent.monitor.energy.records import state_from_record, state_to_record
+from wattloop_agent.monitor.energy.attribution import Assignment, drop_oldest_ended
+from wattloop_agent.monitor.energy.ledger import Ledger, LedgerState
 
 Shift = tuple[float, Sequence[Assignment]]
 
 
 def restarted(ledger: Ledger, now: float, boot: str = "boot") -> Ledger:
     """As the next monitor finds it, after its file."""
-    record = json.loads(json.dumps(ledger.read(lambda book: state_to_record(book, "boot"))))
-    return Ledger(state_from_record(record, boot, now))
+    record = json.loads(json.dumps(ledger.read(lambda state: state.to_record("boot"))))
+    return Ledger(LedgerState.from_record(record, boot, now))
 
 
 class Day:
@@ -49,7 +48,7 @@ class Day:
                 self.next_look = self.moment + 2.0
             self.moment += 0.1
             sample = self.gpu.sample(self.moment, counts=self.counts)
-            self.ledger.sample([sample], self.moment + 0.004, "module 1")
+            self.ledger.add_samples([sample], self.moment + 0.004, "module 1")
 
     def away(self, until: float, boot: str = "boot") -> None:
         """The monitor was killed, and another starts at this moment."""
@@ -198,13 +197,13 @@ def test_after_a_reboot_sums_go_on_and_pods_that_are_gone_ended_with_the_boot() 
     assert gpu.energy_millijoules == pytest.approx((WORK.energy(19.0) + 10 * 300) * 1000, rel=0.01)
 
 
-def test_of_too_many_ended_spans_the_oldest_are_dropped() -> None:
+def test_the_oldest_of_too_many_ended_intervals_are_dropped() -> None:
     day = Day(WORK, [(2.0 * number, [pod(f"p{number}")]) for number in range(6)])
     day.run(14.0)
-    spans = list(day.ledger.read(lambda book: book.spans.values()))
-    kept, dropped = bounded(spans, 3)
+    intervals = list(day.ledger.read(lambda state: state.intervals.values()))
+    kept, dropped = drop_oldest_ended(intervals, 3)
     assert dropped == 2
-    assert [span.assignment.pod for span in kept] == ["p2", "p3", "p4", "p5"]
+    assert [interval.assignment.pod for interval in kept] == ["p2", "p3", "p4", "p5"]
 
 
 NAMES = st.sampled_from(["a", "b", "c", None])

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.agents.simulated_day import TrueGpu, pod, seen
-from wattloop_agent.monitor.energy.ledger_file import LIMIT_BYTES, NAME, CorruptLedger, LedgerFile
-from wattloop_agent.monitor.energy.ledger_writer import WRITE_SECONDS, LedgerWriter
+from wattloop_agent.monitor.energy.ledger_file import MAX_BYTES, NAME, CorruptLedger, LedgerFile
+from wattloop_agent.monitor.energy.recorder import WRITE_SECONDS, LedgerWriter
 
 GPU = TrueGpu([(0.0, 300.0)])
 
@@ -36,27 +36,29 @@ class Monitor:
         self.moment = begin
         self.driver = driver
         self.gpu = gpu
-        self.books = LedgerWriter(folder, clock=lambda: self.moment, boot=lambda: boot, driver=lambda: self.driver)
+        self.ledger_writer = LedgerWriter(
+            folder, clock=lambda: self.moment, boot=lambda: boot, driver=lambda: self.driver
+        )
 
     def run(self, until: float) -> None:
         while self.moment < until:
-            self.books.ledger.observe(seen(self.moment, pod("one")))
+            self.ledger_writer.ledger.observe(seen(self.moment, pod("one")))
             for _ in range(10):
                 self.moment += 0.1
-                self.books.sample([self.gpu.sample(self.moment - 0.005)])
-            self.books.keep()
+                self.ledger_writer.add_samples([self.gpu.sample(self.moment - 0.005)])
+            self.ledger_writer.write_if_due()
 
     @property
     def energy(self) -> int:
-        return sum(each.energy_millijoules for each in self.books.ledger.usages())
+        return sum(each.energy_millijoules for each in self.ledger_writer.ledger.usages())
 
 
 def test_the_next_monitor_goes_on_with_what_was_written(tmp_path: Path) -> None:
     first = Monitor(tmp_path)
     first.run(5.0)
-    first.books.close()
+    first.ledger_writer.close()
     second = Monitor(tmp_path, 60.0)
-    assert second.books.ledger.id == first.books.ledger.id
+    assert second.ledger_writer.ledger.id == first.ledger_writer.ledger.id
     assert second.energy == first.energy
     second.run(62.0)
     assert second.energy == pytest.approx(60 * 300_000, rel=0.05)
@@ -65,38 +67,38 @@ def test_the_next_monitor_goes_on_with_what_was_written(tmp_path: Path) -> None:
 def test_what_changed_hands_is_written_soon_and_what_is_merely_used_now_and_then(tmp_path: Path) -> None:
     monitor = Monitor(tmp_path)
     monitor.run(4.0)
-    assert [span["pod"] for span in json.loads((tmp_path / NAME).read_text())["ledger"]["spans"]] == ["one"]
-    first = monitor.books.written_seconds
+    assert [interval["pod"] for interval in json.loads((tmp_path / NAME).read_text())["ledger"]["intervals"]] == ["one"]
+    first = monitor.ledger_writer.written_seconds
     assert first is not None
     monitor.run(first + WRITE_SECONDS - 1.5)
-    assert monitor.books.written_seconds == first
+    assert monitor.ledger_writer.written_seconds == first
     monitor.run(first + WRITE_SECONDS + 1.5)
-    assert monitor.books.written_seconds > first
+    assert monitor.ledger_writer.written_seconds > first
 
 
 def test_a_monitor_that_is_killed_after_its_first_look_has_forgotten_nothing(tmp_path: Path) -> None:
     first = Monitor(tmp_path)
     woken: list[float] = []
-    first.books.due = lambda: woken.append(first.moment)
+    first.ledger_writer.on_due = lambda: woken.append(first.moment)
     first.moment += 0.1
-    first.books.sample([])
-    first.books.keep()
-    assert (woken, first.books.written_seconds) == ([], None), "nothing was seen yet"
-    first.books.sample([GPU.sample(first.moment)])
+    first.ledger_writer.add_samples([])
+    first.ledger_writer.write_if_due()
+    assert (woken, first.ledger_writer.written_seconds) == ([], None), "nothing was seen yet"
+    first.ledger_writer.add_samples([GPU.sample(first.moment)])
     assert woken == [first.moment], "it is not waited for the next time"
-    first.books.keep()
-    written = first.books.written_seconds
+    first.ledger_writer.write_if_due()
+    written = first.ledger_writer.written_seconds
     first.moment += 0.1
-    first.books.sample([GPU.sample(first.moment)])
-    first.books.keep()
-    assert first.books.written_seconds == written, "later ones are written now and then"
+    first.ledger_writer.add_samples([GPU.sample(first.moment)])
+    first.ledger_writer.write_if_due()
+    assert first.ledger_writer.written_seconds == written, "later ones are written now and then"
     # As the kernel does it for one that is killed: the lock goes, and nothing is written.
-    assert first.books._file is not None
-    first.books._file.close()
+    assert first.ledger_writer._file is not None
+    first.ledger_writer._file.close()
     second = Monitor(tmp_path, 8.0)
-    assert second.books.ledger.id == first.books.ledger.id
-    second.books.sample([GPU.sample(8.0)])
-    (gpu,) = second.books.ledger.gpus()
+    assert second.ledger_writer.ledger.id == first.ledger_writer.ledger.id
+    second.ledger_writer.add_samples([GPU.sample(8.0)])
+    (gpu,) = second.ledger_writer.ledger.gpus()
     assert gpu.energy_millijoules == pytest.approx(8 * 300_000, rel=0.05)
 
 
@@ -110,7 +112,7 @@ def test_a_monitor_that_is_killed_after_its_first_look_has_forgotten_nothing(tmp
         "no JSON": lambda data: b"\xff" * 100,
         "a list": lambda data: b"[]",
         "too deep": lambda data: b"[" * 100_000,
-        "too long": lambda data: data + b" " * LIMIT_BYTES,
+        "too long": lambda data: data + b" " * MAX_BYTES,
     }.values(),
 )
 def test_a_damaged_ledger_is_set_aside_and_told_and_another_is_begun(
@@ -118,24 +120,24 @@ def test_a_damaged_ledger_is_set_aside_and_told_and_another_is_begun(
 ) -> None:
     first = Monitor(tmp_path)
     first.run(5.0)
-    first.books.close()
+    first.ledger_writer.close()
     path = tmp_path / NAME
     damaged = damage(path.read_bytes())
     path.write_bytes(damaged)
     second = Monitor(tmp_path, 60.0)
-    assert second.books.ledger.id != first.books.ledger.id
-    assert f"kept as {path}.corrupt-0" in second.books.problem
+    assert second.ledger_writer.ledger.id != first.ledger_writer.ledger.id
+    assert f"moved to {path}.corrupt-0" in second.ledger_writer.problem
     assert path.with_name(f"{NAME}.corrupt-0").read_bytes() == damaged
     second.run(65.0)
-    second.books.close()
-    assert "corrupt-0" in second.books.problem, "it is told until a person has seen it"
-    assert Monitor(tmp_path, 70.0).books.ledger.id == second.books.ledger.id
+    second.ledger_writer.close()
+    assert "corrupt-0" in second.ledger_writer.problem, "it is told until a person has seen it"
+    assert Monitor(tmp_path, 70.0).ledger_writer.ledger.id == second.ledger_writer.ledger.id
 
 
 def test_damaged_ledgers_do_not_fill_the_disk(tmp_path: Path) -> None:
     for _ in range(15):
         (tmp_path / NAME).write_bytes(b"damaged")
-        Monitor(tmp_path).books.close()
+        Monitor(tmp_path).ledger_writer.close()
     assert len(list(tmp_path.glob("*.corrupt-*"))) == 10
 
 
@@ -155,8 +157,8 @@ def test_a_record_that_is_whole_and_wrong_is_set_aside_too(tmp_path: Path) -> No
     file.write({"id": "x", "boot": "boot", "accounts": [{"uuid": "GPU-1"}]})
     file.close()
     monitor = Monitor(tmp_path)
-    assert "KeyError" in monitor.books.problem
-    assert monitor.books.ledger.id != "x"
+    assert "KeyError" in monitor.ledger_writer.problem
+    assert monitor.ledger_writer.ledger.id != "x"
 
 
 def test_two_monitors_never_write_one_ledger_and_the_second_goes_on_where_the_first_ends(tmp_path: Path) -> None:
@@ -164,12 +166,12 @@ def test_two_monitors_never_write_one_ledger_and_the_second_goes_on_where_the_fi
     first.run(5.0)
     second = Monitor(tmp_path, 5.0)
     second.run(8.0)
-    assert "another agent uses this state folder" in second.books.problem
-    assert second.books.ledger.usages() == second.books.ledger.gpus() == ()
-    first.books.close()
+    assert "another agent uses this state folder" in second.ledger_writer.problem
+    assert second.ledger_writer.ledger.usages() == second.ledger_writer.ledger.gpus() == ()
+    first.ledger_writer.close()
     second.run(12.0)
-    assert second.books.problem == ""
-    assert second.books.ledger.id == first.books.ledger.id
+    assert second.ledger_writer.problem == ""
+    assert second.ledger_writer.ledger.id == first.ledger_writer.ledger.id
     assert second.energy > first.energy
 
 
@@ -181,11 +183,11 @@ def test_on_a_full_disk_accounting_goes_on_in_memory_and_is_written_once_there_i
         monitor.run(20.0)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert os.strerror(errno.EFBIG) in monitor.books.problem
+    assert os.strerror(errno.EFBIG) in monitor.ledger_writer.problem
     assert list(tmp_path.iterdir()) == [], "half a file is not left behind"
     assert monitor.energy == pytest.approx(18.5 * 300_000, rel=0.1)
     monitor.run(32.0)
-    assert monitor.books.problem == ""
+    assert monitor.ledger_writer.problem == ""
     assert (tmp_path / NAME).exists()
 
 
@@ -193,11 +195,11 @@ def test_a_folder_that_can_not_be_made_is_told_and_tried_again(tmp_path: Path) -
     (tmp_path / "state").write_text("a file in the folder's place")
     monitor = Monitor(tmp_path / "state" / "monitor")
     monitor.run(5.0)
-    assert "can't be kept there" in monitor.books.problem
+    assert "can't be stored there" in monitor.ledger_writer.problem
     assert monitor.energy > 0
     (tmp_path / "state").unlink()
     monitor.run(12.0)
-    assert monitor.books.problem == ""
+    assert monitor.ledger_writer.problem == ""
     assert (tmp_path / "state" / "monitor").stat().st_mode & 0o777 == 0o700
 
 
@@ -205,16 +207,16 @@ def test_a_ledger_that_could_not_be_read_at_the_start_is_not_overwritten(tmp_pat
     folder = tmp_path / "state"
     first = Monitor(folder)
     first.run(5.0)
-    first.books.close()
+    first.ledger_writer.close()
     folder.rename(tmp_path / "away")
     folder.write_text("a file in the folder's place")
     second = Monitor(folder, 6.0)
     folder.unlink()
     (tmp_path / "away").rename(folder)
     second.run(20.0)
-    assert "could not be read at the start" in second.books.problem
-    assert first.books.ledger.id in (folder / f"{NAME}.corrupt-0").read_text()
-    assert second.books.ledger.id in (folder / NAME).read_text()
+    assert "could not be read at the start" in second.ledger_writer.problem
+    assert first.ledger_writer.ledger.id in (folder / f"{NAME}.corrupt-0").read_text()
+    assert second.ledger_writer.ledger.id in (folder / NAME).read_text()
 
 
 @settings(deadline=None, max_examples=25)
@@ -225,29 +227,29 @@ def test_a_monitor_that_is_killed_at_any_moment_loses_no_energy(
     folder = tmp_path_factory.mktemp("ledger")
     monitor = Monitor(folder)
     monitor.run(4.0)
-    begun = monitor.books.ledger.usages()[0].start_time_seconds
+    begun = monitor.ledger_writer.ledger.usages()[0].start_time_seconds
     for lived, dead, ended_well in lives:
         monitor.run(monitor.moment + lived)
         told = monitor.energy
         if ended_well:
-            monitor.books.close()
+            monitor.ledger_writer.close()
         else:
-            lose_the_lock(monitor.books)
+            lose_the_lock(monitor.ledger_writer)
         monitor = Monitor(folder, monitor.moment + dead)
         monitor.run(monitor.moment + 3.0)
         assert monitor.energy >= told, "cumulative energy never falls"
-    (held,) = monitor.books.ledger.usages()
+    (held,) = monitor.ledger_writer.ledger.usages()
     truth = (GPU.energy(held.time_seconds) - GPU.energy(begun)) * 1000
     assert abs(held.energy_millijoules - truth) <= held.uncertainty_millijoules + 1
     assert held.uncertainty_millijoules < 700_000
-    monitor.books.close()
+    monitor.ledger_writer.close()
 
 
-def lose_the_lock(books: LedgerWriter) -> None:
+def lose_the_lock(ledger_writer: LedgerWriter) -> None:
     """As the kernel does when a process is killed: nothing is written."""
-    assert books._file is not None
-    books._file.close()
-    books._file = None
+    assert ledger_writer._file is not None
+    ledger_writer._file.close()
+    ledger_writer._file = None
 
 
 class Killed(BaseException):
@@ -307,10 +309,10 @@ def away(
     """A monitor that comes back after 55 seconds, and what the GPU truly used since the first one began."""
     first = Monitor(folder, begin, driver=drivers[0], gpu=gpu)
     first.run(begin + 5.0)
-    first.books.close()
+    first.ledger_writer.close()
     second = Monitor(folder, begin + 60.0, driver=drivers[1], gpu=gpu)
     second.run(begin + 70.0)
-    (told,) = second.books.ledger.gpus()
+    (told,) = second.ledger_writer.ledger.gpus()
     return second, (gpu.energy(told.time_seconds) - gpu.energy(begin + 0.1)) * 1000
 
 
@@ -319,17 +321,17 @@ RELOADED = TrueGpu([(0.0, 300.0)], resets=[6.0])
 
 def test_a_driver_that_was_loaded_again_is_noticed_though_its_counter_has_passed_the_old_one(tmp_path: Path) -> None:
     monitor, truth = away(tmp_path, RELOADED, ("module 1", "module 2"))
-    (told,) = monitor.books.ledger.gpus()
+    (told,) = monitor.ledger_writer.ledger.gpus()
     assert RELOADED.counter(60.0) > RELOADED.counter(5.0), "the counter itself shows nothing"
-    assert monitor.books.ledger.resets() == {told.uuid: 1}
+    assert monitor.ledger_writer.ledger.resets() == {told.uuid: 1}
     assert abs(told.energy_millijoules - truth) <= told.uncertainty_millijoules
     assert told.energy_millijoules > RELOADED.counter(60.0), "more than a difference of two readings"
 
 
 def test_where_nothing_tells_of_the_driver_the_uncertainty_covers_what_a_load_would_have_hidden(tmp_path: Path) -> None:
     monitor, truth = away(tmp_path, RELOADED, (None, None))
-    (told,) = monitor.books.ledger.gpus()
-    assert monitor.books.ledger.resets() == {told.uuid: 0}
+    (told,) = monitor.ledger_writer.ledger.gpus()
+    assert monitor.ledger_writer.ledger.resets() == {told.uuid: 0}
     assert truth - told.energy_millijoules > 1_000_000, "what went unseen"
     assert abs(told.energy_millijoules - truth) <= told.uncertainty_millijoules
 
@@ -337,7 +339,7 @@ def test_where_nothing_tells_of_the_driver_the_uncertainty_covers_what_a_load_wo
 @pytest.mark.parametrize("drivers", [(None, "module 1"), ("module 1", None)])
 def test_a_driver_that_is_known_once_only_tells_nothing(tmp_path: Path, drivers: tuple[str | None, str | None]) -> None:
     monitor, truth = away(tmp_path, RELOADED, drivers)
-    (told,) = monitor.books.ledger.gpus()
+    (told,) = monitor.ledger_writer.ledger.gpus()
     assert abs(told.energy_millijoules - truth) <= told.uncertainty_millijoules
 
 
@@ -350,7 +352,7 @@ def test_a_counter_that_can_not_have_begun_anew_costs_no_certainty(
     tmp_path: Path, drivers: tuple[str | None, str | None], begin: float
 ) -> None:
     monitor, truth = away(tmp_path, GPU, drivers, begin)
-    (told,) = monitor.books.ledger.gpus()
+    (told,) = monitor.ledger_writer.ledger.gpus()
     assert abs(told.energy_millijoules - truth) <= told.uncertainty_millijoules
     assert told.uncertainty_millijoules < 100_000
 
@@ -360,8 +362,8 @@ def test_a_driver_that_is_loaded_again_between_two_looks_is_noticed_too(tmp_path
     monitor.run(5.0)
     monitor.moment, monitor.driver = 40.0, "module 2"
     monitor.run(45.0)
-    (told,) = monitor.books.ledger.gpus()
-    assert monitor.books.ledger.resets() == {told.uuid: 1}
+    (told,) = monitor.ledger_writer.ledger.gpus()
+    assert monitor.ledger_writer.ledger.resets() == {told.uuid: 1}
     truth = (GPU.energy(told.time_seconds) - GPU.energy(0.1)) * 1000
     assert abs(told.energy_millijoules - truth) <= told.uncertainty_millijoules
 
@@ -372,27 +374,10 @@ def test_samples_around_a_load_of_the_driver_are_left_out(tmp_path: Path) -> Non
     # Looked at before, asked for the driver after: of which load the sample is nobody can say.
     monitor.driver = "module 2"
     monitor.moment += 0.1
-    monitor.books.sample([GPU.sample(monitor.moment - 0.005)])
+    monitor.ledger_writer.add_samples([GPU.sample(monitor.moment - 0.005)])
     monitor.gpu = TrueGpu([(0.0, 300.0)], resets=[monitor.moment])
     monitor.run(10.0)
-    (told,) = monitor.books.ledger.gpus()
-    assert monitor.books.ledger.resets() == {told.uuid: 1}
+    (told,) = monitor.ledger_writer.ledger.gpus()
+    assert monitor.ledger_writer.ledger.resets() == {told.uuid: 1}
     truth = (GPU.energy(told.time_seconds) - GPU.energy(0.1)) * 1000
     assert abs(told.energy_millijoules - truth) <= told.uncertainty_millijoules
-
-
-def test_a_ledger_of_an_agent_that_did_not_look_at_the_driver_goes_on(tmp_path: Path) -> None:
-    first = Monitor(tmp_path)
-    first.run(5.0)
-    first.books.close()
-    file = LedgerFile(tmp_path)
-    record = file.read()
-    assert record is not None
-    assert record.pop("driver") == "module 1"
-    file.write(record)
-    file.close()
-    second = Monitor(tmp_path, 60.0)
-    second.run(70.0)
-    assert second.books.ledger.id == first.books.ledger.id
-    second.books.close()
-    assert json.loads((tmp_path / NAME).read_text())["ledger"]["driver"] == "module 1"

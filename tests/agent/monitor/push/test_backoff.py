@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattloop_agent.monitor.push.backoff import MAX_WAIT_SECONDS, wait_seconds
+from wattloop_agent.monitor.push.pusher import MAX_WAIT_SECONDS, wait_seconds
 
 INTERVALS = st.floats(0.1, 600)
 CHANCES = st.floats(0, 1)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wattloop.node_energy import PodGpuUsage
-from wattloop_agent.monitor.push.pages import pages
+from wattloop_agent.monitor.push.pusher import pages
 
 PODS = st.lists(st.integers(1, 6), max_size=12)
 

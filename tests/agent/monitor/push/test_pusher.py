@@ -20,7 +20,7 @@ from wattloop.errors import OperationError
 from wattloop.node_energy import GpuBounds, NodeAnswer, NodeReport
 from wattloop_agent.monitor.push.operator_api import OperatorApi
 from wattloop_agent.monitor.push.pusher import Pusher
-from wattloop_operator.http.certificates import ServingCertificate
+from wattloop_operator.http.serving_certificate import ServingCertificate
 
 BOUNDS = (GpuBounds("rack", None, None, (100.0, 300.0)),)
 
@@ -200,9 +200,9 @@ FAILURES = {
     ),
     "redirected": (lambda _: (302, b""), "refused with HTTP 302"),
     "busy": (lambda _: (503, b"{}"), "refused with HTTP 503"),
-    "no JSON": (lambda _: (200, b"<html>"), "answered with what is no answer"),
+    "no JSON": (lambda _: (200, b"<html>"), "invalid answer"),
     "no answer": (lambda _: (200, b'{"acknowledged": 7}'), "acknowledged: found 7, expected a list"),
-    "too deep": (lambda _: (200, b"[" * 100_000), "answered with what is no answer"),
+    "too deep": (lambda _: (200, b"[" * 100_000), "invalid answer"),
     "too long": (lambda _: (200, b" " * (4 * 1024 * 1024 + 1)), "its answer has more than 4194304 bytes"),
 }
 

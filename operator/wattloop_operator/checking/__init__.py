@@ -1,0 +1,1 @@
+"""One tiny recurrence in a cluster, which shows whether all of Wattloop works there."""

@@ -1,0 +1,96 @@
+"""Which policies hold on a node, and in which form its agent is told them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wattloop.messages import MAX_LIMIT_WATTS
+from wattloop.node_energy import MAX_CLOCK_MEGAHERTZ, GpuBounds, NodeAnswer
+from wattloop_operator.api.gpu_power_policy import MAX_MEGAHERTZ, GPUPowerPolicy
+from wattloop_operator.api.power import MAX_WATTS
+from wattloop_operator.policies.bounds import bounds_of_node, holds_on, selector_of
+
+
+def policy(name: str, **spec: Any) -> GPUPowerPolicy:
+    return GPUPowerPolicy.from_wire({"metadata": {"name": name}, "spec": spec})
+
+
+@pytest.mark.parametrize(
+    ("selector", "labels", "holds"),
+    [
+        ({}, {}, True),
+        ({}, {"pool": "a"}, True),
+        ({"pool": "a"}, {"pool": "a", "zone": "b"}, True),
+        ({"pool": "a"}, {"pool": "b"}, False),
+        ({"pool": "a"}, {}, False),
+        ({"pool": "a", "zone": "b"}, {"pool": "a"}, False),
+        ({"pool": ""}, {"pool": ""}, True),
+        ({"pool": ""}, {}, False),
+    ],
+)
+def test_a_policy_holds_on_nodes_with_all_its_labels(
+    selector: dict[str, str], labels: dict[str, str], holds: bool
+) -> None:
+    assert holds_on(policy("p", nodeSelector=selector), labels) is holds
+
+
+def test_the_bounds_are_those_of_the_policies_that_hold_by_name() -> None:
+    policies = [
+        policy("z-fleet", powerLimit={"minWatts": 150, "maxWatts": 350}, graphicsClock={"maxMegahertz": 1300}),
+        policy("elsewhere", nodeSelector={"pool": "h200"}, powerLimit={"minWatts": 300}),
+        policy(
+            "a-team",
+            nodeSelector={"pool": "a100"},
+            gpuProducts=["NVIDIA A100-SXM4-80GB"],
+            namespaces=["vision"],
+            memoryClock={"minMegahertz": 1000},
+        ),
+    ]
+    assert bounds_of_node(policies, {"pool": "a100"}) == (
+        GpuBounds(
+            "a-team",
+            products=("NVIDIA A100-SXM4-80GB",),
+            namespaces=("vision",),
+            memory_clock_megahertz=(1000.0, MAX_CLOCK_MEGAHERTZ),
+        ),
+        GpuBounds("z-fleet", power_limit_watts=(150.0, 350.0), graphics_clock_megahertz=(0.0, 1300.0)),
+    )
+
+
+def test_a_product_that_nvml_cannot_name_narrows_to_no_gpu_and_not_to_every() -> None:
+    (bounds,) = bounds_of_node([policy("p", gpuProducts=["NVIDIA H200 ✨"], powerLimit={"maxWatts": 300})], {})
+    assert bounds.products == ()
+
+
+ranges = st.tuples(st.integers(1, MAX_WATTS), st.integers(1, MAX_WATTS)).map(sorted)
+specs = st.fixed_dictionaries(
+    {},
+    optional={
+        "gpuProducts": st.lists(st.text(min_size=1, max_size=128), max_size=3, unique=True),
+        "namespaces": st.lists(st.from_regex(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True), unique=True),
+        "powerLimit": ranges.map(lambda ends: {"minWatts": ends[0], "maxWatts": ends[1]}),
+        "memoryClock": st.integers(1, MAX_MEGAHERTZ).map(lambda clock: {"minMegahertz": clock}),
+    },
+)
+
+
+@given(st.lists(specs, max_size=4))
+def test_every_policy_that_the_api_takes_survives_the_way_to_the_agent(taken: list[dict[str, Any]]) -> None:
+    bounds = bounds_of_node([policy(f"p{number}", **spec) for number, spec in enumerate(taken)], {})
+    assert NodeAnswer.from_json(json.loads(json.dumps(NodeAnswer(bounds=bounds).to_json()))).bounds == bounds
+    assert len(bounds) == len(taken)
+
+
+def test_no_range_of_a_policy_is_wider_than_the_agents_wire_form() -> None:
+    assert MAX_WATTS <= MAX_LIMIT_WATTS
+    assert MAX_MEGAHERTZ <= MAX_CLOCK_MEGAHERTZ
+
+
+def test_the_selector_is_a_label_selector() -> None:
+    assert selector_of(policy("p")) == ""
+    assert selector_of(policy("p", nodeSelector={"nvidia.com/gpu.product": "A100"})) == "nvidia.com/gpu.product=A100"
