@@ -1,115 +1,250 @@
-"""Reading the fields of a message: each checked for its type and bounds, each mistake named with its place."""
+"""Value types of message fields: each checks a JSON value, names a mistake with its place, and has a JSON schema."""
 
 from __future__ import annotations
 
 import math
 import re
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 SHOWN_CHARACTERS = 80
+MAX_INTEGER = 2**63 - 1
 
 
 class MessageError(ValueError):
-    """A message that cannot be accepted; the text names the field, what was found and what would be right."""
+    """An invalid message; the text names the field, the value that was found and what was expected."""
+
+
+class ValueType(ABC):
+    """The type and the bounds of a value in a message."""
+
+    @abstractmethod
+    def parse(self, place: str, value: object) -> Any:
+        """Check a JSON value and return it as Python's type.
+
+        Args:
+            place: Path of the value in the message, for the error's text.
+            value: The value; None if the field is absent.
+
+        Raises:
+            MessageError: The value is not of this type or not within its bounds.
+        """
+
+    @abstractmethod
+    def schema(self) -> dict[str, Any]:
+        """The JSON schema of the value."""
 
 
 @dataclass(frozen=True)
-class Fields:
-    """The fields of one object; every method raises `MessageError` where a field is not what it shall be.
+class Number(ValueType):
+    """A finite number.
 
     Attributes:
-        place: Where the object stands in the message; empty: it is the message.
-        values: The object.
+        minimum: The smallest valid number.
+        maximum: The largest valid number.
     """
 
-    place: str
-    values: Mapping[str, Any]
+    minimum: float
+    maximum: float
 
-    @classmethod
-    def of(cls, body: object, place: str, form: type | None) -> Fields:
-        """Read an object; where a form is given, it may have no other fields than the form's."""
-        if not isinstance(body, Mapping):
-            raise MessageError(f"{place or 'the message'}: found {shown(body)}, expected an object")
-        if form is not None:
-            known = [field.name for field in fields(form)]
-            unknown = next((key for key in body if key not in known), None)
-            if unknown is not None:
-                where = f"{place}: " if place else ""
-                raise MessageError(f"{where}found the unknown field {shown(unknown)}, expected only {', '.join(known)}")
-        return cls(place, body)
-
-    def number(self, name: str, *, minimum: float, maximum: float, default: float | None = None) -> float:
-        """A finite number within bounds."""
-        value = self.values.get(name, default)
+    def parse(self, place: str, value: object) -> float:
+        """See `ValueType`."""
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(_float(value)):
-            raise self._error(name, value, "a finite number")
-        if not minimum <= value <= maximum:
-            raise self._error(name, value, f"a number from {minimum:g} to {maximum:g}")
+            raise invalid(place, value, "a finite number")
+        if not self.minimum <= value <= self.maximum:
+            raise invalid(place, value, f"a number from {self.minimum:g} to {self.maximum:g}")
         return float(value)
 
-    def optional(self, name: str, *, minimum: float, maximum: float) -> float | None:
-        """A finite number within bounds, or None where there is none."""
-        return None if self.values.get(name) is None else self.number(name, minimum=minimum, maximum=maximum)
+    def schema(self) -> dict[str, Any]:
+        """See `ValueType`."""
+        return {"type": "number", "minimum": self.minimum, "maximum": self.maximum}
 
-    def integer(self, name: str, *, maximum: int = 2**63 - 1, default: int | None = None) -> int:
-        """A whole number from 0 up."""
-        value = self.values.get(name, default)
-        if isinstance(value, float) and value.is_integer():  # JSON knows one kind of number: 2.0 is 2
+
+@dataclass(frozen=True)
+class Integer(ValueType):
+    """An integer from 0.
+
+    Attributes:
+        maximum: The largest valid integer.
+    """
+
+    maximum: int = MAX_INTEGER
+
+    def parse(self, place: str, value: object) -> int:
+        """See `ValueType`."""
+        if isinstance(value, float) and value.is_integer():  # JSON has one type of number: 2.0 is 2
             value = int(value)
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= maximum:
-            raise self._error(name, value, f"a whole number from 0 to {maximum}")
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= self.maximum:
+            raise invalid(place, value, f"a whole number from 0 to {self.maximum}")
         return value
 
-    def text(self, name: str, max_characters: int, *, default: str | None = None) -> str:
-        """A text of printable ASCII; empty only where a default says what that means."""
-        value = self.values.get(name, default)
-        # What cannot be printed cannot be kept either: no database takes a NUL, no file half a character.
-        sound = isinstance(value, str) and len(value) <= max_characters and value.isascii() and value.isprintable()
-        if not sound or (default is None and not value):
-            raise self._error(name, value, f"a text of at most {max_characters} characters of printable ASCII")
-        return str(value)
+    def schema(self) -> dict[str, Any]:
+        """See `ValueType`."""
+        return {"type": "integer", "minimum": 0, "maximum": self.maximum}
 
-    def matching(self, name: str, pattern: re.Pattern[str], expected: str) -> str:
-        """A text of which the whole matches a pattern."""
-        value = self.values.get(name)
-        if not isinstance(value, str) or not pattern.fullmatch(value):
-            raise self._error(name, value, expected)
-        return value
 
-    def boolean(self, name: str, *, default: bool) -> bool:
-        """True or false."""
-        value = self.values.get(name, default)
+@dataclass(frozen=True)
+class Boolean(ValueType):
+    """True or false."""
+
+    def parse(self, place: str, value: object) -> bool:
+        """See `ValueType`."""
         if not isinstance(value, bool):
-            raise self._error(name, value, "true or false")
+            raise invalid(place, value, "true or false")
         return value
 
-    def entries(self, name: str, maximum: int) -> list[Any] | tuple[Any, ...]:
-        """A list; none where it is absent."""
-        value = self.values.get(name, [])
-        if not isinstance(value, list | tuple) or len(value) > maximum:
-            found = f"{len(value)} entries" if isinstance(value, list | tuple) else shown(value)
-            raise MessageError(f"{self._where(name)}: found {found}, expected a list of at most {maximum} entries")
+    def schema(self) -> dict[str, Any]:
+        """See `ValueType`."""
+        return {"type": "boolean"}
+
+
+@dataclass(frozen=True)
+class String(ValueType):
+    """A string of printable ASCII, because no database stores a NUL and no file half a character.
+
+    Attributes:
+        max_length: The largest number of characters.
+        min_length: The smallest number of characters.
+    """
+
+    max_length: int
+    min_length: int = 1
+
+    def parse(self, place: str, value: object) -> str:
+        """See `ValueType`."""
+        if (
+            not isinstance(value, str)
+            or not self.min_length <= len(value) <= self.max_length
+            or not (value.isascii() and value.isprintable())
+        ):
+            raise invalid(place, value, f"a string of at most {self.max_length} characters of printable ASCII")
         return value
 
-    def _error(self, name: str, value: object, expected: str) -> MessageError:
-        return MessageError(f"{self._where(name)}: found {shown(value)}, expected {expected}")
+    def schema(self) -> dict[str, Any]:
+        """See `ValueType`."""
+        return {"type": "string", "minLength": self.min_length, "maxLength": self.max_length, "pattern": "^[ -~]*$"}
 
-    def _where(self, name: str) -> str:
-        return f"{self.place}.{name}" if self.place else name
+
+@dataclass(frozen=True)
+class TruncatedString(ValueType):
+    """Any string; longer ones are cut.
+
+    Attributes:
+        max_length: The number of characters that are kept.
+    """
+
+    max_length: int
+
+    def parse(self, place: str, value: object) -> str:
+        """See `ValueType`."""
+        if not isinstance(value, str):
+            raise invalid(place, value, "a string")
+        return value[: self.max_length]
+
+    def schema(self) -> dict[str, Any]:
+        """See `ValueType`."""
+        return {"type": "string"}
+
+
+@dataclass(frozen=True)
+class Pattern(ValueType):
+    """A string that a regular expression matches in full.
+
+    Attributes:
+        pattern: The regular expression.
+        max_length: Length of the longest string that matches.
+        expected: What is expected, for the error's text.
+    """
+
+    pattern: re.Pattern[str]
+    max_length: int
+    expected: str
+
+    def parse(self, place: str, value: object) -> str:
+        """See `ValueType`."""
+        if not isinstance(value, str) or not self.pattern.fullmatch(value):
+            raise invalid(place, value, self.expected)
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        """See `ValueType`."""
+        pattern = f"^({self.pattern.pattern})$"
+        return {"type": "string", "minLength": 1, "maxLength": self.max_length, "pattern": pattern}
+
+
+@dataclass(frozen=True)
+class OneOf(ValueType):
+    """One of a few strings.
+
+    Attributes:
+        values: The valid strings.
+    """
+
+    values: tuple[str, ...]
+
+    def parse(self, place: str, value: object) -> str:
+        """See `ValueType`."""
+        if not isinstance(value, str) or value not in self.values:
+            raise invalid(place, value, f"one of {', '.join(self.values)}")
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        """See `ValueType`."""
+        return {"type": "string", "enum": list(self.values)}
+
+
+@dataclass(frozen=True)
+class NumberRange(ValueType):
+    """A pair of numbers from 0, the lower end first.
+
+    Attributes:
+        maximum: The largest valid upper end.
+    """
+
+    maximum: float
+
+    def parse(self, place: str, value: object) -> tuple[float, float]:
+        """See `ValueType`."""
+        ends = entries(place, value, 2)
+        if len(ends) != 2:
+            raise MessageError(f"{place}: found {len(ends)} entries, expected the lowest and the highest")
+        lowest = Number(0.0, self.maximum).parse(f"{place}.lowest", ends[0])
+        return lowest, Number(lowest, self.maximum).parse(f"{place}.highest", ends[1])
+
+    def schema(self) -> dict[str, Any]:
+        """See `ValueType`."""
+        return {"type": "array", "minItems": 2, "maxItems": 2, "items": Number(0.0, self.maximum).schema()}
+
+
+def entries(place: str, value: object, max_entries: int) -> list[Any] | tuple[Any, ...]:
+    """The entries of a list.
+
+    Raises:
+        MessageError: The value is no list, or has more than `max_entries` entries.
+    """
+    if not isinstance(value, list | tuple) or len(value) > max_entries:
+        found = f"{len(value)} entries" if isinstance(value, list | tuple) else shown(value)
+        raise MessageError(f"{place}: found {found}, expected a list of at most {max_entries} entries")
+    return value
+
+
+def invalid(place: str, value: object, expected: str) -> MessageError:
+    """The error for an invalid value."""
+    return MessageError(f"{place}: found {shown(value)}, expected {expected}")
 
 
 def _float(value: float) -> float:
     try:
         return float(value)
-    except OverflowError:  # a whole number beyond all floats
+    except OverflowError:  # an integer beyond all floats
         return math.inf
 
 
 def json_problem(error: ValueError | RecursionError) -> str:
-    """What is wrong with a text of which a parser of JSON says this: its own words where they tell the sender anything.
+    """What is wrong with a text that Python's JSON parser rejects, in words that help the sender.
 
     Example:
         >>> json_problem(ValueError("Exceeds the limit (4300 digits) for integer string conversion"))
@@ -123,7 +258,7 @@ def json_problem(error: ValueError | RecursionError) -> str:
 
 
 def shown(value: object) -> str:
-    """The value as it stands in an error message: not longer than a line, and nothing that is costly to print."""
+    """The value for an error message: at most a line long, and cheap to format."""
     if value is None:
         return "nothing"
     if isinstance(value, list | tuple | Mapping):

@@ -7,10 +7,11 @@ measurements so far, so that a lost or repeated report changes nothing and a lat
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
-from wattloop.message_fields import Fields, MessageError, shown
+from wattloop.message_fields import Integer, MessageError, Number, Pattern, String, TruncatedString
+from wattloop.wire_form import MaxItems, WireForm
 
 MAX_REPORT_BYTES = 64 * 1024
 MAX_GPUS = 64
@@ -33,171 +34,126 @@ MAX_LIMIT_WATTS = 1e4
 MIN_MEASURED = 1e-6
 
 
-@dataclass(frozen=True)
-class GpuEnergy:
-    """The energy counter of one GPU at the start of the attempt and now.
-
-    Attributes:
-        uuid: The GPU.
-        start_energy_millijoules: The cumulative counter when the attempt began.
-        energy_millijoules: The cumulative counter now.
-        start_time_seconds: The agent's clock when the attempt began.
-        time_seconds: The agent's clock now; on simulated GPUs this is simulated time.
-    """
-
-    uuid: str
-    start_energy_millijoules: int
-    energy_millijoules: int
-    start_time_seconds: float
-    time_seconds: float
+Millijoules = Annotated[int, Integer(MAX_ENERGY_MILLIJOULES)]
+ClockSeconds = Annotated[float, Number(0.0, MAX_TIME_SECONDS)]
+GpuUuid = Annotated[
+    str, Pattern(GPU_UUID, MAX_GPU_UUID_CHARACTERS, "a GPU's UUID as NVML writes it, such as GPU-<uuid> or MIG-<uuid>")
+]
 
 
 @dataclass(frozen=True)
-class LimitMeasurement:
-    """What a part of an epoch took at one power limit, over all GPUs of the process.
+class GpuEnergy(WireForm):
+    """The energy counter of one GPU at the start of the attempt and now; simulated GPUs have simulated clocks."""
 
-    Attributes:
-        power_limit_watts: The limit held on each GPU.
-        energy_joules: Energy of all GPUs together.
-        time_seconds: Duration.
-        epochs: The part of an epoch that it covers, a decimal.
-    """
+    uuid: Annotated[GpuUuid, "UUID of the GPU."]
+    start_energy_millijoules: Annotated[Millijoules, "The cumulative energy counter when the attempt began."]
+    energy_millijoules: Annotated[Millijoules, "The counter now; never less than at the start."]
+    start_time_seconds: Annotated[ClockSeconds, "The agent's clock when the attempt began."]
+    time_seconds: Annotated[ClockSeconds, "The agent's clock now; never less than at the start."]
 
-    power_limit_watts: float
-    energy_joules: float
-    time_seconds: float
-    epochs: float
-
-
-@dataclass(frozen=True)
-class Report:
-    """What a training process says of its attempt.
-
-    Attributes:
-        sequence: Rises with each report, also over processes that follow one another in an attempt: they begin with the
-            milliseconds since the epoch. One that is not above the last seen changes nothing.
-        epoch: Epochs completed by this process, a decimal.
-        metric: The target metric as last evaluated; None before the first evaluation.
-        evaluations: How often this process has evaluated the metric.
-        reached_in_a_row: How many evaluations in a row, up to the last, reached the target: where a report was lost,
-            nobody else knows. None: not counted.
-        gpus: One entry a GPU of the process; empty where no agent answers.
-        gpu_product: Product name of the GPUs.
-        max_power_limit_watts: Sum of the GPUs' maximum power limits.
-        power_limit_watts: The limit held now on each GPU; None where none is held.
-        power_limit_refusal: Why the limit that was asked for last is not held; empty: it is, or none was asked for.
-        profile: Power limits measured in this attempt; empty unless it was asked to.
-        finished: Whether this is the last report.
-        rank: Which process of a distributed run speaks; the metric of rank 0 counts.
-    """
-
-    sequence: int
-    epoch: float
-    metric: float | None = None
-    evaluations: int = 0
-    reached_in_a_row: int | None = None
-    gpus: tuple[GpuEnergy, ...] = ()
-    gpu_product: str = ""
-    max_power_limit_watts: float = 0.0
-    power_limit_watts: float | None = None
-    power_limit_refusal: str = ""
-    profile: tuple[LimitMeasurement, ...] = ()
-    finished: bool = False
-    rank: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        """The report as JSON types."""
-        return asdict(self)
-
-    @staticmethod
-    def from_json(body: object) -> Report:
-        """Check and read a report.
-
-        Raises:
-            MessageError: A field is missing, unknown, of the wrong type, not finite, negative or out of bounds.
-
-        Example:
-            >>> Report.from_json({"sequence": 1, "epoch": 1, "metric": float("nan")})
-            Traceback (most recent call last):
-            wattloop.message_fields.MessageError: metric: found nan, expected a finite number
-        """
-        read = Fields.of(body, "", Report)
-        report = Report(
-            sequence=read.integer("sequence"),
-            epoch=read.number("epoch", minimum=0.0, maximum=MAX_NUMBER),
-            metric=read.optional("metric", minimum=-MAX_NUMBER, maximum=MAX_NUMBER),
-            evaluations=read.integer("evaluations", default=0),
-            reached_in_a_row=None if read.values.get("reached_in_a_row") is None else read.integer("reached_in_a_row"),
-            gpus=tuple(_gpu(entry, index) for index, entry in enumerate(read.entries("gpus", MAX_GPUS))),
-            gpu_product=read.text("gpu_product", MAX_PRODUCT_CHARACTERS, default=""),
-            max_power_limit_watts=read.number(
-                "max_power_limit_watts", default=0.0, minimum=0.0, maximum=MAX_POWER_WATTS
-            ),
-            power_limit_watts=read.optional("power_limit_watts", minimum=0.0, maximum=MAX_LIMIT_WATTS),
-            power_limit_refusal=read.text("power_limit_refusal", MAX_REFUSAL_CHARACTERS, default=""),
-            profile=tuple(_limit(entry, index) for index, entry in enumerate(read.entries("profile", MAX_LIMITS))),
-            finished=read.boolean("finished", default=False),
-            rank=read.integer("rank", default=0),
-        )
-        if len({gpu.uuid for gpu in report.gpus}) != len(report.gpus):
-            raise MessageError("gpus: found the same uuid twice, expected one entry a GPU")
-        # Limits are kept in whole watts.
-        if len({round(limit.power_limit_watts) for limit in report.profile}) != len(report.profile):
-            raise MessageError("profile: found the same power limit twice, expected one entry a limit, in whole watts")
-        return report
+    def check(self, place: str) -> None:
+        """See `WireForm`: neither the counter nor the clock goes back."""
+        if self.energy_millijoules < self.start_energy_millijoules:
+            raise MessageError(
+                f"{place}energy_millijoules: found {self.energy_millijoules}, "
+                f"expected at least the start's {self.start_energy_millijoules}: energy is never negative"
+            )
+        check_clock(place, self.start_time_seconds, self.time_seconds)
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What the reporting API answers to a report.
+class LimitMeasurement(WireForm):
+    """Energy and time of a part of an epoch at one power limit, over all GPUs of the process."""
 
-    Attributes:
-        stop: Whether the process shall end now.
-        reason: Why, for the log of the training process.
+    power_limit_watts: Annotated[
+        float, Number(1.0, MAX_LIMIT_WATTS), "The limit that was held on each GPU, each once in whole watts."
+    ]
+    energy_joules: Annotated[float, Number(MIN_MEASURED, MAX_NUMBER), "Energy of all GPUs while it was held."]
+    time_seconds: Annotated[float, Number(MIN_MEASURED, MAX_TIME_SECONDS), "How long it was held."]
+    epochs: Annotated[float, Number(MIN_MEASURED, MAX_NUMBER), "The part of an epoch that was run meanwhile."]
+
+
+@dataclass(frozen=True)
+class Report(WireForm):
+    """A cumulative report of a training process on its attempt.
+
+    Example:
+        >>> Report.from_json({"sequence": 1, "epoch": 1, "metric": float("nan")})
+        Traceback (most recent call last):
+        wattloop.message_fields.MessageError: metric: found nan, expected a finite number
     """
 
-    stop: bool
-    reason: str = ""
+    sequence: Annotated[
+        int,
+        Integer(),
+        "Rises with each report of an attempt, also across its processes: a process begins with the milliseconds since "
+        "the epoch. A report whose sequence is not above the last one's changes neither epoch nor metric.",
+    ]
+    epoch: Annotated[float, Number(0.0, MAX_NUMBER), "Epochs completed by this process, a decimal."]
+    metric: Annotated[
+        float | None,
+        Number(-MAX_NUMBER, MAX_NUMBER),
+        "The target metric as last evaluated; null before the first evaluation.",
+    ] = None
+    evaluations: Annotated[int, Integer(), "How often this process has evaluated the metric."] = 0
+    reached_in_a_row: Annotated[
+        int | None,
+        Integer(),
+        "How many evaluations in a row, up to the last, reached the target; null if not counted. Needed where reports "
+        "were lost.",
+    ] = None
+    gpus: Annotated[
+        tuple[GpuEnergy, ...],
+        MaxItems(MAX_GPUS),
+        "One entry per GPU of the process; empty if no agent answers.",
+    ] = ()
+    gpu_product: Annotated[str, String(MAX_PRODUCT_CHARACTERS, min_length=0), "Product name of the GPUs."] = ""
+    max_power_limit_watts: Annotated[
+        float, Number(0.0, MAX_POWER_WATTS), "Sum of these GPUs' maximum power limits."
+    ] = 0.0
+    power_limit_watts: Annotated[
+        float | None, Number(0.0, MAX_LIMIT_WATTS), "The limit held now on each GPU; null if none is held."
+    ] = None
+    power_limit_refusal: Annotated[
+        str,
+        String(MAX_REFUSAL_CHARACTERS, min_length=0),
+        "Why the power limit that was requested last is not held; empty if it is, or if none was requested.",
+    ] = ""
+    profile: Annotated[
+        tuple[LimitMeasurement, ...],
+        MaxItems(MAX_LIMITS),
+        "Power limits measured in this attempt; empty unless the attempt profiles them.",
+    ] = ()
+    finished: Annotated[bool, "Whether this is the last report."] = False
+    rank: Annotated[int, Integer(), "Rank of the process in a distributed run; the metric of rank 0 counts."] = 0
 
-    @staticmethod
-    def from_json(body: object) -> Answer:
-        """Check and read an answer; fields that a later version may add are passed over.
-
-        Raises:
-            MessageError: It is not of the form {"stop": …, "reason": …}.
-        """
-        read = Fields.of(body, "", None)
-        reason = read.values.get("reason", "")
-        if not isinstance(reason, str):
-            raise MessageError(f"reason: found {shown(reason)}, expected a text")
-        return Answer(read.boolean("stop", default=False), reason[:MAX_REASON_CHARACTERS])
+    def check(self, place: str) -> None:
+        """See `WireForm`: each GPU and each power limit has one entry."""
+        if len({gpu.uuid for gpu in self.gpus}) != len(self.gpus):
+            raise MessageError(f"{place}gpus: found the same uuid twice, expected one entry per GPU")
+        # Limits are stored in whole watts.
+        if len({round(limit.power_limit_watts) for limit in self.profile}) != len(self.profile):
+            raise MessageError(
+                f"{place}profile: found the same power limit twice, expected one entry per limit, in whole watts"
+            )
 
 
-def _gpu(body: object, index: int) -> GpuEnergy:
-    place = f"gpus[{index}]"
-    read = Fields.of(body, place, GpuEnergy)
-    gpu = GpuEnergy(
-        uuid=read.matching("uuid", GPU_UUID, "a GPU's uuid as NVML gives it, such as GPU-<uuid> or MIG-<uuid>"),
-        start_energy_millijoules=read.integer("start_energy_millijoules", maximum=MAX_ENERGY_MILLIJOULES),
-        energy_millijoules=read.integer("energy_millijoules", maximum=MAX_ENERGY_MILLIJOULES),
-        start_time_seconds=read.number("start_time_seconds", minimum=0.0, maximum=MAX_TIME_SECONDS),
-        time_seconds=read.number("time_seconds", minimum=0.0, maximum=MAX_TIME_SECONDS),
-    )
-    if gpu.energy_millijoules < gpu.start_energy_millijoules:
-        raise MessageError(
-            f"{place}.energy_millijoules: found {gpu.energy_millijoules}, "
-            f"expected at least the start's {gpu.start_energy_millijoules}: energy is never negative"
-        )
-    if gpu.time_seconds < gpu.start_time_seconds:
-        raise MessageError(f"{place}.time_seconds: found {gpu.time_seconds}, expected at least the start's")
-    return gpu
+@dataclass(frozen=True)
+class Answer(WireForm):
+    """The reporting API's answer to a report."""
+
+    ignores_unknown_fields: ClassVar[bool] = True
+    always_complete: ClassVar[bool] = True
+
+    stop: Annotated[bool, "Whether the training process must stop now."] = False
+    reason: Annotated[str, TruncatedString(MAX_REASON_CHARACTERS), "Why, for the log of the training process."] = ""
 
 
-def _limit(body: object, index: int) -> LimitMeasurement:
-    read = Fields.of(body, f"profile[{index}]", LimitMeasurement)
-    return LimitMeasurement(
-        power_limit_watts=read.number("power_limit_watts", minimum=1.0, maximum=MAX_LIMIT_WATTS),
-        energy_joules=read.number("energy_joules", minimum=MIN_MEASURED, maximum=MAX_NUMBER),
-        time_seconds=read.number("time_seconds", minimum=MIN_MEASURED, maximum=MAX_TIME_SECONDS),
-        epochs=read.number("epochs", minimum=MIN_MEASURED, maximum=MAX_NUMBER),
-    )
+def check_clock(place: str, start_seconds: float, seconds: float) -> None:
+    """Check that a clock has not gone back since the start.
+
+    Raises:
+        MessageError: It has.
+    """
+    if seconds < start_seconds:
+        raise MessageError(f"{place}time_seconds: found {seconds}, expected at least the start's {start_seconds}")

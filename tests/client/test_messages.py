@@ -102,8 +102,8 @@ def test_the_uuids_that_nvml_gives_are_known(uuid: str) -> None:
     "uuid",
     ["", "GPU-", "gpu-1", "GPU-" + "0" * 37, "GPU-x", "GPU-0\n", "G" * 96, "MIG-GPU-0/1000/0", "GPU-0/1/1", "GPU-०", 7],
 )
-def test_what_is_no_uuid_of_a_gpu_is_refused_with_its_place(uuid: object) -> None:
-    with pytest.raises(MessageError, match=r"^gpus\[0\]\.uuid: found .*expected a GPU's uuid as NVML gives it"):
+def test_an_invalid_gpu_uuid_is_rejected_with_its_place(uuid: object) -> None:
+    with pytest.raises(MessageError, match=r"^gpus\[0\]\.uuid: found .*expected a GPU's UUID as NVML writes it"):
         Report.from_json({"sequence": 1, "epoch": 1, "gpus": [GPU | {"uuid": uuid}]})
 
 

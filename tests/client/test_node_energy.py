@@ -47,11 +47,11 @@ def without(body: dict[str, Any], name: str) -> dict[str, Any]:
 REFUSED_REPORTS: dict[str, tuple[Any, str]] = {
     "no object": ([1], "the message: found a list, expected an object"),
     "an unknown field": (REPORT | {"pods": []}, "found the unknown field 'pods', expected only"),
-    "no node": (without(REPORT, "node"), "node: found nothing, expected a text of at most 253"),
+    "no node": (without(REPORT, "node"), "node: found nothing, expected a string of at most 253"),
     "an empty ledger": (REPORT | {"ledger": ""}, "ledger: found ''"),
     "a negative sequence": (REPORT | {"sequence": -1}, "sequence: found -1, expected a whole number from 0"),
     "too many GPUs": (REPORT | {"gpus": [GPU] * 65}, "gpus: found 65 entries, expected a list of at most 64"),
-    "the same GPU twice": (REPORT | {"gpus": [GPU, GPU]}, "gpus: found 'GPU-0' twice, expected one entry a GPU"),
+    "the same GPU twice": (REPORT | {"gpus": [GPU, GPU]}, "gpus: found 'GPU-0' twice, expected one entry per GPU"),
     "an unknown source": (REPORT | {"gpus": [GPU | {"source": "guess"}]}, "gpus[0].source: found 'guess', expected"),
     "too many usages": (REPORT | {"usages": [USAGE] * 1025}, "usages: found 1025 entries, expected a list"),
     "the same usage twice": (REPORT | {"usages": [USAGE, USAGE]}, "usages: found \"('u-1', 'train', 'GPU"),
@@ -65,7 +65,7 @@ REFUSED_REPORTS: dict[str, tuple[Any, str]] = {
     ),
     "a clock that goes back": (
         REPORT | {"usages": [USAGE | {"time_seconds": 0.5}]},
-        "usages[0].time_seconds: found 0.5, expected a number from 1 to",
+        "usages[0].time_seconds: found 0.5, expected at least the start's 1.0",
     ),
     "negative energy": (
         REPORT | {"usages": [USAGE | {"energy_millijoules": -1}]},
@@ -80,7 +80,7 @@ REFUSED_REPORTS: dict[str, tuple[Any, str]] = {
 REFUSED_ANSWERS: dict[str, tuple[Any, str]] = {
     "no object": ("acknowledged", "the message: found 'acknowledged', expected an object"),
     "acknowledged that is no list": ({"acknowledged": "u-1"}, "acknowledged: found 'u-1', expected a list"),
-    "a uid that is none": ({"acknowledged": ["u-1", 7]}, "acknowledged.[1]: found 7, expected a text"),
+    "a uid that is none": ({"acknowledged": ["u-1", 7]}, "acknowledged[1]: found 7, expected a string"),
     "bounds of nothing": ({"bounds": [{}]}, "bounds[0].policy: found nothing"),
     "a guard rail of a later version": (
         {"bounds": [{"policy": "p", "hours": []}]},
@@ -125,7 +125,7 @@ def test_no_policies_and_policies_that_are_not_known_are_told_apart() -> None:
 
 def test_the_largest_report_fits_into_the_bytes_of_one() -> None:
     gpus = tuple(
-        NodeGpu(f"{index:0>96}", "P" * 128, 2 * 10**14, 2 * 10**14, 9999999999.123456, "integrated")
+        NodeGpu(f"{index:0>96}", 2 * 10**14, 2 * 10**14, 9999999999.123456, "integrated", "P" * 128)
         for index in range(messages.MAX_GPUS)
     )
     usage = PodGpuUsage(
@@ -140,7 +140,7 @@ def test_the_largest_report_fits_into_the_bytes_of_one() -> None:
 TEXTS = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=20)
 MILLIJOULES = st.integers(0, messages.MAX_ENERGY_MILLIJOULES)
 CLOCKS = st.floats(0, messages.MAX_TIME_SECONDS)
-GPUS = st.builds(NodeGpu, TEXTS, TEXTS, MILLIJOULES, MILLIJOULES, CLOCKS, st.sampled_from(node_energy.SOURCES))
+GPUS = st.builds(NodeGpu, TEXTS, MILLIJOULES, MILLIJOULES, CLOCKS, st.sampled_from(node_energy.SOURCES), TEXTS)
 USAGES = st.tuples(CLOCKS, CLOCKS).flatmap(
     lambda clocks: st.builds(
         PodGpuUsage,

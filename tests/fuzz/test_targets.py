@@ -17,7 +17,7 @@ from support.fuzzing.mutation import mutations
 from support.fuzzing.target import DefectError, Target
 from wattloop_agent.monitor import server
 from wattloop_operator.api.checks import documents
-from wattloop_operator.reporting import app
+from wattloop_operator.reporting import request_handling
 
 SEED = 20261122
 MUTATIONS = 300
@@ -84,11 +84,11 @@ def test_a_connection_that_the_agent_does_not_close_is_found(target: Target, mon
 
 @pytest.mark.parametrize("target", ["reporting"], indirect=True)
 def test_a_body_that_is_refused_too_late_is_found(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def unchecked(request: object, most_bytes: int) -> object:
+    async def unchecked(request: object, max_bytes: int) -> object:
         return json.loads(await request.body())  # type: ignore[attr-defined]
 
     with monkeypatch.context() as planted:
-        planted.setattr(app, "json_body", unchecked)
+        planted.setattr(request_handling, "json_body", unchecked)
         data = failing_input(target)
     target.check(data)
 

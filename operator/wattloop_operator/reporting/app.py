@@ -2,49 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, HTTPException, Path, Request
-from fastapi.concurrency import run_in_threadpool
+from fastapi import FastAPI, Path, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from pydantic import BaseModel, Field
 
-from wattloop.errors import OperationError
-from wattloop.message_fields import MessageError
-from wattloop.messages import MAX_REPORT_BYTES, Report
-from wattloop.node_energy import MAX_NODE_REPORT_BYTES, NodeReport
-from wattloop_operator.reporting.body import json_body
-from wattloop_operator.reporting.forms import AnswerForm, DecisionForm, ErrorForm, decision_form, report_form
-from wattloop_operator.reporting.interfaces import (
-    BearerToken,
-    NodeOwnershipError,
-    PodOwnershipError,
-    ProgressTooLargeError,
-    RecurrenceOwnershipError,
-    TooManyRequestsError,
-    UnknownCallerError,
-)
+from wattloop.messages import MAX_REPORT_BYTES, Answer, Report
+from wattloop.node_energy import MAX_NODE_REPORT_BYTES, NodeAnswer, NodeReport
+from wattloop.wire_form import WireForm
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.reporting.limits import ReportLimits
-from wattloop_operator.reporting.node_forms import NodeAnswerForm, node_answer_form, node_report_form
 from wattloop_operator.reporting.nodes import NodeService
-from wattloop_operator.reporting.progress_writes import UnknownRecurrenceError
+from wattloop_operator.reporting.request_handling import (
+    Token,
+    count_request,
+    in_thread,
+    peer_address,
+    received,
+    validation_error_response,
+)
 from wattloop_operator.reporting.service import ReportService
 
-Result = TypeVar("Result")
 NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 Name = Annotated[str, Path(min_length=1, max_length=63, pattern=NAME_PATTERN)]
 NODE_PATTERN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 Node = Annotated[str, Path(min_length=1, max_length=253, pattern=NODE_PATTERN)]
-BEARER = HTTPBearer(auto_error=False, description="A token with the audience of the reporting API.")
 
 
-async def _bearer_token(credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)]) -> BearerToken:
-    return BearerToken("" if credentials is None else credentials.credentials)
+class ErrorForm(BaseModel):
+    """The body of an error response."""
+
+    detail: str = Field(description="What is wrong, and what is expected.")
 
 
-Token = Annotated[BearerToken, Depends(_bearer_token)]
+class DecisionForm(BaseModel):
+    """The decision of an attempt."""
+
+    batch_size: int = Field(description="The batch size to train with.")
+    power_limit_watts: int | None = Field(description="The power limit to hold on each GPU; null for none.")
+    profile_power_limits: bool = Field(description="Whether the attempt measures the power limits first.")
+    max_epochs: int = Field(description="Epochs after which the attempt ends without the target.")
+    reason: str = Field(description="Why this batch size.")
+
+
 REFUSALS: dict[int | str, dict[str, Any]] = {
     401: {"model": ErrorForm, "description": "The token is missing or cannot be trusted."},
     403: {"model": ErrorForm, "description": "The recurrence is not the caller's own."},
@@ -83,24 +85,22 @@ def create_app(service: ReportService, nodes: NodeService | None = None) -> Fast
         redoc_url=None,
     )
 
-    app.add_exception_handler(RequestValidationError, _refused)
+    app.add_exception_handler(RequestValidationError, validation_error_response)
 
     @app.post(
         "/v1/namespaces/{namespace}/recurrences/{name}/progress",
         summary="Report the progress of an attempt",
-        responses={**REFUSALS, **BODY_REFUSALS},
-        openapi_extra={"requestBody": report_form()},
+        responses={200: _answers(Answer), **REFUSALS, **BODY_REFUSALS},
+        response_class=JSONResponse,
+        openapi_extra={"requestBody": _body(Report)},
     )
-    async def progress(namespace: Name, name: Name, request: Request, token: Token) -> AnswerForm:
+    async def progress(namespace: Name, name: Name, request: Request, token: Token) -> JSONResponse:
         """Take in a cumulative report; repeated, late or out of order, it changes nothing that newer ones said."""
-        _count(service.limits, token)
-        await _answered(lambda: service.authorize(token, namespace, name, _address(request)))
-        try:
-            report = Report.from_json(await json_body(request, MAX_REPORT_BYTES))
-        except MessageError as error:
-            raise HTTPException(422, str(error)) from error
-        answer = await _answered(lambda: service.take(namespace, name, report))
-        return AnswerForm(stop=answer.stop, reason=answer.reason)
+        count_request(service.limits, token)
+        await in_thread(lambda: service.authorize(token, namespace, name, peer_address(request)))
+        report = await received(request, Report, MAX_REPORT_BYTES)
+        answer = await in_thread(lambda: service.take(namespace, name, report))
+        return JSONResponse(answer.to_json())
 
     @app.get(
         "/v1/namespaces/{namespace}/recurrences/{name}/decision",
@@ -109,9 +109,9 @@ def create_app(service: ReportService, nodes: NodeService | None = None) -> Fast
     )
     async def decision(namespace: Name, name: Name, request: Request, token: Token) -> DecisionForm:
         """The batch size and power limit that were decided for this attempt, and why."""
-        _count(service.limits, token)
-        await _answered(lambda: service.authorize(token, namespace, name, _address(request)))
-        return decision_form(await _answered(lambda: service.look_up(namespace, name)))
+        count_request(service.limits, token)
+        await in_thread(lambda: service.authorize(token, namespace, name, peer_address(request)))
+        return _decision(await in_thread(lambda: service.look_up(namespace, name)))
 
     if nodes is not None:
         _add_nodes(app, nodes, service.limits)
@@ -122,56 +122,34 @@ def _add_nodes(app: FastAPI, nodes: NodeService, limits: ReportLimits) -> None:
     @app.post(
         "/v1/nodes/{node}/energy",
         summary="Report what the pods of a node have used",
-        responses={**NODE_REFUSALS, **BODY_REFUSALS},
-        openapi_extra={"requestBody": node_report_form()},
+        responses={200: _answers(NodeAnswer), **NODE_REFUSALS, **BODY_REFUSALS},
+        response_class=JSONResponse,
+        openapi_extra={"requestBody": _body(NodeReport)},
     )
-    async def energy(node: Node, request: Request, token: Token) -> NodeAnswerForm:
+    async def energy(node: Node, request: Request, token: Token) -> JSONResponse:
         """Take in a cumulative report of a node's agent; repeated or late, it changes nothing that others said."""
         # Its reports may be large: who is no agent need not have one read.
-        _count(limits, token)
-        await _answered(lambda: nodes.authorize(token, node, _address(request)))
-        try:
-            report = NodeReport.from_json(await json_body(request, MAX_NODE_REPORT_BYTES))
-        except MessageError as error:
-            raise HTTPException(422, str(error)) from error
-        return node_answer_form(await _answered(lambda: nodes.take(node, report)))
+        count_request(limits, token)
+        await in_thread(lambda: nodes.authorize(token, node, peer_address(request)))
+        report = await received(request, NodeReport, MAX_NODE_REPORT_BYTES)
+        answer = await in_thread(lambda: nodes.take(node, report))
+        return JSONResponse(answer.to_json())
 
 
-async def _refused(_request: Request, error: Exception) -> JSONResponse:
-    """Say what is wrong with a path in one sentence, as every other refusal does."""
-    problems = error.errors() if isinstance(error, RequestValidationError) else []
-    text = "; ".join(f"{problem['loc'][-1]}: {problem['msg']}" for problem in problems)
-    return JSONResponse({"detail": text}, 422)
+def _decision(recurrence: TrainingRecurrence) -> DecisionForm:
+    spec = recurrence.spec
+    return DecisionForm(
+        batch_size=spec.batch_size,
+        power_limit_watts=spec.power_limit_watts,
+        profile_power_limits=spec.profile_power_limits,
+        max_epochs=spec.max_epochs,
+        reason=spec.decision.reason,
+    )
 
 
-def _count(limits: ReportLimits, token: BearerToken) -> None:
-    """Count a request of a token, before anything else is done for it."""
-    try:
-        limits.count_token(token)
-    except TooManyRequestsError as error:
-        raise _too_many(error) from error
+def _body(form: type[WireForm]) -> dict[str, Any]:
+    return {"required": True, "content": {"application/json": {"schema": form.json_schema()}}}
 
 
-def _too_many(error: TooManyRequestsError) -> HTTPException:
-    return HTTPException(429, str(error), {"Retry-After": str(error.retry_after_seconds)})
-
-
-def _address(request: Request) -> str:
-    return "" if request.client is None else request.client.host
-
-
-async def _answered(call: Callable[[], Result]) -> Result:
-    try:
-        return await run_in_threadpool(call)
-    except UnknownCallerError as error:
-        raise HTTPException(401, str(error), {"WWW-Authenticate": "Bearer"}) from error
-    except (RecurrenceOwnershipError, NodeOwnershipError, PodOwnershipError) as error:
-        raise HTTPException(403, str(error)) from error
-    except UnknownRecurrenceError as error:
-        raise HTTPException(404, str(error)) from error
-    except TooManyRequestsError as error:
-        raise _too_many(error) from error
-    except ProgressTooLargeError as error:
-        raise HTTPException(413, str(error)) from error
-    except OperationError as error:
-        raise HTTPException(503, str(error), {"Retry-After": "5"}) from error
+def _answers(form: type[WireForm]) -> dict[str, Any]:
+    return {"content": {"application/json": {"schema": form.json_schema()}}}

@@ -21,7 +21,7 @@ from wattloop.commands.settings import Address
 from wattloop_operator.http import bounded_connection, rejected_requests, server
 from wattloop_operator.http.rejected_requests import CROWDED, MALFORMED
 from wattloop_operator.http.server import HttpService
-from wattloop_operator.reporting.body import json_body
+from wattloop_operator.reporting.request_handling import json_body
 
 HEAD = b"POST /body HTTP/1.1\r\nHost: wattloop\r\nContent-Type: application/json\r\n"
 # What a socket holds of an answer that nobody takes in is much less.

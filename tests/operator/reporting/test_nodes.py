@@ -181,7 +181,7 @@ def test_trouble_of_the_api_server_is_no_refusal(api: NodeApi) -> None:
         (b" " * (MAX_NODE_REPORT_BYTES + 1), 413, "at most 1048576 bytes"),
         (b'{"sequence": NaN}', 422, "expected JSON: found NaN"),
         (report(USAGE) | {"pods": 1}, 422, "found the unknown field 'pods'"),
-        (report(USAGE, USAGE), 422, "twice, expected one entry a pod uid, container and GPU"),
+        (report(USAGE, USAGE), 422, "twice, expected one entry per pod uid, container and GPU"),
     ],
 )
 def test_a_body_that_is_no_report_is_refused_with_its_field(api: NodeApi, body: Any, code: int, words: str) -> None:

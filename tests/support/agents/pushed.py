@@ -28,7 +28,7 @@ class MemoryLedger:
         return tuple(self.held)
 
     def gpus(self) -> tuple[NodeGpu, ...]:
-        return (NodeGpu("GPU-0", "NVIDIA H200", 9_000, 10, 6.0, "counter"),)
+        return (NodeGpu("GPU-0", 9_000, 10, 6.0, "counter", "NVIDIA H200"),)
 
     def forget(self, pod_uids: Iterable[str]) -> None:
         gone = set(pod_uids)

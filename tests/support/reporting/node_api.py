@@ -37,7 +37,7 @@ from wattloop_operator.workloads.pod_template import AUDIENCE
 NODE, AGENTS = "node-1", "wattloop-agent/wattloop-agent"
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 USAGE = PodGpuUsage("uid-1", "team", "digits-0-abc", "train", "GPU-0", False, 5_000, 10, 1.0, 6.0, False)
-GPU = NodeGpu("GPU-0", "NVIDIA H200", 9_000, 10, 6.0, "counter")
+GPU = NodeGpu("GPU-0", 9_000, 10, 6.0, "counter", "NVIDIA H200")
 
 
 def report(*usages: PodGpuUsage, sequence: int = 1, node: str = NODE, ledger: str = "ledger") -> dict[str, Any]:

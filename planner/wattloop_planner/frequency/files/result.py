@@ -14,7 +14,7 @@ from typing import Any
 from wattloop.errors import InputError
 from wattloop.files.reading import read_text
 from wattloop.files.table import MAX_FILE_BYTES, read_table
-from wattloop.message_fields import Fields, MessageError, json_problem
+from wattloop.message_fields import Integer, MessageError, Number, json_problem
 from wattloop.messages import MAX_POWER_WATTS
 from wattloop_planner.frequency.baselines import Baseline
 from wattloop_planner.frequency.files.folder import SUMMARY
@@ -150,9 +150,9 @@ def read_realised(folder: str | Path) -> tuple[list[int], list[Realised], float]
         raise InputError(str(path / "iteration_time_energy.csv"), "no plan", expected)
     numbers = [row.integer("plan", minimum=0) for row in rows]
     realised = [Realised(row.number("time", above=0), row.number("energy")) for row in rows]
-    read = Fields("", summary)
     try:
-        stages = read.integer("stages")
-        return numbers, realised, stages * read.number("blocking_power_watts", minimum=0.0, maximum=MAX_POWER_WATTS)
+        stages = Integer().parse("stages", summary.get("stages"))
+        blocking_power = Number(0.0, MAX_POWER_WATTS).parse("blocking_power_watts", summary.get("blocking_power_watts"))
+        return numbers, realised, stages * blocking_power
     except MessageError as error:
         raise InputError(str(path / SUMMARY), f"another form ({error})", expected) from error

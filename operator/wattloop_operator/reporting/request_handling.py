@@ -1,0 +1,144 @@
+"""Request handling that the routes share: tokens, bounded bodies, blocking calls, and errors as HTTP responses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Depends, HTTPException, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.requests import ClientDisconnect
+
+from wattloop.errors import OperationError
+from wattloop.message_fields import MessageError, json_problem
+from wattloop.wire_form import WireForm
+from wattloop_operator.reporting.interfaces import (
+    BearerToken,
+    NodeOwnershipError,
+    PodOwnershipError,
+    ProgressTooLargeError,
+    RecurrenceOwnershipError,
+    TooManyRequestsError,
+    UnknownCallerError,
+)
+from wattloop_operator.reporting.limits import ReportLimits
+from wattloop_operator.reporting.progress_writes import UnknownRecurrenceError
+
+Result = TypeVar("Result")
+Form = TypeVar("Form", bound=WireForm)
+BEARER = HTTPBearer(auto_error=False, description="A token with the audience of the reporting API.")
+RETRY_SECONDS = 5
+
+
+async def _bearer_token(credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)]) -> BearerToken:
+    return BearerToken("" if credentials is None else credentials.credentials)
+
+
+Token = Annotated[BearerToken, Depends(_bearer_token)]
+
+
+def count_request(limits: ReportLimits, token: BearerToken) -> None:
+    """Count a request of a token, before anything else is done for it.
+
+    Raises:
+        HTTPException: 429, the token has sent too many.
+    """
+    try:
+        limits.count_token(token)
+    except TooManyRequestsError as error:
+        raise _too_many_requests(error) from error
+
+
+def peer_address(request: Request) -> str:
+    """The address that the request came from; empty if it is not known."""
+    return "" if request.client is None else request.client.host
+
+
+async def received(request: Request, form: type[Form], max_bytes: int) -> Form:
+    """Read a request's body as a wire form.
+
+    Raises:
+        HTTPException: See `json_body`; 422 also for JSON that is not of this form.
+    """
+    try:
+        return form.from_json(await json_body(request, max_bytes))
+    except MessageError as error:
+        raise HTTPException(422, str(error)) from error
+
+
+async def json_body(request: Request, max_bytes: int) -> Any:
+    """Read a request's body as JSON, and never hold more of it than allowed.
+
+    FastAPI would read the body without a bound and accept the constant NaN.
+
+    Args:
+        request: The request.
+        max_bytes: The largest valid size of the body.
+
+    Raises:
+        HTTPException: 413 for a larger body, 415 for another content type, 422 for invalid JSON, 400 for a connection
+            that ends before the body does.
+    """
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise HTTPException(415, "expected the content type application/json")
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced[:20]) > max_bytes:
+        raise _too_large(max_bytes)
+    body = bytearray()
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > max_bytes:
+                raise _too_large(max_bytes)
+    except ClientDisconnect as error:
+        # The client does not receive this; unhandled, the error would log a traceback for each such client.
+        raise HTTPException(400, "the connection ended before the body did") from error
+    try:
+        return json.loads(bytes(body), parse_constant=_reject_constant)
+    except (ValueError, RecursionError) as error:
+        raise HTTPException(422, f"expected JSON: {json_problem(error)}") from error
+
+
+async def in_thread(call: Callable[[], Result]) -> Result:
+    """Run a blocking call in a thread and turn its errors into responses.
+
+    Raises:
+        HTTPException: The call failed; the status code depends on the error.
+    """
+    try:
+        return await run_in_threadpool(call)
+    except UnknownCallerError as error:
+        raise HTTPException(401, str(error), {"WWW-Authenticate": "Bearer"}) from error
+    except (RecurrenceOwnershipError, NodeOwnershipError, PodOwnershipError) as error:
+        raise HTTPException(403, str(error)) from error
+    except UnknownRecurrenceError as error:
+        raise HTTPException(404, str(error)) from error
+    except TooManyRequestsError as error:
+        raise _too_many_requests(error) from error
+    except ProgressTooLargeError as error:
+        raise HTTPException(413, str(error)) from error
+    except OperationError as error:
+        raise HTTPException(503, str(error), {"Retry-After": str(RETRY_SECONDS)}) from error
+
+
+async def validation_error_response(_request: Request, error: Exception) -> JSONResponse:
+    """Say in one sentence what is wrong with a path, in the form of every other error."""
+    problems = error.errors() if isinstance(error, RequestValidationError) else []
+    text = "; ".join(f"{problem['loc'][-1]}: {problem['msg']}" for problem in problems)
+    return JSONResponse({"detail": text}, 422)
+
+
+def _too_many_requests(error: TooManyRequestsError) -> HTTPException:
+    return HTTPException(429, str(error), {"Retry-After": str(error.retry_after_seconds)})
+
+
+def _too_large(max_bytes: int) -> HTTPException:
+    return HTTPException(413, f"a report has at most {max_bytes} bytes", {"Connection": "close"})
+
+
+def _reject_constant(name: str) -> None:
+    raise ValueError(f"found {name}, expected a finite number")
