@@ -34,8 +34,7 @@ from support.binaries.build import USED_BY_TESTS, ensure  # noqa: E402
 from support.control_plane.commands import ClusterCommand  # noqa: E402
 from support.control_plane.control_plane import running_control_plane  # noqa: E402
 from support.control_plane.operator_process import OperatorProcess  # noqa: E402
-from wattloop_operator.cluster.api import ClusterApi  # noqa: E402
-from wattloop_operator.cluster.resources import JOBS  # noqa: E402
+from wattloop_operator.cluster.api import JOBS, ClusterApi  # noqa: E402
 from wattloop_operator.cluster.transport import HttpTransport  # noqa: E402
 
 GROUP, VERSION, PLURAL = "wattloop.dev", "v1alpha1", "recurringtrainingjobs"

@@ -15,26 +15,23 @@ from urllib.parse import urlsplit
 from kubernetes.client import ApiClient
 from prometheus_client import make_asgi_app
 
-from wattloop_operator.api.progress import Progress
+from wattloop_operator.api.attempt import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import ClusterApi
-from wattloop_operator.cluster.auth.node_authorizer import AgentTokenAuthorizer
-from wattloop_operator.cluster.auth.pod_authorizer import TokenReviewAuthorizer
+from wattloop_operator.cluster.auth.authorizers import ClusterAuthorizer, ClusterNodeAuthorizer
 from wattloop_operator.cluster.auth.token_review import TokenReviews
 from wattloop_operator.cluster.backend import ClusterBackend
 from wattloop_operator.cluster.connection import ClusterAddress, credentials, is_readable
+from wattloop_operator.cluster.gpu_power_policies import NodePolicies, write_policy_statuses
 from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
-from wattloop_operator.cluster.informer.object_cache import ObjectCache
-from wattloop_operator.cluster.informer.resync import watched_kinds
-from wattloop_operator.cluster.node_pods import ClusterPods
-from wattloop_operator.cluster.node_policies import NodePolicies
-from wattloop_operator.cluster.policy_status import write_policy_statuses
+from wattloop_operator.cluster.informer.object_cache import ObjectCache, watched_kinds
+from wattloop_operator.cluster.node_pods import ClusterNodePods
 from wattloop_operator.cluster.progress_store import ClusterProgressStore
 from wattloop_operator.cluster.transport import HttpTransport, Transport, fenced
 from wattloop_operator.cluster.workload_access import WorkloadAccess
 from wattloop_operator.controller.work_queue import WorkQueue
+from wattloop_operator.http.certificates import AuthorityFile, ServingCertificate
 from wattloop_operator.http.server import HttpService
-from wattloop_operator.http.serving_certificate import ServingCertificate
 from wattloop_operator.reconcile.attempt.early_stop import reviewed
 from wattloop_operator.reconciler.backend import JobKey
 from wattloop_operator.reconciler.reconciler import reconcile
@@ -46,11 +43,9 @@ from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.settings import Settings
 from wattloop_operator.store import Store
 from wattloop_operator.telemetry.certificate_metrics import CertificateCollector
-from wattloop_operator.telemetry.health import create_health_app, watches_check
+from wattloop_operator.telemetry.health import WatchHeartbeat, create_health_app, watches_check
 from wattloop_operator.telemetry.metrics import Metrics, StateCollector
-from wattloop_operator.telemetry.watch_heartbeat import WatchHeartbeat
-from wattloop_operator.workloads.authority_file import AuthorityFile
-from wattloop_operator.workloads.cluster_injection import ClusterAddresses
+from wattloop_operator.workloads.injection import ClusterAddresses
 
 if TYPE_CHECKING:
     from wattloop_operator.cluster.election import ElectionTimes
@@ -116,7 +111,7 @@ class Factory:
         reviews = TokenReviews(api, time.monotonic, limits.count_review)
         service = ReportService(
             ClusterProgressStore(api),
-            TokenReviewAuthorizer(api, reviews, time.monotonic),
+            ClusterAuthorizer(api, reviews, time.monotonic),
             self._review,
             limits=limits,
             write_interval_seconds=PROGRESS_INTERVAL_SECONDS,
@@ -133,8 +128,8 @@ class Factory:
 
     def _node_service(self, api: ClusterApi, reviews: TokenReviews) -> NodeService:
         """The agents' side of the reporting API."""
-        authorizer = AgentTokenAuthorizer(reviews, time.monotonic, self.settings.agent_service_account)
-        pods = ClusterPods(api, time.monotonic, self.cache)
+        authorizer = ClusterNodeAuthorizer(reviews, time.monotonic, self.settings.agent_service_account)
+        pods = ClusterNodePods(api, time.monotonic, self.cache)
         policies = NodePolicies(api, time.monotonic)
         return NodeService(
             authorizer, pods, self.store.pod_energies, self.clock, bounds=policies.bounds_for_node, pods_ended=self._ask

@@ -1,9 +1,9 @@
-{{/* The chart's name, or what stands in its place. */}}
+{{/* The chart's name, or nameOverride. */}}
 {{- define "wattloop.name" -}}
 {{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* The release's full name; a release that is named after the chart is not named twice. */}}
+{{/* The release's full name, which contains the chart's name once. */}}
 {{- define "wattloop.fullname" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
@@ -17,7 +17,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* The name of an object without a namespace: two releases in two namespaces must not meet. */}}
+{{/* The name of a cluster-scoped object, different for two releases in two namespaces. */}}
 {{- define "wattloop.clusterName" -}}
 {{- $fullname := include "wattloop.fullname" . -}}
 {{- if eq $fullname .Release.Namespace -}}{{ $fullname }}{{- else -}}{{ printf "%s:%s" .Release.Namespace $fullname }}{{- end -}}
@@ -38,7 +38,7 @@
 {{- default (printf "%s-database" (include "wattloop.fullname" .)) .Values.database.sqlite.existingClaim -}}
 {{- end -}}
 
-{{/* The labels by which pods are selected; dict "root" $ "component" "operator". */}}
+{{/* The selector labels of pods; dict "root" $ "component" "operator". */}}
 {{- define "wattloop.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "wattloop.name" .root }}
 app.kubernetes.io/instance: {{ .root.Release.Name }}
@@ -66,7 +66,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name (.root.Chart.Version | replace
 {{- end -}}
 {{- end -}}
 
-{{/* What a container needs that runs without any right. */}}
+{{/* The security context of a container without privileges. */}}
 {{- define "wattloop.restrictedContainer" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
@@ -77,10 +77,10 @@ capabilities:
   drop: [ALL]
 {{- end -}}
 
-{{/* How long the operator waits for an agent's last word: for two of its pushes at least. */}}
+{{/* The time that the operator waits for an agent's final report: at least two push intervals. */}}
 {{- define "wattloop.agentPatience" -}}
 {{- if lt (float64 .Values.operator.agentPatienceSeconds) (mulf 2 .Values.agent.pushIntervalSeconds) -}}
-{{- fail (printf "operator.agentPatienceSeconds is %v, agent.pushIntervalSeconds %v: an attempt would be settled before its agent's last word; wait for twice the interval" .Values.operator.agentPatienceSeconds .Values.agent.pushIntervalSeconds) -}}
+{{- fail (printf "operator.agentPatienceSeconds is %v, agent.pushIntervalSeconds %v: an attempt would end before its agent's final report; set it to at least twice the interval" .Values.operator.agentPatienceSeconds .Values.agent.pushIntervalSeconds) -}}
 {{- end -}}
 {{- .Values.operator.agentPatienceSeconds -}}
 {{- end -}}

@@ -10,10 +10,8 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from wattloop_operator.api import generated
-from wattloop_operator.api.group import CATEGORY, GROUP, VERSION
-from wattloop_operator.api.kinds import KINDS, Kind
-from wattloop_operator.api.resource import Column
-from wattloop_operator.api.structural_schema import structural_schema
+from wattloop_operator.api.resource import CATEGORY, GROUP, VERSION, Column
+from wattloop_operator.api.schemas import KINDS, Kind, structural_schema
 
 HEADER = "# Generated from operator/wattloop_operator/api by `make generate`; do not edit.\n"
 

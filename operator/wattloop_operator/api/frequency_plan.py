@@ -6,13 +6,11 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from wattloop_operator.api.conditions import Conditions
+from wattloop_operator.api.field_types import NonNegativeDecimalString
 from wattloop_operator.api.gpu_power_policy import MAX_MEGAHERTZ
-from wattloop_operator.api.group import API_VERSION
-from wattloop_operator.api.metadata import ObjectMeta
+from wattloop_operator.api.meta import Conditions, ObjectMeta
 from wattloop_operator.api.model import ATOMIC, ApiModel, Rule
-from wattloop_operator.api.quantities import AmountString
-from wattloop_operator.api.resource import Column, Resource, Scope
+from wattloop_operator.api.resource import API_VERSION, Column, Resource, Scope
 
 # 64 bytes an operation at most, as JSON: 64 KiB.
 MAX_OPERATIONS = 1024
@@ -83,10 +81,10 @@ class FrequencyPlanSpec(ApiModel):
     gpu_product: str | None = Field(
         default=None, description="Product name of the GPUs that the plan was made for.", min_length=1, max_length=128
     )
-    time_seconds: AmountString | None = Field(
+    time_seconds: NonNegativeDecimalString | None = Field(
         default=None, description="Time that one iteration takes with the plan, in seconds."
     )
-    energy_joules: AmountString | None = Field(
+    energy_joules: NonNegativeDecimalString | None = Field(
         default=None, description="Energy that one iteration takes with the plan, all stages together, in joules."
     )
 

@@ -6,12 +6,10 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from wattloop_operator.api.conditions import Conditions
-from wattloop_operator.api.group import API_VERSION
-from wattloop_operator.api.metadata import ObjectMeta
+from wattloop_operator.api.meta import Conditions, ObjectMeta
 from wattloop_operator.api.model import SET, ApiModel, Rule
 from wattloop_operator.api.power import MAX_WATTS
-from wattloop_operator.api.resource import Column, Resource, Scope
+from wattloop_operator.api.resource import API_VERSION, Column, Resource, Scope
 
 MAX_MEGAHERTZ = 20_000
 NodeLabels = Annotated[

@@ -6,8 +6,8 @@ from enum import StrEnum
 
 from pydantic import Field
 
+from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString
 from wattloop_operator.api.model import ApiModel
-from wattloop_operator.api.quantities import AmountString, DecimalString
 
 
 class Direction(StrEnum):
@@ -58,13 +58,15 @@ class Price(ApiModel):
     currency: str = Field(
         description="Currency of the price, an ISO 4217 code such as EUR.", pattern=r"^[A-Z]{3}$", max_length=3
     )
-    per_kilowatt_hour: AmountString = Field(description="Price of a kilowatt-hour, a decimal in quotes such as '0.31'.")
+    per_kilowatt_hour: NonNegativeDecimalString = Field(
+        description="Price of a kilowatt-hour, a decimal in quotes such as '0.31'."
+    )
 
 
 class Carbon(ApiModel):
     """What electricity emits; shown in status, never part of a decision."""
 
-    grams_per_kilowatt_hour: AmountString = Field(
+    grams_per_kilowatt_hour: NonNegativeDecimalString = Field(
         description="Grams of CO2 equivalent of a kilowatt-hour, a decimal in quotes such as '380'."
     )
 

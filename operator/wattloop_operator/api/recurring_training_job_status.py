@@ -6,11 +6,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from wattloop_operator.api.conditions import Conditions
+from wattloop_operator.api.attempt import Result
+from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString, Time
+from wattloop_operator.api.meta import Conditions
 from wattloop_operator.api.model import ATOMIC, ApiModel, list_map
-from wattloop_operator.api.quantities import AmountString, DecimalString
-from wattloop_operator.api.result import Result
-from wattloop_operator.api.times import Time
 
 RecurrenceName = Annotated[str, Field(min_length=1, max_length=63)]
 
@@ -38,13 +37,13 @@ class ArmStatus(ApiModel):
 
     batch_size: int = Field(description="The batch size.", ge=1)
     observations: int = Field(default=0, description="How many observations inform it.", ge=0)
-    mean_cost_joules: AmountString | None = Field(
+    mean_cost_joules: NonNegativeDecimalString | None = Field(
         default=None, description="Expected cost of reaching the target with it, in joules."
     )
-    low_cost_joules: AmountString | None = Field(
+    low_cost_joules: NonNegativeDecimalString | None = Field(
         default=None, description="Lower end of the central 90 % interval of that cost."
     )
-    high_cost_joules: AmountString | None = Field(default=None, description="Upper end of that interval.")
+    high_cost_joules: NonNegativeDecimalString | None = Field(default=None, description="Upper end of that interval.")
     crashes: int = Field(default=0, description="Crashes in a row without success in between.", ge=0)
     pruned: bool = Field(default=False, description="Whether it is never tried again; note says why.")
     note: str = Field(default="", description="What else is to be said of it.", max_length=512)
@@ -53,11 +52,11 @@ class ArmStatus(ApiModel):
 class Totals(ApiModel):
     """What all attempts so far took."""
 
-    gpu_energy_joules: AmountString = Field(description="Energy of the GPUs, in joules.")
-    duration_seconds: AmountString = Field(description="Time, in seconds.")
-    cost_joules: AmountString = Field(description="Cost, in joules.")
+    gpu_energy_joules: NonNegativeDecimalString = Field(description="Energy of the GPUs, in joules.")
+    duration_seconds: NonNegativeDecimalString = Field(description="Time, in seconds.")
+    cost_joules: NonNegativeDecimalString = Field(description="Cost, in joules.")
     money: Money | None = Field(default=None, description="What the energy cost, where a price is given.")
-    carbon_grams: AmountString | None = Field(
+    carbon_grams: NonNegativeDecimalString | None = Field(
         default=None, description="What it emitted, in grams of CO2 equivalent, where the intensity is given."
     )
 
@@ -65,7 +64,7 @@ class Totals(ApiModel):
 class Savings(ApiModel):
     """What was saved against running every recurrence in the default configuration."""
 
-    default_cost_joules: AmountString | None = Field(
+    default_cost_joules: NonNegativeDecimalString | None = Field(
         default=None, description="Expected cost of one recurrence in the default configuration, in joules."
     )
     cost_joules: DecimalString = Field(description="Cost saved so far, in joules; negative while learning costs more.")
@@ -94,12 +93,18 @@ class RecentRecurrence(ApiModel):
     batch_size: int = Field(description="Batch size of its last attempt.", ge=1)
     power_limit_watts: int | None = Field(default=None, description="Power limit held at its end, in watts.", ge=0)
     result: Result | None = Field(default=None, description="How it ended; absent while it goes on.")
-    cost_joules: AmountString | None = Field(default=None, description="Its cost over all attempts, in joules.")
+    cost_joules: NonNegativeDecimalString | None = Field(
+        default=None, description="Its cost over all attempts, in joules."
+    )
     relative_to_default_percent: DecimalString | None = Field(
         default=None, description="Its cost in percent of the default configuration's."
     )
-    gpu_energy_joules: AmountString | None = Field(default=None, description="Its energy over all attempts, in joules.")
-    duration_seconds: AmountString | None = Field(default=None, description="Its time over all attempts, in seconds.")
+    gpu_energy_joules: NonNegativeDecimalString | None = Field(
+        default=None, description="Its energy over all attempts, in joules."
+    )
+    duration_seconds: NonNegativeDecimalString | None = Field(
+        default=None, description="Its time over all attempts, in seconds."
+    )
     completion_time: Time | None = Field(default=None, description="When it ended.")
     reason: str = Field(default="", description="Why its batch size was chosen.", max_length=1024)
 

@@ -8,10 +8,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from wattloop_operator.api import generated
-from wattloop_operator.api.group import API_VERSION
-from wattloop_operator.api.kinds import KINDS, Kind
-from wattloop_operator.api.quantities import DECIMAL_PATTERN
-from wattloop_operator.api.structural_schema import structural_schema
+from wattloop_operator.api.field_types import DECIMAL_PATTERN
+from wattloop_operator.api.resource import API_VERSION
+from wattloop_operator.api.schemas import KINDS, Kind, structural_schema
 
 Schema = dict[str, Any]
 HEAD = f"""\

@@ -1,13 +1,19 @@
-"""What a CustomResourceDefinition says of a kind beside its schema: names, scope, columns of `kubectl get`."""
+"""The API group, and what a CustomResourceDefinition states beside the schema: names, scope, columns."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
+
+GROUP: Final = "wattloop.dev"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = "wattloop.dev/v1alpha1"
+CATEGORY = "wattloop"
 
 
 class Scope(StrEnum):
-    """Whether objects of a kind live in a namespace."""
+    """Whether objects of a kind belong to a namespace."""
 
     NAMESPACED = "Namespaced"
     CLUSTER = "Cluster"
@@ -18,11 +24,11 @@ class Column:
     """One column of `kubectl get`.
 
     Attributes:
-        name: Its heading.
-        path: JSONPath of its value within the object.
-        description: What it shows.
-        type: The OpenAPI type: string, integer, boolean or date.
-        wide: Whether only `-o wide` shows it.
+        name: Heading.
+        path: JSONPath of the value in the object.
+        description: Meaning of the value.
+        type: OpenAPI type: string, integer, boolean or date.
+        wide: Whether only `-o wide` shows the column.
     """
 
     name: str
@@ -34,7 +40,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Resource:
-    """A kind's names and columns."""
+    """Names, scope and columns of a kind."""
 
     kind: str
     plural: str

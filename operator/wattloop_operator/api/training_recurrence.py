@@ -7,20 +7,16 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from wattloop_operator.api.attempt import Progress, Result
 from wattloop_operator.api.batch_size import BatchSizeNumber, ParameterValue
-from wattloop_operator.api.conditions import Conditions
-from wattloop_operator.api.group import API_VERSION
-from wattloop_operator.api.metadata import ObjectMeta
+from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString, Time
+from wattloop_operator.api.meta import Conditions, ObjectMeta
 from wattloop_operator.api.model import ApiModel, Rule, list_map
 from wattloop_operator.api.objective import Target
 from wattloop_operator.api.policy import PolicyName
 from wattloop_operator.api.power import MAX_WATTS
-from wattloop_operator.api.progress import Progress
-from wattloop_operator.api.quantities import AmountString, DecimalString
 from wattloop_operator.api.recurring_training_job_status import Money
-from wattloop_operator.api.resource import Column, Resource, Scope
-from wattloop_operator.api.result import Result
-from wattloop_operator.api.times import Time
+from wattloop_operator.api.resource import API_VERSION, Column, Resource, Scope
 
 # More than any attempt has; of more, the first ones are kept.
 MAX_PODS = 256
@@ -103,10 +99,10 @@ class TrainingRecurrenceSpec(ApiModel):
     )
     max_epochs: int = Field(description="Epochs after which the attempt ends without the target.", ge=1, le=1_000_000)
     target: Target = Field(description="The target, as the job's spec had it.")
-    learning_rate_scale: AmountString = Field(
+    learning_rate_scale: NonNegativeDecimalString = Field(
         description="By what the training multiplies its learning rate, relative to the default batch size."
     )
-    stop_cost_joules: AmountString | None = Field(
+    stop_cost_joules: NonNegativeDecimalString | None = Field(
         default=None, description="Cost at which the attempt is stopped, in joules; absent: never for being dear."
     )
     energy_weight_percent: int = Field(
@@ -130,8 +126,8 @@ class WorkloadReference(ApiModel):
 class Usage(ApiModel):
     """What the attempt took."""
 
-    gpu_energy_joules: AmountString = Field(description="Energy of all its GPUs, in joules.")
-    duration_seconds: AmountString = Field(description="Time from start to end, in seconds.")
+    gpu_energy_joules: NonNegativeDecimalString = Field(description="Energy of all its GPUs, in joules.")
+    duration_seconds: NonNegativeDecimalString = Field(description="Time from start to end, in seconds.")
     devices: int = Field(default=0, description="Number of GPUs.", ge=0)
     gpu_product: str = Field(default="", description="Their product name.", max_length=128)
     attribution: Attribution = Field(
@@ -148,14 +144,14 @@ class Usage(ApiModel):
         "training processes', from their first report to their last. Agent: the node agents', from when the pods were "
         "given their GPUs until they gave them back.",
     )
-    uncertainty_joules: AmountString | None = Field(
+    uncertainty_joules: NonNegativeDecimalString | None = Field(
         default=None, description="How far the energy may be off, in joules; absent: not known."
     )
-    reported_energy_joules: AmountString | None = Field(
+    reported_energy_joules: NonNegativeDecimalString | None = Field(
         default=None,
         description="The energy that the training processes reported, where the agents told of all of it, too.",
     )
-    attributed_energy_joules: AmountString | None = Field(
+    attributed_energy_joules: NonNegativeDecimalString | None = Field(
         default=None,
         description="The energy that the node agents attributed to the attempt's pods; absent: none told of all of it.",
     )
@@ -164,7 +160,7 @@ class Usage(ApiModel):
 class Cost(ApiModel):
     """What the attempt cost."""
 
-    joules: AmountString = Field(description="w*energy + (1-w)*maxPower*time, in joules.")
+    joules: NonNegativeDecimalString = Field(description="w*energy + (1-w)*maxPower*time, in joules.")
     relative_to_default_percent: DecimalString | None = Field(
         default=None, description="The same in percent of a recurrence in the default configuration."
     )
@@ -205,7 +201,7 @@ class TrainingRecurrenceStatus(ApiModel):
     )
     cost: Cost | None = Field(default=None, description="What it cost.")
     result: Result | None = Field(default=None, description="How it ended; absent while it goes on.")
-    epochs: AmountString | None = Field(default=None, description="Epochs run at its end.")
+    epochs: NonNegativeDecimalString | None = Field(default=None, description="Epochs run at its end.")
     message: str = Field(default="", description="What happened, in a sentence.", max_length=4096)
 
 

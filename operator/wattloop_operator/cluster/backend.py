@@ -10,12 +10,20 @@ from datetime import datetime, timedelta
 from wattloop.errors import OperationError
 from wattloop_operator.api.recurring_training_job_status import RecurringTrainingJobStatus
 from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus
-from wattloop_operator.cluster.api import ClusterApi, ConflictError, ExistsError, MissingError, RefusedError
+from wattloop_operator.cluster.api import (
+    EVENTS,
+    RECURRING_TRAINING_JOBS,
+    TRAINING_RECURRENCES,
+    AlreadyExistsError,
+    ClusterApi,
+    ConflictError,
+    NotFoundError,
+    RejectedError,
+    status_to_apply,
+)
 from wattloop_operator.cluster.dry_run import RECHECK_SECONDS, DryRun
 from wattloop_operator.cluster.events import event, events_of
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
-from wattloop_operator.cluster.resources import EVENTS, RECURRING_TRAINING_JOBS, TRAINING_RECURRENCES
-from wattloop_operator.cluster.status_patches import job_status_to_apply, outcome_to_apply
 from wattloop_operator.cluster.store_cache import StoreCache
 from wattloop_operator.cluster.workload_access import WorkloadAccess
 from wattloop_operator.domain.snapshot import Snapshot
@@ -36,8 +44,8 @@ from wattloop_operator.reconcile.learning import observations
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
 from wattloop_operator.reconciler.backend import JobKey, StaleSnapshotError
 from wattloop_operator.store import PodEnergy, Store
+from wattloop_operator.workloads.injection import TemplateError
 from wattloop_operator.workloads.manifest import JOB, devices_of, kind_of
-from wattloop_operator.workloads.pod_template import TemplateError
 from wattloop_planner.bandit.policy import NoFeasibleArmError
 
 logger = logging.getLogger(__name__)
@@ -119,7 +127,7 @@ class ClusterBackend:
         """Carry out one action, and tell the user of it."""
         try:
             self._do(snapshot, action)
-        except RefusedError as error:
+        except RejectedError as error:
             raise OperationError(f"{_subject(snapshot, action)}: the API server refuses: {error}") from error
         for notice in events_of(snapshot, action):
             self._tell(snapshot, notice)
@@ -191,7 +199,7 @@ class ClusterBackend:
         body["metadata"] = {name: value for name, value in body["metadata"].items() if name in GIVEN_METADATA}
         try:
             self._cache.put_recurrence(self._api.create(TRAINING_RECURRENCES, body))
-        except ExistsError:
+        except AlreadyExistsError:
             found = self._api.find(TRAINING_RECURRENCES, metadata.namespace, metadata.name)
             if found is None or found["spec"]["jobRef"]["uid"] != recurrence.spec.job_ref.uid:
                 raise OperationError(
@@ -203,16 +211,21 @@ class ClusterBackend:
     def _start(self, snapshot: Snapshot, recurrence: TrainingRecurrence) -> None:
         try:
             self._workloads.start(snapshot.job, recurrence)
-        except (RefusedError, TemplateError) as error:
+        except (RejectedError, TemplateError) as error:
             self._dry_run.refuse(snapshot.job, str(error))
             raise StaleSnapshotError(f"the workload of {recurrence.metadata.name} is refused: {error}") from error
 
     def _write_outcome(self, recurrence: TrainingRecurrence, status: TrainingRecurrenceStatus) -> None:
         metadata = recurrence.metadata
         key = (metadata.namespace, metadata.name)
+        # The reporting API writes the progress.
+        outcome = status.model_copy(update={"progress": None}).to_wire()
         try:
-            body = self._api.apply_status(TRAINING_RECURRENCES, outcome_to_apply(recurrence, status))
-        except (ConflictError, MissingError) as error:
+            body = self._api.apply_status(
+                TRAINING_RECURRENCES,
+                status_to_apply(recurrence, outcome, resource_version=metadata.resource_version),
+            )
+        except (ConflictError, NotFoundError) as error:
             now = self._api.find(TRAINING_RECURRENCES, *key)
             if now is None:
                 self._cache.recurrences.remove(key, metadata.uid, by_us=True)
@@ -224,8 +237,8 @@ class ClusterBackend:
     def _write_job_status(self, snapshot: Snapshot, status: RecurringTrainingJobStatus) -> None:
         metadata = snapshot.job.metadata
         try:
-            body = self._api.apply_status(RECURRING_TRAINING_JOBS, job_status_to_apply(snapshot.job, status))
-        except (ConflictError, MissingError) as error:
+            body = self._api.apply_status(RECURRING_TRAINING_JOBS, status_to_apply(snapshot.job, status.to_wire()))
+        except (ConflictError, NotFoundError) as error:
             now = self._api.find(RECURRING_TRAINING_JOBS, metadata.namespace, metadata.name)
             if now is None:
                 self._cache.jobs.remove((metadata.namespace, metadata.name), metadata.uid, by_us=True)
@@ -246,9 +259,9 @@ class ClusterBackend:
         job = snapshot.job
         try:
             self._api.create(EVENTS, event(job, notice, self._reporter, self._clock()))
-        except ExistsError:
+        except AlreadyExistsError:
             return
-        except (OperationError, RefusedError, MissingError) as error:
+        except (OperationError, RejectedError, NotFoundError) as error:
             logger.warning(
                 "%s/%s: an Event was not posted (%s): %s",
                 job.metadata.namespace,

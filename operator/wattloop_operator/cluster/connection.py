@@ -16,9 +16,9 @@ from yaml import YAMLError
 
 from wattloop.errors import OperationError, UsageError
 from wattloop.files.reading import special_file_kind
-from wattloop_operator.api.group import API_VERSION, GROUP
-from wattloop_operator.cluster.resources import RECURRING_TRAINING_JOBS, TRAINING_RECURRENCES
-from wattloop_operator.cluster.transport import AnswerError, Request, Transport
+from wattloop_operator.api.resource import API_VERSION, GROUP
+from wattloop_operator.cluster.api import RECURRING_TRAINING_JOBS, TRAINING_RECURRENCES
+from wattloop_operator.cluster.transport import Request, StatusError, Transport
 
 logger = logging.getLogger(__name__)
 
@@ -142,7 +142,7 @@ def is_readable(transport: Transport, namespace: str) -> bool:
 def _check_served(transport: Transport) -> None:
     try:
         known = transport(Request("GET", f"/apis/{API_VERSION}"))
-    except AnswerError as error:
+    except StatusError as error:
         if error.status == 404:
             raise OperationError(
                 f"the cluster does not know {API_VERSION}; install the custom resource definitions first: "
@@ -161,7 +161,7 @@ def _check_served(transport: Transport) -> None:
 def _check_exists(transport: Transport, namespace: str) -> None:
     try:
         transport(Request("GET", f"/api/v1/namespaces/{namespace}"))
-    except AnswerError as error:
+    except StatusError as error:
         # The chart gives the operator no right to read namespaces: then the next check tells.
         if error.status == 404:
             raise OperationError(
@@ -175,7 +175,7 @@ def _check_readable(transport: Transport, namespace: str) -> None:
     for resource in WORKED_ON:
         try:
             transport(Request("GET", resource.path(namespace), {"limit": "1"}))
-        except AnswerError as error:
+        except StatusError as error:
             raise OperationError(
                 f"the operator may not read {resource.plural}{where} ({error.message}); "
                 + (remedy or "give its service account the roles of the chart")

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.cluster.api import RefusedError
-from wattloop_operator.workloads.pod_template import TemplateError
+from wattloop_operator.cluster.api import RejectedError
+from wattloop_operator.workloads.injection import TemplateError
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class DryRun:
     """What is known of every job's workload.
 
     Args:
-        try_out: Has the server check the workload of a decision; raises `RefusedError` or `TemplateError`.
+        try_out: Has the server check the workload of a decision; raises `RejectedError` or `TemplateError`.
         clock: Monotonic seconds.
     """
 
@@ -69,7 +69,7 @@ class DryRun:
             return self._keep(job, "")
         try:
             self._try_out(job, sample())
-        except (RefusedError, TemplateError) as refusal:
+        except (RejectedError, TemplateError) as refusal:
             return self.refuse(job, str(refusal))
         return self._keep(job, "")
 

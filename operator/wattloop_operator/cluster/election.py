@@ -24,8 +24,8 @@ from kubernetes.aio.leaderelection.leaderelectionrecord import LeaderElectionRec
 from kubernetes.aio.leaderelection.resourcelock.baselock import BaseLock
 
 from wattloop.errors import OperationError
-from wattloop_operator.cluster.resources import LEASES
-from wattloop_operator.cluster.transport import AnswerError, Request, Transport
+from wattloop_operator.cluster.api import LEASES
+from wattloop_operator.cluster.transport import Request, StatusError, Transport
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class LeaseLock(BaseLock):
         """The record of the election; (False, error) where there is none or it cannot be read."""
         try:
             self._lease = await self._call("GET", LEASES.path(namespace, name))
-        except AnswerError as error:
+        except StatusError as error:
             self._check_allowed(error)
             body = json.dumps({"code": error.status})
             return False, ApiException(status=error.status, reason=str(error), body=body)
@@ -114,7 +114,7 @@ class LeaseLock(BaseLock):
         lease = self._lease | {"spec": (self._lease.get("spec") or {}) | {"holderIdentity": ""}}
         try:
             await self._call("PUT", LEASES.path(self.namespace, self.name), lease)
-        except (AnswerError, OperationError) as error:
+        except (StatusError, OperationError) as error:
             logger.warning("the Lease %s/%s was not given back: %s", self.namespace, self.name, error)
 
     def _spec(self, record: LeaderElectionRecord, before: dict[str, Any]) -> dict[str, Any]:
@@ -132,7 +132,7 @@ class LeaseLock(BaseLock):
         begun = time.monotonic()
         try:
             self._lease = await self._call(method, path, lease)
-        except AnswerError as error:
+        except StatusError as error:
             self._check_allowed(error)
             # Another one was faster: that is how an election is lost.
             logger.debug("the Lease %s/%s was not taken: %s", self.namespace, self.name, error)
@@ -143,7 +143,7 @@ class LeaseLock(BaseLock):
         self.renewed_at = begun
         return True
 
-    def _check_allowed(self, error: AnswerError) -> None:
+    def _check_allowed(self, error: StatusError) -> None:
         """End with words where waiting is of no use: there is no such namespace, or no right to Leases in it."""
         if error.status == FORBIDDEN or (error.status == NOT_FOUND and "namespaces" in error.message):
             raise OperationError(

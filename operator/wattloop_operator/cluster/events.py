@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from wattloop_operator.api.conditions import ConditionStatus
+from wattloop_operator.api.attempt import Result
+from wattloop_operator.api.meta import ConditionStatus
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
-from wattloop_operator.api.result import Result
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.actions import (
     Action,

@@ -8,10 +8,9 @@ from typing import Any
 
 from wattloop.errors import OperationError
 from wattloop.node_energy import PodGpuUsage
-from wattloop_operator.cluster.api import ClusterApi, RefusedError
+from wattloop_operator.cluster.api import PODS, TRAINING_RECURRENCES, ClusterApi, RejectedError
 from wattloop_operator.cluster.auth.pod_ownership import runs
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
-from wattloop_operator.cluster.resources import PODS, TRAINING_RECURRENCES
 from wattloop_operator.cluster.timed_cache import TimedCache
 from wattloop_operator.reconcile.learning.decision import RECURRENCE_LABEL
 from wattloop_operator.reporting.interfaces import PodAttempt, PodOwnershipError
@@ -29,7 +28,7 @@ class _Known:
     labelled: bool
 
 
-class ClusterPods:
+class ClusterNodePods:
     """Implements `wattloop_operator.reporting.interfaces.NodePods`. Safe to use from several threads.
 
     Args:
@@ -49,7 +48,7 @@ class ClusterPods:
         if known is None:
             try:
                 known = self._look_up(usage)
-            except RefusedError as error:
+            except RejectedError as error:
                 raise OperationError(f"pod {usage.namespace}/{usage.pod} cannot be looked up: {error}") from error
             if known is None:
                 return None

@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 
 from wattloop.errors import OperationError
-from wattloop_operator.api.progress import Progress
+from wattloop_operator.api.attempt import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.cluster.api import ClusterApi, ConflictError, MissingError, RefusedError
-from wattloop_operator.cluster.resources import TRAINING_RECURRENCES
-from wattloop_operator.cluster.status_patches import progress_to_apply
+from wattloop_operator.cluster.api import (
+    TRAINING_RECURRENCES,
+    ClusterApi,
+    ConflictError,
+    NotFoundError,
+    RejectedError,
+    status_to_apply,
+)
 from wattloop_operator.reconciler.backend import StaleSnapshotError
 from wattloop_operator.reporting.interfaces import ProgressTooLargeError
 
@@ -33,14 +38,15 @@ class ClusterProgressStore:
         """The recurrence as it is now; None where there is none."""
         try:
             body = self._api.find(TRAINING_RECURRENCES, namespace, name)
-        except RefusedError as error:
+        except RejectedError as error:
             raise OperationError(f"{namespace}/{name} cannot be read: {error}") from error
         return None if body is None else TrainingRecurrence.from_wire(body)
 
     def write(self, recurrence: TrainingRecurrence, progress: Progress) -> None:
         """Write the progress of a recurrence that is still as it was read."""
         name = f"{recurrence.metadata.namespace}/{recurrence.metadata.name}"
-        body = progress_to_apply(recurrence, progress)
+        version = recurrence.metadata.resource_version
+        body = status_to_apply(recurrence, {"progress": progress.to_wire()}, resource_version=version)
         size_bytes = len(json.dumps(body["status"]).encode())
         if size_bytes > MAX_PROGRESS_BYTES:
             raise ProgressTooLargeError(
@@ -48,7 +54,7 @@ class ClusterProgressStore:
             )
         try:
             self._api.apply_status(TRAINING_RECURRENCES, body, field_manager=FIELD_MANAGER)
-        except (ConflictError, MissingError) as error:
+        except (ConflictError, NotFoundError) as error:
             raise StaleSnapshotError(str(error)) from error
-        except RefusedError as error:
+        except RejectedError as error:
             raise OperationError(f"the progress of {name} cannot be written: {error}") from error

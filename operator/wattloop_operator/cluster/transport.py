@@ -48,7 +48,7 @@ class Request:
         return self.method != "GET"
 
 
-class AnswerError(Exception):
+class StatusError(Exception):
     """The server answered with an error.
 
     Attributes:
@@ -71,7 +71,7 @@ class Transport(Protocol):
         """The answer to a request.
 
         Raises:
-            AnswerError: The server answered with an error.
+            StatusError: The server answered with an error.
             OperationError: The server could not be reached, or gave no answer in time.
         """
         ...
@@ -140,13 +140,13 @@ def _without_answer(request: Request, why: str) -> OperationError:
     return OperationError(f"{request.method} {request.path}: no answer from the API server: {why}")
 
 
-def _refusal(request: Request, status: int, data: bytes | None) -> AnswerError | OperationError:
+def _refusal(request: Request, status: int, data: bytes | None) -> StatusError | OperationError:
     try:
         said = json.loads(data or b"{}")
     except ValueError:
         said = {}
     said = said if isinstance(said, dict) else {}
     message = str(said.get("message") or (data or b"")[:512].decode("utf-8", "replace"))
-    error = AnswerError(request, status, str(said.get("reason") or ""), message)
+    error = StatusError(request, status, str(said.get("reason") or ""), message)
     # 401: a token that is being rotated; 429 and 5xx: the server, or what stands before it, has trouble of its own.
     return OperationError(str(error)) if status in {401, 408, 429} or status >= 500 else error

@@ -8,13 +8,12 @@ from typing import Any
 from wattloop.errors import OperationError
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.cluster.api import ClusterApi, ExistsError, RefusedError
+from wattloop_operator.cluster.api import JOBS, PODS, AlreadyExistsError, ClusterApi, RejectedError, ResourceType
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.cluster.informer.object_store import CachedObject
-from wattloop_operator.cluster.resources import JOBS, PODS, ResourceType
 from wattloop_operator.domain.snapshot import WorkloadState
-from wattloop_operator.workloads.cluster_injection import ClusterAddresses
-from wattloop_operator.workloads.job_state import job_state, needs_pods
+from wattloop_operator.workloads.injection import ClusterAddresses
+from wattloop_operator.workloads.job import job_state, needs_pods
 from wattloop_operator.workloads.manifest import JOB, kind_of, manifest
 from wattloop_operator.workloads.other_kind import other_state
 from wattloop_operator.workloads.ownership import JOB_UID_LABEL
@@ -44,12 +43,12 @@ class WorkloadAccess:
 
         Raises:
             TemplateError: The template cannot be started as it stands.
-            RefusedError: The server refuses it.
+            RejectedError: The server refuses it.
         """
         body = manifest(job, recurrence, self._addresses())
         try:
             self._api.create(self._resource(*kind_of(job)), body, dry_run=True)
-        except ExistsError:
+        except AlreadyExistsError:
             return
 
     def start(self, job: RecurringTrainingJob, recurrence: TrainingRecurrence) -> None:
@@ -57,12 +56,12 @@ class WorkloadAccess:
 
         Raises:
             TemplateError: The template cannot be started as it stands.
-            RefusedError: The server refuses it.
+            RejectedError: The server refuses it.
         """
         resource = self._resource(*kind_of(job))
         try:
             body = self._api.create(resource, manifest(job, recurrence, self._addresses()))
-        except ExistsError:
+        except AlreadyExistsError:
             found = self._api.find(resource, recurrence.metadata.namespace, recurrence.metadata.name)
             if found is None:
                 raise OperationError(
@@ -111,7 +110,7 @@ class WorkloadAccess:
     def _state_of_other(self, kind: tuple[str, str], recurrence: TrainingRecurrence) -> WorkloadState | None:
         try:
             body = self._api.find(self._resource(*kind), *_key(recurrence))
-        except RefusedError as error:
+        except RejectedError as error:
             raise OperationError(f"{kind[1]} {'/'.join(_key(recurrence))} cannot be read: {error}") from error
         return None if body is None else other_state(body, recurrence.metadata.uid)
 

@@ -1,4 +1,4 @@
-"""`wattloop validate`: checks manifests as the API server would, without one."""
+"""`wattloop validate`: checks manifests as the API server would, without an API server."""
 
 from __future__ import annotations
 
@@ -7,65 +7,65 @@ import dataclasses
 import json
 import sys
 
-from wattloop_operator.api.kinds import Kind
-from wattloop_operator.api.manifests import Checked, check_file
+from wattloop_operator.api.manifests import CheckResult, check_file
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.schemas import Kind
 from wattloop_operator.reconcile.job.unsupported import unsupported
 
 EXIT_PROBLEMS = 2
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry out ``wattloop validate``."""
+    """Run ``wattloop validate``."""
     results = {file: check_file(file) for file in dict.fromkeys(arguments.files)}
     if arguments.format == "json":
         json.dump(_as_json(results), sys.stdout, indent=2)
         sys.stdout.write("\n")
     else:
-        sys.stdout.writelines(f"{line}\n" for file, checked in results.items() for line in _lines(file, checked))
-    return EXIT_PROBLEMS if any(checked.problems or _is_empty(checked) for checked in results.values()) else 0
+        sys.stdout.writelines(f"{line}\n" for file, result in results.items() for line in _lines(file, result))
+    return EXIT_PROBLEMS if any(result.problems or _is_empty(result) for result in results.values()) else 0
 
 
-def _is_empty(checked: Checked) -> bool:
-    """Whether a file holds nothing at all: as with `kubectl apply`, it must not be taken for checked."""
-    return not (checked.problems or checked.accepted or checked.passed_over)
+def _is_empty(result: CheckResult) -> bool:
+    """Whether a file contains no object at all, which is an error, as it is for `kubectl apply`."""
+    return not (result.problems or result.valid or result.skipped)
 
 
-def _lines(file: str, checked: Checked) -> list[str]:
-    lines = [str(problem) for problem in checked.problems]
-    lines += [f"{file}: {_title(manifest)}: {_verdict(manifest)}" for manifest in checked.accepted]
-    lines += [f"{file}: {title}: passed over, not a kind of Wattloop" for title in checked.passed_over]
+def _lines(file: str, result: CheckResult) -> list[str]:
+    lines = [str(problem) for problem in result.problems]
+    lines += [f"{file}: {_title(manifest)}: {_verdict(manifest)}" for manifest in result.valid]
+    lines += [f"{file}: {title}: skipped, not a kind of Wattloop" for title in result.skipped]
     return lines or [f"{file}: found no manifest, expected at least one"]
 
 
-def _as_json(results: dict[str, Checked]) -> dict[str, object]:
+def _as_json(results: dict[str, CheckResult]) -> dict[str, object]:
     return {
-        "problems": [dataclasses.asdict(problem) for checked in results.values() for problem in checked.problems],
-        "accepted": [
+        "problems": [dataclasses.asdict(problem) for result in results.values() for problem in result.problems],
+        "valid": [
             {"source": file, "manifest": _title(manifest)}
-            for file, checked in results.items()
-            for manifest in checked.accepted
+            for file, result in results.items()
+            for manifest in result.valid
         ],
-        "held_back": [
-            {"source": file, "manifest": _title(manifest), "why": why}
-            for file, checked in results.items()
-            for manifest in checked.accepted
-            for why in [_held_back(manifest)]
-            if why
+        "not_supported": [
+            {"source": file, "manifest": _title(manifest), "reason": reason}
+            for file, result in results.items()
+            for manifest in result.valid
+            for reason in [_unsupported(manifest)]
+            if reason
         ],
-        "passed_over": [
-            {"source": file, "manifest": title} for file, checked in results.items() for title in checked.passed_over
+        "skipped": [
+            {"source": file, "manifest": title} for file, result in results.items() for title in result.skipped
         ],
     }
 
 
 def _verdict(manifest: Kind) -> str:
-    why = _held_back(manifest)
-    return f"right, but held back: {why}" if why else "right"
+    reason = _unsupported(manifest)
+    return f"valid, but not supported: {reason}" if reason else "valid"
 
 
-def _held_back(manifest: Kind) -> str | None:
-    """Why the operator would start nothing of an object that the API server takes."""
+def _unsupported(manifest: Kind) -> str | None:
+    """Why the operator would start no run of an object that the API server accepts."""
     return unsupported(manifest.spec) if isinstance(manifest, RecurringTrainingJob) else None
 
 

@@ -11,10 +11,10 @@ import kopf
 from kopf._core.engines.peering import Identity
 
 from wattloop.errors import OperationError
-from wattloop_operator.cluster.api import ClusterApi, RefusedError
+from wattloop_operator.cluster.api import ClusterApi, RejectedError
+from wattloop_operator.cluster.gpu_power_policies import UnreadablePolicyError
 from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
 from wattloop_operator.cluster.informer.resync import Resync
-from wattloop_operator.cluster.node_policies import UnreadablePolicyError
 from wattloop_operator.controller.work_queue import WorkQueue
 
 logger = logging.getLogger(__name__)
@@ -135,7 +135,7 @@ class Controller:
                     jobs = Resync(
                         self._api, kind, lambda seconds: not self._stopping.wait(seconds), self._namespaces
                     ).missed()
-                except (OperationError, RefusedError) as error:
+                except (OperationError, RejectedError) as error:
                     logger.warning("%s: could not be compared: %s", kind.resource.kind, error)
                     continue
                 if jobs:
@@ -155,7 +155,7 @@ class Controller:
                 self._write_standings()
             except Exception as error:
                 # Training goes on without these statuses; what nobody foresaw is told with its trace.
-                foreseen = isinstance(error, OperationError | RefusedError | UnreadablePolicyError)
+                foreseen = isinstance(error, OperationError | RejectedError | UnreadablePolicyError)
                 if str(error) != told:
                     logger.warning("GPUPowerPolicies' statuses are not up to date: %s", error, exc_info=not foreseen)
                 told = str(error)

@@ -12,9 +12,9 @@ from typing import Any
 
 import kopf
 
+from wattloop_operator.cluster.api import ResourceType
 from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
-from wattloop_operator.cluster.informer.resync import WatchedKind
-from wattloop_operator.cluster.resources import ResourceType
+from wattloop_operator.cluster.informer.object_cache import WatchedKind
 
 # Below the five minutes after which the server forgets versions that a watch could go on from.
 SERVER_TIMEOUT_SECONDS = 300

@@ -17,8 +17,8 @@ import uvicorn
 from wattloop.commands.settings import Address
 from wattloop.errors import OperationError
 from wattloop_operator.http.bounded_connection import BoundedConnection
+from wattloop_operator.http.certificates import ServingCertificate
 from wattloop_operator.http.rejected_requests import RefusedRequests
-from wattloop_operator.http.serving_certificate import ServingCertificate
 
 logger = logging.getLogger(__name__)
 

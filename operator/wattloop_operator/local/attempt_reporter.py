@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from wattloop_operator.api.result import Result
+from wattloop_operator.api.attempt import Result
 from wattloop_operator.domain.snapshot import Snapshot
 
 # The live table shows these; the others have a reason that it has no room for.

@@ -23,7 +23,7 @@ from wattloop_operator.reconcile import actions
 from wattloop_operator.reconciler.backend import JobKey, StaleSnapshotError
 from wattloop_operator.store.objects import ObjectExistsError, ObjectMissingError
 from wattloop_operator.store.store import Store
-from wattloop_operator.workloads.run_environment import RunAddresses, run_environment
+from wattloop_operator.workloads.injection import RunAddresses, run_environment
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from wattloop.errors import InputError, UsageError
 from wattloop_operator.api.manifests import check_file
-from wattloop_operator.api.metadata import ObjectMeta
+from wattloop_operator.api.meta import ObjectMeta
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.trigger import ContinuousTrigger, Trigger
 from wattloop_operator.local.command import command_of
@@ -27,7 +27,7 @@ def read_job(path: Path) -> RecurringTrainingJob:
     checked = check_file(str(path))
     if checked.problems:
         raise UsageError("\n".join(str(problem) for problem in checked.problems))
-    jobs = [each for each in checked.accepted if isinstance(each, RecurringTrainingJob)]
+    jobs = [each for each in checked.valid if isinstance(each, RecurringTrainingJob)]
     if len(jobs) != 1:
         names = ", ".join(each.metadata.name for each in jobs) or "none"
         raise InputError(str(path), f"RecurringTrainingJobs: {names}", "exactly one")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from wattloop_operator.api.progress import Progress
+from wattloop_operator.api.attempt import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.local.stored_recurrences import RECURRENCE, recurrence_of, replace_recurrence
 from wattloop_operator.store.objects import Objects

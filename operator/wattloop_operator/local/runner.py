@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from wattloop import interruption
 from wattloop.errors import OperationError
-from wattloop_operator.api.conditions import ConditionStatus
+from wattloop_operator.api.meta import ConditionStatus
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.job.conditions import READY
 from wattloop_operator.reconciler.backend import Backend, JobKey

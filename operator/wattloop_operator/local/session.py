@@ -15,7 +15,7 @@ from wattloop import interruption
 from wattloop.agent_process import running_agent
 from wattloop.errors import OperationError
 from wattloop.files.atomic_write import open_atomic
-from wattloop_operator.api.progress import Progress
+from wattloop_operator.api.attempt import Progress
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Snapshot
@@ -37,7 +37,7 @@ from wattloop_operator.reconciler.backend import JobKey
 from wattloop_operator.reporting.limits import LOCAL_RATES, ReportLimits
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.store.store import Store, open_store
-from wattloop_operator.workloads.run_environment import RunAddresses
+from wattloop_operator.workloads.injection import RunAddresses
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,14 @@ from pydantic import ValidationError
 from wattloop.errors import InputError, OperationError, UsageError
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.cluster.api import ClusterApi, MissingError, RefusedError
+from wattloop_operator.cluster.api import (
+    RECURRING_TRAINING_JOBS,
+    TRAINING_RECURRENCES,
+    ClusterApi,
+    NotFoundError,
+    RejectedError,
+)
 from wattloop_operator.cluster.connection import UNREADABLE, unreadable
-from wattloop_operator.cluster.resources import RECURRING_TRAINING_JOBS, TRAINING_RECURRENCES
 from wattloop_operator.cluster.transport import HttpTransport
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.plots.job_history import JobHistory
@@ -75,9 +80,9 @@ def cluster_history(context: ClusterContext, job_name: str, namespace: str | Non
     try:
         body = api.get(RECURRING_TRAINING_JOBS, where, job_name)
         bodies, _ = api.list(TRAINING_RECURRENCES, namespace=where)
-    except MissingError as error:
+    except NotFoundError as error:
         raise _missing(error, context, f"{where}/{job_name}") from None
-    except RefusedError as error:
+    except RejectedError as error:
         raise OperationError(
             f"context {context.name}: {error}; ask for the right to get and list Wattloop's objects, {OR_A_DATABASE}"
         ) from None
@@ -98,7 +103,7 @@ def cluster_history(context: ClusterContext, job_name: str, namespace: str | Non
     return JobHistory.of_snapshot(Snapshot(job=job, recurrences=own))
 
 
-def _missing(error: MissingError, context: ClusterContext, job: str) -> OperationError | UsageError:
+def _missing(error: NotFoundError, context: ClusterContext, job: str) -> OperationError | UsageError:
     # So the server says of a whole kind; of an object it says its name.
     if "could not find the requested resource" in str(error):
         return OperationError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from wattloop_operator.api.conditions import Condition, ConditionStatus
+from wattloop_operator.api.meta import Condition, ConditionStatus
 
 MAX_MESSAGE_CHARACTERS = 4096
 

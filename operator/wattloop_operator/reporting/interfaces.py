@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Protocol
 
 from wattloop.node_energy import GpuBounds, PodGpuUsage
-from wattloop_operator.api.progress import Progress
+from wattloop_operator.api.attempt import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.records import PodEnergy
 

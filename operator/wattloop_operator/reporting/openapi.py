@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from wattloop.node_energy import PodGpuUsage
 from wattloop_operator.api import generated
-from wattloop_operator.api.progress import Progress
+from wattloop_operator.api.attempt import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.reporting.app import create_app

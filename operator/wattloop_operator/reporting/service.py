@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from wattloop.errors import OperationError
 from wattloop.messages import MAX_REASON_CHARACTERS, Answer, Report
-from wattloop_operator.api.progress import Progress
+from wattloop_operator.api.attempt import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.reconcile.attempt.progress import max_gpus, progress_after
 from wattloop_operator.reporting.interfaces import Authorizer, BearerToken, ProgressStore, Review

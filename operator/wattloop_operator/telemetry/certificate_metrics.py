@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from wattloop_operator.http.certificate_trust import refusal
-from wattloop_operator.http.serving_certificate import ServingCertificate
+from wattloop_operator.http.certificates import ServingCertificate, refusal
 
 logger = logging.getLogger(__name__)
 

@@ -1,8 +1,10 @@
-"""Whether the operator is alive and ready: every check with what is wrong, as two small HTTP answers."""
+"""Health."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -40,3 +42,28 @@ def watches_check(ages_seconds: Callable[[], Mapping[str, float]], most_seconds:
         return ", ".join(f"no sign of life of the watch of {kind} for {age:.0f} s" for kind, age in sorted(old.items()))
 
     return check
+
+
+class WatchHeartbeat:
+    """The last sign of life of each watch: an event, or a comparison that found nothing missed.
+
+    Args:
+        kinds: The watched kinds.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, kinds: Iterable[str], clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._beats = dict.fromkeys(kinds, clock())
+
+    def beat(self, kind: str) -> None:
+        """Note a sign of life."""
+        with self._lock:
+            self._beats[kind] = self._clock()
+
+    def ages_seconds(self) -> dict[str, float]:
+        """Seconds since the last sign of life, by kind."""
+        now = self._clock()
+        with self._lock:
+            return {kind: now - beat for kind, beat in self._beats.items()}

@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 
 from wattloop.errors import OperationError
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
-from wattloop_operator.cluster.transport import AnswerError, Request, Transport
+from wattloop_operator.cluster.transport import Request, StatusError, Transport
 
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 JOB_LABELS = ("namespace", "job")
@@ -27,13 +27,13 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._settles = Histogram(
-            "wattloop_operator_settle_duration_seconds",
+            "wattloop_operator_reconcile_duration_seconds",
             "Time to bring one job up to date.",
             buckets=(0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
             registry=self.registry,
         )
         self._failures = Counter(
-            "wattloop_operator_settle_failures_total", "Looks at a job that failed.", registry=self.registry
+            "wattloop_operator_reconcile_failures_total", "Looks at a job that failed.", registry=self.registry
         )
         self._requests = Counter(
             "wattloop_operator_api_requests_total",
@@ -42,7 +42,7 @@ class Metrics:
             registry=self.registry,
         )
         self._missed = Counter(
-            "wattloop_operator_watch_missed_total",
+            "wattloop_operator_watch_missed_changes_total",
             "Jobs of which a watch has missed a change.",
             ["kind"],
             registry=self.registry,
@@ -61,7 +61,7 @@ class Metrics:
         )
 
         self._refused = Counter(
-            "wattloop_operator_http_requests_refused_total",
+            "wattloop_operator_http_requests_rejected_total",
             "HTTP requests refused unread: malformed, or crowded (beyond the bound of connections).",
             ["reason"],
             registry=self.registry,
@@ -105,7 +105,7 @@ class Metrics:
             outcome = "ok"
             try:
                 return transport(request)
-            except AnswerError as error:
+            except StatusError as error:
                 outcome = str(error.status)
                 raise
             except OperationError:
@@ -142,9 +142,11 @@ class StateCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The metrics as they are now."""
-        yield GaugeMetricFamily("wattloop_operator_leads", "Whether this operator acts.", value=float(self._leads()))
         yield GaugeMetricFamily(
-            "wattloop_operator_jobs_waiting", "Jobs that wait for a worker.", value=float(self._waiting())
+            "wattloop_operator_is_leader", "Whether this operator leads.", value=float(self._leads())
+        )
+        yield GaugeMetricFamily(
+            "wattloop_operator_work_queue_depth", "Jobs that wait for a worker.", value=float(self._waiting())
         )
         ages = GaugeMetricFamily(
             "wattloop_operator_watch_age_seconds", "Time since the last sign of life of a watch.", labels=["kind"]

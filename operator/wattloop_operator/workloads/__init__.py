@@ -1,1 +1,1 @@
-"""What runs an attempt: a file a workload kind, and what every one of them is told."""
+"""Workloads that run attempts: a module for each kind, and the additions that the pods of every kind get."""

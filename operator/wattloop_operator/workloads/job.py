@@ -1,38 +1,46 @@
-"""A batch/v1 Job of an attempt, from the user's template."""
+"""The batch/v1 Job of an attempt: its spec from the user's template, and its state from the Job and its pods."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.workloads.cluster_injection import ClusterAddresses
-from wattloop_operator.workloads.injection_additions import injection_of
-from wattloop_operator.workloads.pod_template import TemplateError, gpus, with_injection
+from wattloop_operator.api.template import Template
+from wattloop_operator.domain.snapshot import Failure, WorkloadPhase, WorkloadState
+from wattloop_operator.workloads.injection import Injection, TemplateError, gpus, with_injection
+from wattloop_operator.workloads.ownership import controller_uid
+from wattloop_operator.workloads.pod_state import (
+    DISRUPTION_TARGET,
+    Pod,
+    any_running,
+    bound_pods,
+    condition_of,
+    first_failure,
+    started_at,
+    time_of,
+    unhealthy_devices,
+    waiting_reason,
+)
 
-# Says in the Job itself, which outlives its pods, that the cluster ended it.
-DISRUPTION_RULE = {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+# The Job outlives its pods, so the rule records in the Job that the cluster disrupted it.
+DISRUPTION_RULE = {"action": "FailJob", "onPodConditions": [{"type": DISRUPTION_TARGET, "status": "True"}]}
 
 
-def job_spec(job: RecurringTrainingJob, recurrence: TrainingRecurrence, addresses: ClusterAddresses) -> dict[str, Any]:
+def job_spec(template: Template, injection: Injection) -> dict[str, Any]:
     """The spec of an attempt's Job.
 
     Raises:
-        TemplateError: The template cannot be started as it stands.
+        TemplateError: The template cannot be started.
     """
-    template = job.spec.template
     if template.job is None:
         raise TemplateError("spec.template.job is missing")
     spec = copy.deepcopy(template.job)
-    devices = job_devices(spec, template.training_containers)
-    injection = injection_of(job, recurrence, addresses, devices)
     spec["template"] = with_injection(spec["template"], template.training_containers, injection)
     pod_spec = spec["template"]["spec"]
     pod_spec.setdefault("restartPolicy", "Never")
     if "backoffLimit" not in spec and "backoffLimitPerIndex" not in spec:
-        # Wattloop retries by itself, with another decision.
+        # Wattloop retries an attempt itself, with a new decision.
         spec["backoffLimit"] = 0
         if "podFailurePolicy" not in spec and pod_spec["restartPolicy"] == "Never":
             spec["podFailurePolicy"] = {"rules": [DISRUPTION_RULE]}
@@ -40,11 +48,91 @@ def job_spec(job: RecurringTrainingJob, recurrence: TrainingRecurrence, addresse
 
 
 def job_devices(spec: Mapping[str, Any], training_containers: Collection[str] | None) -> int:
-    """How many GPUs the training containers of a Job's pods ask for.
+    """Number of GPUs that the training containers of a Job's pods request.
 
     Raises:
-        TemplateError: There is no such container.
+        TemplateError: The pods lack a named container.
     """
     parallelism = spec.get("parallelism")
     pods = parallelism if isinstance(parallelism, int) else 1
     return pods * gpus(spec["template"]["spec"], training_containers)
+
+
+def job_state(body: Mapping[str, Any], pods: Sequence[Pod], recurrence_uid: str) -> WorkloadState:
+    """The state of a Job.
+
+    Args:
+        body: The Job.
+        pods: Its pods in their last known state, deleted ones included.
+        recurrence_uid: Uid of the recurrence of its name.
+    """
+    metadata, status = body["metadata"], body.get("status") or {}
+    failed, complete = _true_condition(body, "Failed"), _true_condition(body, "Complete")
+    phase, failure, ended_at = WorkloadPhase.PENDING, None, None
+    message, unhealthy = "", unhealthy_devices(pods)
+    if complete is not None:
+        phase = WorkloadPhase.SUCCEEDED
+        ended_at = time_of(status.get("completionTime")) or time_of(complete.get("lastTransitionTime"))
+    elif failed is not None:
+        phase = WorkloadPhase.FAILED
+        failure, message = _failure(failed, pods)
+        ended_at = time_of(failed.get("lastTransitionTime"))
+    elif any_running(pods) or status.get("ready"):
+        phase, message = WorkloadPhase.RUNNING, unhealthy
+    else:
+        message = _waiting_reason(body, pods)
+    started = started_at(pods)
+    if started is None and phase is not WorkloadPhase.PENDING:
+        started = time_of(status.get("startTime"))
+    return WorkloadState(
+        name=str(metadata["name"]),
+        uid=str(metadata.get("uid", "")),
+        phase=phase,
+        owned=controller_uid(metadata) == recurrence_uid,
+        started_at=started,
+        ended_at=ended_at,
+        ending=metadata.get("deletionTimestamp") is not None,
+        failure=failure,
+        message=message,
+        unhealthy=unhealthy,
+        pods=bound_pods(pods),
+    )
+
+
+def needs_pods(body: Mapping[str, Any], pods: Sequence[Pod]) -> bool:
+    """Whether the cause of a Job's failure is in pods whose watch events have not arrived yet."""
+    failed = _true_condition(body, "Failed")
+    return failed is not None and _failure_of_job(failed) is None and first_failure(pods) is None
+
+
+def _failure_of_job(failed: Mapping[str, Any]) -> tuple[Failure, str] | None:
+    """The cause as far as the Job's own condition gives it."""
+    reason, message = failed.get("reason"), str(failed.get("message") or "")
+    if reason == "DeadlineExceeded":
+        return Failure.DEADLINE, f"it exceeded its Job's activeDeadlineSeconds: {message}"
+    if reason == "PodFailurePolicy" and DISRUPTION_TARGET in message:
+        return Failure.DISRUPTED, message
+    return None
+
+
+def _failure(failed: Mapping[str, Any], pods: Sequence[Pod]) -> tuple[Failure, str]:
+    known = _failure_of_job(failed)
+    first = first_failure(pods)
+    if first is not None and (known is None or (known[0] is Failure.DISRUPTED and first.failure is Failure.DISRUPTED)):
+        return first.failure, first.message
+    if known is not None:
+        return known
+    return Failure.DISRUPTED, f"its pods are gone and left no record of how they ended ({failed.get('reason')})"
+
+
+def _waiting_reason(body: Mapping[str, Any], pods: Sequence[Pod]) -> str:
+    if (body.get("spec") or {}).get("suspend"):
+        return "its Job is suspended (spec.suspend)"
+    return waiting_reason(pods) or (
+        "" if pods else "its Job has no pod yet; if this persists, see kubectl describe job"
+    )
+
+
+def _true_condition(body: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:
+    condition = condition_of(body, kind)
+    return condition if condition is not None and condition.get("status") == "True" else None

@@ -1,17 +1,15 @@
-"""The object that runs an attempt, whatever its kind."""
+"""The manifest of an attempt's workload, of any kind."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.workloads.cluster_injection import ClusterAddresses
+from wattloop_operator.workloads.injection import ClusterAddresses, TemplateError, injection_of
 from wattloop_operator.workloads.job import job_devices, job_spec
 from wattloop_operator.workloads.other_kind import other_devices, other_spec
 from wattloop_operator.workloads.ownership import labels_of, owner_reference
-from wattloop_operator.workloads.pod_template import TemplateError
 
 JOB = ("batch/v1", "Job")
 
@@ -23,25 +21,22 @@ def kind_of(job: RecurringTrainingJob) -> tuple[str, str]:
 
 
 def devices_of(job: RecurringTrainingJob) -> int:
-    """How many GPUs the training containers of a job's workloads ask for; 0 where its template cannot be started."""
-    template = job.spec.template
+    """Number of GPUs that a job's workloads request for training; 0 if its template cannot be started."""
     try:
-        if template.workload is not None:
-            return other_devices(template.workload.spec, template.training_containers)
-        return 0 if template.job is None else job_devices(template.job, template.training_containers)
+        return _devices(job)
     except TemplateError:
         return 0
 
 
 def manifest(job: RecurringTrainingJob, recurrence: TrainingRecurrence, addresses: ClusterAddresses) -> dict[str, Any]:
-    """The workload of an attempt, named as its recurrence and owned by it.
+    """The workload of an attempt: it has its recurrence's name, and the recurrence owns it.
 
     Raises:
-        TemplateError: The template cannot be started as it stands.
+        TemplateError: The template cannot be started.
     """
     template = job.spec.template
-    api_version, kind = kind_of(job)
-    build = job_spec if template.workload is None else other_spec
+    injection = injection_of(job, recurrence, addresses, _devices(job))
+    spec = job_spec(template, injection) if template.workload is None else other_spec(template, injection)
     metadata: dict[str, Any] = {
         "name": recurrence.metadata.name,
         "namespace": recurrence.metadata.namespace,
@@ -51,5 +46,12 @@ def manifest(job: RecurringTrainingJob, recurrence: TrainingRecurrence, addresse
         metadata["annotations"] = dict(template.annotations)
     if recurrence.metadata.uid:
         metadata["ownerReferences"] = [owner_reference(recurrence)]
-    spec: Mapping[str, Any] = build(job, recurrence, addresses)
-    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": dict(spec)}
+    api_version, kind = kind_of(job)
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def _devices(job: RecurringTrainingJob) -> int:
+    template = job.spec.template
+    if template.workload is not None:
+        return other_devices(template.workload.spec, template.training_containers)
+    return 0 if template.job is None else job_devices(template.job, template.training_containers)

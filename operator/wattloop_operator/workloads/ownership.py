@@ -1,4 +1,4 @@
-"""Whose a workload is: labels to find it by, and the owner reference that makes it a recurrence's own."""
+"""Ownership of workloads: labels that select an attempt's objects, and owner references that chain them."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.reconcile.learning.decision import JOB_LABEL, RECURRENCE_LABEL
 
-# The API server puts it into the pod template of each Job, so that the Job controller counts the pods that carry it.
+# The API server adds it to the pod template of each Job; the Job controller counts the pods that have it.
 JOB_UID_LABEL = "batch.kubernetes.io/controller-uid"
 
 
-def labels_of(recurrence: TrainingRecurrence, further: Mapping[str, str]) -> dict[str, str]:
-    """The labels of everything that an attempt starts."""
-    return {**further, JOB_LABEL: recurrence.spec.job_ref.name, RECURRENCE_LABEL: recurrence.metadata.name}
+def labels_of(recurrence: TrainingRecurrence, user_labels: Mapping[str, str]) -> dict[str, str]:
+    """The labels of every object that an attempt starts."""
+    return {**user_labels, JOB_LABEL: recurrence.spec.job_ref.name, RECURRENCE_LABEL: recurrence.metadata.name}
 
 
 def owner_reference(recurrence: TrainingRecurrence) -> dict[str, Any]:
-    """The reference by which a workload is deleted with its recurrence."""
+    """The owner reference by which Kubernetes deletes a workload with its recurrence."""
     return {
         "apiVersion": recurrence.api_version,
         "kind": recurrence.kind,
@@ -29,17 +29,17 @@ def owner_reference(recurrence: TrainingRecurrence) -> dict[str, Any]:
     }
 
 
-def controller(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The owner reference of an object's controller; empty where it has none."""
+def controller_of(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The owner reference of an object's controller; empty if it has none."""
     owners = metadata.get("ownerReferences") or ()
     return next((owner for owner in owners if owner.get("controller")), {})
 
 
 def controller_uid(metadata: Mapping[str, Any]) -> str:
-    """The uid of an object's controller; empty where it has none."""
-    return str(controller(metadata).get("uid", ""))
+    """The uid of an object's controller; empty if it has none."""
+    return str(controller_of(metadata).get("uid", ""))
 
 
 def is_pod_of_job(metadata: Mapping[str, Any], job_uid: str) -> bool:
-    """Whether a pod is controlled by a Job and counted by the Job controller as one of the Job's."""
+    """Whether a Job controls a pod and the Job controller counts it as one of the Job's."""
     return controller_uid(metadata) == job_uid == str((metadata.get("labels") or {}).get(JOB_UID_LABEL))

@@ -1,4 +1,4 @@
-"""What pods say of how they run, and of why they ended."""
+"""The state of pods: whether they run, why they wait, and why they failed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from wattloop_operator.domain.snapshot import Failure
 
 Pod = Mapping[str, Any]
 
-# Reasons that the kubelet and the control plane give to a pod that they ended themselves.
+# Reasons that the kubelet and the control plane give to pods that they ended.
 DISRUPTIONS = frozenset(
     {
         "Evicted",
@@ -27,23 +27,23 @@ DISRUPTIONS = frozenset(
 )
 DISRUPTION_TARGET = "DisruptionTarget"
 OUT_OF_MEMORY = "OOMKilled"
-# Of a container whose program was never run: what it is told to run, not how it trains, is wrong.
+# Reasons of a container whose program never ran: its command is wrong, not its training.
 NOT_STARTED = frozenset({"StartError", "ContainerCannotRun"})
-# While a container waits for one of these, nothing need be wrong; if something is, an Event of the pod says it.
-ORDINARY_WAITS = frozenset({"ContainerCreating", "PodInitializing"})
-# What a kubelet writes as the start of a container that never started.
+# Normal reasons to wait; if something is wrong, an Event of the pod has the cause.
+NORMAL_WAITS = frozenset({"ContainerCreating", "PodInitializing"})
+# The kubelet writes this as the start of a container that never started.
 NEVER = datetime.fromtimestamp(0, UTC)
 LATEST = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True)
 class PodFailure:
-    """How one pod failed.
+    """The failure of one pod.
 
     Attributes:
-        failure: Why.
-        at: When.
-        message: The same in words.
+        failure: Its class.
+        at: Its time.
+        message: Its cause as text.
     """
 
     failure: Failure
@@ -52,17 +52,17 @@ class PodFailure:
 
 
 def first_failure(pods: Iterable[Pod]) -> PodFailure | None:
-    """The earliest failure: when one pod of several goes, the others fail in its wake."""
-    # Of two at the same second the disruption counts: a batch size is not blamed for what the cluster did.
+    """The earliest failure: if one pod of several fails, the others fail as a consequence."""
+    # In the same second a disruption takes precedence: a batch size is not blamed for what the cluster did.
     order = {Failure.DISRUPTED: 0, Failure.CRASHED: 1}
     failures = [failure for failure in map(_failure, pods) if failure is not None]
     return min(failures, key=lambda each: (each.at, order.get(each.failure, 2)), default=None)
 
 
 def started_at(pods: Iterable[Pod]) -> datetime | None:
-    """When the first container of the pods started."""
+    """Start time of the first container of the pods."""
     starts = [
-        moment(state.get("startedAt"))
+        time_of(state.get("startedAt"))
         for pod in pods
         for status in _container_statuses(pod)
         for state in _states(status)
@@ -70,29 +70,35 @@ def started_at(pods: Iterable[Pod]) -> datetime | None:
     return min((start for start in starts if start is not None and start != NEVER), default=None)
 
 
-def bound(pods: Iterable[Pod]) -> tuple[PodReference, ...]:
-    """Those of the pods that a node was found for."""
+def bound_pods(pods: Iterable[Pod]) -> tuple[PodReference, ...]:
+    """The pods that are bound to a node."""
     nodes = ((str(pod["metadata"].get("uid") or ""), (pod.get("spec") or {}).get("nodeName")) for pod in pods)
     return tuple(PodReference(uid=uid, node=str(node)) for uid, node in nodes if uid and node)
 
 
-def any_runs(pods: Iterable[Pod]) -> bool:
+def any_running(pods: Iterable[Pod]) -> bool:
     """Whether a pod runs."""
     return any((pod.get("status") or {}).get("phase") == "Running" for pod in pods)
 
 
-def why_waiting(pods: Iterable[Pod]) -> str:
-    """What keeps pods from running; empty where nothing is known to."""
+def waiting_reason(pods: Iterable[Pod]) -> str:
+    """Why pods do not run yet; empty if no reason is known."""
     return next((reason for pod in pods for reason in _waits(pod)), "")
 
 
-def what_is_unhealthy(pods: Iterable[Pod]) -> str:
-    """Which devices that pods hold are unhealthy, as the kubelet says from Kubernetes 1.36 on; empty for none."""
+def unhealthy_devices(pods: Iterable[Pod]) -> str:
+    """The unhealthy devices of the first pod that has any; empty for none. Kubernetes reports them from 1.36 on."""
     return next((text for pod in pods for text in [_unhealthy(pod)] if text), "")
 
 
-def moment(text: object) -> datetime | None:
-    """A time of the API."""
+def condition_of(body: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:
+    """The condition of this type in an object's status; None if there is none."""
+    conditions = (body.get("status") or {}).get("conditions") or ()
+    return next((each for each in conditions if each.get("type") == kind), None)
+
+
+def time_of(text: object) -> datetime | None:
+    """A timestamp of the Kubernetes API; None if it is absent."""
     return datetime.fromisoformat(text) if isinstance(text, str) and text else None
 
 
@@ -103,24 +109,24 @@ def _waits(pod: Pod) -> Iterator[str]:
     containers = (*(status.get("initContainerStatuses") or ()), *_container_statuses(pod))
     waits = [(each.get("name"), (each.get("state") or {}).get("waiting") or {}) for each in containers]
     for container, waiting in waits:
-        if waiting.get("reason") and waiting["reason"] not in ORDINARY_WAITS:
+        if waiting.get("reason") and waiting["reason"] not in NORMAL_WAITS:
             yield _joined(f"container {container}: {waiting['reason']}", waiting.get("message"))
-    scheduled = _condition(pod, "PodScheduled")
+    scheduled = condition_of(pod, "PodScheduled")
     if scheduled is not None and scheduled.get("status") == "False":
         yield _joined(str(scheduled.get("reason") or "Unschedulable"), scheduled.get("message"))
     for container, waiting in waits:
-        if waiting.get("reason") in ORDINARY_WAITS:
+        if waiting.get("reason") in NORMAL_WAITS:
             describe = f"kubectl describe pod {(pod.get('metadata') or {}).get('name', '')}"
-            yield f"container {container}: {waiting['reason']}; {describe} says why if it stays so"
+            yield f"container {container}: {waiting['reason']}; if this persists, see {describe}"
 
 
 def _failure(pod: Pod) -> PodFailure | None:
     status, metadata = pod.get("status") or {}, pod.get("metadata") or {}
     name = metadata.get("name", "")
-    target = _condition(pod, DISRUPTION_TARGET)
+    target = condition_of(pod, DISRUPTION_TARGET)
     if target is not None and target.get("status") == "True":
         text = _joined(f"pod {name}: {target.get('reason') or DISRUPTION_TARGET}", target.get("message"))
-        return PodFailure(Failure.DISRUPTED, moment(target.get("lastTransitionTime")) or LATEST, text)
+        return PodFailure(Failure.DISRUPTED, time_of(target.get("lastTransitionTime")) or LATEST, text)
     ended = [
         (container, terminated)
         for container in _container_statuses(pod)
@@ -128,16 +134,16 @@ def _failure(pod: Pod) -> PodFailure | None:
         if terminated
     ]
     if status.get("reason") in DISRUPTIONS:
-        at = min((moment(terminated.get("finishedAt")) or LATEST for _, terminated in ended), default=LATEST)
+        at = min((time_of(terminated.get("finishedAt")) or LATEST for _, terminated in ended), default=LATEST)
         return PodFailure(Failure.DISRUPTED, at, _joined(f"pod {name}: {status['reason']}", status.get("message")))
     if status.get("reason") == "DeadlineExceeded":
-        return PodFailure(Failure.DEADLINE, LATEST, f"pod {name}: it ran past its activeDeadlineSeconds")
+        return PodFailure(Failure.DEADLINE, LATEST, f"pod {name}: it exceeded its activeDeadlineSeconds")
     crashes = [(container, terminated) for container, terminated in ended if terminated.get("exitCode") != 0]
     if crashes and metadata.get("deletionTimestamp") is None:
-        container, terminated = min(crashes, key=lambda each: moment(each[1].get("finishedAt")) or LATEST)
-        at = moment(terminated.get("finishedAt")) or LATEST
+        container, terminated = min(crashes, key=lambda each: time_of(each[1].get("finishedAt")) or LATEST)
+        at = time_of(terminated.get("finishedAt")) or LATEST
         crash, unhealthy = _crash(str(container.get("name")), terminated), _unhealthy(pod)
-        # A batch size is not blamed for a broken device, nor for a program that is not there.
+        # A batch size is not blamed for a broken device or a missing program.
         disrupted = unhealthy or terminated.get("reason") in NOT_STARTED
         return PodFailure(
             Failure.DISRUPTED if disrupted else Failure.CRASHED, at, "; ".join(filter(None, (unhealthy, crash)))
@@ -182,11 +188,6 @@ def _container_statuses(pod: Pod) -> list[Mapping[str, Any]]:
 def _states(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     both = (status.get("lastState") or {}, status.get("state") or {})
     return [state[kind] for state in both for kind in ("running", "terminated") if state.get(kind)]
-
-
-def _condition(pod: Pod, kind: str) -> Mapping[str, Any] | None:
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    return next((each for each in conditions if each.get("type") == kind), None)
 
 
 def _joined(text: str, message: object) -> str:

@@ -13,10 +13,9 @@ import pytest
 from kubernetes import client
 
 from wattloop_operator.api.checks.documents import read_documents
-from wattloop_operator.api.group import GROUP, VERSION
-from wattloop_operator.api.kinds import KINDS
 from wattloop_operator.api.manifests import check_text
-from wattloop_operator.api.resource import Scope
+from wattloop_operator.api.resource import GROUP, VERSION, Scope
+from wattloop_operator.api.schemas import KINDS
 
 MANIFESTS = Path(__file__).parents[2] / "manifests" / "accepted"
 MUTANTS = 120

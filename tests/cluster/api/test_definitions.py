@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from support.control_plane.commands import ClusterCommand, CommandError
-from wattloop_operator.api.checks.closed_schema import open_schema
-from wattloop_operator.api.checks.defaults import with_defaults
 from wattloop_operator.api.checks.documents import read_documents
-from wattloop_operator.api.kinds import KINDS
+from wattloop_operator.api.checks.manifest_schema import manifest_schema, with_defaults
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.schemas import KINDS
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 
 pytestmark = pytest.mark.usefixtures("crds")
@@ -35,7 +34,7 @@ def test_the_server_fills_in_the_defaults_that_validate_and_the_models_know(
     written = manifest(name)
     kubectl.apply(written, namespace=namespace)
     stored = kubectl.json("get", f"{written['kind'].lower()}/{written['metadata']['name']}", namespace=namespace)
-    assert stored["spec"] == with_defaults(open_schema(written["kind"]), written)["spec"]
+    assert stored["spec"] == with_defaults(manifest_schema(written["kind"]), written)["spec"]
     model = next(model for model in KINDS if model.resource.kind == written["kind"])
     assert model.from_wire(stored).to_wire()["spec"] == model.from_wire(written).to_wire()["spec"]
 

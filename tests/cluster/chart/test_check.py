@@ -112,7 +112,7 @@ def test_helm_test_runs_one_recurrence_and_leaves_nothing(
         checked = checking.result()
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert "Reached: progress reached 1" in checked.stdout
-    assert "all works" in checked.stdout
+    assert "check passed" in checked.stdout
     kubelet.succeed(pod)
     assert "Phase:          Succeeded" in running.result()
     assert left_of_the_check(kubectl, release) == []

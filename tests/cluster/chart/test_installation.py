@@ -16,7 +16,7 @@ from support.chart.rendering import chosen, render
 from support.control_plane.chart import CHART, REPOSITORY
 from support.control_plane.commands import CommandError
 from support.control_plane.waiting import Object, wait_until
-from wattloop_operator.checking.tiny_job import tiny_job
+from wattloop_operator.cluster_check import check_job
 
 AGENTS = "wattloop-agent"
 CRD_FILES = sorted((REPOSITORY / "crds").glob("*.yaml"))
@@ -135,7 +135,7 @@ def test_the_pods_of_helm_test_are_as_restricted_as_the_operators(empty: Empty, 
     empty.kubectl("create", "serviceaccount", pod["spec"]["serviceAccountName"], namespace=HOME)
     pod["metadata"]["namespace"] = HOME
     empty.kubectl.apply(pod, dry_run=True)
-    template = tiny_job(HOME, "tiny", "wattloop/operator:1")["spec"]["template"]["job"]["template"]
+    template = check_job(HOME, "tiny", "wattloop/operator:1")["spec"]["template"]["job"]["template"]
     training = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "training"}, **template}
     training["spec"]["serviceAccountName"] = pod["spec"]["serviceAccountName"]
     assert (

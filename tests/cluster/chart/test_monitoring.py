@@ -19,7 +19,7 @@ from support.control_plane.chart import CHART, REPOSITORY
 from support.control_plane.commands import ClusterCommand
 from wattloop_agent.telemetry.catalogue import CATALOGUE
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
-from wattloop_operator.http.serving_certificate import ServingCertificate
+from wattloop_operator.http.certificates import ServingCertificate
 from wattloop_operator.telemetry.certificate_metrics import CertificateCollector
 from wattloop_operator.telemetry.metrics import Metrics, StateCollector
 
@@ -173,7 +173,7 @@ def test_dashboards_ask_for_what_there_is(path: Path, series: Mapping[str, froze
 @pytest.mark.parametrize(
     ("query", "trouble"),
     [
-        ("rate(wattloop_operator_leads[5m)", "unexpected character inside brackets"),
+        ("rate(wattloop_operator_is_leader[5m)", "unexpected character inside brackets"),
         ("sum(wattloop_gpu_energy_joules)", "there is no wattloop_gpu_energy_joules"),
         ("wattloop_gpu_power_watts{gpu='0'}", "has no gpu"),
         ("sum by (owner) (wattloop_gpu_power_watts)", "nothing has owner"),

@@ -87,7 +87,7 @@ def test_a_wrong_value_is_refused(path: str, value: Any, told: str, helm: Cluste
         ),
         (
             {"metrics.podMonitor.enabled": True},
-            "metrics.podMonitor.enabled needs networkPolicy.metricsFrom, the peers that may read metrics",
+            "metrics.podMonitor.enabled needs networkPolicy.metricsFrom, the peers that may scrape",
         ),
     ],
 )
@@ -109,7 +109,7 @@ def test_an_issuer_of_the_operators_namespace_alone_is_refused_for_the_agents(
     values = nested(
         "reporting.tls.certManager.issuer", {"name": "own", "kind": "Issuer"}, {"reporting.tls.mode": "certManager"}
     )
-    with pytest.raises(CommandError, match="an Issuer serves one namespace, and the agent is in another"):
+    with pytest.raises(CommandError, match="an Issuer serves one namespace, and the agent runs in another"):
         render(helm, values, tmp_path)
     objects = render(helm, values | {"agent": {"enabled": False}}, tmp_path)
     assert [item["metadata"]["namespace"] for item in objects if item["kind"] == "Certificate"] == ["home"]

@@ -30,8 +30,8 @@ def test_without_an_operator_it_says_so_and_takes_its_job_away(
 ) -> None:
     ran = checked(control_plane, f"--namespace={namespace}", "--timeout-seconds=1")
     assert ran.returncode == 1
-    assert f"made the RecurringTrainingJob {namespace}/wattloop-check-" in ran.stdout
-    assert "the operator has not taken it up yet; is the operator running" in ran.stderr
+    assert f"created the RecurringTrainingJob {namespace}/wattloop-check-" in ran.stdout
+    assert "the operator has not processed the job yet; is the operator running" in ran.stderr
     assert kubectl("get", "rtj", "--output=name", namespace=namespace) == ""
 
 
@@ -43,7 +43,7 @@ def test_told_to_end_it_takes_its_job_away(
         command(control_plane, f"--namespace={namespace}"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as running:
         assert running.stdout is not None
-        assert running.stdout.readline().startswith("made the RecurringTrainingJob")
+        assert running.stdout.readline().startswith("created the RecurringTrainingJob")
         running.send_signal(signal.SIGTERM)
         assert running.wait(150) != 0
     assert kubectl("get", "rtj", "--output=name", namespace=namespace) == ""

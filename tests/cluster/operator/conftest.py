@@ -20,7 +20,7 @@ from support.control_plane.training import Training
 from support.control_plane.waiting import Object, wait_until
 from wattloop.commands.settings import Address
 from wattloop_operator.cluster.api import ClusterApi
-from wattloop_operator.cluster.auth.pod_authorizer import TokenReviewAuthorizer
+from wattloop_operator.cluster.auth.authorizers import ClusterAuthorizer
 from wattloop_operator.cluster.auth.token_review import TokenReviews
 from wattloop_operator.cluster.progress_store import ClusterProgressStore
 from wattloop_operator.cluster.transport import HttpTransport
@@ -48,7 +48,7 @@ def reporting(transport: HttpTransport) -> Iterator[HttpService]:
     """The reporting API over HTTP, as every replica of the operator serves it."""
     api = ClusterApi(transport)
     service = ReportService(
-        ClusterProgressStore(api), TokenReviewAuthorizer(api, TokenReviews(api, time.monotonic), time.monotonic)
+        ClusterProgressStore(api), ClusterAuthorizer(api, TokenReviews(api, time.monotonic), time.monotonic)
     )
     served = HttpService("reporting API", create_app(service), Address("127.0.0.1", 0))
     served.start()

@@ -11,7 +11,7 @@ import pytest
 
 from support.backends.backend_contract import BackendBench, BackendContract
 from support.control_plane.in_process_operator import InProcessOperator, TestClock
-from wattloop_operator.api.progress import Progress
+from wattloop_operator.api.attempt import Progress
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.progress_store import ClusterProgressStore
 from wattloop_operator.cluster.transport import HttpTransport, Request

@@ -19,7 +19,7 @@ from wattloop.environment import RunEnvironment
 from wattloop.messages import Report
 from wattloop.reporting import ReportChannel
 from wattloop_operator.reconciler.backend import JobKey
-from wattloop_operator.workloads.pod_template import CERTIFICATE_AUTHORITY_ANNOTATION, CERTIFICATE_AUTHORITY_FILE
+from wattloop_operator.workloads.injection import CERTIFICATE_AUTHORITY_ANNOTATION, CERTIFICATE_AUTHORITY_FILE
 
 MakeJob = Callable[..., JobKey]
 TokenOfPod = Callable[[Object, str], str]

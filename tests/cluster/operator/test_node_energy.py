@@ -21,10 +21,9 @@ from support.control_plane.training import Training
 from support.control_plane.waiting import Object, wait_until
 from wattloop.commands.settings import Address
 from wattloop_operator.cluster.api import ClusterApi
-from wattloop_operator.cluster.auth.node_authorizer import AgentTokenAuthorizer
-from wattloop_operator.cluster.auth.pod_authorizer import TokenReviewAuthorizer
+from wattloop_operator.cluster.auth.authorizers import ClusterAuthorizer, ClusterNodeAuthorizer
 from wattloop_operator.cluster.auth.token_review import TokenReviews
-from wattloop_operator.cluster.node_pods import ClusterPods
+from wattloop_operator.cluster.node_pods import ClusterNodePods
 from wattloop_operator.cluster.progress_store import ClusterProgressStore
 from wattloop_operator.cluster.transport import HttpTransport
 from wattloop_operator.http.server import HttpService
@@ -56,12 +55,12 @@ def with_gpu() -> dict[str, Any]:
 def nodes(transport: HttpTransport, store: Store, namespace: str, clock: TestClock) -> Iterator[HttpService]:
     """The reporting API with the agents' side, with the chart's rights."""
     api = ClusterApi(transport)
-    authorizer = AgentTokenAuthorizer(
+    authorizer = ClusterNodeAuthorizer(
         TokenReviews(api, time.monotonic), time.monotonic, f"{namespace}/{SERVICE_ACCOUNT}"
     )
-    service = NodeService(authorizer, ClusterPods(api, time.monotonic), store.pod_energies, clock)
+    service = NodeService(authorizer, ClusterNodePods(api, time.monotonic), store.pod_energies, clock)
     reports = ReportService(
-        ClusterProgressStore(api), TokenReviewAuthorizer(api, TokenReviews(api, time.monotonic), time.monotonic)
+        ClusterProgressStore(api), ClusterAuthorizer(api, TokenReviews(api, time.monotonic), time.monotonic)
     )
     served = HttpService("nodes", create_app(reports, service), Address("127.0.0.1", 0))
     served.start()

@@ -23,12 +23,15 @@ from support.control_plane.waiting import wait_until
 from wattloop.commands.settings import Address
 from wattloop.node_energy import GpuBounds
 from wattloop_operator.cluster.api import ClusterApi
-from wattloop_operator.cluster.auth.node_authorizer import AgentTokenAuthorizer
-from wattloop_operator.cluster.auth.pod_authorizer import TokenReviewAuthorizer
+from wattloop_operator.cluster.auth.authorizers import ClusterAuthorizer, ClusterNodeAuthorizer
 from wattloop_operator.cluster.auth.token_review import TokenReviews
-from wattloop_operator.cluster.node_pods import ClusterPods
-from wattloop_operator.cluster.node_policies import LABELS_AGE_SECONDS, POLICIES_AGE_SECONDS, NodePolicies
-from wattloop_operator.cluster.policy_status import write_policy_statuses
+from wattloop_operator.cluster.gpu_power_policies import (
+    LABELS_AGE_SECONDS,
+    POLICIES_AGE_SECONDS,
+    NodePolicies,
+    write_policy_statuses,
+)
+from wattloop_operator.cluster.node_pods import ClusterNodePods
 from wattloop_operator.cluster.progress_store import ClusterProgressStore
 from wattloop_operator.cluster.transport import HttpTransport
 from wattloop_operator.http.server import HttpService
@@ -130,13 +133,13 @@ def test_a_policy_reaches_the_agents_of_its_nodes_with_their_next_report_and_no_
     api = ClusterApi(transport)
     now = 0.0
     known = NodePolicies(api, lambda: now)
-    authorizer = AgentTokenAuthorizer(
+    authorizer = ClusterNodeAuthorizer(
         TokenReviews(api, time.monotonic), time.monotonic, f"{namespace}/{SERVICE_ACCOUNT}"
     )
-    pods = ClusterPods(api, time.monotonic)
+    pods = ClusterNodePods(api, time.monotonic)
     service = NodeService(authorizer, pods, store.pod_energies, lambda: NOW, bounds=known.bounds_for_node)
     reports = ReportService(
-        ClusterProgressStore(api), TokenReviewAuthorizer(api, TokenReviews(api, time.monotonic), time.monotonic)
+        ClusterProgressStore(api), ClusterAuthorizer(api, TokenReviews(api, time.monotonic), time.monotonic)
     )
     fleet = make_policy("fleet", powerLimit={"maxWatts": 300})
     served = HttpService("nodes", create_app(reports, service), Address("127.0.0.1", 0))

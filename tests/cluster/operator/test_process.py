@@ -103,7 +103,7 @@ def test_the_example_runs_and_kubectl_shows_what_it_costs(
     assert operator.health("/healthz").status_code == 200
     metrics = httpx.get(f"{operator.url_of('metrics')}/metrics", timeout=60.0).text
     assert f'wattloop_job_recurrences_total{{job="digits",namespace="{namespace}",reached="true"}} 3.0' in metrics
-    assert "wattloop_operator_leads 1.0" in metrics
+    assert "wattloop_operator_is_leader 1.0" in metrics
     operator.stop()
     assert operator.exit_code == 130
 

@@ -10,8 +10,8 @@ from support.control_plane.commands import ClusterCommand
 from support.control_plane.in_process_operator import InProcessOperator
 from support.control_plane.kubelet import Kubelet
 from wattloop_operator.cluster.api import ClusterApi
-from wattloop_operator.cluster.informer.object_cache import ObjectCache
-from wattloop_operator.cluster.informer.resync import Resync, watched_kinds
+from wattloop_operator.cluster.informer.object_cache import ObjectCache, watched_kinds
+from wattloop_operator.cluster.informer.resync import Resync
 from wattloop_operator.cluster.transport import HttpTransport
 from wattloop_operator.reconcile.naming import recurrence_name, slot_of_request
 from wattloop_operator.reconciler.backend import JobKey

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from wattloop_operator.api import crd, reference
-from wattloop_operator.api.kinds import KINDS
-from wattloop_operator.api.structural_schema import structural_schema
+from wattloop_operator.api.schemas import KINDS, structural_schema
 
 REPOSITORY = Path(__file__).parents[3]
 REFUSED = REPOSITORY / "tests" / "manifests" / "refused"

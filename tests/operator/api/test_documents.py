@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattloop_operator.api.checks.documents import MAX_FILE_BYTES, DocumentError, Place, read_documents
+from wattloop_operator.api.checks.documents import MAX_FILE_BYTES, DocumentError, Position, read_documents
 
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.text(st.characters(codec="utf-8", categories="LN")),
@@ -62,8 +62,8 @@ def test_json_is_yaml(value: dict[str, Any]) -> None:
 
 def test_places_of_keys_and_values_are_kept() -> None:
     (document,) = read_documents("f.yaml", "a: 1\nb:\n  - c: x\n    d: [1, 2]\n")
-    assert document.keys["b", 0, "d"] == Place(4, 5)
-    assert document.values["b", 0, "d", 1] == Place(4, 12)
+    assert document.keys["b", 0, "d"] == Position(4, 5)
+    assert document.values["b", 0, "d", 1] == Position(4, 12)
     problem = document.problem(("b", 0, "missing", "deeper"), "nothing", "something")
     assert (problem.line, problem.column, problem.path) == (3, 5, "b[0].missing.deeper")
 
@@ -89,7 +89,7 @@ BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("a: 1\n\tb: 2\n", r"'\t' that cannot start any token"),
         ("a: *nowhere\n", "undefined alias"),
         ("a: 1\na: 2\n", "a second a (the first is on line 1)"),
-        ("? [1, 2]\n: x\n", "a key that is no text"),
+        ("? [1, 2]\n: x\n", "a key that is not a string"),
         ("a: .inf\n", ".inf"),
         ("a: .NaN\n", ".NaN"),
         ("a: !!binary aGVsbG8=\n", "the tag tag:yaml.org,2002:binary"),

@@ -12,17 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
+from wattloop_operator.api.attempt import Progress
 from wattloop_operator.api.checks.documents import read_documents
-from wattloop_operator.api.kinds import KINDS
+from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString, Time
 from wattloop_operator.api.policy import PolicyName
-from wattloop_operator.api.progress import Progress
-from wattloop_operator.api.quantities import AmountString, DecimalString
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
-from wattloop_operator.api.times import Time
+from wattloop_operator.api.schemas import KINDS
 
 MANIFESTS = Path(__file__).parents[2] / "manifests" / "accepted"
 DECIMAL: TypeAdapter[Decimal] = TypeAdapter(DecimalString)
-AMOUNT: TypeAdapter[Decimal] = TypeAdapter(AmountString)
+AMOUNT: TypeAdapter[Decimal] = TypeAdapter(NonNegativeDecimalString)
 TIME: TypeAdapter[datetime] = TypeAdapter(Time)
 
 

@@ -22,10 +22,10 @@ def test_the_report_says_what_is_right_wrong_and_passed_over(capsys: pytest.Capt
     other = MANIFESTS / "accepted" / "with-other-kinds.yaml"
     assert main(["validate", str(MINIMAL), str(other), str(WRONG), str(WRONG)]) == 2
     assert capsys.readouterr().out.splitlines() == [
-        f"{MINIMAL}: RecurringTrainingJob digits: right",
-        f"{other}: RecurringTrainingJob digits: right",
-        f"{other}: ConfigMap settings: passed over, not a kind of Wattloop",
-        f"{WRONG}:15:26: spec.objective.energyWeightPercent: found 200, expected a whole number from 0 to 100",
+        f"{MINIMAL}: RecurringTrainingJob digits: valid",
+        f"{other}: RecurringTrainingJob digits: valid",
+        f"{other}: ConfigMap settings: skipped, not a kind of Wattloop",
+        f"{WRONG}:15:26: spec.objective.energyWeightPercent: found 200, expected an integer from 0 to 100",
     ]
 
 
@@ -38,19 +38,19 @@ def test_the_report_is_there_as_json(capsys: pytest.CaptureFixture[str]) -> None
                 "source": str(WRONG),
                 "path": "spec.objective.energyWeightPercent",
                 "found": "200",
-                "expected": "a whole number from 0 to 100",
+                "expected": "an integer from 0 to 100",
                 "line": 15,
                 "column": 26,
             }
         ],
-        "accepted": [{"source": str(other), "manifest": "RecurringTrainingJob digits"}],
-        "held_back": [],
-        "passed_over": [{"source": str(other), "manifest": "ConfigMap settings"}],
+        "valid": [{"source": str(other), "manifest": "RecurringTrainingJob digits"}],
+        "not_supported": [],
+        "skipped": [{"source": str(other), "manifest": "ConfigMap settings"}],
     }
 
 
 @pytest.mark.parametrize(
-    ("changes", "why"),
+    ("changes", "reason"),
     [
         ({"reporting": {"source": "Logs"}}, "use Push"),
         ({"power": {"frequencyPlanRef": {"name": "plan"}}}, "leave it out"),
@@ -58,7 +58,7 @@ def test_the_report_is_there_as_json(capsys: pytest.CaptureFixture[str]) -> None
     ],
 )
 def test_a_job_that_would_be_held_back_is_told_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, object], why: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, object], reason: str
 ) -> None:
     manifest = yaml.safe_load(MINIMAL.read_text())
     manifest["spec"] |= changes
@@ -66,17 +66,17 @@ def test_a_job_that_would_be_held_back_is_told_so(
     file.write_text(json.dumps(manifest))
     assert main(["validate", str(file)]) == 0
     line = capsys.readouterr().out
-    assert line.startswith(f"{file}: RecurringTrainingJob digits: right, but held back: ")
-    assert line.endswith(f"{why}\n")
+    assert line.startswith(f"{file}: RecurringTrainingJob digits: valid, but not supported: ")
+    assert line.endswith(f"{reason}\n")
     assert main(["validate", "--format", "json", str(file)]) == 0
-    (held_back,) = json.loads(capsys.readouterr().out)["held_back"]
-    assert held_back["why"].endswith(why)
+    (not_supported,) = json.loads(capsys.readouterr().out)["not_supported"]
+    assert not_supported["reason"].endswith(reason)
 
 
 def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(MINIMAL.read_bytes())))
     assert main(["validate", "-"]) == 0
-    assert capsys.readouterr().out == "-: RecurringTrainingJob digits: right\n"
+    assert capsys.readouterr().out == "-: RecurringTrainingJob digits: valid\n"
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_of_thousands_of_problems_the_first_are_told_each_on_a_short_line_that_c
 def test_what_a_manifest_says_is_shown_short_and_printable(kind: str) -> None:
     for version in ("wattloop.dev/v1alpha1", "v1"):
         checked = check_text("f.yaml", json.dumps({"apiVersion": version, "kind": kind}))
-        shown = [*map(str, checked.problems), *checked.passed_over]
+        shown = [*map(str, checked.problems), *checked.skipped]
         assert len(shown) == 1
         assert all(line.isprintable() and len(line) < 400 for line in shown), shown
 

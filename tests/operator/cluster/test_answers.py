@@ -7,20 +7,28 @@ from typing import Any
 import pytest
 
 from wattloop.errors import OperationError
-from wattloop_operator.cluster.api import ClusterApi, ConflictError, ExistsError, MissingError, RefusedError
-from wattloop_operator.cluster.resources import JOBS, PODS, RECURRING_TRAINING_JOBS
-from wattloop_operator.cluster.transport import AnswerError, Request, fenced
+from wattloop_operator.cluster.api import (
+    JOBS,
+    PODS,
+    RECURRING_TRAINING_JOBS,
+    AlreadyExistsError,
+    ClusterApi,
+    ConflictError,
+    NotFoundError,
+    RejectedError,
+)
+from wattloop_operator.cluster.transport import Request, StatusError, fenced
 
 
 @pytest.mark.parametrize(
     ("status", "reason", "message", "error"),
     [
-        (404, "NotFound", "no such job", MissingError),
-        (409, "AlreadyExists", "there already", ExistsError),
+        (404, "NotFound", "no such job", NotFoundError),
+        (409, "AlreadyExists", "there already", AlreadyExistsError),
         (409, "Conflict", "the object has been modified", ConflictError),
-        (422, "Invalid", "spec.template: Required value", RefusedError),
-        (400, "BadRequest", "unknown field", RefusedError),
-        (403, "Forbidden", "jobs.batch is forbidden", RefusedError),
+        (422, "Invalid", "spec.template: Required value", RejectedError),
+        (400, "BadRequest", "unknown field", RejectedError),
+        (403, "Forbidden", "jobs.batch is forbidden", RejectedError),
         (403, "Forbidden", "exceeded quota: few", OperationError),
         (403, "Forbidden", "unable to create: namespace team is being terminated", OperationError),
         (410, "Expired", "too old", OperationError),
@@ -28,7 +36,7 @@ from wattloop_operator.cluster.transport import AnswerError, Request, fenced
 )
 def test_an_error_is_told_apart(status: int, reason: str, message: str, error: type[Exception]) -> None:
     def refuse(request: Request) -> dict[str, Any]:
-        raise AnswerError(request, status, reason, message)
+        raise StatusError(request, status, reason, message)
 
     with pytest.raises(error):
         ClusterApi(refuse).create(JOBS, {"metadata": {"namespace": "team", "name": "a"}})
@@ -37,7 +45,7 @@ def test_an_error_is_told_apart(status: int, reason: str, message: str, error: t
 @pytest.mark.parametrize(("status", "reason"), [(404, "NotFound"), (409, "Conflict")])
 def test_deleting_what_is_gone_or_another_by_now_is_no_error(status: int, reason: str) -> None:
     def refuse(request: Request) -> dict[str, Any]:
-        raise AnswerError(request, status, reason, "")
+        raise StatusError(request, status, reason, "")
 
     ClusterApi(refuse).delete(JOBS, "team", "a", "uid")
 

@@ -10,7 +10,7 @@ import pytest
 
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.cluster.api import RefusedError
+from wattloop_operator.cluster.api import RejectedError
 from wattloop_operator.cluster.dry_run import RECHECK_SECONDS, DryRun
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
@@ -47,7 +47,7 @@ class Server:
     def try_out(self, _job: RecurringTrainingJob, _recurrence: TrainingRecurrence) -> None:
         self.asked += 1
         if self.refuses:
-            raise RefusedError(self.refuses)
+            raise RejectedError(self.refuses)
 
 
 @pytest.fixture

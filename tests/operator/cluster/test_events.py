@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from wattloop_operator.api.conditions import Condition, ConditionStatus
+from wattloop_operator.api.attempt import Result
+from wattloop_operator.api.meta import Condition, ConditionStatus
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.recurring_training_job_status import RecurringTrainingJobStatus
-from wattloop_operator.api.result import Result
 from wattloop_operator.api.training_recurrence import Usage
 from wattloop_operator.cluster.events import event, events_of
 from wattloop_operator.domain.snapshot import Snapshot

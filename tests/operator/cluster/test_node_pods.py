@@ -10,8 +10,8 @@ from wattloop.errors import OperationError
 from wattloop.node_energy import PodGpuUsage
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
-from wattloop_operator.cluster.node_pods import ClusterPods
-from wattloop_operator.cluster.transport import AnswerError, Request
+from wattloop_operator.cluster.node_pods import ClusterNodePods
+from wattloop_operator.cluster.transport import Request, StatusError
 from wattloop_operator.reporting.interfaces import PodOwnershipError
 
 NAME, POD = "digits-0", "digits-0-abcde"
@@ -51,13 +51,13 @@ def owned_by(uid: str, name: str, own_uid: str, **more: Any) -> dict[str, Any]:
     return {"metadata": {**metadata, "ownerReferences": [owner]}, **more}
 
 
-def pods_of(there: dict[str, Any], cache: ObjectCache | None = None) -> ClusterPods:
+def pods_of(there: dict[str, Any], cache: ObjectCache | None = None) -> ClusterNodePods:
     def answer(request: Request) -> dict[str, Any]:
         if request.path.endswith(f"trainingrecurrences/{NAME}"):
             return there
-        raise AnswerError(request, 404, "NotFound", "not found")
+        raise StatusError(request, 404, "NotFound", "not found")
 
-    return ClusterPods(ClusterApi(answer), lambda: 0.0, cache)
+    return ClusterNodePods(ClusterApi(answer), lambda: 0.0, cache)
 
 
 def seen(started: str = "workload-uid", pod_owner: str = "workload-uid", pod_uid: str = "pod-uid") -> ObjectCache:
@@ -92,11 +92,11 @@ def test_a_name_alone_makes_no_pod_ours(cache: ObjectCache) -> None:
 
 def test_a_pod_of_a_namespace_that_the_operator_does_not_work_in_is_not_looked_up() -> None:
     def refuse(request: Request) -> dict[str, Any]:
-        raise AnswerError(request, 403, "Forbidden", "pods is forbidden")
+        raise StatusError(request, 403, "Forbidden", "pods is forbidden")
 
     with pytest.raises(OperationError, match="cannot be looked up"):
-        ClusterPods(ClusterApi(refuse), lambda: 0.0).attempt_of("node-1", USAGE)
-    assert ClusterPods(ClusterApi(refuse, ["other"]), lambda: 0.0).attempt_of("node-1", USAGE) is None
+        ClusterNodePods(ClusterApi(refuse), lambda: 0.0).attempt_of("node-1", USAGE)
+    assert ClusterNodePods(ClusterApi(refuse, ["other"]), lambda: 0.0).attempt_of("node-1", USAGE) is None
 
 
 @pytest.mark.parametrize("cache", [None, seen()])

@@ -11,8 +11,8 @@ import pytest
 from wattloop.errors import OperationError
 from wattloop.node_energy import GpuBounds
 from wattloop_operator.cluster.api import ClusterApi
-from wattloop_operator.cluster.node_policies import LABELS_AGE_SECONDS, POLICIES_AGE_SECONDS, NodePolicies
-from wattloop_operator.cluster.transport import AnswerError, Request
+from wattloop_operator.cluster.gpu_power_policies import LABELS_AGE_SECONDS, POLICIES_AGE_SECONDS, NodePolicies
+from wattloop_operator.cluster.transport import Request, StatusError
 
 
 class Server:
@@ -35,7 +35,7 @@ class Server:
         if kind == "gpupowerpolicies":
             return {"metadata": {"resourceVersion": "1"}, "items": self.policies}
         if name not in self.labels:
-            raise AnswerError(request, 404, "NotFound", f'nodes "{name}" not found')
+            raise StatusError(request, 404, "NotFound", f'nodes "{name}" not found')
         return {"metadata": {"name": name, "labels": self.labels[name]}}
 
 
@@ -80,7 +80,7 @@ def test_a_change_is_told_once_the_policies_are_looked_at_again(server: Server) 
     "failure",
     [
         OperationError("the API server does not answer"),
-        AnswerError(Request("GET", "/"), 403, "Forbidden", "gpupowerpolicies is forbidden"),
+        StatusError(Request("GET", "/"), 403, "Forbidden", "gpupowerpolicies is forbidden"),
     ],
 )
 def test_what_is_not_known_leaves_agents_what_they_were_told_and_is_said_once(
@@ -123,6 +123,6 @@ def test_more_policies_than_an_agent_can_be_told_are_said_to_be_too_many(
 
 def test_a_cluster_without_the_kind_has_no_guard_rails(server: Server) -> None:
     assert server.known.bounds_for_node("first") == (FLEET,)
-    server.failing = AnswerError(Request("GET", "/"), 404, "NotFound", "the server could not find the resource")
+    server.failing = StatusError(Request("GET", "/"), 404, "NotFound", "the server could not find the resource")
     server.now = POLICIES_AGE_SECONDS
     assert server.known.bounds_for_node("first") == ()

@@ -40,8 +40,8 @@ def test_a_line_a_minute_says_how_many_there_were(caplog: pytest.LogCaptureFixtu
     ]
     assert {record.levelname for record in caplog.records} == {"WARNING"}
     text = generate_latest(metrics.registry).decode()
-    assert 'wattloop_operator_http_requests_refused_total{reason="malformed"} 1002.0' in text
-    assert 'wattloop_operator_http_requests_refused_total{reason="crowded"} 1.0' in text
+    assert 'wattloop_operator_http_requests_rejected_total{reason="malformed"} 1002.0' in text
+    assert 'wattloop_operator_http_requests_rejected_total{reason="crowded"} 1.0' in text
 
 
 @given(st.lists(st.floats(0, 30), max_size=200))

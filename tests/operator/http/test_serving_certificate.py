@@ -20,10 +20,9 @@ from wattloop.messages import Report
 from wattloop.node_energy import NodeAnswer, NodeReport
 from wattloop.reporting import ReportChannel
 from wattloop_agent.monitor.push.operator_api import OperatorApi
+from wattloop_operator.http.certificates import AuthorityFile, ServingCertificate
 from wattloop_operator.http.server import HttpService
-from wattloop_operator.http.serving_certificate import ServingCertificate
 from wattloop_operator.telemetry.certificate_metrics import CertificateCollector
-from wattloop_operator.workloads.authority_file import AuthorityFile
 
 
 class Served:

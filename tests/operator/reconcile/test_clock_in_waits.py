@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.backends.model_backend import KEY, START, ModelBackend, job
-from wattloop_operator.api.conditions import Condition, ConditionStatus
+from wattloop_operator.api.meta import Condition, ConditionStatus
 from wattloop_operator.domain.snapshot import WorkloadPhase, WorkloadState
 from wattloop_operator.reconcile.attempt.lifecycle import ENERGY_AWAITED
 from wattloop_operator.reconcile.attempt.outcome import GRACE_SECONDS

@@ -17,7 +17,7 @@ from wattloop_operator.local.tokens import Tokens
 from wattloop_operator.local.watchdog import Watchdog
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.store import open_store
-from wattloop_operator.workloads.run_environment import RunAddresses
+from wattloop_operator.workloads.injection import RunAddresses
 
 SLEEPER = {"name": "train", "image": "none", "command": ["sleep", "60"]}
 

@@ -131,7 +131,7 @@ WRONG_CALLERS: dict[str, tuple[dict[str, Any] | None, int, str]] = {
     "an agent whose token names no node": (
         token_of("system:serviceaccount:wattloop-agent:wattloop-agent"),
         403,
-        "names no node; agents report on Kubernetes 1.32 and newer",
+        "names no node; agents need Kubernetes 1.32 or newer",
     ),
 }
 

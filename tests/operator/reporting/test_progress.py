@@ -13,8 +13,7 @@ from sqlalchemy import inspect, text
 from support.reporting.reporting_api import BODY, Api
 from wattloop.errors import OperationError
 from wattloop.messages import Report
-from wattloop_operator.api.progress import Progress
-from wattloop_operator.api.result import Result
+from wattloop_operator.api.attempt import Progress, Result
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.local.progress_store import LocalProgressStore
 from wattloop_operator.reporting.service import ReportService

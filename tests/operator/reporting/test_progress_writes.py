@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from support.backends.model_backend import job
 from wattloop.errors import OperationError
 from wattloop.messages import GpuEnergy, Report
-from wattloop_operator.api.progress import Progress
-from wattloop_operator.api.result import Result
+from wattloop_operator.api.attempt import Progress, Result
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.attempt.progress import progress_after

@@ -14,12 +14,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 from wattloop.commands.settings import Address
 from wattloop.errors import OperationError
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
-from wattloop_operator.cluster.transport import AnswerError, Request
+from wattloop_operator.cluster.transport import Request, StatusError
 from wattloop_operator.http.server import HttpService
-from wattloop_operator.telemetry.health import create_health_app, watches_check
+from wattloop_operator.telemetry.health import WatchHeartbeat, create_health_app, watches_check
 from wattloop_operator.telemetry.logs import set_up_logs
 from wattloop_operator.telemetry.metrics import Metrics, StateCollector
-from wattloop_operator.telemetry.watch_heartbeat import WatchHeartbeat
 
 
 @pytest.fixture
@@ -71,7 +70,7 @@ def test_requests_are_counted_by_what_became_of_them() -> None:
 
     def carry(request: Request) -> dict[str, Any]:
         if request.method == "PATCH":
-            raise AnswerError(request, 409, "Conflict", "")
+            raise StatusError(request, 409, "Conflict", "")
         if request.path in errors:
             raise errors[request.path]
         return {}
@@ -80,7 +79,7 @@ def test_requests_are_counted_by_what_became_of_them() -> None:
     counted(Request("GET", "/api/v1/namespaces/team/pods/a"))
     with pytest.raises(OperationError):
         counted(Request("POST", "/apis/batch/v1/namespaces/team/jobs"))
-    with pytest.raises(AnswerError):
+    with pytest.raises(StatusError):
         counted(Request("PATCH", "/apis/wattloop.dev/v1alpha1/namespaces/team/trainingrecurrences/a/status"))
     text = generate_latest(metrics.registry).decode()
     for line in (
@@ -122,9 +121,9 @@ def test_a_jobs_figures_are_those_of_its_status() -> None:
         'wattloop_job_recurrences_total{job="digits",namespace="team",reached="false"} 2.0',
         'wattloop_job_gpu_energy_joules_total{job="digits",namespace="team"} 4000.0',
         'wattloop_job_saved_cost_joules{job="digits",namespace="team"} -300.0',
-        "wattloop_operator_jobs_waiting 3.0",
+        "wattloop_operator_work_queue_depth 3.0",
         'wattloop_operator_watch_age_seconds{kind="Job"} 2.0',
-        "wattloop_operator_leads 1.0",
+        "wattloop_operator_is_leader 1.0",
     ):
         assert line in text
 

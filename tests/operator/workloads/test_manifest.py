@@ -11,9 +11,8 @@ import pytest
 from wattloop.environment import RunEnvironment
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.workloads.cluster_injection import ClusterAddresses
+from wattloop_operator.workloads.injection import ClusterAddresses, TemplateError
 from wattloop_operator.workloads.manifest import manifest
-from wattloop_operator.workloads.pod_template import TemplateError
 
 RecurrenceOf = Callable[[RecurringTrainingJob], TrainingRecurrence]
 SURROUNDINGS = ClusterAddresses(report_url="https://reports:8080")
@@ -256,5 +255,5 @@ def test_a_kind_without_pod_templates_is_refused(
         "spec": {"runtimeRef": {"name": "x"}},
     }
     job = make_job(template={"workload": workload})
-    with pytest.raises(TemplateError, match="a TrainJob whose spec holds no pod template"):
+    with pytest.raises(TemplateError, match="the spec of this TrainJob contains no pod template"):
         manifest(job, recurrence_of(job), SURROUNDINGS)

@@ -9,7 +9,7 @@ import pytest
 
 from wattloop_operator.api.training_recurrence import PodReference
 from wattloop_operator.domain.snapshot import Failure, WorkloadPhase
-from wattloop_operator.workloads.job_state import job_state, needs_pods
+from wattloop_operator.workloads.job import job_state, needs_pods
 from wattloop_operator.workloads.other_kind import other_state
 
 EARLY, LATE = "2026-03-01T10:00:05Z", "2026-03-01T10:00:09Z"
@@ -121,7 +121,7 @@ def test_of_several_pods_the_first_to_fail_counts(
                 )
             ],
             WorkloadPhase.PENDING,
-            "container t: ContainerCreating; kubectl describe pod a-x says why if it stays so",
+            "container t: ContainerCreating; if this persists, see kubectl describe pod a-x",
         ),
         (
             job(),

@@ -7,18 +7,16 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from wattloop_operator.cluster.api import ClusterApi
+from wattloop_operator.cluster.api import RECURRING_TRAINING_JOBS, ClusterApi
 from wattloop_operator.cluster.backend import ClusterBackend
-from wattloop_operator.cluster.informer.object_cache import ObjectCache, identity
-from wattloop_operator.cluster.informer.resync import watched_kinds
-from wattloop_operator.cluster.resources import RECURRING_TRAINING_JOBS
+from wattloop_operator.cluster.informer.object_cache import ObjectCache, identity, watched_kinds
 from wattloop_operator.cluster.transport import Request, Transport
 from wattloop_operator.cluster.workload_access import WorkloadAccess
 from wattloop_operator.reconcile.learning.decision import JOB_LABEL
 from wattloop_operator.reconciler.backend import JobKey
 from wattloop_operator.reconciler.reconciler import reconcile
 from wattloop_operator.store import Store
-from wattloop_operator.workloads.cluster_injection import ClusterAddresses
+from wattloop_operator.workloads.injection import ClusterAddresses
 
 
 class KilledError(BaseException):

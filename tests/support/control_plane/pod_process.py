@@ -11,7 +11,7 @@ from pathlib import Path
 from support.control_plane.operator_process import WATTLOOP
 from support.control_plane.training import AUDIENCE, TokenOfPod, environment_of
 from support.control_plane.waiting import Object
-from wattloop_operator.workloads.pod_template import CERTIFICATE_AUTHORITY_ANNOTATION
+from wattloop_operator.workloads.injection import CERTIFICATE_AUTHORITY_ANNOTATION
 
 
 def run_container(

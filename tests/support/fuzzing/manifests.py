@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 from support.fuzzing.target import DefectError
-from wattloop_operator.api.kinds import Kind
-from wattloop_operator.api.manifests import Checked, check_bytes, check_text
+from wattloop_operator.api.manifests import CheckResult, check_bytes, check_text
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.schemas import Kind
 from wattloop_operator.reconcile.job.unsupported import unsupported
 
 TESTS = Path(__file__).parents[2]
@@ -49,9 +49,9 @@ class ManifestTarget:
             if not problem.expected:
                 raise DefectError(f"a problem that does not say what would be right: {line}")
             _check_line(line)
-        for name in checked.passed_over:
+        for name in checked.skipped:
             _check_line(name)
-        for manifest in checked.accepted:
+        for manifest in checked.valid:
             _check_accepted(manifest)
 
     def close(self) -> None:
@@ -69,6 +69,6 @@ def _check_accepted(manifest: Kind) -> None:
     wire = manifest.to_wire()
     if type(manifest).from_wire(wire) != manifest:
         raise DefectError(f"a {manifest.kind} that changes when it is written and read: {wire}")
-    again: Checked = check_text(SOURCE, json.dumps(wire))
+    again: CheckResult = check_text(SOURCE, json.dumps(wire))
     if again.problems:
         raise DefectError(f"a {manifest.kind} that is accepted, but not in the form that is written: {again.problems}")

@@ -22,9 +22,9 @@ from support.reporting.json_web_token import json_web_token
 from support.reporting.node_api import AGENTS, NODE, NOW, ApiServer, report
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import ClusterApi
-from wattloop_operator.cluster.auth.node_authorizer import AgentTokenAuthorizer
+from wattloop_operator.cluster.auth.authorizers import ClusterNodeAuthorizer
 from wattloop_operator.cluster.auth.token_review import TokenReviews
-from wattloop_operator.cluster.node_pods import ClusterPods
+from wattloop_operator.cluster.node_pods import ClusterNodePods
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.local.progress_store import LocalProgressStore
 from wattloop_operator.local.stored_recurrences import RECURRENCE, recurrence_of
@@ -104,8 +104,8 @@ class ReportingTarget:
         limits = ReportLimits(lambda: self._seconds)
         reviews = TokenReviews(api, lambda: self._seconds, limits.count_review)
         nodes = NodeService(
-            AgentTokenAuthorizer(reviews, lambda: self._seconds, AGENTS),
-            ClusterPods(api, lambda: self._seconds),
+            ClusterNodeAuthorizer(reviews, lambda: self._seconds, AGENTS),
+            ClusterNodePods(api, lambda: self._seconds),
             self._store.pod_energies,
             lambda: NOW + timedelta(seconds=self._seconds),
         )

@@ -35,7 +35,7 @@ from wattloop_operator.plots.pictures import write_pictures
 from wattloop_operator.reporting.interfaces import BearerToken
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.store.store import Store
-from wattloop_operator.workloads.run_environment import RunAddresses
+from wattloop_operator.workloads.injection import RunAddresses
 
 RECURRENCES = 2
 JOB: dict[str, Any] = {"batchSize": {"default": 32, "candidates": [32]}}

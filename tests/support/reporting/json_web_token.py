@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 
-from wattloop_operator.workloads.pod_template import AUDIENCE
+from wattloop_operator.workloads.injection import AUDIENCE
 
 
 def json_web_token(name: str, audience: object = AUDIENCE) -> str:

@@ -19,12 +19,12 @@ from wattloop.commands.settings import Address
 from wattloop.errors import OperationError
 from wattloop.node_energy import GpuBounds, NodeGpu, NodeReport, PodGpuUsage
 from wattloop_operator.cluster.api import ClusterApi
-from wattloop_operator.cluster.auth.node_authorizer import AgentTokenAuthorizer
+from wattloop_operator.cluster.auth.authorizers import ClusterNodeAuthorizer
 from wattloop_operator.cluster.auth.token_review import TokenReviews
-from wattloop_operator.cluster.node_pods import ClusterPods
-from wattloop_operator.cluster.transport import AnswerError, Request
+from wattloop_operator.cluster.node_pods import ClusterNodePods
+from wattloop_operator.cluster.transport import Request, StatusError
+from wattloop_operator.http.certificates import ServingCertificate
 from wattloop_operator.http.server import HttpService
-from wattloop_operator.http.serving_certificate import ServingCertificate
 from wattloop_operator.reconciler.backend import JobKey
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.interfaces import BearerToken
@@ -32,7 +32,7 @@ from wattloop_operator.reporting.limits import ReportLimits
 from wattloop_operator.reporting.nodes import NodeService
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.store import Store, open_store
-from wattloop_operator.workloads.pod_template import AUDIENCE
+from wattloop_operator.workloads.injection import AUDIENCE
 
 NODE, AGENTS = "node-1", "wattloop-agent/wattloop-agent"
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -103,7 +103,7 @@ class ApiServer:
         what = "/".join(request.path.rsplit("/", 2)[1:])
         self.asked[what] += 1
         if what not in self.objects:
-            raise AnswerError(request, 404, "NotFound", f"{what} not found")
+            raise StatusError(request, 404, "NotFound", f"{what} not found")
         return self.objects[what]
 
 
@@ -186,8 +186,8 @@ def running_node_api(
     reviews = TokenReviews(api, lambda: 0.0, limits.count_review)
     with open_store(folder / "wattloop.db") as store:
         nodes = NodeService(
-            AgentTokenAuthorizer(reviews, lambda: 0.0, service_account),
-            ClusterPods(api, lambda: 0.0),
+            ClusterNodeAuthorizer(reviews, lambda: 0.0, service_account),
+            ClusterNodePods(api, lambda: 0.0),
             store.pod_energies,
             lambda: NOW,
             bounds=lambda _: bounds,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from support.backends.model_backend import KEY, job
-from wattloop_operator.api.progress import Progress
+from wattloop_operator.api.attempt import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.local.progress_store import LocalProgressStore

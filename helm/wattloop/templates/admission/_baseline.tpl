@@ -1,5 +1,5 @@
-{{/* The controls of Pod Security's level baseline but that of hostPath volumes, as of Kubernetes 1.36. A test holds them to the
-API server's own: tests/cluster/chart/test_agent_socket_policy.py. */}}
+{{/* The controls of Pod Security's level baseline except the one of hostPath volumes, as of Kubernetes 1.36. A test compares
+them with the API server's own: tests/cluster/chart/test_agent_socket_policy.py. */}}
 {{- define "wattloop.baselineValidations" -}}
 - expression: >-
     (!has(object.spec.hostNetwork) || !object.spec.hostNetwork)

@@ -1,4 +1,4 @@
-{{/* The name of a policy: unlike a role's, it has no colon. */}}
+{{/* The name of a policy, which unlike a role's name must not contain a colon. */}}
 {{- define "wattloop.policyName" -}}
 {{ include "wattloop.clusterName" . | replace ":" "." }}
 {{- end -}}

@@ -1,5 +1,5 @@
-{{/* Where the check's training runs. Where trainings mount the agent's socket, Pod Security must allow a hostPath, which it does
-in the agent's own namespace. */}}
+{{/* The namespace of the check's training. If trainings mount the agent's socket, Pod Security must admit a hostPath, as it
+does in the agent's namespace. */}}
 {{- define "wattloop.checkNamespace" -}}
 {{- if .Values.check.namespace -}}
 {{- .Values.check.namespace -}}

@@ -1,5 +1,5 @@
-{{/* An operator acts on the jobs of all namespaces: a second one, of another release, would act on each of them too. */}}
-{{- define "wattloop.refuseASecondOperator" -}}
+{{/* Rejects a second release with an operator, because each operator acts on the jobs of all namespaces. */}}
+{{- define "wattloop.rejectSecondOperator" -}}
 {{- $own := printf "%s-operator" (include "wattloop.clusterName" .) -}}
 {{- if gt (int .Values.operator.replicas) 0 -}}
 {{- range (lookup "rbac.authorization.k8s.io/v1" "ClusterRole" "" "").items -}}
@@ -9,7 +9,7 @@
 {{- $annotations := default dict .metadata.annotations -}}
 {{- $release := get $annotations "meta.helm.sh/release-name" -}}
 {{- $namespace := get $annotations "meta.helm.sh/release-namespace" -}}
-{{- fail (printf "this cluster has an operator of Wattloop already, by the release %q in the namespace %q (its ClusterRole is %s). Each acts on the RecurringTrainingJobs of all namespaces, so that two would on every one: upgrade that release, or uninstall it first" $release $namespace .metadata.name) -}}
+{{- fail (printf "this cluster already has a Wattloop operator, of the release %q in the namespace %q (its ClusterRole is %s). Both would act on every RecurringTrainingJob: upgrade that release, or uninstall it first" $release $namespace .metadata.name) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

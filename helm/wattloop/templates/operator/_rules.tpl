@@ -1,5 +1,5 @@
-{{/* The rules of the operator for what is in a namespace. */}}
-{{- define "wattloop.rulesOfNamespaces" -}}
+{{/* The operator's rules for namespaced objects. */}}
+{{- define "wattloop.namespacedRules" -}}
 # Users own their jobs; the operator owns the recurrences, and writes the status of both.
 - apiGroups: [wattloop.dev]
   resources: [recurringtrainingjobs]
@@ -10,14 +10,14 @@
 - apiGroups: [wattloop.dev]
   resources: [recurringtrainingjobs/status, trainingrecurrences/status]
   verbs: [patch]
-# To name an owner whose deletion waits for what it owns.
+# Needed to set blockOwnerDeletion in an owner reference.
 - apiGroups: [wattloop.dev]
   resources: [recurringtrainingjobs/finalizers, trainingrecurrences/finalizers]
   verbs: [update]
 - apiGroups: [batch]
   resources: [jobs]
   verbs: [get, list, watch, create, delete]
-# How a training ended, and whether whoever reports is a pod of the recurrence.
+# For the exit of a training, and to check that a report comes from a pod of the recurrence.
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch]
@@ -34,12 +34,12 @@
 {{- end }}
 {{- end -}}
 
-{{/* A namespace of operator.namespaces that is not there. Without a cluster to look into, nothing is known of any. */}}
-{{- define "wattloop.refuseMissingNamespaces" -}}
+{{/* Rejects a namespace of operator.namespaces that does not exist, if the rendering has a cluster. */}}
+{{- define "wattloop.rejectMissingNamespaces" -}}
 {{- if lookup "v1" "Namespace" "" "default" -}}
 {{- range .Values.operator.namespaces -}}
 {{- if and (ne . $.Release.Namespace) (not (lookup "v1" "Namespace" "" .)) -}}
-{{- fail (printf "operator.namespaces: there is no namespace %s; create it (kubectl create namespace %s), or take it from the list" . .) -}}
+{{- fail (printf "operator.namespaces: there is no namespace %s; create it (kubectl create namespace %s), or remove it from the list" . .) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

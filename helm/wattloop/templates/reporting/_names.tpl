@@ -8,7 +8,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* The names that the certificate is for, as a YAML list: the Service's, and the host of a URL of one's own. */}}
+{{/* The certificate's DNS names, as a YAML list: the Service's, and the host of reporting.url. */}}
 {{- define "wattloop.reportNames" -}}
 {{- $service := printf "%s.%s" (include "wattloop.operatorName" .) .Release.Namespace -}}
 {{- $names := list (printf "%s.svc" $service) (printf "%s.svc.cluster.local" $service) $service -}}
@@ -19,48 +19,48 @@
 {{- $names | uniq | toYaml -}}
 {{- end -}}
 
-{{/* The same for a URL whose host is an address. */}}
+{{/* The certificate's IP addresses: the host of reporting.url, if it is an address. */}}
 {{- define "wattloop.reportAddresses" -}}
 {{- $host := include "wattloop.reportHost" . -}}
 {{- ternary (list $host) list (regexMatch "^[0-9.]+$|:" $host) | toYaml -}}
 {{- end -}}
 
-{{/* The host of a URL of one's own, without port and brackets; else empty. */}}
+{{/* The host of reporting.url without port and brackets; empty by default. */}}
 {{- define "wattloop.reportHost" -}}
 {{- with .Values.reporting.url -}}
 {{- regexReplaceAll ":[0-9]+$" (urlParse .).host "" | trimPrefix "[" | trimSuffix "]" -}}
 {{- end -}}
 {{- end -}}
 
-{{/* The secret with what the reporting API serves: tls.crt, tls.key and, but for a public issuer, ca.crt. */}}
+{{/* The secret of the reporting API's certificate: tls.crt, tls.key and, except for a public issuer, ca.crt. */}}
 {{- define "wattloop.reportingSecret" -}}
 {{- default (printf "%s-reporting" (include "wattloop.fullname" .)) .Values.reporting.tls.secretName -}}
 {{- end -}}
 
-{{/* Whether this rendering can look up what is in the cluster; empty where it cannot. Who may install in a namespace may see
-it; before a namespace is made, whoever makes it may see others. */}}
+{{/* Not empty if this rendering can look up objects in the cluster. An installer may read the release's namespace or, before
+that namespace exists, kube-system. */}}
 {{- define "wattloop.seesCluster" -}}
 {{- if or (lookup "v1" "Namespace" "" .Release.Namespace) (lookup "v1" "Namespace" "" "kube-system") -}}yes{{- end -}}
 {{- end -}}
 
-{{/* The secret with the key by which the chart signs; no pod mounts it. */}}
+{{/* The secret of the chart's own authority; no pod mounts it. */}}
 {{- define "wattloop.authoritySecret" -}}
 {{- printf "%s-reporting-authority" (include "wattloop.fullname" .) -}}
 {{- end -}}
 
-{{/* The key of that secret with the certificates by which it is checked; empty: those of the images. */}}
+{{/* The key of the authority in the reporting secret; empty: the images' authorities. */}}
 {{- define "wattloop.authorityKey" -}}
 {{- if eq .Values.reporting.tls.mode "chart" -}}ca.crt
 {{- else if ne .Values.reporting.tls.mode "none" -}}{{ .Values.reporting.tls.authorityKey }}
 {{- end -}}
 {{- end -}}
 
-{{/* The ConfigMap, or with cert-manager the secret, of the agent's namespace with the same certificates as ca.crt. */}}
+{{/* The ConfigMap, or with cert-manager the secret, of the agent's namespace with the same authority as ca.crt. */}}
 {{- define "wattloop.agentAuthority" -}}
 {{- default (printf "%s-reporting-authority" (include "wattloop.fullname" .)) .Values.reporting.tls.agentConfigMap -}}
 {{- end -}}
 
-{{/* The source of a projected volume that gives them to the agent; nothing where its image's own serve. */}}
+{{/* The agent's projected volume source for that authority; empty if the image's authorities apply. */}}
 {{- define "wattloop.agentAuthoritySource" -}}
 {{- $tls := .Values.reporting.tls -}}
 {{- $items := list (dict "key" "ca.crt" "path" "ca.crt") -}}

@@ -1,1 +1,1 @@
-"""The API server's checks on manifests, without an API server: schema, defaults, CEL rules, cron."""
+"""The API server's checks of manifests, without an API server: schema, defaults and CEL rules."""

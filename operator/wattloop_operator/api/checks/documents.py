@@ -1,4 +1,4 @@
-"""YAML as Kubernetes reads it, with the place of every key and value."""
+"""Reads YAML as Kubernetes does, with the position of every key and value and with bounded work."""
 
 from __future__ import annotations
 
@@ -10,23 +10,26 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from ruamel.yaml.scanner import RoundTripScanner
 
-from wattloop_operator.api.checks.bounded_scanner import MAX_DEPTH, BoundedScanner, TooComplexError
-from wattloop_operator.api.checks.problem import Path, Problem, shortened, shown_path
+from wattloop_operator.api.checks.problem import Path, Problem, format_path, shortened
 
 MAX_FILE_BYTES = 1024 * 1024
-# Aliases can make a short file mean a huge one; a manifest has a few hundred values.
+# A manifest has about 20 levels and a few thousand tokens.
+MAX_DEPTH = 100
+MAX_TOKENS = 300_000
+# Aliases can expand a short file to a huge one; a manifest has a few hundred values.
 MAX_VALUES = 100_000
-# A float has 309 digits before the point at most; Python refuses to read or print far longer whole numbers.
+# A float has at most 309 digits before the point; Python refuses to convert much longer integers.
 MAX_NUMBER_CHARACTERS = 400
-TAG = "tag:yaml.org,2002:"
-# kubectl still reads these words of YAML 1.1 as truth values where they are not quoted.
-TRUE_WORDS = frozenset({"y", "Y", "yes", "Yes", "YES", "on", "On", "ON"})
-FALSE_WORDS = frozenset({"n", "N", "no", "No", "NO", "off", "Off", "OFF"})
+TAG_PREFIX = "tag:yaml.org,2002:"
+# kubectl reads these unquoted scalars of YAML 1.1 as booleans.
+TRUE_SCALARS = frozenset({"y", "Y", "yes", "Yes", "YES", "on", "On", "ON"})
+FALSE_SCALARS = frozenset({"n", "N", "no", "No", "NO", "off", "Off", "OFF"})
 
 
 @dataclass(frozen=True)
-class Place:
+class Position:
     """1-based line and column."""
 
     line: int
@@ -38,42 +41,87 @@ class Document:
     """One document of a file.
 
     Attributes:
-        source: The file's name.
-        value: What it says, as JSON types.
-        keys: Where the key of each path stands.
-        values: Where the value of each path stands.
+        source: Name of the file.
+        value: Content of the document as JSON types.
+        keys: Position of the key at each path.
+        values: Position of the value at each path.
     """
 
     source: str
     value: Any = None
-    keys: dict[Path, Place] = field(default_factory=dict)
-    values: dict[Path, Place] = field(default_factory=dict)
+    keys: dict[Path, Position] = field(default_factory=dict)
+    values: dict[Path, Position] = field(default_factory=dict)
 
     def problem(self, path: Path, found: str, expected: str, *, at_key: bool = False) -> Problem:
-        """A problem at this path, or at its nearest ancestor that stands in the file."""
-        places = self.keys if at_key else self.values
+        """Return a problem at the position of this path, or of its nearest ancestor in the file."""
+        positions = self.keys if at_key else self.values
         ancestors = (path[:length] for length in range(len(path), -1, -1))
-        place = next((places[ancestor] for ancestor in ancestors if ancestor in places), Place(1, 1))
-        return Problem(self.source, shown_path(path), found, expected, place.line, place.column)
+        position = next((positions[ancestor] for ancestor in ancestors if ancestor in positions), Position(1, 1))
+        return Problem(self.source, format_path(path), found, expected, position.line, position.column)
 
 
 class DocumentError(Exception):
-    """A file that is no YAML, or none that Kubernetes takes; carries the problem."""
+    """The file is not YAML, or not YAML that Kubernetes accepts.
+
+    Attributes:
+        problem: The problem.
+    """
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(str(problem))
         self.problem = problem
 
 
+class TooComplexError(Exception):
+    """The text is nested too deeply or has too many tokens.
+
+    Attributes:
+        line: 1-based line at which the bound is exceeded.
+        column: 1-based column.
+    """
+
+    def __init__(self, found: str, line: int, column: int) -> None:
+        super().__init__(found)
+        self.line = line
+        self.column = column
+
+
+class BoundedScanner(RoundTripScanner):
+    """A scanner that rejects a text beyond `MAX_DEPTH` or `MAX_TOKENS`.
+
+    The time of the library's scanner grows with the square of the nesting.
+    """
+
+    def __init__(self, loader: Any = None) -> None:
+        super().__init__(loader=loader)
+        self._tokens = 0
+
+    def fetch_more_tokens(self) -> Any:
+        """Scan the next token.
+
+        Raises:
+            TooComplexError: The text exceeds a bound.
+        """
+        self._tokens += 1
+        if len(self.flow_context) + len(self.indents) > MAX_DEPTH:
+            raise self._error("values nested too deeply")
+        if self._tokens > MAX_TOKENS:
+            raise self._error("too many values")
+        return super().fetch_more_tokens()
+
+    def _error(self, found: str) -> TooComplexError:
+        return TooComplexError(found, self.reader.line + 1, self.reader.column + 1)
+
+
 def read_documents(source: str, text: str) -> Iterator[Document]:
-    """Read the documents of a file; empty ones are passed over.
+    """Read the documents of a file and skip empty ones.
 
     Args:
-        source: The file's name, for problems.
-        text: What it holds.
+        source: Name of the file, for problems.
+        text: Content of the file.
 
     Raises:
-        DocumentError: The text is too large, no YAML, uses a key twice or a tag, or is nested too deeply.
+        DocumentError: The text is too large, is not YAML, has a duplicate key or a tag, or is nested too deeply.
     """
     if len(text.encode()) > MAX_FILE_BYTES:
         raise DocumentError(
@@ -82,7 +130,7 @@ def read_documents(source: str, text: str) -> Iterator[Document]:
     try:
         yaml = YAML(typ="rt")
         yaml.Scanner = BoundedScanner
-        # Kubernetes takes an anchor that is defined again; a warning each would be a hundred thousand lines.
+        # Kubernetes accepts an anchor that is defined twice; a warning for each could be 100,000 lines.
         yaml.composer.warn_double_anchors = False
         for node in yaml.compose_all(text):
             if node is not None:
@@ -105,7 +153,7 @@ def read_documents(source: str, text: str) -> Iterator[Document]:
 
 
 class _Reader:
-    """Turns the nodes of one document into values and notes where they stand."""
+    """Converts the nodes of one document to values and records their positions."""
 
     def __init__(self, document: Document) -> None:
         self.document = document
@@ -113,7 +161,7 @@ class _Reader:
 
     def value(self, node: Node, path: Path) -> Any:
         self.count += 1
-        self.document.values.setdefault(path, _place(node))
+        self.document.values.setdefault(path, _position(node))
         if self.count > MAX_VALUES or len(path) > MAX_DEPTH:
             raise self._error(node, path, "an alias that contains itself, or too many values", "a plain manifest")
         if isinstance(node, MappingNode):
@@ -122,33 +170,33 @@ class _Reader:
             return [self.value(item, (*path, index)) for index, item in enumerate(node.value)]
         if isinstance(node, ScalarNode):
             return self._scalar(node, path)
-        raise self._error(node, path, "a node that is no scalar, list or mapping", "a plain manifest")
+        raise self._error(node, path, "a node that is not a scalar, list or mapping", "a plain manifest")
 
     def _mapping(self, node: MappingNode, path: Path) -> dict[str, Any]:
         merged: dict[str, Any] = {}
         own: dict[str, Any] = {}
         for key_node, value_node in node.value:
-            if key_node.tag == f"{TAG}merge":
+            if key_node.tag == f"{TAG_PREFIX}merge":
                 parts = value_node.value if isinstance(value_node, SequenceNode) else [value_node]
                 for part in reversed(parts):
                     merged |= self._mapping(part, path) if isinstance(part, MappingNode) else {}
                 continue
             if not isinstance(key_node, ScalarNode):
-                raise self._error(key_node, path, "a key that is no text", "a text")
+                raise self._error(key_node, path, "a key that is not a string", "a string")
             key = str(key_node.value)
             if key in own:
                 first = self.document.keys[*path, key].line
                 raise self._error(
                     key_node, (*path, key), f"a second {shortened(key)} (the first is on line {first})", "each key once"
                 )
-            self.document.keys[*path, key] = _place(key_node)
+            self.document.keys[*path, key] = _position(key_node)
             own[key] = self.value(value_node, (*path, key))
         return merged | own
 
     def _scalar(self, node: ScalarNode, path: Path) -> Any:
-        text, kind = str(node.value), str(node.tag).removeprefix(TAG)
-        if kind == "str" and not node.style and text in TRUE_WORDS | FALSE_WORDS:
-            return text in TRUE_WORDS
+        text, kind = str(node.value), str(node.tag).removeprefix(TAG_PREFIX)
+        if kind == "str" and not node.style and text in TRUE_SCALARS | FALSE_SCALARS:
+            return text in TRUE_SCALARS
         match kind:
             case "str" | "timestamp":
                 return text
@@ -165,26 +213,28 @@ class _Reader:
             found, expected = f"a number of {len(text)} characters", f"at most {MAX_NUMBER_CHARACTERS}"
             raise self._error(node, path, found, expected)
         try:
-            number = _whole_number(text) if kind == "int" else _decimal_number(text)
+            number = _integer(text) if kind == "int" else _float(text)
         except ValueError as error:
-            what = "a whole number" if kind == "int" else "a number"
-            raise self._error(node, path, repr(shortened(text)), what) from error
-        # Compared, not converted: a whole number may be beyond all floats.
+            expected = "an integer" if kind == "int" else "a number"
+            raise self._error(node, path, repr(shortened(text)), expected) from error
+        # Compared, not converted: an integer may be larger than every float.
         if abs(number) <= sys.float_info.max:
             return number
-        raise self._error(node, path, shortened(text), "a finite number that a 64-bit float can hold")
+        raise self._error(node, path, shortened(text), "a finite number that a 64-bit float can represent")
 
     def _error(self, node: Node, path: Path, found: str, expected: str) -> DocumentError:
-        place = _place(node)
-        return DocumentError(Problem(self.document.source, shown_path(path), found, expected, place.line, place.column))
+        position = _position(node)
+        return DocumentError(
+            Problem(self.document.source, format_path(path), found, expected, position.line, position.column)
+        )
 
 
-def _place(node: Node) -> Place:
-    return Place(node.start_mark.line + 1, node.start_mark.column + 1)
+def _position(node: Node) -> Position:
+    return Position(node.start_mark.line + 1, node.start_mark.column + 1)
 
 
-def _whole_number(text: str) -> int:
-    """A whole number as YAML 1.1 writes it: 0x hexadecimal, 0o or 0 octal, 0b binary, else decimal."""
+def _integer(text: str) -> int:
+    """Parse an integer of YAML 1.1: 0x hexadecimal, 0o or 0 octal, 0b binary, else decimal."""
     digits = text.replace("_", "").lower()
     sign, bare = (-1, digits[1:]) if digits.startswith("-") else (1, digits.removeprefix("+"))
     if len(bare) > 1 and bare[0] == "0" and bare[1] not in "xob":
@@ -192,5 +242,5 @@ def _whole_number(text: str) -> int:
     return sign * int(bare, 0)
 
 
-def _decimal_number(text: str) -> float:
+def _float(text: str) -> float:
     return float(text.replace("_", "").lower().replace(".inf", "inf").replace(".nan", "nan"))

@@ -1,38 +1,44 @@
-"""What was found and what would be right, in words."""
+"""The texts of a problem: what was found, what was expected, and what a misspelt or misplaced field may mean."""
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from wattloop_operator.api.checks.problem import MAX_PATH_CHARACTERS, MAX_SHOWN_CHARACTERS, shortened
-from wattloop_operator.api.checks.suggestions import closest
-from wattloop_operator.api.quantities import DECIMAL_PATTERN
+from wattloop_operator.api.checks.problem import (
+    MAX_PATH_CHARACTERS,
+    MAX_SHOWN_CHARACTERS,
+    Path,
+    format_path,
+    shortened,
+)
+from wattloop_operator.api.field_types import DECIMAL_PATTERN, NON_NEGATIVE_DECIMAL_PATTERN
 
 Schema = dict[str, Any]
-TYPE_WORDS = {
+TYPE_NAMES = {
     "object": "an object, if only {}",
     "array": "a list",
-    "string": "a text",
-    "integer": "a whole number",
+    "string": "a string",
+    "integer": "an integer",
     "number": "a number",
     "boolean": "true or false",
 }
-DECIMAL_PATTERNS = (DECIMAL_PATTERN, DECIMAL_PATTERN.replace("-?", ""))
 COUNTED = {
     "minItems": ("a list", " entries"),
     "maxItems": ("a list", " entries"),
     "maxProperties": ("an object", " fields"),
-    "minLength": ("a text", " characters"),
-    "maxLength": ("a text", " characters"),
+    "minLength": ("a string", " characters"),
+    "maxLength": ("a string", " characters"),
 }
 
 
-def shown(value: Any) -> str:
-    """A value in a message: short, and as it would stand in JSON.
+def format_value(value: Any) -> str:
+    """Format a value for a message: short, and similar to JSON.
 
     Example:
-        >>> shown("abc"), shown({"a": 1, "b": 2}), shown(None)
-        ("'abc'", 'an object with a, b', 'nothing (null)')
+        >>> format_value("abc"), format_value({"a": 1, "b": 2}), format_value(None)
+        ("'abc'", 'an object with a, b', 'null')
     """
     if isinstance(value, dict):
         return shortened(f"an object with {', '.join(value) or 'no fields'}", MAX_PATH_CHARACTERS)
@@ -42,60 +48,99 @@ def shown(value: Any) -> str:
         return f"'{value[:60]}…' ({len(value)} characters)" if len(value) > MAX_SHOWN_CHARACTERS else f"'{value}'"
     if isinstance(value, bool):
         return "true" if value else "false"
-    return "nothing (null)" if value is None else str(value)[:60]
+    return "null" if value is None else str(value)[:60]
 
 
-def found_words(value: Any, keyword: str) -> str:
-    """What was found where this keyword of a schema refuses a value."""
+def found_text(value: Any, keyword: str) -> str:
+    """Describe a value that a keyword of its schema rejects."""
     if keyword in ("minItems", "maxItems", "maxProperties"):
         return f"{len(value)} of them"
     if keyword == "type" and isinstance(value, str):
-        return f"the text {shown(value)}"
+        return f"the string {format_value(value)}"
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return f"the number {shown(value)}" if keyword == "type" and is_number else shown(value)
+    return f"the number {format_value(value)}" if keyword == "type" and is_number else format_value(value)
 
 
-def expected_words(value: Any, schema: Schema, keyword: str) -> str:
-    """What would be right where this keyword refuses a value; the description where the keyword says too little."""
-    if schema.get("pattern") in DECIMAL_PATTERNS:
+def expected_text(value: Any, schema: Schema, keyword: str) -> str:
+    """Describe the values that a schema accepts, given the value and the keyword that rejects it."""
+    if schema.get("pattern") in (DECIMAL_PATTERN, NON_NEGATIVE_DECIMAL_PATTERN):
         return _decimal(value, schema["pattern"])
     if "enum" in schema:
         return _choice(str(value), schema["enum"])
     if keyword in COUNTED:
-        what, unit = COUNTED[keyword]
+        counted, unit = COUNTED[keyword]
         suffix = keyword.removeprefix("min").removeprefix("max")
-        return _range(what, schema.get(f"min{suffix}"), schema.get(f"max{suffix}"), unit)
+        return _range(counted, schema.get(f"min{suffix}"), schema.get(f"max{suffix}"), unit)
     if keyword == "pattern":
-        return f"a text that matches {schema['pattern']} ({first_sentence(schema.get('description', ''))})"
+        return f"a string that matches {schema['pattern']} ({first_sentence(schema.get('description', ''))})"
     if keyword == "format":
         return "a time such as 2026-03-01T12:00:00Z"
-    return _range(TYPE_WORDS[schema["type"]], schema.get("minimum"), schema.get("maximum"), "")
+    return _range(TYPE_NAMES[schema["type"]], schema.get("minimum"), schema.get("maximum"), "")
 
 
-def missing_words(name: str, schema: Schema) -> str:
-    """What would be right where a field is missing."""
-    return f"{name}: {first_sentence(schema.get('description', '')) or TYPE_WORDS[schema['type']]}"
+def missing_field_text(name: str, schema: Schema) -> str:
+    """Describe a required field that is missing."""
+    return f"{name}: {first_sentence(schema.get('description', '')) or TYPE_NAMES[schema['type']]}"
+
+
+def unknown_field_text(name: str, path: Path, properties: Iterable[str], root: Schema) -> str:
+    """Suggest a replacement for an unknown field.
+
+    Args:
+        name: Name of the unknown field.
+        path: Path of the object that has the field.
+        properties: Names of the object's known fields.
+        root: Schema of the whole document, in which the field may belong elsewhere.
+    """
+    known = sorted(properties)
+    close = closest(name, known)
+    if close:
+        return f"{close} (did you mean it?)"
+    elsewhere = sorted((other for other in _paths_of(root, name, ()) if other[:1] == path[:1]), key=len)
+    if elsewhere:
+        return f"it at {format_path(elsewhere[0])} (is it misplaced?)"
+    return f"one of {', '.join(known)}" if known else "no fields here"
+
+
+def closest(name: str, choices: Iterable[str]) -> str | None:
+    """Return the choice that is similar to a name, or None.
+
+    Example:
+        >>> closest("maximise", ["Maximize", "Minimize"])
+        'Maximize'
+    """
+    by_lower = {choice.lower(): choice for choice in choices}
+    close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
+    return by_lower[close[0]] if close else None
 
 
 def first_sentence(text: str) -> str:
-    """The first sentence of a description, without its full stop."""
+    """Return the first sentence of a description, without its full stop."""
     return text.partition(". ")[0].removesuffix(".")
+
+
+def _paths_of(schema: Schema, name: str, path: Path) -> Iterator[Path]:
+    properties: Schema = schema.get("properties", {})
+    if name in properties:
+        yield (*path, name)
+    for key, part in properties.items():
+        yield from _paths_of(part, name, (*path, key))
 
 
 def _decimal(value: Any, pattern: str) -> str:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    least = "" if pattern == DECIMAL_PATTERN else "of at least 0 "
-    return f'a decimal number {least}in quotes, such as "{shown(value) if is_number else 0.76}"'
+    bound = "" if pattern == DECIMAL_PATTERN else "of at least 0 "
+    return f'a decimal number {bound}in quotes, such as "{format_value(value) if is_number else 0.76}"'
 
 
-def _choice(found: str, choices: list[str]) -> str:
-    close = closest(found, choices)
+def _choice(value: str, choices: list[str]) -> str:
+    close = closest(value, choices)
     return f"one of {', '.join(choices)}" + (f" (did you mean {close}?)" if close else "")
 
 
-def _range(what: str, least: int | None, most: int | None, unit: str) -> str:
-    if least is not None and most is not None:
-        return f"{what} from {least} to {most}{unit}"
-    if least is not None:
-        return f"{what} of at least {least}{unit}"
-    return what if most is None else f"{what} of at most {most}{unit}"
+def _range(what: str, minimum: int | None, maximum: int | None, unit: str) -> str:
+    if minimum is not None and maximum is not None:
+        return f"{what} from {minimum} to {maximum}{unit}"
+    if minimum is not None:
+        return f"{what} of at least {minimum}{unit}"
+    return what if maximum is None else f"{what} of at most {maximum}{unit}"

@@ -1,4 +1,4 @@
-"""One thing wrong in a manifest: where, what was found, what would be right."""
+"""A problem in a manifest: its position, what was found, and what was expected."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ MAX_PATH_CHARACTERS = 400
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing wrong.
+    """A problem in a manifest.
 
     Attributes:
-        source: The file.
-        path: The field, as spec.batchSize.candidates[2]; empty where the file as a whole is wrong.
-        found: What stands there.
-        expected: What would be right.
-        line: 1-based line, where there is one.
-        column: 1-based column, where there is one.
+        source: Name of the file.
+        path: Field, such as spec.batchSize.candidates[2]; empty if the problem concerns the whole file.
+        found: What the file contains.
+        expected: What the API server accepts.
+        line: 1-based line, if known.
+        column: 1-based column, if known.
     """
 
     source: str
@@ -30,17 +30,17 @@ class Problem:
     column: int | None = None
 
     def __str__(self) -> str:
-        """The form of compilers and linters, which editors can jump to."""
-        place = "".join(f":{number}" for number in (self.line, self.column) if number is not None)
+        """Format the problem as compilers and linters do, so that editors can jump to its position."""
+        position = "".join(f":{number}" for number in (self.line, self.column) if number is not None)
         path = f"{self.path}: " if self.path else ""
-        return printable(f"{self.source}{place}: {path}found {self.found}, expected {self.expected}")
+        return printable(f"{self.source}{position}: {path}found {self.found}, expected {self.expected}")
 
 
-def shown_path(path: Path) -> str:
-    """A path as Kubernetes writes it.
+def format_path(path: Path) -> str:
+    """Format a path as Kubernetes does.
 
     Example:
-        >>> shown_path(("spec", "batchSize", "candidates", 2))
+        >>> format_path(("spec", "batchSize", "candidates", 2))
         'spec.batchSize.candidates[2]'
     """
     steps = (f"[{step}]" if isinstance(step, int) else f".{shortened(step)}" for step in path)
@@ -48,7 +48,7 @@ def shown_path(path: Path) -> str:
 
 
 def printable(text: str) -> str:
-    r"""A text on one line that changes nothing of a terminal: what cannot be printed is escaped.
+    r"""Escape the characters that are not printable, so that a text has one line and no terminal control sequences.
 
     Example:
         >>> print(printable("a\n\x1b[31mb"))
@@ -57,11 +57,11 @@ def printable(text: str) -> str:
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
-def shortened(text: str, most: int = MAX_SHOWN_CHARACTERS) -> str:
-    """A text as it is, or its beginning where it has more characters than a message can show.
+def shortened(text: str, max_characters: int = MAX_SHOWN_CHARACTERS) -> str:
+    """Truncate a text for a message.
 
     Example:
         >>> shortened("12345", 4)
         '1234…'
     """
-    return text if len(text) <= most else f"{text[:most]}…"
+    return text if len(text) <= max_characters else f"{text[:max_characters]}…"

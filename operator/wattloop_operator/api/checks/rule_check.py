@@ -1,4 +1,4 @@
-"""Evaluates the CEL rules of a schema, as the API server does at the creation of an object."""
+"""Evaluates the CEL rules of a schema, as the API server does when an object is created."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from celpy import Environment, celtypes
 from celpy.adapter import json_to_cel
 from celpy.evaluation import CELEvalError
 
-from wattloop_operator.api.checks.closed_schema import open_schema
 from wattloop_operator.api.checks.documents import Document
-from wattloop_operator.api.checks.messages import shown
+from wattloop_operator.api.checks.manifest_schema import manifest_schema
+from wattloop_operator.api.checks.messages import format_value
 from wattloop_operator.api.checks.problem import Path, Problem
 
 
 def rule_problems(document: Document, kind: str, value: Any) -> list[Problem]:
-    """What the rules of this kind refuse in a value that its schema accepts, its defaults filled in."""
+    """Return the violations of this kind's rules by a value that its schema accepts and whose defaults are set."""
     return [
-        document.problem(*_where(path, rule, part), rule["message"])
-        for path, rule, part in _rules(open_schema(kind), value, ())
-        if not _holds(rule["rule"], part)
+        document.problem(*_location(path, rule, part), rule["message"])
+        for path, rule, part in _rules(manifest_schema(kind), value, ())
+        if not _is_satisfied(rule["rule"], part)
     ]
 
 
 def _rules(schema: dict[str, Any], value: Any, path: Path) -> Iterator[tuple[Path, dict[str, str], Any]]:
-    """Every rule that applies somewhere in the value; rules about updates do not apply to a manifest."""
+    """Every rule that applies to a part of the value; rules for updates do not apply to a manifest."""
     for rule in schema.get("x-kubernetes-validations", []):
         if "oldSelf" not in rule["rule"]:
             yield path, rule, value
@@ -39,11 +39,11 @@ def _rules(schema: dict[str, Any], value: Any, path: Path) -> Iterator[tuple[Pat
             yield from _rules(schema.get("items", {}), item, (*path, index))
 
 
-def _holds(expression: str, value: Any) -> bool:
+def _is_satisfied(expression: str, value: Any) -> bool:
     try:
         return bool(_program(expression).evaluate({"self": json_to_cel(value)}))
     except CELEvalError:
-        # The API server takes a rule that cannot be evaluated for one that does not hold.
+        # The API server treats a rule that fails to evaluate as violated.
         return False
 
 
@@ -53,17 +53,17 @@ def _program(expression: str) -> Any:
     return environment.program(environment.compile(expression), functions=_FUNCTIONS)
 
 
-def _where(path: Path, rule: dict[str, str], value: Any) -> tuple[Path, str]:
-    """The field that the rule points to, and what was found there."""
+def _location(path: Path, rule: dict[str, str], value: Any) -> tuple[Path, str]:
+    """The field that the rule points to, and the text of its value."""
     for name in rule.get("fieldPath", "").split(".")[1:]:
         if not isinstance(value, dict) or name not in value:
             return path, f"no {name}"
         path, value = (*path, name), value[name]
-    return path, shown(value)
+    return path, format_value(value)
 
 
 def _sum(numbers: celtypes.ListType) -> celtypes.IntType:
-    """Of the list library that Kubernetes adds to CEL."""
+    """The function `sum` of the list library that Kubernetes adds to CEL."""
     return sum((celtypes.IntType(str(number)) for number in numbers), start=celtypes.IntType(0))
 
 

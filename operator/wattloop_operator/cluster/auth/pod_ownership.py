@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from wattloop_operator.cluster.api import ClusterApi
-from wattloop_operator.cluster.resources import JOBS
-from wattloop_operator.workloads.ownership import JOB_UID_LABEL, controller, controller_uid
+from wattloop_operator.cluster.api import JOBS, ClusterApi
+from wattloop_operator.workloads.ownership import JOB_UID_LABEL, controller_of, controller_uid
 
 Body = Mapping[str, Any]
 DEFAULT_SERVICE_ACCOUNT = "default"
@@ -32,10 +31,10 @@ def runs(api: ClusterApi, pod: Body, recurrence: Body) -> bool:
         recurrence: The TrainingRecurrence as it is now, of the same namespace.
 
     Raises:
-        RefusedError: The server refuses to say.
+        RejectedError: The server refuses to say.
         OperationError: It could not be found out now.
     """
-    root, owner = workload_uid(recurrence), controller(pod["metadata"])
+    root, owner = workload_uid(recurrence), controller_of(pod["metadata"])
     if not root or not owner.get("uid"):
         return False
     if (owner.get("apiVersion"), owner.get("kind")) != (JOBS.api_version, JOBS.kind):

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from wattloop.errors import OperationError
-from wattloop_operator.cluster.api import ClusterApi, RefusedError
-from wattloop_operator.cluster.resources import TOKEN_REVIEWS
+from wattloop_operator.cluster.api import TOKEN_REVIEWS, ClusterApi, RejectedError
 from wattloop_operator.cluster.timed_cache import TimedCache
 from wattloop_operator.reporting.interfaces import BearerToken, UnknownCallerError
-from wattloop_operator.workloads.pod_template import AUDIENCE, TOKEN_SECONDS
+from wattloop_operator.workloads.injection import AUDIENCE, TOKEN_SECONDS
 
 POD_NAME = "authentication.kubernetes.io/pod-name"
 POD_UID = "authentication.kubernetes.io/pod-uid"
@@ -101,7 +100,7 @@ class TokenReviews:
         }
         try:
             status = self._api.review(TOKEN_REVIEWS, body).get("status") or {}
-        except RefusedError as error:
+        except RejectedError as error:
             raise OperationError(f"the caller's token cannot be reviewed: {error}") from error
         # A server that knows no audiences would accept any token of its own: it must name ours.
         if not status.get("authenticated") or AUDIENCE not in (status.get("audiences") or ()):

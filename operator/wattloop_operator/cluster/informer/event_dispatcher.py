@@ -8,9 +8,8 @@ from collections.abc import Callable
 
 from pydantic import ValidationError
 
-from wattloop_operator.cluster.informer.object_cache import Body, identity
-from wattloop_operator.cluster.informer.resync import WatchedKind
-from wattloop_operator.cluster.resources import RECURRING_TRAINING_JOBS
+from wattloop_operator.cluster.api import RECURRING_TRAINING_JOBS
+from wattloop_operator.cluster.informer.object_cache import Body, WatchedKind, identity
 from wattloop_operator.reconciler.backend import JobKey
 
 logger = logging.getLogger(__name__)

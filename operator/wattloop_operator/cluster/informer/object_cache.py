@@ -5,11 +5,19 @@ It is fed by the watches, by the periodic comparison and by the answers of own w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.cluster.api import (
+    JOBS,
+    PODS,
+    RECURRING_TRAINING_JOBS,
+    TRAINING_RECURRENCES,
+    ResourceType,
+)
 from wattloop_operator.cluster.informer.object_store import CachedObject, Key, ObjectStore
 from wattloop_operator.reconcile.learning.decision import JOB_LABEL, RECURRENCE_LABEL
 from wattloop_operator.reconciler.backend import JobKey
@@ -154,3 +162,63 @@ def _without_managers(body: Body) -> dict[str, Any]:
     # What other tools keep in annotations and managed fields is the larger part of many objects.
     metadata = {name: value for name, value in body["metadata"].items() if name not in {"managedFields", "annotations"}}
     return {**body, "metadata": metadata}
+
+
+@dataclass(frozen=True)
+class WatchedKind:
+    """A kind that is watched.
+
+    Attributes:
+        resource: Its address.
+        labels: Which objects of it.
+        object_store: Where they are kept.
+        put: Takes one in.
+        remove: Forgets one that is gone.
+        job_of: The RecurringTrainingJob that one belongs to.
+        wanted: Whether one is kept at all, as far as its metadata tell.
+        outlive: Whether what is gone from the server may still be kept.
+    """
+
+    resource: ResourceType
+    labels: str
+    object_store: ObjectStore[Any]
+    put: Callable[[Body], bool]
+    remove: Callable[[Body], bool]
+    job_of: Callable[[Body], JobKey] = job_of
+    wanted: Callable[[Body], bool] = lambda _: True
+    outlive: bool = False
+
+
+def watched_kinds(cache: ObjectCache) -> tuple[WatchedKind, ...]:
+    """The kinds that the operator watches: of Jobs and pods only those that Wattloop started."""
+    return (
+        WatchedKind(RECURRING_TRAINING_JOBS, "", cache.jobs, cache.put_job, cache.remove_job, _itself),
+        WatchedKind(
+            TRAINING_RECURRENCES,
+            "",
+            cache.recurrences,
+            cache.put_recurrence,
+            cache.remove_recurrence,
+            _of_recurrence,
+        ),
+        WatchedKind(JOBS, RECURRENCE_LABEL, cache.workloads, cache.put_workload, cache.remove_workload),
+        WatchedKind(
+            PODS,
+            RECURRENCE_LABEL,
+            cache.pods,
+            cache.put_pod,
+            cache.remove_pod,
+            wanted=cache.pod_is_wanted,
+            outlive=True,
+        ),
+    )
+
+
+def _itself(body: Body) -> JobKey:
+    return JobKey(*identity(body)[0])
+
+
+def _of_recurrence(body: Body) -> JobKey:
+    # Anyone who may edit a recurrence may take its label away, but not change its spec.
+    name = ((body.get("spec") or {}).get("jobRef") or {}).get("name")
+    return JobKey(identity(body)[0][0], str(name)) if name else job_of(body)

@@ -9,88 +9,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
 
-from wattloop_operator.cluster.api import ClusterApi
-from wattloop_operator.cluster.informer.object_cache import Body, ObjectCache, identity, job_of
-from wattloop_operator.cluster.informer.object_store import CachedObject, Key, ObjectStore
-from wattloop_operator.cluster.resources import (
-    JOBS,
-    PODS,
-    RECURRING_TRAINING_JOBS,
-    TRAINING_RECURRENCES,
-    ResourceType,
+from wattloop_operator.cluster.api import (
+    ClusterApi,
 )
-from wattloop_operator.reconcile.learning.decision import RECURRENCE_LABEL
+from wattloop_operator.cluster.informer.object_cache import Body, WatchedKind, identity
+from wattloop_operator.cluster.informer.object_store import CachedObject, Key
 from wattloop_operator.reconciler.backend import JobKey
 
 logger = logging.getLogger(__name__)
 
 # How long an event may be under way before it counts as missed.
 GRACE_SECONDS = 5.0
-
-
-@dataclass(frozen=True)
-class WatchedKind:
-    """A kind that is watched.
-
-    Attributes:
-        resource: Its address.
-        labels: Which objects of it.
-        object_store: Where they are kept.
-        put: Takes one in.
-        remove: Forgets one that is gone.
-        job_of: The RecurringTrainingJob that one belongs to.
-        wanted: Whether one is kept at all, as far as its metadata tell.
-        outlive: Whether what is gone from the server may still be kept.
-    """
-
-    resource: ResourceType
-    labels: str
-    object_store: ObjectStore[Any]
-    put: Callable[[Body], bool]
-    remove: Callable[[Body], bool]
-    job_of: Callable[[Body], JobKey] = job_of
-    wanted: Callable[[Body], bool] = lambda _: True
-    outlive: bool = False
-
-
-def watched_kinds(cache: ObjectCache) -> tuple[WatchedKind, ...]:
-    """The kinds that the operator watches: of Jobs and pods only those that Wattloop started."""
-    return (
-        WatchedKind(RECURRING_TRAINING_JOBS, "", cache.jobs, cache.put_job, cache.remove_job, _itself),
-        WatchedKind(
-            TRAINING_RECURRENCES,
-            "",
-            cache.recurrences,
-            cache.put_recurrence,
-            cache.remove_recurrence,
-            _of_recurrence,
-        ),
-        WatchedKind(JOBS, RECURRENCE_LABEL, cache.workloads, cache.put_workload, cache.remove_workload),
-        WatchedKind(
-            PODS,
-            RECURRENCE_LABEL,
-            cache.pods,
-            cache.put_pod,
-            cache.remove_pod,
-            wanted=cache.pod_is_wanted,
-            outlive=True,
-        ),
-    )
-
-
-def _itself(body: Body) -> JobKey:
-    return JobKey(*identity(body)[0])
-
-
-def _of_recurrence(body: Body) -> JobKey:
-    # Anyone who may edit a recurrence may take its label away, but not change its spec.
-    name = ((body.get("spec") or {}).get("jobRef") or {}).get("name")
-    return JobKey(identity(body)[0][0], str(name)) if name else job_of(body)
 
 
 class Resync:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from wattloop_operator.api.conditions import Condition, ConditionStatus
+from wattloop_operator.api.meta import Condition, ConditionStatus
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import WorkloadState
 from wattloop_operator.reconcile.conditions import condition

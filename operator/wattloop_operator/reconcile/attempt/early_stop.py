@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from wattloop_operator.api.progress import Progress
-from wattloop_operator.api.quantities import to_decimal
+from wattloop_operator.api.attempt import Progress
+from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.attempt.progress import with_stop

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from wattloop_operator.api.progress import Progress
+from wattloop_operator.api.attempt import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence, Usage
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.actions import WriteRecurrenceStatus

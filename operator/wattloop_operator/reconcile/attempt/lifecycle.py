@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from wattloop_operator.api.conditions import Condition
-from wattloop_operator.api.progress import Progress
-from wattloop_operator.api.quantities import to_decimal
-from wattloop_operator.api.result import Result
+from wattloop_operator.api.attempt import Progress, Result
+from wattloop_operator.api.field_types import to_decimal
+from wattloop_operator.api.meta import Condition
 from wattloop_operator.api.training_recurrence import (
     MAX_PODS,
     PodReference,

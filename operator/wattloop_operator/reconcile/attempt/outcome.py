@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from wattloop_operator.api.progress import Progress
-from wattloop_operator.api.result import Result
+from wattloop_operator.api.attempt import Progress, Result
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Failure, WorkloadPhase, WorkloadState
 from wattloop_operator.reconcile.attempt.device_health import known_unhealthy

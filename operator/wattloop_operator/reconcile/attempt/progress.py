@@ -12,9 +12,9 @@ from decimal import Decimal
 
 from wattloop.environment import RunTarget
 from wattloop.messages import MAX_NUMBER, GpuEnergy, Report
+from wattloop_operator.api.attempt import GpuReading, ProfilePoint, Progress
+from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.objective import Direction, Target
-from wattloop_operator.api.progress import GpuReading, ProfilePoint, Progress
-from wattloop_operator.api.quantities import to_decimal
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.reconcile.energy.usage import cost_of, usage_of
 

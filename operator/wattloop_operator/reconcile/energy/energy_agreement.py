@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from wattloop_operator.api.conditions import Condition
-from wattloop_operator.api.progress import Progress
+from wattloop_operator.api.attempt import Progress
+from wattloop_operator.api.meta import Condition
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.reconcile.conditions import condition
 from wattloop_operator.reconcile.energy.agent_energy import AgentEnergy, disagreement

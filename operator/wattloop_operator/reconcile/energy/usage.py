@@ -6,9 +6,9 @@ from datetime import datetime
 from decimal import Decimal
 
 from wattloop.cost import CostModel
+from wattloop_operator.api.attempt import Progress
+from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.objective import Carbon, Price
-from wattloop_operator.api.progress import Progress
-from wattloop_operator.api.quantities import to_decimal
 from wattloop_operator.api.recurring_training_job_status import Money
 from wattloop_operator.api.training_recurrence import (
     Attribution,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from wattloop_operator.api.conditions import Condition
-from wattloop_operator.api.result import Result
+from wattloop_operator.api.attempt import Result
+from wattloop_operator.api.meta import Condition
 from wattloop_operator.api.training_recurrence import Attribution
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot

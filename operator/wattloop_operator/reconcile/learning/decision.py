@@ -8,7 +8,7 @@ from datetime import datetime
 
 from wattloop.power.selectors import Measurement, selector_named
 from wattloop_operator.api.batch_size import LearningRateScaling
-from wattloop_operator.api.metadata import ObjectMeta, OwnerReference
+from wattloop_operator.api.meta import ObjectMeta, OwnerReference
 from wattloop_operator.api.policy import PolicyName
 from wattloop_operator.api.power import PowerLimitMode
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob, RecurringTrainingJobSpec

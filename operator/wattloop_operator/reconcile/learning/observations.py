@@ -11,8 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 
-from wattloop_operator.api.progress import Progress
-from wattloop_operator.api.result import Result
+from wattloop_operator.api.attempt import Progress, Result
 from wattloop_operator.api.training_recurrence import (
     Attribution,
     EnergySource,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from wattloop.cost import CostModel
-from wattloop_operator.api.result import Result
+from wattloop_operator.api.attempt import Result
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.reconcile.energy.usage import believable
 

@@ -20,7 +20,7 @@ from wattloop.errors import OperationError
 from wattloop.node_energy import GpuBounds, NodeAnswer, NodeReport
 from wattloop_agent.monitor.push.operator_api import OperatorApi
 from wattloop_agent.monitor.push.pusher import Pusher
-from wattloop_operator.http.serving_certificate import ServingCertificate
+from wattloop_operator.http.certificates import ServingCertificate
 
 BOUNDS = (GpuBounds("rack", None, None, (100.0, 300.0)),)
 

@@ -11,13 +11,12 @@ import pytest
 from support.reporting.json_web_token import json_web_token
 from wattloop.errors import OperationError
 from wattloop_operator.cluster.api import ClusterApi
-from wattloop_operator.cluster.auth.authorization_cache import REFUSED_SECONDS, TRUSTED_SECONDS
-from wattloop_operator.cluster.auth.pod_authorizer import TokenReviewAuthorizer
+from wattloop_operator.cluster.auth.authorizers import AUTHORIZED_SECONDS, DENIED_SECONDS, ClusterAuthorizer
 from wattloop_operator.cluster.auth.token_review import REFUSED_SECONDS as TOKEN_REFUSED_SECONDS
 from wattloop_operator.cluster.auth.token_review import TokenReviews
 from wattloop_operator.cluster.transport import Request
 from wattloop_operator.reporting.interfaces import BearerToken, RecurrenceOwnershipError, UnknownCallerError
-from wattloop_operator.workloads.pod_template import AUDIENCE
+from wattloop_operator.workloads.injection import AUDIENCE
 
 TOKEN = BearerToken(json_web_token("pod"))
 
@@ -57,7 +56,7 @@ class Server:
         }
         self.workload: dict[str, str] | None = {"uid": "job-uid"}
         self.counted: list[str] = []
-        self.authorizer = TokenReviewAuthorizer(
+        self.authorizer = ClusterAuthorizer(
             ClusterApi(self), TokenReviews(ClusterApi(self), lambda: self.now, self._count), lambda: self.now
         )
 
@@ -85,7 +84,7 @@ def test_an_admitted_token_is_trusted_for_a_while(server: Server) -> None:
     server.authorizer.authorize(TOKEN, "team", "run")
     server.authorizer.authorize(TOKEN, "team", "run")
     assert server.asked["tokenreviews"] == 1
-    server.now = TRUSTED_SECONDS
+    server.now = AUTHORIZED_SECONDS
     server.authorizer.authorize(TOKEN, "team", "run")
     assert server.asked["tokenreviews"] == 2
 
@@ -149,7 +148,7 @@ def test_trouble_of_the_server_is_no_refusal(server: Server) -> None:
         raise OperationError("away")
 
     api = ClusterApi(away)
-    authorizer = TokenReviewAuthorizer(api, TokenReviews(api, lambda: 0.0), lambda: 0.0)
+    authorizer = ClusterAuthorizer(api, TokenReviews(api, lambda: 0.0), lambda: 0.0)
     with pytest.raises(OperationError):
         authorizer.authorize(TOKEN, "team", "run")
 
@@ -172,14 +171,14 @@ def test_a_pod_of_another_recurrence_is_not_looked_up_again_for_a_while(server: 
         with pytest.raises(RecurrenceOwnershipError):
             server.authorizer.authorize(TOKEN, "team", "run")
     assert (server.asked["tokenreviews"], server.asked["pods"]) == (1, 1)
-    server.now = REFUSED_SECONDS
+    server.now = DENIED_SECONDS
     server.pod["metadata"]["ownerReferences"][0]["uid"] = "job-uid"
     server.authorizer.authorize(TOKEN, "team", "run")
 
 
 def test_reviews_of_unknown_tokens_are_counted_by_address_and_those_of_known_ones_are_not(server: Server) -> None:
     server.authorizer.authorize(TOKEN, "team", "run", "10.0.0.1")
-    server.now = TRUSTED_SECONDS
+    server.now = AUTHORIZED_SECONDS
     server.authorizer.authorize(TOKEN, "team", "run", "10.0.0.1")
     assert server.asked["tokenreviews"] == 2
     assert server.counted == ["10.0.0.1"]
@@ -187,7 +186,7 @@ def test_reviews_of_unknown_tokens_are_counted_by_address_and_those_of_known_one
 
 def test_a_recurrence_whose_workload_is_not_written_down_yet_is_asked_about_again(server: Server) -> None:
     server.workload = None
-    with pytest.raises(OperationError, match="is not written down yet"):
+    with pytest.raises(OperationError, match="is not in its status yet"):
         server.authorizer.authorize(TOKEN, "team", "run")
     server.workload = {"uid": "job-uid"}
     server.authorizer.authorize(TOKEN, "team", "run")

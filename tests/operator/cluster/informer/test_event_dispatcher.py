@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
-from wattloop_operator.cluster.informer.object_cache import ObjectCache
-from wattloop_operator.cluster.informer.resync import WatchedKind, watched_kinds
+from wattloop_operator.cluster.informer.object_cache import ObjectCache, WatchedKind, watched_kinds
 from wattloop_operator.reconciler.backend import JobKey
 
 KEY = JobKey("team", "digits")

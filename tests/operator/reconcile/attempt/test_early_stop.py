@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from support.backends.model_backend import KEY, ModelBackend, report
-from wattloop_operator.api.progress import Progress
+from wattloop_operator.api.attempt import Progress
 from wattloop_operator.reconcile.attempt.early_stop import reviewed
 from wattloop_operator.reconcile.attempt.progress import progress_after
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from support.backends.model_backend import ModelBackend
-from wattloop_operator.api.result import Result
+from wattloop_operator.api.attempt import Result
 from wattloop_operator.domain.snapshot import Failure
 from wattloop_operator.reconcile.learning import observations
 from wattloop_planner.observations import Observation, Outcome

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.backends.model_backend import KEY, START, ModelBackend, job, report, told
-from wattloop_operator.api.conditions import ConditionStatus
-from wattloop_operator.api.progress import Progress
+from wattloop_operator.api.attempt import Progress
+from wattloop_operator.api.meta import ConditionStatus
 from wattloop_operator.api.training_recurrence import Attribution, EnergySource, TrainingRecurrence
 from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.domain.snapshot import Failure, Snapshot

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from support.backends.model_backend import KEY, START, ModelBackend
-from wattloop_operator.api.conditions import Condition
+from wattloop_operator.api.meta import Condition
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.actions import WriteJobStatus

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from support.backends.model_backend import KEY, START, ModelBackend
-from wattloop_operator.api.result import Result
+from wattloop_operator.api.attempt import Result
 from wattloop_operator.reconcile.reconcile import next_actions
 
 Reconcile = Callable[[ModelBackend], None]

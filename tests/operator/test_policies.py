@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,8 +13,9 @@ from hypothesis import strategies as st
 from wattloop.messages import MAX_LIMIT_WATTS
 from wattloop.node_energy import MAX_CLOCK_MEGAHERTZ, GpuBounds, NodeAnswer
 from wattloop_operator.api.gpu_power_policy import MAX_MEGAHERTZ, GPUPowerPolicy
+from wattloop_operator.api.meta import ConditionStatus
 from wattloop_operator.api.power import MAX_WATTS
-from wattloop_operator.policies.bounds import bounds_of_node, holds_on, selector_of
+from wattloop_operator.policies import IN_FORCE, bounds_of_node, holds_on, policy_status, selector_of
 
 
 def policy(name: str, **spec: Any) -> GPUPowerPolicy:
@@ -94,3 +96,38 @@ def test_no_range_of_a_policy_is_wider_than_the_agents_wire_form() -> None:
 def test_the_selector_is_a_label_selector() -> None:
     assert selector_of(policy("p")) == ""
     assert selector_of(policy("p", nodeSelector={"nvidia.com/gpu.product": "A100"})) == "nvidia.com/gpu.product=A100"
+
+
+NOW = datetime(2026, 3, 1, 10, tzinfo=UTC)
+POLICY = GPUPowerPolicy.from_wire(
+    {"metadata": {"name": "fleet", "generation": 3}, "spec": {"nodeSelector": {"pool": "a100"}}}
+)
+EVERYWHERE = GPUPowerPolicy.from_wire({"metadata": {"name": "all", "generation": 1}, "spec": {}})
+
+
+@pytest.mark.parametrize(
+    ("policy", "nodes", "status", "reason", "message"),
+    [
+        (POLICY, 1, ConditionStatus.TRUE, "NodesSelected", "It holds on 1 node;"),
+        (POLICY, 12, ConditionStatus.TRUE, "NodesSelected", "It holds on 12 nodes;"),
+        (POLICY, 0, ConditionStatus.FALSE, "NoNodes", "No node has the labels pool=a100;"),
+        (EVERYWHERE, 0, ConditionStatus.FALSE, "NoNodes", "The cluster has no node."),
+    ],
+)
+def test_it_says_on_how_many_nodes_the_policy_holds(
+    policy: GPUPowerPolicy, nodes: int, status: ConditionStatus, reason: str, message: str
+) -> None:
+    found = policy_status(policy, nodes, NOW)
+    (condition,) = found.conditions
+    assert (found.nodes, found.observed_generation) == (nodes, policy.metadata.generation)
+    assert (condition.type, condition.status, condition.reason) == (IN_FORCE, status, reason)
+    assert condition.message.startswith(message)
+
+
+def test_the_same_standing_again_is_no_news_and_a_change_has_its_time() -> None:
+    later = NOW + timedelta(hours=1)
+    first = policy_status(POLICY, 2, NOW)
+    known = POLICY.model_copy(update={"status": first})
+    assert policy_status(known, 2, later) == first
+    assert policy_status(known, 3, later).conditions[0].last_transition_time == NOW
+    assert policy_status(known, 0, later).conditions[0].last_transition_time == later

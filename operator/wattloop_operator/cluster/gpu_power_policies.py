@@ -1,24 +1,29 @@
-"""The guard rails of nodes, asked of the API server: policies and a node's labels, each kept for a moment.
-
-Every replica answers agents, also one that does not lead, so nothing is watched here: a policy's change is told with
-the first answer that comes after it was looked at again.
-"""
+"""GPUPowerPolicies at the API server."""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from datetime import datetime
 
 from pydantic import ValidationError
 
 from wattloop.errors import OperationError
 from wattloop.node_energy import MAX_BOUNDS, GpuBounds
-from wattloop_operator.api.gpu_power_policy import GPUPowerPolicy
-from wattloop_operator.cluster.api import Body, ClusterApi, MissingError, RefusedError
-from wattloop_operator.cluster.resources import GPU_POWER_POLICIES, NODES
+from wattloop_operator.api.gpu_power_policy import GPUPowerPolicy, GPUPowerPolicyStatus
+from wattloop_operator.cluster.api import (
+    GPU_POWER_POLICIES,
+    NODES,
+    Body,
+    ClusterApi,
+    ConflictError,
+    NotFoundError,
+    RejectedError,
+    status_to_apply,
+)
 from wattloop_operator.cluster.timed_cache import TimedCache
-from wattloop_operator.policies.bounds import bounds_of_node
+from wattloop_operator.policies import bounds_of_node, policy_status, selector_of
 
 POLICIES_AGE_SECONDS = 5.0
 LABELS_AGE_SECONDS = 60.0
@@ -58,10 +63,10 @@ class NodePolicies:
             bounds = bounds_of_node(self._policies_now(), self._labels_now(node))
             if len(bounds) > MAX_BOUNDS:
                 raise _TooManyError(f"{len(bounds)} hold on it, an agent can be told {MAX_BOUNDS}; merge some")  # noqa: TRY301
-        except MissingError:
+        except NotFoundError:
             self._tell(node, "the cluster has no such node")
             return None
-        except (OperationError, RefusedError, UnreadablePolicyError, _TooManyError) as error:
+        except (OperationError, RejectedError, UnreadablePolicyError, _TooManyError) as error:
             self._tell(node, str(error))
             return None
         self._trouble.pop(node, None)
@@ -72,7 +77,7 @@ class NodePolicies:
             if self._looked_at is None or self._clock() - self._looked_at >= POLICIES_AGE_SECONDS:
                 try:
                     self._policies = policies(self._api)
-                except (OperationError, RefusedError, UnreadablePolicyError) as error:
+                except (OperationError, RejectedError, UnreadablePolicyError) as error:
                     # Kept for as long as policies are: agents that report at once don't each wait for a dead server.
                     self._policies = error
                 self._looked_at = self._clock()
@@ -101,12 +106,12 @@ def policies(api: ClusterApi) -> tuple[GPUPowerPolicy, ...]:
 
     Raises:
         OperationError: The API server could not be asked now.
-        RefusedError: It refuses.
+        RejectedError: It refuses.
         UnreadablePolicyError: One is not of the form that this version knows.
     """
     try:
         bodies, _ = api.list(GPU_POWER_POLICIES)
-    except MissingError:
+    except NotFoundError:
         return ()
     return tuple(_policy(body) for body in bodies)
 
@@ -116,3 +121,32 @@ def _policy(body: Body) -> GPUPowerPolicy:
         return GPUPowerPolicy.from_wire(body)
     except ValidationError as error:
         raise UnreadablePolicyError(f"GPUPowerPolicy {body['metadata']['name']}: {error}") from error
+
+
+def write_policy_statuses(api: ClusterApi, clock: Callable[[], datetime]) -> int:
+    """Bring every policy's status up to date; returns how many were written.
+
+    Raises:
+        OperationError: The API server could not be asked now.
+        RejectedError: It refuses.
+        UnreadablePolicyError: A policy is not of the form that this version knows.
+    """
+    written = 0
+    counts: dict[str, int] = {}
+    for policy in policies(api):
+        selector = selector_of(policy)
+        if selector not in counts:
+            counts[selector] = len(api.list(NODES, labels=selector, metadata_only=True)[0])
+        status = policy_status(policy, counts[selector], clock())
+        if status != policy.status:
+            written += _write(api, policy, status)
+    return written
+
+
+def _write(api: ClusterApi, policy: GPUPowerPolicy, status: GPUPowerPolicyStatus) -> int:
+    try:
+        api.apply_status(GPU_POWER_POLICIES, status_to_apply(policy, status.to_wire()))
+    except (NotFoundError, ConflictError):
+        # Gone meanwhile.
+        return 0
+    return 1

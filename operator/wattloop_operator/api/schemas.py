@@ -1,24 +1,39 @@
-"""From a model's JSON schema to the structural OpenAPI v3 schema that a CustomResourceDefinition carries.
+"""The kinds of the API, and their structural OpenAPI v3 schemas for CustomResourceDefinitions.
 
-Kubernetes takes no references, no unions with null and no `additionalProperties: false`: references are put in place,
-the null of an optional field is left out (absence says the same), and the API server itself refuses unknown fields.
+Kubernetes accepts no references, no unions with null and no `additionalProperties: false`. The conversion of a model's
+JSON schema therefore replaces references by their targets and drops the null of optional fields, since absence has the
+same meaning. The API server itself rejects unknown fields.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel
+from wattloop_operator.api.frequency_plan import FrequencyPlan
+from wattloop_operator.api.gpu_power_policy import GPUPowerPolicy
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
 
+Kind = RecurringTrainingJob | TrainingRecurrence | GPUPowerPolicy | FrequencyPlan
+KINDS: tuple[type[Kind], ...] = (RecurringTrainingJob, TrainingRecurrence, GPUPowerPolicy, FrequencyPlan)
 Schema = dict[str, Any]
 
-# What the API server knows of every object; it owns the schema of metadata.
+# The API server owns the schema of these fields.
 API_VERSION_DESCRIPTION = "The API version of this representation of the object."
 KIND_DESCRIPTION = "The kind of the object."
 
+# Keys in the order in which a reader needs them; keys in neither tuple come between the two, sorted by name.
+FIRST_KEYS = ("description", "type", "format", "enum", "default")
+LAST_KEYS = ("required", "items", "properties", "additionalProperties", "x-kubernetes-validations")
 
-def structural_schema(model: type[BaseModel]) -> Schema:
-    """The schema of a kind, with the defaults of its spec and none in its status."""
+# Converted below, or without meaning in Kubernetes.
+DROPPED_KEYS = frozenset(
+    {"$defs", "title", "const", "default", "additionalProperties", "propertyNames", "x-wattloop-unpublished-default"}
+)
+
+
+def structural_schema(model: type[Kind]) -> Schema:
+    """Return the schema of a kind, with the defaults of its spec and without defaults in its status."""
     document = model.model_json_schema(by_alias=True, mode="validation")
     schema = _converted(document, document.get("$defs", {}))
     properties = schema["properties"]
@@ -28,44 +43,33 @@ def structural_schema(model: type[BaseModel]) -> Schema:
     properties["status"] = _without_defaults(properties["status"])
     for rule in schema.get("x-kubernetes-validations", []):
         if rule.get("fieldPath", "").startswith(".metadata"):
-            # The API server owns the schema of metadata and takes no path into it.
+            # The API server owns the schema of metadata and accepts no field path into it.
             del rule["fieldPath"]
     return schema
 
 
 def _converted(node: Schema, definitions: dict[str, Schema]) -> Schema:
-    node = _in_place(node, definitions)
-    schema = {key: value for key, value in node.items() if key not in DROPPED}
+    node = _resolved(node, definitions)
+    schema = {key: value for key, value in node.items() if key not in DROPPED_KEYS}
     if schema.get("type") == "integer":
         schema["format"] = "int64"
     if "properties" in schema:
         schema["properties"] = {name: _converted(part, definitions) for name, part in schema["properties"].items()}
     if "items" in schema:
         schema["items"] = _converted(schema["items"], definitions)
-    _set_unknown_fields(schema, node.get("additionalProperties"), definitions)
+    _set_additional_properties(schema, node.get("additionalProperties"), definitions)
     _set_default(schema, node)
     return {key: schema[key] for key in sorted(schema, key=_order)}
 
 
-# How a reader takes a schema in: what it is, what it may be, what it consists of.
-FIRST = ("description", "type", "format", "enum", "default")
-LAST = ("required", "items", "properties", "additionalProperties", "x-kubernetes-validations")
-
-
 def _order(key: str) -> tuple[int, int, str]:
-    if key in FIRST:
-        return (0, FIRST.index(key), key)
-    return (2, LAST.index(key), key) if key in LAST else (1, 0, key)
+    if key in FIRST_KEYS:
+        return (0, FIRST_KEYS.index(key), key)
+    return (2, LAST_KEYS.index(key), key) if key in LAST_KEYS else (1, 0, key)
 
 
-# Said otherwise below, or of no meaning to Kubernetes.
-DROPPED = frozenset(
-    {"$defs", "title", "const", "default", "additionalProperties", "propertyNames", "x-wattloop-unpublished-default"}
-)
-
-
-def _in_place(node: Schema, definitions: dict[str, Schema]) -> Schema:
-    """The node with its reference resolved and the null of an optional field left out; what stands beside wins."""
+def _resolved(node: Schema, definitions: dict[str, Schema]) -> Schema:
+    """The node without its reference and without the null of an optional field; the node's own keys take precedence."""
     node = dict(node)
     while "$ref" in node or "anyOf" in node:
         if "$ref" in node:
@@ -76,7 +80,7 @@ def _in_place(node: Schema, definitions: dict[str, Schema]) -> Schema:
     return node
 
 
-def _set_unknown_fields(schema: Schema, additional: object, definitions: dict[str, Schema]) -> None:
+def _set_additional_properties(schema: Schema, additional: object, definitions: dict[str, Schema]) -> None:
     if isinstance(additional, dict):
         schema["additionalProperties"] = _converted(additional, definitions)
     elif additional is True:
@@ -84,7 +88,7 @@ def _set_unknown_fields(schema: Schema, additional: object, definitions: dict[st
 
 
 def _set_default(schema: Schema, node: Schema) -> None:
-    """State a default that says something. That of an object is whole: rules are checked on it as it stands."""
+    """State a default that is not empty, with all its fields: the API server checks rules on it as written."""
     default = _without_null(node.get("default"))
     if default not in (None, "", [], {}) and "x-wattloop-unpublished-default" not in node:
         schema["default"] = default
@@ -97,7 +101,7 @@ def _without_null(value: Any) -> Any:
 
 
 def _without_defaults(schema: Schema) -> Schema:
-    """A status says what was seen: a default in it would say what nobody has seen."""
+    """Remove all defaults: a status holds observations, and a default would state one that was never made."""
     cleaned = {key: value for key, value in schema.items() if key != "default"}
     for key in ("items", "additionalProperties"):
         if key in cleaned:

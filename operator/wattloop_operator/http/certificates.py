@@ -1,4 +1,4 @@
-"""A certificate that is served from files, and served anew once they have changed: rotation needs no restart."""
+"""Certificates of the reporting API."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 from datetime import datetime
 from pathlib import Path
 
-from wattloop.errors import OperationError
+from wattloop.errors import OperationError, UsageError
 
 logger = logging.getLogger(__name__)
 
@@ -92,3 +92,77 @@ class ServingCertificate:
         except OSError:
             return ()
         return tuple((each.st_ino, each.st_mtime_ns, each.st_size) for each in found)
+
+
+logger = logging.getLogger(__name__)
+
+
+class AuthorityFile:
+    """Certificates in PEM, as the file has them when a pod is started.
+
+    Args:
+        path: The file; None: pods trust what their images trust.
+
+    Raises:
+        UsageError: There are no certificates in it.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        try:
+            self._text = self._read()
+        except (OSError, ValueError) as error:
+            raise UsageError(
+                f"--report-certificate-authority: {path}: {error}; expected a file of certificates (PEM)"
+            ) from error
+
+    def text(self) -> str:
+        """The certificates; those of before where the file cannot be read now. Empty: there is no file."""
+        try:
+            self._text = self._read()
+        except (OSError, ValueError) as error:
+            logger.warning("%s: %s; pods are given the certificates that it had before", self._path, error)
+        return self._text
+
+    def _read(self) -> str:
+        if self._path is None:
+            return ""
+        text = self._path.read_text(encoding="ascii")
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
+        return text
+
+
+MAX_FLIGHTS = 10
+
+
+def refusal(serving: ssl.SSLContext, trusted: str, host: str) -> str:
+    """Why a client refuses a server.
+
+    Args:
+        serving: What the server listens with.
+        trusted: The certificates that the client trusts, PEM.
+        host: The host of the URL that the client was told.
+
+    Returns:
+        The reason in OpenSSL's words; empty: it does not refuse it.
+
+    Raises:
+        ssl.SSLError: The handshake fails for another reason than trust.
+    """
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server = serving.wrap_bio(to_server, to_client, server_side=True)
+    client = ssl.create_default_context(cadata=trusted).wrap_bio(to_client, to_server, server_hostname=host)
+    for _ in range(MAX_FLIGHTS):
+        try:
+            client.do_handshake()
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLCertVerificationError as error:
+            return error.verify_message
+        else:
+            return ""
+        try:
+            server.do_handshake()
+        except ssl.SSLWantReadError:
+            continue
+    raise ssl.SSLError(f"the handshake with {host} does not end")

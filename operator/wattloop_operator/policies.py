@@ -1,12 +1,14 @@
-"""Which policies hold on a node, in the form that its agent is told them in."""
+"""GPUPowerPolicies."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 
 from wattloop.messages import MAX_LIMIT_WATTS
 from wattloop.node_energy import MAX_CLOCK_MEGAHERTZ, GpuBounds, Range
-from wattloop_operator.api.gpu_power_policy import ClockRange, GPUPowerPolicy
+from wattloop_operator.api.gpu_power_policy import ClockRange, GPUPowerPolicy, GPUPowerPolicyStatus
+from wattloop_operator.api.meta import Condition, ConditionStatus
 
 
 def holds_on(policy: GPUPowerPolicy, labels: Mapping[str, str]) -> bool:
@@ -56,3 +58,38 @@ def _clocks(clocks: ClockRange | None) -> Range | None:
 
 def _ends(least: int | None, most: int | None, largest: float) -> Range:
     return float(least or 0), largest if most is None else float(most)
+
+
+IN_FORCE = "InForce"
+
+
+def policy_status(policy: GPUPowerPolicy, nodes: int, now: datetime) -> GPUPowerPolicyStatus:
+    """The status of a policy.
+
+    Args:
+        policy: As it is now.
+        nodes: How many nodes it selects.
+        now: The time, with a time zone.
+    """
+    if nodes:
+        status, reason = ConditionStatus.TRUE, "NodesSelected"
+        message = (
+            f"It holds on {nodes} {'node' if nodes == 1 else 'nodes'}; their agents are told with their next report."
+        )
+    else:
+        status, reason = ConditionStatus.FALSE, "NoNodes"
+        chosen = selector_of(policy)
+        message = f"No node has the labels {chosen}; correct spec.nodeSelector or label the nodes."
+        if not chosen:
+            message = "The cluster has no node."
+    before = next((each for each in policy.status.conditions if each.type == IN_FORCE), None)
+    since = before.last_transition_time if before is not None and before.status is status else now
+    condition = Condition(
+        type=IN_FORCE,
+        status=status,
+        reason=reason,
+        message=message,
+        last_transition_time=since,
+        observed_generation=policy.metadata.generation,
+    )
+    return GPUPowerPolicyStatus(observed_generation=policy.metadata.generation, conditions=(condition,), nodes=nodes)

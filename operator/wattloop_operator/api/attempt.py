@@ -1,0 +1,121 @@
+"""The state of an attempt: what its training has reported, and how it ended."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from wattloop.messages import GPU_UUID_PATTERN, MAX_GPU_UUID_CHARACTERS
+from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString
+from wattloop_operator.api.model import ATOMIC, ApiModel
+
+
+class Result(StrEnum):
+    """How an attempt ended.
+
+    REACHED: It reached the target.
+    STOPPED: It was stopped because it became too expensive.
+    EXHAUSTED: It ran all epochs without reaching the target.
+    CRASHED: Its process failed by itself (an exception, out of memory).
+    DEADLINE_EXCEEDED: It was still running at the active deadline and was terminated.
+    MISSING_METRIC: It succeeded without reporting the metric; the policy learns nothing from it.
+    DISRUPTED: The cluster terminated it (eviction, lost node); the policy learns nothing from it.
+    CANCELLED: A user or the concurrency policy Replace cancelled it; the policy learns nothing from it.
+    REFUSED: The API server rejected its workload.
+    """
+
+    REACHED = "Reached"
+    STOPPED = "Stopped"
+    EXHAUSTED = "Exhausted"
+    CRASHED = "Crashed"
+    DEADLINE_EXCEEDED = "DeadlineExceeded"
+    MISSING_METRIC = "MissingMetric"
+    DISRUPTED = "Disrupted"
+    CANCELLED = "Cancelled"
+    REFUSED = "Refused"
+
+
+class GpuReading(ApiModel):
+    """Readings of one GPU's cumulative energy counter, at the start of the attempt and at its latest report."""
+
+    uuid: str = Field(
+        description="UUID of the GPU.",
+        min_length=1,
+        max_length=MAX_GPU_UUID_CHARACTERS,
+        pattern=f"^({GPU_UUID_PATTERN})$",
+    )
+    start_energy_millijoules: int = Field(
+        description="Energy counter at the start of the attempt, in millijoules.", ge=0
+    )
+    energy_millijoules: int = Field(description="Energy counter at the latest report, in millijoules.", ge=0)
+    start_time_seconds: DecimalString = Field(
+        description="Clock of the training process at the start of the attempt, in seconds."
+    )
+    time_seconds: DecimalString = Field(description="Clock of the training process at the latest report, in seconds.")
+
+
+class ProfilePoint(ApiModel):
+    """Measurements at one power limit."""
+
+    power_limit_watts: int = Field(description="Power limit of each GPU, in watts.", ge=1)
+    energy_joules: NonNegativeDecimalString = Field(description="Energy of all GPUs at this power limit, in joules.")
+    time_seconds: NonNegativeDecimalString = Field(description="Time at this power limit, in seconds.")
+    epochs: NonNegativeDecimalString = Field(description="Epochs run at this power limit, fractions included.")
+
+
+class Progress(ApiModel):
+    """What the attempt has reported so far."""
+
+    sequence: int = Field(
+        default=0, description="Number of the latest report. Reports with a lower number are ignored.", ge=0
+    )
+    epoch: NonNegativeDecimalString | None = Field(default=None, description="Epochs run so far.")
+    earlier_epochs: NonNegativeDecimalString | None = Field(
+        default=None,
+        description="Epochs run by earlier processes of the attempt. Absent if the reporting process is the first.",
+    )
+    metric: DecimalString | None = Field(default=None, description="Latest value of the metric.")
+    evaluations: int = Field(
+        default=0, description="Number of evaluations of the metric by the reporting process.", ge=0
+    )
+    consecutive_reached: int = Field(
+        default=0,
+        description="Number of consecutive evaluations, up to the latest one, that met the threshold.",
+        ge=0,
+    )
+    reached: bool = Field(
+        default=False,
+        description="Whether the target has been reached: enough consecutive evaluations met the threshold.",
+    )
+    reviewed: bool = Field(
+        default=False,
+        description="Whether the policy has reviewed the attempt, which it does once the cost of an epoch is known. "
+        "stopCostJoules here then replaces the one in the spec.",
+    )
+    stop_cost_joules: NonNegativeDecimalString | None = Field(
+        default=None,
+        description="Cost at which a reviewed attempt is stopped, in joules. Absent disables cost-based stopping.",
+    )
+    stop_requested: bool = Field(default=False, description="Whether the training was asked to stop.")
+    stop_reason: str = Field(default="", description="Reason for the request to stop.", max_length=512)
+    finished: bool = Field(default=False, description="Whether the training reported that it has finished.")
+    gpus: Annotated[tuple[GpuReading, ...], Field(max_length=1024, json_schema_extra=ATOMIC)] = Field(
+        default=(), description="Energy counters of all GPUs of the attempt."
+    )
+    gpu_product: str = Field(default="", description="Product name of the GPUs.", max_length=128)
+    max_power_limit_watts: int | None = Field(
+        default=None, description="Sum of the maximum power limits of all GPUs of the attempt, in watts.", ge=1
+    )
+    power_limit_watts: int | None = Field(
+        default=None,
+        description="Power limit currently held on each GPU, in watts. Absent if none is held.",
+        ge=1,
+    )
+    power_limit_refusal: str = Field(
+        default="", description="Reason why the power limit requested last is not held.", max_length=512
+    )
+    profile: Annotated[tuple[ProfilePoint, ...], Field(max_length=64, json_schema_extra=ATOMIC)] = Field(
+        default=(), description="Measurements at each power limit, if power limits were measured."
+    )

@@ -1,1 +1,0 @@
-"""One tiny recurrence in a cluster, which shows whether all of Wattloop works there."""

@@ -1,0 +1,243 @@
+"""Environment, token, volumes and labels that the pods of an attempt get; what the user wrote stays.
+
+A local run has no pods: it uses `run_environment` alone.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from wattloop.environment import PREFIX, RunEnvironment
+from wattloop_operator.api.batch_size import BatchSizeScope
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.reconcile.attempt.progress import target_of
+from wattloop_operator.workloads.ownership import labels_of
+
+GPU_RESOURCE = re.compile(r"^(nvidia|amd)\.com/(gpu|mig-.+)(\.shared)?$")
+AGENT_SOCKET = "agent.sock"
+REPORTING_VOLUME = "wattloop-reporting"
+AGENT_VOLUME = "wattloop-agent"
+REPORTING_FOLDER = "/var/run/secrets/wattloop.dev"
+TOKEN_FILE = f"{REPORTING_FOLDER}/token"
+CERTIFICATE_AUTHORITY_FILE = f"{REPORTING_FOLDER}/ca.crt"
+# An annotation carries the certificates: a ConfigMap would need the right to write one into every namespace.
+CERTIFICATE_AUTHORITY_ANNOTATION = "wattloop.dev/report-certificate-authority"
+# The reporting API accepts this audience alone, and no other API accepts it.
+AUDIENCE = "wattloop.dev/report"
+TOKEN_SECONDS = 3600
+
+
+class TemplateError(ValueError):
+    """A template that Wattloop cannot start; the text says what to change."""
+
+
+@dataclass(frozen=True)
+class RunAddresses:
+    """Addresses that a training process uses.
+
+    Attributes:
+        report_url: Base URL of the reporting API; empty: the process does not report.
+        token_file: Path of its token.
+        certificate_authority_file: Path of the certificates to verify the reporting API with.
+        agent_socket: Path of the node agent's socket; empty: none.
+    """
+
+    report_url: str = ""
+    token_file: str = ""
+    certificate_authority_file: str = ""
+    agent_socket: str = ""
+
+
+@dataclass(frozen=True)
+class ClusterAddresses:
+    """Addresses that the training pods of a cluster use, the same for every workload.
+
+    Attributes:
+        report_url: Base URL of the reporting API; empty: pods do not report and get no token.
+        certificate_authority: Certificates to verify it with, PEM; empty: those of the pod's image.
+        agent_folder: Folder on every node with its agent's socket; empty: there are no agents.
+    """
+
+    report_url: str = ""
+    certificate_authority: str = ""
+    agent_folder: str = ""
+
+    def in_pod(self) -> RunAddresses:
+        """The addresses as paths and URLs inside a pod."""
+        return RunAddresses(
+            report_url=self.report_url,
+            token_file=TOKEN_FILE if self.report_url else "",
+            certificate_authority_file=CERTIFICATE_AUTHORITY_FILE if self.certificate_authority else "",
+            agent_socket=f"{self.agent_folder}/{AGENT_SOCKET}" if self.agent_folder else "",
+        )
+
+
+@dataclass(frozen=True)
+class Injection:
+    """Additions to the pod templates of one attempt.
+
+    Attributes:
+        labels: Labels of the pods.
+        variables: Environment of the training containers.
+        addresses: Addresses whose token, certificates and socket are mounted.
+    """
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)
+    addresses: ClusterAddresses = ClusterAddresses()
+
+
+def injection_of(
+    job: RecurringTrainingJob, recurrence: TrainingRecurrence, addresses: ClusterAddresses, devices: int
+) -> Injection:
+    """The additions for one attempt.
+
+    Args:
+        job: The job.
+        recurrence: The attempt's decision.
+        addresses: Addresses that its pods use.
+        devices: GPUs of all its pods together, which share the batch.
+    """
+    environment = run_environment(job, recurrence, addresses.in_pod(), devices)
+    return Injection(labels_of(recurrence, job.spec.template.labels), environment.variables(), addresses)
+
+
+def run_environment(
+    job: RecurringTrainingJob, recurrence: TrainingRecurrence, addresses: RunAddresses, devices: int
+) -> RunEnvironment:
+    """The environment of one attempt, the same in a pod and in a local run.
+
+    Args:
+        job: The job.
+        recurrence: The attempt's decision.
+        addresses: Addresses that the process uses.
+        devices: GPUs that share the global batch; 0 counts as 1.
+    """
+    spec, limit = recurrence.spec, job.spec.power.limit
+    devices = max(devices, 1)
+    per_device = job.spec.batch_size.scope is BatchSizeScope.PER_DEVICE
+    namespace, name = recurrence.metadata.namespace, recurrence.metadata.name
+    url = addresses.report_url.rstrip("/")
+    return RunEnvironment(
+        job=f"{namespace}/{spec.job_ref.name}",
+        recurrence=name,
+        batch_size=spec.batch_size * devices if per_device else spec.batch_size,
+        per_device_batch_size=spec.batch_size if per_device else max(spec.batch_size // devices, 1),
+        learning_rate_scale=float(spec.learning_rate_scale),
+        max_epochs=spec.max_epochs,
+        target=target_of(spec.target),
+        power_limit_watts=None if spec.power_limit_watts is None else float(spec.power_limit_watts),
+        profile_power_limits=spec.profile_power_limits,
+        power_selector=limit.selector.value,
+        max_slowdown_percent=float(limit.max_slowdown_percent or 0),
+        eta=spec.energy_weight_percent / 100,
+        seed=int(spec.decision.seed) or None,
+        parameters={parameter.upper(): value for parameter, value in spec.parameters.items()},
+        report_url=f"{url}/v1/namespaces/{namespace}/recurrences/{name}" if url else "",
+        token_file=addresses.token_file,
+        certificate_authority_file=addresses.certificate_authority_file,
+        agent_socket=addresses.agent_socket,
+    )
+
+
+def with_injection(
+    template: Mapping[str, Any], training_containers: Collection[str] | None, injection: Injection
+) -> dict[str, Any]:
+    """A copy of a pod template with the additions.
+
+    Args:
+        template: `{metadata, spec}` as the user wrote it.
+        training_containers: Names of the containers that train; None: all of them.
+        injection: The additions.
+
+    Raises:
+        TemplateError: The template already has a variable or a volume of Wattloop's, or lacks a named container.
+    """
+    pod = copy.deepcopy(dict(template))
+    metadata = pod.setdefault("metadata", None) or {}
+    pod["metadata"] = metadata
+    metadata["labels"] = {**(metadata.get("labels") or {}), **injection.labels}
+    if injection.addresses.certificate_authority:
+        annotation = {CERTIFICATE_AUTHORITY_ANNOTATION: injection.addresses.certificate_authority}
+        metadata["annotations"] = {**(metadata.get("annotations") or {}), **annotation}
+    spec = pod["spec"]
+    volumes, mounts = _volumes(injection.addresses), _mounts(injection.addresses)
+    taken = {volume.get("name") for volume in spec.get("volumes") or ()} & {volume["name"] for volume in volumes}
+    if taken:
+        raise TemplateError(f"the volume name {min(taken)} is reserved for Wattloop; rename your volume")
+    if volumes:
+        spec["volumes"] = [*(spec.get("volumes") or ()), *volumes]
+    for container in _training(spec, training_containers):
+        _inject(container, injection.variables, mounts)
+    return pod
+
+
+def gpus(spec: Mapping[str, Any], training_containers: Collection[str] | None) -> int:
+    """Number of GPUs that the training containers of one pod request.
+
+    Raises:
+        TemplateError: The pod lacks a named container.
+    """
+    return sum(_gpus(container) for container in _training(spec, training_containers))
+
+
+def _training(spec: Mapping[str, Any], names: Collection[str] | None) -> list[dict[str, Any]]:
+    containers: list[dict[str, Any]] = spec["containers"]
+    if names is None:
+        return containers
+    present = [str(container.get("name")) for container in containers]
+    missing = sorted(set(names) - set(present))
+    if missing:
+        raise TemplateError(f"trainingContainers names {missing[0]}, but the containers are {', '.join(present)}")
+    return [container for container in containers if container.get("name") in names]
+
+
+def _gpus(container: Mapping[str, Any]) -> int:
+    resources = container.get("resources") or {}
+    requested = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+    counts = [str(quantity) for name, quantity in requested.items() if GPU_RESOURCE.match(str(name))]
+    # The API server rejects a quantity that is not an integer; until then it counts as 0.
+    return sum(int(count) for count in counts if count.isdecimal())
+
+
+def _inject(container: dict[str, Any], variables: Mapping[str, str], mounts: list[dict[str, Any]]) -> None:
+    own = container.get("env") or []
+    reserved = sorted(str(each.get("name")) for each in own if str(each.get("name")).startswith(PREFIX))
+    if reserved:
+        raise TemplateError(
+            f"container {container.get('name')} sets {reserved[0]}: Wattloop sets the variables {PREFIX}… and changes "
+            "none of yours; remove it or rename it"
+        )
+    # Ours come first, so that the user's variables and args can use $(WATTLOOP_BATCH_SIZE).
+    # $$( is the escape of $(: a parameter's value never refers to another variable.
+    injected = [{"name": name, "value": value.replace("$(", "$$(")} for name, value in variables.items()]
+    container["env"] = injected + list(own)
+    if mounts:
+        container["volumeMounts"] = [*(container.get("volumeMounts") or ()), *mounts]
+
+
+def _mounts(addresses: ClusterAddresses) -> list[dict[str, Any]]:
+    paths = {REPORTING_VOLUME: REPORTING_FOLDER, AGENT_VOLUME: addresses.agent_folder}
+    names = [volume["name"] for volume in _volumes(addresses)]
+    return [{"name": name, "mountPath": paths[name], "readOnly": True} for name in names]
+
+
+def _volumes(addresses: ClusterAddresses) -> list[dict[str, Any]]:
+    volumes: list[dict[str, Any]] = []
+    if addresses.report_url:
+        token = {"audience": AUDIENCE, "expirationSeconds": TOKEN_SECONDS, "path": "token"}
+        sources: list[dict[str, Any]] = [{"serviceAccountToken": token}]
+        if addresses.certificate_authority:
+            reference = {"fieldPath": f"metadata.annotations['{CERTIFICATE_AUTHORITY_ANNOTATION}']"}
+            sources.append({"downwardAPI": {"items": [{"path": "ca.crt", "fieldRef": reference}]}})
+        volumes.append({"name": REPORTING_VOLUME, "projected": {"sources": sources}})
+    if addresses.agent_folder:
+        # Created if missing: a pod on a node without an agent trains without measurements.
+        host = {"path": addresses.agent_folder, "type": "DirectoryOrCreate"}
+        volumes.append({"name": AGENT_VOLUME, "hostPath": host})
+    return volumes
