@@ -15,8 +15,8 @@ from datetime import datetime
 from pathlib import Path
 
 from wattloop_operator.domain.snapshot import Snapshot
-from wattloop_operator.reconcile.reconcile import next_actions
-from wattloop_operator.reconciler.reconciler import reconcile
+from wattloop_operator.driver import reconcile
+from wattloop_operator.reconcile.next_actions import next_actions
 
 # The world in memory of the engine's tests.
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))

@@ -30,11 +30,12 @@ from wattloop_operator.cluster.progress_store import ClusterProgressStore
 from wattloop_operator.cluster.transport import HttpTransport, Transport, fenced
 from wattloop_operator.cluster.workload_access import WorkloadAccess
 from wattloop_operator.controller.work_queue import WorkQueue
+from wattloop_operator.domain.names import JobKey
+from wattloop_operator.driver import reconcile
 from wattloop_operator.http.certificates import AuthorityFile, ServingCertificate
 from wattloop_operator.http.server import HttpService
-from wattloop_operator.reconcile.attempt.early_stop import reviewed
-from wattloop_operator.reconciler.backend import JobKey
-from wattloop_operator.reconciler.reconciler import reconcile
+from wattloop_operator.reconcile.attempt.early_stop import review_cost_limit
+from wattloop_operator.reconcile.learning.decision import sample_decision
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.limits import ReportLimits
 from wattloop_operator.reporting.nodes import NodeService
@@ -147,7 +148,7 @@ class Factory:
         """The policy's second thought; a replica that does not lead has no state to think from and leaves it."""
         backend = self._led
         key = JobKey(recurrence.metadata.namespace, recurrence.spec.job_ref.name)
-        return progress if backend is None else reviewed(lambda: backend.snapshot(key), recurrence, progress)
+        return progress if backend is None else review_cost_limit(lambda: backend.snapshot(key), recurrence, progress)
 
     def addresses(self, report_url: str) -> ClusterAddresses:
         """What training pods are told that are started now.
@@ -175,6 +176,7 @@ class Factory:
             cache=self.cache,
             workloads=WorkloadAccess(api, self.cache, addresses),
             store=self.store,
+            sample_decision=sample_decision,
             clock=self.clock,
             monotonic=time.monotonic,
             reporter=self.identity,

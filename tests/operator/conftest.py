@@ -1,11 +1,17 @@
-"""What the operator's tests share, whatever part they are of."""
+"""Fixtures that several folders of the operator's tests share."""
 
 from __future__ import annotations
 
+import dataclasses
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import timedelta
 
 import pytest
+
+from support.databases.sample_record import RECORD
+from wattloop_operator.history.job_history import JobHistory
+from wattloop_operator.store import ObservationRecord, PowerMeasurement, PowerProfileRecord, ProfileKey
 
 
 @pytest.fixture
@@ -20,3 +26,42 @@ def untouched_logging() -> Iterator[None]:
     for name, before in levels.items():
         logging.getLogger(name).setLevel(before)
     logging.captureWarnings(capture=False)
+
+
+@pytest.fixture
+def record() -> Callable[..., ObservationRecord]:
+    """Makes a record; `record(3, 1, batch_size=64)` is attempt 1 of recurrence 3."""
+
+    def make(recurrence: int = 0, attempt: int = 0, **changes: object) -> ObservationRecord:
+        return dataclasses.replace(
+            RECORD,
+            recurrence=recurrence,
+            attempt=attempt,
+            recurrence_name=f"digits-{recurrence}-{attempt}",
+            finished_at=RECORD.scheduled_at + timedelta(hours=recurrence, minutes=attempt + 1),
+            **changes,  # type: ignore[arg-type]
+        )
+
+    return make
+
+
+@pytest.fixture
+def profile() -> Callable[..., PowerProfileRecord]:
+    """Makes a profile of a batch size from (limit, energy of an epoch, time of an epoch)."""
+
+    def make(batch_size: int, *points: tuple[float, float, float], gpu_model: str = "NVIDIA A40") -> PowerProfileRecord:
+        # Measured over a quarter of an epoch, as a trainer does.
+        measured = tuple(PowerMeasurement(limit, energy / 4, time / 4, 0.25) for limit, energy, time in points)
+        return PowerProfileRecord(ProfileKey(RECORD.job_uid, batch_size, gpu_model, 1), measured)
+
+    return make
+
+
+@pytest.fixture
+def history() -> Callable[..., JobHistory]:
+    """Makes a history of records, compared with batch size 32 at η = ½."""
+
+    def make(*records: ObservationRecord, **changes: object) -> JobHistory:
+        return dataclasses.replace(JobHistory("team", "digits", 0.5, 32, records), **changes)  # type: ignore[arg-type]
+
+    return make

@@ -26,7 +26,9 @@ from wattloop_operator.cluster.events import event, events_of
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.cluster.store_cache import StoreCache
 from wattloop_operator.cluster.workload_access import WorkloadAccess
+from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.driver import StaleSnapshotError
 from wattloop_operator.reconcile.actions import (
     Action,
     CreateRecurrence,
@@ -41,18 +43,14 @@ from wattloop_operator.reconcile.actions import (
     WriteRecurrenceStatus,
 )
 from wattloop_operator.reconcile.learning import observations
-from wattloop_operator.reconcile.learning.decision import Attempt, decide
-from wattloop_operator.reconciler.backend import JobKey, StaleSnapshotError
 from wattloop_operator.store import PodEnergy, Store
 from wattloop_operator.workloads.injection import TemplateError
 from wattloop_operator.workloads.manifest import JOB, devices_of, kind_of
-from wattloop_planner.bandit.policy import NoFeasibleArmError
 
 logger = logging.getLogger(__name__)
 
 # The rest is the API server's to give.
 GIVEN_METADATA = frozenset({"name", "namespace", "labels", "ownerReferences"})
-DRY_RUN_SLOT = "dry-run"
 # For so long an agent's word on an attempt that has its outcome is waited for; a node may come back the next day.
 LATE_WORD = timedelta(days=2)
 # How often a workload is asked for whose kind no watch covers.
@@ -60,13 +58,14 @@ UNWATCHED_SECONDS = 10.0
 
 
 class ClusterBackend:
-    """Implements `wattloop_operator.reconciler.backend.Backend` on an API server and a store.
+    """Implements `wattloop_operator.driver.Backend` on an API server and a store.
 
     Args:
         api: The API server.
         cache: What was seen of its objects; every write's answer is put there too.
         workloads: Access to workloads.
         store: Where outcomes are remembered.
+        sample_decision: Returns a decision to validate the workload's template with; None if nothing can start.
         clock: The time, with a time zone.
         monotonic: Monotonic seconds.
         reporter: Name of this process, for Events.
@@ -80,6 +79,7 @@ class ClusterBackend:
         cache: ObjectCache,
         workloads: WorkloadAccess,
         store: Store,
+        sample_decision: Callable[[Snapshot, datetime], TrainingRecurrence | None],
         clock: Callable[[], datetime],
         monotonic: Callable[[], float],
         reporter: str,
@@ -89,6 +89,7 @@ class ClusterBackend:
         self._cache = cache
         self._workloads = workloads
         self._store = store
+        self._sample_decision = sample_decision
         self._memory = StoreCache(store)
         self._dry_run = DryRun(workloads.try_out, monotonic)
         self._clock = clock
@@ -248,11 +249,7 @@ class ClusterBackend:
         self._cache.put_job(body)
 
     def _refusal(self, snapshot: Snapshot) -> str:
-        try:
-            return self._dry_run.of(snapshot.job, lambda: decide(snapshot, Attempt(0, 0, DRY_RUN_SLOT, self._clock())))
-        except NoFeasibleArmError:
-            # Nothing would be started, so nothing can be refused; the engine says why.
-            return ""
+        return self._dry_run.of(snapshot.job, lambda: self._sample_decision(snapshot, self._clock()))
 
     def _tell(self, snapshot: Snapshot, notice: EmitEvent) -> None:
         """Post an Event; a lost one loses nothing but words, so work goes on."""

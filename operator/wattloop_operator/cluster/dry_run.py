@@ -50,12 +50,12 @@ class DryRun:
         self._clock = clock
         self._verdicts: dict[str, Verdict] = {}
 
-    def of(self, job: RecurringTrainingJob, sample: Callable[[], TrainingRecurrence]) -> str:
+    def of(self, job: RecurringTrainingJob, sample: Callable[[], TrainingRecurrence | None]) -> str:
         """Why the server refuses the workload of this job; empty where it takes it.
 
         Args:
             job: The job.
-            sample: Gives a decision to try it with.
+            sample: Returns a decision to try it with; None if nothing can start, so nothing can be refused.
 
         Raises:
             OperationError: The server could not be asked now.
@@ -67,8 +67,11 @@ class DryRun:
                 return known.refusal
         elif known is None and _was_accepted(job):
             return self._keep(job, "")
+        decision = sample()
+        if decision is None:
+            return ""
         try:
-            self._try_out(job, sample())
+            self._try_out(job, decision)
         except (RejectedError, TemplateError) as refusal:
             return self.refuse(job, str(refusal))
         return self._keep(job, "")

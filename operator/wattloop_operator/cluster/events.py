@@ -18,9 +18,7 @@ from wattloop_operator.reconcile.actions import (
     WriteJobStatus,
     WriteRecurrenceStatus,
 )
-from wattloop_operator.reconcile.attempt.device_health import DEVICES_HEALTHY
-from wattloop_operator.reconcile.attempt.lifecycle import POWER_LIMIT_HELD
-from wattloop_operator.reconcile.energy.energy_agreement import ENERGY_AGREES
+from wattloop_operator.reconcile.attempt.conditions import DEVICES_HEALTHY, ENERGY_AGREES, POWER_LIMIT_HELD
 
 CONTROLLER = "wattloop.dev/operator"
 MAX_NOTE_CHARACTERS = 1024

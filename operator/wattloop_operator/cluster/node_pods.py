@@ -12,7 +12,7 @@ from wattloop_operator.cluster.api import PODS, TRAINING_RECURRENCES, ClusterApi
 from wattloop_operator.cluster.auth.pod_ownership import runs
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.cluster.timed_cache import TimedCache
-from wattloop_operator.reconcile.learning.decision import RECURRENCE_LABEL
+from wattloop_operator.domain.names import RECURRENCE_LABEL
 from wattloop_operator.reporting.interfaces import PodAttempt, PodOwnershipError
 from wattloop_operator.workloads.ownership import is_pod_of_job
 

@@ -15,7 +15,7 @@ from wattloop_operator.cluster.api import (
     RejectedError,
     status_to_apply,
 )
-from wattloop_operator.reconciler.backend import StaleSnapshotError
+from wattloop_operator.driver import StaleSnapshotError
 from wattloop_operator.reporting.interfaces import ProgressTooLargeError
 
 # Not the engine's: each of the two owns its part of the status, and neither removes the other's.

@@ -9,9 +9,9 @@ from rich.console import Console
 
 from wattloop.files.atomic_write import open_atomic
 from wattloop_operator.commands.job_source import job_history
-from wattloop_operator.plots.recurrence_costs import saving_sentence
-from wattloop_operator.plots.row_table import table_of
-from wattloop_operator.plots.rows import rows_of, write_csv, write_json
+from wattloop_operator.history.rows import rows_of, write_csv, write_json
+from wattloop_operator.history.savings import saving_sentence
+from wattloop_operator.history.table import table_of
 
 # Where no terminal says how wide it is.
 COLUMNS_IN_A_FILE = 160

@@ -6,9 +6,9 @@ import argparse
 import sys
 from dataclasses import replace
 
-from wattloop_operator.plots.cluster_history import cluster_context, cluster_history
-from wattloop_operator.plots.job_history import JobHistory
-from wattloop_operator.plots.stored_history import WantedJob, stored_history
+from wattloop_operator.history.cluster_history import cluster_context, cluster_history
+from wattloop_operator.history.job_history import JobHistory
+from wattloop_operator.history.stored_history import WantedJob, stored_history
 from wattloop_operator.store import open_store
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from wattloop.errors import OperationError
 from wattloop_operator.commands.job_source import job_history
-from wattloop_operator.plots.pictures import write_pictures
+from wattloop_operator.plots import write_plots
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -21,6 +21,6 @@ def run(arguments: argparse.Namespace) -> int:
         raise OperationError(
             f"{folder}: cannot be the folder of the pictures: {error.strerror}; name another"
         ) from error
-    for path in write_pictures(folder, history):
+    for path in write_plots(folder, history):
         sys.stderr.write(f"{path}\n")
     return 0

@@ -14,16 +14,14 @@ from wattloop.commands.main import EXIT_FAILURE, EXIT_INTERRUPTED
 from wattloop.errors import UsageError
 from wattloop.interruption import Interrupted
 from wattloop_operator.domain.snapshot import Snapshot
-from wattloop_operator.local.attempt_reporter import AttemptReporter
+from wattloop_operator.history.job_history import JobHistory
+from wattloop_operator.history.rows import RecurrenceRow, rows_of
+from wattloop_operator.history.savings import saving_sentence
+from wattloop_operator.history.table import table_of
+from wattloop_operator.local.display import AttemptReporter, JsonLinesWriter, live_table
 from wattloop_operator.local.gpus import Simulation, has_driver
 from wattloop_operator.local.job_file import read_job
-from wattloop_operator.local.lines import LineWriter
-from wattloop_operator.local.session import LocalRun
-from wattloop_operator.local.view import live_table
-from wattloop_operator.plots.job_history import JobHistory
-from wattloop_operator.plots.recurrence_costs import saving_sentence
-from wattloop_operator.plots.row_table import table_of
-from wattloop_operator.plots.rows import RecurrenceRow, rows_of
+from wattloop_operator.local.local_run import LocalRun
 
 ROWS_WHILE_RUNNING = 20
 PIPED_WIDTH = 160
@@ -57,13 +55,13 @@ def run(arguments: argparse.Namespace) -> int:
     words.print(f"\n{saving_sentence(rows)}\nTable and pictures: {output}")
     if not attempt_reporter.results:
         words.print("Nothing was left to run. To go on: a larger --recurrences; to begin anew: another --output.")
-    return 0 if attempt_reporter.taught else EXIT_FAILURE
+    return 0 if attempt_reporter.is_informative else EXIT_FAILURE
 
 
 def _carried_out(run: LocalRun, form: str, words: Console, attempt_reporter: AttemptReporter) -> Snapshot:
     """Carry out the run, and show what happens as it happens."""
     if form == "jsonl":
-        lines = LineWriter(sys.stdout)
+        lines = JsonLinesWriter(sys.stdout)
         return run.carry_out(_both(attempt_reporter.show, lines.show))
     if not words.is_terminal:
         return run.carry_out(attempt_reporter.show)

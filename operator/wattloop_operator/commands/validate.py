@@ -10,7 +10,7 @@ import sys
 from wattloop_operator.api.manifests import CheckResult, check_file
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.schemas import Kind
-from wattloop_operator.reconcile.job.unsupported import unsupported
+from wattloop_operator.reconcile.job.start import unsupported
 
 EXIT_PROBLEMS = 2
 

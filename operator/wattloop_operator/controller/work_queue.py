@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from wattloop.errors import OperationError
-from wattloop_operator.reconciler.backend import JobKey
+from wattloop_operator.domain.names import JobKey
 
 logger = logging.getLogger(__name__)
 

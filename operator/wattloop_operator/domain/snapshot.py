@@ -74,8 +74,8 @@ class WorkloadState:
     pods: tuple[PodReference, ...] = ()
 
     @property
-    def lingers(self) -> bool:
-        """Whether something of it runs that nobody has ended."""
+    def must_be_ended(self) -> bool:
+        """Whether the workload is Wattloop's and still runs, and its deletion has not begun."""
         return self.owned and not self.ending and not self.phase.ended
 
 

@@ -13,14 +13,15 @@ from typing import Any
 
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.snapshot import Failure, Snapshot, WorkloadPhase, WorkloadState
+from wattloop_operator.driver import StaleSnapshotError
 from wattloop_operator.local.command import command_of
 from wattloop_operator.local.processes import ProcessStartError, TrainingProcess
-from wattloop_operator.local.stored_recurrences import RECURRENCE, recurrence_of, replace_recurrence
-from wattloop_operator.local.tokens import Tokens
+from wattloop_operator.local.recurrence_store import RECURRENCE, recurrence_of, replace_recurrence
+from wattloop_operator.local.report_server import LocalTokens
 from wattloop_operator.local.watchdog import Watchdog
 from wattloop_operator.reconcile import actions
-from wattloop_operator.reconciler.backend import JobKey, StaleSnapshotError
 from wattloop_operator.store.objects import ObjectExistsError, ObjectMissingError
 from wattloop_operator.store.store import Store
 from wattloop_operator.workloads.injection import RunAddresses, run_environment
@@ -54,7 +55,7 @@ class LocalBackend:
         source: Path,
         logs: Path,
         addresses: RunAddresses,
-        tokens: Tokens,
+        tokens: LocalTokens,
         gpu_environment: dict[str, str],
         devices: int,
         watchdog: Watchdog,
@@ -162,7 +163,7 @@ class LocalBackend:
         namespace, name = recurrence.metadata.namespace, recurrence.metadata.name
         addresses = RunAddresses(
             report_url=self._addresses.report_url,
-            token_file=str(self._tokens.file_for(namespace, name)),
+            token_file=str(self._tokens.create_file(namespace, name)),
             agent_socket=self._addresses.agent_socket,
         )
         injected = run_environment(job, recurrence, addresses, self._devices).variables()

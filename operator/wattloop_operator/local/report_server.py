@@ -1,30 +1,67 @@
-"""The reporting API on the loopback interface, in a thread of the local run."""
+"""The reporting API of a local run: on the loopback interface, with one token for each attempt."""
 
 from __future__ import annotations
 
 import contextlib
+import hmac
+import os
+import secrets
 from collections.abc import Iterator
+from pathlib import Path
 
 from wattloop.commands.settings import Address
 from wattloop_operator.http.server import HttpService
 from wattloop_operator.reporting.app import create_app
+from wattloop_operator.reporting.interfaces import BearerToken, RecurrenceOwnershipError, UnknownCallerError
 from wattloop_operator.reporting.service import ReportService
 
 
 @contextlib.contextmanager
 def running_report_server(service: ReportService) -> Iterator[str]:
-    """Serve the reporting API for as long as the block lasts.
+    """Serve the reporting API, in a thread, until the block ends.
 
     Args:
-        service: Takes in the reports.
+        service: Processes the reports.
 
     Yields:
-        Its address.
+        The URL of the API.
     """
     server = HttpService("reporting API", create_app(service), Address("127.0.0.1", 0))
     server.start()
     try:
-        # The socket listens already: a request that comes before the server is up waits in its queue.
+        # The socket is already listening. A request that arrives before the server is up waits in its queue.
         yield server.url
     finally:
         server.stop()
+
+
+class LocalTokens:
+    """Creates one token for each attempt, and is the `Authorizer` of the local reporting API.
+
+    Args:
+        folder: Folder for the token files. Only this user can read it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._owners: dict[str, tuple[str, str]] = {}
+
+    def create_file(self, namespace: str, name: str) -> Path:
+        """Create the token of an attempt and write it to a file that only this user can read."""
+        token = secrets.token_urlsafe(32)
+        path = self._folder / f"{name}.token"
+        descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="ascii") as stream:
+            stream.write(token)
+        self._owners[token] = (namespace, name)
+        return path
+
+    def authorize(self, token: BearerToken, namespace: str, name: str, address: str = "") -> None:  # noqa: ARG002
+        """See `Authorizer`."""
+        given = token.text.encode()
+        owners = list(self._owners.items())
+        owner = next((owner for known, owner in owners if hmac.compare_digest(known.encode(), given)), None)
+        if owner is None:
+            raise UnknownCallerError("this run did not issue the token")
+        if owner != (namespace, name):
+            raise RecurrenceOwnershipError(f"the token is not that of {namespace}/{name}")

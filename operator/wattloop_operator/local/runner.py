@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from wattloop import interruption
 from wattloop.errors import OperationError
 from wattloop_operator.api.meta import ConditionStatus
+from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.driver import Backend, reconcile
 from wattloop_operator.reconcile.job.conditions import READY
-from wattloop_operator.reconciler.backend import Backend, JobKey
-from wattloop_operator.reconciler.reconciler import reconcile
 
 # A clock that was set, or a laptop that slept, is noticed within this time.
 MAX_SLEEP_SECONDS = 15.0

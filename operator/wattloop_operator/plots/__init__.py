@@ -1,1 +1,26 @@
-"""A job's history for people: rows as table, CSV and JSON, the picture of costs, the picture of the trade-off."""
+"""Plots of a job's history: the cost of each recurrence, and the trade-off between energy and time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from wattloop_operator.history.job_history import JobHistory
+from wattloop_operator.history.rows import rows_of
+from wattloop_operator.plots.cost_plot import write_cost_plot
+from wattloop_operator.plots.tradeoff import tradeoff_points
+from wattloop_operator.plots.tradeoff_plot import write_tradeoff_plot
+
+
+def write_plots(folder: Path, history: JobHistory) -> tuple[Path, ...]:
+    """Draw ``cost.png`` and ``tradeoff.png`` into an existing folder.
+
+    Returns:
+        The paths of both files.
+
+    Raises:
+        OperationError: A file cannot be written.
+    """
+    cost, tradeoff = folder / "cost.png", folder / "tradeoff.png"
+    write_cost_plot(cost, history.title, rows_of(history))
+    write_tradeoff_plot(tradeoff, history.title, tradeoff_points(history))
+    return cost, tradeoff

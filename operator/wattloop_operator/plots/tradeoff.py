@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean
 
-from wattloop_operator.plots.job_history import JobHistory
+from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.reconcile.learning import observations
 from wattloop_planner.observations import Observation, Outcome
 

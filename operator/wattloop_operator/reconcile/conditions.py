@@ -1,4 +1,4 @@
-"""Conditions that keep the time of their last change: writing the same truth again changes nothing."""
+"""Kubernetes conditions that keep the time of their last transition when they are written again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_MESSAGE_CHARACTERS = 4096
 def condition(
     before: Iterable[Condition], kind: str, *, holds: bool, reason: str, message: str, now: datetime
 ) -> Condition:
-    """The condition of this type, with the time of its last change taken from the ones before."""
+    """A condition of this type. If `before` has it with the same status, its transition time is kept."""
     status = ConditionStatus.TRUE if holds else ConditionStatus.FALSE
     since = next((each.last_transition_time for each in before if each.type == kind and each.status is status), now)
     return Condition(
@@ -21,10 +21,11 @@ def condition(
     )
 
 
-def none_ahead(conditions: Iterable[Condition], now: datetime) -> tuple[Condition, ...]:
-    """The conditions with no change later than now: what a clock says after it was set back.
+def not_in_future(conditions: Iterable[Condition], now: datetime) -> tuple[Condition, ...]:
+    """The conditions with every transition time limited to now.
 
-    What waits for a while from such a change on would wait for as long as the clock was set back, too.
+    After the clock was set back, a transition time may lie in the future. A wait that is measured from it would take
+    that much longer.
     """
     return tuple(
         each if each.last_transition_time <= now else each.model_copy(update={"last_transition_time": now})
@@ -32,8 +33,8 @@ def none_ahead(conditions: Iterable[Condition], now: datetime) -> tuple[Conditio
     )
 
 
-def changed_at(conditions: Iterable[Condition], kind: str) -> datetime | None:
-    """Since when the condition of this type holds; None where it does not."""
+def true_since(conditions: Iterable[Condition], kind: str) -> datetime | None:
+    """Since when the condition of this type is True; None if it is not."""
     return next(
         (each.last_transition_time for each in conditions if each.type == kind and each.status is ConditionStatus.TRUE),
         None,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 
 from wattloop.node_energy import NodeAnswer, NodeReport, PodGpuUsage
+from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.records import PodEnergy
-from wattloop_operator.reconciler.backend import JobKey
 from wattloop_operator.reporting.interfaces import (
     BearerToken,
     BoundsOfNode,

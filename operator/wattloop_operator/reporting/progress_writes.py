@@ -17,7 +17,7 @@ from wattloop.errors import OperationError
 from wattloop.messages import Report
 from wattloop_operator.api.attempt import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.reconciler.backend import StaleSnapshotError
+from wattloop_operator.driver import StaleSnapshotError
 from wattloop_operator.reporting.interfaces import ProgressStore, ProgressTooLargeError, TooManyRequestsError
 
 logger = logging.getLogger(__name__)

@@ -24,8 +24,8 @@ from wattloop_operator.cluster.auth.authorizers import ClusterAuthorizer
 from wattloop_operator.cluster.auth.token_review import TokenReviews
 from wattloop_operator.cluster.progress_store import ClusterProgressStore
 from wattloop_operator.cluster.transport import HttpTransport
+from wattloop_operator.domain.names import JobKey
 from wattloop_operator.http.server import HttpService
-from wattloop_operator.reconciler.backend import JobKey
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.store import Store, open_store

@@ -12,7 +12,7 @@ from support.control_plane.commands import ClusterCommand
 from support.control_plane.kubelet import Kubelet
 from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.waiting import Object, wait_until
-from wattloop_operator.reconciler.backend import JobKey
+from wattloop_operator.domain.names import JobKey
 
 LABELS = ("pod-security.kubernetes.io/enforce=privileged", "wattloop.dev/agent-socket=baseline")
 PRIVILEGED = {"name": "x", "image": "x:1", "securityContext": {"privileged": True}}

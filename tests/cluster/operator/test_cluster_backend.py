@@ -15,8 +15,8 @@ from wattloop_operator.api.attempt import Progress
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.progress_store import ClusterProgressStore
 from wattloop_operator.cluster.transport import HttpTransport, Request
+from wattloop_operator.domain.names import JobKey
 from wattloop_operator.http.server import HttpService
-from wattloop_operator.reconciler.backend import JobKey
 from wattloop_operator.store import Store
 
 

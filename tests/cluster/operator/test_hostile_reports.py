@@ -15,9 +15,8 @@ from support.control_plane.in_process_operator import InProcessOperator
 from support.control_plane.kubelet import Kubelet
 from support.control_plane.training import AUDIENCE, Training
 from support.control_plane.waiting import Object, wait_until
+from wattloop_operator.domain.names import JobKey, recurrence_name, slot_of_request
 from wattloop_operator.http.server import HttpService
-from wattloop_operator.reconcile.naming import recurrence_name, slot_of_request
-from wattloop_operator.reconciler.backend import JobKey
 
 MakeJob = Callable[..., JobKey]
 Train = Callable[[JobKey, str], Training]

@@ -18,7 +18,7 @@ from support.control_plane.waiting import Object, wait_until
 from wattloop.environment import RunEnvironment
 from wattloop.messages import Report
 from wattloop.reporting import ReportChannel
-from wattloop_operator.reconciler.backend import JobKey
+from wattloop_operator.domain.names import JobKey
 from wattloop_operator.workloads.injection import CERTIFICATE_AUTHORITY_ANNOTATION, CERTIFICATE_AUTHORITY_FILE
 
 MakeJob = Callable[..., JobKey]

@@ -30,8 +30,7 @@ from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.training import AUDIENCE, environment_of
 from support.control_plane.waiting import Object, WaitedInVainError, wait_until
 from wattloop.agent import AgentConnection
-from wattloop_operator.reconcile.naming import recurrence_name, slot_of_request
-from wattloop_operator.reconciler.backend import JobKey
+from wattloop_operator.domain.names import JobKey, recurrence_name, slot_of_request
 
 # Each part of a cell may take a minute where the machine is slow.
 pytestmark = pytest.mark.timeout(400)

@@ -19,9 +19,8 @@ from support.control_plane.in_process_operator import Executioner, InProcessOper
 from support.control_plane.kubelet import NODE_NAME, Kubelet
 from support.control_plane.training import Training
 from wattloop_operator.cluster.transport import HttpTransport
+from wattloop_operator.domain.names import JobKey, recurrence_name, slot_of_request
 from wattloop_operator.http.server import HttpService
-from wattloop_operator.reconcile.naming import recurrence_name, slot_of_request
-from wattloop_operator.reconciler.backend import JobKey
 from wattloop_operator.store import PodEnergy, Store, open_store
 
 MakeJob = Callable[..., JobKey]

@@ -11,10 +11,9 @@ from support.control_plane.kubelet import Kubelet
 from support.control_plane.training import Training
 from support.control_plane.waiting import Object
 from wattloop_operator.api.training_recurrence import TrainingRecurrenceSpec
+from wattloop_operator.domain.names import JobKey, recurrence_name, slot_of_request
 from wattloop_operator.reconcile.job.recurrences import next_index
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
-from wattloop_operator.reconcile.naming import recurrence_name, slot_of_request
-from wattloop_operator.reconciler.backend import JobKey
 from wattloop_operator.store import open_store
 
 MakeJob = Callable[..., JobKey]

@@ -26,9 +26,8 @@ from wattloop_operator.cluster.auth.token_review import TokenReviews
 from wattloop_operator.cluster.node_pods import ClusterNodePods
 from wattloop_operator.cluster.progress_store import ClusterProgressStore
 from wattloop_operator.cluster.transport import HttpTransport
+from wattloop_operator.domain.names import JobKey, recurrence_name, slot_of_request
 from wattloop_operator.http.server import HttpService
-from wattloop_operator.reconcile.naming import recurrence_name, slot_of_request
-from wattloop_operator.reconciler.backend import JobKey
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.nodes import NodeService
 from wattloop_operator.reporting.service import ReportService

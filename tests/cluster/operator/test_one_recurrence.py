@@ -12,9 +12,8 @@ from support.control_plane.in_process_operator import InProcessOperator, TestClo
 from support.control_plane.kubelet import Kubelet
 from support.control_plane.training import Training
 from support.control_plane.waiting import Object
+from wattloop_operator.domain.names import JobKey, recurrence_name, slot_of_request
 from wattloop_operator.reconcile.learning.observations import observations
-from wattloop_operator.reconcile.naming import recurrence_name, slot_of_request
-from wattloop_operator.reconciler.backend import JobKey
 from wattloop_planner.observations import Observation, Outcome
 
 MakeJob = Callable[..., JobKey]
@@ -128,7 +127,7 @@ def test_a_process_that_hangs_is_ended_at_its_deadline(
     operator.look(key)
     (recurrence,) = recurrences_of(key)
     assert recurrence["status"]["result"] == "DeadlineExceeded"
-    assert "its last report was of epoch 3" in recurrence["status"]["message"]
+    assert "its last report was for epoch 3" in recurrence["status"]["message"]
     assert kubectl.json("get", "jobs", namespace=key.namespace)["items"] == []
     (bound,) = learned(operator, key)
     assert (bound.outcome, bound.epochs) == (Outcome.STOPPED, 3)

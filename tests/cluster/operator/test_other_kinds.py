@@ -15,8 +15,7 @@ from support.control_plane.in_process_operator import InProcessOperator
 from support.control_plane.kubelet import Kubelet
 from support.control_plane.training import Training, environment_of
 from support.control_plane.waiting import Object
-from wattloop_operator.reconcile.naming import recurrence_name, slot_of_request
-from wattloop_operator.reconciler.backend import JobKey
+from wattloop_operator.domain.names import JobKey, recurrence_name, slot_of_request
 
 MakeJob = Callable[..., JobKey]
 RecurrencesOf = Callable[[JobKey], list[Object]]

@@ -20,7 +20,7 @@ from support.control_plane.pod_runner import PodRunner
 from support.control_plane.training import TokenOfPod
 from support.control_plane.waiting import Object, wait_until
 from support.databases.postgresql_server import PostgreSqlMissingError, postgresql_programs, running_postgresql
-from wattloop_operator.reconciler.backend import JobKey
+from wattloop_operator.domain.names import JobKey
 from wattloop_operator.store import open_store
 
 

@@ -16,9 +16,8 @@ from support.control_plane.tokens import service_account_token
 from support.control_plane.training import AUDIENCE, Training, environment_of
 from support.control_plane.waiting import Object
 from wattloop import Run
+from wattloop_operator.domain.names import JobKey, recurrence_name, slot_of_request
 from wattloop_operator.http.server import HttpService
-from wattloop_operator.reconcile.naming import recurrence_name, slot_of_request
-from wattloop_operator.reconciler.backend import JobKey
 
 MakeJob = Callable[..., JobKey]
 Train = Callable[[JobKey, str], Training]

@@ -13,8 +13,7 @@ from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.informer.object_cache import ObjectCache, watched_kinds
 from wattloop_operator.cluster.informer.resync import Resync
 from wattloop_operator.cluster.transport import HttpTransport
-from wattloop_operator.reconcile.naming import recurrence_name, slot_of_request
-from wattloop_operator.reconciler.backend import JobKey
+from wattloop_operator.domain.names import JobKey, recurrence_name, slot_of_request
 
 MakeJob = Callable[..., JobKey]
 

@@ -10,7 +10,7 @@ import pytest
 
 from wattloop.errors import OperationError
 from wattloop_operator.controller.work_queue import PATIENT_FAILURES, WorkQueue
-from wattloop_operator.reconciler.backend import JobKey
+from wattloop_operator.domain.names import JobKey
 
 PATIENCE_SECONDS = 60.0
 NOW = 1_772_323_200.0

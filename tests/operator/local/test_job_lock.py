@@ -9,7 +9,7 @@ import pytest
 
 from support.backends.model_backend import KEY, job
 from wattloop.errors import UsageError
-from wattloop_operator.local.job_lock import KIND, lock_job
+from wattloop_operator.local.output_folder import JOB_LOCK, lock_job
 from wattloop_operator.store import Store, open_store
 
 
@@ -49,6 +49,6 @@ def test_a_folder_that_was_moved_takes_its_job_along(store: Store, tmp_path: Pat
 
 
 def test_a_folder_of_another_machine_is_never_taken_for_gone(store: Store, tmp_path: Path) -> None:
-    store.objects.create(KIND, KEY.namespace, KEY.name, {"host": "elsewhere", "output": "/nowhere"})
+    store.objects.create(JOB_LOCK, KEY.namespace, KEY.name, {"host": "elsewhere", "output": "/nowhere"})
     with pytest.raises(UsageError, match="is run from /nowhere on elsewhere"):
         lock_job(store.objects, job(), folder(tmp_path, "here"))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from support.backends.model_backend import KEY, ModelBackend, job
-from wattloop_operator.reconciler.reconciler import reconcile
+from wattloop_operator.driver import reconcile
 
 
 @pytest.fixture

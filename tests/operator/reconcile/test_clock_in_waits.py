@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from support.backends.model_backend import KEY, START, ModelBackend, job
 from wattloop_operator.api.meta import Condition, ConditionStatus
 from wattloop_operator.domain.snapshot import WorkloadPhase, WorkloadState
-from wattloop_operator.reconcile.attempt.lifecycle import ENERGY_AWAITED
+from wattloop_operator.reconcile.attempt.conditions import ENERGY_AWAITED
 from wattloop_operator.reconcile.attempt.outcome import GRACE_SECONDS
-from wattloop_operator.reconcile.conditions import changed_at, none_ahead
-from wattloop_operator.reconcile.energy.agent_energy import AgentEnergy, awaited_until
-from wattloop_operator.reconcile.reconcile import next_actions
+from wattloop_operator.reconcile.conditions import not_in_future, true_since
+from wattloop_operator.reconcile.energy.agent_energy import AgentEnergy, agent_report_deadline
+from wattloop_operator.reconcile.next_actions import next_actions
 
 Reconcile = Callable[[ModelBackend], None]
 PATIENCE = 10
@@ -110,7 +110,7 @@ def test_an_attempt_that_was_not_seen_to_run_waits_from_its_end_not_from_when_it
 def test_the_condition_that_it_waits_goes_with_the_wait(backend: ModelBackend, name: str, settled: Reconcile) -> None:
     ends(backend, name, DAY)
     settled(backend)
-    assert changed_at(backend.recurrences[name].status.conditions, ENERGY_AWAITED) == backend.now
+    assert true_since(backend.recurrences[name].status.conditions, ENERGY_AWAITED) == backend.now
     backend.pass_seconds(PATIENCE)
     settled(backend)
     assert ENERGY_AWAITED not in {each.type for each in backend.recurrences[name].status.conditions}
@@ -145,7 +145,7 @@ def test_the_wait_ends_at_its_patience_after_the_earlier_of_both_clocks(
     ended_at: datetime, since: datetime | None, patience: int
 ) -> None:
     workload = WorkloadState("digits-0", phase=WorkloadPhase.SUCCEEDED, ended_at=ended_at)
-    until = awaited_until(SILENT, workload, patience, awaited_since=since)
+    until = agent_report_deadline(SILENT, workload, patience, waiting_since=since)
     assert until is not None
     begins: Iterator[datetime] = (moment for moment in (ended_at, since) if moment is not None)
     assert until - timedelta(seconds=patience) == min(begins)
@@ -157,7 +157,7 @@ def test_of_conditions_ahead_of_the_clock_the_time_alone_is_another(changes: lis
         Condition(type=f"Type{index}", status=ConditionStatus.TRUE, reason="Because", last_transition_time=changed)
         for index, changed in enumerate(changes)
     )
-    after = none_ahead(before, now)
+    after = not_in_future(before, now)
     assert [each.last_transition_time for each in after] == [min(changed, now) for changed in changes]
     assert [each.type for each in after] == [each.type for each in before]
-    assert none_ahead(after, now) == after
+    assert not_in_future(after, now) == after

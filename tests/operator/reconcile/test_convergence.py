@@ -11,9 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from support.backends.model_backend import KEY, KilledError, ModelBackend, job, told
 from wattloop_operator.domain.snapshot import Failure, WorkloadPhase
+from wattloop_operator.driver import MAX_ROUNDS, reconcile
 from wattloop_operator.reconcile.learning import observations
-from wattloop_operator.reconcile.reconcile import next_actions
-from wattloop_operator.reconciler.reconciler import MAX_TURNS, reconcile
+from wattloop_operator.reconcile.next_actions import next_actions
 
 TRIGGERS: list[dict[str, Any]] = [
     {"interval": {"seconds": 600}},
@@ -71,7 +71,7 @@ class RecurringJob(RuleBasedStateMachine):
         reconcile(self.backend, KEY, self.backend.clock)
         snapshot = self.backend.snapshot(KEY)
         assert snapshot is not None
-        assert next_actions(snapshot, self.backend.now).actions == (), f"not settled after {MAX_TURNS} turns"
+        assert next_actions(snapshot, self.backend.now).actions == (), f"not settled after {MAX_ROUNDS} rounds"
         for recurrence in self.backend.recurrences.values():
             if recurrence.status.result is not None:
                 key = (recurrence.spec.index, recurrence.spec.attempt)
@@ -162,8 +162,8 @@ class RecurringJob(RuleBasedStateMachine):
         for key, record in backend.records.items():
             assert backend.outcomes[record.recurrence_name] == record.result, key
         if not self.database_lost:
-            remembered = {record.recurrence_name for record in backend.records.values()}
-            assert set(backend.outcomes) <= remembered | set(backend.recurrences)
+            known_records = {record.recurrence_name for record in backend.records.values()}
+            assert set(backend.outcomes) <= known_records | set(backend.recurrences)
 
     @invariant()
     def what_was_learned_is_the_same_in_both_memories(self) -> None:

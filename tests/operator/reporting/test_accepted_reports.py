@@ -11,10 +11,10 @@ from support.backends.model_backend import KEY, ModelBackend, job
 from wattloop import messages
 from wattloop.messages import GpuEnergy, LimitMeasurement, Report
 from wattloop_operator.domain.snapshot import Failure
-from wattloop_operator.plots.job_history import JobHistory
-from wattloop_operator.plots.rows import rows_of
+from wattloop_operator.driver import reconcile
+from wattloop_operator.history.job_history import JobHistory
+from wattloop_operator.history.rows import rows_of
 from wattloop_operator.reconcile.attempt.progress import progress_after
-from wattloop_operator.reconciler.reconciler import reconcile
 
 
 def amounts(least: float, most: float) -> st.SearchStrategy[float]:

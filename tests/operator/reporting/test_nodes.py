@@ -13,7 +13,7 @@ import pytest
 
 from support.reporting.node_api import AGENTS, NODE, NOW, USAGE, NodeApi, report, running_node_api, token_of
 from wattloop.node_energy import MAX_NODE_REPORT_BYTES, GpuBounds, NodeAnswer
-from wattloop_operator.reconciler.backend import JobKey
+from wattloop_operator.domain.names import JobKey
 
 ENDED = replace(USAGE, ended=True)
 BOUNDS = (GpuBounds("rack", None, ("team",), (100.0, 300.0)),)

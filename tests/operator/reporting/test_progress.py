@@ -15,7 +15,7 @@ from wattloop.errors import OperationError
 from wattloop.messages import Report
 from wattloop_operator.api.attempt import Progress, Result
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.local.progress_store import LocalProgressStore
+from wattloop_operator.local.recurrence_store import LocalProgressStore
 from wattloop_operator.reporting.service import ReportService
 
 

@@ -18,9 +18,9 @@ from wattloop.messages import GpuEnergy, Report
 from wattloop_operator.api.attempt import Progress, Result
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.driver import StaleSnapshotError
 from wattloop_operator.reconcile.attempt.progress import progress_after
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
-from wattloop_operator.reconciler.backend import StaleSnapshotError
 from wattloop_operator.reporting.interfaces import BearerToken
 from wattloop_operator.reporting.progress_thread import ProgressThread
 from wattloop_operator.reporting.progress_writes import ProgressWrites, UnknownRecurrenceError

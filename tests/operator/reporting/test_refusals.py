@@ -26,9 +26,9 @@ GPU = {
 @pytest.mark.parametrize(
     ("token", "words"),
     [
-        (None, "the token is not one that this run gave out"),
-        ("made-up", "the token is not one that this run gave out"),
-        ("größe", "the token is not one that this run gave out"),
+        (None, "this run did not issue the token"),
+        ("made-up", "this run did not issue the token"),
+        ("größe", "this run did not issue the token"),
     ],
 )
 def test_an_unknown_caller_is_refused(api: Api, token: str | None, words: str) -> None:

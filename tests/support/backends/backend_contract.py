@@ -15,11 +15,12 @@ import pytest
 from support.databases.sample_record import RECORD
 from wattloop_operator.api.attempt import Result
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.records import LateUsage, ObservationRecord, PowerMeasurement, ProfileKey
 from wattloop_operator.domain.snapshot import Snapshot, WorkloadPhase
+from wattloop_operator.driver import Backend, StaleSnapshotError
 from wattloop_operator.reconcile import actions
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
-from wattloop_operator.reconciler.backend import Backend, JobKey, StaleSnapshotError
 
 NOW = datetime(2026, 3, 1, 13, 0, tzinfo=UTC)
 
@@ -115,7 +116,7 @@ class BackendContract:
         bench.do(actions.StartWorkload(created))
         bench.do(actions.EndWorkload(created))
         workload = bench.snapshot.workloads.get(created.metadata.name)
-        assert workload is None or not workload.lingers
+        assert workload is None or not workload.must_be_ended
         bench.do(actions.EndWorkload(created))
 
     def test_a_workload_that_never_was_can_be_ended(self, bench: BackendBench) -> None:

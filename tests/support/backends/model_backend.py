@@ -13,11 +13,12 @@ from typing import Any
 from wattloop.messages import GpuEnergy, LimitMeasurement, Report
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.records import LateUsage, ObservationRecord, PodEnergy, PowerProfileRecord
 from wattloop_operator.domain.snapshot import Failure, Snapshot, WorkloadPhase, WorkloadState
+from wattloop_operator.driver import StaleSnapshotError
 from wattloop_operator.reconcile import actions
 from wattloop_operator.reconcile.attempt.progress import progress_after
-from wattloop_operator.reconciler.backend import JobKey, StaleSnapshotError
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 KEY = JobKey("team", "digits")

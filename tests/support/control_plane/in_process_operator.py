@@ -12,9 +12,9 @@ from wattloop_operator.cluster.backend import ClusterBackend
 from wattloop_operator.cluster.informer.object_cache import ObjectCache, identity, watched_kinds
 from wattloop_operator.cluster.transport import Request, Transport
 from wattloop_operator.cluster.workload_access import WorkloadAccess
-from wattloop_operator.reconcile.learning.decision import JOB_LABEL
-from wattloop_operator.reconciler.backend import JobKey
-from wattloop_operator.reconciler.reconciler import reconcile
+from wattloop_operator.domain.names import JOB_LABEL, JobKey
+from wattloop_operator.driver import reconcile
+from wattloop_operator.reconcile.learning.decision import sample_decision
 from wattloop_operator.store import Store
 from wattloop_operator.workloads.injection import ClusterAddresses
 
@@ -141,6 +141,7 @@ class InProcessOperator:
             cache=self.cache,
             workloads=WorkloadAccess(self.api, self.cache, lambda: addresses),
             store=self.store,
+            sample_decision=sample_decision,
             clock=self.clock,
             monotonic=monotonic,
             reporter=f"test-{self.lives}",

@@ -9,7 +9,7 @@ from support.fuzzing.target import DefectError
 from wattloop_operator.api.manifests import CheckResult, check_bytes, check_text
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.schemas import Kind
-from wattloop_operator.reconcile.job.unsupported import unsupported
+from wattloop_operator.reconcile.job.start import unsupported
 
 TESTS = Path(__file__).parents[2]
 SOURCE = "manifest.yaml"

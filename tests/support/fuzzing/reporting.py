@@ -26,9 +26,8 @@ from wattloop_operator.cluster.auth.authorizers import ClusterNodeAuthorizer
 from wattloop_operator.cluster.auth.token_review import TokenReviews
 from wattloop_operator.cluster.node_pods import ClusterNodePods
 from wattloop_operator.domain.snapshot import Snapshot
-from wattloop_operator.local.progress_store import LocalProgressStore
-from wattloop_operator.local.stored_recurrences import RECURRENCE, recurrence_of
-from wattloop_operator.local.tokens import Tokens
+from wattloop_operator.local.recurrence_store import RECURRENCE, LocalProgressStore, recurrence_of
+from wattloop_operator.local.report_server import LocalTokens
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.limits import ReportLimits
@@ -93,13 +92,13 @@ class ReportingTarget:
         folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
         self._store = self._stack.enter_context(open_store(f"sqlite:///{folder / 'wattloop.db'}"))
         self._log = self._stack.enter_context(DefectLog("wattloop_operator", "asyncio", level=logging.ERROR))
-        tokens = Tokens(folder)
+        tokens = LocalTokens(folder)
         self._recurrence = decide(Snapshot(job()), Attempt(0, 0, "slot-0", NOW))
         self._name = self._recurrence.metadata.name
         self._other = "another"
         for name in (self._name, self._other):
             self._store.objects.create(RECURRENCE, KEY.namespace, name, self._recurrence.to_wire())
-        token = tokens.file_for(KEY.namespace, self._name).read_text()
+        token = tokens.create_file(KEY.namespace, self._name).read_text()
         api = ClusterApi(ApiServer())
         limits = ReportLimits(lambda: self._seconds)
         reviews = TokenReviews(api, lambda: self._seconds, limits.count_review)

@@ -20,18 +20,18 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import wattloop_operator.local.session as session
+import wattloop_operator.local.local_run as session
 from support.backends.model_backend import report
 from support.local_runs.local_runs import LocalJob, RunProcess
 from wattloop import interruption
 from wattloop.commands.main import main
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.local.backend import LocalBackend
-from wattloop_operator.local.folder import OutputFolder
-from wattloop_operator.local.progress_store import LocalProgressStore
-from wattloop_operator.local.tokens import Tokens
+from wattloop_operator.local.output_folder import OutputFolder
+from wattloop_operator.local.recurrence_store import LocalProgressStore
+from wattloop_operator.local.report_server import LocalTokens
 from wattloop_operator.local.watchdog import Watchdog
-from wattloop_operator.plots.pictures import write_pictures
+from wattloop_operator.plots import write_plots
 from wattloop_operator.reporting.interfaces import BearerToken
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.store.store import Store
@@ -42,7 +42,7 @@ JOB: dict[str, Any] = {"batchSize": {"default": 32, "candidates": [32]}}
 TRAINING = ["sh", "-c", 'echo "$WATTLOOP_RECURRENCE" >> ran; echo "$WATTLOOP_RECURRENCE" > report; read _ < answer']
 # Lines of these are counted: the product's, and those of its context managers.
 COUNTED = ("/wattloop/", "/wattloop_operator/", "/wattloop_planner/", "/contextlib.py")
-assert write_pictures, "imported here, so that it need not be in each forked process"
+assert write_plots, "imported here, so that it need not be in each forked process"
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def run_interrupted(
                 # Real time does not pass between two lines.
                 interruption.SAME_REQUEST_SECONDS = 0.0
             if not draws:
-                session.write_pictures = lambda *_: ()
+                session.write_plots = lambda *_: ()
             carry_out = session.LocalRun.carry_out
             session.LocalRun._backend = _backend  # type: ignore[method-assign]
             # What comes before has begun nothing, and is ended at once: tests of whole processes have that.
@@ -160,7 +160,7 @@ def _backend(
     run: session.LocalRun, stack: ExitStack, folder: OutputFolder, store: Store, happened: threading.Event
 ) -> LocalBackend:
     watchdog = stack.enter_context(Watchdog())
-    tokens = Tokens(watchdog.folder)
+    tokens = LocalTokens(watchdog.folder)
     service = ReportService(LocalProgressStore(store.objects, happened.set), tokens)
 
     def take_reports() -> None:

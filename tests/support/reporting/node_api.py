@@ -23,9 +23,9 @@ from wattloop_operator.cluster.auth.authorizers import ClusterNodeAuthorizer
 from wattloop_operator.cluster.auth.token_review import TokenReviews
 from wattloop_operator.cluster.node_pods import ClusterNodePods
 from wattloop_operator.cluster.transport import Request, StatusError
+from wattloop_operator.domain.names import JobKey
 from wattloop_operator.http.certificates import ServingCertificate
 from wattloop_operator.http.server import HttpService
-from wattloop_operator.reconciler.backend import JobKey
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.interfaces import BearerToken
 from wattloop_operator.reporting.limits import ReportLimits

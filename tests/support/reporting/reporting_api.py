@@ -16,9 +16,8 @@ from support.backends.model_backend import KEY, job
 from wattloop_operator.api.attempt import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus
 from wattloop_operator.domain.snapshot import Snapshot
-from wattloop_operator.local.progress_store import LocalProgressStore
-from wattloop_operator.local.report_server import running_report_server
-from wattloop_operator.local.tokens import Tokens
+from wattloop_operator.local.recurrence_store import LocalProgressStore
+from wattloop_operator.local.report_server import LocalTokens, running_report_server
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
 from wattloop_operator.reporting.limits import ReportLimits
 from wattloop_operator.reporting.service import ReportService
@@ -44,7 +43,7 @@ class Api:
 
     url: str
     store: Store
-    tokens: Tokens
+    tokens: LocalTokens
     made: int = 0
     woken: list[bool] = field(default_factory=list)
 
@@ -55,7 +54,7 @@ class Api:
         recurrence = decided.model_copy(update={"spec": decided.spec.model_copy(update=changes)})
         name = recurrence.metadata.name
         self.store.objects.create(KIND, KEY.namespace, name, recurrence.to_wire())
-        return name, self.tokens.file_for(KEY.namespace, name).read_text()
+        return name, self.tokens.create_file(KEY.namespace, name).read_text()
 
     def read(self, name: str) -> TrainingRecurrence:
         stored = self.store.objects.get(KIND, KEY.namespace, name)
@@ -106,7 +105,7 @@ class Api:
 def running_api(folder: Path, limits: ReportLimits | None = None) -> Iterator[Api]:
     """The API for as long as the block lasts, its files in this folder."""
     with open_store(folder / "wattloop.db") as store:
-        tokens = Tokens(folder)
+        tokens = LocalTokens(folder)
         woken: list[bool] = []
         service = ReportService(LocalProgressStore(store.objects, lambda: woken.append(True)), tokens, limits=limits)
         with running_report_server(service) as url:

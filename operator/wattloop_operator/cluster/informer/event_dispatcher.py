@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from wattloop_operator.cluster.api import RECURRING_TRAINING_JOBS
 from wattloop_operator.cluster.informer.object_cache import Body, WatchedKind, identity
-from wattloop_operator.reconciler.backend import JobKey
+from wattloop_operator.domain.names import JobKey
 
 logger = logging.getLogger(__name__)
 

@@ -19,8 +19,7 @@ from wattloop_operator.cluster.api import (
     ResourceType,
 )
 from wattloop_operator.cluster.informer.object_store import CachedObject, Key, ObjectStore
-from wattloop_operator.reconcile.learning.decision import JOB_LABEL, RECURRENCE_LABEL
-from wattloop_operator.reconciler.backend import JobKey
+from wattloop_operator.domain.names import JOB_LABEL, RECURRENCE_LABEL, JobKey
 from wattloop_operator.workloads.ownership import is_pod_of_job
 
 Body = Mapping[str, Any]

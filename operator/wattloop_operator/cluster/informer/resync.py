@@ -18,7 +18,7 @@ from wattloop_operator.cluster.api import (
 )
 from wattloop_operator.cluster.informer.object_cache import Body, WatchedKind, identity
 from wattloop_operator.cluster.informer.object_store import CachedObject, Key
-from wattloop_operator.reconciler.backend import JobKey
+from wattloop_operator.domain.names import JobKey
 
 logger = logging.getLogger(__name__)
 

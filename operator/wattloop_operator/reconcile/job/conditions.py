@@ -11,9 +11,9 @@ from wattloop_operator.api.training_recurrence import Attribution
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.conditions import condition
-from wattloop_operator.reconcile.job.readiness import Readiness
+from wattloop_operator.reconcile.job.start import Readiness
 from wattloop_operator.reconcile.learning import observations
-from wattloop_operator.reconcile.learning.recurrence_costs import RecurrenceHistory
+from wattloop_operator.reconcile.learning.costs import RecurrenceHistory
 
 READY = "Ready"
 LAST_RUN = "LastRunSucceeded"

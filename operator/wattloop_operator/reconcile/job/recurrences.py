@@ -1,24 +1,28 @@
-"""A job's recurrences, each with its attempts: which are open, which index comes next, which slots are taken."""
+"""A job's recurrences with their attempts.
+
+They give the next index, the slots in use, the end of the last attempt, and the attempts beyond the history limits.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
+from wattloop_operator.api.attempt import Result
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.names import is_run_request, slot_in_name
 from wattloop_operator.domain.snapshot import Snapshot
-from wattloop_operator.reconcile.attempt.outcome import RETRIED
 from wattloop_operator.reconcile.learning import observations
-from wattloop_operator.reconcile.naming import RUN_REQUEST_PREFIX, slot_in_name
 
 
 @dataclass(frozen=True)
 class Recurrence:
-    """One recurrence with the attempts that there are objects of.
+    """One recurrence with the attempts that exist as objects.
 
     Attributes:
         index: Its index.
-        attempts: Rising by attempt; at least one.
+        attempts: Ordered by attempt; at least one.
     """
 
     index: int
@@ -29,17 +33,14 @@ class Recurrence:
         """The latest attempt."""
         return self.attempts[-1]
 
-    def retry_due(self, retry_limit: int) -> bool:
-        """Whether another attempt is to follow."""
-        return self.latest.status.result in RETRIED and self.latest.spec.attempt < retry_limit
-
-    def is_open(self, retry_limit: int) -> bool:
-        """Whether it goes on: an attempt runs, or another one is to follow."""
-        return self.latest.status.result is None or self.retry_due(retry_limit)
+    @property
+    def reached(self) -> bool:
+        """Whether an attempt reached the target."""
+        return any(each.status.result is Result.REACHED for each in self.attempts)
 
 
 def recurrences_of(snapshot: Snapshot) -> tuple[Recurrence, ...]:
-    """The recurrences that there are objects of, by rising index."""
+    """The recurrences that exist as objects, by rising index."""
     by_index: dict[int, list[TrainingRecurrence]] = {}
     for each in snapshot.recurrences:
         by_index.setdefault(each.spec.index, []).append(each)
@@ -50,27 +51,27 @@ def recurrences_of(snapshot: Snapshot) -> tuple[Recurrence, ...]:
 
 
 def next_index(snapshot: Snapshot) -> int:
-    """The index of the next recurrence: beyond all that the objects, the store and the status know of."""
+    """The index of the next recurrence: above every index in the objects, the store and the status."""
     known = [each.spec.index for each in snapshot.recurrences]
     known += [record.recurrence for record in snapshot.records]
     return max(max(known, default=-1) + 1, snapshot.job.status.counts.recurrences)
 
 
 def latest_slot_time(snapshot: Snapshot) -> datetime | None:
-    """The latest scheduled time that was started or given up, by whichever memory knows of it."""
+    """The latest scheduled time that was started or skipped, from the objects, the store and the status."""
     status = snapshot.job.status
-    known = [each.spec.scheduled_time for each in snapshot.recurrences if not _requested(each.spec.slot)]
+    known = [each.spec.scheduled_time for each in snapshot.recurrences if not is_run_request(each.spec.slot)]
     known += [
         record.scheduled_at
         for record in snapshot.records
-        if not _requested(slot_in_name(record.job_name, record.recurrence_name))
+        if not is_run_request(slot_in_name(record.job_name, record.recurrence_name))
     ]
     known += [moment for moment in (status.last_schedule_time, status.last_missed_time) if moment is not None]
     return max(known, default=None)
 
 
-def taken_slots(snapshot: Snapshot) -> frozenset[str]:
-    """The slots of which a recurrence is known."""
+def used_slots(snapshot: Snapshot) -> frozenset[str]:
+    """The slots that have a recurrence."""
     slots = {each.spec.slot for each in snapshot.recurrences}
     return frozenset(slots | {slot_in_name(each.job_name, each.recurrence_name) for each in snapshot.records})
 
@@ -82,5 +83,19 @@ def last_end(snapshot: Snapshot) -> datetime | None:
     return max(ends, default=None)
 
 
-def _requested(slot: str) -> bool:
-    return slot.startswith(RUN_REQUEST_PREFIX)
+def beyond_history_limits(snapshot: Snapshot, open_indices: frozenset[int]) -> Iterator[TrainingRecurrence]:
+    """Yield the attempts to delete, oldest first: those that exceed the history limits and are recorded in the store.
+
+    Attempts of a recurrence that is still open are kept.
+    """
+    stored = {(record.recurrence, record.attempt) for record in snapshot.records}
+    closed = [each for each in recurrences_of(snapshot) if each.index not in open_indices]
+    reached = [each for each in closed if each.reached]
+    failed = [each for each in closed if not each.reached]
+    spec = snapshot.job.spec
+    surplus = reached[: max(len(reached) - spec.successful_history_limit, 0)]
+    surplus += failed[: max(len(failed) - spec.failed_history_limit, 0)]
+    for recurrence in sorted(surplus, key=lambda each: each.index):
+        for attempt in recurrence.attempts:
+            if (recurrence.index, attempt.spec.attempt) in stored:
+                yield attempt

@@ -1,7 +1,7 @@
-"""When a job is due: the slots of its trigger, however long nobody has looked.
+"""When a job is due: the slots of its trigger, found at any time after the last check.
 
-A slot is one moment at which a recurrence is to start. Kubernetes' CronJob counts missed slots one by one and gives up
-beyond a hundred (kubernetes#42649, #110919); here the latest due slot is found directly, backwards from now, so a job
+A slot is a moment at which a recurrence starts. Kubernetes' CronJob counts missed slots one by one and gives up
+beyond a hundred (kubernetes#42649, #110919). Here the latest due slot is found directly, backwards from now, so a job
 that was suspended for years resumes at once.
 """
 
@@ -21,20 +21,20 @@ MAX_MISSED_COUNTED = 100
 
 @dataclass(frozen=True)
 class Slots:
-    """Where a trigger stands.
+    """The due and the next slot of a trigger.
 
     Attributes:
-        due: The latest slot that has come and was not handled; None: nothing is due.
-        missed: How many slots before `due` were not handled either, counted up to 100; they are not made up for.
-        following: The next slot to come; None where no time is known for it.
+        due: The latest slot that has passed and was not handled; None if nothing is due.
+        missed: How many slots before `due` were not handled either, counted up to 100. They are not made up for.
+        next_slot: The next slot; None if its time is not known.
     """
 
     due: datetime | None
     missed: int
-    following: datetime | None
+    next_slot: datetime | None
 
 
-def slots(
+def find_slots(
     trigger: Trigger, *, created: datetime, handled: datetime | None, last_end: datetime | None, now: datetime
 ) -> Slots:
     """Find the slot that is due.
@@ -42,15 +42,15 @@ def slots(
     Args:
         trigger: The job's trigger.
         created: When the job was created; no slot is earlier.
-        handled: The latest slot that was started or given up; None: none was. A clock that jumps back does not make it
-            due again.
+        handled: The latest slot that was started or skipped; None if there is none. It is not due again if the clock
+            jumps back.
         last_end: When the last recurrence ended, for a continuous trigger.
         now: The time.
 
     Raises:
-        ScheduleError: The cron schedule or its time zone means nothing.
+        ScheduleError: The cron schedule or its time zone is invalid.
     """
-    # The job is there, so that moment has come, also where this clock is behind the API server's.
+    # The job exists, so its creation has passed, even if this clock is behind the API server's.
     now = max(now, created)
     if trigger.cron is not None:
         return _cron_slots(trigger.cron, created, handled, now)
@@ -74,25 +74,25 @@ def _interval_slots(trigger: IntervalTrigger, created: datetime, handled: dateti
     anchor = created.replace(microsecond=0)
     count = math.floor((now - anchor).total_seconds() / trigger.seconds)
     done = -1 if handled is None else math.floor((handled - anchor).total_seconds() / trigger.seconds)
-    following = anchor + timedelta(seconds=trigger.seconds * (max(count, done) + 1))
+    next_slot = anchor + timedelta(seconds=trigger.seconds * (max(count, done) + 1))
     if count <= done or count < 0:
-        return Slots(None, 0, following)
+        return Slots(None, 0, next_slot)
     due = anchor + timedelta(seconds=trigger.seconds * count)
-    return Slots(due, min(count - done - 1, MAX_MISSED_COUNTED), following)
+    return Slots(due, min(count - done - 1, MAX_MISSED_COUNTED), next_slot)
 
 
 def _cron_slots(trigger: CronTrigger, created: datetime, handled: datetime | None, now: datetime) -> Slots:
     since = created if handled is None else max(created, handled)
-    following = _first(trigger, max(since, now), backwards=False)
-    # Backwards iteration leaves its start out, so a slot of this very second is looked for from a second later.
+    next_slot = _first(trigger, max(since, now), backwards=False)
+    # Backwards iteration excludes its start. Starting one second later includes a slot of the current second.
     due = _first(trigger, now.replace(microsecond=0) + timedelta(seconds=1), backwards=True)
     if due is None or due <= since:
-        return Slots(None, 0, following)
-    return Slots(due, _count(trigger, since, due), following)
+        return Slots(None, 0, next_slot)
+    return Slots(due, _count(trigger, since, due), next_slot)
 
 
 def _count(trigger: CronTrigger, after: datetime, before: datetime) -> int:
-    """Slots strictly between the two, counted up to `MAX_MISSED_COUNTED`."""
+    """Number of slots strictly between the two, counted up to `MAX_MISSED_COUNTED`."""
     count = 0
     for slot in _iterator(trigger, after, backwards=False):
         if slot.astimezone(UTC) >= before or count == MAX_MISSED_COUNTED:

@@ -17,17 +17,15 @@ from wattloop_operator.api.recurring_training_job_status import (
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.energy.usage import carbon_grams, money, relative_percent
 from wattloop_operator.reconcile.job.conditions import job_conditions
-from wattloop_operator.reconcile.job.readiness import Readiness
 from wattloop_operator.reconcile.job.recurrences import latest_slot_time, next_index
+from wattloop_operator.reconcile.job.start import MAX_ACTIVE, Readiness
 from wattloop_operator.reconcile.learning import observations
+from wattloop_operator.reconcile.learning.costs import RecurrenceHistory, default_cost, default_energy, histories_of
 from wattloop_operator.reconcile.learning.decision import decision_context, policy_of
-from wattloop_operator.reconcile.learning.recurrence_costs import RecurrenceHistory, histories_of
-from wattloop_operator.reconcile.learning.savings import default_cost, default_energy
 from wattloop_planner.bandit.feasible_arms import crashes_in_a_row
 from wattloop_planner.bandit.policy import NoFeasibleArmError
 
 MAX_RECENT = 10
-MAX_ACTIVE = 64
 
 
 def job_status(
@@ -35,8 +33,8 @@ def job_status(
 ) -> RecurringTrainingJobStatus:
     """The status as it should be; equal to the one before where nothing has changed."""
     before, spec = snapshot.job.status, snapshot.job.spec
-    records = observations.remembered(snapshot)
-    closed = histories_of(observations.accounted(snapshot))
+    records = observations.known_records(snapshot)
+    closed = histories_of(observations.records_with_late_usage(snapshot))
     running = [each for each in snapshot.recurrences if each.status.result is None]
     default = default_cost(snapshot)
     recent = _recent(snapshot, closed, default)
@@ -49,7 +47,7 @@ def job_status(
             ActiveRecurrence(name=each.metadata.name, uid=each.metadata.uid)
             for each in sorted(running, key=lambda each: each.metadata.name)[:MAX_ACTIVE]
         ),
-        next_schedule_time=readiness.following,
+        next_schedule_time=readiness.next_start,
         last_schedule_time=_last_schedule_time(snapshot),
         last_missed_time=readiness.last_missed or before.last_missed_time,
         last_run_request=readiness.last_run_request or before.last_run_request,

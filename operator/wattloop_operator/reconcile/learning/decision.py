@@ -19,17 +19,16 @@ from wattloop_operator.api.training_recurrence import (
     TrainingRecurrence,
     TrainingRecurrenceSpec,
 )
+from wattloop_operator.domain.names import JOB_LABEL, RECURRENCE_LABEL, recurrence_name
 from wattloop_operator.domain.records import PowerProfileRecord
 from wattloop_operator.domain.snapshot import Snapshot
-from wattloop_operator.reconcile.energy.usage import believable
+from wattloop_operator.reconcile.energy.usage import plausible_cost
 from wattloop_operator.reconcile.learning import observations
-from wattloop_operator.reconcile.naming import recurrence_name
 from wattloop_planner.bandit.context_digest import context_digest
 from wattloop_planner.bandit.policies import policy_named
-from wattloop_planner.bandit.policy import Decision, DecisionContext, Policy, decision_seed
+from wattloop_planner.bandit.policy import Decision, DecisionContext, NoFeasibleArmError, Policy, decision_seed
 
-JOB_LABEL = "wattloop.dev/job"
-RECURRENCE_LABEL = "wattloop.dev/recurrence"
+SAMPLE_SLOT = "dry-run"
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class Attempt:
 def decision_context(snapshot: Snapshot, index: int, attempt: int) -> DecisionContext:
     """All that the decision of one attempt is made from, as the policy sees it."""
     job, spec = snapshot.job, snapshot.job.spec
-    records = observations.remembered(snapshot)
+    records = observations.known_records(snapshot)
     running = tuple(sorted(each.spec.batch_size for each in snapshot.recurrences if each.status.result is None))
     return DecisionContext(
         batch_sizes=tuple(sorted(spec.batch_size.candidates)),
@@ -114,9 +113,21 @@ def decide(snapshot: Snapshot, attempt: Attempt) -> TrainingRecurrence:
     )
 
 
+def sample_decision(snapshot: Snapshot, now: datetime) -> TrainingRecurrence | None:
+    """A decision of the job that is never run: a backend validates the workload's template with it.
+
+    Returns:
+        The decision; None if no feasible batch size is left, so that nothing would be started.
+    """
+    try:
+        return decide(snapshot, Attempt(0, 0, SAMPLE_SLOT, now))
+    except NoFeasibleArmError:
+        return None
+
+
 def _bound(stop_cost_joules: float | None) -> float | None:
     """The cost to stop at; one that no run can cost is none."""
-    return None if stop_cost_joules is None else believable(stop_cost_joules)
+    return None if stop_cost_joules is None else plausible_cost(stop_cost_joules)
 
 
 def _metadata(job: RecurringTrainingJob, attempt: Attempt) -> ObjectMeta:
@@ -191,5 +202,5 @@ def _power_limit(snapshot: Snapshot, batch_size: int) -> tuple[int | None, bool]
 def known_profile(snapshot: Snapshot, batch_size: int) -> PowerProfileRecord | None:
     """The power profile of a batch size on the GPUs that the job ran on last, from the store or the objects."""
     return observations.profile_on_latest_gpus(
-        observations.remembered(snapshot), observations.profiles(snapshot), batch_size
+        observations.known_records(snapshot), observations.known_profiles(snapshot), batch_size
     )

@@ -42,7 +42,7 @@ OUTCOMES = {
 MIN_MEASUREMENTS = 2
 
 
-def remembered(snapshot: Snapshot) -> tuple[ObservationRecord, ...]:
+def known_records(snapshot: Snapshot) -> tuple[ObservationRecord, ...]:
     """Every outcome that the store or the objects know, ordered by (recurrence, attempt); the store's word counts."""
     known = {(record.recurrence, record.attempt): record for record in snapshot.records}
     for recurrence in snapshot.recurrences:
@@ -52,7 +52,7 @@ def remembered(snapshot: Snapshot) -> tuple[ObservationRecord, ...]:
     return tuple(known[key] for key in sorted(known))
 
 
-def accounted(snapshot: Snapshot) -> tuple[ObservationRecord, ...]:
+def records_with_late_usage(snapshot: Snapshot) -> tuple[ObservationRecord, ...]:
     """The same with what was used as it is known by now, for sums: what was learned from may be less."""
     with_late_usage = {(each.recurrence, each.attempt): each for each in snapshot.late_usages}
     for recurrence in snapshot.recurrences:
@@ -63,7 +63,7 @@ def accounted(snapshot: Snapshot) -> tuple[ObservationRecord, ...]:
         replace(record, energy_joules=found.energy_joules, time_seconds=found.time_seconds)
         if (found := with_late_usage.get((record.recurrence, record.attempt))) is not None
         else record
-        for record in remembered(snapshot)
+        for record in known_records(snapshot)
     )
 
 
@@ -146,7 +146,7 @@ def profile_of(recurrence: TrainingRecurrence) -> tuple[ProfileKey, tuple[PowerM
     )
 
 
-def profiles(snapshot: Snapshot) -> tuple[PowerProfileRecord, ...]:
+def known_profiles(snapshot: Snapshot) -> tuple[PowerProfileRecord, ...]:
     """Every power profile that the store or the ended objects know; the store's word counts."""
     known = {profile.key: profile for profile in snapshot.profiles}
     for recurrence in snapshot.recurrences:

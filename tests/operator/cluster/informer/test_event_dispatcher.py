@@ -9,7 +9,7 @@ import pytest
 
 from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
 from wattloop_operator.cluster.informer.object_cache import ObjectCache, WatchedKind, watched_kinds
-from wattloop_operator.reconciler.backend import JobKey
+from wattloop_operator.domain.names import JobKey
 
 KEY = JobKey("team", "digits")
 JOB: dict[str, Any] = {

@@ -11,7 +11,7 @@ from support.backends.model_backend import ModelBackend, job
 from wattloop_operator.api.attempt import Result
 from wattloop_operator.api.meta import ConditionStatus
 from wattloop_operator.domain.snapshot import Failure
-from wattloop_operator.reconcile.attempt.device_health import DEVICES_HEALTHY
+from wattloop_operator.reconcile.attempt.conditions import DEVICES_HEALTHY
 from wattloop_operator.reconcile.learning import observations
 
 Reconcile = Callable[[ModelBackend], None]

@@ -7,7 +7,7 @@ from typing import Any
 
 from support.backends.model_backend import KEY, ModelBackend, report
 from wattloop_operator.api.attempt import Progress
-from wattloop_operator.reconcile.attempt.early_stop import reviewed
+from wattloop_operator.reconcile.attempt.early_stop import review_cost_limit
 from wattloop_operator.reconcile.attempt.progress import progress_after
 
 Reconcile = Callable[[ModelBackend], None]
@@ -37,7 +37,7 @@ def trial(backend: ModelBackend, settled: Reconcile) -> str:
 
 def taken_in(backend: ModelBackend, name: str, **fields: Any) -> Progress:
     recurrence = backend.recurrences[name]
-    return reviewed(lambda: backend.snapshot(KEY), recurrence, progress_after(recurrence, report(**fields)))
+    return review_cost_limit(lambda: backend.snapshot(KEY), recurrence, progress_after(recurrence, report(**fields)))
 
 
 def test_a_trial_whose_epochs_are_far_too_dear_is_stopped_after_the_first(

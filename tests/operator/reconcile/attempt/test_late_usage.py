@@ -12,7 +12,7 @@ from wattloop_operator.api.training_recurrence import EnergySource, PodReference
 from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.domain.snapshot import Failure
 from wattloop_operator.reconcile.learning import observations
-from wattloop_operator.reconcile.reconcile import next_actions
+from wattloop_operator.reconcile.next_actions import next_actions
 
 Reconcile = Callable[[ModelBackend], None]
 PATIENCE = 10

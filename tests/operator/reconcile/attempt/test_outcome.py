@@ -88,7 +88,7 @@ def is_deleted_by_hand(backend: ModelBackend, name: str) -> None:
         (dies, Result.CRASHED, "batch size 64: exit code 1", Outcome.CRASHED, 1),
         (dies_before_a_report, Result.CRASHED, "out of memory", Outcome.CRASHED, 0),
         (is_evicted, Result.DISRUPTED, "nothing is learned", None, None),
-        (hangs_past_its_deadline, Result.DEADLINE_EXCEEDED, "its last report was of epoch 7", Outcome.STOPPED, 7),
+        (hangs_past_its_deadline, Result.DEADLINE_EXCEEDED, "its last report was for epoch 7", Outcome.STOPPED, 7),
         (hangs_without_a_word, Result.DEADLINE_EXCEEDED, "it never reported a metric", None, None),
         (reports_nothing, Result.MISSING_METRIC, "call run.report", None, None),
         (never_reaches_the_target, Result.EXHAUSTED, "got to 0.89, the target is 0.9", Outcome.EXHAUSTED, 50),

@@ -11,7 +11,7 @@ import pytest
 from support.backends.model_backend import ModelBackend, job, report
 from wattloop_operator.api.attempt import Result
 from wattloop_operator.api.meta import Condition, ConditionStatus
-from wattloop_operator.reconcile.attempt.lifecycle import POWER_LIMIT_HELD
+from wattloop_operator.reconcile.attempt.conditions import POWER_LIMIT_HELD
 from wattloop_operator.reconcile.attempt.progress import progress_after
 from wattloop_operator.reconcile.learning import observations
 

@@ -23,7 +23,7 @@ from wattloop_operator.reconcile.energy.agent_energy import agent_energy
 from wattloop_operator.reconcile.energy.usage import usage_at_end
 from wattloop_operator.reconcile.learning import observations
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
-from wattloop_operator.reconcile.reconcile import next_actions
+from wattloop_operator.reconcile.next_actions import next_actions
 
 Reconcile = Callable[[ModelBackend], None]
 PATIENCE = 10
@@ -116,7 +116,7 @@ def test_whichever_word_is_taken_what_was_used_is_within_its_uncertainty(
     energy = told(agent / 1000, seconds, uncertainty_millijoules=uncertain)
     recurrence = decide(Snapshot(job()), Attempt(0, 0, "slot", START))
     progress = progress_after(recurrence, report(joules=used * (1 - unseen) / 1000))
-    usage = usage_at_end(progress, agent_energy([energy], progress, 1), started=START, told_until=START)
+    usage = usage_at_end(progress, agent_energy([energy], progress, 1), started=START, until=START)
     assert usage is not None
     assert usage.uncertainty_joules is not None
     # A millijoule is the counters' own rounding.
@@ -297,25 +297,27 @@ def agrees(backend: ModelBackend, name: str) -> tuple[ConditionStatus, str] | No
 
 
 @pytest.mark.parametrize(
-    ("joules", "seconds", "words"),
+    ("joules", "seconds", "difference"),
     [
         (1200.0, 12.0, ""),
         (1000.0, 10.0, ""),
-        # Two seconds more at 400 W at most, and what both know it to.
+        # At most two seconds more at 400 W, and the uncertainty of both.
         (1800.0 + 80.0, 12.0, ""),
-        (1800.0 + 90.0, 12.0, "GPU GPU-0: the process counted 1000.0 J, its agent 1890.0 J, known to 83.0 J"),
+        (1800.0 + 90.0, 12.0, "the process counted 1000.0 J, its agent 1890.0 J, with an uncertainty of 83.0 J"),
         (920.0, 10.0, ""),
-        (910.0, 12.0, "GPU GPU-0: the process counted 1000.0 J, its agent 910.0 J, known to 83.0 J"),
+        (910.0, 12.0, "the process counted 1000.0 J, its agent 910.0 J, with an uncertainty of 83.0 J"),
     ],
 )
 def test_two_words_that_cannot_both_be_right_are_told_side_by_side(
-    joules: float, seconds: float, words: str, backend: ModelBackend, settled: Reconcile
+    joules: float, seconds: float, difference: str, backend: ModelBackend, settled: Reconcile
 ) -> None:
     name = started(backend, settled)
     reached(backend, name)
     backend.agents_tell(name, told(joules, seconds))
     settled(backend)
-    assert agrees(backend, name) == (ConditionStatus.FALSE if words else ConditionStatus.TRUE, words)
+    assert agrees(backend, name) == (
+        (ConditionStatus.FALSE, f"GPU GPU-0: {difference}") if difference else (ConditionStatus.TRUE, "")
+    )
 
 
 def test_of_shared_gpus_the_two_words_are_not_compared(backend: ModelBackend, settled: Reconcile) -> None:
@@ -362,7 +364,7 @@ def test_whatever_is_told_the_usage_can_be_written_down(
     progress = progress_after(recurrence, report()) if reports else Progress()
     word = agent_energy(energies, progress, devices)
     until = START + timedelta(seconds=late)
-    usage = usage_at_end(progress, word, started=datetime(2026, 3, 1, 11, tzinfo=UTC), told_until=until)
+    usage = usage_at_end(progress, word, started=datetime(2026, 3, 1, 11, tzinfo=UTC), until=until)
     assert (usage is None) == (not energies and not reports)
     if usage is not None:
         assert type(usage).from_wire(usage.to_wire()) == usage

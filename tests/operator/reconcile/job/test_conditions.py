@@ -11,7 +11,7 @@ from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.actions import WriteJobStatus
 from wattloop_operator.reconcile.learning.decision import decision_context
-from wattloop_operator.reconcile.reconcile import next_actions
+from wattloop_operator.reconcile.next_actions import next_actions
 
 Reconcile = Callable[[ModelBackend], None]
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from wattloop_operator.api.cron import ScheduleError
 from wattloop_operator.api.trigger import Trigger
-from wattloop_operator.reconcile.job.schedule import MAX_MISSED_COUNTED, Slots, slots
+from wattloop_operator.reconcile.job.schedule import MAX_MISSED_COUNTED, Slots, find_slots
 
 PARIS = ZoneInfo("Europe/Paris")
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)
@@ -22,7 +22,7 @@ def cron(schedule: str, time_zone: str = "Etc/UTC") -> Trigger:
 
 
 def found(trigger: Trigger, now: datetime, handled: datetime | None = None) -> Slots:
-    return slots(trigger, created=CREATED, handled=handled, last_end=None, now=now)
+    return find_slots(trigger, created=CREATED, handled=handled, last_end=None, now=now)
 
 
 @pytest.mark.parametrize(
@@ -42,12 +42,12 @@ def test_a_schedule_follows_daylight_saving(
     midnight = datetime(*day, tzinfo=PARIS).astimezone(UTC)
     moment, starts = midnight - timedelta(seconds=1), []
     while True:
-        following = found(trigger, moment, handled=moment).following
-        assert following is not None
-        if following >= midnight + timedelta(hours=24):
+        next_slot = found(trigger, moment, handled=moment).next_slot
+        assert next_slot is not None
+        if next_slot >= midnight + timedelta(hours=24):
             break
-        starts.append(following.astimezone(PARIS))
-        moment = following
+        starts.append(next_slot.astimezone(PARIS))
+        moment = next_slot
     assert [(start.hour, start.minute) for start in starts] == local_times
 
 
@@ -67,13 +67,13 @@ def test_the_due_slot_is_the_last_one_that_forward_iteration_finds(
     now = handled + timedelta(seconds=seconds)
     passed, moment = [], handled
     for _ in range(MAX_MISSED_COUNTED + 2):
-        following = found(trigger, moment, handled=moment).following
-        assert following is not None
-        assert following > moment
-        if following > now:
+        next_slot = found(trigger, moment, handled=moment).next_slot
+        assert next_slot is not None
+        assert next_slot > moment
+        if next_slot > now:
             break
-        passed.append(following)
-        moment = following
+        passed.append(next_slot)
+        moment = next_slot
     result = found(trigger, now, handled)
     if len(passed) <= MAX_MISSED_COUNTED:
         assert result.due == (passed[-1] if passed else None)
@@ -87,7 +87,7 @@ def test_years_of_missed_starts_are_one_due_slot() -> None:
     result = found(cron("* * * * *"), now)
     assert result.due == datetime(2046, 1, 1, tzinfo=UTC)
     assert result.missed == MAX_MISSED_COUNTED
-    assert result.following == datetime(2046, 1, 1, 0, 1, tzinfo=UTC)
+    assert result.next_slot == datetime(2046, 1, 1, 0, 1, tzinfo=UTC)
 
 
 def test_a_clock_that_jumps_back_makes_no_slot_due_again() -> None:
@@ -95,7 +95,7 @@ def test_a_clock_that_jumps_back_makes_no_slot_due_again() -> None:
     for trigger in (cron("0 * * * *"), Trigger.from_wire({"interval": {"seconds": 3600}})):
         result = found(trigger, handled - timedelta(hours=5), handled)
         assert result.due is None
-        assert result.following == handled + timedelta(hours=1)
+        assert result.next_slot == handled + timedelta(hours=1)
 
 
 @pytest.mark.parametrize("seconds", [1, 59, 3600, 86400])
@@ -112,9 +112,9 @@ def test_a_continuous_job_waits_for_its_gap_after_the_last_end() -> None:
     trigger = Trigger.from_wire({"continuous": {"minGapSeconds": 60}})
     end = CREATED + timedelta(seconds=100)
     at = {seconds: CREATED + timedelta(seconds=seconds) for seconds in (159, 160)}
-    waiting = slots(trigger, created=CREATED, handled=CREATED, last_end=end, now=at[159])
+    waiting = find_slots(trigger, created=CREATED, handled=CREATED, last_end=end, now=at[159])
     assert waiting == Slots(None, 0, at[160])
-    assert slots(trigger, created=CREATED, handled=CREATED, last_end=end, now=at[160]).due == at[160]
+    assert find_slots(trigger, created=CREATED, handled=CREATED, last_end=end, now=at[160]).due == at[160]
 
 
 def test_a_manual_job_is_never_due_and_a_job_run_once_is_due_once() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from support.backends.model_backend import KEY, START, ModelBackend
 from wattloop_operator.api.attempt import Result
-from wattloop_operator.reconcile.reconcile import next_actions
+from wattloop_operator.reconcile.next_actions import next_actions
 
 Reconcile = Callable[[ModelBackend], None]
 Backends = Callable[..., ModelBackend]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from support.backends.model_backend import KEY, ModelBackend, job
 from wattloop.messages import LimitMeasurement
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.driver import reconcile
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
-from wattloop_operator.reconciler.reconciler import reconcile
 from wattloop_planner.bandit.policy import NoFeasibleArmError
 
 Reconcile = Callable[[ModelBackend], None]

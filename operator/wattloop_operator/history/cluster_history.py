@@ -21,7 +21,7 @@ from wattloop_operator.cluster.api import (
 from wattloop_operator.cluster.connection import UNREADABLE, unreadable
 from wattloop_operator.cluster.transport import HttpTransport
 from wattloop_operator.domain.snapshot import Snapshot
-from wattloop_operator.plots.job_history import JobHistory
+from wattloop_operator.history.job_history import JobHistory
 
 OR_A_DATABASE = "or read a database with --database URL"
 

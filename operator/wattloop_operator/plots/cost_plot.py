@@ -11,7 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from wattloop_operator.plots.canvas import (
+from wattloop_operator.history.rows import RecurrenceRow
+from wattloop_operator.history.savings import RecurrenceCost, costs_of, running_saving_joules
+from wattloop_operator.plots.style import (
     DASHES,
     ENERGY_UNITS,
     FAINT,
@@ -25,11 +27,9 @@ from wattloop_operator.plots.canvas import (
     style,
     unit_for,
 )
-from wattloop_operator.plots.recurrence_costs import RecurrenceCost, costs_of, running_saving_joules
-from wattloop_operator.plots.rows import RecurrenceRow
 
 
-def write_cost_picture(path: str | Path, title: str, rows: Sequence[RecurrenceRow]) -> None:
+def write_cost_plot(path: str | Path, title: str, rows: Sequence[RecurrenceRow]) -> None:
     """Draw what each recurrence cost, its attempts stacked, above what was saved so far.
 
     Args:

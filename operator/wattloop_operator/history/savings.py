@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from wattloop_operator.plots.rows import RecurrenceRow
+from wattloop_operator.history.rows import RecurrenceRow
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from wattloop.errors import InputError, UsageError
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
-from wattloop_operator.plots.job_history import JobHistory
+from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.store import JobObservations, ObservationRecord, Store
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from rich.table import Table
 
-from wattloop_operator.plots.rows import RecurrenceRow
+from wattloop_operator.history.rows import RecurrenceRow
 
 NUMBERS = ("run", "try", "batch", "limit (W)", "epochs")
 AMOUNTS = ("energy (J)", "time (s)", "cost (J)", "saved (%)")

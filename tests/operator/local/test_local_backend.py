@@ -12,8 +12,8 @@ import pytest
 from support.backends.backend_contract import BackendBench, BackendContract
 from support.backends.model_backend import KEY, job, report
 from wattloop_operator.local.backend import LocalBackend
-from wattloop_operator.local.progress_store import LocalProgressStore
-from wattloop_operator.local.tokens import Tokens
+from wattloop_operator.local.recurrence_store import LocalProgressStore
+from wattloop_operator.local.report_server import LocalTokens
 from wattloop_operator.local.watchdog import Watchdog
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.store import open_store
@@ -33,7 +33,7 @@ class TestLocalWorld(BackendContract):
     @pytest.fixture
     def bench(self, tmp_path: Path) -> Iterator[BackendBench]:
         with open_store(tmp_path / "wattloop.db") as store, Watchdog() as watchdog:
-            tokens = Tokens(tmp_path)
+            tokens = LocalTokens(tmp_path)
             backend = LocalBackend(
                 store,
                 source=tmp_path / "job.yaml",

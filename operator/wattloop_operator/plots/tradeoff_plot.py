@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from wattloop_operator.plots.canvas import (
+from wattloop_operator.plots.style import (
     DASHES,
     ENERGY_UNITS,
     INK,
@@ -31,7 +31,7 @@ NAME_HEIGHT = 0.045
 MARKS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)
 
 
-def write_tradeoff_picture(path: str | Path, title: str, points: Sequence[TradeoffPoint]) -> None:
+def write_tradeoff_plot(path: str | Path, title: str, points: Sequence[TradeoffPoint]) -> None:
     """Draw what reaching the target takes in energy and in time.
 
     Args:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from wattloop_operator.plots.row_table import table_of
-from wattloop_operator.plots.rows import COLUMNS, rows_of, write_csv, write_json
+from wattloop_operator.history.rows import COLUMNS, rows_of, write_csv, write_json
+from wattloop_operator.history.table import table_of
 from wattloop_operator.store import RESULTS
 
 Make = Callable[..., Any]

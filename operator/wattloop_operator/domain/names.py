@@ -1,11 +1,28 @@
-"""Names that are locks: a recurrence's name follows from its job and slot, so no slot can be started twice."""
+"""Keys, labels and names of objects.
+
+A recurrence's name follows from its job and slot. The name therefore acts as a lock: no slot can be started twice.
+"""
 
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from datetime import datetime
 
+JOB_LABEL = "wattloop.dev/job"
+RECURRENCE_LABEL = "wattloop.dev/recurrence"
 RUN_REQUEST_PREFIX = "run-"
+
+
+@dataclass(frozen=True)
+class JobKey:
+    """Namespace and name of a RecurringTrainingJob."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
 
 
 def slot_of_time(moment: datetime) -> str:
@@ -20,8 +37,18 @@ def slot_of_time(moment: datetime) -> str:
 
 
 def slot_of_request(run_request: str) -> str:
-    """The slot of a run request: the same text is the same slot for ever."""
+    """The slot of a run request. The same text always gives the same slot."""
     return RUN_REQUEST_PREFIX + hashlib.blake2b(run_request.encode(), digest_size=5).hexdigest()
+
+
+def is_run_request(slot: str) -> bool:
+    """Whether a slot is that of a run request rather than of a scheduled time.
+
+    Example:
+        >>> is_run_request(slot_of_request("now")), is_run_request("1772323200")
+        (True, False)
+    """
+    return slot.startswith(RUN_REQUEST_PREFIX)
 
 
 def recurrence_name(job_name: str, slot: str, attempt: int) -> str:
@@ -35,7 +62,7 @@ def recurrence_name(job_name: str, slot: str, attempt: int) -> str:
 
 
 def slot_in_name(job_name: str, name: str) -> str:
-    """The slot that a recurrence's name was made from.
+    """The slot that a recurrence's name contains.
 
     Example:
         >>> slot_in_name("digits", "digits-1772323200-0")

@@ -1,4 +1,7 @@
-"""The output folder of `wattloop run`: one job's, one run's at a time, and where everything stands in it."""
+"""The output folder of `wattloop run`: its files, and the locks that keep two runs apart.
+
+A folder belongs to one job and is used by one run at a time. A job of a shared database is run from one folder.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import contextlib
 import fcntl
 import json
 import os
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +17,12 @@ from typing import Self
 
 from wattloop.errors import OperationError, UsageError
 from wattloop.files.atomic_write import open_atomic
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.store.objects import ObjectExistsError, Objects
 
 OWNER_FILE = "wattloop-run.json"
+# Kind of the object that records which folder runs a job of a shared database.
+JOB_LOCK = "LocalRun"
 LOCK_FILE = ".lock"
 
 
@@ -121,3 +129,26 @@ class OutputFolder:
     def agent_log(self) -> Path:
         """What the node agent says."""
         return self.path / "agent.log"
+
+
+def lock_job(objects: Objects, job: RecurringTrainingJob, output: Path) -> None:
+    """Record the output folder of a job in a shared database, so that no second folder runs it.
+
+    Raises:
+        UsageError: Another folder runs the job, and still exists.
+        OperationError: The database failed.
+    """
+    namespace, name = job.metadata.namespace, job.metadata.name
+    here = {"host": socket.gethostname(), "output": str(output)}
+    try:
+        objects.create(JOB_LOCK, namespace, name, here)
+    except ObjectExistsError:
+        found = objects.get(JOB_LOCK, namespace, name)
+        if found is None or found.body == here:
+            return
+        if found.body["host"] != here["host"] or Path(found.body["output"]).exists():
+            raise UsageError(
+                f"job {namespace}/{name} of this database is run from {found.body['output']} on {found.body['host']}; "
+                "name that folder with --output, or another database with --database"
+            ) from None
+        objects.replace(JOB_LOCK, namespace, name, here, expected_version=found.resource_version)

@@ -11,11 +11,10 @@ from matplotlib import rcParams
 from PIL import Image
 
 from wattloop.errors import OperationError
-from wattloop_operator.plots import cost_picture, tradeoff_picture
-from wattloop_operator.plots.canvas import colours_of
-from wattloop_operator.plots.pictures import write_pictures
-from wattloop_operator.plots.recurrence_costs import costs_of
-from wattloop_operator.plots.rows import rows_of
+from wattloop_operator.history.rows import rows_of
+from wattloop_operator.history.savings import costs_of
+from wattloop_operator.plots import cost_plot, tradeoff_plot, write_plots
+from wattloop_operator.plots.style import colours_of
 from wattloop_operator.plots.tradeoff import pareto_front, tradeoff_points
 
 Make = Callable[..., Any]
@@ -35,11 +34,11 @@ def learned(history: Make, record: Make, profile: Make) -> Any:
 
 
 def write_cost(path: Path, learned: Any) -> None:
-    cost_picture.write_cost_picture(path, learned.title, rows_of(learned))
+    cost_plot.write_cost_plot(path, learned.title, rows_of(learned))
 
 
 def write_tradeoff(path: Path, learned: Any) -> None:
-    tradeoff_picture.write_tradeoff_picture(path, learned.title, tradeoff_points(learned))
+    tradeoff_plot.write_tradeoff_plot(path, learned.title, tradeoff_points(learned))
 
 
 @pytest.mark.parametrize("write", [write_cost, write_tradeoff])
@@ -57,7 +56,7 @@ def test_a_picture_is_large_enough_to_read_and_the_same_each_time(
 
 
 def test_each_attempt_is_a_bar_in_the_colour_of_its_batch_size(learned: Any) -> None:
-    figure = cost_picture._draw("team/digits", costs_of(rows_of(learned)), 2750.0)
+    figure = cost_plot._draw("team/digits", costs_of(rows_of(learned)), 2750.0)
     above, below = figure.axes
     bars = [container.patches[0] for container in above.containers]
     colours = colours_of([8, 32, 64])
@@ -74,7 +73,7 @@ def test_each_attempt_is_a_bar_in_the_colour_of_its_batch_size(learned: Any) -> 
 
 def test_the_front_is_drawn_and_its_ends_are_named(learned: Any) -> None:
     points = tradeoff_points(learned)
-    figure = tradeoff_picture._draw("team/digits", points)
+    figure = tradeoff_plot._draw("team/digits", points)
     (axes,) = figure.axes
     front = pareto_front(points)
     drawn = [line.get_xdata() for line in axes.lines if line.get_linestyle() == "--"]
@@ -83,19 +82,19 @@ def test_the_front_is_drawn_and_its_ends_are_named(learned: Any) -> None:
 
 
 def test_a_history_of_nothing_says_so(history: Make, tmp_path: Path) -> None:
-    assert [text.get_text() for text in cost_picture._draw("team/digits", (), None).axes[0].texts] == [
+    assert [text.get_text() for text in cost_plot._draw("team/digits", (), None).axes[0].texts] == [
         "No recurrence has ended with a known cost yet."
     ]
-    assert [text.get_text() for text in tradeoff_picture._draw("team/digits", ()).axes[0].texts] == [
+    assert [text.get_text() for text in tradeoff_plot._draw("team/digits", ()).axes[0].texts] == [
         "No batch size has reached the target yet."
     ]
-    assert all(path.exists() for path in write_pictures(tmp_path, history()))
+    assert all(path.exists() for path in write_plots(tmp_path, history()))
 
 
 @pytest.mark.parametrize("count", [1, 120])
 def test_one_recurrence_and_very_many_can_be_drawn(history: Make, record: Make, tmp_path: Path, count: int) -> None:
     records = [record(number, batch_size=2 ** (number % 11)) for number in range(count)]
-    assert all(path.exists() for path in write_pictures(tmp_path, history(*records)))
+    assert all(path.exists() for path in write_plots(tmp_path, history(*records)))
 
 
 def test_drawing_leaves_the_settings_of_matplotlib_as_they_were(learned: Any, tmp_path: Path) -> None:
@@ -106,4 +105,4 @@ def test_drawing_leaves_the_settings_of_matplotlib_as_they_were(learned: Any, tm
 
 def test_a_picture_that_cannot_be_written_leaves_the_older_one(learned: Any, tmp_path: Path) -> None:
     with pytest.raises(OperationError, match=r"cost\.png: cannot write"):
-        write_pictures(tmp_path / "missing", learned)
+        write_plots(tmp_path / "missing", learned)

@@ -8,7 +8,7 @@ from typing import Self
 from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.learning import observations
-from wattloop_operator.reconcile.learning.savings import default_cost_of
+from wattloop_operator.reconcile.learning.costs import default_cost_of
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class JobHistory:
             job_name=snapshot.job.metadata.name,
             eta=spec.objective.energy_weight_percent / 100,
             default_batch_size=spec.batch_size.default,
-            records=observations.remembered(snapshot),
-            profiles=observations.profiles(snapshot),
+            records=observations.known_records(snapshot),
+            profiles=observations.known_profiles(snapshot),
         )
 
     @property

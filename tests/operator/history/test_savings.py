@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from wattloop_operator.plots.recurrence_costs import costs_of, running_saving_joules, saving_sentence
-from wattloop_operator.plots.rows import rows_of
+from wattloop_operator.history.rows import rows_of
+from wattloop_operator.history.savings import costs_of, running_saving_joules, saving_sentence
 
 Make = Callable[..., Any]
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import IO
 
-from wattloop_operator.plots.job_history import JobHistory
-from wattloop_operator.reconcile.learning.recurrence_costs import attempt_cost_joules
+from wattloop_operator.history.job_history import JobHistory
+from wattloop_operator.reconcile.learning.costs import attempt_cost_joules
 
 Cell = int | float | str | None
 

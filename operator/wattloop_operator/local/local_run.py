@@ -18,22 +18,20 @@ from wattloop.files.atomic_write import open_atomic
 from wattloop_operator.api.attempt import Progress
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.history.job_history import JobHistory
+from wattloop_operator.history.rows import rows_of, write_csv
 from wattloop_operator.local.backend import LocalBackend
-from wattloop_operator.local.folder import OutputFolder
 from wattloop_operator.local.gpus import Simulation, gpu_count, simulated
 from wattloop_operator.local.job_file import made_local
-from wattloop_operator.local.job_lock import lock_job
-from wattloop_operator.local.progress_store import LocalProgressStore
-from wattloop_operator.local.report_server import running_report_server
+from wattloop_operator.local.output_folder import OutputFolder, lock_job
+from wattloop_operator.local.recurrence_store import LocalProgressStore
+from wattloop_operator.local.report_server import LocalTokens, running_report_server
 from wattloop_operator.local.runner import Runner
-from wattloop_operator.local.tokens import Tokens
 from wattloop_operator.local.watchdog import Watchdog
-from wattloop_operator.plots.job_history import JobHistory
-from wattloop_operator.plots.pictures import write_pictures
-from wattloop_operator.plots.rows import rows_of, write_csv
-from wattloop_operator.reconcile.attempt.early_stop import reviewed
-from wattloop_operator.reconciler.backend import JobKey
+from wattloop_operator.plots import write_plots
+from wattloop_operator.reconcile.attempt.early_stop import review_cost_limit
 from wattloop_operator.reporting.limits import LOCAL_RATES, ReportLimits
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.store.store import Store, open_store
@@ -117,11 +115,11 @@ class LocalRun:
                 on_start=watchdog.await_agent,
             )
         )
-        tokens = Tokens(watchdog.folder)
+        tokens = LocalTokens(watchdog.folder)
 
         def review(recurrence: TrainingRecurrence, progress: Progress) -> Progress:
             key = JobKey(recurrence.metadata.namespace, recurrence.spec.job_ref.name)
-            return reviewed(lambda: backend.look(key), recurrence, progress)
+            return review_cost_limit(lambda: backend.look(key), recurrence, progress)
 
         limits = ReportLimits(time.monotonic, LOCAL_RATES)
         service = ReportService(LocalProgressStore(store.objects, happened.set), tokens, review, limits=limits)
@@ -148,4 +146,4 @@ class LocalRun:
         with open_atomic(folder.recurrences) as stream:
             write_csv(stream, rows_of(history))
         if history.records:
-            write_pictures(folder.path, history)
+            write_plots(folder.path, history)

@@ -1,0 +1,85 @@
+"""Connects the pure decisions of `reconcile` to a backend: reads a snapshot, computes actions, carries them out.
+
+The operator, the local mode and the tests use the same driver with different backends.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from wattloop import interruption
+from wattloop_operator.domain.names import JobKey
+from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.reconcile.actions import Action
+from wattloop_operator.reconcile.next_actions import next_actions
+
+logger = logging.getLogger(__name__)
+
+# No sequence of events needs this many rounds. Beyond it, two writers undo each other's changes.
+MAX_ROUNDS = 50
+RETRY_SECONDS = 5
+
+
+class StaleSnapshotError(Exception):
+    """An object has changed since the snapshot was taken. Take a new snapshot and compute the actions again."""
+
+
+class Backend(Protocol):
+    """Where jobs run: a Kubernetes cluster or this machine.
+
+    Both methods block. A caller with many jobs uses threads. Each snapshot shows every action that was carried out
+    before it was taken.
+    """
+
+    def snapshot(self, key: JobKey) -> Snapshot | None:
+        """The state of one job; None if there is no such job.
+
+        Raises:
+            OperationError: The state cannot be read now. A later call may succeed.
+        """
+        ...
+
+    def carry_out(self, snapshot: Snapshot, action: Action) -> None:
+        """Carry out one action that was computed from this snapshot.
+
+        Raises:
+            StaleSnapshotError: The snapshot is out of date. Nothing was changed.
+            OperationError: The action cannot be carried out now. A later call may succeed.
+        """
+        ...
+
+
+def reconcile(backend: Backend, key: JobKey, clock: Callable[[], datetime]) -> datetime | None:
+    """Carry out actions until none are due.
+
+    Args:
+        backend: Where the job runs.
+        key: The job.
+        clock: Returns the time, with a time zone.
+
+    Returns:
+        When to reconcile again if no event comes earlier; None if only an event makes anything due.
+
+    Raises:
+        OperationError: An action failed. A later call continues from there.
+        wattloop.interruption.Interrupted: The program was asked to end, in the main thread. Every action is either
+            complete or not begun.
+    """
+    for _ in range(MAX_ROUNDS):
+        snapshot = backend.snapshot(key)
+        if snapshot is None:
+            return None
+        result = next_actions(snapshot, clock())
+        if not result.actions:
+            return result.wake_at
+        try:
+            for action in result.actions:
+                interruption.raise_if_requested()
+                backend.carry_out(snapshot, action)
+        except StaleSnapshotError as change:
+            logger.debug("%s: %s; reading a new snapshot", key, change)
+    logger.error("%s: actions remain after %d rounds; retrying in %d s", key, MAX_ROUNDS, RETRY_SECONDS)
+    return clock() + timedelta(seconds=RETRY_SECONDS)

@@ -1,0 +1,97 @@
+"""What a local run shows while it goes on: a live table, JSON lines, and messages about attempts that failed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import IO
+
+from rich.table import Table
+
+from wattloop_operator.api.attempt import Result
+from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.history.job_history import JobHistory
+from wattloop_operator.history.rows import rows_of
+from wattloop_operator.history.table import table_of
+
+# The live table shows these. The other results need a message, which the table has no room for.
+EXPECTED_RESULTS = frozenset({Result.REACHED, Result.STOPPED})
+INFORMATIVE_RESULTS = EXPECTED_RESULTS | {Result.EXHAUSTED, Result.DEADLINE_EXCEEDED}
+
+
+def live_table(snapshot: Snapshot, max_rows: int) -> Table:
+    """The table of the latest recurrences, with the running ones at its end.
+
+    Args:
+        snapshot: The state of the job.
+        max_rows: How many of the latest ended attempts to show.
+    """
+    history = JobHistory.of_snapshot(snapshot)
+    table = table_of(rows_of(history)[-max_rows:], f"{history.title}: cost of each recurrence")
+    for each in snapshot.recurrences:
+        if each.status.result is None:
+            spec, progress = each.spec, each.status.progress
+            epoch = "" if progress is None or progress.epoch is None else f"{progress.epoch:f}"
+            limit = "" if spec.power_limit_watts is None else str(spec.power_limit_watts)
+            cells = [str(spec.index), str(spec.attempt), str(spec.batch_size), limit, epoch, "running", "", "", "", ""]
+            table.add_row(*cells, spec.decision.reason, style="cyan")
+    return table
+
+
+class JsonLinesWriter:
+    """Writes one JSON object, on a line of its own, for each attempt that has ended.
+
+    Args:
+        stream: The output stream.
+    """
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+        self._written: set[tuple[int, int]] = set()
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Write the attempts that have ended since the last call."""
+        for row in rows_of(JobHistory.of_snapshot(snapshot)):
+            if (row.recurrence, row.attempt) not in self._written:
+                self._written.add((row.recurrence, row.attempt))
+                self._stream.write(json.dumps(asdict(row)) + "\n")
+                self._stream.flush()
+
+
+class AttemptReporter:
+    """Reports the attempts of a run as they end: why they failed, and what to do.
+
+    Args:
+        print_line: Prints one line.
+        table: Whether a live table shows the expected results. Without one they are printed, too.
+
+    Attributes:
+        results: The results of the attempts that ended in this run, unordered. Those of earlier runs are not included.
+    """
+
+    def __init__(self, print_line: Callable[[str], None], *, table: bool = True) -> None:
+        self._print_line = print_line
+        self._table = table
+        self._known: set[str] | None = None
+        self.results: list[Result] = []
+        self._informative = False
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Report the attempts that have ended since the last call. The first call reports none."""
+        ended = {each.metadata.name: each for each in snapshot.recurrences if each.status.result is not None}
+        for name in sorted(ended.keys() - (ended.keys() if self._known is None else self._known)):
+            spec, status = ended[name].spec, ended[name].status
+            if status.result is None:
+                continue
+            self.results.append(status.result)
+            has_metric = status.progress is not None and status.progress.metric is not None
+            self._informative |= status.result in INFORMATIVE_RESULTS and has_metric
+            if status.result not in EXPECTED_RESULTS or not self._table:
+                self._print_line(f"run {spec.index}, try {spec.attempt} ({name}): {status.result}: {status.message}")
+        self._known = (self._known or set()) | ended.keys()
+
+    @property
+    def is_informative(self) -> bool:
+        """Whether an attempt of this run gave information about its batch size; True if there was no attempt."""
+        return not self.results or self._informative

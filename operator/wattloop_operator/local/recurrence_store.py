@@ -1,0 +1,62 @@
+"""TrainingRecurrences as objects in the store's database, with optimistic locking by their resource version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from wattloop_operator.api.attempt import Progress
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.driver import StaleSnapshotError
+from wattloop_operator.store.objects import ConflictError, ObjectMissingError, Objects, StoredObject
+
+RECURRENCE = "TrainingRecurrence"
+
+
+def recurrence_of(stored: StoredObject) -> TrainingRecurrence:
+    """The recurrence, with the resource version of the stored object."""
+    metadata = {**stored.body["metadata"], "resourceVersion": str(stored.resource_version)}
+    return TrainingRecurrence.from_wire({**stored.body, "metadata": metadata})
+
+
+def replace_recurrence(objects: Objects, before: TrainingRecurrence, after: TrainingRecurrence) -> None:
+    """Replace a recurrence if it has not changed since it was read.
+
+    Raises:
+        StaleSnapshotError: It has changed since, or was deleted.
+        OperationError: The database failed.
+    """
+    metadata = before.metadata
+    try:
+        objects.replace(
+            RECURRENCE,
+            metadata.namespace,
+            metadata.name,
+            after.to_wire(),
+            expected_version=int(metadata.resource_version or 0),
+        )
+    except (ConflictError, ObjectMissingError) as error:
+        raise StaleSnapshotError(str(error)) from error
+
+
+class LocalProgressStore:
+    """The `ProgressStore` of the local reporting API.
+
+    Args:
+        objects: The store's objects.
+        wake: Called after progress was written.
+    """
+
+    def __init__(self, objects: Objects, wake: Callable[[], None]) -> None:
+        self._objects = objects
+        self._wake = wake
+
+    def read(self, namespace: str, name: str) -> TrainingRecurrence | None:
+        """See `ProgressStore`."""
+        stored = self._objects.get(RECURRENCE, namespace, name)
+        return None if stored is None else recurrence_of(stored)
+
+    def write(self, recurrence: TrainingRecurrence, progress: Progress) -> None:
+        """See `ProgressStore`."""
+        status = recurrence.status.model_copy(update={"progress": progress})
+        replace_recurrence(self._objects, recurrence, recurrence.model_copy(update={"status": status}))
+        self._wake()

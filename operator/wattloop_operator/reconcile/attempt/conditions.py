@@ -1,0 +1,112 @@
+"""Conditions of an attempt: its phase, the power limit, its devices, and whether both energy sources agree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from wattloop_operator.api.attempt import Progress, Result
+from wattloop_operator.api.meta import Condition, ConditionStatus
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.snapshot import WorkloadPhase, WorkloadState
+from wattloop_operator.reconcile.conditions import condition
+from wattloop_operator.reconcile.energy.agent_energy import AgentEnergy, disagreement
+
+RUNNING = "Running"
+ENDING = "Ending"
+COMPLETE = "Complete"
+POWER_LIMIT_HELD = "PowerLimitHeld"
+DEVICES_HEALTHY = "DevicesHealthy"
+ENERGY_AGREES = "EnergyAgrees"
+# Separate from the reason of this name of Running, because Running may be False since before the pods ran.
+ENERGY_AWAITED = "EnergyAwaited"
+ENERGY_AWAITED_MESSAGE = "its pods have ended; waiting for the node agents' final energy report"
+
+
+def phase_conditions(recurrence: TrainingRecurrence, workload: WorkloadState, now: datetime) -> Iterator[Condition]:
+    """The conditions Running, EnergyAwaited and Ending of an attempt without an outcome."""
+    before = recurrence.status.conditions
+    runs, ended = workload.phase is WorkloadPhase.RUNNING, workload.phase.ended
+    reason = "Running" if runs else ENERGY_AWAITED if ended else "Waiting"
+    message = ENERGY_AWAITED_MESSAGE if ended else workload.message
+    yield condition(before, RUNNING, holds=runs, reason=reason, message=message, now=now)
+    if ended:
+        message = ENERGY_AWAITED_MESSAGE
+        yield condition(before, ENERGY_AWAITED, holds=True, reason="PodsEnded", message=message, now=now)
+    progress = recurrence.status.progress or Progress()
+    if progress.stop_requested or progress.finished:
+        reason = "StopRequested" if progress.stop_requested else "Finished"
+        message = progress.stop_reason or "the training reported that it is done"
+        yield condition(before, ENDING, holds=True, reason=reason, message=message, now=now)
+
+
+def final_conditions(
+    recurrence: TrainingRecurrence, result: Result, message: str, now: datetime
+) -> tuple[Condition, ...]:
+    """The conditions Running and Complete of an attempt with an outcome."""
+    before, reason = recurrence.status.conditions, result.value
+    return (
+        condition(before, RUNNING, holds=False, reason=reason, message=message, now=now),
+        condition(before, COMPLETE, holds=True, reason=reason, message=message, now=now),
+    )
+
+
+def power_limit_conditions(recurrence: TrainingRecurrence, now: datetime) -> tuple[Condition, ...]:
+    """Whether the chosen power limit, or the limits to be measured, could be set. A refusal fails no training."""
+    spec, progress = recurrence.spec, recurrence.status.progress or Progress()
+    refusal = progress.power_limit_refusal
+    if (spec.power_limit_watts is None and not spec.profile_power_limits) or not progress.gpus:
+        return ()
+    if not refusal and progress.power_limit_watts is None:
+        return ()
+    message = f"{refusal}; the training continues without it, and its cost counts for no limit" if refusal else ""
+    reason = "Refused" if refusal else "Held"
+    before = recurrence.status.conditions
+    return (condition(before, POWER_LIMIT_HELD, holds=not refusal, reason=reason, message=message, now=now),)
+
+
+def device_conditions(
+    recurrence: TrainingRecurrence, workload: WorkloadState | None, now: datetime
+) -> tuple[Condition, ...]:
+    """DevicesHealthy as False if a device of the attempt is, or was, unhealthy; otherwise nothing.
+
+    The status keeps the condition, because the kubelet drops the device health of a pod that has ended.
+    """
+    reported = "" if workload is None or not workload.owned else workload.unhealthy
+    message = reported or unhealthy_devices(recurrence)
+    if not message:
+        return ()
+    before = recurrence.status.conditions
+    return (condition(before, DEVICES_HEALTHY, holds=False, reason="Unhealthy", message=message, now=now),)
+
+
+def unhealthy_devices(recurrence: TrainingRecurrence) -> str:
+    """The unhealthy devices that the status of the attempt names; empty if there are none."""
+    return next(
+        (
+            each.message
+            for each in recurrence.status.conditions
+            if each.type == DEVICES_HEALTHY and each.status is ConditionStatus.FALSE
+        ),
+        "",
+    )
+
+
+def energy_conditions(
+    recurrence: TrainingRecurrence, agents: AgentEnergy, until: datetime, now: datetime
+) -> tuple[Condition, ...]:
+    """Whether the processes' and the agents' energies agree, if both cover the same GPUs.
+
+    Args:
+        recurrence: The attempt.
+        agents: What the node agents report.
+        until: The time up to which the agents' reports must extend.
+        now: The time.
+    """
+    progress = recurrence.status.progress or Progress()
+    if not progress.gpus or agents.shared or not agents.covers(until):
+        return ()
+    message = disagreement(agents, progress)
+    reason = "SourcesDisagree" if message else "SourcesAgree"
+    before = recurrence.status.conditions
+    return (condition(before, ENERGY_AGREES, holds=not message, reason=reason, message=message, now=now),)

@@ -1,0 +1,196 @@
+"""Starts: which retry, run request or scheduled slot starts now, or why nothing starts.
+
+A start may be blocked by the job itself (suspended, complete, a refused template, a field that this version does not
+support) or by its concurrency policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from wattloop_operator.api.cron import ScheduleError
+from wattloop_operator.api.recurring_training_job import (
+    ConcurrencyPolicy,
+    MissedRunPolicy,
+    RecurringTrainingJobSpec,
+    ReportingSource,
+)
+from wattloop_operator.domain.names import slot_of_request, slot_of_time
+from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.reconcile.actions import Action, CreateRecurrence, EmitEvent
+from wattloop_operator.reconcile.attempt.lifecycle import cancel_attempt
+from wattloop_operator.reconcile.job.recurrences import Recurrence, last_end, latest_slot_time, next_index, used_slots
+from wattloop_operator.reconcile.job.retry import is_retry_due, retry_actions
+from wattloop_operator.reconcile.job.schedule import MAX_MISSED_COUNTED, Slots, find_slots
+from wattloop_operator.reconcile.learning.decision import Attempt, decide
+from wattloop_planner.bandit.policy import NoFeasibleArmError
+
+MAX_ACTIVE = 64
+# With missedRunPolicy Skip, a start that is later than this is missed.
+SKIP_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Readiness:
+    """Whether further recurrences start, and when.
+
+    Attributes:
+        ready: Whether further recurrences start.
+        reason: The reason, as one CamelCase word.
+        message: The reason as a sentence, with a remedy.
+        next_start: When the next recurrence starts; None if that is not known.
+        missed: How many missed starts were found.
+        last_missed: The latest of them.
+        last_run_request: The latest run request that was started.
+    """
+
+    ready: bool
+    reason: str
+    message: str
+    next_start: datetime | None = None
+    missed: int = 0
+    last_missed: datetime | None = None
+    last_run_request: str | None = None
+
+
+def start_actions(
+    snapshot: Snapshot, open_now: tuple[Recurrence, ...], now: datetime
+) -> tuple[list[Action], Readiness]:
+    """Compute which starts are due.
+
+    Args:
+        snapshot: The state of the job.
+        open_now: Its open recurrences.
+        now: The time.
+
+    Returns:
+        The actions, and whether and when further recurrences start.
+    """
+    job = snapshot.job
+    try:
+        slots = find_slots(
+            job.spec.trigger,
+            created=job.metadata.creation_timestamp or now,
+            handled=latest_slot_time(snapshot),
+            last_end=last_end(snapshot),
+            now=now,
+        )
+    except ScheduleError as error:
+        return [], Readiness(ready=False, reason="InvalidSchedule", message=f"spec.trigger.cron.{error}")
+    blocked = _blocked(snapshot, open_now)
+    if blocked is not None:
+        return [], blocked
+    ready = Readiness(ready=True, reason="Scheduled", message="", next_start=slots.next_slot)
+    try:
+        retries = retry_actions(snapshot, open_now)
+        if retries:
+            return list(retries), ready
+        return _start_due(snapshot, open_now, slots, ready, now)
+    except NoFeasibleArmError as error:
+        return [*_event_once(snapshot, "NoArmLeft", str(error))], Readiness(
+            ready=False, reason="NoArmLeft", message=str(error)
+        )
+
+
+def unsupported(spec: RecurringTrainingJobSpec) -> str | None:
+    """Which field of a job this version does not support, and what to write instead; None if all are supported.
+
+    Such a job does not start, because a run that ignores a field would not be what its user asked for.
+    """
+    if spec.reporting.source is not ReportingSource.PUSH:
+        return f"spec.reporting.source {spec.reporting.source} is not supported by this version; use Push"
+    if spec.power.frequency_plan_ref is not None:
+        return "spec.power.frequencyPlanRef is not supported by this version; leave it out"
+    searched = next((each.name for each in spec.parameters if len(each.candidates) > 1), None)
+    if searched is not None:
+        return f"this version does not search over parameter {searched}; give its default as the only candidate"
+    return None
+
+
+def _blocked(snapshot: Snapshot, open_now: tuple[Recurrence, ...]) -> Readiness | None:
+    """Why nothing may start, regardless of what is due; None if starts are allowed."""
+    spec = snapshot.job.spec
+    if spec.suspend:
+        return Readiness(ready=False, reason="Suspended", message="spec.suspend is true; set it to false to resume")
+    unsupported_field = unsupported(spec)
+    if unsupported_field is not None:
+        return Readiness(ready=False, reason="NotSupported", message=unsupported_field)
+    if snapshot.refusal:
+        return Readiness(ready=False, reason="TemplateRefused", message=snapshot.refusal)
+    done = spec.max_recurrences is not None and next_index(snapshot) >= spec.max_recurrences
+    if done and not any(is_retry_due(each, spec.retry_policy.limit) for each in open_now):
+        text = f"all {spec.max_recurrences} recurrences of spec.maxRecurrences were started"
+        return Readiness(ready=False, reason="AllStarted", message=text)
+    return None
+
+
+def _start_due(
+    snapshot: Snapshot, open_now: tuple[Recurrence, ...], slots: Slots, ready: Readiness, now: datetime
+) -> tuple[list[Action], Readiness]:
+    """Start the run request or the slot that is due, if the concurrency policy allows it."""
+    spec = snapshot.job.spec
+    request = spec.run_request
+    requested = request is not None and _is_new_request(snapshot, request)
+    if requested and request is not None:
+        attempt = Attempt(next_index(snapshot), 0, slot_of_request(request), now.replace(microsecond=0))
+        readiness = replace(ready, last_run_request=request)
+    elif slots.due is not None:
+        late = _too_late(snapshot, slots, now)
+        if late is not None:
+            missed = replace(ready, missed=slots.missed + 1, last_missed=slots.due)
+            return list(_missed_events(snapshot, slots, late)), missed
+        attempt = Attempt(next_index(snapshot), 0, slot_of_time(slots.due), slots.due)
+        readiness = replace(ready, missed=slots.missed)
+    else:
+        return [], ready
+    if open_now and (spec.concurrency_policy is ConcurrencyPolicy.FORBID or spec.trigger.continuous is not None):
+        return [], replace(ready, message="the next run waits for the current one to end")
+    if open_now and spec.concurrency_policy is ConcurrencyPolicy.REPLACE:
+        return _cancel_running(snapshot, open_now, now), ready
+    if len(open_now) >= MAX_ACTIVE:
+        return [], replace(ready, message=f"{len(open_now)} runs are active; the next one waits for one of them to end")
+    actions: list[Action] = list(_missed_events(snapshot, slots, "")) if not requested and slots.missed else []
+    return [*actions, CreateRecurrence(decide(snapshot, attempt))], readiness
+
+
+def _is_new_request(snapshot: Snapshot, request: str) -> bool:
+    return request != snapshot.job.status.last_run_request and slot_of_request(request) not in used_slots(snapshot)
+
+
+def _too_late(snapshot: Snapshot, slots: Slots, now: datetime) -> str | None:
+    """Why the due slot is skipped; None if it may still start."""
+    spec = snapshot.job.spec
+    if slots.due is None or spec.trigger.continuous is not None or spec.trigger.once is not None:
+        # A trigger without a calendar cannot be late: it starts as soon as possible.
+        return None
+    late = now - slots.due
+    deadline = spec.starting_deadline_seconds
+    if deadline is not None and late > timedelta(seconds=deadline):
+        return f"it is later than startingDeadlineSeconds ({deadline} s)"
+    if spec.missed_run_policy is MissedRunPolicy.SKIP and late > timedelta(seconds=deadline or SKIP_SECONDS):
+        return "missedRunPolicy is Skip"
+    return None
+
+
+def _cancel_running(snapshot: Snapshot, open_now: tuple[Recurrence, ...], now: datetime) -> list[Action]:
+    running = (each.latest for each in open_now if each.latest.status.result is None)
+    reason = "cancelled to start the next run (concurrencyPolicy Replace)"
+    return [cancel_attempt(snapshot, each, reason, now) for each in running]
+
+
+def _missed_events(snapshot: Snapshot, slots: Slots, reason: str) -> Iterator[EmitEvent]:
+    """Report missed starts once: they are counted when the slot after them is started or skipped."""
+    name = f"{snapshot.job.metadata.namespace}/{snapshot.job.metadata.name}"
+    if slots.missed:
+        count = f"{slots.missed} or more" if slots.missed >= MAX_MISSED_COUNTED else str(slots.missed)
+        yield EmitEvent(True, "MissedStarts", f"{name}: {count} starts before {slots.due} were missed")
+    if reason:
+        yield EmitEvent(True, "MissedStart", f"{name}: the start at {slots.due} was missed: {reason}")
+
+
+def _event_once(snapshot: Snapshot, reason: str, text: str) -> Iterator[EmitEvent]:
+    """An event, unless a condition of the job gives this reason already."""
+    if not any(each.reason == reason for each in snapshot.job.status.conditions):
+        yield EmitEvent(True, reason, f"{snapshot.job.metadata.namespace}/{snapshot.job.metadata.name}: {text}")

@@ -1,0 +1,124 @@
+"""Costs of a job's attempts and recurrences, and the expected cost of its default configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from wattloop.cost import CostModel
+from wattloop_operator.api.attempt import Result
+from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord
+from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.reconcile.energy.usage import plausible_cost
+from wattloop_operator.reconcile.learning import observations
+from wattloop_planner.bandit.fixed import DefaultRun, default_cost_joules
+from wattloop_planner.observations import Outcome
+
+
+@dataclass(frozen=True)
+class RecurrenceHistory:
+    """The recorded attempts of one recurrence.
+
+    Attributes:
+        index: Index of the recurrence.
+        records: Its attempts, ordered; at least one.
+    """
+
+    index: int
+    records: tuple[ObservationRecord, ...]
+
+    @property
+    def latest(self) -> ObservationRecord:
+        """Its latest attempt."""
+        return self.records[-1]
+
+    @property
+    def reached(self) -> bool:
+        """Whether it reached the target."""
+        return any(record.result == Result.REACHED.value for record in self.records)
+
+    @property
+    def energy_joules(self) -> float:
+        """Energy of all attempts."""
+        return sum(record.energy_joules for record in self.records)
+
+    @property
+    def time_seconds(self) -> float:
+        """Time of all attempts."""
+        return sum(record.time_seconds for record in self.records)
+
+    def cost_joules(self, eta: float) -> float | None:
+        """Cost of all attempts with a known cost; None if no attempt has one."""
+        costs = [attempt_cost_joules(record, eta) for record in self.records]
+        known = [cost for cost in costs if cost is not None]
+        return sum(known) if known else None
+
+
+def histories_of(records: Sequence[ObservationRecord]) -> list[RecurrenceHistory]:
+    """The records grouped by recurrence, by rising index."""
+    by_index: dict[int, list[ObservationRecord]] = {}
+    for record in records:
+        by_index.setdefault(record.recurrence, []).append(record)
+    return [RecurrenceHistory(index, tuple(by_index[index])) for index in sorted(by_index)]
+
+
+def attempt_cost_joules(record: ObservationRecord, eta: float) -> float | None:
+    """Cost of an attempt; None if it never had a GPU, or if its counters are invalid.
+
+    Args:
+        record: The attempt.
+        eta: Weight of energy against time, 0 to 1.
+    """
+    if record.max_power_watts <= 0:
+        return None
+    return plausible_cost(CostModel(eta, record.max_power_watts).cost_joules(record.energy_joules, record.time_seconds))
+
+
+def default_cost(snapshot: Snapshot) -> float | None:
+    """Expected cost in joules of one recurrence in the default configuration; None if not known yet."""
+    return _default_cost(snapshot, snapshot.job.spec.objective.energy_weight_percent / 100)
+
+
+def default_energy(snapshot: Snapshot) -> float | None:
+    """Expected energy in joules of one recurrence in the default configuration; None if not known yet."""
+    # With all weight on energy, the cost is the energy.
+    return _default_cost(snapshot, 1.0)
+
+
+def _default_cost(snapshot: Snapshot, eta: float) -> float | None:
+    return default_cost_of(
+        observations.known_records(snapshot),
+        observations.known_profiles(snapshot),
+        default_batch_size=snapshot.job.spec.batch_size.default,
+        eta=eta,
+    )
+
+
+def default_cost_of(
+    records: Sequence[ObservationRecord], profiles: Sequence[PowerProfileRecord], *, default_batch_size: int, eta: float
+) -> float | None:
+    """Expected cost in joules of one recurrence in the default configuration, from records and profiles alone.
+
+    Args:
+        records: Of one job, ordered by (recurrence, attempt).
+        profiles: Of the same job.
+        default_batch_size: The job's default batch size.
+        eta: Weight of energy in the cost, 0 to 1.
+    """
+    runs = [
+        observation
+        for observation in observations.observations(records)
+        if observation.batch_size == default_batch_size and observation.outcome in (Outcome.REACHED, Outcome.EXHAUSTED)
+    ]
+    if not runs:
+        return None
+    profile = observations.profile_on_latest_gpus(records, profiles, default_batch_size)
+    epoch_cost = None
+    if profile is not None:
+        highest = max(profile.measurements, key=lambda each: each.power_limit_watts)
+        model = CostModel(eta, runs[-1].max_power_watts)
+        epoch_cost = model.cost_joules(highest.energy_joules, highest.time_seconds) / highest.epochs
+    cost = default_cost_joules(
+        [DefaultRun(run.outcome is Outcome.REACHED, run.epochs, run.cost_joules(eta)) for run in runs], epoch_cost
+    )
+    return None if cost is None else plausible_cost(cost)
