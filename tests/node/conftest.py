@@ -16,10 +16,10 @@ from support.binaries.build import NODE, BinariesUnavailableError, ensure
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.terminal import past_capture, skipped_for
 from support.images import built_images
-from support.images import what_is_missing as what_images_miss
+from support.images import missing_requirement as missing_image_program
 from support.kubernetes_node.installation import helm_of, install, kubectl_of, prepare
-from support.kubernetes_node.needs import what_is_missing
 from support.kubernetes_node.node import About
+from support.kubernetes_node.requirements import missing_requirement
 from support.kubernetes_node.running_node import running_node, runs_already
 
 HERE = Path(__file__).parent
@@ -58,7 +58,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Genera
 
 def missing() -> str | None:
     """Why there can be no node here, in one line; None where there can."""
-    return what_is_missing() or what_images_miss()
+    return missing_requirement() or missing_image_program()
 
 
 @pytest.fixture(scope="session")

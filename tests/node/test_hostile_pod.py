@@ -19,7 +19,7 @@ from support.kubernetes_node.installation import AGENTS, OPERATORS
 from support.kubernetes_node.node import About
 from support.kubernetes_node.users import make_editor
 from support.node.digits import Runs
-from support.node.limits_seen import LimitsSeen
+from support.node.limit_observer import LimitObserver
 from support.node.paced import paced_job, put_scripts
 from support.node.waits import await_epoch
 
@@ -64,7 +64,7 @@ def attack(
     victim.ask("run-0")
     recurrence = await_epoch(cluster, VICTIMS, "victim")
     (gpu,) = [each["uuid"] for each in recurrence["status"]["progress"]["gpus"]]
-    with LimitsSeen(gpus) as seen:
+    with LimitObserver(gpus) as seen:
         attacker = start_attacker(users, cluster, core, recurrence, gpu)
         answers = answers_of(users[ATTACKERS], cluster)
     index = gpus.index(gpu)
@@ -84,14 +84,14 @@ def start_attacker(
     users: dict[str, ClusterCommand], cluster: DynamicClient, core: client.CoreV1Api, victim: Object, gpu: str
 ) -> Runs:
     (pod,) = users[VICTIMS].json("get", "pods", "--selector=wattloop.dev/recurrence", namespace=VICTIMS)["items"]
-    told = {
+    environment = {
         "VICTIM_GPU": gpu,
         "VICTIM_NAMESPACE": VICTIMS,
         "VICTIM_RECURRENCE": victim["metadata"]["name"],
         # How it was stolen does not matter here.
         "VICTIM_TOKEN": pod_token(core, pod, audiences=[AUDIENCE]),
     }
-    job = paced_job("attacker", script="hostile_training.py", told=told, retryPolicy={"limit": 0})
+    job = paced_job("attacker", script="hostile_training.py", environment=environment, retryPolicy={"limit": 0})
     users[ATTACKERS].apply(job, namespace=ATTACKERS)
     runs = Runs(users[ATTACKERS], cluster, "attacker", ATTACKERS)
     runs.ask("run-0")

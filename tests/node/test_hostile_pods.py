@@ -22,8 +22,8 @@ from support.kubernetes_node.node import About
 from support.kubernetes_node.users import make_editor
 from support.node.digits import container_of, digits_job
 from support.node.killing import processes_of_container
-from support.node.looking import Looking
 from support.node.paced import put_scripts
+from support.node.polling import Poller
 from support.node.waits import SLOWEST_SECONDS
 
 NEIGHBOUR, ATTACKERS = "neighbour", "hostile-pods"
@@ -44,7 +44,7 @@ MAX_LOG_BYTES = 400_000
 MAX_ANSWER_SECONDS = 1.0
 
 
-class AgentSeen(Looking):
+class AgentSeen(Poller):
     """Looks at the agent's unprivileged process and at a GPU.
 
     Attributes:
@@ -59,9 +59,9 @@ class AgentSeen(Looking):
         self._machine, self._gpu, self._process = machine, gpu, process
         self.limits: set[float] = set()
         self.descriptors = self.threads = self.memory_kibibytes = 0
-        self.look()
+        self.poll()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Take note of what there is to see now."""
         self.limits |= {each.power_limit_watts for each in self._machine.describe().gpus if each.uuid == self._gpu}
         status = Path(f"/proc/{self._process}/status").read_text(encoding="utf-8")
@@ -76,7 +76,7 @@ class Attacked:
     """What came of it.
 
     Attributes:
-        told: By attack, what each attacker printed.
+        reported: By attack, what each attacker printed.
         neighbour: What the neighbour printed, which held its limit before.
         latecomer: What another pod with a GPU printed, which came while the attacks went on.
         seen: What was seen of agent and GPU.
@@ -85,7 +85,7 @@ class Attacked:
         restarts: How often a container of the agent was started again.
     """
 
-    told: dict[str, list[dict[str, Any]]]
+    reported: dict[str, list[dict[str, Any]]]
     neighbour: dict[str, Any]
     latecomer: dict[str, Any]
     seen: AgentSeen
@@ -207,10 +207,10 @@ def attacked(
             with neighbour(node, users[NEIGHBOUR], cluster, "latecomer", LATECOMER_SECONDS) as late_answers:
                 pass
             ended(cluster, ATTACKERS, names)
-            told = printed_by(users[ATTACKERS], names)
+            reported = printed_by(users[ATTACKERS], names)
         log_bytes = len(monitor_log(kubectl)) - log_before
     return Attacked(
-        told=told,
+        reported=reported,
         neighbour=answers,
         latecomer=late_answers,
         seen=seen,
@@ -248,17 +248,17 @@ def await_attack(cluster: DynamicClient) -> None:
 
 def printed_by(user: ClusterCommand, names: list[str]) -> dict[str, list[dict[str, Any]]]:
     """By attack, what each attacker printed; the pods are deleted."""
-    told: dict[str, list[dict[str, Any]]] = {}
+    reported: dict[str, list[dict[str, Any]]] = {}
     for name in names:
         said = user("logs", name, namespace=ATTACKERS).strip().splitlines()
-        told.setdefault(name.rpartition("-")[2], []).append(json.loads(said[-1]))
+        reported.setdefault(name.rpartition("-")[2], []).append(json.loads(said[-1]))
         user("delete", "pod", name, "--wait=false", namespace=ATTACKERS)
-    return told
+    return reported
 
 
 def test_every_attack_was_carried_out(attacked: Attacked) -> None:
-    assert set(attacked.told) == {*ATTACKS, "scraper"}
-    assert all(each["opened"] > 0 for told in attacked.told.values() for each in told), attacked.told
+    assert set(attacked.reported) == {*ATTACKS, "scraper"}
+    assert all(each["opened"] > 0 for reported in attacked.reported.values() for each in reported), attacked.reported
 
 
 def test_the_neighbour_keeps_its_limit(attacked: Attacked) -> None:

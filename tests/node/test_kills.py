@@ -17,16 +17,16 @@ from kubernetes.dynamic import DynamicClient
 from nvml_simulator import Machine
 from support.control_plane.commands import ClusterCommand, CommandError
 from support.control_plane.waiting import Object
+from support.kubernetes_node.folders import NodeFolders
 from support.kubernetes_node.installation import AGENTS, OPERATORS
 from support.kubernetes_node.node import About
-from support.kubernetes_node.places import Places
 from support.kubernetes_node.users import make_editor
 from support.node.digits import Runs, in_order
 from support.node.killing import Killer
-from support.node.ledgers_seen import LedgersSeen
+from support.node.ledger_observer import LedgerObserver
 from support.node.paced import paced_job, put_scripts
 from support.node.waits import SLOWEST_SECONDS
-from support.training_journal import FOLDER, NOBODY, ToldEnergy, Use, not_heard, read_journal, uses
+from support.training_journal import FOLDER, NOBODY, EnergyUse, ReportedEnergy, energy_uses, not_reported, read_journal
 
 NAMESPACE = "kills"
 KILLS = 40
@@ -59,8 +59,8 @@ class Aftermath:
     observations: dict[str, list[tuple[int, int]]]
     orphans: list[str]
     joules: float
-    energies: list[ToldEnergy]
-    unclaimed: Use | None
+    energies: list[ReportedEnergy]
+    unclaimed: EnergyUse | None
     next: dict[str, Object]
 
 
@@ -83,12 +83,12 @@ def aftermath(
         trigger = {"trigger": {"continuous": {"minGapSeconds": 0}}}
         kubectl.apply(paced_job(job, gpus=count, epoch_seconds=0.7, **limits, **trigger), namespace=NAMESPACE)
     jobs = {job: Runs(kubectl, cluster, job, NAMESPACE) for job in GPUS}
-    with LedgersSeen(Places(Path(node.folder)).host / "state" / "monitor" / "energy.json") as ledgers:
+    with LedgerObserver(NodeFolders(Path(node.folder)).host / "state" / "monitor" / "energy.json") as ledgers:
         killed = kill(Killer(Path(node.folder), kubectl, NAMESPACE, SEED))
         come_to_rest(kubectl, jobs)
         attempts, statuses = await_last_words(jobs, ledgers)
     after = energy_joules(gpus)
-    used = uses(read_journal(journal), before, after)
+    used = energy_uses(read_journal(journal), before, after)
     aftermath = Aftermath(
         killed=killed,
         attempts=attempts,
@@ -96,7 +96,7 @@ def aftermath(
         observations={job: observations(node, of[0]["spec"]["jobRef"]["uid"]) for job, of in attempts.items()},
         orphans=orphans(kubectl),
         joules=sum(after.values()) - sum(before.values()),
-        energies=[ToldEnergy.of(each, used) for of in attempts.values() for each in of],
+        energies=[ReportedEnergy.of(each, used) for of in attempts.values() for each in of],
         unclaimed=used.get(NOBODY),
         next={},
     )
@@ -148,13 +148,15 @@ def come_to_rest(kubectl: ClusterCommand, jobs: dict[str, Runs]) -> None:
         time.sleep(1.0)
 
 
-def await_last_words(jobs: dict[str, Runs], ledgers: LedgersSeen) -> tuple[dict[str, list[Object]], dict[str, Object]]:
+def await_last_words(
+    jobs: dict[str, Runs], ledgers: LedgerObserver
+) -> tuple[dict[str, list[Object]], dict[str, Object]]:
     """Waits until what agents knew of attempts has got to their status and to their jobs'; returns both."""
     deadline = time.monotonic() + SLOWEST_SECONDS
     while True:
         attempts = {job: in_order(runs.recurrences()) for job, runs in jobs.items()}
         statuses = {job: runs.status() for job, runs in jobs.items()}
-        missing = [name for of in attempts.values() for name in not_heard(of, ledgers.pod_uids)]
+        missing = [name for of in attempts.values() for name in not_reported(of, ledgers.pod_uids)]
         missing += [job for job, of in attempts.items() if not is_their_sum(statuses[job], of)]
         if not missing:
             return attempts, statuses
@@ -180,7 +182,7 @@ def energy_joules(gpus: Machine) -> dict[str, float]:
 
 def observations(node: About, job_uid: str) -> list[tuple[int, int]]:
     """What the operator's database remembers, read beside the operator."""
-    path = Places(Path(node.folder)).host / "volume" / "wattloop.db"
+    path = NodeFolders(Path(node.folder)).host / "volume" / "wattloop.db"
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
         question = "SELECT recurrence, attempt FROM observations WHERE job_uid = ?"
         return sorted(database.execute(question, (job_uid,)))
@@ -254,21 +256,21 @@ def test_every_joule_that_the_gpus_drew_is_some_attempts(aftermath: Aftermath) -
 
 def test_the_energy_of_every_attempt_is_what_its_gpus_used(aftermath: Aftermath) -> None:
     print(*aftermath.energies, sep="\n")
-    wrong = [str(each) for each in aftermath.energies if not each.least_joules <= each.told_joules <= each.most_joules]
+    wrong = [str(each) for each in aftermath.energies if not each.min_joules <= each.reported_joules <= each.max_joules]
     assert wrong == []
 
 
 def test_the_sum_of_energies_matches_what_the_gpus_used(aftermath: Aftermath) -> None:
     energies = aftermath.energies
-    told = sum(each.told_joules for each in energies)
-    least, most = sum(each.least_joules for each in energies), sum(each.most_joules for each in energies)
+    reported = sum(each.reported_joules for each in energies)
+    minimum, maximum = sum(each.min_joules for each in energies), sum(each.max_joules for each in energies)
     unknown = [each for each in energies if each.uncertainty_joules is None]
-    missing = sum(each.use.worked_joules - each.told_joules for each in unknown)
+    missing = sum(each.use.worked_joules - each.reported_joules for each in unknown)
     print(
-        f"told {told:.0f} J of {aftermath.joules:.0f} J, from {least:.0f} to {most:.0f} J can be; "
+        f"told {reported:.0f} J of {aftermath.joules:.0f} J, from {minimum:.0f} to {maximum:.0f} J can be; "
         f"{len(unknown)} of {len(energies)} attempts not known: {missing:.0f} J missing"
     )
-    assert least <= told <= most
+    assert minimum <= reported <= maximum
 
 
 def test_every_gpu_is_as_it_was_found(aftermath: Aftermath, gpus: Machine) -> None:
@@ -279,7 +281,7 @@ def test_every_gpu_is_as_it_was_found(aftermath: Aftermath, gpus: Machine) -> No
 
 def test_no_job_pod_lease_or_file_is_left_behind(aftermath: Aftermath, node: About) -> None:
     assert aftermath.orphans == []
-    state = Places(Path(node.folder)).host / "state"
+    state = NodeFolders(Path(node.folder)).host / "state"
     assert '"leases": []' in (state / "agent" / "leases.json").read_text(encoding="utf-8")
     files = {str(path.relative_to(state)) for path in state.rglob("*") if path.is_file()}
     assert files <= {"agent/leases.json", "monitor/energy.json", "monitor/bounds.json"}

@@ -18,7 +18,7 @@ from support.kubernetes_node.installation import AGENTS
 from support.kubernetes_node.node import About
 from support.kubernetes_node.users import make_editor
 from support.node.digits import API_VERSION, Runs
-from support.node.limits_seen import LimitsSeen
+from support.node.limit_observer import LimitObserver
 from support.node.paced import paced_job, put_scripts
 from support.node.waits import SLOWEST_SECONDS
 
@@ -92,7 +92,7 @@ def runs(
     asking = Runs(user, cluster, "guarded", NAMESPACE)
 
     def tried(index: int) -> Tried:
-        with LimitsSeen(gpus) as seen:
+        with LimitObserver(gpus) as seen:
             recurrence = asking.run(index)
         worked_at = {watts for of_gpu in seen.worked_at.values() for watts in of_gpu}
         return Tried(recurrence, worked_at, {gpu.power_limit_watts for gpu in gpus.describe().gpus})
@@ -105,8 +105,8 @@ def runs(
         kubectl.apply(policy(100))
         agent.await_news()
         inside = tried(1)
-        told = kubectl.json("get", "events", namespace=NAMESPACE)["items"]
-        yield outside, inside, told
+        reported = kubectl.json("get", "events", namespace=NAMESPACE)["items"]
+        yield outside, inside, reported
     finally:
         # A policy holds for every pod of the node: the other tests' too.
         kubectl("delete", "gpupowerpolicy", "fleet", "--ignore-not-found")
@@ -127,9 +127,9 @@ def test_a_limit_outside_of_a_policy_is_not_held_and_the_training_reaches_its_ta
 
 
 def test_the_job_says_so_as_an_event(runs: tuple[Tried, Tried, list[Object]]) -> None:
-    _, _, told = runs
-    refused = [each for each in told if each["reason"] == "PowerLimitRefused"]
-    assert [each["type"] for each in refused] == ["Warning"], json.dumps([each["reason"] for each in told])
+    _, _, reported = runs
+    refused = [each for each in reported if each["reason"] == "PowerLimitRefused"]
+    assert [each["type"] for each in refused] == ["Warning"], json.dumps([each["reason"] for each in reported])
     assert "GPUPowerPolicy fleet" in refused[0].get("message", refused[0].get("note", ""))
 
 

@@ -50,7 +50,7 @@ def start(user: ClusterCommand, cluster: DynamicClient, job: Object) -> Runs:
 def gpu_of(cluster: DynamicClient, attempt: str) -> str:
     """The GPU that the kubelet gave to the pod of an attempt."""
 
-    def told(pods: list[Object]) -> str | None:
+    def reported(pods: list[Object]) -> str | None:
         given = [
             device["resourceID"]
             for pod in pods
@@ -66,7 +66,7 @@ def gpu_of(cluster: DynamicClient, attempt: str) -> str:
         kind="Pod",
         namespace=NAMESPACE,
         label_selector=f"wattloop.dev/recurrence={attempt}",
-        condition=told,
+        condition=reported,
         what=f"the kubelet to say which GPU {attempt} has",
         timeout_seconds=SLOWEST_SECONDS,
     )
@@ -76,7 +76,7 @@ def test_an_image_that_does_not_exist_is_named(user: ClusterCommand, cluster: Dy
     job = paced_job("no-image")
     container_of(job)["image"] = "localhost:1/nothing:1"
     runs = start(user, cluster, job)
-    condition = await_condition(cluster, NAMESPACE, "no-image", "Running", status="False", says="ImagePull")
+    condition = await_condition(cluster, NAMESPACE, "no-image", "Running", status="False", message="ImagePull")
     assert "localhost:1/nothing:1" in condition["message"]
     assert observations_of(runs.status()) == 0
 
@@ -87,7 +87,7 @@ def test_a_command_that_the_image_does_not_have_is_named_and_blames_no_batch_siz
     job = paced_job("no-command", retryPolicy={"limit": 0})
     container_of(job)["command"] = ["/no/such/command"]
     runs = start(user, cluster, job)
-    ended = await_condition(cluster, NAMESPACE, "no-command", "Complete", status="True", says="/no/such/command")
+    ended = await_condition(cluster, NAMESPACE, "no-command", "Complete", status="True", message="/no/such/command")
     assert ended["reason"] == "Disrupted"
     assert "could not be started" in ended["message"]
     assert observations_of(runs.status()) == 0
@@ -102,12 +102,12 @@ def test_a_volume_that_is_not_there_is_where_the_condition_says_to_look(
     ]
     start(user, cluster, job)
     condition = await_condition(
-        cluster, NAMESPACE, "no-volume", "Running", status="False", says="kubectl describe pod no-volume-"
+        cluster, NAMESPACE, "no-volume", "Running", status="False", message="kubectl describe pod no-volume-"
     )
     described = re.search(r"kubectl (describe pod \S+)", condition["message"])
     assert described is not None
 
-    def says(events: list[Object]) -> bool:
+    def message(events: list[Object]) -> bool:
         return any('configmap "nothing" not found' in event.get("message", "") for event in events)
 
     assert wait_until(
@@ -115,7 +115,7 @@ def test_a_volume_that_is_not_there_is_where_the_condition_says_to_look(
         api_version="v1",
         kind="Event",
         namespace=NAMESPACE,
-        condition=says,
+        condition=message,
         what="the kubelet to say what it cannot mount",
         timeout_seconds=SLOWEST_SECONDS,
     )
@@ -124,7 +124,7 @@ def test_a_volume_that_is_not_there_is_where_the_condition_says_to_look(
 
 def test_a_pod_that_fits_on_no_node_is_named(user: ClusterCommand, cluster: DynamicClient) -> None:
     runs = start(user, cluster, paced_job("too-wide", gpus=8))
-    condition = await_condition(cluster, NAMESPACE, "too-wide", "Running", status="False", says="Unschedulable")
+    condition = await_condition(cluster, NAMESPACE, "too-wide", "Running", status="False", message="Unschedulable")
     assert "Insufficient nvidia.com/gpu" in condition["message"]
     assert observations_of(runs.status()) == 0
 
@@ -133,17 +133,17 @@ def test_a_gpu_that_becomes_unhealthy_is_named_and_a_crash_on_it_blames_no_batch
     user: ClusterCommand, cluster: DynamicClient, gpus: Machine
 ) -> None:
     # Only the fault ends the first attempt.
-    runs = start(user, cluster, paced_job("unhealthy", told={"ENDLESS_ATTEMPT": "0"}))
+    runs = start(user, cluster, paced_job("unhealthy", environment={"ENDLESS_ATTEMPT": "0"}))
     attempt = await_epoch(cluster, NAMESPACE, "unhealthy")["metadata"]["name"]
     gpu = gpu_of(cluster, attempt)
     try:
         # What the device plugin asks a GPU; the training goes on.
         gpus.inject_fault("nvmlDeviceGetPowerUsage", code=LOST, gpu=gpu)
-        named = await_condition(cluster, NAMESPACE, "unhealthy", "Running", status="True", says="unhealthy")
+        named = await_condition(cluster, NAMESPACE, "unhealthy", "Running", status="True", message="unhealthy")
         assert gpu in named["message"]
         # Now it is lost altogether, and takes no work: the training ends with an error.
         gpus.inject_fault("*", code=LOST, gpu=gpu)
-        ended = await_condition(cluster, NAMESPACE, "unhealthy", "Complete", status="True", says=gpu)
+        ended = await_condition(cluster, NAMESPACE, "unhealthy", "Complete", status="True", message=gpu)
         assert ended["reason"] == "Disrupted"
         assert observations_of(runs.status()) == 0
         again = runs.await_recurrence(0)
@@ -157,14 +157,14 @@ def test_a_drained_node_disrupts_an_attempt_and_the_next_one_waits_for_a_node(
     user: ClusterCommand, kubectl: ClusterCommand, cluster: DynamicClient
 ) -> None:
     # Only the drain ends the first attempt.
-    runs = start(user, cluster, paced_job("drained", told={"ENDLESS_ATTEMPT": "0"}))
+    runs = start(user, cluster, paced_job("drained", environment={"ENDLESS_ATTEMPT": "0"}))
     await_epoch(cluster, NAMESPACE, "drained")
     try:
         # The operator and the agent stay: this cluster has no other node for them.
         kubectl("drain", NODE, "--force", "--pod-selector=wattloop.dev/recurrence", "--timeout=150s")
-        disrupted = await_condition(cluster, NAMESPACE, "drained", "Running", status="False", says="Disrupted")
+        disrupted = await_condition(cluster, NAMESPACE, "drained", "Running", status="False", message="Disrupted")
         waiting = await_condition(
-            cluster, NAMESPACE, "drained", "Running", status="False", says="Unschedulable", attempt=1
+            cluster, NAMESPACE, "drained", "Running", status="False", message="Unschedulable", attempt=1
         )
         assert "Eviction" in disrupted["message"]
         assert "unschedulable" in waiting["message"]

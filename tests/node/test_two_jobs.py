@@ -14,7 +14,7 @@ from support.control_plane.waiting import Object
 from support.kubernetes_node.node import About
 from support.kubernetes_node.users import make_editor
 from support.node.digits import Runs
-from support.node.limits_seen import LimitsSeen
+from support.node.limit_observer import LimitObserver
 from support.node.paced import paced_job, put_scripts
 
 NAMESPACE = "two-jobs"
@@ -29,7 +29,7 @@ class Round:
     """A recurrence of each job, begun together."""
 
     def __init__(
-        self, recurrences: dict[str, Object], before: Description, after: Description, seen: LimitsSeen
+        self, recurrences: dict[str, Object], before: Description, after: Description, seen: LimitObserver
     ) -> None:
         self.recurrences = recurrences
         self.before = {gpu.uuid: gpu for gpu in before.gpus}
@@ -56,8 +56,8 @@ def rounds(
         # A trial that is stopped for being dear would have another attempt, perhaps on another GPU.
         policy = {"fixed": {}}
         # Neither begins before the other is there, however long that takes.
-        told = {"HELD_GPUS": str(sum(GPUS.values()))}
-        manifest = paced_job(job, gpus=count, epoch_seconds=0.5, told=told, power=power, policy=policy)
+        environment = {"HELD_GPUS": str(sum(GPUS.values()))}
+        manifest = paced_job(job, gpus=count, epoch_seconds=0.5, environment=environment, power=power, policy=policy)
         user.apply(manifest, namespace=NAMESPACE)
     jobs = {job: Runs(user, cluster, job, NAMESPACE) for job in GPUS}
     found = []
@@ -66,7 +66,7 @@ def rounds(
         # idle power: a jump that no real GPU makes, and that nobody is charged with who has not begun to measure.
         gpus.idle(sorted(gpu.uuid for gpu in gpus.describe().gpus), 0)
         before = gpus.describe()
-        with LimitsSeen(gpus) as seen:
+        with LimitObserver(gpus) as seen:
             for runs in jobs.values():
                 runs.ask(f"run-{index}")
             recurrences = {job: runs.await_recurrence(index) for job, runs in jobs.items()}

@@ -21,7 +21,7 @@ from support.kubernetes_node.installation import AGENTS, OPERATORS
 from support.kubernetes_node.node import About
 from support.kubernetes_node.users import make_editor
 from support.node.digits import MANIFEST, Runs
-from support.node.limits_seen import LimitsSeen
+from support.node.limit_observer import LimitObserver
 from support.node.waits import await_status, is_counted
 
 NAMESPACE = "team"
@@ -77,7 +77,7 @@ def ended(runs: Runs, gpus: Machine, cluster: DynamicClient) -> list[Run]:
     found: list[Run] = []
     for index in range(MAX_RECURRENCES):
         before = gpus.describe()
-        with LimitsSeen(gpus) as seen:
+        with LimitObserver(gpus) as seen:
             runs.run(index)
         attempts = [each for each in runs.recurrences() if each["spec"]["index"] == index]
         worked_at = {uuid: dict(limits) for uuid, limits in seen.worked_at.items()}
@@ -97,7 +97,7 @@ def has_moved(status: Object, ended: list[Run]) -> bool:
     return bool(status["bestBatchSize"] != DEFAULT_BATCH_SIZE and last < first and saved > 0)
 
 
-def told(ended: list[Run]) -> str:
+def reported(ended: list[Run]) -> str:
     """A line for each attempt: what it ran with, why, and what came of it."""
     return "\n".join(
         f"{spec['index']}.{spec['attempt']} batch size {spec['batchSize']}: {status['result']}, "
@@ -123,7 +123,7 @@ def test_every_recurrence_reaches_its_target_and_says_what_it_cost(ended: list[R
 
 def test_the_batch_size_moves_to_a_better_one(runs: Runs, ended: list[Run]) -> None:
     assert ended[0].recurrence["spec"]["batchSize"] == DEFAULT_BATCH_SIZE
-    assert has_moved(runs.status(), ended), f"not even after {len(ended)} runs:\n{told(ended)}"
+    assert has_moved(runs.status(), ended), f"not even after {len(ended)} runs:\n{reported(ended)}"
 
 
 def test_the_energy_of_a_recurrence_is_what_its_gpu_used(ended: list[Run]) -> None:
@@ -132,8 +132,8 @@ def test_the_energy_of_a_recurrence_is_what_its_gpu_used(ended: list[Run]) -> No
         assert {usage["attribution"] for usage in usages} == {"Exclusive"}
         # The counter steps every 100 ms: what is measured lies within one step of full power at either end.
         within = sum(max(2 * 0.1 * 400.0, float(usage.get("uncertaintyJoules", 0))) for usage in usages)
-        told = sum(float(usage["gpuEnergyJoules"]) for usage in usages)
-        assert told == pytest.approx(run.energy_joules, abs=within)
+        reported = sum(float(usage["gpuEnergyJoules"]) for usage in usages)
+        assert reported == pytest.approx(run.energy_joules, abs=within)
 
 
 def test_a_gpu_works_at_the_limit_of_the_decision_and_is_as_found_afterwards(ended: list[Run]) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from support.chart.empty_cluster import Empty, running_empty_cluster
+from support.chart.empty_cluster import EmptyCluster, running_empty_cluster
 
 
 @pytest.fixture
-def empty(programs: Mapping[str, Path], tmp_path: Path) -> Iterator[Empty]:
+def empty(programs: Mapping[str, Path], tmp_path: Path) -> Iterator[EmptyCluster]:
     """A control plane of the test's own."""
     with running_empty_cluster(programs, tmp_path) as cluster:
         yield cluster

@@ -129,24 +129,24 @@ def two(core: client.CoreV1Api, cluster: DynamicClient, release: Release) -> Ite
         core.delete_namespace(name)
 
 
-@pytest.mark.parametrize(("says", "fields"), OF_PODS)
+@pytest.mark.parametrize(("message", "fields"), OF_PODS)
 def test_what_baseline_refuses_of_a_pod_is_refused(
-    says: str, fields: dict[str, Any], two: tuple[str, str], core: client.CoreV1Api
+    message: str, fields: dict[str, Any], two: tuple[str, str], core: client.CoreV1Api
 ) -> None:
     for volumes in ({}, {"volumes": [SOCKET]}):
-        told = pod_refusal(core, two[0], pod(fields | volumes))
-        assert POLICY in told
-        assert says in told or "hostNetwork" in fields
+        message = pod_refusal(core, two[0], pod(fields | volumes))
+        assert POLICY in message
+        assert message in message or "hostNetwork" in fields
     assert "violates PodSecurity" in pod_refusal(core, two[1], pod(fields))
 
 
 @pytest.mark.parametrize("where", ["of_train", "of_init"])
-@pytest.mark.parametrize(("says", "fields"), OF_CONTAINERS)
+@pytest.mark.parametrize(("message", "fields"), OF_CONTAINERS)
 def test_what_baseline_refuses_of_any_container_is_refused(
-    says: str, fields: dict[str, Any], where: str, two: tuple[str, str], core: client.CoreV1Api
+    message: str, fields: dict[str, Any], where: str, two: tuple[str, str], core: client.CoreV1Api
 ) -> None:
     refused = pod(**{where: fields})  # type: ignore[arg-type]
-    assert says in pod_refusal(core, two[0], refused)
+    assert message in pod_refusal(core, two[0], refused)
     assert "violates PodSecurity" in pod_refusal(core, two[1], refused)
 
 

@@ -73,10 +73,10 @@ def refused(user: ClusterCommand, body: dict[str, Any], namespace: str) -> str:
 
 
 def test_who_may_not_create_jobs_creates_no_recurring_training_job(users: Users) -> None:
-    told = refused(users.without_jobs, JOB, users.namespace)
+    message = refused(users.without_jobs, JOB, users.namespace)
     account = f"system:serviceaccount:{users.namespace}:without-jobs"
-    assert f"{account} may not create jobs.batch in the namespace {users.namespace}" in told
-    assert "(Forbidden)" in told
+    assert f"{account} may not create jobs.batch in the namespace {users.namespace}" in message
+    assert "(Forbidden)" in message
 
 
 def test_who_may_create_jobs_does(users: Users) -> None:
@@ -112,9 +112,9 @@ def test_the_right_in_another_namespace_is_none_here(users: Users, kubectl: Clus
 
 
 def test_a_kind_that_the_values_do_not_name_is_nobodys(users: Users) -> None:
-    told = refused(users.editor, job(workload=OTHER_KIND), users.namespace)
-    assert "the operator may not create JobSet of jobset.x-k8s.io" in told
-    assert "operator.workloadKinds" in told
+    message = refused(users.editor, job(workload=OTHER_KIND), users.namespace)
+    assert "the operator may not create JobSet of jobset.x-k8s.io" in message
+    assert "operator.workloadKinds" in message
 
 
 def test_the_operator_writes_its_statuses(users: Users, kubectl: ClusterCommand, operator_kubeconfig: Path) -> None:

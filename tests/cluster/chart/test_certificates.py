@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from support.chart.served import Certificates, greeting
+from support.chart.tls import Certificates, handshake
 from support.control_plane.chart import CHART
 from support.control_plane.commands import ClusterCommand
 
@@ -65,8 +65,8 @@ def test_pods_and_agents_trust_what_the_operator_serves_by_its_services_name(
     assert made.authority == made.trusted_by_pods == made.trusted_by_agents
     service = f"wattloop-operator.{installed.namespace}"
     for host in (service, f"{service}.svc", f"{service}.svc.cluster.local", "localhost"):
-        assert greeting(made, host, tmp_path) == "welcome"
-    assert "Hostname mismatch" in greeting(made, f"another.{installed.namespace}.svc", tmp_path)
+        assert handshake(made, host, tmp_path) == "welcome"
+    assert "Hostname mismatch" in handshake(made, f"another.{installed.namespace}.svc", tmp_path)
     remaining = made.parsed.not_valid_after_utc - datetime.datetime.now(datetime.UTC)
     assert remaining.days == 1094
     assert x509.load_pem_x509_certificate(made.authority).not_valid_after_utc > made.parsed.not_valid_after_utc
@@ -105,7 +105,7 @@ def test_an_upgrade_makes_the_certificate_anew_but_not_the_authority(
     assert new.served != made.served
     assert new.key != made.key
     assert (new.authority, new.authority_key) == (made.authority, made.authority_key)
-    assert greeting(new, host, tmp_path) == "welcome"
+    assert handshake(new, host, tmp_path) == "welcome"
     # Once is enough.
     installed.helm_does("upgrade", *options)
     assert installed.certificates() == new
@@ -118,7 +118,7 @@ def test_trainings_that_outlive_the_release_trust_the_next_one(installed: Instal
     new = installed.certificates()
     assert new.served != made.served
     assert new.trusted_by_pods == made.trusted_by_pods
-    assert greeting(new, f"wattloop-operator.{installed.namespace}.svc", tmp_path) == "welcome"
+    assert handshake(new, f"wattloop-operator.{installed.namespace}.svc", tmp_path) == "welcome"
 
 
 def test_an_upgrade_to_certificates_of_ones_own_leaves_no_key_of_the_charts(installed: Installed) -> None:

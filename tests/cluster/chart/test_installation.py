@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from support.chart.empty_cluster import HOME, Empty
+from support.chart.empty_cluster import HOME, EmptyCluster
 from support.chart.rendering import chosen, render
 from support.control_plane.chart import CHART, REPOSITORY
 from support.control_plane.commands import CommandError
@@ -48,11 +48,11 @@ JOB = {
 }
 
 
-def install(cluster: Empty, *arguments: str, release: str = "wattloop") -> str:
+def install(cluster: EmptyCluster, *arguments: str, release: str = "wattloop") -> str:
     return cluster.helm("install", release, str(CHART), *arguments, namespace=HOME)
 
 
-def pod_of(cluster: Empty, namespace: str, component: str) -> Object:
+def pod_of(cluster: EmptyCluster, namespace: str, component: str) -> Object:
     def first(pods: list[Object]) -> Object | None:
         return pods[0] if pods else None
 
@@ -67,11 +67,11 @@ def pod_of(cluster: Empty, namespace: str, component: str) -> Object:
     )
 
 
-def uid_of(cluster: Empty, kind: str, name: str, namespace: str) -> str:
+def uid_of(cluster: EmptyCluster, kind: str, name: str, namespace: str) -> str:
     return str(cluster.kubectl.json("get", kind, name, namespace=namespace)["metadata"]["uid"])
 
 
-def left_of(cluster: Empty, manifest: str) -> set[str]:
+def left_of(cluster: EmptyCluster, manifest: str) -> set[str]:
     """What of a release's manifest still is in the cluster, as Kind/name."""
     found = cluster.kubectl("get", "--filename=-", "--ignore-not-found", "--output=json", stdin=manifest)
     if not found:
@@ -83,7 +83,7 @@ def left_of(cluster: Empty, manifest: str) -> set[str]:
     }
 
 
-def test_a_release_is_admitted_goes_and_comes_again(empty: Empty) -> None:
+def test_a_release_is_admitted_goes_and_comes_again(empty: EmptyCluster) -> None:
     notes = install(empty)
     assert "kubectl apply --filename examples/digits/job.yaml" in notes
     manifest = empty.helm("get", "manifest", "wattloop", namespace=HOME)
@@ -120,7 +120,7 @@ def test_a_release_is_admitted_goes_and_comes_again(empty: Empty) -> None:
     assert [uid_of(empty, "rtj", "digits", "default"), uid_of(empty, "pvc", "wattloop-database", HOME)] == kept
 
 
-def test_without_the_operator_users_can_be_rid_of_what_is_theirs(empty: Empty) -> None:
+def test_without_the_operator_users_can_be_rid_of_what_is_theirs(empty: EmptyCluster) -> None:
     install(empty)
     empty.kubectl("wait", "--for=condition=Established", f"--filename={REPOSITORY / 'crds'}", "--timeout=150s")
     empty.kubectl.apply(JOB, namespace="default")
@@ -130,7 +130,7 @@ def test_without_the_operator_users_can_be_rid_of_what_is_theirs(empty: Empty) -
     empty.kubectl("delete", f"--filename={REPOSITORY / 'crds'}", "--wait", "--timeout=150s")
 
 
-def test_the_pods_of_helm_test_are_as_restricted_as_the_operators(empty: Empty, tmp_path: Path) -> None:
+def test_the_pods_of_helm_test_are_as_restricted_as_the_operators(empty: EmptyCluster, tmp_path: Path) -> None:
     (pod,) = chosen(render(empty.helm, {}, tmp_path), "Pod/check")
     empty.kubectl("create", "serviceaccount", pod["spec"]["serviceAccountName"], namespace=HOME)
     pod["metadata"]["namespace"] = HOME
@@ -147,7 +147,7 @@ def test_the_pods_of_helm_test_are_as_restricted_as_the_operators(empty: Empty, 
         empty.kubectl.apply(training, namespace=HOME, dry_run=True)
 
 
-def test_definitions_that_are_there_are_taken_over_only_when_told(empty: Empty) -> None:
+def test_definitions_that_are_there_are_taken_over_only_when_told(empty: EmptyCluster) -> None:
     empty.kubectl("apply", "--server-side", f"--filename={REPOSITORY / 'crds'}")
     with pytest.raises(CommandError, match="invalid ownership metadata"):
         install(empty)
@@ -156,7 +156,7 @@ def test_definitions_that_are_there_are_taken_over_only_when_told(empty: Empty) 
     assert labels["app.kubernetes.io/managed-by"] == "Helm"
 
 
-def test_a_second_release_is_refused_and_without_an_operator_it_does_not_meet_the_first(empty: Empty) -> None:
+def test_a_second_release_is_refused_and_without_an_operator_it_does_not_meet_the_first(empty: EmptyCluster) -> None:
     install(empty)
     options = ("--create-namespace", "--set=crds.install=false,agent.namespace=agents-of-b")
     with pytest.raises(CommandError, match=f'already, by the release "wattloop" in the namespace "{HOME}"'):
@@ -180,7 +180,9 @@ def chart_of_before(folder: Path) -> Path:
     return chart
 
 
-def test_an_upgrade_brings_new_fields_of_the_definitions_and_keeps_every_object(empty: Empty, tmp_path: Path) -> None:
+def test_an_upgrade_brings_new_fields_of_the_definitions_and_keeps_every_object(
+    empty: EmptyCluster, tmp_path: Path
+) -> None:
     empty.helm("install", "wattloop", str(chart_of_before(tmp_path)), namespace=HOME)
     empty.kubectl("wait", "--for=condition=Established", f"--filename={REPOSITORY / 'crds'}", "--timeout=150s")
     empty.kubectl.apply(JOB, namespace="default")
@@ -212,7 +214,7 @@ def test_an_upgrade_brings_new_fields_of_the_definitions_and_keeps_every_object(
     assert empty.kubectl.json("get", "rtj", "digits", namespace="default")["spec"]["maxRecurrences"] == 3
 
 
-def test_an_upgrade_changes_what_changed(empty: Empty) -> None:
+def test_an_upgrade_changes_what_changed(empty: EmptyCluster) -> None:
     install(empty)
     empty.helm("upgrade", "wattloop", str(CHART), "--set=operator.image.tag=next", namespace=HOME)
     deployment = empty.kubectl.json("get", "deployment", "wattloop-operator", namespace=HOME)

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from support.chart.network_rules import End, Flow, is_let_through
+from support.chart.network_rules import Endpoint, Flow, is_allowed
 from support.chart.rendering import Object, at, chosen, nested, render
 from support.control_plane.commands import ClusterCommand
 
-TRAINING = End("team-a", {"wattloop.dev/recurrence": "digits-0"})
-PROMETHEUS = End("monitoring", {"app.kubernetes.io/name": "prometheus"})
-NAME_SERVER = End("kube-system", {"k8s-app": "kube-dns"})
-POSTGRESQL = End("db", {"app": "postgresql"})
-OUTSIDE = End()
+TRAINING = Endpoint("team-a", {"wattloop.dev/recurrence": "digits-0"})
+PROMETHEUS = Endpoint("monitoring", {"app.kubernetes.io/name": "prometheus"})
+NAME_SERVER = Endpoint("kube-system", {"k8s-app": "kube-dns"})
+POSTGRESQL = Endpoint("db", {"app": "postgresql"})
+OUTSIDE = Endpoint()
 """The API server, which is no pod, and the rest of the world."""
 
 FROM_MONITORING = {
@@ -89,14 +89,14 @@ class Chart:
             flows["the operator asks a database that it does not have"] = Flow(operator, POSTGRESQL, 5432)
         return flows
 
-    def _scrapes(self, source: End, who: str) -> dict[str, Flow]:
+    def _scrapes(self, source: Endpoint, who: str) -> dict[str, Flow]:
         return {
             f"{who} reads the operator's metrics": Flow(source, self.operator, self.operator.ports["metrics"]),
             f"{who} reads the agent's metrics": Flow(source, self.agent, self.agent.ports["metrics"]),
         }
 
 
-def pod_of(objects: Sequence[Object], kind: str) -> End:
+def pod_of(objects: Sequence[Object], kind: str) -> Endpoint:
     """The pods of a Deployment or DaemonSet."""
     (item,) = chosen(list(objects), kind)
     ports = {
@@ -104,7 +104,7 @@ def pod_of(objects: Sequence[Object], kind: str) -> End:
         for container in at(item, "spec.template.spec.containers")
         for port in container.get("ports", ())
     }
-    return End(item["metadata"]["namespace"], at(item, "spec.template.metadata.labels"), ports)
+    return Endpoint(item["metadata"]["namespace"], at(item, "spec.template.metadata.labels"), ports)
 
 
 @pytest.fixture
@@ -122,9 +122,9 @@ def rendered(helm: ClusterCommand, tmp_path: Path) -> Rendered:
 )
 def test_what_wattloop_lives_by_is_let_through_and_nothing_else(values: Values, rendered: Rendered) -> None:
     chart = rendered(values)
-    held_up = [what for what, flow in chart.needed().items() if not is_let_through(flow, chart.policies)]
+    held_up = [what for what, flow in chart.needed().items() if not is_allowed(flow, chart.policies)]
     assert held_up == []
-    passing = [what for what, flow in chart.refused().items() if is_let_through(flow, chart.policies)]
+    passing = [what for what, flow in chart.refused().items() if is_allowed(flow, chart.policies)]
     assert passing == []
 
 
@@ -136,7 +136,7 @@ def test_without_any_one_of_the_rules_something_is_held_up(rendered: Rendered) -
             for index, rule in enumerate(policy["spec"][direction]):
                 policies = copy.deepcopy(chart.policies)
                 del policies[number]["spec"][direction][index]
-                if all(is_let_through(flow, policies) for flow in chart.needed().values()):
+                if all(is_allowed(flow, policies) for flow in chart.needed().values()):
                     superfluous.append(rule)
     assert superfluous == []
 
@@ -147,15 +147,15 @@ def test_who_may_report_and_who_may_read_metrics_can_be_narrowed(rendered: Rende
 
     # Agents report, too: who names others need not name them.
     chart = rendered({"networkPolicy.reportsFrom": of("team-a"), "networkPolicy.metricsFrom": of("monitoring")})
-    assert [what for what, flow in chart.needed().items() if not is_let_through(flow, chart.policies)] == []
-    stranger = End("team-b")
+    assert [what for what, flow in chart.needed().items() if not is_allowed(flow, chart.policies)] == []
+    stranger = Endpoint("team-b")
     for pod, port in ((chart.operator, "report"), (chart.operator, "metrics"), (chart.agent, "metrics")):
-        assert not is_let_through(Flow(stranger, pod, pod.ports[port]), chart.policies)
+        assert not is_allowed(Flow(stranger, pod, pod.ports[port]), chart.policies)
 
 
 def test_of_a_release_with_another_name_each_finds_the_other(rendered: Rendered) -> None:
     chart = rendered({"nameOverride": "loop", "agent.namespace": "gpus", "commonLabels": {"team": "trains"}})
-    assert [what for what, flow in chart.needed().items() if not is_let_through(flow, chart.policies)] == []
+    assert [what for what, flow in chart.needed().items() if not is_allowed(flow, chart.policies)] == []
 
 
 def test_of_the_policies_that_the_api_server_keeps_by_default_none_lets_anybody_read_metrics(
@@ -175,6 +175,6 @@ def test_of_the_policies_that_the_api_server_keeps_by_default_none_lets_anybody_
         assert found["spec"]["policyTypes"] == ["Ingress", "Egress"]
         kept.append({**found, "spec": {"ingress": [], **found["spec"]}, "metadata": {"name": name, "namespace": home}})
     assert len(kept) == 2
-    passing = [what for what, flow in chart.refused().items() if is_let_through(flow, kept)]
+    passing = [what for what, flow in chart.refused().items() if is_allowed(flow, kept)]
     assert passing == []
-    assert [what for what, flow in chart.needed().items() if not is_let_through(flow, kept)] == []
+    assert [what for what, flow in chart.needed().items() if not is_allowed(flow, kept)] == []

@@ -14,7 +14,7 @@ from support.control_plane.commands import ClusterCommand, CommandError
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "told"),
+    ("path", "value", "message"),
     [
         ("operatr", {}, "additional properties 'operatr' not allowed"),
         ("operator.replica", 1, "at '/operator': additional properties 'replica' not allowed"),
@@ -65,15 +65,15 @@ from support.control_plane.commands import ClusterCommand, CommandError
     ],
     ids=lambda given: given if isinstance(given, str) and "'" not in given else "",
 )
-def test_a_wrong_value_is_refused(path: str, value: Any, told: str, helm: ClusterCommand, tmp_path: Path) -> None:
+def test_a_wrong_value_is_refused(path: str, value: Any, message: str, helm: ClusterCommand, tmp_path: Path) -> None:
     with pytest.raises(CommandError) as refusal:
         render(helm, nested(path, value), tmp_path)
     assert "values don't meet the specifications of the schema" in refusal.value.stderr
-    assert told in refusal.value.stderr
+    assert message in refusal.value.stderr
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "message"),
     [
         ({"metrics.port": 8080}, "reporting.port and metrics.port are both 8080"),
         ({"health.port": 9402}, "metrics.port and health.port are both 9402"),
@@ -92,9 +92,9 @@ def test_a_wrong_value_is_refused(path: str, value: Any, told: str, helm: Cluste
     ],
 )
 def test_values_that_disagree_are_refused(
-    values: dict[str, Any], told: str, helm: ClusterCommand, tmp_path: Path
+    values: dict[str, Any], message: str, helm: ClusterCommand, tmp_path: Path
 ) -> None:
-    with pytest.raises(CommandError, match=re.escape(told)):
+    with pytest.raises(CommandError, match=re.escape(message)):
         render(helm, nested("global", {}, values), tmp_path)
 
 

@@ -114,10 +114,10 @@ def test_controllers_of_other_kinds_make_none(
 ) -> None:
     user = impersonating(admin, f"system:serviceaccount:kube-system:{controller}", "system:serviceaccounts")
     if controller == "cronjob-controller":
-        told = refusal(lambda: client.BatchV1Api(user).create_namespaced_job(namespace, job(), dry_run="All"))
+        message = refusal(lambda: client.BatchV1Api(user).create_namespaced_job(namespace, job(), dry_run="All"))
     else:
-        told = pod_refusal(client.CoreV1Api(user), namespace, pod())
-    assert SAYS in told
+        message = pod_refusal(client.CoreV1Api(user), namespace, pod())
+    assert SAYS in message
 
 
 def test_no_user_asks_for_one_and_the_kubelet_does(
@@ -133,9 +133,11 @@ def test_no_user_asks_for_one_and_the_kubelet_does(
     node = impersonating(admin, f"system:node:{kubelet.node_name}", "system:nodes")
     deadline = time.monotonic() + IN_FORCE_WITHIN_SECONDS
     # The node's authorizer learns of the binding a moment later.
-    while (told := token_refusal(client.CoreV1Api(node), namespace, AUDIENCE, running)) and time.monotonic() < deadline:
+    while (
+        message := token_refusal(client.CoreV1Api(node), namespace, AUDIENCE, running)
+    ) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert told == ""
+    assert message == ""
 
 
 def test_what_the_operator_made_runs_and_may_be_changed(

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from support.chart.empty_cluster import Empty
+from support.chart.empty_cluster import EmptyCluster
 from support.chart.rendering import at, chosen
-from support.chart.served import Certificates, greeting
+from support.chart.tls import Certificates, handshake
 from support.control_plane.chart import CHART, REPOSITORY
 from support.control_plane.commands import ClusterCommand, CommandError
 
@@ -54,7 +54,9 @@ def used_by(rendered: str, kubectl: ClusterCommand) -> Certificates:
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="the documented commands need openssl, which is not here")
-def test_a_certificate_by_the_documented_commands_is_trusted_by_pods_and_agents(empty: Empty, tmp_path: Path) -> None:
+def test_a_certificate_by_the_documented_commands_is_trusted_by_pods_and_agents(
+    empty: EmptyCluster, tmp_path: Path
+) -> None:
     for name in ("wattloop", "wattloop-agent"):
         empty.kubectl("create", "namespace", name)
     environment = {
@@ -77,5 +79,5 @@ def test_a_certificate_by_the_documented_commands_is_trusted_by_pods_and_agents(
     rendered = [empty.helm("template", "wattloop", str(CHART), *settings, namespace="wattloop") for _ in range(2)]
     assert rendered[0] == rendered[1]
     made = used_by(rendered[0], empty.kubectl)
-    assert greeting(made, "wattloop-operator.wattloop.svc", tmp_path) == "welcome"
+    assert handshake(made, "wattloop-operator.wattloop.svc", tmp_path) == "welcome"
     assert made.trusted_by_agents == made.trusted_by_pods

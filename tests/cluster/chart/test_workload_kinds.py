@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from support.chart.admission import await_refusal, object_refusal
-from support.chart.empty_cluster import HOME, Empty
+from support.chart.empty_cluster import HOME, EmptyCluster
 from support.chart.rights import granted_soon
 from support.chart.training_jobs import job
 from support.control_plane.chart import CHART, REPOSITORY
@@ -47,7 +47,7 @@ def train_set(audience: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def cluster(empty: Empty) -> Empty:
+def cluster(empty: EmptyCluster) -> EmptyCluster:
     """A cluster with the chart and a kind that its values name."""
     empty.kubectl.apply(CRD)
     values = f"--set-json=operator.workloadKinds={json.dumps([KIND])}"
@@ -58,7 +58,7 @@ def cluster(empty: Empty) -> Empty:
     return empty
 
 
-def test_such_a_kind_is_the_operators_and_its_authors(cluster: Empty) -> None:
+def test_such_a_kind_is_the_operators_and_its_authors(cluster: EmptyCluster) -> None:
     expected = {"get", "create", "delete"}
     access = {"admin": cluster.client.client, "namespace": HOME, "service_account": "wattloop-operator"}
     assert granted_soon(expected, resource=f"trainsets.{GROUP}", where="default", **access) == expected
@@ -74,7 +74,7 @@ def test_such_a_kind_is_the_operators_and_its_authors(cluster: Empty) -> None:
     assert applied_soon(cluster, recurring, *as_editor)
 
 
-def test_only_the_operator_and_the_kinds_controller_make_one_whose_pods_report(cluster: Empty) -> None:
+def test_only_the_operator_and_the_kinds_controller_make_one_whose_pods_report(cluster: EmptyCluster) -> None:
     mine = train_set("wattloop.dev/report")
     assert TOKENS in object_refusal(cluster.client, mine, namespace="default")
     assert object_refusal(cluster.client, train_set("another.example"), namespace="default") == ""
@@ -87,7 +87,7 @@ def test_only_the_operator_and_the_kinds_controller_make_one_whose_pods_report(c
     cluster.kubectl("label", "trainset", "probe", "team=a", namespace="default")
 
 
-def applied(cluster: Empty, body: dict[str, Any], *command: str) -> str:
+def applied(cluster: EmptyCluster, body: dict[str, Any], *command: str) -> str:
     try:
         cluster.kubectl(*command, namespace="default", stdin=json.dumps(body))
     except CommandError as error:
@@ -95,10 +95,10 @@ def applied(cluster: Empty, body: dict[str, Any], *command: str) -> str:
     return ""
 
 
-def applied_soon(cluster: Empty, body: dict[str, Any], *command: str) -> bool:
+def applied_soon(cluster: EmptyCluster, body: dict[str, Any], *command: str) -> bool:
     """Whether it is accepted once the server's caches have caught up with a role just bound."""
     deadline = time.monotonic() + 60.0
-    while told := applied(cluster, body, *command):
-        assert time.monotonic() < deadline, told
+    while message := applied(cluster, body, *command):
+        assert time.monotonic() < deadline, message
         time.sleep(0.1)
     return True

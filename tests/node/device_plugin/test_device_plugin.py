@@ -14,7 +14,7 @@ import pytest
 import nvml_simulator
 from nvml_simulator.compilation import SONAME
 from support.device_plugin import device_plugin_command
-from support.device_plugin.kubelet_stand_in import KubeletStandIn, Registered, kubelet_in
+from support.device_plugin.fake_kubelet import FakeKubelet, Registered, kubelet_in
 
 LOST = 15
 
@@ -46,13 +46,13 @@ def running(folder: Path, *, replicas: int = 1) -> Iterator[None]:
 
 
 @pytest.fixture
-def kubelet(folder: Path) -> Iterator[KubeletStandIn]:
+def kubelet(folder: Path) -> Iterator[FakeKubelet]:
     with kubelet_in(folder / "kubelet") as kubelet:
         yield kubelet
 
 
 @pytest.fixture
-def plugin(folder: Path, gpus: nvml_simulator.Machine, kubelet: KubeletStandIn) -> Iterator[Registered]:
+def plugin(folder: Path, gpus: nvml_simulator.Machine, kubelet: FakeKubelet) -> Iterator[Registered]:
     with running(folder), kubelet.registered() as plugin:
         yield plugin
 
@@ -108,11 +108,11 @@ def test_a_container_with_a_gpu_gets_the_library_and_the_state_and_uses_them(
     one, both = plugin.allocate([second], [first, second]).container_responses
     assert one.envs["NVIDIA_VISIBLE_DEVICES"] == second
     assert both.envs["NVIDIA_VISIBLE_DEVICES"] == f"{first},{second}"
-    places = {mount.container_path: (mount.host_path, mount.read_only) for mount in one.mounts}
+    folders = {mount.container_path: (mount.host_path, mount.read_only) for mount in one.mounts}
     library, state = (one.envs[name] for name in ("WATTLOOP_SIMULATED_GPUS_LIBRARY", nvml_simulator.STATE_VARIABLE))
     assert Path(library).name == SONAME
-    library_folder, library_read_only = places[one.envs["LD_LIBRARY_PATH"]]
-    state_folder, state_read_only = places[str(Path(state).parent)]
+    library_folder, library_read_only = folders[one.envs["LD_LIBRARY_PATH"]]
+    state_folder, state_read_only = folders[str(Path(state).parent)]
     assert library_read_only
     assert (Path(library_folder) / SONAME).is_file()
     assert not state_read_only
@@ -133,7 +133,7 @@ def test_it_registers_again_with_a_kubelet_that_starts_again(folder: Path, gpus:
 
 
 def test_time_sliced_gpus_are_offered_as_many_times_as_they_have_shares(
-    folder: Path, gpus: nvml_simulator.Machine, kubelet: KubeletStandIn
+    folder: Path, gpus: nvml_simulator.Machine, kubelet: FakeKubelet
 ) -> None:
     with running(folder, replicas=2), kubelet.registered() as plugin:
         assert set(plugin.next_devices()) == {f"{uuid}::{share}" for uuid in uuids(gpus) for share in (0, 1)}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from support.images import built_images, what_is_missing
+from support.images import built_images, missing_requirement
 from support.images.building import NAMES, REPOSITORY
 from support.images.opened_image import OpenedImage, opened
 
@@ -26,8 +26,8 @@ DOCUMENTED = re.compile(r"^\| `wattloop/(\w+)` \| (\d+) MB \| (\d+) MB \|", re.M
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, OpenedImage]]:
-    if what_is_missing() is not None:
-        pytest.skip(f"no images: {what_is_missing()}")
+    if missing_requirement() is not None:
+        pytest.skip(f"no images: {missing_requirement()}")
     with ExitStack() as stack:
         yield {
             name: stack.enter_context(opened(archive, tmp_path_factory.mktemp(name)))

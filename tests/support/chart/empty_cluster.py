@@ -18,7 +18,7 @@ HOME = "wattloop-system"
 
 
 @dataclass(frozen=True)
-class Empty:
+class EmptyCluster:
     """A cluster that has nothing of Wattloop, not even the definitions."""
 
     helm: ClusterCommand
@@ -27,7 +27,7 @@ class Empty:
 
 
 @contextmanager
-def running_empty_cluster(programs: Mapping[str, Path], folder: Path) -> Iterator[Empty]:
+def running_empty_cluster(programs: Mapping[str, Path], folder: Path) -> Iterator[EmptyCluster]:
     """Runs one with the namespace `HOME`, which admits only restricted pods, and a node with a GPU."""
     home = folder / "home"
     with running_control_plane(programs, folder) as plane:
@@ -44,7 +44,7 @@ def running_empty_cluster(programs: Mapping[str, Path], folder: Path) -> Iterato
         )
         with config.new_client_from_config(str(plane.admin_kubeconfig)) as api_client:
             register_node(client.CoreV1Api(api_client), "gpu-node", {"nvidia.com/gpu.present": "true"})
-            yield Empty(
+            yield EmptyCluster(
                 ClusterCommand(programs["helm"], plane.admin_kubeconfig, home),
                 kubectl,
                 DynamicClient(api_client, cache_file=str(folder / "discovery.json")),

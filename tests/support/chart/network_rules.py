@@ -15,7 +15,7 @@ Rule = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class End:
+class Endpoint:
     """One end of a connection: a pod, or with no namespace something outside of the cluster's pods.
 
     Attributes:
@@ -33,25 +33,25 @@ class End:
 class Flow:
     """Somebody connects to somebody's port."""
 
-    source: End
-    destination: End
+    source: Endpoint
+    destination: Endpoint
     port: int
     protocol: str = "TCP"
 
 
-def is_let_through(flow: Flow, policies: Sequence[Policy]) -> bool:
+def is_allowed(flow: Flow, policies: Sequence[Policy]) -> bool:
     """Whether both ends let the connection through."""
-    leaves = _lets(flow, policies, flow.source, "Egress", "to", flow.destination)
-    return leaves and _lets(flow, policies, flow.destination, "Ingress", "from", flow.source)
+    leaves = _allows(flow, policies, flow.source, "Egress", "to", flow.destination)
+    return leaves and _allows(flow, policies, flow.destination, "Ingress", "from", flow.source)
 
 
-def _lets(flow: Flow, policies: Sequence[Policy], pod: End, direction: str, peers: str, other: End) -> bool:
+def _allows(flow: Flow, policies: Sequence[Policy], pod: Endpoint, direction: str, peers: str, other: Endpoint) -> bool:
     selecting = list(_selecting(policies, pod, direction))
     rules = [rule for policy in selecting for rule in policy["spec"].get(direction.lower()) or ()]
     return not selecting or any(_matches(rule, flow, peers, other) for rule in rules)
 
 
-def _selecting(policies: Sequence[Policy], pod: End, direction: str) -> Iterator[Policy]:
+def _selecting(policies: Sequence[Policy], pod: Endpoint, direction: str) -> Iterator[Policy]:
     for policy in policies:
         of_pod = bool(pod.namespace) and policy["metadata"]["namespace"] == pod.namespace
         if (
@@ -62,14 +62,14 @@ def _selecting(policies: Sequence[Policy], pod: End, direction: str) -> Iterator
             yield policy
 
 
-def _matches(rule: Rule, flow: Flow, peers: str, other: End) -> bool:
+def _matches(rule: Rule, flow: Flow, peers: str, other: Endpoint) -> bool:
     assert not rule.keys() - {peers, "ports"}, f"what does {rule} mean?"
     by_peer = not rule.get(peers) or any(_is_peer(peer, other) for peer in rule[peers])
     by_port = not rule.get("ports") or any(_is_port(port, flow) for port in rule["ports"])
     return by_peer and by_port
 
 
-def _is_peer(peer: Rule, other: End) -> bool:
+def _is_peer(peer: Rule, other: Endpoint) -> bool:
     assert not peer.keys() - {"namespaceSelector", "podSelector"}, f"what does {peer} mean?"
     # A selector of pods alone is one of pods in the policy's own namespace, which the chart has nowhere.
     namespace = {"kubernetes.io/metadata.name": other.namespace}

@@ -95,7 +95,7 @@ class InProcessOperator:
         self._agent_patience_seconds = agent_patience_seconds
         self.backend = self._born()
 
-    def look(self, key: JobKey) -> datetime | None:
+    def poll(self, key: JobKey) -> datetime | None:
         """Settle a job as it is now; an operator that is killed is started again, until one gets through."""
         while True:
             try:

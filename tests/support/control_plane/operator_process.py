@@ -64,7 +64,7 @@ class OperatorProcess(ServerProcess):
             text = log.read().decode("utf-8", "replace")
         return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
-    def await_line(self, says: str, timeout_seconds: float = 120.0) -> dict[str, Any]:
+    def await_line(self, message: str, timeout_seconds: float = 120.0) -> dict[str, Any]:
         """Waits for a line of its log.
 
         Raises:
@@ -73,11 +73,11 @@ class OperatorProcess(ServerProcess):
         deadline = time.monotonic() + timeout_seconds
         while time.monotonic() < deadline:
             self.check_alive()
-            found = next((line for line in self.lines() if says in line["message"]), None)
+            found = next((line for line in self.lines() if message in line["message"]), None)
             if found is not None:
                 return found
             time.sleep(0.05)
-        raise AssertionError(f"waited in vain for {says!r} in the log of {self.name}:\n{self.log_tail()}")
+        raise AssertionError(f"waited in vain for {message!r} in the log of {self.name}:\n{self.log_tail()}")
 
     def url_of(self, part: str) -> str:
         """Where a part of it serves: health, metrics or reporting API."""

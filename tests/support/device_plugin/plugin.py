@@ -42,14 +42,14 @@ class Plugin:
         """Works until it is told to stop."""
         try:
             while True:
-                self.look()
+                self.poll()
                 if stopping.wait(_LOOK_SECONDS):
                     return
         finally:
             self._service.end()
             self._stop_serving()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Takes in how GPUs and kubelet are, and does what follows."""
         self._service.offer(self._devices())
         kubelet = _identity(self._folder / _KUBELET_SOCKET)

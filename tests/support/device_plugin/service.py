@@ -79,16 +79,16 @@ class Service:
         }
 
     def _list_and_watch(self, _request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
-        told: tuple[Device, ...] | None = None
+        message: tuple[Device, ...] | None = None
         while context.is_active():
             with self._changed:
-                if self._devices == told and not self._ended:
+                if self._devices == message and not self._ended:
                     self._changed.wait(_LOOK_SECONDS)
                 if self._ended:
                     return
                 devices = self._devices
-            if devices != told:
-                told = devices
+            if devices != message:
+                message = devices
                 answer = ListAndWatchResponse()
                 for device in devices:
                     answer.devices.add(ID=device.id, health=HEALTHY if device.healthy else UNHEALTHY)

@@ -45,7 +45,7 @@ def default_cache() -> Path:
     return (Path(configured) if configured else Path.home() / ".cache") / "wattloop" / "images"
 
 
-def what_is_missing() -> str | None:
+def missing_requirement() -> str | None:
     """Why no images can be built here, in one line; None where they can."""
     if os.geteuid() != 0:
         return "building images needs root"
@@ -68,7 +68,7 @@ def built_images(cache: Path | None = None) -> dict[str, Path]:
         ImagesUnavailableError: Root or a program is missing.
         BuildFailedError: A build failed.
     """
-    missing = what_is_missing()
+    missing = missing_requirement()
     if missing is not None:
         raise ImagesUnavailableError(missing)
     cache = cache or default_cache()

@@ -45,8 +45,8 @@ class OpenedImage:
 @contextmanager
 def opened(archive: Path, folder: Path) -> Iterator[OpenedImage]:
     """Opens a docker archive for the time of a block, with buildah's storage in an empty folder."""
-    places = ("--root", str(folder / "root"), "--runroot", str(folder / "run"))
-    buildah = ("buildah", *places, "--storage-driver", "overlay")
+    folders = ("--root", str(folder / "root"), "--runroot", str(folder / "run"))
+    buildah = ("buildah", *folders, "--storage-driver", "overlay")
 
     def call(*arguments: str) -> str:
         return subprocess.run([*buildah, *arguments], check=True, capture_output=True, text=True).stdout.strip()

@@ -83,13 +83,13 @@ def posted(url: str, token: str, *, method: str = "POST", body: object = REPORT)
         headers={"Authorization": f"Bearer {token}", "Content-Type": kind},
     )
     try:
-        with urllib.request.urlopen(request, timeout=60, context=trust(url)) as answer:
+        with urllib.request.urlopen(request, timeout=60, context=trusting_context(url)) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as refusal:
         return refusal.code
 
 
-def trust(url: str) -> ssl.SSLContext:
+def trusting_context(url: str) -> ssl.SSLContext:
     """By which authority a server is checked: the cluster's own, or that of the reporting API."""
     of_cluster = url.startswith("https://kubernetes.default.svc")
     return ssl.create_default_context(cafile=API_TOKEN / "ca.crt" if of_cluster else os.environ["WATTLOOP_CA_FILE"])

@@ -19,9 +19,9 @@ from support.control_plane.commands import CommandError
 from support.images import ImagesUnavailableError, built_images
 from support.kubernetes_node.clean_up import clean_up
 from support.kubernetes_node.installation import OPERATORS, RELEASE, install, prepare
-from support.kubernetes_node.needs import what_is_missing
 from support.kubernetes_node.node import About
-from support.kubernetes_node.record import Record, machine_is_held
+from support.kubernetes_node.record import Record, machine_is_locked
+from support.kubernetes_node.requirements import missing_requirement
 from support.kubernetes_node.running_node import supervisor_command
 
 _ENDS_WITHIN_SECONDS = 240.0
@@ -42,8 +42,8 @@ def main() -> int:
 
 def up(gpus: int) -> int:
     """Starts a node and installs the chart."""
-    missing = what_is_missing()
-    if missing is None and machine_is_held():
+    missing = missing_requirement()
+    if missing is None and machine_is_locked():
         missing = "a node runs already: make cluster-down ends it"
     if missing is not None:
         return _could_not(missing)
@@ -64,10 +64,10 @@ def down() -> int:
     record = Record.read()
     if record is None:
         print("no node runs here")
-    elif machine_is_held():
+    elif machine_is_locked():
         os.kill(record.supervisor, signal.SIGTERM)
         deadline = time.monotonic() + _ENDS_WITHIN_SECONDS
-        while machine_is_held():
+        while machine_is_locked():
             if time.monotonic() > deadline:
                 return _could_not(f"process {record.supervisor} has not ended after {_ENDS_WITHIN_SECONDS:.0f} s")
             time.sleep(0.1)
@@ -79,7 +79,7 @@ def down() -> int:
 def status() -> int:
     """Says how to use the node that runs; 1 where none does."""
     record = Record.read()
-    if record is None or not machine_is_held():
+    if record is None or not machine_is_locked():
         return _could_not("no node runs here")
     _say_how_to_use(About.read(record.folder))
     return 0

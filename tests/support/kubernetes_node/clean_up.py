@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from support.kubernetes_node.address_translation import remove_chains
-from support.kubernetes_node.needs import cgroup_roots
+from support.kubernetes_node.folders import NodeFolders
 from support.kubernetes_node.network import remove_network, restore_kernel_settings
-from support.kubernetes_node.places import Places
 from support.kubernetes_node.record import Record
+from support.kubernetes_node.requirements import cgroup_roots
 
 PODS_CGROUP = "kubepods"
 _PATIENCE_SECONDS = 60.0
@@ -35,9 +35,9 @@ def clean_up(record: Record) -> None:
     Raises:
         NotCleanError: A process or a mount would not go.
     """
-    places = Places(record.folder)
-    _end_processes(lambda: _servers(places), "the node's servers")
-    _end_processes(lambda: _shims(places), "containerd's shims")
+    folders = NodeFolders(record.folder)
+    _end_processes(lambda: _servers(folders), "the node's servers")
+    _end_processes(lambda: _shims(folders), "containerd's shims")
     _end_processes(_processes_of_pods, "processes of pods")
     remove_network()
     remove_chains()
@@ -67,10 +67,10 @@ def _end_processes(find: Callable[[], set[int]], what: str) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def _servers(places: Places) -> set[int]:
+def _servers(folders: NodeFolders) -> set[int]:
     """Processes with the node's folder among their arguments, as its servers have; not this one, nor who started it."""
     spared = {os.getpid(), os.getppid()}
-    folder = f"{places.folder}/"
+    folder = f"{folders.folder}/"
     return {
         process
         for process, arguments in _command_lines()
@@ -78,8 +78,8 @@ def _servers(places: Places) -> set[int]:
     }
 
 
-def _shims(places: Places) -> set[int]:
-    address = str(places.containerd_address)
+def _shims(folders: NodeFolders) -> set[int]:
+    address = str(folders.containerd_address)
     return {process for process, arguments in _command_lines() if "-shim-" in arguments[0] and address in arguments}
 
 

@@ -6,8 +6,8 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from support.kubernetes_node.needs import CNI_PROGRAMS
-from support.kubernetes_node.places import Places
+from support.kubernetes_node.folders import NodeFolders
+from support.kubernetes_node.requirements import CNI_PROGRAMS
 
 NAMESPACE = "k8s.io"
 """Where the kubelet's images and containers are."""
@@ -15,32 +15,32 @@ GPU_RUNTIME = "nvidia"
 _IMPORT_TIMEOUT_SECONDS = 400.0
 
 
-def write_configuration(places: Places, *, pause_image: str, cni_folder: Path, gpu_runtime: Path) -> Path:
+def write_configuration(folders: NodeFolders, *, pause_image: str, cni_folder: Path, gpu_runtime: Path) -> Path:
     """Writes config.toml.
 
     Args:
-        places: The node's folder.
+        folders: The node's folder.
         pause_image: The image that holds a pod's namespaces.
         cni_folder: Where the network's configuration is.
         gpu_runtime: What stands in runc's place for pods of the runtime class `nvidia`.
     """
-    path = places.folder / "containerd.toml"
+    path = folders.folder / "containerd.toml"
     path.write_text(
         f"""
 version = 2
-root = "{places.containerd_root}"
-state = "{places.containerd_state}"
+root = "{folders.containerd_root}"
+state = "{folders.containerd_state}"
 disabled_plugins = [
   "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs",
   "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs",
   "io.containerd.internal.v1.tracing", "io.containerd.tracing.processor.v1.otlp",
 ]
 [grpc]
-  address = "{places.containerd_address}"
+  address = "{folders.containerd_address}"
 [ttrpc]
-  address = "{places.containerd_address}.ttrpc"
+  address = "{folders.containerd_address}.ttrpc"
 [plugins."io.containerd.internal.v1.opt"]
-  path = "{places.containerd_root}/opt"
+  path = "{folders.containerd_root}/opt"
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "{pause_image}"
   # Lowering it takes CAP_SYS_RESOURCE, which a machine within a machine may not have.
@@ -62,23 +62,23 @@ disabled_plugins = [
     return path
 
 
-def control(places: Places, *arguments: str) -> str:
+def control(folders: NodeFolders, *arguments: str) -> str:
     """Runs `ctr` on the node's containerd and returns what it printed.
 
     Raises:
         subprocess.CalledProcessError: It failed; `.stderr` says why.
     """
-    command = ["ctr", f"--address={places.containerd_address}", f"--namespace={NAMESPACE}", *arguments]
+    command = ["ctr", f"--address={folders.containerd_address}", f"--namespace={NAMESPACE}", *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=_IMPORT_TIMEOUT_SECONDS).stdout
 
 
-def answers(places: Places) -> bool:
+def answers(folders: NodeFolders) -> bool:
     """Whether containerd serves."""
-    command = ["ctr", f"--address={places.containerd_address}", "--connect-timeout=1s", "version"]
+    command = ["ctr", f"--address={folders.containerd_address}", "--connect-timeout=1s", "version"]
     return subprocess.run(command, check=False, capture_output=True, timeout=60).returncode == 0
 
 
-def import_images(places: Places, archives: Sequence[Path]) -> None:
+def import_images(folders: NodeFolders, archives: Sequence[Path]) -> None:
     """Makes the images of docker archives known under the names that are in them."""
     for archive in archives:
-        control(places, "images", "import", str(archive))
+        control(folders, "images", "import", str(archive))

@@ -9,8 +9,8 @@ from typing import Any
 from support.control_plane.chart import CHART
 from support.control_plane.commands import ClusterCommand
 from support.kubernetes_node.containerd import import_images
+from support.kubernetes_node.folders import NodeFolders
 from support.kubernetes_node.node import About
-from support.kubernetes_node.places import Places
 
 RELEASE = "wattloop"
 OPERATORS = "wattloop-system"
@@ -31,7 +31,7 @@ def helm_of(about: About) -> ClusterCommand:
 
 def prepare(about: About, images: Iterable[Path]) -> None:
     """Imports the images, and makes the two namespaces with what Pod Security is to enforce in them."""
-    import_images(Places(Path(about.folder)), list(images))
+    import_images(NodeFolders(Path(about.folder)), list(images))
     kubectl_of(about).apply(*(namespace(name, pod_security=level) for name, level in POD_SECURITY.items()))
 
 
@@ -43,16 +43,16 @@ def namespace(name: str, *, pod_security: str) -> dict[str, Any]:
 
 def values_of(about: About) -> dict[str, str]:
     """The chart's values that this node needs: where it keeps things. All others are the chart's own."""
-    places = Places(Path(about.folder))
+    folders = NodeFolders(Path(about.folder))
     return {
         # The administrator asks for tokens of pods, as an attacker who has stolen one would have it.
         "admission.reportTokens.users": "{admin}",
         "agent.createNamespace": "false",
         "agent.namespace": AGENTS,
-        "agent.socketFolder": str(places.host / "socket"),
-        "agent.stateFolder": str(places.host / "state"),
-        "agent.kubeletFolder": str(places.kubelet_root),
-        "agent.podLogsFolder": str(places.pod_logs),
+        "agent.socketFolder": str(folders.host / "socket"),
+        "agent.stateFolder": str(folders.host / "state"),
+        "agent.kubeletFolder": str(folders.kubelet_root),
+        "agent.podLogsFolder": str(folders.pod_logs),
     }
 
 

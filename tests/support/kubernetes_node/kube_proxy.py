@@ -7,14 +7,14 @@ from pathlib import Path
 import yaml
 
 from support.control_plane.control_plane import ControlPlane
+from support.kubernetes_node.folders import NodeFolders
 from support.kubernetes_node.network import ADDRESS, POD_ADDRESSES
-from support.kubernetes_node.places import Places
 
 
-def kube_proxy_command(program: Path, places: Places, plane: ControlPlane, *, node: str) -> list[str | Path]:
+def kube_proxy_command(program: Path, folders: NodeFolders, plane: ControlPlane, *, node: str) -> list[str | Path]:
     """Writes its configuration and returns its command."""
     kubeconfig = plane.kubeconfig_by_certificate("system:kube-proxy", [])
-    configuration = places.folder / "kube-proxy.yaml"
+    configuration = folders.folder / "kube-proxy.yaml"
     content = {
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",

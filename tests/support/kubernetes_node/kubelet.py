@@ -7,29 +7,31 @@ from pathlib import Path
 import yaml
 
 from support.control_plane.control_plane import ControlPlane
+from support.kubernetes_node.folders import NodeFolders
 from support.kubernetes_node.network import ADDRESS
-from support.kubernetes_node.places import Places
 
 CLUSTER_DOMAIN = "cluster.local"
 
 
-def kubelet_command(program: Path, places: Places, plane: ControlPlane, *, node: str, port: int) -> list[str | Path]:
+def kubelet_command(
+    program: Path, folders: NodeFolders, plane: ControlPlane, *, node: str, port: int
+) -> list[str | Path]:
     """Writes the kubelet's configuration and returns its command.
 
     Args:
         program: The kubelet.
-        places: The node's folder.
+        folders: The node's folder.
         plane: The control plane that it joins.
         node: The node's name.
         port: Where it serves logs and exec.
     """
-    configuration = places.folder / "kubelet.yaml"
-    configuration.write_text(yaml.safe_dump(_configuration(places, plane, port)), encoding="utf-8")
+    configuration = folders.folder / "kubelet.yaml"
+    configuration.write_text(yaml.safe_dump(_configuration(folders, plane, port)), encoding="utf-8")
     return [
         program,
         f"--config={configuration}",
         f"--kubeconfig={plane.kubeconfig_by_certificate(f'system:node:{node}', ['system:nodes'])}",
-        f"--root-dir={places.kubelet_root}",
+        f"--root-dir={folders.kubelet_root}",
         f"--hostname-override={node}",
         f"--node-ip={ADDRESS}",
         # As GPU feature discovery labels a node.
@@ -37,8 +39,8 @@ def kubelet_command(program: Path, places: Places, plane: ControlPlane, *, node:
     ]
 
 
-def _configuration(places: Places, plane: ControlPlane, port: int) -> dict[str, object]:
-    resolver = places.folder / "resolv.conf"
+def _configuration(folders: NodeFolders, plane: ControlPlane, port: int) -> dict[str, object]:
+    resolver = folders.folder / "resolv.conf"
     resolver.write_text(f"nameserver {ADDRESS}\n", encoding="ascii")
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -52,9 +54,9 @@ def _configuration(places: Places, plane: ControlPlane, port: int) -> dict[str, 
         "address": ADDRESS,
         "port": port,
         "healthzPort": 0,
-        "containerRuntimeEndpoint": f"unix://{places.containerd_address}",
-        "podLogsDir": str(places.pod_logs),
-        "volumePluginDir": str(places.folder / "volume-plugins"),
+        "containerRuntimeEndpoint": f"unix://{folders.containerd_address}",
+        "podLogsDir": str(folders.pod_logs),
+        "volumePluginDir": str(folders.folder / "volume-plugins"),
         "clusterDNS": [ADDRESS],
         "clusterDomain": CLUSTER_DOMAIN,
         "resolvConf": str(resolver),

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from support.control_plane.control_plane import ControlPlane
+from support.kubernetes_node.folders import NodeFolders
 from support.kubernetes_node.kubelet import CLUSTER_DOMAIN
 from support.kubernetes_node.network import ADDRESS
-from support.kubernetes_node.places import Places
 
 
-def name_server_command(program: Path, places: Places, plane: ControlPlane) -> list[str | Path]:
+def name_server_command(program: Path, folders: NodeFolders, plane: ControlPlane) -> list[str | Path]:
     """Writes its configuration and returns its command."""
     kubeconfig = plane.kubeconfig_by_certificate("name-server", ["system:masters"])
-    configuration = places.folder / "Corefile"
+    configuration = folders.folder / "Corefile"
     configuration.write_text(
         f"""
 .:53 {{

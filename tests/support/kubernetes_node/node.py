@@ -15,12 +15,12 @@ from support.control_plane.control_plane import ControlPlane, NodeNetwork
 from support.control_plane.processes import ServerProcess
 from support.device_plugin import device_plugin_command
 from support.kubernetes_node import containerd, network
+from support.kubernetes_node.folders import NodeFolders
 from support.kubernetes_node.kube_proxy import kube_proxy_command
 from support.kubernetes_node.kubelet import kubelet_command
 from support.kubernetes_node.name_server import name_server_command
 from support.kubernetes_node.pause_image import NAME as PAUSE_IMAGE
 from support.kubernetes_node.pause_image import write_pause_image
-from support.kubernetes_node.places import Places
 from support.kubernetes_node.simulated_gpus import make_gpus, runtime_class, write_gpu_runtime
 from support.kubernetes_node.storage import storage_objects
 
@@ -36,7 +36,7 @@ class About:
     """What those who use a node have to know.
 
     Attributes:
-        folder: Its folder; `Places` says what is where in it.
+        folder: Its folder; `NodeFolders` says what is where in it.
         kubeconfig: An administrator's kubeconfig.
         programs: Where kubectl, helm and the others are.
         processes: The process id of each part, as of now.
@@ -54,7 +54,7 @@ class About:
     @staticmethod
     def read(folder: Path) -> About:
         """As the supervisor wrote it last."""
-        return About(**json.loads(Places(folder).about.read_text(encoding="utf-8")))
+        return About(**json.loads(NodeFolders(folder).about.read_text(encoding="utf-8")))
 
 
 class Node:
@@ -67,7 +67,7 @@ class Node:
     """
 
     def __init__(self, programs: Mapping[str, Path], folder: Path, *, gpus: int) -> None:
-        self.places = Places(folder)
+        self.folders = NodeFolders(folder)
         self._programs = programs
         self._gpu_count = gpus
         self._gpus_state = Path()
@@ -76,21 +76,21 @@ class Node:
 
     def start(self) -> None:
         """Starts the parts; returns when the node is ready for pods."""
-        self.places.make()
+        self.folders.make()
         network.make_bridge()
-        self._gpus_state = make_gpus(self.places, self._gpu_count)
+        self._gpus_state = make_gpus(self.folders, self._gpu_count)
         self._start_containerd()
-        plane_folder = self.places.folder / "control-plane"
+        plane_folder = self.folders.folder / "control-plane"
         plane_folder.mkdir()
         nodes = NodeNetwork(network.ADDRESS, network.SERVICE_ADDRESSES)
         self._plane = ControlPlane(self._programs, plane_folder, nodes)
         self._plane.start()
         self._plane.start_scheduler()
         kubectl = self._kubectl(self._plane)
-        kubectl.apply(*storage_objects(self.places), runtime_class())
-        _await(lambda: containerd.answers(self.places), "containerd", self._servers)
-        write_pause_image(self.places.folder / "pause.tar")
-        containerd.import_images(self.places, [self.places.folder / "pause.tar"])
+        kubectl.apply(*storage_objects(self.folders), runtime_class())
+        _await(lambda: containerd.answers(self.folders), "containerd", self._servers)
+        write_pause_image(self.folders.folder / "pause.tar")
+        containerd.import_images(self.folders, [self.folders.folder / "pause.tar"])
         self._start_agents(self._plane)
         self._tell()
         _await(lambda: _is_ready(kubectl), f"the node {NODE}", self._servers)
@@ -100,34 +100,34 @@ class Node:
         before = self._processes()
         for index, server in enumerate(self._servers):
             if server.ended:
-                self._servers[index] = ServerProcess(server.name, server.command, self.places.logs)
+                self._servers[index] = ServerProcess(server.name, server.command, self.folders.logs)
         if self._plane is not None:
             self._plane.start_again_what_ended()
         if self._processes() != before:
             self._tell()
 
     def _start_containerd(self) -> None:
-        cni_folder = network.write_cni_configuration(self.places.folder, self.places.folder / "addresses")
+        cni_folder = network.write_cni_configuration(self.folders.folder, self.folders.folder / "addresses")
         configuration = containerd.write_configuration(
-            self.places,
+            self.folders,
             pause_image=PAUSE_IMAGE,
             cni_folder=cni_folder,
-            gpu_runtime=write_gpu_runtime(self.places, self._gpus_state),
+            gpu_runtime=write_gpu_runtime(self.folders, self._gpus_state),
         )
         self._serve(_CONTAINERD, [_program("containerd"), f"--config={configuration}"])
 
     def _start_agents(self, plane: ControlPlane) -> None:
-        programs, places = self._programs, self.places
-        self._serve(_KUBELET, kubelet_command(programs[_KUBELET], places, plane, node=NODE, port=_KUBELET_PORT))
-        self._serve(_KUBE_PROXY, kube_proxy_command(programs[_KUBE_PROXY], places, plane, node=NODE))
+        programs, folders = self._programs, self.folders
+        self._serve(_KUBELET, kubelet_command(programs[_KUBELET], folders, plane, node=NODE, port=_KUBELET_PORT))
+        self._serve(_KUBE_PROXY, kube_proxy_command(programs[_KUBE_PROXY], folders, plane, node=NODE))
         self._serve(_DEVICE_PLUGIN, device_plugin_command(self._gpus_state))
-        self._serve(_NAME_SERVER, name_server_command(programs[_NAME_SERVER], places, plane))
+        self._serve(_NAME_SERVER, name_server_command(programs[_NAME_SERVER], folders, plane))
 
     def _serve(self, name: str, command: Sequence[str | Path]) -> None:
-        self._servers.append(ServerProcess(name, command, self.places.logs))
+        self._servers.append(ServerProcess(name, command, self.folders.logs))
 
     def _kubectl(self, plane: ControlPlane) -> ClusterCommand:
-        return ClusterCommand(self._programs["kubectl"], plane.admin_kubeconfig, self.places.folder / "home")
+        return ClusterCommand(self._programs["kubectl"], plane.admin_kubeconfig, self.folders.folder / "home")
 
     def _processes(self) -> dict[str, int]:
         plane = self._plane.process_ids if self._plane else {}
@@ -136,16 +136,16 @@ class Node:
     def _tell(self) -> None:
         assert self._plane is not None
         about = About(
-            folder=str(self.places.folder),
+            folder=str(self.folders.folder),
             kubeconfig=str(self._plane.admin_kubeconfig),
             programs={name: str(path) for name, path in self._programs.items()},
             processes=self._processes(),
             gpus_state=str(self._gpus_state),
             supervisor=os.getpid(),
         )
-        unfinished = self.places.about.with_suffix(".unfinished")
+        unfinished = self.folders.about.with_suffix(".unfinished")
         unfinished.write_text(json.dumps(asdict(about), indent=2), encoding="utf-8")
-        unfinished.replace(self.places.about)
+        unfinished.replace(self.folders.about)
 
 
 def _is_ready(kubectl: ClusterCommand) -> bool:

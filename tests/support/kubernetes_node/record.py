@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.kubernetes_node.places import DEVICE_PLUGINS
+from support.kubernetes_node.folders import DEVICE_PLUGINS
 
 # An abstract unix socket: a lock that leaves no file.
 _LOCK = "\0wattloop-test-node"
@@ -32,7 +32,7 @@ _FIXED_FOLDERS = (
 )
 
 
-class NodeRunsError(Exception):
+class NodeAlreadyRunsError(Exception):
     """Another node runs on this machine, of the tests or a real one."""
 
 
@@ -83,14 +83,14 @@ class Record:
 
 
 @contextlib.contextmanager
-def held_machine(*, wait_seconds: float = 0.0) -> Iterator[None]:
+def locked_machine(*, wait_seconds: float = 0.0) -> Iterator[None]:
     """Holds the lock.
 
     Args:
         wait_seconds: How long to wait for another process to give it back.
 
     Raises:
-        NodeRunsError: Another process has it.
+        NodeAlreadyRunsError: Another process has it.
     """
     deadline = time.monotonic() + wait_seconds
     with socket.socket(socket.AF_UNIX) as lock:
@@ -98,7 +98,9 @@ def held_machine(*, wait_seconds: float = 0.0) -> Iterator[None]:
             if time.monotonic() >= deadline:
                 record = Record.read()
                 who = f"process {record.supervisor}, {record.folder}" if record else "it is just starting or ending"
-                raise NodeRunsError(f"a node of the tests runs on this machine ({who}); make cluster-down ends it")
+                raise NodeAlreadyRunsError(
+                    f"a node of the tests runs on this machine ({who}); make cluster-down ends it"
+                )
             time.sleep(_LOOKS_EVERY_SECONDS)
         yield
 
@@ -113,10 +115,10 @@ def _bound(lock: socket.socket) -> bool:
     return True
 
 
-def machine_is_held() -> bool:
+def machine_is_locked() -> bool:
     """Whether a node runs on this machine now, or is starting or ending."""
     try:
-        with held_machine():
+        with locked_machine():
             return False
-    except NodeRunsError:
+    except NodeAlreadyRunsError:
         return True

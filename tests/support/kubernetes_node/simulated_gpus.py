@@ -12,14 +12,14 @@ from typing import Any
 import nvml_simulator
 from support.device_plugin.devices import allocation
 from support.kubernetes_node.containerd import GPU_RUNTIME
-from support.kubernetes_node.places import Places
+from support.kubernetes_node.folders import NodeFolders
 
 _RUNTIME = Path(__file__).with_name("gpu_runtime.py")
 
 
-def make_gpus(places: Places, count: int) -> Path:
+def make_gpus(folders: NodeFolders, count: int) -> Path:
     """Makes the GPUs and returns their state file, which every user of the node's containers may open."""
-    folder = places.folder / "gpus"
+    folder = folders.folder / "gpus"
     folder.mkdir()
     state = nvml_simulator.create(folder / "state", model="A100", count=count, clock="virtual")
     # Everybody's, as /dev/nvidia0 is.
@@ -27,14 +27,14 @@ def make_gpus(places: Places, count: int) -> Path:
     return state
 
 
-def write_gpu_runtime(places: Places, state: Path) -> Path:
+def write_gpu_runtime(folders: NodeFolders, state: Path) -> Path:
     """Writes the program that containerd calls in runc's place for pods of the class: they get what a device gets."""
     given = asdict(allocation([], library=nvml_simulator.build_library(), state=state))
     # Which ones it sees the container has said itself.
     del given["environment"]["NVIDIA_VISIBLE_DEVICES"]
-    described = places.folder / "gpu-runtime.json"
+    described = folders.folder / "gpu-runtime.json"
     described.write_text(json.dumps(given), encoding="utf-8")
-    program = places.folder / "gpu-runtime"
+    program = folders.folder / "gpu-runtime"
     words = [sys.executable, "-I", "-S", str(_RUNTIME), str(described)]
     program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', encoding="utf-8")
     program.chmod(0o755)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from support.kubernetes_node.places import Places
+from support.kubernetes_node.folders import NodeFolders
 
 STORAGE_CLASS = "node-folder"
 _OPERATOR_USER = 65532
 
 
-def storage_objects(places: Places) -> list[dict[str, Any]]:
+def storage_objects(folders: NodeFolders) -> list[dict[str, Any]]:
     """Makes the folder and returns the objects: the class, and a volume that the first claim gets."""
-    folder = places.host / "volume"
+    folder = folders.host / "volume"
     folder.mkdir()
     # Kubernetes does not hand a folder of the node over to a pod's user, as it does with other volumes.
     os.chown(folder, _OPERATOR_USER, _OPERATOR_USER)

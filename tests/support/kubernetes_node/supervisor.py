@@ -20,10 +20,10 @@ from types import FrameType
 
 from support.binaries.build import NODE, ensure
 from support.kubernetes_node.clean_up import clean_up, pods_run_here
-from support.kubernetes_node.needs import what_is_missing
 from support.kubernetes_node.network import kernel_settings
 from support.kubernetes_node.node import Node
-from support.kubernetes_node.record import NodeRunsError, Record, held_machine
+from support.kubernetes_node.record import NodeAlreadyRunsError, Record, locked_machine
+from support.kubernetes_node.requirements import missing_requirement
 
 _LOOKS_EVERY_SECONDS = 0.5
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -36,16 +36,16 @@ def main() -> int:
     parser.add_argument("--end-with-stdin", action="store_true")
     parser.add_argument("--wait", type=float, default=0.0, help="for another node of this machine to end")
     arguments = parser.parse_args()
-    missing = what_is_missing()
+    missing = missing_requirement()
     if missing:
         sys.stderr.write(f"{missing}\n")
         return 1
     programs = ensure(NODE)
     try:
-        with held_machine(wait_seconds=arguments.wait):
+        with locked_machine(wait_seconds=arguments.wait):
             _remove_left_overs()
             _run(programs, gpus=arguments.gpus, end_with_stdin=arguments.end_with_stdin)
-    except NodeRunsError as error:
+    except NodeAlreadyRunsError as error:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0
@@ -56,7 +56,9 @@ def _remove_left_overs() -> None:
     if left is not None:
         clean_up(left)
     elif pods_run_here():
-        raise NodeRunsError("this machine is a node of a Kubernetes cluster already; the tests need one that is not")
+        raise NodeAlreadyRunsError(
+            "this machine is a node of a Kubernetes cluster already; the tests need one that is not"
+        )
 
 
 def _run(programs: dict[str, Path], *, gpus: int, end_with_stdin: bool) -> None:

@@ -13,8 +13,8 @@ from support.control_plane.commands import ClusterCommand, CommandError
 from support.control_plane.waiting import Object
 from support.kubernetes_node.clean_up import PODS_CGROUP
 from support.kubernetes_node.installation import AGENTS, OPERATORS
-from support.kubernetes_node.needs import cgroup_roots
 from support.kubernetes_node.node import About
+from support.kubernetes_node.requirements import cgroup_roots
 
 TRAININGS = "wattloop.dev/recurrence"
 
@@ -54,9 +54,9 @@ class Killer:
             order += self._random.sample(sorted(self.kinds), len(self.kinds))
         return order[:kills]
 
-    def pause_seconds(self, least: float, most: float) -> float:
+    def pause_seconds(self, minimum: float, maximum: float) -> float:
         """A drawn time between two kills."""
-        return self._random.uniform(least, most)
+        return self._random.uniform(minimum, maximum)
 
     def _delete_pod(self, namespace: str, selector: str) -> bool:
         pods = self._running_pods(namespace, selector)

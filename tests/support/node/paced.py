@@ -36,7 +36,7 @@ def paced_job(
     epoch_seconds: float = 1.0,
     gpus: int = 1,
     script: str = "paced_training.py",
-    told: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
     **spec: Any,
 ) -> Object:
     """A job with three batch sizes of which 64 is the best, without a schedule.
@@ -46,7 +46,7 @@ def paced_job(
         epoch_seconds: Real seconds that an epoch takes; simulated ones are ten at the least.
         gpus: How many a pod.
         script: Which of in_pods/.
-        told: Further variables of its environment.
+        environment: Further variables of its environment.
         spec: Fields of the spec to replace.
     """
     fields: dict[str, Any] = {
@@ -57,7 +57,7 @@ def paced_job(
     job = digits_job(name, gpus=gpus, **(fields | spec))
     container = container_of(job)
     container["command"] = ["python", f"{_FOLDER}/{script}"]
-    variables = {"EPOCH_SECONDS": str(epoch_seconds), **(told or {})}
+    variables = {"EPOCH_SECONDS": str(epoch_seconds), **(environment or {})}
     container["env"] = [{"name": name, "value": value} for name, value in variables.items()]
     container["volumeMounts"] = [{"name": _SCRIPTS, "mountPath": _FOLDER, "readOnly": True}]
     pod = job["spec"]["template"]["job"]["template"]["spec"]

@@ -73,7 +73,7 @@ def await_condition(
     type_: str,
     *,
     status: str,
-    says: str,
+    message: str,
     index: int = 0,
     attempt: int = 0,
     timeout_seconds: float = CAUSE_NAMED_WITHIN_SECONDS,
@@ -85,7 +85,7 @@ def await_condition(
         recurrence = attempt_of(recurrences, job, index, attempt)
         for condition in recurrence.get("status", {}).get("conditions", []) if recurrence else []:
             words = f"{condition['reason']}: {condition.get('message', '')}"
-            if condition["type"] == type_ and condition["status"] == status and says in words:
+            if condition["type"] == type_ and condition["status"] == status and message in words:
                 print(f"{type_} of {job}: {words} (after {time.monotonic() - begun:.0f} s)")
                 return condition
         return None
@@ -94,7 +94,7 @@ def await_condition(
         cluster,
         namespace,
         found,
-        what=f"attempt {attempt} of {job} {index} to have the condition {type_}={status} that says {says!r}",
+        what=f"attempt {attempt} of {job} {index} to have the condition {type_}={status} that says {message!r}",
         timeout_seconds=timeout_seconds,
     )
 

@@ -1,8 +1,8 @@
 """What pods truly used of simulated GPUs: each training notes the simulator's own energy as it begins and works."""
 
+from support.training_journal.energy_shares import NOBODY, EnergyUse, energy_uses
 from support.training_journal.journal import BEGINS, FOLDER, HAS_ALIGNED, WORKED, Entry, read_journal
-from support.training_journal.told_energy import ToldEnergy, not_heard
-from support.training_journal.truth import NOBODY, Use, uses
+from support.training_journal.reported_energy import ReportedEnergy, not_reported
 
 __all__ = [
     "BEGINS",
@@ -10,10 +10,10 @@ __all__ = [
     "HAS_ALIGNED",
     "NOBODY",
     "WORKED",
+    "EnergyUse",
     "Entry",
-    "ToldEnergy",
-    "Use",
-    "not_heard",
+    "ReportedEnergy",
+    "energy_uses",
+    "not_reported",
     "read_journal",
-    "uses",
 ]

@@ -6,10 +6,10 @@ import contextlib
 import json
 from pathlib import Path
 
-from support.node.looking import Looking
+from support.node.polling import Poller
 
 
-class LedgersSeen(Looking):
+class LedgerObserver(Poller):
     """A context that looks at the ledger's file again and again.
 
     A look that is missed says less, never something wrong: what was in the file was durable.
@@ -26,7 +26,7 @@ class LedgersSeen(Looking):
         self.pod_uids: set[str] = set()
         self._path = path
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Adds the pods that are in it now."""
         # Not there before the first pod.
         with contextlib.suppress(FileNotFoundError):

@@ -10,7 +10,7 @@ DEVICE_PLUGINS = Path("/var/lib/kubelet/device-plugins")
 
 
 @dataclass(frozen=True)
-class Places:
+class NodeFolders:
     """The parts of a node's folder.
 
     Attributes:

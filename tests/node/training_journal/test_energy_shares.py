@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.training_journal import BEGINS, HAS_ALIGNED, NOBODY, WORKED, Entry, uses
+from support.training_journal import BEGINS, HAS_ALIGNED, NOBODY, WORKED, Entry, energy_uses
 
 CLOCK = itertools.count(1)
 
@@ -20,7 +20,7 @@ def note(pod: str, what: str, **joules: float) -> Entry:
 def parts(
     entries: list[Entry], first: dict[str, float], last: dict[str, float]
 ) -> dict[str, tuple[float, float, float]]:
-    found = uses(entries, first, last)
+    found = energy_uses(entries, first, last)
     return {pod: (use.worked_joules, use.aligned_joules, use.disputed_joules) for pod, use in found.items()}
 
 
@@ -48,7 +48,7 @@ def test_a_burst_is_the_most_in_a_second() -> None:
         (20.0, WORKED, 95),
     ]
     entries = [Entry("a", what, seconds, {"g": joules}) for seconds, what, joules in at]
-    assert uses(entries, {"g": 0}, {"g": 95})["a"].burst_joules == 60
+    assert energy_uses(entries, {"g": 0}, {"g": 95})["a"].burst_joules == 60
 
 
 def test_what_nobody_noted_is_nobodys() -> None:
@@ -67,5 +67,5 @@ def test_the_sum_is_what_the_simulator_integrated(steps: list[tuple[str, str, in
     for pod, what, joules in steps:
         total += joules
         entries.append(note(pod, what, g=total))
-    found = uses(entries, {"g": 5.0}, {"g": total + 3})
+    found = energy_uses(entries, {"g": 5.0}, {"g": total + 3})
     assert sum(use.worked_joules + use.aligned_joules for use in found.values()) == pytest.approx(total + 3 - 5)

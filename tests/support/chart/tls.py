@@ -26,7 +26,7 @@ class Certificates:
         return x509.load_pem_x509_certificate(self.served)
 
 
-def greeting(certificates: Certificates, host: str, folder: Path) -> str:
+def handshake(certificates: Certificates, host: str, folder: Path) -> str:
     """How a client of a host name is greeted that trusts what pods trust: welcome, or why not."""
     (folder / "tls.crt").write_bytes(certificates.served)
     (folder / "tls.key").write_bytes(certificates.key)

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 
-class Looking(ABC):
+class Poller(ABC):
     """A context that looks in a thread of its own.
 
     Args:
@@ -21,7 +21,7 @@ class Looking(ABC):
         self._thread = threading.Thread(target=self._watch, name=type(self).__name__)
 
     @abstractmethod
-    def look(self) -> None:
+    def poll(self) -> None:
         """Take note of what there is to see now."""
 
     def __enter__(self) -> Self:
@@ -36,4 +36,4 @@ class Looking(ABC):
 
     def _watch(self) -> None:
         while not self._stopping.wait(self._every_seconds):
-            self.look()
+            self.poll()

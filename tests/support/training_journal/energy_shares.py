@@ -19,7 +19,7 @@ BURST_SECONDS = 1.0
 
 
 @dataclass
-class Use:
+class EnergyUse:
     """What a pod used.
 
     Attributes:
@@ -35,7 +35,9 @@ class Use:
     burst_joules: float = 0.0
 
 
-def uses(entries: Iterable[Entry], first: Mapping[str, float], last: Mapping[str, float]) -> dict[str, Use]:
+def energy_uses(
+    entries: Iterable[Entry], first: Mapping[str, float], last: Mapping[str, float]
+) -> dict[str, EnergyUse]:
     """What each pod used, by its name.
 
     Args:
@@ -48,10 +50,10 @@ def uses(entries: Iterable[Entry], first: Mapping[str, float], last: Mapping[str
 
     Example:
         >>> entries = [Entry("a", "begins", 1.0, {"GPU": 10.0}), Entry("a", "worked", 2.0, {"GPU": 15.0})]
-        >>> uses(entries, {"GPU": 10.0}, {"GPU": 17.0})
+        >>> energy_uses(entries, {"GPU": 10.0}, {"GPU": 17.0})
         {'a': Use(worked_joules=7.0, aligned_joules=0.0, disputed_joules=0.0, burst_joules=5.0)}
     """
-    found: defaultdict[str, Use] = defaultdict(Use)
+    found: defaultdict[str, EnergyUse] = defaultdict(EnergyUse)
     noted = list(entries)
     for uuid in last:
         before, holder = first[uuid], NOBODY
@@ -70,17 +72,17 @@ def uses(entries: Iterable[Entry], first: Mapping[str, float], last: Mapping[str
         found[holder].worked_joules += last[uuid] - before
         for pod in {entry.pod for entry in noted}:
             found[pod].burst_joules += _burst([each for each in noted if each.pod == pod and uuid in each.joules], uuid)
-    return {pod: use for pod, use in found.items() if pod or use != Use()}
+    return {pod: use for pod, use in found.items() if pod or use != EnergyUse()}
 
 
 def _burst(entries: list[Entry], uuid: str) -> float:
     """The most that is between two notes so close together."""
     noted = [(entry.seconds, entry.joules[uuid]) for entry in sorted(entries, key=lambda each: each.seconds)]
-    most = 0.0
+    maximum = 0.0
     for first, (seconds, joules) in enumerate(noted):
         within = sum(each <= seconds + BURST_SECONDS for each, _ in noted[first:])
-        most = max(most, noted[first + within - 1][1] - joules)
-    return most
+        maximum = max(maximum, noted[first + within - 1][1] - joules)
+    return maximum
 
 
 def _order(entry: Entry, uuid: str) -> tuple[float, float]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 
 from nvml_simulator import Machine
-from support.node.looking import Looking
+from support.node.polling import Poller
 
 
-class LimitsSeen(Looking):
+class LimitObserver(Poller):
     """A context that looks at the GPUs again and again.
 
     If two looks one after the other see the same limit and more time with work, it worked at that limit; what happened
@@ -27,7 +27,7 @@ class LimitsSeen(Looking):
         self._machine = machine
         self._before = {gpu.uuid: gpu for gpu in machine.describe().gpus}
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Compares each GPU with the look before."""
         now = {gpu.uuid: gpu for gpu in self._machine.describe().gpus}
         for uuid, gpu in now.items():

@@ -58,7 +58,7 @@ class Registered:
         )
 
 
-class KubeletStandIn:
+class FakeKubelet:
     """A kubelet in this folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -79,11 +79,11 @@ class KubeletStandIn:
 
 
 @contextmanager
-def kubelet_in(folder: Path) -> Iterator[KubeletStandIn]:
+def kubelet_in(folder: Path) -> Iterator[FakeKubelet]:
     """A kubelet that starts, which empties its folder, and ends with the block."""
     for left in folder.iterdir():
         left.unlink(missing_ok=True)
-    kubelet = KubeletStandIn(folder)
+    kubelet = FakeKubelet(folder)
     server = grpc.server(ThreadPoolExecutor(2))
     handler = grpc.unary_unary_rpc_method_handler(kubelet.register, RegisterRequest.FromString, Empty.SerializeToString)
     server.add_generic_rpc_handlers(

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from support.kubernetes_node import needs
+from support.kubernetes_node import requirements
 
 
 @pytest.fixture
@@ -17,11 +17,11 @@ def root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_root_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert needs.what_is_missing() == "a node needs root: run it as root, on a machine that you may change"
+    assert requirements.missing_requirement() == "a node needs root: run it as root, on a machine that you may change"
 
 
 def test_packages_that_are_not_there_are_named_with_the_command(root: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda program: None if program in {"containerd", "ctr", "runc"} else program)
-    assert (missing := needs.what_is_missing()) is not None
+    assert (missing := requirements.missing_requirement()) is not None
     assert "apt-get install containerd runc" in missing
     assert "\n" not in missing

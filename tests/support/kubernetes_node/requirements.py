@@ -22,7 +22,7 @@ CNI_PROGRAMS = Path("/usr/lib/cni")
 CGROUPS = Path("/sys/fs/cgroup")
 
 
-def what_is_missing() -> str | None:
+def missing_requirement() -> str | None:
     """Why no node can be started here, in one line; None where one can."""
     if os.geteuid() != 0:
         return "a node needs root: run it as root, on a machine that you may change"
@@ -33,10 +33,10 @@ def what_is_missing() -> str | None:
         return f"a node needs Debian's packages {' '.join(lacking)}: apt-get install {' '.join(lacking)}"
     if "overlay" not in Path("/proc/filesystems").read_text(encoding="ascii"):
         return "a node needs a kernel with overlayfs"
-    return _what_is_forbidden()
+    return _forbidden_requirement()
 
 
-def _what_is_forbidden() -> str | None:
+def _forbidden_requirement() -> str | None:
     """What root may not do here, as in a container without privileges: tried, and undone at once."""
     link = f"wl{os.getpid()}"
     if not _works("ip", "link", "add", link, "type", "bridge"):

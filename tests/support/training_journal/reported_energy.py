@@ -6,19 +6,19 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from support.control_plane.waiting import Object
-from support.training_journal.truth import Use
+from support.training_journal.energy_shares import EnergyUse
 
 # What a counter may not show yet at one reading: an A100 steps every 100 ms and draws 400 W at most.
 STEP_JOULES = 0.1 * 400.0
 
 
 @dataclass(frozen=True)
-class ToldEnergy:
+class ReportedEnergy:
     """One attempt.
 
     Attributes:
         name: Of its TrainingRecurrence.
-        told_joules: What its status says, 0 where it says nothing.
+        reported_joules: What its status says, 0 where it says nothing.
         uncertainty_joules: How far that may be off, in its own words; None: it says that it does not know.
         by_agent: Whether it is an agent's word, which is from when the pod was given its GPUs, aligning included.
         devices: How many GPUs it speaks of.
@@ -26,27 +26,27 @@ class ToldEnergy:
     """
 
     name: str
-    told_joules: float
+    reported_joules: float
     uncertainty_joules: float | None
     by_agent: bool
     devices: int
-    use: Use
+    use: EnergyUse
 
     @staticmethod
-    def of(attempt: Object, uses: Mapping[str, Use]) -> ToldEnergy:
+    def of(attempt: Object, energy_uses: Mapping[str, EnergyUse]) -> ReportedEnergy:
         """An attempt; a Job's pods are named after it, and it is named after its attempt."""
         name = attempt["metadata"]["name"]
         usage = attempt["status"].get("usage", {})
-        used = Use()
-        for pod, use in uses.items():
+        used = EnergyUse()
+        for pod, use in energy_uses.items():
             if pod.rpartition("-")[0] == name:
                 used.worked_joules += use.worked_joules
                 used.aligned_joules += use.aligned_joules
                 used.disputed_joules += use.disputed_joules
                 used.burst_joules += use.burst_joules
-        return ToldEnergy(
+        return ReportedEnergy(
             name=name,
-            told_joules=float(usage.get("gpuEnergyJoules", 0)),
+            reported_joules=float(usage.get("gpuEnergyJoules", 0)),
             uncertainty_joules=float(usage["uncertaintyJoules"]) if is_known(attempt) else None,
             by_agent=usage.get("energySource") == "Agent",
             devices=int(usage.get("devices", 0)),
@@ -54,14 +54,14 @@ class ToldEnergy:
         )
 
     @property
-    def least_joules(self) -> float:
+    def min_joules(self) -> float:
         """The least that may be told; without a known uncertainty anything may be missing."""
         if self.uncertainty_joules is None:
             return 0.0
         return self.use.worked_joules - self.uncertainty_joules - self._reading_joules
 
     @property
-    def most_joules(self) -> float:
+    def max_joules(self) -> float:
         """The most that may be told."""
         aligned = self.use.aligned_joules if self.by_agent else 0.0
         return self.use.worked_joules + aligned + (self.uncertainty_joules or 0.0) + self._reading_joules
@@ -80,7 +80,7 @@ class ToldEnergy:
         known = "not known" if self.uncertainty_joules is None else f"{self.uncertainty_joules:.0f} J"
         whose = "agent" if self.by_agent else "process"
         return (
-            f"{self.name}: told {self.told_joules:.0f} J by its {whose}, uncertain: {known}; "
+            f"{self.name}: told {self.reported_joules:.0f} J by its {whose}, uncertain: {known}; "
             f"worked {self.use.worked_joules:.0f} J, aligned {self.use.aligned_joules:.0f} J, "
             f"disputed {self.use.disputed_joules:.0f} J, burst {self.use.burst_joules:.0f} J"
         )
@@ -93,7 +93,7 @@ def is_known(attempt: Object) -> bool:
     return "uncertaintyJoules" in usage and whole
 
 
-def not_heard(attempts: list[Object], pod_uids: Collection[str]) -> Iterator[str]:
+def not_reported(attempts: list[Object], pod_uids: Collection[str]) -> Iterator[str]:
     """Names of attempts whose agent knew of their pods, and the operator too, and whose energy is not known yet.
 
     Args:

@@ -6,15 +6,18 @@ from typing import Any
 
 import pytest
 
-from support.training_journal import ToldEnergy, Use, not_heard
+from support.training_journal import EnergyUse, ReportedEnergy, not_reported
 
-USES = {"digits-0-abcde": Use(worked_joules=10_000.0, aligned_joules=2_000.0), "digits-00-abcde": Use(5.0)}
+ENERGY_USES = {
+    "digits-0-abcde": EnergyUse(worked_joules=10_000.0, aligned_joules=2_000.0),
+    "digits-00-abcde": EnergyUse(5.0),
+}
 
 
 def attempt(joules: float | None, **usage: Any) -> dict[str, Any]:
-    told = {} if joules is None else {"usage": {"gpuEnergyJoules": str(joules), "devices": 1, **usage}}
+    reported = {} if joules is None else {"usage": {"gpuEnergyJoules": str(joules), "devices": 1, **usage}}
     pods = [{"uid": "pod-uid", "node": "node"}]
-    return {"metadata": {"name": "digits-0"}, "status": {"result": "Reached", "pods": pods, **told}}
+    return {"metadata": {"name": "digits-0"}, "status": {"result": "Reached", "pods": pods, **reported}}
 
 
 BY_PROCESS = {"energySource": "Process", "uncertaintyJoules": "100"}
@@ -42,8 +45,8 @@ A_PART = {"energySource": "Agent", "uncertaintyJoules": "100", "coveragePercent"
 def test_told_and_used_differ_by_no_more_than_is_said(
     joules: float | None, usage: dict[str, str], can_be: bool
 ) -> None:
-    told = ToldEnergy.of(attempt(joules, **usage), USES)
-    assert (told.least_joules <= told.told_joules <= told.most_joules) is can_be
+    reported = ReportedEnergy.of(attempt(joules, **usage), ENERGY_USES)
+    assert (reported.min_joules <= reported.reported_joules <= reported.max_joules) is can_be
 
 
 @pytest.mark.parametrize(
@@ -51,5 +54,5 @@ def test_told_and_used_differ_by_no_more_than_is_said(
     [(None, {}, True), (4_000, {"energySource": "Process"}, True), (4_000, A_PART, True), (10_000, BY_AGENT, False)],
 )
 def test_what_an_agent_knew_may_not_remain_unknown(joules: float | None, usage: dict[str, str], missing: bool) -> None:
-    assert list(not_heard([attempt(joules, **usage)], {"pod-uid"})) == (["digits-0"] if missing else [])
-    assert list(not_heard([attempt(joules, **usage)], {"another"})) == []
+    assert list(not_reported([attempt(joules, **usage)], {"pod-uid"})) == (["digits-0"] if missing else [])
+    assert list(not_reported([attempt(joules, **usage)], {"another"})) == []
