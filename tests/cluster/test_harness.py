@@ -234,7 +234,10 @@ def test_stopping_ends_every_part(programs: Mapping[str, Path], tmp_path: Path) 
 
 def test_nothing_is_left_when_the_tests_are_killed(programs: Mapping[str, Path]) -> None:
     with subprocess.Popen(
-        [sys.executable, "-m", "support.control_plane"], cwd=Path(__file__).parent, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "support.control_plane"],
+        cwd=Path(__file__).parents[1],
+        stdout=subprocess.PIPE,
+        text=True,
     ) as killed:
         assert killed.stdout is not None
         process_ids = json.loads(killed.stdout.readline())["processes"].values()

@@ -68,7 +68,7 @@ def test_an_exception_in_the_agents_monitor_is_found(target: Target, monkeypatch
 @pytest.mark.parametrize("target", ["socket"], indirect=True)
 def test_a_connection_that_the_agent_does_not_close_is_found(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = []
-    monkeypatch.setattr("fuzzing.agent_socket.MAX_ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr("support.fuzzing.agent_socket.MAX_ANSWER_SECONDS", 1.0)
 
     def leaking(line: bytes) -> dict[str, object]:
         kept.append(Path(os.devnull).open())  # noqa: SIM115 - that is the defect
@@ -144,8 +144,8 @@ def test_the_command_runs_each_target_in_a_process_and_says_where_the_failing_in
     assert "no defect" in capfd.readouterr().err
     # Python imports this module at its start: the defect is planted in the process of the target.
     (tmp_path / "sitecustomize.py").write_text(
-        "import fuzzing.mutation as m\nfrom pathlib import Path\n"
-        "import fuzzing.manifests as t\n"
+        "import support.fuzzing.mutation as m\nfrom pathlib import Path\n"
+        "import support.fuzzing.manifests as t\n"
         "def check(self, data):\n    raise RuntimeError('planted')\n"
         "t.ManifestTarget.check = check\n"
     )

@@ -15,8 +15,8 @@ import pytest
 
 pytestmark = pytest.mark.processes
 
-PROGRAM = Path(__file__).with_name("random_hour.py")
-KUBELET = Path(__file__).parents[1] / "monitor" / "pods"
+TESTS = Path(__file__).parents[2]
+PROGRAM = TESTS / "support" / "agent_stress" / "random_hour.py"
 REQUESTS = 10_000
 SEED = 20261120
 # Of memory the last quiet point may have so much more than the second: what the allocators keep, not what is lost.
@@ -36,7 +36,7 @@ def quick_folder() -> Iterator[Path]:
 def test_only_owners_ever_change_a_gpu_and_nothing_leaks_in_an_hour(identity: str, quick_folder: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", str(PROGRAM), str(quick_folder), identity, str(REQUESTS), str(SEED)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(KUBELET), os.environ.get("PYTHONPATH", "")])},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])},
         capture_output=True,
         text=True,
         check=False,

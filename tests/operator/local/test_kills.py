@@ -95,7 +95,7 @@ def test_the_agent_the_guardian_and_the_training_are_killed_and_the_run_goes_on(
     local_job: LocalJob, hanging: RunProcess
 ) -> None:
     training, child = local_job.begun(hanging)
-    for word in ("wattloop_agent", "guardian.py"):
+    for word in ("wattloop_agent", "watchdog.py"):
         pid = child_named(hanging.pid, word)
         kill(pid)
     # Without agent and guardian the training goes on.
@@ -120,7 +120,7 @@ def test_the_power_controller_is_killed_and_the_run_interrupted_at_once(
     local_job: LocalJob, hanging: RunProcess
 ) -> None:
     local_job.begun(hanging)
-    kill(child_named(child_named(hanging.pid, "wattloop_agent"), "power-controller"))
+    kill(child_named(child_named(hanging.pid, "wattloop_agent"), "power_controller"))
     hanging.signal(signal.SIGHUP)
     assert hanging.ended() == 130
     assert local_job.limits() == [FOUND_WATTS]

@@ -182,7 +182,7 @@ class Crowd:
     async def _someone_connects_anew(self) -> None:
         caller = self._chance.choice(self._callers)
         caller.writer.close()
-        caller.monitor, caller.writer = await self._connected(caller.process)
+        caller.reader, caller.writer = await self._connected(caller.process)
         self.counts["connections"] += 1
 
     async def _someone_subscribes(self) -> None:

@@ -1,4 +1,4 @@
-"""``python -m fuzzing``."""
+"""``python -m support.fuzzing``."""
 
 import sys
 

@@ -17,9 +17,9 @@ from support.fuzzing.mutation import run_mutations
 from support.fuzzing.target import Target
 
 TARGETS = {
-    "socket": ("fuzzing.agent_socket", "SocketTarget"),
-    "reporting": ("fuzzing.reporting", "ReportingTarget"),
-    "manifests": ("fuzzing.manifests", "ManifestTarget"),
+    "socket": ("support.fuzzing.agent_socket", "SocketTarget"),
+    "reporting": ("support.fuzzing.reporting", "ReportingTarget"),
+    "manifests": ("support.fuzzing.manifests", "ManifestTarget"),
 }
 FAILING = ("crash-", "timeout-", "oom-", "leak-")
 ENGINES = ("coverage", "mutations")
@@ -33,7 +33,7 @@ def open_target(name: str) -> Target:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="fuzzing", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m support.fuzzing", description=__doc__)
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"of {', '.join(TARGETS)}; default: all in turn")
     parser.add_argument("--seconds", type=int, default=60, metavar="S", help="how long each target runs (default: 60)")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="give this one input to the target")
