@@ -46,7 +46,7 @@ class ObservationRecord:
         energy_joules: Energy of all GPUs over the attempt.
         time_seconds: Duration of the attempt.
         max_power_watts: Sum of the maximum power limits of its GPUs; 0 where it never had any.
-        gpu_model: Product name of its GPUs; empty where it never had any.
+        gpu_product: Product name of its GPUs; empty where it never had any.
         gpu_count: How many GPUs it ran on.
         epoch_energy_joules: Energy of one epoch at the chosen limit; None: not known.
         epoch_time_seconds: Duration of one epoch at the chosen limit; None: not known.
@@ -74,7 +74,7 @@ class ObservationRecord:
     energy_joules: float
     time_seconds: float
     max_power_watts: float
-    gpu_model: str
+    gpu_product: str
     gpu_count: int
     epoch_energy_joules: float | None
     epoch_time_seconds: float | None
@@ -87,7 +87,7 @@ class ObservationRecord:
     def __post_init__(self) -> None:
         check = ColumnCheck(f"observation {self.namespace}/{self.recurrence_name}")
         check.texts(self, "job_uid", "namespace", "job_name", "recurrence_name")
-        check.texts(self, "gpu_model", "attribution", "decision_kind", "reason", may_be_empty=True)
+        check.texts(self, "gpu_product", "attribution", "decision_kind", "reason", may_be_empty=True)
         check.integers(self, "recurrence", "attempt", "gpu_count", least=0)
         check.integers(self, "batch_size", least=1)
         check.amounts(self, "epochs", "energy_joules", "time_seconds", "max_power_watts")
@@ -107,7 +107,7 @@ class ProfileKey:
     Attributes:
         job_uid: Unique id of the RecurringTrainingJob.
         batch_size: The batch size it was measured at.
-        gpu_model: Product name of the GPUs.
+        gpu_product: Product name of the GPUs.
         gpu_count: How many there were.
         image_digest: Digest of the training image; a new image is new work. Empty where there is no image.
 
@@ -117,13 +117,13 @@ class ProfileKey:
 
     job_uid: str
     batch_size: int
-    gpu_model: str
+    gpu_product: str
     gpu_count: int
     image_digest: str = ""
 
     def __post_init__(self) -> None:
         check = ColumnCheck(f"power profile of job {self.job_uid}, batch size {self.batch_size}")
-        check.texts(self, "job_uid", "gpu_model")
+        check.texts(self, "job_uid", "gpu_product")
         check.texts(self, "image_digest", may_be_empty=True)
         check.integers(self, "batch_size", "gpu_count", least=1)
 

@@ -34,14 +34,14 @@ class Profiles:
         _check(key, ordered)
         with self._database.writing(f"record the {_name(key)}") as on:
             # The update changes nothing: it locks the profile's row against a second writer of the same key.
-            profile = on.execute(
+            profile_id = on.execute(
                 self._database.insert(PROFILES)
                 .values(asdict(key))
                 .on_conflict_do_update(index_elements=KEY, set_={"batch_size": key.batch_size})
-                .returning(PROFILES.c.profile)
+                .returning(PROFILES.c.id)
             ).scalar_one()
-            on.execute(delete(MEASUREMENTS).where(MEASUREMENTS.c.profile == profile))
-            on.execute(insert(MEASUREMENTS), [{"profile": profile, **asdict(measured)} for measured in ordered])
+            on.execute(delete(MEASUREMENTS).where(MEASUREMENTS.c.profile_id == profile_id))
+            on.execute(insert(MEASUREMENTS), [{"profile_id": profile_id, **asdict(measured)} for measured in ordered])
 
     def get(self, key: ProfileKey) -> PowerProfileRecord | None:
         """The profile of this key, or None where none was recorded."""
@@ -76,4 +76,4 @@ def _check(key: ProfileKey, ordered: list[PowerMeasurement]) -> None:
 
 
 def _name(key: ProfileKey) -> str:
-    return f"power profile of job {key.job_uid}, batch size {key.batch_size}, {key.gpu_count} × {key.gpu_model}"
+    return f"power profile of job {key.job_uid}, batch size {key.batch_size}, {key.gpu_count} × {key.gpu_product}"

@@ -23,7 +23,7 @@ from sqlalchemy import (
 )
 
 # A row a migration; the number of the newest migration.
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 1
 PRODUCT = "wattloop"
 
 METADATA = MetaData()
@@ -81,7 +81,7 @@ OBSERVATIONS = Table(
     Column("energy_joules", Double, nullable=False),
     Column("time_seconds", Double, nullable=False),
     Column("max_power_watts", Double, nullable=False),
-    Column("gpu_model", Text, nullable=False),
+    Column("gpu_product", Text, nullable=False),
     Column("gpu_count", BigInteger, nullable=False),
     Column("epoch_energy_joules", Double),
     Column("epoch_time_seconds", Double),
@@ -94,7 +94,7 @@ OBSERVATIONS = Table(
 )
 
 LATE_USAGES = Table(
-    "amendments",
+    "late_usages",
     METADATA,
     Column("job_uid", NAME, primary_key=True),
     Column("recurrence", BigInteger, primary_key=True, autoincrement=False),
@@ -106,21 +106,19 @@ LATE_USAGES = Table(
 PROFILES = Table(
     "power_profiles",
     METADATA,
-    Column("profile", SERIAL, primary_key=True),
+    Column("id", SERIAL, primary_key=True),
     Column("job_uid", NAME, nullable=False),
     Column("batch_size", BigInteger, nullable=False),
-    Column("gpu_model", NAME, nullable=False),
+    Column("gpu_product", NAME, nullable=False),
     Column("gpu_count", BigInteger, nullable=False),
     Column("image_digest", NAME, nullable=False),
-    UniqueConstraint(
-        "job_uid", "batch_size", "gpu_model", "gpu_count", "image_digest", name="power_profiles_of_one_key"
-    ),
+    UniqueConstraint("job_uid", "batch_size", "gpu_product", "gpu_count", "image_digest", name="power_profiles_key"),
 )
 
 MEASUREMENTS = Table(
     "power_measurements",
     METADATA,
-    Column("profile", BigInteger, ForeignKey("power_profiles.profile", ondelete="CASCADE"), primary_key=True),
+    Column("profile_id", BigInteger, ForeignKey("power_profiles.id", ondelete="CASCADE"), primary_key=True),
     Column("power_limit_watts", Double, primary_key=True),
     Column("energy_joules", Double, nullable=False),
     Column("time_seconds", Double, nullable=False),

@@ -42,7 +42,7 @@ def test_a_row_reads_back_with_ten_digits(history: Make, record: Make) -> None:
 
 
 def test_what_is_not_known_is_empty(history: Make, record: Make) -> None:
-    written = as_csv(history(record(power_limit_watts=None, result="Refused", max_power_watts=0.0, gpu_model="")))
+    written = as_csv(history(record(power_limit_watts=None, result="Refused", max_power_watts=0.0, gpu_product="")))
     (row,) = csv.DictReader(io.StringIO(written))
     assert (row["power_limit_watts"], row["cost_joules"], row["default_cost_joules"]) == ("", "", "")
 

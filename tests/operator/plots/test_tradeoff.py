@@ -53,7 +53,7 @@ def test_a_run_that_did_not_get_there_or_is_not_its_own_is_no_point(
 
 
 def test_only_runs_on_the_latest_gpus_are_compared(history: Make, record: Make, profile: Make) -> None:
-    runs = [record(0, gpu_model="NVIDIA V100"), record(1, batch_size=64)]
+    runs = [record(0, gpu_product="NVIDIA V100"), record(1, batch_size=64)]
     shown = history(*runs, profiles=(profile(64, (100, 1.0, 1.0), gpu_model="NVIDIA V100"),))
     assert [(point.batch_size, point.runs) for point in tradeoff_points(shown)] == [(64, 1)]
 

@@ -80,7 +80,7 @@ moments = st.datetimes(
             "epochs": amounts,
             "metric": st.none() | st.floats(allow_nan=False, allow_infinity=False, allow_subnormal=False),
             "energy_joules": amounts,
-            "gpu_model": texts,
+            "gpu_product": texts,
             "reason": texts,
             "scheduled_at": moments,
             "finished_at": moments,

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
-from alembic import command
 from alembic.autogenerate import compare_metadata
-from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, inspect, text
@@ -43,6 +41,15 @@ def marker(url: str) -> Marker | None:
     try:
         with engine.begin() as on:
             return read_marker(on)
+    finally:
+        engine.dispose()
+
+
+def table_names(url: str) -> list[str]:
+    engine = create_engine(address(url))
+    try:
+        with engine.connect() as on:
+            return inspect(on).get_table_names()
     finally:
         engine.dispose()
 
@@ -134,10 +141,7 @@ def test_a_database_of_another_program_is_refused_and_left_as_it_was(database_ur
         OperationError, match=r"this database is not Wattloop's: it has tables of another program \(invoices\)"
     ):
         open_store(database_url)
-    engine = create_engine(address(database_url))
-    with engine.connect() as on:
-        assert inspect(on).get_table_names() == ["invoices"]
-    engine.dispose()
+    assert table_names(database_url) == ["invoices"]
 
 
 def test_a_marker_of_another_product_is_refused(database_url: str) -> None:
@@ -153,7 +157,7 @@ from alembic import op
 
 revision = "{next:04d}"
 down_revision = "{now:04d}"
-{declared}
+{declaration}
 
 
 def upgrade():
@@ -161,23 +165,38 @@ def upgrade():
 """
 
 
-def open_with_a_newer_wattloop(url: str, folder: Path, declared: str, change: str) -> None:
-    """Opens a database as a version would that has one migration more."""
+@contextlib.contextmanager
+def newer_wattloop(folder: Path, declaration: str, change: str) -> Iterator[None]:
+    """Makes this process, for as long as the block lasts, a Wattloop that has one more migration."""
     shutil.copytree(MIGRATIONS, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    script = NEXT.format(next=SCHEMA_VERSION + 1, now=SCHEMA_VERSION, declared=declared, change=change)
+    script = NEXT.format(next=SCHEMA_VERSION + 1, now=SCHEMA_VERSION, declaration=declaration, change=change)
     (folder / "versions" / f"schema_{SCHEMA_VERSION + 1:04d}_next.py").write_text(script)
     with pytest.MonkeyPatch.context() as newer:
         newer.setattr("wattloop_operator.store.schema.MIGRATIONS", folder)
         newer.setattr("wattloop_operator.store.schema.SCHEMA_VERSION", SCHEMA_VERSION + 1)
         newer.setattr("wattloop_operator.store.schema.version", lambda _: "9.1.0")
-        open_store(url).close()
+        yield
+
+
+def test_an_upgrade_changes_the_schema_and_keeps_the_rows(
+    database_url: str, tmp_path: Path, observation: Callable[..., ObservationRecord]
+) -> None:
+    with open_store(database_url) as store:
+        store.observations.record(observation())
+    with (
+        newer_wattloop(tmp_path / "newer", "additive = False", 'drop_table("late_usages")'),
+        open_store(database_url) as store,
+    ):
+        assert store.observations.of_job(observation().job_uid) == (observation(),)
+    assert marker(database_url) == Marker("wattloop", SCHEMA_VERSION + 1, SCHEMA_VERSION + 1, "9.1.0")
+    assert "late_usages" not in table_names(database_url)
 
 
 @pytest.mark.parametrize(
     "change",
     [
         'create_table("novelties", sa.Column("name", sa.Text, primary_key=True))',
-        'add_column("amendments", sa.Column("novelty", sa.Double))',
+        'add_column("late_usages", sa.Column("novelty", sa.Double))',
     ],
 )
 def test_after_a_rollback_past_an_additive_migration_all_is_read_and_written(
@@ -186,7 +205,8 @@ def test_after_a_rollback_past_an_additive_migration_all_is_read_and_written(
     late_usage = LateUsage("uid", 1, 0, 5.0, 6.0)
     with open_store(database_url) as store:
         store.objects.create("FrequencyPlan", "team", "before", {})
-    open_with_a_newer_wattloop(database_url, tmp_path / "newer", "additive = True", change)
+    with newer_wattloop(tmp_path / "newer", "additive = True", change):
+        open_store(database_url).close()
     with open_store(database_url) as store:
         store.objects.create("FrequencyPlan", "team", "after", {})
         store.late_usages.record(late_usage)
@@ -200,13 +220,13 @@ def test_after_a_rollback_past_an_additive_migration_all_is_read_and_written(
     assert (found.schema_version, found.product_version) == (SCHEMA_VERSION + 1, "9.1.0")
 
 
-@pytest.mark.parametrize("declared", ["additive = False", ""])
+@pytest.mark.parametrize("declaration", ["additive = False", ""])
 def test_a_rollback_past_another_migration_is_refused_with_the_version_to_use(
-    declared: str, database_url: str, tmp_path: Path
+    declaration: str, database_url: str, tmp_path: Path
 ) -> None:
     open_store(database_url).close()
-    change = 'drop_table("amendments")'
-    open_with_a_newer_wattloop(database_url, tmp_path / "newer", declared, change)
+    with newer_wattloop(tmp_path / "newer", declaration, 'drop_table("late_usages")'):
+        open_store(database_url).close()
     needed = rf"schema {SCHEMA_VERSION + 1}, which operators with schema {SCHEMA_VERSION + 1} or newer can work with"
     with pytest.raises(OperationError, match=rf"{needed}.*use Wattloop 9\.1\.0 or newer"):
         open_store(database_url)
@@ -224,10 +244,7 @@ def test_a_failed_migration_leaves_the_database_as_it_was(database_url: str, mon
     execute(database_url, "CREATE TABLE objects (number integer)")
     with pytest.raises(OperationError, match=r"cannot bring the database to this version's schema.*already exists"):
         open_store(database_url)
-    engine = create_engine(address(database_url))
-    with engine.connect() as on:
-        assert inspect(on).get_table_names() == ["objects"]
-    engine.dispose()
+    assert table_names(database_url) == ["objects"]
 
 
 def test_a_path_is_a_sqlite_file_whatever_its_name(tmp_path: Path) -> None:
@@ -319,43 +336,3 @@ def test_all_errors_are_for_the_user_to_read(tmp_path: Path) -> None:
     with pytest.raises(WattloopError) as refused:
         open_store(tmp_path)
     assert "Background on this error" not in str(refused.value)
-
-
-def schema_of_version(url: str, version: int) -> None:
-    """An empty database as the Wattloop of that schema version made it."""
-    engine = create_engine(address(url))
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS))
-    config.set_main_option("path_separator", "os")
-    try:
-        with engine.begin() as on:
-            config.attributes["connection"] = on
-            command.upgrade(config, f"{version:04d}")
-            marker = {"version": version, "at": "2026-01-01 00:00:00+00:00"}
-            on.execute(text("INSERT INTO wattloop_database VALUES (1, 'wattloop', :version, 1, '0.0.1', :at)"), marker)
-    finally:
-        engine.dispose()
-
-
-def test_the_energy_readings_of_an_older_schema_are_dropped_and_nothing_else(
-    database_url: str, observation: Callable[..., ObservationRecord]
-) -> None:
-    schema_of_version(database_url, 3)
-    kept = observation()
-    columns = {name: str(value) if isinstance(value, datetime) else value for name, value in vars(kept).items()}
-    engine = create_engine(address(database_url))
-    with engine.begin() as on:
-        on.execute(text("INSERT INTO energy_readings VALUES ('job', 0, 0, 'GPU-0', 1.0, 5)"))
-        on.execute(text(f"INSERT INTO observations ({', '.join(columns)}) VALUES (:{', :'.join(columns)})"), columns)
-    engine.dispose()
-    with open_store(database_url) as store:
-        assert store.observations.of_job(kept.job_uid) == (kept,)
-    found = marker(database_url)
-    assert found is not None
-    assert found.schema_version == SCHEMA_VERSION
-    engine = create_engine(address(database_url))
-    with engine.connect() as on:
-        names = set(inspect(on).get_table_names())
-    engine.dispose()
-    assert names == {*METADATA.tables, "wattloop_migrations"}
-    assert "energy_readings" not in names

@@ -39,7 +39,7 @@ def test_a_newer_profile_replaces_the_whole_of_the_older(store: Store) -> None:
     [
         dataclasses.replace(KEY, job_uid="another"),
         dataclasses.replace(KEY, batch_size=64),
-        dataclasses.replace(KEY, gpu_model="NVIDIA H200"),
+        dataclasses.replace(KEY, gpu_product="NVIDIA H200"),
         dataclasses.replace(KEY, gpu_count=4),
         dataclasses.replace(KEY, image_digest="sha256:bb"),
     ],

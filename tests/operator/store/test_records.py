@@ -61,7 +61,7 @@ def test_a_power_measurement_that_cannot_be_is_refused(changes: dict[str, float]
         dataclasses.replace(PowerMeasurement(100, 1, 1, 1), **changes)
 
 
-@pytest.mark.parametrize("changes", [{"job_uid": ""}, {"batch_size": 0}, {"gpu_count": 0}, {"gpu_model": ""}])
+@pytest.mark.parametrize("changes", [{"job_uid": ""}, {"batch_size": 0}, {"gpu_count": 0}, {"gpu_product": ""}])
 def test_a_profile_key_that_cannot_be_is_refused(changes: dict[str, str | int]) -> None:
     with pytest.raises(InputError, match=next(iter(changes))):
         dataclasses.replace(ProfileKey("job", 32, "NVIDIA A40", 1), **changes)  # type: ignore[arg-type]

@@ -108,7 +108,7 @@ def record_of(recurrence: TrainingRecurrence) -> ObservationRecord:
         energy_joules=0.0 if usage is None else float(usage.gpu_energy_joules),
         time_seconds=0.0 if usage is None else float(usage.duration_seconds),
         max_power_watts=float(progress.max_power_limit_watts or 0),
-        gpu_model=progress.gpu_product,
+        gpu_product=progress.gpu_product,
         gpu_count=len(progress.gpus),
         epoch_energy_joules=epoch_energy,
         epoch_time_seconds=epoch_time,
@@ -162,14 +162,14 @@ def profile_on_latest_gpus(
     """The power profile of a batch size on the GPUs that the job ran on last."""
     gpus = latest_gpus(records)
     for profile in profiles:
-        if (profile.key.gpu_model, profile.key.gpu_count) == gpus and profile.key.batch_size == batch_size:
+        if (profile.key.gpu_product, profile.key.gpu_count) == gpus and profile.key.batch_size == batch_size:
             return profile
     return None
 
 
 def latest_gpus(records: Iterable[ObservationRecord]) -> tuple[str, int]:
     """Model and number of the GPUs of the latest attempt that had any; empty and 0 where there is none."""
-    ran = [(record.gpu_model, record.gpu_count) for record in records if record.gpu_model]
+    ran = [(record.gpu_product, record.gpu_count) for record in records if record.gpu_product]
     return ran[-1] if ran else ("", 0)
 
 
@@ -197,7 +197,7 @@ def _observation(record: ObservationRecord, from_other_job: bool) -> Observation
         time_seconds=record.time_seconds,
         # A process that crashed before it saw a GPU has no cost; any positive power says so.
         max_power_watts=record.max_power_watts or 1.0,
-        gpu_model=record.gpu_model,
+        gpu_model=record.gpu_product,
         epoch_energy_joules=record.epoch_energy_joules,
         epoch_time_seconds=record.epoch_time_seconds,
         from_other_job=from_other_job,

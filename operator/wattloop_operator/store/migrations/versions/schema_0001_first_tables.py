@@ -1,4 +1,4 @@
-"""The first tables: marker, observations, power profiles, energy readings, the local mode's objects."""
+"""The first tables: marker, observations, power profiles, late usages, pod energies, and the local mode's objects."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -11,11 +11,12 @@ SERIAL = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 def upgrade() -> None:
-    """Make the tables in an empty database."""
+    """Create the tables in an empty database."""
     _marker()
     _observations()
     _profiles()
-    _readings()
+    _late_usages()
+    _pod_energies()
     _objects()
 
 
@@ -49,7 +50,7 @@ def _observations() -> None:
         sa.Column("energy_joules", sa.Double, nullable=False),
         sa.Column("time_seconds", sa.Double, nullable=False),
         sa.Column("max_power_watts", sa.Double, nullable=False),
-        sa.Column("gpu_model", sa.Text, nullable=False),
+        sa.Column("gpu_product", sa.Text, nullable=False),
         sa.Column("gpu_count", sa.BigInteger, nullable=False),
         sa.Column("epoch_energy_joules", sa.Double),
         sa.Column("epoch_time_seconds", sa.Double),
@@ -65,20 +66,20 @@ def _observations() -> None:
 def _profiles() -> None:
     op.create_table(
         "power_profiles",
-        sa.Column("profile", SERIAL, primary_key=True),
+        sa.Column("id", SERIAL, primary_key=True),
         sa.Column("job_uid", NAME, nullable=False),
         sa.Column("batch_size", sa.BigInteger, nullable=False),
-        sa.Column("gpu_model", NAME, nullable=False),
+        sa.Column("gpu_product", NAME, nullable=False),
         sa.Column("gpu_count", sa.BigInteger, nullable=False),
         sa.Column("image_digest", NAME, nullable=False),
         sa.UniqueConstraint(
-            "job_uid", "batch_size", "gpu_model", "gpu_count", "image_digest", name="power_profiles_of_one_key"
+            "job_uid", "batch_size", "gpu_product", "gpu_count", "image_digest", name="power_profiles_key"
         ),
     )
     op.create_table(
         "power_measurements",
         sa.Column(
-            "profile", sa.BigInteger, sa.ForeignKey("power_profiles.profile", ondelete="CASCADE"), primary_key=True
+            "profile_id", sa.BigInteger, sa.ForeignKey("power_profiles.id", ondelete="CASCADE"), primary_key=True
         ),
         sa.Column("power_limit_watts", sa.Double, primary_key=True),
         sa.Column("energy_joules", sa.Double, nullable=False),
@@ -87,17 +88,40 @@ def _profiles() -> None:
     )
 
 
-def _readings() -> None:
+def _late_usages() -> None:
     op.create_table(
-        "energy_readings",
+        "late_usages",
         sa.Column("job_uid", NAME, primary_key=True),
         sa.Column("recurrence", sa.BigInteger, primary_key=True, autoincrement=False),
         sa.Column("attempt", sa.BigInteger, primary_key=True, autoincrement=False),
-        sa.Column("gpu_uuid", NAME, primary_key=True),
-        sa.Column("time_seconds", sa.Double, primary_key=True),
-        sa.Column("energy_millijoules", sa.BigInteger, nullable=False),
+        sa.Column("energy_joules", sa.Double, nullable=False),
+        sa.Column("time_seconds", sa.Double, nullable=False),
     )
-    op.create_index("energy_readings_by_time", "energy_readings", ["time_seconds"])
+
+
+def _pod_energies() -> None:
+    op.create_table(
+        "pod_energies",
+        sa.Column("ledger", NAME, primary_key=True),
+        sa.Column("pod_uid", NAME, primary_key=True),
+        sa.Column("container", NAME, primary_key=True),
+        sa.Column("gpu_uuid", NAME, primary_key=True),
+        sa.Column("job_uid", NAME, nullable=False),
+        sa.Column("recurrence", sa.BigInteger, nullable=False),
+        sa.Column("attempt", sa.BigInteger, nullable=False),
+        sa.Column("node", sa.Text, nullable=False),
+        sa.Column("pod", sa.Text, nullable=False),
+        sa.Column("gpu_product", sa.Text, nullable=False),
+        sa.Column("shared", sa.Boolean, nullable=False),
+        sa.Column("energy_millijoules", sa.BigInteger, nullable=False),
+        sa.Column("uncertainty_millijoules", sa.BigInteger, nullable=False),
+        sa.Column("start_time_seconds", sa.Double, nullable=False),
+        sa.Column("time_seconds", sa.Double, nullable=False),
+        sa.Column("ended", sa.Boolean, nullable=False),
+        sa.Column("reported_at", sa.DateTime(timezone=True), nullable=False),
+    )
+    op.create_index("pod_energies_by_attempt", "pod_energies", ["job_uid", "recurrence", "attempt"])
+    op.create_index("pod_energies_by_age", "pod_energies", ["reported_at"])
 
 
 def _objects() -> None:
