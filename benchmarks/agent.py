@@ -28,8 +28,8 @@ import nvml_simulator
 from wattloop.agent import AgentConnection
 from wattloop.agent_process import start_agent, stop_agent
 from wattloop.nvml import Session
+from wattloop_agent.power_controller.devices import NvmlDevices
 from wattloop_agent.power_controller.lease import Setting
-from wattloop_agent.power_controller.nvml_devices import NvmlDevices
 
 GPUS = 8
 LIMIT_SECONDS = 5.0

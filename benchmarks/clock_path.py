@@ -32,8 +32,8 @@ from wattloop.agent import AgentConnection
 from wattloop.agent_process import start_agent, stop_agent
 from wattloop.errors import OperationError
 from wattloop.nvml import Session
+from wattloop_agent.power_controller.devices import NvmlDevices
 from wattloop_agent.power_controller.lease import Setting
-from wattloop_agent.power_controller.nvml_devices import NvmlDevices
 
 MODEL = "H100"
 GPUS = 8

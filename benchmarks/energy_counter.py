@@ -30,8 +30,8 @@ def describe() -> None:
     readings = NvmlReadings()
     for gpu in readings.describe():
         sys.stdout.write(f"{gpu}\n")
-    for condition in readings.conditions():
-        sys.stdout.write(f"{condition}\n")
+    for status in readings.statuses():
+        sys.stdout.write(f"{status}\n")
     with Session() as nvml:
         for device in nvml.gpus():
             graphics, memory = device.graphics_clocks_megahertz(), device.memory_clocks_megahertz()

@@ -23,7 +23,7 @@ from wattloop_agent.monitor.energy.samples import GpuSample
 from wattloop_agent.monitor.nvml_readings import NvmlReadings
 from wattloop_agent.monitor.sampler import Sampler
 
-LOOK_SECONDS = 0.1
+SAMPLE_SECONDS = 0.1
 TRUTH_SECONDS = 0.02
 WARM_UP_SECONDS = 8.0
 # In joules: (monotonic clock, energy told, its uncertainty).
@@ -48,13 +48,13 @@ def record(seconds: float, counter_interval: float) -> tuple[GpuAccount, int, li
     taken: list[GpuSample] = []
     truth = CounterHistory(limit=100_000)
     sampler = Sampler(NvmlReadings(), lambda _: None)
-    sampler.start(LOOK_SECONDS, lambda samples: taken.extend(samples[:1]), counter_interval)
+    sampler.start(SAMPLE_SECONDS, lambda samples: taken.extend(samples[:1]), counter_interval)
     with Session() as nvml:
         gpu = nvml.gpus()[0]
         account = GpuAccount(gpu.uuid, gpu.name)
         begin = time.monotonic()
         while (now := time.monotonic()) < begin + seconds:
-            if now >= begin + len(taken) * LOOK_SECONDS:
+            if now >= begin + len(taken) * SAMPLE_SECONDS:
                 sampler.look()
                 account.add(taken[-1])
                 wire = account.to_wire()

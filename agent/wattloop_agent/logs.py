@@ -1,32 +1,145 @@
-"""Log lines on stderr: text for a person, one JSON object a line for a machine."""
+"""Log lines on stderr, as text or JSON, with a rate limit for lines about callers.
+
+A hostile caller could fill a node's disk with log lines. Lines about callers, which carry `owner`,
+are limited per caller and in total in each second; a summary counts the suppressed ones.
+"""
 
 from __future__ import annotations
 
 import logging
 import sys
-from typing import Any
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TextIO
 
 from pythonjsonlogger.json import JsonFormatter
 
 from wattloop.printable import MAX_TEXT_CHARACTERS, PrintableFormatter, printable
-from wattloop_agent.log_bound import PROCESS_BOUND, BoundedHandler
 
-# What every record has by itself; anything else came in with `extra` and belongs to the line.
-_OWN = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+WINDOW_SECONDS = 1.0
+MAX_LINES_PER_CALLER = 5
+MAX_LINES = 20
+
+# The standard fields of a record; all others come from `extra` and belong to the line.
+_STANDARD_FIELDS = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 _TRACES = frozenset({"exc_info", "stack_info"})
+
+
+@dataclass(frozen=True)
+class Suppressed:
+    """The lines suppressed in one window.
+
+    Attributes:
+        lines: Number of lines.
+        top_caller: The caller with the most of them, among those that had a line logged; empty:
+            none of those.
+    """
+
+    lines: int
+    top_caller: str
+
+
+class LogRateLimit:
+    """Decides which lines about callers are logged.
+
+    Args:
+        clock: Monotonic seconds.
+        per_caller: Lines about one caller in a window.
+        total: Lines about all callers in a window.
+
+    Attributes:
+        suppressed: Number of lines suppressed since the start.
+
+    Example:
+        >>> limit = LogRateLimit(lambda: 0.0, per_caller=1)
+        >>> [limit.admits(caller) for caller in ("pod:a", "pod:a", "pod:b")]
+        [True, False, True]
+    """
+
+    def __init__(
+        self, clock: Callable[[], float], per_caller: int = MAX_LINES_PER_CALLER, total: int = MAX_LINES
+    ) -> None:
+        self._clock = clock
+        self._per_caller = per_caller
+        self._total = total
+        self._window_start_seconds = clock()
+        self._logged: Counter[str] = Counter()
+        # Only of callers that had a line logged, so that its size stays within that of what was
+        # logged.
+        self._suppressed_by_caller: Counter[str] = Counter()
+        self._suppressed = 0
+        self.suppressed = 0
+
+    def admits(self, caller: str) -> bool:
+        """Whether a line about this caller is logged now; call `summary` first."""
+        if self._logged[caller] < self._per_caller and self._logged.total() < self._total:
+            self._logged[caller] += 1
+            return True
+        if not self._logged[caller]:
+            del self._logged[caller]
+        else:
+            self._suppressed_by_caller[caller] += 1
+        self._suppressed += 1
+        self.suppressed += 1
+        return False
+
+    def summary(self) -> Suppressed | None:
+        """What the last window suppressed; None: nothing, or the window has not ended."""
+        now = self._clock()
+        if now < self._window_start_seconds + WINDOW_SECONDS:
+            return None
+        summary = None
+        if self._suppressed:
+            top = self._suppressed_by_caller.most_common(1)
+            summary = Suppressed(self._suppressed, top[0][0] if top else "")
+        self._window_start_seconds = now
+        self._logged.clear()
+        self._suppressed_by_caller.clear()
+        self._suppressed = 0
+        return summary
+
+
+class RateLimitedHandler(logging.StreamHandler[TextIO]):
+    """Writes records to a stream; those about a caller (with an ``owner`` in `extra`) within a `LogRateLimit`.
+
+    The summary of a window precedes the next line that is logged.
+
+    Args:
+        stream: The output.
+        limit: The rate limit.
+    """
+
+    def __init__(self, stream: TextIO, limit: LogRateLimit) -> None:
+        super().__init__(stream)
+        self._limit = limit
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the record, unless its caller has used up its lines; called with the handler's lock held."""
+        summary = self._limit.summary()
+        if summary is not None:
+            super().emit(_summary_record(summary))
+        owner = getattr(record, "owner", None)
+        if owner is None or self._limit.admits(str(owner)):
+            super().emit(record)
+
+
+# One per process, since its logs are one stream.
+PROCESS_LOG_LIMIT = LogRateLimit(time.monotonic)
 
 
 class TextFormatter(PrintableFormatter):
     """``12:00:00 info message key=value …``."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
-        """The record's line with what it was given as `extra`, each bounded and printable."""
-        given = [(key, value) for key, value in record.__dict__.items() if key not in _OWN]
-        return " ".join((super().formatMessage(record), *(f"{key}={printable(str(value))}" for key, value in given)))
+        """The record's line with its `extra` fields, each bounded and printable."""
+        extra = [(key, value) for key, value in record.__dict__.items() if key not in _STANDARD_FIELDS]
+        return " ".join((super().formatMessage(record), *(f"{key}={printable(str(value))}" for key, value in extra)))
 
 
 class BoundedJsonFormatter(JsonFormatter):
-    """JSON escapes what is not printable; here texts have a bound as well."""
+    """Bounds the length of text fields; JSON escapes unprintable characters."""
 
     def process_log_record(self, log_data: dict[str, Any]) -> dict[str, Any]:
         """The record's fields."""
@@ -42,9 +155,9 @@ def set_up_logs(log_format: str, level: str) -> None:
 
     Args:
         log_format: ``text`` or ``json``.
-        level: The least level that is logged.
+        level: The lowest level that is logged.
     """
-    handler = BoundedHandler(sys.stderr, PROCESS_BOUND)
+    handler = RateLimitedHandler(sys.stderr, PROCESS_LOG_LIMIT)
     if log_format == "json":
         names = {"levelname": "level", "asctime": "time", "name": "logger"}
         handler.setFormatter(
@@ -53,3 +166,9 @@ def set_up_logs(log_format: str, level: str) -> None:
     else:
         handler.setFormatter(TextFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%H:%M:%S"))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+def _summary_record(summary: Suppressed) -> logging.LogRecord:
+    fields = {"lines": summary.lines, "top_caller": summary.top_caller or "none"}
+    record = {"name": __name__, "levelno": logging.WARNING, "levelname": "WARNING", **fields}
+    return logging.makeLogRecord({**record, "msg": "log lines about callers suppressed"})

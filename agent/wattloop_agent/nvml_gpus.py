@@ -60,8 +60,8 @@ class NvmlGpus:
         library: The ``libnvidia-ml.so.1`` to load in place of the one that the system finds.
 
     Attributes:
-        unnamed: By index, NVML's word on each GPU that it could not name since this began: one that was lost before.
-            Each is looked for again every `LOST_SECONDS`.
+        unnamed: By index, NVML's word on each GPU that it could not name since this began: one that
+            was lost before. Each is looked for again every `LOST_SECONDS`.
     """
 
     def __init__(self, library: Path | None = None) -> None:
@@ -99,7 +99,7 @@ class NvmlGpus:
         if time.monotonic() >= self._open_again_seconds:
             self.close()
         if self._session is None:
-            with self.refusing():
+            with self.request_errors():
                 self._open()
         return self._gpus
 
@@ -140,7 +140,7 @@ class NvmlGpus:
         return gpus
 
     @contextmanager
-    def refusing(self) -> Iterator[None]:
+    def request_errors(self) -> Iterator[None]:
         """Within the block, what NVML refuses is `RequestError`.
 
         Raises:
@@ -149,12 +149,13 @@ class NvmlGpus:
         try:
             yield
         except NvmlError as error:
-            raise self.refused(error) from error
+            raise self.request_error(error) from error
 
-    def refused(self, error: NvmlError) -> RequestError:
+    def request_error(self, error: NvmlError) -> RequestError:
         """What NVML refused, as a refusal. A driver that was restarted is opened anew at the next question."""
         if isinstance(error, (LibraryMissing, GpuLost)) or error.code in {_UNINITIALIZED, _UNKNOWN}:
-            # It may know nothing of the handles of before; closed later, since those of other GPUs may be good still.
+            # It may know nothing of the handles of before; closed later, since those of other GPUs
+            # may be good still.
             self._open_again_seconds = 0.0
         reason = next((reason for kind, reason in _REASONS if isinstance(error, kind)), Reason.DEVICE_FAILED)
         return RequestError(reason, str(error))

@@ -1,6 +1,7 @@
 """The agent's settings: an option, else ``WATTLOOP_AGENT_<NAME>``, else the config file, else the default.
 
-`SETTINGS` is the one list of them; options, variables, the file's keys and docs/agent.md's table come from it.
+`SETTINGS` is the one list of them; options, variables, the file's keys and docs/agent.md's table
+come from it.
 """
 
 from __future__ import annotations

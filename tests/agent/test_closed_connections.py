@@ -79,7 +79,7 @@ def test_a_connection_whose_place_was_needed_is_told_so(agent_fixture: AgentFixt
             assert b"result" in other.recv(65536)
         (told,) = answered(first, b"")
         assert told["error"]["reason"] == "ConnectionClosed"
-        assert "idle, and others need its place" in told["error"]["message"]
+        assert "idle, and no other slot is free" in told["error"]["message"]
 
 
 def test_a_connection_is_closed_after_a_few_bad_requests_in_a_row(agent: AgentFixture) -> None:

@@ -14,7 +14,7 @@ import pytest
 from support.agents.agent_fixture import AgentFixture, until
 from support.agents.processes import children_of, single_agent
 from wattloop.agent import AgentConnection, AgentRequestError, AgentUnavailable
-from wattloop_agent.monitor.places import MAX_CONNECTIONS_OF_A_GPU_OWNER
+from wattloop_agent.monitor.connection_slots import MAX_CONNECTIONS_PER_GPU_OWNER
 
 FORBIDDEN_IN_POWER_CONTROLLER = (
     "asyncio",
@@ -93,7 +93,7 @@ def test_the_monitor_never_asks_nvml_to_change_anything(agent_fixture: AgentFixt
 
 def test_one_owner_cannot_take_all_connections(agent: AgentFixture) -> None:
     with ExitStack() as stack:
-        connections = [stack.enter_context(connected(agent.socket)) for _ in range(MAX_CONNECTIONS_OF_A_GPU_OWNER)]
+        connections = [stack.enter_context(connected(agent.socket)) for _ in range(MAX_CONNECTIONS_PER_GPU_OWNER)]
         for connection in connections:
             assert "result" in answer_to(connection, b'{"verb": "energy"}\n')
         one_more = stack.enter_context(connected(agent.socket))

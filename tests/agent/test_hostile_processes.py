@@ -21,15 +21,15 @@ import pytest
 from support.agents.agent_fixture import DEADLINE_SECONDS, AgentFixture, until
 from support.agents.processes import children_of, single_agent
 from wattloop.agent import AgentConnection, AgentUnavailable
-from wattloop_agent.log_bound import MAX_LINES
+from wattloop_agent.logs import MAX_LINES
 from wattloop_agent.monitor import connection
-from wattloop_agent.monitor.descriptors import MAX_CONNECTIONS, WANTED_DESCRIPTORS
-from wattloop_agent.monitor.places import (
-    MAX_CONNECTIONS_OF_A_GPU_OWNER,
+from wattloop_agent.monitor.connection_slots import (
+    MAX_CONNECTIONS_PER_GPU_OWNER,
     MAX_SUBSCRIPTIONS,
-    MAX_SUBSCRIPTIONS_OF_AN_OWNER,
+    MAX_SUBSCRIPTIONS_PER_OWNER,
 )
-from wattloop_agent.monitor_process import MAX_STALL_TIMEOUTS
+from wattloop_agent.monitor.descriptors import MAX_CONNECTIONS, WANTED_DESCRIPTORS
+from wattloop_agent.monitor_main import MAX_STALL_TIMEOUTS
 
 pytestmark = pytest.mark.processes
 
@@ -51,7 +51,8 @@ class Outcome:
     Attributes:
         attackers: What each of the hostile processes printed.
         victim: What the victim printed.
-        latecomer_seconds: How long an owner that came during the attack waited for its first answer.
+        latecomer_seconds: How long an owner that came during the attack waited for its first
+            answer.
         limits: All that the victim's GPU was ever seen at.
         log_bytes: What both parts logged meanwhile.
         growth_bytes: How much memory both parts took more at the end.
@@ -193,13 +194,13 @@ def test_idle_connections_and_half_requests_keep_nobody_out(agent_fixture: Agent
     assert outcome.errors()["TooMany"] > 0, "each process has a bound"
     if attack == "idle":
         assert outcome.errors()["ConnectionClosed"] > 0, "idle ones make room"
-    assert outcome.total("open_at_end") <= MAX_CONNECTIONS + len(outcome.attackers) * MAX_CONNECTIONS_OF_A_GPU_OWNER
+    assert outcome.total("open_at_end") <= MAX_CONNECTIONS + len(outcome.attackers) * MAX_CONNECTIONS_PER_GPU_OWNER
 
 
 def test_subscribers_are_bounded_and_cost_others_nothing(agent_fixture: AgentFixture) -> None:
     outcome = attacked(agent_fixture, "subscribers", processes=10, connections=32)
     check(outcome)
-    assert outcome.errors()["TooMany"] > 10 * (32 - MAX_SUBSCRIPTIONS_OF_AN_OWNER)
+    assert outcome.errors()["TooMany"] > 10 * (32 - MAX_SUBSCRIPTIONS_PER_OWNER)
     per_second = MAX_SUBSCRIPTIONS / 0.02
     assert outcome.total("answers") - outcome.errors().total() < per_second * (outcome.seconds + 1)
 
@@ -258,15 +259,15 @@ def test_an_event_loop_that_hangs_takes_no_limit_away_until_its_process_ends_by_
         until(lambda: time.monotonic() > begin + (MAX_STALL_TIMEOUTS + 3) * timeout_seconds, "it is taken to hang")
         assert b"most recent call first" in log.read(), "it says where it hung"
         assert process.wait(DEADLINE_SECONDS) == 1
-    # Its power controller had the same log, so either it has given everything back or it has ended with its
-    # leases on disk.
+    # Its power controller had the same log, so either it has given everything back or it has ended
+    # with its leases on disk.
     with (
         single_agent(
             agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
         ),
-        AgentConnection(agent_fixture.socket) as next_holder,
+        AgentConnection(agent_fixture.socket) as next_lease_manager,
     ):
-        next_holder.release()
+        next_lease_manager.release()
         assert agent_fixture.limits == [400, 400, 400]
 
 

@@ -19,7 +19,8 @@ from support.agents.kubelet_server import KubeletServer, serving
 from support.agents.processes import single_agent
 from wattloop.agent import AgentConnection, AgentRequestError
 
-# Started with stdin as a line of [method, arguments]; answers a line of [result or null, reason or null].
+# Started with stdin as a line of [method, arguments]; answers a line of [result or null, reason or
+# null].
 POD = """
 import json, sys
 from wattloop.agent import AgentConnection, AgentRequestError
@@ -100,7 +101,8 @@ class Cluster:
         pod = Pod(self.hierarchy, name)
         self.pods.append(pod)
         (self.agent_fixture.folder / "logs" / f"{namespace}_{name}_{pod.uid}").mkdir()
-        # Listed once it runs: the agent takes a pod of which it has seen no process to be starting, for a minute.
+        # Listed once it runs: the agent takes a pod of which it has seen no process to be starting,
+        # for a minute.
         pod.start(self.agent_fixture)
         self.kubelet.pods[namespace, name] = ids
         return pod

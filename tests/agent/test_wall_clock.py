@@ -22,7 +22,8 @@ from support.reporting.json_web_token import json_web_token
 from wattloop.agent import AgentConnection
 
 SOURCES = Path(__file__).parents[2]
-# Numbers that are to rise over restarts: of events, and of the reports of a process that is started again.
+# Numbers that are to rise over restarts: of events, and of the reports of a process that is started
+# again.
 GOES_BY_THE_WALL_CLOCK = {
     "agent/wattloop_agent/telemetry/energy_events.py": {"time.time"},
     "client/wattloop/run.py": {"time.time_ns"},
@@ -76,7 +77,8 @@ class Node:
             **self.clock.environment(),
             "WATTLOOP_AGENT_METRICS_BIND": self.metrics,
             "WATTLOOP_AGENT_SAMPLE_INTERVAL": "0.05",
-            # Simulated time jumps: between two readings of the counter power would tell nothing of it.
+            # Simulated time jumps: between two readings of the counter power would tell nothing of
+            # it.
             "WATTLOOP_AGENT_COUNTER_INTERVAL": "0",
             "WATTLOOP_AGENT_PUSH_URL": operator.url,
             "WATTLOOP_AGENT_PUSH_TOKEN_FILE": str(token),

@@ -20,20 +20,21 @@ def run(arguments: argparse.Namespace) -> int:
 
     set_up_logs(settings.log_format, settings.log_level)
     if arguments.restore_only:
-        from wattloop_agent.power_controller_process import restore_everything  # noqa: PLC0415
+        from wattloop_agent.power_controller_main import restore_everything  # noqa: PLC0415
 
         return restore_everything(settings)
     if settings.part == "power-controller":
-        from wattloop_agent.power_controller_process import run_power_controller  # noqa: PLC0415
+        from wattloop_agent.power_controller_main import run_power_controller  # noqa: PLC0415
 
         return run_power_controller(settings)
     if settings.part == "monitor":
-        # With a power controller of its own it has to be able to end that, and is its user's on a laptop.
+        # With a power controller of its own it has to be able to end that, and is its user's on a
+        # laptop.
         from wattloop_agent.monitor.confinement.confine import confine  # noqa: PLC0415
 
         with interruption.without_thread():
             confine(settings.pod_logs if settings.identity == "pod" else None)
-    from wattloop_agent.monitor_process import run_monitor  # noqa: PLC0415
+    from wattloop_agent.monitor_main import run_monitor  # noqa: PLC0415
 
     return run_monitor(settings, arguments.watch_parent, arguments.ready_descriptor)
 

@@ -33,9 +33,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _measure(readings: NvmlReadings, seconds: float | None, form: str) -> bool:
-    begin = readings.conditions()
+    begin = readings.statuses()
     ended = _wait(seconds)
-    usages = usage_between(begin, readings.conditions())
+    usages = usage_between(begin, readings.statuses())
     if form == "json":
         sys.stdout.write(json.dumps(_document(usages, readings.unnamed), indent=2) + "\n")
         return ended
@@ -52,13 +52,13 @@ def _live(readings: NvmlReadings, seconds: float | None) -> bool:
 
     from wattloop_agent.commands.monitor_table import usage_table  # noqa: PLC0415
 
-    begin = readings.conditions()
+    begin = readings.statuses()
     until = float("inf") if seconds is None else time.monotonic() + seconds
     with Live(usage_table(usage_between(begin, begin), readings.unnamed), auto_refresh=False) as live:
         ended = False
         while not ended and (left := until - time.monotonic()) > 0:
             ended = _wait(min(left, REFRESH_SECONDS))
-            usages = usage_between(begin, readings.conditions())
+            usages = usage_between(begin, readings.statuses())
             live.update(usage_table(usages, readings.unnamed), refresh=True)
     return ended
 

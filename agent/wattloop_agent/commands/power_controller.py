@@ -9,7 +9,7 @@ import sys
 
 from wattloop.errors import OperationError
 from wattloop_agent.logs import set_up_logs
-from wattloop_agent.power_controller_process import run_power_controller
+from wattloop_agent.power_controller_main import run_power_controller
 from wattloop_agent.settings import add_options, settings_from
 
 
@@ -21,7 +21,8 @@ def main() -> int:
     parser.add_argument("--connection", type=int, nargs="+", required=True, metavar="FD", help="the inherited sockets")
     add_options(parser)
     arguments = parser.parse_args()
-    # Only what the monitor says on the command line: it has read the environment and the file already.
+    # Only what the monitor says on the command line: it has read the environment and the file
+    # already.
     settings = settings_from(arguments, {})
     set_up_logs(settings.log_format, settings.log_level)
     for descriptor in arguments.connection:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from wattloop_agent.monitor.gpu_condition import GpuCondition
+from wattloop_agent.monitor.gpu_readings import GpuStatus
 
 
 @dataclass(frozen=True)
@@ -13,12 +13,12 @@ class Usage:
     """What one GPU used since the monitor began.
 
     Attributes:
-        now: Its condition.
+        now: Its status.
         energy_joules: By its counter; None: it has none, or one that began anew meanwhile.
         duration_seconds: On the clock that its energy was integrated on.
     """
 
-    now: GpuCondition
+    now: GpuStatus
     energy_joules: float | None
     duration_seconds: float
 
@@ -30,13 +30,13 @@ class Usage:
         return self.energy_joules / self.duration_seconds
 
 
-def usage_between(begin: Sequence[GpuCondition], end: Sequence[GpuCondition]) -> list[Usage]:
+def usage_between(begin: Sequence[GpuStatus], end: Sequence[GpuStatus]) -> list[Usage]:
     """What each GPU of the end used since the begin."""
-    before = {condition.uuid: condition for condition in begin}
-    return [_usage(before.get(condition.uuid, condition), condition) for condition in end]
+    before = {status.uuid: status for status in begin}
+    return [_usage(before.get(status.uuid, status), status) for status in end]
 
 
-def _usage(begin: GpuCondition, end: GpuCondition) -> Usage:
+def _usage(begin: GpuStatus, end: GpuStatus) -> Usage:
     energy = None
     if begin.energy_millijoules is not None and end.energy_millijoules is not None:
         energy = (end.energy_millijoules - begin.energy_millijoules) / 1000

@@ -1,6 +1,7 @@
 """One connection to the agent's socket: lines in, lines out, with bounds on both.
 
-It reads the socket itself: a stream of asyncio's takes up to 256 KiB at once, whatever its limit is.
+It reads the socket itself: a stream of asyncio's takes up to 256 KiB at once, whatever its limit
+is.
 """
 
 from __future__ import annotations
@@ -12,18 +13,19 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from wattloop_agent.lines import REQUEST_LIMIT_BYTES, encoded
+from wattloop_agent.json_lines import REQUEST_LIMIT_BYTES, encoded
 from wattloop_agent.request_error import Reason, RequestError, error_answer
 
 READ_BYTES = 16 * 1024
-# Of requests whose end has not come yet, of all connections together; a request of one piece always has room.
-MAX_HALF_REQUESTS_BYTES = 8 * 1024 * 1024
+# Of requests whose end has not come yet, of all connections together; a request of one piece always
+# has room.
+MAX_PARTIAL_REQUESTS_BYTES = 8 * 1024 * 1024
 # A caller that takes no answer for this long is dropped.
 MAX_ANSWER_SECONDS = 10.0
 
 
 @dataclass
-class HalfRequests:
+class PartialRequests:
     """What all connections have received of requests whose end has not come yet."""
 
     size_bytes: int = 0
@@ -34,18 +36,19 @@ class Connection:
 
     Args:
         accepted: The socket; closed with this.
-        half_requests: Of all connections.
+        partial_requests: Of all connections.
 
     Attributes:
         socket: The socket.
-        half_seconds: Since when the end of a request has been missing, on the monotonic clock; None: none is missing.
+        partial_since_seconds: Since when the end of a request has been missing, on the monotonic
+            clock; None: none is missing.
     """
 
-    def __init__(self, accepted: socket.socket, half_requests: HalfRequests) -> None:
+    def __init__(self, accepted: socket.socket, partial_requests: PartialRequests) -> None:
         accepted.setblocking(False)
         self.socket = accepted
-        self.half_seconds: float | None = None
-        self._half_requests = half_requests
+        self.partial_since_seconds: float | None = None
+        self._partial_requests = partial_requests
         self._received = bytearray()
         self._counted_bytes = 0
 
@@ -60,7 +63,7 @@ class Connection:
         while end < 0:
             if len(self._received) > REQUEST_LIMIT_BYTES:
                 raise RequestError(Reason.BAD_REQUEST, f"a request has {REQUEST_LIMIT_BYTES} bytes at most")
-            self._count_half_request()
+            self._count_partial_request()
             part = await asyncio.get_running_loop().sock_recv(self.socket, READ_BYTES)
             if not part:
                 return None
@@ -70,7 +73,7 @@ class Connection:
         line = bytes(self._received[: end + 1])
         del self._received[: end + 1]
         self._count(0)
-        self.half_seconds = None
+        self.partial_since_seconds = None
         return line
 
     async def ended(self) -> None:
@@ -103,15 +106,15 @@ class Connection:
         self._count(0)
         self.socket.close()
 
-    def _count_half_request(self) -> None:
+    def _count_partial_request(self) -> None:
         if not self._received:
             return
-        if self.half_seconds is None:
-            self.half_seconds = time.monotonic()
+        if self.partial_since_seconds is None:
+            self.partial_since_seconds = time.monotonic()
         self._count(len(self._received))
-        if len(self._received) > READ_BYTES and self._half_requests.size_bytes > MAX_HALF_REQUESTS_BYTES:
+        if len(self._received) > READ_BYTES and self._partial_requests.size_bytes > MAX_PARTIAL_REQUESTS_BYTES:
             raise RequestError(Reason.TOO_MANY, "too many long requests are incomplete; send each at once")
 
     def _count(self, size_bytes: int) -> None:
-        self._half_requests.size_bytes += size_bytes - self._counted_bytes
+        self._partial_requests.size_bytes += size_bytes - self._counted_bytes
         self._counted_bytes = size_bytes

@@ -8,12 +8,13 @@ import resource
 logger = logging.getLogger(__name__)
 
 # A connection has its socket, and the pidfd of the process that connected.
-DESCRIPTORS_OF_A_CONNECTION = 2
-# For what the agent itself opens: /proc, ledger, leases, the kubelet, the metrics' connections, the owners' pidfds.
+DESCRIPTORS_PER_CONNECTION = 2
+# For what the agent itself opens: /proc, ledger, leases, the kubelet, the metrics' connections, the
+# owners' pidfds.
 RESERVED_DESCRIPTORS = 256
 MAX_CONNECTIONS = 512
 MIN_CONNECTIONS = 16
-WANTED_DESCRIPTORS = RESERVED_DESCRIPTORS + DESCRIPTORS_OF_A_CONNECTION * MAX_CONNECTIONS
+WANTED_DESCRIPTORS = RESERVED_DESCRIPTORS + DESCRIPTORS_PER_CONNECTION * MAX_CONNECTIONS
 
 
 def raised_limit() -> int:
@@ -37,7 +38,7 @@ def connections_allowed(limit: int) -> int:
         >>> connections_allowed(20_000), connections_allowed(1024), connections_allowed(64)
         (512, 384, 16)
     """
-    free = (limit - RESERVED_DESCRIPTORS) // DESCRIPTORS_OF_A_CONNECTION
+    free = (limit - RESERVED_DESCRIPTORS) // DESCRIPTORS_PER_CONNECTION
     return max(MIN_CONNECTIONS, min(MAX_CONNECTIONS, free))
 
 

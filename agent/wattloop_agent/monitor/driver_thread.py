@@ -1,4 +1,4 @@
-"""The one thread that asks the driver: requests in their order, and between them a look at all GPUs at a pace."""
+"""The only thread that calls the driver: requests in order, and between them a periodic sample of all GPUs."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ _Request = tuple["Future[Any]", Callable[[], Any]]
 
 
 class DriverThread:
-    """Calls what it is given, one at a time; a driver that hangs holds up this thread and nothing else.
+    """Runs functions one at a time; a driver that hangs blocks this thread and nothing else.
 
     Args:
-        look: Called at the pace, in the thread.
+        sample: Called in the thread at each interval.
     """
 
-    def __init__(self, look: Callable[[], None]) -> None:
-        self._look = look
-        # None: the pace has changed, or the thread is to end.
+    def __init__(self, sample: Callable[[], None]) -> None:
+        self._sample = sample
+        # None: the interval has changed, or the thread is to end.
         self._requests: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
         self._interval_seconds: float | None = None
         self._due_seconds = 0.0
-        self._ends = False
+        self._closed = False
         self._thread: threading.Thread | None = None
 
-    def ask(self, read: Callable[[], Result]) -> Future[Result]:
-        """Call this in the thread; cancelled before its turn, it is not called."""
+    def submit(self, read: Callable[[], Result]) -> Future[Result]:
+        """Run a function in the thread; a future that is cancelled before that is not run."""
         future: Future[Result] = Future()
         self._start()
         self._requests.put((future, read))
         return future
 
-    def pace(self, interval_seconds: float | None) -> None:
-        """Look so often from now on; None: not at all."""
+    def set_interval(self, interval_seconds: float | None) -> None:
+        """Sample at this interval from now on; None: not at all."""
         if interval_seconds == self._interval_seconds:
             return
         now = time.monotonic()
@@ -52,8 +52,8 @@ class DriverThread:
         self._requests.put(None)
 
     def close(self) -> None:
-        """End the thread; a call that hangs is left behind, and holds up no exit."""
-        self._ends = True
+        """End the thread. A call that hangs is abandoned, and does not delay the exit."""
+        self._closed = True
         self._requests.put(None)
 
     def _start(self) -> None:
@@ -62,34 +62,34 @@ class DriverThread:
             self._thread.start()
 
     def _run(self) -> None:
-        while not self._ends:
+        while not self._closed:
             try:
                 request = self._requests.get(timeout=self._left_seconds())
             except queue.Empty:
                 request = None
             if request is not None:
-                _carry_out(*request)
-            if self._interval_seconds is not None and self._left_seconds() == 0.0 and not self._ends:
-                self._looked(self._interval_seconds)
+                _run_request(*request)
+            if self._interval_seconds is not None and self._left_seconds() == 0.0 and not self._closed:
+                self._take_sample(self._interval_seconds)
 
     def _left_seconds(self) -> float | None:
         if self._interval_seconds is None:
             return None
         return max(self._due_seconds - time.monotonic(), 0.0)
 
-    def _looked(self, interval_seconds: float) -> None:
+    def _take_sample(self, interval_seconds: float) -> None:
         try:
-            self._look()
+            self._sample()
         except Exception:
-            logger.exception("a look at the GPUs failed in a way that nobody foresaw; the next one comes")
-        # At the pace, without catching up on what a slow driver made us miss, and with time left for requests.
+            logger.exception("unexpected failure of a sample of the GPUs; continuing with the next one")
+        # Samples that a slow driver delayed are not made up for, and time is left for requests.
         self._due_seconds = max(self._due_seconds + interval_seconds, time.monotonic() + interval_seconds / 2)
 
 
-def _carry_out(future: Future[Any], read: Callable[[], Any]) -> None:
+def _run_request(future: Future[Any], read: Callable[[], Any]) -> None:
     if not future.set_running_or_notify_cancel():
         return
     try:
         future.set_result(read())
-    except BaseException as error:  # noqa: BLE001 - it is the asker's
+    except BaseException as error:  # noqa: BLE001 - it belongs to the future's caller
         future.set_exception(error)

@@ -1,4 +1,4 @@
-"""What the power controller holds, as it last said; and the watch over the owners of what it holds."""
+"""The monitor's view of all leases, and the releases for owners that are gone."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from wattloop_agent.monitor.callers import Owners, no_step
-from wattloop_agent.monitor.heartbeat_link import HeartbeatLink
+from wattloop_agent.monitor.identity import OwnerLiveness, no_step
 from wattloop_agent.monitor.owner_watch import OwnerWatch
 from wattloop_agent.monitor.policies.violations import PolicyViolations
-from wattloop_agent.monitor.power_controller_link import PowerControllerLink
+from wattloop_agent.monitor.power_controller_link import HeartbeatLink, PowerControllerLink
 from wattloop_agent.request_error import RequestError
 
 logger = logging.getLogger(__name__)
@@ -21,98 +20,101 @@ HEARTBEAT_SECONDS = 1.0
 
 
 @dataclass
-class PowerControllerView:
-    """What the power controller last said.
+class PowerControllerStatus:
+    """The power controller's last answer.
 
     Attributes:
-        state: ``ready``, or why no lease is given out.
-        warning: What a person should look at; empty: nothing.
-        leases: As its ``list`` verb gives them.
-        bounds: By setting, the lowest and the highest that the power controller itself allows; None: the device's own.
-        heard_seconds: On the monotonic clock; None: never.
+        state: ``ready``, or why it grants no lease.
+        warning: A condition that an administrator should look at; empty: none.
+        leases: As returned by its ``list`` verb.
+        bounds: By setting, the administrator's minimum and maximum; None: the device's own.
+        updated_seconds: Time of the answer on the monotonic clock; None: never.
     """
 
-    state: str = "not heard of yet"
+    state: str = "no answer yet"
     warning: str = ""
     leases: list[dict[str, Any]] = field(default_factory=list)
     bounds: dict[str, tuple[float | None, float | None]] = field(default_factory=dict)
-    heard_seconds: float | None = None
+    updated_seconds: float | None = None
 
 
-class LeaseMonitor:
-    """The monitor's side of all leases.
+class LeaseTracker:
+    """Keeps the power controller's status, and has the leases of gone owners released.
 
     Args:
-        power controller: The callers' line to the power controller.
-        heartbeats: The line to the power controller of the thread that looks after the owners.
+        power_controller: Carries callers' requests.
+        heartbeats: Carries the heartbeats and releases of the thread that checks the owners.
         owners: Finds the owners' processes.
-        heartbeat_seconds: How often the power controller is asked at least.
-        outside: Told of the leases at each look; None: nobody watches the policies.
-        at_each_look: Called in the thread before each look.
+        heartbeat_seconds: The longest time between two heartbeats.
+        violations: Updated with the leases at each check; None: policies are not checked.
+        before_each_check: Called in the thread before each check.
 
     Attributes:
-        view: What the power controller last said, to either line.
+        status: The power controller's last answer on either link.
     """
 
     def __init__(
         self,
         power_controller: PowerControllerLink,
         heartbeats: HeartbeatLink,
-        owners: Owners,
+        owners: OwnerLiveness,
         heartbeat_seconds: float = HEARTBEAT_SECONDS,
         *,
-        outside: PolicyViolations | None = None,
-        at_each_look: Callable[[], None] = no_step,
+        violations: PolicyViolations | None = None,
+        before_each_check: Callable[[], None] = no_step,
     ) -> None:
         self._power_controller = power_controller
-        self._outside = outside
+        self._violations = violations
         self._watch = OwnerWatch(
             heartbeats,
             owners,
             heartbeat_seconds,
-            heard=self._heartbeat_answered,
-            silent=self._no_answer,
-            at_each_look=at_each_look,
+            on_answer=self._heartbeat_answered,
+            on_failure=self._request_failed,
+            before_each_check=before_each_check,
         )
-        self.view = PowerControllerView()
+        self.status = PowerControllerStatus()
 
     def start(self) -> None:
-        """Look after the owners from now on, in a thread."""
+        """Check the owners from now on, in a thread."""
         self._watch.start()
 
     def stop(self) -> None:
-        """Look after the owners no more; waits for the thread."""
+        """Stop checking the owners; waits for the thread."""
         self._watch.stop()
 
-    def held_for(self, owner: str) -> None:
-        """A lease was made or changed for this owner: have it watched at once, unless it is.
+    def watch_owner(self, owner: str) -> None:
+        """Check the owners at once, unless this one, whose lease was created or changed, is watched already.
 
-        A plan moves clocks at every instruction: it must not wait behind a look that would find nothing new.
+        A plan moves clocks at every instruction, and must not wait for a check that would find
+        nothing new.
         """
         if owner not in self._watch.watched:
-            self._watch.look_now()
+            self._watch.check_now()
 
-    async def refresh(self) -> PowerControllerView:
-        """Ask the power controller what it holds.
+    async def refresh(self) -> PowerControllerStatus:
+        """Request the power controller's status.
 
         Raises:
-            RequestError: It is not there.
+            RequestError: It is not available.
         """
-        return self._heard(await self._power_controller.ask({"verb": "list"}))
+        return self._update(await self._power_controller.request({"verb": "list"}))
 
-    def _heartbeat_answered(self, told: Mapping[str, Any]) -> None:
-        self._heard(told)
-        if self._outside is not None:
-            self._outside.look(self.view.leases)
+    def _heartbeat_answered(self, answer: Mapping[str, Any]) -> None:
+        self._update(answer)
+        if self._violations is not None:
+            self._violations.update(self.status.leases)
 
-    def _heard(self, told: Mapping[str, Any]) -> PowerControllerView:
-        if told["state"] != self.view.state:
-            logger.info("power-controller", extra={"state": told["state"], "warning": told["warning"]})
-        view = PowerControllerView(told["state"], told["warning"], told["leases"], told["bounds"], time.monotonic())
-        self.view = view
-        return view
+    def _update(self, answer: Mapping[str, Any]) -> PowerControllerStatus:
+        if answer["state"] != self.status.state:
+            logger.info("power controller state", extra={"state": answer["state"], "warning": answer["warning"]})
+        status = PowerControllerStatus(
+            answer["state"], answer["warning"], answer["leases"], answer["bounds"], time.monotonic()
+        )
+        self.status = status
+        return status
 
-    def _no_answer(self, refusal: RequestError) -> None:
-        if self.view.state != refusal.message:
-            logger.error("the power controller does not answer", extra={"told": refusal.message})
-        self.view.state = refusal.message
+    def _request_failed(self, refusal: RequestError) -> None:
+        if self.status.state != refusal.message:
+            logger.error("the power controller does not answer", extra={"error": refusal.message})
+        self.status.state = refusal.message

@@ -1,4 +1,4 @@
-"""Ends a process whose event loop hangs, so that the next one answers callers again."""
+"""Ends a process whose event loop hangs, so that whatever supervises it starts another."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 
 class LoopWatchdog:
-    """Counts how long the event loop has not moved.
+    """Measures how long the event loop has made no progress.
 
     Args:
-        limit_seconds: After so long it hangs: no load explains it.
-        step_seconds: How often both sides come by.
+        limit_seconds: After so long without progress the loop counts as hung; no load explains it.
+        step_seconds: The interval at which the loop and the checking thread call this.
         clock: Monotonic seconds.
     """
 
@@ -23,29 +23,30 @@ class LoopWatchdog:
         self._step_seconds = step_seconds
         self._clock = clock
         self._checked_seconds = clock()
-        self._still_seconds = 0.0
+        self._stalled_seconds = 0.0
 
     async def run(self) -> None:
-        """Move, on the event loop, until cancelled."""
+        """Report progress, on the event loop, until cancelled."""
         while True:
-            self.moved()
+            self.report_progress()
             await asyncio.sleep(self._step_seconds)
 
-    def moved(self) -> None:
-        """The event loop has moved."""
-        self._still_seconds = 0.0
+    def report_progress(self) -> None:
+        """Record that the event loop runs."""
+        self._stalled_seconds = 0.0
 
-    def hangs(self) -> bool:
-        """Whether it has not moved for too long; called again and again, from a thread of its own."""
+    def is_hung(self) -> bool:
+        """Whether the loop has made no progress for too long; called repeatedly, from another thread."""
         now = self._clock()
-        # A machine or a process that was stopped was stopped as a whole: one call counts for two steps at most.
-        self._still_seconds += min(now - self._checked_seconds, 2 * self._step_seconds)
+        # A suspended machine or process stalls both threads, so one call counts for two steps at
+        # most.
+        self._stalled_seconds += min(now - self._checked_seconds, 2 * self._step_seconds)
         self._checked_seconds = now
-        return self._still_seconds > self._limit_seconds
+        return self._stalled_seconds > self._limit_seconds
 
-    def end_if_it_hangs(self) -> None:
-        """End the process, with a trace, if the event loop hangs."""
-        if self.hangs():
-            # By no logger: the event loop may hang while it has a lock of one.
+    def end_if_hung(self) -> None:
+        """End the process, with a stack trace, if the event loop hangs."""
+        if self.is_hung():
+            # Not logged: the event loop may hang while it holds a logger's lock.
             faulthandler.dump_traceback(all_threads=True)
             os._exit(1)

@@ -1,67 +1,47 @@
-"""Reads the GPUs for the monitor, off its loop: one thread asks the driver, so a driver that hangs stops no caller."""
+"""Reads GPUs for the event loop. One thread calls the driver, so a driver that hangs blocks no caller."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from wattloop.agent import EnergyReading, GpuDescription
 from wattloop.node_energy import Range
 from wattloop_agent.monitor.driver_thread import DriverThread
-from wattloop_agent.monitor.policies.limits import Asked
-from wattloop_agent.monitor.sampler import SampledGpus, Sampler
+from wattloop_agent.monitor.gpu_readings import ReadableGpus
+from wattloop_agent.monitor.policies.limits import LimitedSetting
+from wattloop_agent.monitor.sampler import Sampler
 from wattloop_agent.request_error import Reason, RequestError
 
 TIMEOUT_SECONDS = 5.0
 Result = TypeVar("Result")
 
 
-class ReadableGpus(SampledGpus, Protocol):
-    """The seam to the GPUs, as the monitor sees them. Every method raises `RequestError` with what the driver says."""
-
-    def describe(self) -> list[GpuDescription]:
-        """All GPUs; of their limits, found is the current one: what is leased is not known here."""
-
-    def uuids(self) -> list[str]:
-        """All GPUs, by index."""
-
-    def energy(self, uuids: Sequence[str]) -> list[EnergyReading]:
-        """The counters of these GPUs, in this order."""
-
-    def uuid_of_device(self) -> dict[str, str]:
-        """Under the name of its device node (``nvidia0``) and the uuids of its MIG devices, each GPU's uuid."""
-
-    def product(self, uuid: str) -> str:
-        """A GPU's model."""
-
-    def accepted(self, uuid: str, asked: Asked) -> Range:
-        """The lowest and the highest that a GPU accepts."""
-
-
 class Meter:
-    """Reads GPUs without blocking.
+    """Reads GPUs without blocking the event loop.
 
     Args:
-        gpus: What is read; used in one thread only.
-        timeout_seconds: How long the driver may take.
+        gpus: The GPUs; used in one thread only.
+        timeout_seconds: Time that the driver may take.
 
     Attributes:
-        sampler: Looks at all of them at a pace, in the same thread; it rests until it is started or watched.
+        sampler: Samples all GPUs periodically in the same thread; idle until it is started or
+            subscribed to.
     """
 
     def __init__(self, gpus: ReadableGpus, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
         self._gpus = gpus
         self._timeout_seconds = timeout_seconds
         self._products: dict[str, str] = {}
-        self._thread = DriverThread(self._look)
-        self.sampler = Sampler(gpus, self._thread.pace)
+        self._thread = DriverThread(self._sample)
+        self.sampler = Sampler(gpus, self._thread.set_interval)
 
     async def gpus(self) -> list[GpuDescription]:
         """All GPUs of the machine.
 
         Raises:
-            RequestError: The driver can't say.
+            RequestError: The driver does not report them.
         """
         return await self._in_thread(self._gpus.describe)
 
@@ -69,56 +49,57 @@ class Meter:
         """The counters of these GPUs, read now.
 
         Raises:
-            RequestError: One of them is not there or has no counter.
+            RequestError: One of them does not exist or has no counter.
         """
         return await self._in_thread(lambda: self._gpus.energy(uuids))
 
     async def energy_of(self, seen: Callable[[str], bool]) -> list[EnergyReading]:
-        """The counters of all GPUs for which this holds, by index, read now.
+        """The counters of all GPUs that satisfy a predicate on their uuid, by index, read now.
 
         Raises:
             RequestError: One of them has no counter.
         """
         return await self._in_thread(lambda: self._gpus.energy([uuid for uuid in self._gpus.uuids() if seen(uuid)]))
 
-    async def uuid_of_device(self) -> dict[str, str]:
-        """Under the name of its device node (``nvidia0``) and the uuids of its MIG devices, each GPU's uuid.
+    async def uuid_by_device(self) -> dict[str, str]:
+        """Each GPU's uuid, by the name of its device node (``nvidia0``) and by the uuids of its MIG devices.
 
         Raises:
-            RequestError: The driver can't say.
+            RequestError: The driver does not report them.
         """
-        return await self._in_thread(self._gpus.uuid_of_device)
+        return await self._in_thread(self._gpus.uuid_by_device)
 
     async def product(self, uuid: str) -> str:
-        """A GPU's model; asked once, it does not change.
+        """A GPU's model, read once.
 
         Raises:
-            RequestError: There is no such GPU, or the driver can't say.
+            RequestError: There is no such GPU, or the driver does not report it.
         """
         if uuid not in self._products:
             self._products[uuid] = await self._in_thread(lambda: self._gpus.product(uuid))
         return self._products[uuid]
 
-    async def accepted(self, uuid: str, asked: Asked) -> Range:
-        """The lowest and the highest that a GPU accepts.
+    async def accepted(self, uuid: str, setting: LimitedSetting) -> Range:
+        """The lowest and the highest value that a GPU accepts.
 
         Raises:
-            RequestError: There is no such GPU, it has no such setting, or the driver can't say.
+            RequestError: There is no such GPU, it has no such setting, or the driver does not
+                report it.
         """
-        return await self._in_thread(lambda: self._gpus.accepted(uuid, asked))
+        return await self._in_thread(lambda: self._gpus.accepted(uuid, setting))
 
     def close(self) -> None:
-        """Stop; a call that hangs is left behind."""
+        """Stop; a call that hangs is abandoned."""
         self._thread.close()
 
     async def _in_thread(self, read: Callable[[], Result]) -> Result:
         try:
             async with asyncio.timeout(self._timeout_seconds):
-                return await asyncio.wrap_future(self._thread.ask(read))
+                return await asyncio.wrap_future(self._thread.submit(read))
         except TimeoutError as error:
             raise RequestError(
                 Reason.UNAVAILABLE, f"the driver did not answer in {self._timeout_seconds:g} s; nvidia-smi may hang too"
             ) from error
 
-    def _look(self) -> None:
-        self.sampler.look()
+    def _sample(self) -> None:
+        self.sampler.sample()

@@ -1,4 +1,4 @@
-"""The monitor's GPUs through NVML. Reads alone: this module calls no power controller."""
+"""The monitor's GPUs through NVML, read only."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from wattloop.agent import EnergyReading, GpuDescription, PowerLimits
 from wattloop.node_energy import Range
 from wattloop.nvml import Gpu, GpuLost, NvmlError
 from wattloop_agent.monitor.energy.samples import GpuSample
-from wattloop_agent.monitor.gpu_condition import GpuCondition
-from wattloop_agent.monitor.policies.limits import Asked
+from wattloop_agent.monitor.gpu_readings import GpuStatus
+from wattloop_agent.monitor.policies.limits import LimitedSetting
 from wattloop_agent.nvml_gpus import NvmlGpus
 from wattloop_agent.request_error import Reason, RequestError
 
 Number = TypeVar("Number", int, float)
 
-# A GPU that is lost makes NVML open anew at each question.
+# A lost GPU is not read again for so long: each attempt makes NVML start again.
 FAILED_SECONDS = 1.0
-# The limit that was asked for costs a call into the GPU, the one in force does not; the two change together.
+# Reading the limit that is set costs a call into the GPU, reading the one in force does not; the
+# two change together.
 LIMIT_SECONDS = 5.0
 
 
@@ -40,11 +41,11 @@ class NvmlReadings:
 
     @property
     def unnamed(self) -> Mapping[int, str]:
-        """By index, the driver's word on each GPU that it can't even name: lost before the agent began."""
+        """By index, the driver's error for each GPU without a known uuid: it was lost before the agent started."""
         return self._gpus.unnamed
 
     def describe(self) -> list[GpuDescription]:
-        """All GPUs, with their limits where they have any and can say so."""
+        """All GPUs, with their limits where they report any."""
         return [
             GpuDescription(uuid=gpu.uuid, name=gpu.name, index=gpu.index, power_limits=self._limits(gpu))
             for gpu in self._gpus.all()
@@ -58,32 +59,32 @@ class NvmlReadings:
         """The counters of these GPUs."""
         return [self._energy(self._gpus.gpu(uuid)) for uuid in uuids]
 
-    def conditions(self, samples: Sequence[GpuSample] | None = None) -> list[GpuCondition]:
-        """All GPUs; what one can't say is None, and its problem says why.
+    def statuses(self, samples: Sequence[GpuSample] | None = None) -> list[GpuStatus]:
+        """The status of all GPUs; a value that a GPU fails to report is None, and `problem` says why.
 
         Args:
-            samples: Of all GPUs, taken just now; None: take them.
+            samples: Of all GPUs, just taken; None: take them.
         """
-        taken = {sample.uuid: sample for sample in (self.samples() if samples is None else samples)}
-        return [self._condition(gpu, taken[gpu.uuid]) for gpu in self._gpus.all() if gpu.uuid in taken]
+        by_uuid = {sample.uuid: sample for sample in (self.samples() if samples is None else samples)}
+        return [self._status(gpu, by_uuid[gpu.uuid]) for gpu in self._gpus.all() if gpu.uuid in by_uuid]
 
     def samples(self, uuids: Collection[str] | None = None, uncounted: Collection[str] = ()) -> list[GpuSample]:
-        """Counters and power of these GPUs, or of all; one that failed is asked again after `FAILED_SECONDS`.
+        """Counters and power of these GPUs, or of all. A GPU that failed is read again after `FAILED_SECONDS`.
 
         Args:
-            uuids: Of which GPUs; None: of all.
-            uncounted: Those whose counter, which costs the driver milliseconds, is left alone.
+            uuids: The GPUs; None: all.
+            uncounted: GPUs whose counter, which costs the driver milliseconds, is not read.
         """
         gpus = [gpu for gpu in self._gpus.all() if uuids is None or gpu.uuid in uuids]
-        return [self._sample(gpu, counts=gpu.uuid not in uncounted) for gpu in gpus]
+        return [self._sample(gpu, with_counter=gpu.uuid not in uncounted) for gpu in gpus]
 
-    def uuid_of_device(self) -> dict[str, str]:
-        """Under the name of its device node (``nvidia0``) and the uuids of its MIG devices, each GPU's uuid."""
-        with self._gpus.refusing():
+    def uuid_by_device(self) -> dict[str, str]:
+        """Each GPU's uuid, by the name of its device node (``nvidia0``) and by the uuids of its MIG devices."""
+        with self._gpus.request_errors():
             names: dict[str, str] = {}
             for gpu in self._gpus.all():
                 with contextlib.suppress(GpuLost):
-                    # Read anew each time: an administrator may cut a GPU otherwise while we run.
+                    # Read each time: an administrator may repartition a GPU while the agent runs.
                     parts = gpu.mig_device_uuids()
                     names |= {f"nvidia{gpu.minor_number}": gpu.uuid, **dict.fromkeys(parts, gpu.uuid)}
             return names
@@ -92,80 +93,81 @@ class NvmlReadings:
         """A GPU's model."""
         return self._gpus.gpu(uuid).name
 
-    def accepted(self, uuid: str, asked: Asked) -> Range:
-        """The lowest and the highest that a GPU accepts."""
+    def accepted(self, uuid: str, setting: LimitedSetting) -> Range:
+        """The lowest and the highest value that a GPU accepts."""
         gpu = self._gpus.gpu(uuid)
-        with self._gpus.refusing():
-            match asked:
-                case Asked.POWER_LIMIT:
+        with self._gpus.request_errors():
+            match setting:
+                case LimitedSetting.POWER_LIMIT:
                     return gpu.power_limit_range_watts()
-                case Asked.GRAPHICS_CLOCK:
+                case LimitedSetting.GRAPHICS_CLOCK:
                     clocks = gpu.graphics_clocks_megahertz()
-                case Asked.MEMORY_CLOCK:
+                case LimitedSetting.MEMORY_CLOCK:
                     clocks = gpu.memory_clocks_megahertz()
             return float(min(clocks)), float(max(clocks))
 
     def _energy(self, gpu: Gpu) -> EnergyReading:
-        with self._gpus.refusing():
+        with self._gpus.request_errors():
             return EnergyReading(gpu.uuid, gpu.energy_millijoules(), gpu.clock_seconds())
 
-    def _sample(self, gpu: Gpu, *, counts: bool) -> GpuSample:
+    def _sample(self, gpu: Gpu, *, with_counter: bool) -> GpuSample:
         failed = self._failed.get(gpu.uuid)
         begin = time.monotonic()
         if failed is not None and begin < failed.end_seconds + FAILED_SECONDS:
             return failed
         try:
-            counter = gpu.energy_millijoules() if counts else None
+            counter = gpu.energy_millijoules() if with_counter else None
             end = time.monotonic()
             sample = GpuSample(gpu.uuid, gpu.name, begin, end, gpu.clock_seconds(), counter, gpu.power_watts())
         except NvmlError:
-            return self._incomplete_sample(gpu, counts=counts)
+            return self._incomplete_sample(gpu, with_counter=with_counter)
         if failed is not None:
             del self._failed[gpu.uuid]
         return sample
 
-    def _incomplete_sample(self, gpu: Gpu, *, counts: bool) -> GpuSample:
-        """What a GPU says that does not say all; one that failed is left alone for a while."""
-        asked = _Asked(self._gpus)
+    def _incomplete_sample(self, gpu: Gpu, *, with_counter: bool) -> GpuSample:
+        """The sample of a GPU that does not report every value; one that failed is not read again for a while."""
+        reads = _OptionalReads(self._gpus)
         begin = time.monotonic()
-        counter = asked.ask(gpu.energy_millijoules) if counts else None
+        counter = reads.read(gpu.energy_millijoules) if with_counter else None
         end = time.monotonic()
-        clock = asked.ask(gpu.clock_seconds) or 0.0
-        power = asked.ask(gpu.power_watts)
-        sample = GpuSample(gpu.uuid, gpu.name, begin, end, clock, counter, power, asked.problem)
-        if asked.problem:
+        clock = reads.read(gpu.clock_seconds) or 0.0
+        power = reads.read(gpu.power_watts)
+        sample = GpuSample(gpu.uuid, gpu.name, begin, end, clock, counter, power, reads.problem)
+        if reads.problem:
             self._failed[gpu.uuid] = sample
         return sample
 
     def _limits(self, gpu: Gpu) -> PowerLimits | None:
         try:
-            with self._gpus.refusing():
+            with self._gpus.request_errors():
                 current = gpu.power_limit_watts()
-                least, most = gpu.power_limit_range_watts()
+                minimum, maximum = gpu.power_limit_range_watts()
                 default = gpu.default_power_limit_watts()
         except RequestError as refusal:
-            # A GPU that is lost says so to who asks something of it; of the others everything can be told.
+            # A lost GPU raises an error when it is set or read; the description of the other GPUs
+            # must not fail with it.
             if refusal.reason in {Reason.NOT_SUPPORTED, Reason.GPU_LOST}:
                 return None
             raise
         return PowerLimits(
             found_watts=current,
             current_watts=current,
-            minimum_watts=least,
-            maximum_watts=most,
+            minimum_watts=minimum,
+            maximum_watts=maximum,
             default_watts=default,
         )
 
-    def _condition(self, gpu: Gpu, sample: GpuSample) -> GpuCondition:
-        asked = _Asked(self._gpus, sample.problem)
-        enforced = asked.ask(gpu.enforced_power_limit_watts)
+    def _status(self, gpu: Gpu, sample: GpuSample) -> GpuStatus:
+        reads = _OptionalReads(self._gpus, sample.problem)
+        enforced = reads.read(gpu.enforced_power_limit_watts)
         read = self._limits_read.get(gpu.uuid)
         if read is None or enforced is None or read.enforced_watts != enforced or time.monotonic() >= read.due_seconds:
-            limit = asked.ask(gpu.power_limit_watts)
+            limit = reads.read(gpu.power_limit_watts)
             read = self._limits_read[gpu.uuid] = _LimitRead(limit, enforced, time.monotonic() + LIMIT_SECONDS)
-        if asked.problem:
+        if reads.problem:
             del self._limits_read[gpu.uuid]
-        return GpuCondition(
+        return GpuStatus(
             uuid=gpu.uuid,
             name=gpu.name,
             time_seconds=sample.clock_seconds,
@@ -173,8 +175,8 @@ class NvmlReadings:
             power_watts=sample.power_watts,
             power_limit_watts=read.watts,
             enforced_power_limit_watts=enforced,
-            graphics_clock_megahertz=asked.ask(gpu.graphics_clock_megahertz),
-            problem=asked.problem,
+            graphics_clock_megahertz=reads.read(gpu.graphics_clock_megahertz),
+            problem=reads.problem,
         )
 
 
@@ -186,15 +188,15 @@ class _LimitRead:
 
 
 @dataclass
-class _Asked:
+class _OptionalReads:
     gpus: NvmlGpus
     problem: str = field(default="")
 
-    def ask(self, read: Callable[[], Number]) -> Number | None:
+    def read(self, read: Callable[[], Number]) -> Number | None:
         try:
             return read()
         except NvmlError as error:
-            refusal = self.gpus.refused(error)
+            refusal = self.gpus.request_error(error)
             if refusal.reason is not Reason.NOT_SUPPORTED:
                 self.problem = self.problem or refusal.message
             return None

@@ -1,8 +1,8 @@
-"""Looks after the owners of leases in a thread of its own: what an owner that is gone holds is given back.
+"""Checks in a thread whether the owners of leases are alive, and releases the leases of those that are gone.
 
-The thread that looks also sends the power controller's heartbeats, so a heartbeat says that somebody looks
-after the owners. It
-shares no event loop, no queue and no connection with the callers: none of them can keep it from its looks.
+The same thread sends the heartbeats to the power controller, so a heartbeat implies that owners are
+being checked. The thread shares no event loop, queue or connection with callers, so none of them
+can delay it.
 """
 
 from __future__ import annotations
@@ -16,152 +16,156 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from wattloop_agent.monitor.callers import Owners, no_step
-from wattloop_agent.monitor.heartbeat_link import HeartbeatLink
-from wattloop_agent.monitor.watched_process import LOOK_AGAIN_SECONDS, WatchedProcess
+from wattloop_agent.monitor.identity import OwnerLiveness, no_step
+from wattloop_agent.monitor.power_controller_link import HeartbeatLink
+from wattloop_agent.monitor.watched_process import POLL_SECONDS, WatchedProcess
 from wattloop_agent.request_error import RequestError
 
 logger = logging.getLogger(__name__)
 
-# An owner that holds and releases in a loop has its leases looked at so often at most.
-MIN_LOOK_SECONDS = 0.02
+# The shortest time between two checks, for owners that hold and release in a loop.
+MIN_CHECK_SECONDS = 0.02
 MAX_STOP_SECONDS = 2.0
 
 
 class OwnerWatch:
-    """The thread that sends heartbeats and releases what gone owners hold.
+    """The thread that sends heartbeats and releases the leases of gone owners.
 
     Args:
-        power controller: The thread's line to the power controller.
+        power_controller: The thread's link to the power controller.
         owners: Finds the owners' processes.
-        heartbeat_seconds: How often the power controller is asked at least.
-        heard: Called in the thread at the end of each look with the power controller's answer, as its
-        ``list`` verb gives it.
-        silent: Called in the thread when the power controller does not answer.
-        at_each_look: Called in the thread before each look.
+        heartbeat_seconds: The longest time between two heartbeats.
+        on_answer: Called in the thread at the end of each check with the power controller's answer,
+            which has the form of its ``list`` verb's.
+        on_failure: Called in the thread when the power controller does not answer.
+        before_each_check: Called in the thread before each check.
 
     Attributes:
-        watched: The owners with a lease that were there at the last look.
+        watched: The owners with a lease that were alive at the last check.
     """
 
     def __init__(
         self,
         power_controller: HeartbeatLink,
-        owners: Owners,
+        owners: OwnerLiveness,
         heartbeat_seconds: float,
         *,
-        heard: Callable[[Mapping[str, Any]], None],
-        silent: Callable[[RequestError], None],
-        at_each_look: Callable[[], None] = no_step,
+        on_answer: Callable[[Mapping[str, Any]], None],
+        on_failure: Callable[[RequestError], None],
+        before_each_check: Callable[[], None] = no_step,
     ) -> None:
         self._power_controller = power_controller
         self._owners = owners
         self._heartbeat_seconds = heartbeat_seconds
-        self._heard = heard
-        self._silent = silent
-        self._at_each_look = at_each_look
+        self._on_answer = on_answer
+        self._on_failure = on_failure
+        self._before_each_check = before_each_check
         self._processes: dict[str, WatchedProcess] = {}
-        self._beat_seconds = 0.0
-        self._looked_seconds = 0.0
-        self._ending = False
-        self._wake, self._woken = socket.socketpair()
-        for end in (self._wake, self._woken):
+        self._heartbeat_sent_seconds = 0.0
+        self._checked_seconds = 0.0
+        self._stopping = False
+        self._wake_sender, self._wake_receiver = socket.socketpair()
+        for end in (self._wake_sender, self._wake_receiver):
             end.setblocking(False)
         self._thread = threading.Thread(target=self._run, name="owners", daemon=True)
         self.watched: frozenset[str] = frozenset()
 
     def start(self) -> None:
-        """Look after the owners from now on."""
+        """Check the owners from now on."""
         self._thread.start()
 
-    def look_now(self) -> None:
-        """Look at the owners at once; from any thread."""
-        # A full buffer wakes the thread as well; a closed end has no thread to wake.
+    def check_now(self) -> None:
+        """Check the owners at once; from any thread."""
+        # A full buffer wakes the thread as well; a closed socket has no thread to wake.
         with contextlib.suppress(OSError):
-            self._wake.send(b"\0")
+            self._wake_sender.send(b"\0")
 
     def stop(self) -> None:
-        """End the thread; one that a driver or a disk holds up is left behind."""
-        self._ending = True
-        self._power_controller.end()
-        self.look_now()
+        """End the thread; one that is blocked by a driver or a disk is abandoned."""
+        self._stopping = True
+        self._power_controller.abort()
+        self.check_now()
         self._thread.join(MAX_STOP_SECONDS)
 
     def _run(self) -> None:
-        while not self._ending:
-            looked = False
-            self._at_each_look()
+        while not self._stopping:
+            succeeded = False
+            self._before_each_check()
             try:
-                self._look()
-                looked = True
+                self._check()
+                succeeded = True
             except RequestError as refusal:
-                if not self._ending:
-                    self._silent(refusal)
+                if not self._stopping:
+                    self._on_failure(refusal)
             except Exception:
-                # Without the looks that follow, nobody would give back what a dead owner holds.
+                # The thread must go on: without further checks, leases of dead owners would never
+                # be released.
                 logger.exception("unexpected failure of the lease check; the next one follows")
-            # The end of a process that no look has noticed yet would be noticed again and again.
-            self._wait(list(self._processes.values()) if looked else [])
+            # After a failed check, an ended process would wake the thread again at once, without
+            # end.
+            self._wait(list(self._processes.values()) if succeeded else [])
         self._power_controller.close()
         self._watch_only(frozenset())
-        for end in (self._wake, self._woken):
+        for end in (self._wake_sender, self._wake_receiver):
             end.close()
 
-    def _look(self) -> None:
-        self._looked_seconds = time.monotonic()
-        answer = self._beat()
+    def _check(self) -> None:
+        self._checked_seconds = time.monotonic()
+        answer = self._send_heartbeat()
         owners = frozenset(str(lease["owner"]) for lease in answer["leases"] if not lease["releasing"])
         self._watch_only(owners)
-        self.watched = frozenset(owner for owner in owners if self._is_there(owner))
+        self.watched = frozenset(owner for owner in owners if self._is_alive(owner))
         for owner in owners - self.watched:
             logger.info("owner gone", extra={"owner": owner})
             try:
-                self._power_controller.ask({"verb": "release", "owner": owner})
+                self._power_controller.request({"verb": "release", "owner": owner})
             except RequestError as refusal:
-                words = {"owner": owner, "told": str(refusal)}
-                logger.error("leases of a gone owner not released", extra=words)  # noqa: TRY400
-        self._heard(answer)
+                extra = {"owner": owner, "error": str(refusal)}
+                logger.error("leases of a gone owner not released", extra=extra)  # noqa: TRY400
+        self._on_answer(answer)
 
-    def _beat(self) -> Mapping[str, Any]:
-        answer: Mapping[str, Any] = self._power_controller.ask({"verb": "heartbeat"})
-        self._beat_seconds = time.monotonic()
+    def _send_heartbeat(self) -> Mapping[str, Any]:
+        answer: Mapping[str, Any] = self._power_controller.request({"verb": "heartbeat"})
+        self._heartbeat_sent_seconds = time.monotonic()
         return answer
 
-    def _beat_if_due(self) -> None:
-        # A node with tens of thousands of processes takes longer to look through than the power controller waits.
-        if time.monotonic() - self._beat_seconds >= self._heartbeat_seconds:
-            self._beat()
+    def _send_heartbeat_if_due(self) -> None:
+        # Scanning a node with tens of thousands of processes takes longer than the heartbeat
+        # timeout.
+        if time.monotonic() - self._heartbeat_sent_seconds >= self._heartbeat_seconds:
+            self._send_heartbeat()
 
-    def _is_there(self, owner: str) -> bool:
+    def _is_alive(self, owner: str) -> bool:
         watched = self._processes.get(owner)
         if watched is not None:
             if not watched.has_ended():
                 return True
             self._processes.pop(owner).close()
-        found = self._owners.process_of(owner, self._beat_if_due)
+        found = self._owners.process_of(owner, self._send_heartbeat_if_due)
         if found is not None:
             self._processes[owner] = found
             return True
-        return self._owners.alive(owner, self._beat_if_due)
+        return self._owners.alive(owner, self._send_heartbeat_if_due)
 
     def _watch_only(self, owners: frozenset[str]) -> None:
         for owner in self._processes.keys() - owners:
             self._processes.pop(owner).close()
 
     def _wait(self, processes: Sequence[WatchedProcess]) -> None:
-        """Until the next look is due: the next heartbeat's time, the end of a process, a call of `look_now`."""
+        """Wait for the next check: until a heartbeat is due, a process ends, or `check_now` is called."""
         poll = select.poll()
-        poll.register(self._woken, select.POLLIN)
-        due = max(self._looked_seconds, self._beat_seconds) + self._heartbeat_seconds
+        poll.register(self._wake_receiver, select.POLLIN)
+        due = max(self._checked_seconds, self._heartbeat_sent_seconds) + self._heartbeat_seconds
         for process in processes:
             if process.descriptor is None:
-                due = min(due, self._looked_seconds + LOOK_AGAIN_SECONDS)
+                due = min(due, self._checked_seconds + POLL_SECONDS)
             else:
                 poll.register(process.descriptor, select.POLLIN)
         poll.poll(max(due - time.monotonic(), 0.0) * 1000)
         with contextlib.suppress(BlockingIOError):
-            self._woken.recv(4096)
-        if not self._ending:
-            rest = max(self._looked_seconds + MIN_LOOK_SECONDS - time.monotonic(), 0.0)
-            # Not `time.sleep`, whose deadline a preloaded libfaketime takes for one of the wall clock.
+            self._wake_receiver.recv(4096)
+        if not self._stopping:
+            rest = max(self._checked_seconds + MIN_CHECK_SECONDS - time.monotonic(), 0.0)
+            # Not `time.sleep`: a preloaded libfaketime takes its deadline for one of the wall
+            # clock.
             select.poll().poll(rest * 1000)

@@ -1,7 +1,7 @@
 """The agent's socket: takes connections, bounds them, gives each request to `RequestHandlers`.
 
-Any caller may be hostile: after each request the event loop turns to the others, an owner has one request of a kind in
-progress, and a connection's place may be given to another (`places`).
+Any caller may be hostile: after each request the event loop turns to the others, an owner has one
+request of a kind in progress, and a connection's slot may be given to another (`slots`).
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 
-from wattloop_agent.lines import decoded_request, number
-from wattloop_agent.monitor.callers import Caller, Callers, Peer
-from wattloop_agent.monitor.connection import Connection, HalfRequests
+from wattloop_agent.json_lines import decoded_request, number
+from wattloop_agent.monitor.connection import Connection, PartialRequests
+from wattloop_agent.monitor.connection_slots import ConnectionSlot, ConnectionSlots, KeyedLocks
 from wattloop_agent.monitor.descriptors import MAX_CONNECTIONS
-from wattloop_agent.monitor.places import Place, Places
+from wattloop_agent.monitor.identity import Authenticator, Caller, Peer
 from wattloop_agent.monitor.request_handlers import RequestHandlers
-from wattloop_agent.monitor.turns import Turns
 from wattloop_agent.request_error import Reason, RequestError, error_answer
 
 logger = logging.getLogger(__name__)
@@ -33,7 +32,7 @@ MAX_IDENTIFICATION_SECONDS = 5.0
 MAX_BAD_REQUESTS = 8
 # After each refusal: what is refused costs its sender more time than the agent.
 REFUSAL_SECONDS = 0.01
-MAX_HALF_REQUEST_SECONDS = 10.0
+MAX_PARTIAL_REQUEST_SECONDS = 10.0
 SWEEP_SECONDS = 1.0
 # Requests beyond this size are decoded one at a time: JSON of 64 KiB takes a millisecond.
 SMALL_REQUEST_BYTES = 4096
@@ -42,7 +41,8 @@ MAX_ACCEPTED_AT_ONCE = 32
 ACCEPT_PAUSE_SECONDS = 0.1
 ACCEPT_LOG_SECONDS = 10.0
 MAX_LOGGED_CHARACTERS = 200
-# What the driver's thread answers; all else is the power controller's. An owner's kinds do not wait for each other.
+# What the driver's thread answers; all else is the power controller's. An owner's kinds do not wait
+# for each other.
 READS = frozenset({"gpus", "energy"})
 
 
@@ -50,24 +50,26 @@ class Server:
     """Serves the agent's socket.
 
     Args:
-        callers: Identifies connections.
+        authenticator: Identifies connections.
         handlers: Answers.
         connections_limit: How many connections there may be.
 
     Attributes:
         refusals: How many requests were refused, by reason.
-        places: Who has how many connections.
+        slots: Who has how many connections.
     """
 
-    def __init__(self, callers: Callers, handlers: RequestHandlers, connections_limit: int = MAX_CONNECTIONS) -> None:
-        self._callers = callers
+    def __init__(
+        self, authenticator: Authenticator, handlers: RequestHandlers, connections_limit: int = MAX_CONNECTIONS
+    ) -> None:
+        self._authenticator = authenticator
         self._handlers = handlers
-        self._turns = Turns()
-        self._half_requests = HalfRequests()
+        self._locks = KeyedLocks()
+        self._partial_requests = PartialRequests()
         self._tasks: dict[asyncio.Task[None], Connection] = {}
         self._serving: list[asyncio.Task[None]] = []
         self._listening: socket.socket | None = None
-        self.places = Places(connections_limit)
+        self.slots = ConnectionSlots(connections_limit)
         self.refusals: Counter[str] = Counter()
 
     @property
@@ -102,14 +104,14 @@ class Server:
                 if time.monotonic() - logged_seconds >= ACCEPT_LOG_SECONDS:
                     logged_seconds = time.monotonic()
                     logger.error("connections can't be taken", extra={"told": error.strerror})  # noqa: TRY400
-                self.places.close_longest_idle()
+                self.slots.close_longest_idle()
                 await asyncio.sleep(ACCEPT_PAUSE_SECONDS)
             await asyncio.sleep(0)
 
     def _connected(self, accepted: socket.socket) -> None:
-        connection = Connection(accepted, self._half_requests)
+        connection = Connection(accepted, self._partial_requests)
         try:
-            peer = self._callers.peer(accepted)
+            peer = self._authenticator.peer(accepted)
         except RequestError as refusal:
             self._refuse_connection(connection, refusal, "unknown")
             return
@@ -126,18 +128,18 @@ class Server:
                 task.cancel()
 
         try:
-            place = self.places.take(peer.owner, close)
+            slot = self.slots.acquire(peer.owner, close)
         except RequestError as refusal:
             peer.close()
             self._refuse_connection(connection, refusal, peer.owner)
             return
-        task = asyncio.create_task(self._serve(connection, peer, place))
+        task = asyncio.create_task(self._serve(connection, peer, slot))
         self._tasks[task] = connection
-        task.add_done_callback(lambda done: self._ended(done, connection, peer, place))
+        task.add_done_callback(lambda done: self._ended(done, connection, peer, slot))
 
-    def _ended(self, task: asyncio.Task[None], connection: Connection, peer: Peer, place: Place) -> None:
+    def _ended(self, task: asyncio.Task[None], connection: Connection, peer: Peer, slot: ConnectionSlot) -> None:
         # Here, not in the task: one that is cancelled before its first step runs no `finally`.
-        self.places.leave(place)
+        self.slots.release(slot)
         peer.close()
         connection.close()
         del self._tasks[task]
@@ -150,19 +152,19 @@ class Server:
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
-            oldest = time.monotonic() - MAX_HALF_REQUEST_SECONDS
-            told = f"the end of a request was missing for {MAX_HALF_REQUEST_SECONDS:g} s"
+            oldest = time.monotonic() - MAX_PARTIAL_REQUEST_SECONDS
+            told = f"the end of a request was missing for {MAX_PARTIAL_REQUEST_SECONDS:g} s"
             for task, connection in list(self._tasks.items()):
-                if connection.half_seconds is not None and connection.half_seconds < oldest:
+                if connection.partial_since_seconds is not None and connection.partial_since_seconds < oldest:
                     connection.send_last(RequestError(Reason.CONNECTION_CLOSED, f"the connection is closed: {told}"))
                     task.cancel()
 
-    async def _serve(self, connection: Connection, peer: Peer, place: Place) -> None:
+    async def _serve(self, connection: Connection, peer: Peer, slot: ConnectionSlot) -> None:
         try:
-            self.places.identify(place, (await _identified(peer)).has_gpus)
+            self.slots.identify(slot, (await _identified(peer)).has_gpus)
             bad_requests = 0
             while bad_requests < MAX_BAD_REQUESTS:
-                reason = await self._request(connection, peer, place)
+                reason = await self._request(connection, peer, slot)
                 if reason is Reason.CONNECTION_CLOSED:
                     return
                 bad_requests = bad_requests + 1 if reason is Reason.BAD_REQUEST else 0
@@ -177,19 +179,19 @@ class Server:
         except Exception:
             logger.exception("unexpected failure of a request; its connection is closed", extra={"owner": peer.owner})
 
-    async def _request(self, connection: Connection, peer: Peer, place: Place) -> Reason | None:
+    async def _request(self, connection: Connection, peer: Peer, slot: ConnectionSlot) -> Reason | None:
         """Answer one request; returns why it was refused, if it was, and `CONNECTION_CLOSED` after the last one."""
-        place.idle_seconds = time.monotonic()
+        slot.idle_seconds = time.monotonic()
         line = await connection.line()
-        place.idle_seconds = None
+        slot.idle_seconds = None
         if line is None:
             return Reason.CONNECTION_CLOSED
         try:
             request = await self._decoded(line)
             if request["verb"] == "subscribe":
-                await self._stream(connection, peer, place, request)
+                await self._stream(connection, peer, slot, request)
                 return Reason.CONNECTION_CLOSED
-            answer: dict[str, object] = {"result": await self._answer(peer, place, request)}
+            answer: dict[str, object] = {"result": await self._answer(peer, slot, request)}
         except RequestError as refusal:
             await self._refuse(connection, refusal, peer.owner)
             return refusal.reason
@@ -199,17 +201,19 @@ class Server:
     async def _decoded(self, line: bytes) -> dict[str, object]:
         if len(line) <= SMALL_REQUEST_BYTES:
             return decoded_request(line)
-        async with self._turns.turn("large requests"):
+        async with self._locks.hold("large requests"):
             await asyncio.sleep(0)
             return decoded_request(line)
 
-    async def _answer(self, peer: Peer, place: Place, request: Mapping[str, object]) -> object:
-        async with self._turns.turn((peer.owner, request["verb"] in READS)):
+    async def _answer(self, peer: Peer, slot: ConnectionSlot, request: Mapping[str, object]) -> object:
+        async with self._locks.hold((peer.owner, request["verb"] in READS)):
             caller = await peer.caller()
-            place.has_gpus = caller.has_gpus
+            slot.has_gpus = caller.has_gpus
             return await self._handlers.answer(caller, request)
 
-    async def _stream(self, connection: Connection, peer: Peer, place: Place, request: dict[str, object]) -> None:
+    async def _stream(
+        self, connection: Connection, peer: Peer, slot: ConnectionSlot, request: dict[str, object]
+    ) -> None:
         interval = number(request, "interval_seconds")
         if not MIN_INTERVAL_SECONDS <= interval <= MAX_INTERVAL_SECONDS:
             raise RequestError(
@@ -218,11 +222,11 @@ class Server:
             )
         _require_gpus(await peer.caller())
         try:
-            self.places.subscribe(place)
+            self.slots.subscribe(slot)
         except RequestError:
             # Subscriptions that have just been closed are noticed meanwhile.
             await asyncio.sleep(REFUSAL_SECONDS)
-            self.places.subscribe(place)
+            self.slots.subscribe(slot)
         sending = asyncio.create_task(self._send_readings(connection, peer, request, interval))
         ending = asyncio.create_task(connection.ended())
         try:
@@ -230,7 +234,7 @@ class Server:
             if sending.done():
                 sending.result()
         finally:
-            place.is_subscribed = False
+            slot.is_subscribed = False
             for task in (sending, ending):
                 task.cancel()
             await asyncio.gather(sending, ending, return_exceptions=True)

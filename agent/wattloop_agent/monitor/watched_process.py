@@ -1,7 +1,7 @@
 """A process that is told from every other, also from one that gets its pid later, and that says when it ends.
 
-By pidfd where the kernel has them and lets us (Linux 5.3; a container's seccomp profile may not), else by its start
-time, looked at again and again.
+By pidfd where the kernel has them and lets us (Linux 5.3; a container's seccomp profile may not),
+else by its start time, looked at again and again.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
-# Linux 6.5 and newer: a pidfd of the process that connected, made when it did. Not in the socket module yet.
+# Linux 6.5 and newer: a pidfd of the process that connected, made when it did. Not in the socket
+# module yet.
 _SO_PEERPIDFD = 77
 _NO_PEER_PIDFD = frozenset({errno.ENOPROTOOPT, errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM})
-LOOK_AGAIN_SECONDS = 0.2
+POLL_SECONDS = 0.2
 
 
 class WatchedProcess:
@@ -44,7 +45,8 @@ class WatchedProcess:
         except OSError:
             self.close()
             raise
-        # The start time was read by pid: if the process of the pidfd still is there, it was its own.
+        # The start time was read by pid: if the process of the pidfd still is there, it was its
+        # own.
         if start is None or (pidfd is not None and _readable(pidfd)):
             self.close()
             raise ProcessLookupError(errno.ESRCH, f"process {pid} has ended")
@@ -110,7 +112,7 @@ class WatchedProcess:
                 if self.has_ended():
                     ended()
                     return
-            self._timer = loop.call_later(LOOK_AGAIN_SECONDS, look)
+            self._timer = loop.call_later(POLL_SECONDS, look)
 
         loop = asyncio.get_running_loop()
         if self._pidfd is not None:
@@ -133,7 +135,8 @@ def start_ticks(pid: int, processes: Path = Path("/proc")) -> int | None:
     """When a process that is there started, in clock ticks since boot; None: there is none, or a zombie.
 
     Raises:
-        OSError: It is not known, as where no descriptor or memory is left; the process may be there.
+        OSError: It is not known, as where no descriptor or memory is left; the process may be
+            there.
 
     Example:
         >>> start_ticks(os.getpid()) == start_ticks(os.getpid()) is not None
@@ -144,7 +147,8 @@ def start_ticks(pid: int, processes: Path = Path("/proc")) -> int | None:
         stat = path.read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The second field is the program's name in parentheses, which may hold any bytes; the rest is after the last one.
+    # The second field is the program's name in parentheses, which may hold any bytes; the rest is
+    # after the last one.
     fields = stat.rpartition(b")")[2].split()
     try:
         return None if fields[0] in (b"Z", b"X") else int(fields[19])

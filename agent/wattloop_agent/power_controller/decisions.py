@@ -1,8 +1,8 @@
 """What may become of leases, as pure functions: no device, no disk, no clock.
 
-A change is two steps, so that one that is cut off anywhere can be undone: `begin_hold` gives the leases to write down
-before any device is touched, `finish_hold` those to write down after all were. `restoration` says what has to be set
-to give a lease back, seen what is set now.
+A change is two steps, so that one that is cut off anywhere can be undone: `begin_hold` gives the
+leases to write down before any device is touched, `finish_hold` those to write down after all were.
+`restoration` says what has to be set to give a lease back, seen what is set now.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from wattloop_agent.power_controller.lease import UNITS, Key, Lease, Leases, Set
 from wattloop_agent.request_error import Reason, RequestError
 
 # NVML holds whole milliwatts; two readings of one limit can't differ by more.
-SAME_WATTS = 0.002
+TOLERANCE_WATTS = 0.002
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,8 @@ class HoldRequest:
         value: Watts or megahertz.
         owner: For whom.
         expires_seconds: On CLOCK_BOOTTIME, when it ends by itself; None: never.
-        within: What the monitor lets its caller ask for: it narrows the other ranges and never widens them.
+        within: What the monitor lets its caller ask for: it narrows the other ranges and never
+            widens them.
     """
 
     gpus: tuple[str, ...]
@@ -37,29 +38,31 @@ class HoldRequest:
     value: float
     owner: str
     expires_seconds: float | None = None
-    within: Allowed | None = None
+    within: AllowedRange | None = None
 
 
 @dataclass(frozen=True)
-class Allowed:
+class AllowedRange:
     """What a device accepts for a setting: a range, and for clocks the steps in it (ascending; empty: any value)."""
 
-    least: float
-    most: float
+    minimum: float
+    maximum: float
     steps: tuple[float, ...] = ()
 
-    def narrowed(self, other: Allowed | None) -> Allowed:
+    def narrowed(self, other: AllowedRange | None) -> AllowedRange:
         """What both accept, with the steps of this one."""
         if other is None:
             return self
-        least, most = max(self.least, other.least), min(self.most, other.most)
-        return Allowed(least, most, self.steps[bisect_left(self.steps, least) : bisect_right(self.steps, most)])
+        minimum, maximum = max(self.minimum, other.minimum), min(self.maximum, other.maximum)
+        return AllowedRange(
+            minimum, maximum, self.steps[bisect_left(self.steps, minimum) : bisect_right(self.steps, maximum)]
+        )
 
     def nearest(self, value: float) -> float:
         """The value itself, or where there are steps the nearest of them (the lower of two as near).
 
         Example:
-            >>> clocks = Allowed(210.0, 240.0, (210.0, 225.0, 240.0))
+            >>> clocks = AllowedRange(210.0, 240.0, (210.0, 225.0, 240.0))
             >>> [clocks.nearest(value) for value in (0.0, 217.5, 218.0, 225.0, 999.0)]
             [210.0, 210.0, 225.0, 225.0, 240.0]
         """
@@ -69,7 +72,7 @@ class Allowed:
         return min(self.steps[max(above - 1, 0) : above + 1], key=lambda step: (abs(step - value), step))
 
 
-def refuse_foreign(leases: Leases, request: HoldRequest) -> None:
+def refuse_held_by_others(leases: Leases, request: HoldRequest) -> None:
     """Refuse a GPU of which another owner holds any setting.
 
     Raises:
@@ -84,7 +87,9 @@ def refuse_foreign(leases: Leases, request: HoldRequest) -> None:
             )
 
 
-def settled_values(request: HoldRequest, allowed: Mapping[str, Allowed], bounds: Allowed | None) -> dict[str, float]:
+def values_to_set(
+    request: HoldRequest, allowed: Mapping[str, AllowedRange], bounds: AllowedRange | None
+) -> dict[str, float]:
     """What is to be set on each GPU of a request: the value asked for, for clocks the nearest step within all ranges.
 
     Args:
@@ -99,7 +104,7 @@ def settled_values(request: HoldRequest, allowed: Mapping[str, Allowed], bounds:
     for gpu in request.gpus:
         device = allowed[gpu]
         both = device.narrowed(bounds).narrowed(request.within)
-        if not both.least <= request.value <= both.most:
+        if not both.minimum <= request.value <= both.maximum:
             raise _out_of_range(gpu, request, device, bounds, "is out of range")
         if device.steps and not both.steps:
             raise _out_of_range(gpu, request, device, bounds, "has no step of the device near it that is in range")
@@ -107,12 +112,14 @@ def settled_values(request: HoldRequest, allowed: Mapping[str, Allowed], bounds:
     return values
 
 
-def _out_of_range(gpu: str, request: HoldRequest, device: Allowed, bounds: Allowed | None, how: str) -> RequestError:
+def _out_of_range(
+    gpu: str, request: HoldRequest, device: AllowedRange, bounds: AllowedRange | None, how: str
+) -> RequestError:
     unit = UNITS[request.setting]
-    told = [f"the device accepts {device.least:g} to {device.most:g} {unit}"]
+    told = [f"the device accepts {device.minimum:g} to {device.maximum:g} {unit}"]
     for who, its in (("the administrator allows", bounds), ("the policies of this node allow", request.within)):
         if its is not None:
-            told.append(f"{who} {its.least:g} to {its.most:g}")
+            told.append(f"{who} {its.minimum:g} to {its.maximum:g}")
     if len(told) == 1:
         told.append("no other bounds")
     return RequestError(
@@ -128,7 +135,7 @@ def begin_hold(
 
     Args:
         leases: Those of now.
-        request: Not refused by `refuse_foreign` or `settled_values`.
+        request: Not refused by `refuse_held_by_others` or `values_to_set`.
         values: By GPU, what will be set.
         found: By GPU, what is set now; it matters where there is no lease yet.
         boot_id: Of now.
@@ -154,14 +161,15 @@ def finish_hold(leases: Leases, keys: Iterable[Key], expires_seconds: float | No
     finished = dict(leases)
     for key in keys:
         lease = finished[key]
-        # One that was given up and not restored yet stays so until here: undone, it is still to be restored.
+        # One that was given up and not restored yet stays so until here: undone, it is still to be
+        # restored.
         finished[key] = lease.changed(
             held=lease.pending, pending=None, expires_seconds=expires_seconds, releasing=False
         )
     return finished
 
 
-def chosen_for_release(leases: Leases, owner: str | None, gpus: Sequence[str] | None) -> list[Lease]:
+def leases_to_release(leases: Leases, owner: str | None, gpus: Sequence[str] | None) -> list[Lease]:
     """The leases to give back: of this owner (None: of all), on these GPUs (None: on all).
 
     Raises:
@@ -211,8 +219,9 @@ class Restoration(enum.Enum):
 def restoration(lease: Lease, current: float | None) -> Restoration:
     """What has to be done to give a lease back, seen what is set now.
 
-    Clocks can be locked and unlocked but their lock can't be read, so they are always set. A power limit that is
-    neither what was found nor anything that we set is another actor's: it is reported and left, not fought.
+    Clocks can be locked and unlocked but their lock can't be read, so they are always set. A power
+    limit that is neither what was found nor anything that we set is another actor's: it is reported
+    and left, not fought.
 
     Example:
         >>> lease = Lease("GPU-1", Setting.POWER_LIMIT, 300.0, 200.0, None, "process:1@2", "boot")
@@ -221,7 +230,9 @@ def restoration(lease: Lease, current: float | None) -> Restoration:
     """
     if lease.setting is not Setting.POWER_LIMIT or current is None or lease.found is None:
         return Restoration.SET_FOUND
-    if abs(current - lease.found) <= SAME_WATTS:
+    if abs(current - lease.found) <= TOLERANCE_WATTS:
         return Restoration.NOTHING
     ours = [value for value in (lease.held, lease.pending) if value is not None]
-    return Restoration.SET_FOUND if any(abs(current - value) <= SAME_WATTS for value in ours) else Restoration.LEAVE
+    return (
+        Restoration.SET_FOUND if any(abs(current - value) <= TOLERANCE_WATTS for value in ours) else Restoration.LEAVE
+    )

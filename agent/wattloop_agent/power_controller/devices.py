@@ -1,24 +1,91 @@
-"""The seam to the GPUs, as the power controller sees them: what is set, what is accepted, set it."""
+"""The GPUs that the power controller sets: the interface that tests replace, and its implementation by NVML."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Protocol
 
-from wattloop_agent.power_controller.decisions import Allowed
+from wattloop_agent.nvml_gpus import NvmlGpus
+from wattloop_agent.power_controller.decisions import AllowedRange
 from wattloop_agent.power_controller.lease import Setting
 
 
 class Devices(Protocol):
-    """GPUs by uuid. Every method raises `RequestError` with what the device (or the driver) says."""
+    """GPUs by uuid. Every method raises `RequestError` with the device's or the driver's error."""
 
-    def allowed(self, gpu: str, setting: Setting) -> Allowed:
-        """What the device accepts."""
+    def allowed(self, gpu: str, setting: Setting) -> AllowedRange:
+        """The range that the device accepts."""
 
     def current(self, gpu: str, setting: Setting) -> float | None:
-        """What is set; None for clocks, whose lock can't be read."""
+        """The value that is set; None for clocks, since NVML does not report a lock."""
 
     def enforced(self, gpu: str, setting: Setting) -> float | None:
-        """What is in force, whoever set it; None where the device does not say."""
+        """The value in force, whoever set it; None where the device does not report it."""
+
+    def put(self, gpu: str, setting: Setting, value: float | None) -> None:
+        """Set a value; None unlocks a clock."""
+
+
+class NvmlDevices:
+    """`Devices` by NVML.
+
+    Args:
+        library: See `NvmlGpus`.
+    """
+
+    def __init__(self, library: Path | None = None) -> None:
+        self._gpus = NvmlGpus(library)
+        self._allowed: dict[tuple[str, Setting], AllowedRange] = {}
+
+    def close(self) -> None:
+        """Let NVML go; the next question opens it again."""
+        self._gpus.close()
+
+    def allowed(self, gpu: str, setting: Setting) -> AllowedRange:
+        """What the device accepts; asked once, it is a property of the device."""
+        key = (gpu, setting)
+        device = self._gpus.gpu(gpu)
+        if key not in self._allowed:
+            with self._gpus.request_errors():
+                if setting is Setting.POWER_LIMIT:
+                    self._allowed[key] = AllowedRange(*device.power_limit_range_watts())
+                else:
+                    graphics = setting is Setting.GRAPHICS_CLOCK
+                    clocks = device.graphics_clocks_megahertz() if graphics else device.memory_clocks_megahertz()
+                    steps = tuple(sorted(float(clock) for clock in clocks))
+                    self._allowed[key] = AllowedRange(steps[0], steps[-1], steps)
+        return self._allowed[key]
+
+    def current(self, gpu: str, setting: Setting) -> float | None:
+        """The power limit that is set; None for clocks."""
+        device = self._gpus.gpu(gpu)
+        if setting is not Setting.POWER_LIMIT:
+            return None
+        with self._gpus.request_errors():
+            return device.power_limit_watts()
+
+    def enforced(self, gpu: str, setting: Setting) -> float | None:
+        """The power limit in force; None for clocks."""
+        device = self._gpus.gpu(gpu)
+        if setting is not Setting.POWER_LIMIT:
+            return None
+        with self._gpus.request_errors():
+            return device.enforced_power_limit_watts()
 
     def put(self, gpu: str, setting: Setting, value: float | None) -> None:
         """Set it; None takes a clock's lock away."""
+        device = self._gpus.gpu(gpu)
+        with self._gpus.request_errors():
+            match setting, value:
+                case Setting.POWER_LIMIT, float(watts):
+                    device.set_power_limit_watts(watts)
+                case Setting.GRAPHICS_CLOCK, None:
+                    device.reset_graphics_clocks()
+                case Setting.GRAPHICS_CLOCK, float(megahertz):
+                    device.lock_graphics_clocks(round(megahertz), round(megahertz))
+                case Setting.MEMORY_CLOCK, None:
+                    device.reset_memory_clocks()
+                case Setting.MEMORY_CLOCK, float(megahertz):
+                    device.lock_memory_clocks(round(megahertz), round(megahertz))
+                case _:
+                    raise TypeError(f"{setting} can't be set to {value!r}")

@@ -1,6 +1,7 @@
 """A lease: a setting of a GPU that is held for an owner, and what the GPU goes back to.
 
-Leases are data: `decisions` decides on them, `lease_file` keeps them on disk, `lease_manager` applies them.
+Leases are data: `decisions` decides on them, `lease_file` keeps them on disk, `lease_manager`
+applies them.
 """
 
 from __future__ import annotations
@@ -37,13 +38,17 @@ class Lease:
     Attributes:
         gpu: The GPU's uuid.
         setting: Which of its settings.
-        found: What was set before the first hold, and what it goes back to; None: a clock that was not locked.
+        found: What was set before the first hold, and what it goes back to; None: a clock that was
+            not locked.
         held: What is set for the owner; None while the first change is under way.
-        pending: What a change under way is about to set; None when none is. A change that was cut off is known by it.
+        pending: What a change under way is about to set; None when none is. A change that was cut
+            off is known by it.
         owner: Whose it is: an opaque name that the monitor gave.
-        boot_id: The boot in which it was made; another boot has reset the device, so there is nothing to restore.
+        boot_id: The boot in which it was made; another boot has reset the device, so there is
+            nothing to restore.
         expires_seconds: On CLOCK_BOOTTIME, when it ends by itself; None: never.
-        releasing: It was given up, but the device could not be restored yet; it is tried again until it can.
+        releasing: It was given up, but the device could not be restored yet; it is tried again
+            until it can.
     """
 
     gpu: str
@@ -64,7 +69,8 @@ class Lease:
     def changed(self, **fields: object) -> Lease:
         """This lease with other values in these fields.
 
-        As `dataclasses.replace`, in a tenth of its time: a plan moves the clocks of all GPUs at every instruction.
+        As `dataclasses.replace`, in a tenth of its time: a plan moves the clocks of all GPUs at
+        every instruction.
 
         Example:
             >>> from dataclasses import replace

@@ -1,6 +1,7 @@
 """Leases on disk, written so that whatever dies, at any instruction, leaves the older or the newer file whole.
 
-Written aside, fsync, renamed, fsync of the folder: when `LeaseFile.write` returns, the leases survive a power cut too.
+Written aside, fsync, renamed, fsync of the folder: when `LeaseFile.write` returns, the leases
+survive a power cut too.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from wattloop_agent.durable import read_bounded, write_durably
+from wattloop_agent.durable_file import read_bounded, write_durably
 from wattloop_agent.power_controller.lease import Lease, lease_from_record, lease_to_record
 from wattloop_agent.request_error import Reason, RequestError
 
@@ -23,7 +24,7 @@ NAME = "leases.json"
 LIMIT_BYTES = 1024 * 1024
 
 
-class CorruptLeaseFile(Exception):  # noqa: N818 - a state of the disk
+class CorruptLeaseFileError(Exception):
     """The file is not one that we wrote. It was moved aside, and what the GPUs were found at is not known.
 
     Attributes:
@@ -43,7 +44,8 @@ class LeaseFile:
         folder: The state folder; it is made if it is missing.
 
     Raises:
-        RequestError: `Reason.STATE_NOT_DURABLE`: the folder can't be used, or another agent uses it.
+        RequestError: `Reason.STATE_NOT_DURABLE`: the folder can't be used, or another agent uses
+            it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -72,7 +74,8 @@ class LeaseFile:
         """The leases as last written; none where there is no file.
 
         Raises:
-            CorruptLeaseFile: It is damaged; it was moved aside, so that the next start is a clean one.
+            CorruptLeaseFileError: It is damaged; it was moved aside, so that the next start is a
+                clean one.
             RequestError: `Reason.STATE_NOT_DURABLE`: it can't be read.
         """
         try:
@@ -84,7 +87,7 @@ class LeaseFile:
         try:
             return _decoded(data)
         except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise CorruptLeaseFile(self.path, str(error), self._moved_aside()) from error
+            raise CorruptLeaseFileError(self.path, str(error), self._moved_aside()) from error
 
     def write(self, leases: Iterable[Lease]) -> None:
         """Make these the leases on disk; durable when it returns.

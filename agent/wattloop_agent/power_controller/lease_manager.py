@@ -1,7 +1,7 @@
 """Does what `decisions` decides: leases to disk first, then the devices, and back again whatever fails.
 
-At every instant each GPU is as found, or the disk says what was found. So a holder that is killed anywhere is
-followed by one that knows what to put back (`LeaseManager.recover`).
+At every instant each GPU is as found, or the disk says what was found. So a holder that is killed
+anywhere is followed by one that knows what to put back (`LeaseManager.recover`).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wattloop_agent.power_controller import decisions
-from wattloop_agent.power_controller.decisions import Allowed, HoldRequest, Restoration
+from wattloop_agent.power_controller.decisions import AllowedRange, HoldRequest, Restoration
 from wattloop_agent.power_controller.devices import Devices
 from wattloop_agent.power_controller.lease import UNITS, Key, Lease, Setting
-from wattloop_agent.power_controller.lease_file import CorruptLeaseFile, LeaseFile
+from wattloop_agent.power_controller.lease_file import CorruptLeaseFileError, LeaseFile
 from wattloop_agent.power_controller.node_lock import NodeLock
 from wattloop_agent.request_error import Reason, RequestError
 
@@ -40,7 +40,8 @@ class LeaseManager:
         folder: The state folder.
         boot_id: Of this boot.
         clock: CLOCK_BOOTTIME, in seconds.
-        bounds: What the administrator allows, by setting; where there are none, all that the device accepts.
+        bounds: What the administrator allows, by setting; where there are none, all that the device
+            accepts.
         lock_folder: Where the node's one power controller locks; None: nobody else can be there.
 
     Attributes:
@@ -56,7 +57,7 @@ class LeaseManager:
         boot_id: str,
         clock: Callable[[], float],
         *,
-        bounds: Mapping[Setting, Allowed] | None = None,
+        bounds: Mapping[Setting, AllowedRange] | None = None,
         lock_folder: Path | None = None,
     ) -> None:
         self._devices = devices
@@ -83,7 +84,8 @@ class LeaseManager:
     def recover(self) -> None:
         """Read the leases of the holder before this one, and finish or undo what was cut off.
 
-        A folder that can't be used is the state, not an error: no lease is given out, and `tick` tries again.
+        A folder that can't be used is the state, not an error: no lease is given out, and `tick`
+        tries again.
         """
         try:
             if self._lock_folder is not None:
@@ -91,7 +93,7 @@ class LeaseManager:
                 self._lock = self._lock or NodeLock(self._lock_folder, who)
             self._file = self._file or LeaseFile(self._folder)
             found = self._file.read()
-        except CorruptLeaseFile as error:
+        except CorruptLeaseFileError as error:
             self._damage = str(error)
             logger.error("lease file corrupt", extra={"folder": str(self._folder), "told": str(error)})  # noqa: TRY400
             found = []
@@ -105,7 +107,8 @@ class LeaseManager:
             logger.info("leases of an earlier boot discarded", extra={"leases": len(found) - len(self.leases)})
             self._unwritten = True
         self.state = "ready"
-        # Where clocks were moved to last may be half a second newer than the file: set what it says.
+        # Where clocks were moved to last may be half a second newer than the file: set what it
+        # says.
         self.leases = decisions.clocks_pending(self.leases)
         self._settle()
 
@@ -119,7 +122,7 @@ class LeaseManager:
             self.recover()
         if self.state != "ready":
             raise RequestError(self._not_ready, self.state)
-        decisions.refuse_foreign(self.leases, request)
+        decisions.refuse_held_by_others(self.leases, request)
         values = self._values(request)
         keys = [(gpu, request.setting) for gpu in request.gpus]
         if request.setting is not Setting.POWER_LIMIT and all(self._covers(key, request) for key in keys):
@@ -132,9 +135,10 @@ class LeaseManager:
         """Give back what this owner (None: anyone) holds on these GPUs (None: on all); returns what was given back.
 
         Raises:
-            RequestError: One of the GPUs is another's, or a device could not be restored: it is tried again by `tick`.
+            RequestError: One of the GPUs is another's, or a device could not be restored: it is
+                tried again by `tick`.
         """
-        chosen = decisions.chosen_for_release(self.leases, owner, gpus)
+        chosen = decisions.leases_to_release(self.leases, owner, gpus)
         self._give_back(chosen)
         left = [lease.gpu for lease in chosen if lease.key in self.leases]
         if left:
@@ -166,7 +170,7 @@ class LeaseManager:
 
     def _values(self, request: HoldRequest) -> dict[str, float]:
         allowed = {gpu: self._devices.allowed(gpu, request.setting) for gpu in request.gpus}
-        return decisions.settled_values(request, allowed, self.bounds.get(request.setting))
+        return decisions.values_to_set(request, allowed, self.bounds.get(request.setting))
 
     def _covers(self, key: Key, request: HoldRequest) -> bool:
         lease = self.leases.get(key)
@@ -200,8 +204,8 @@ class LeaseManager:
         logger.info("held", extra={"gpus": request.gpus, UNITS[request.setting]: request.value, "owner": request.owner})
 
     def _move_clocks(self, request: HoldRequest, values: dict[str, float]) -> None:
-        # The lease on disk already says how to give the clocks back, whatever they are moved to; a plan that moves
-        # them at every instruction can't wait for the disk.
+        # The lease on disk already says how to give the clocks back, whatever they are moved to; a
+        # plan that moves them at every instruction can't wait for the disk.
         before = self.leases
         moved = dict(before)
         for gpu in request.gpus:
@@ -222,7 +226,8 @@ class LeaseManager:
         marked = {lease.key: replace(lease, releasing=True) for lease in chosen}
         if marked:
             self.leases = self.leases | marked
-            # So that a release that is cut off is carried through. Without a disk it is only not known to be under way.
+            # So that a release that is cut off is carried through. Without a disk it is only not
+            # known to be under way.
             self._try_to_write()
         self._settle()
 
@@ -267,7 +272,8 @@ class LeaseManager:
             except RequestError as refusal:
                 if lease.held is not None or refusal.reason is not Reason.NOT_SUPPORTED:
                     raise
-                # The device has no such setting: the hold changed nothing, and there is nothing to give back.
+                # The device has no such setting: the hold changed nothing, and there is nothing to
+                # give back.
                 return None
         words = {"gpu": lease.gpu, "setting": lease.setting, "found": lease.found, "owner": lease.owner}
         if wanted is Restoration.LEAVE:

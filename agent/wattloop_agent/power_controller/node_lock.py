@@ -1,7 +1,7 @@
 """One power controller a node: a lock in a folder that all of them know, whatever their state folders are.
 
-Two power controllers on the same GPUs would each take for found what the other holds, and give it back at
-the wrong time.
+Two power controllers on the same GPUs would each take for found what the other holds, and give it
+back at the wrong time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from wattloop_agent.request_error import Reason, RequestError
 
-NAME = "power controller.lock"
+NAME = "power-controller.lock"
 MAX_NOTE_BYTES = 4096
 
 
@@ -21,11 +21,13 @@ class NodeLock:
     """The node's lock, held from now until `close` or the end of the process, however it ends.
 
     Args:
-        folder: Where all power controllers of the node look; made, for root alone, where it is missing.
+        folder: Where all power controllers of the node look; made, for root alone, where it is
+            missing.
         note: Who this is, for the one that comes second.
 
     Raises:
-        RequestError: `Reason.ANOTHER_AGENT`: another power controller holds it; `Reason.STATE_NOT_DURABLE`:
+        RequestError: `Reason.ANOTHER_AGENT`: another power controller holds it;
+            `Reason.STATE_NOT_DURABLE`:
         it can't be used.
     """
 

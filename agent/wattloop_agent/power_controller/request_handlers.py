@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from wattloop_agent.lines import gpu_names, number, text
-from wattloop_agent.power_controller.decisions import Allowed, HoldRequest
+from wattloop_agent.json_lines import gpu_names, number, text
+from wattloop_agent.power_controller.decisions import AllowedRange, HoldRequest
 from wattloop_agent.power_controller.lease import Setting
 from wattloop_agent.power_controller.lease_manager import HeldLease, LeaseManager
 from wattloop_agent.request_error import Reason, RequestError
@@ -83,16 +83,16 @@ def _clock_setting(request: Mapping[str, object]) -> Setting:
     return CLOCKS[domain]
 
 
-def _within(request: Mapping[str, object]) -> Allowed | None:
-    least, most = (None if request.get(name) is None else number(request, name) for name in ("least", "most"))
-    if least is None and most is None:
+def _within(request: Mapping[str, object]) -> AllowedRange | None:
+    minimum, maximum = (None if request.get(name) is None else number(request, name) for name in ("minimum", "maximum"))
+    if minimum is None and maximum is None:
         return None
-    return Allowed(-math.inf if least is None else least, math.inf if most is None else most)
+    return AllowedRange(-math.inf if minimum is None else minimum, math.inf if maximum is None else maximum)
 
 
-def _ends(bounds: Allowed) -> list[float | None]:
+def _ends(bounds: AllowedRange) -> list[float | None]:
     """The lowest and the highest; None: the device's own."""
-    return [end if math.isfinite(end) else None for end in (bounds.least, bounds.most)]
+    return [end if math.isfinite(end) else None for end in (bounds.minimum, bounds.maximum)]
 
 
 def _record(held: HeldLease) -> dict[str, object]:

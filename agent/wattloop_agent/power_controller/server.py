@@ -1,8 +1,9 @@
 """The power controller's loop: the monitor's connections, the heartbeat, the signals.
 
-One thread handles all of them, so nothing interrupts a change. Only the request ``heartbeat`` counts as a heartbeat:
-the monitor's thread that watches the owners sends it. After the heartbeat timeout nobody watches the owners any more,
-so the power controller restores every GPU; it keeps running for the next monitor.
+One thread handles all of them, so nothing interrupts a change. Only the request ``heartbeat``
+counts as a heartbeat: the monitor's thread that watches the owners sends it. After the heartbeat
+timeout nobody watches the owners any more, so the power controller restores every GPU; it keeps
+running for the next monitor.
 """
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ import struct
 import time
 
 from wattloop import interruption
-from wattloop_agent.ending_signals import ending_signals
-from wattloop_agent.lines import REQUEST_LIMIT_BYTES, decoded_request, encoded
+from wattloop_agent.json_lines import REQUEST_LIMIT_BYTES, decoded_request, encoded
 from wattloop_agent.power_controller.lease_manager import LeaseManager
 from wattloop_agent.power_controller.request_handlers import RequestHandlers
 from wattloop_agent.request_error import Reason, RequestError, error_answer
@@ -75,9 +75,8 @@ class Server:
     def run(self) -> bool:
         """Serve until an ending signal or the end of the adopted connection; then give everything back.
 
-        SIGUSR2 ends it too, but leaves the leases to the power controller that comes next: an upgrade hands
-        over. While it gives
-        back, further signals change nothing.
+        SIGUSR2 ends it too, but leaves the leases to the power controller that comes next: an
+        upgrade hands over. While it gives back, further signals change nothing.
 
         Returns:
             Whether an ending signal ended it.
@@ -105,8 +104,9 @@ class Server:
     def _pass(self) -> None:
         self._stay_awake()
         ready = self._selector.select(TICK_SECONDS)
-        # Before the requests are answered: a heartbeat that came while a driver was slow is among them. A machine that
-        # stood still stood still for the monitor too: one pass counts for two ticks at most.
+        # Before the requests are answered: a heartbeat that came while a driver was slow is among
+        # them. A machine that stood still stood still for the monitor too: one pass counts for two
+        # ticks at most.
         now = time.monotonic()
         self._silent_seconds += min(now - self._passed, 2 * TICK_SECONDS)
         self._passed = now
@@ -190,7 +190,8 @@ class Server:
     def _send(self, connection: socket.socket, answer: dict[str, object]) -> bool:
         data = encoded(answer)
         with contextlib.suppress(OSError):
-            # Answers are far smaller than the socket's buffer: one that does not fit has a monitor that takes none.
+            # Answers are far smaller than the socket's buffer: one that does not fit has a monitor
+            # that takes none.
             if connection.send(data) == len(data):
                 return True
         self._drop(connection)
@@ -204,3 +205,9 @@ class Server:
             self._lifelines.remove(connection)
             if not self._lifelines:
                 self._ending = "the monitor that started it is gone"
+
+
+def ending_signals() -> tuple[signal.Signals, ...]:
+    """SIGTERM, Ctrl-C, and the end of the terminal unless `nohup` has the process ignore it."""
+    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return (signal.SIGTERM, signal.SIGINT) if ignored else (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)

@@ -37,7 +37,7 @@ class BoundedServer(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = 64
 
-    def __init__(self, address: tuple[str, int], handler: type[BoundedHandler], places: ConnectionPlaces) -> None:
+    def __init__(self, address: tuple[str, int], handler: type[RateLimitedHandler], places: ConnectionPlaces) -> None:
         self.places = places
         self._ending = threading.Event()
         self._is_exhausted = False
@@ -94,7 +94,7 @@ class BoundedServerOnV6(BoundedServer):
     address_family = socket.AF_INET6
 
 
-class BoundedHandler(BaseHTTPRequestHandler):
+class RateLimitedHandler(BaseHTTPRequestHandler):
     """Reads a head of a bounded size, and logs nothing of a request."""
 
     timeout = SLOW_SECONDS

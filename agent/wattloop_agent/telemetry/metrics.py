@@ -15,18 +15,18 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from wattloop.commands.settings import Address
-from wattloop_agent.log_bound import PROCESS_BOUND
+from wattloop_agent.logs import PROCESS_LOG_LIMIT
 from wattloop_agent.monitor.energy.recorder import EnergyRecorder, LedgerWriter
 from wattloop_agent.monitor.energy.samples import GpuSample
-from wattloop_agent.monitor.gpu_condition import GpuCondition
-from wattloop_agent.monitor.leases import LeaseMonitor
+from wattloop_agent.monitor.gpu_readings import GpuStatus
+from wattloop_agent.monitor.leases import LeaseTracker
 from wattloop_agent.monitor.nvml_readings import NvmlReadings
 from wattloop_agent.monitor.policies.bounds_file import BoundsFile
 from wattloop_agent.monitor.policies.violations import PolicyViolations
 from wattloop_agent.monitor.push.pusher import Pusher
 from wattloop_agent.monitor.sampler import Sampler
 from wattloop_agent.monitor.server import Server
-from wattloop_agent.power_controller.decisions import SAME_WATTS
+from wattloop_agent.power_controller.decisions import TOLERANCE_WATTS
 from wattloop_agent.telemetry.catalogue import CATALOGUE
 from wattloop_agent.telemetry.connection_places import CROWDED, SLOW, ConnectionPlaces
 from wattloop_agent.telemetry.energy_events import EnergyEvents
@@ -41,8 +41,8 @@ class AgentState:
 
     sampler: Sampler
     readings: NvmlReadings
-    lease_monitor: LeaseMonitor
-    outside: PolicyViolations
+    lease_tracker: LeaseTracker
+    violations: PolicyViolations
     server: Server
     ledger_writer: LedgerWriter
     recorder: EnergyRecorder
@@ -79,7 +79,7 @@ class AgentCollector(Collector):
 
     def _gpu_samples(self) -> Iterable[Sample]:
         newest, counted = self._state.sampler.samples, self._state.sampler.counted
-        for gpu in self._state.sampler.conditions:
+        for gpu in self._state.sampler.statuses:
             for name, value in _values(gpu, newest.get(gpu.uuid), counted.get(gpu.uuid)):
                 if value is not None:
                     yield f"wattloop_gpu_{name}", (gpu.uuid, gpu.name, self._hostname), value
@@ -87,20 +87,20 @@ class AgentCollector(Collector):
             yield "wattloop_gpu_unnamed", (str(index), problem, self._hostname), 1.0
 
     def _lease_samples(self) -> Iterable[Sample]:
-        gpus = {gpu.uuid: gpu for gpu in self._state.sampler.conditions}
-        outside = self._state.outside.found
-        for lease in self._state.lease_monitor.view.leases:
+        gpus = {gpu.uuid: gpu for gpu in self._state.sampler.statuses}
+        violations = self._state.violations.found
+        for lease in self._state.lease_tracker.status.leases:
             gpu = gpus.get(lease["uuid"])
             if gpu is None or lease["held"] is None:
                 continue
             labels = (gpu.uuid, gpu.name, self._hostname)
-            is_outside = (lease["uuid"], lease["setting"]) in outside
+            is_outside = (lease["uuid"], lease["setting"]) in violations
             yield "wattloop_gpu_held_outside_policy", (lease["setting"], *labels), float(is_outside)
             if lease["setting"] == "power_limit":
                 yield "wattloop_gpu_power_limit_found_watts", labels, lease["found"]
                 yield "wattloop_gpu_power_limit_held_watts", labels, lease["held"]
                 limit = gpu.power_limit_watts
-                overridden = limit is not None and abs(limit - lease["held"]) > SAME_WATTS
+                overridden = limit is not None and abs(limit - lease["held"]) > TOLERANCE_WATTS
                 yield "wattloop_gpu_power_limit_overridden", labels, float(overridden)
 
     def _energy_samples(self) -> Iterable[Sample]:
@@ -125,20 +125,20 @@ class AgentCollector(Collector):
 
     def _agent_samples(self) -> Iterable[Sample]:
         state = self._state
-        view = state.lease_monitor.view
-        for setting, count in Counter(str(lease["setting"]) for lease in view.leases).items():
+        status = state.lease_tracker.status
+        for setting, count in Counter(str(lease["setting"]) for lease in status.leases).items():
             yield "wattloop_agent_leases", (setting,), count
-        yield "wattloop_agent_leases_releasing", (), sum(bool(lease["releasing"]) for lease in view.leases)
+        yield "wattloop_agent_leases_releasing", (), sum(bool(lease["releasing"]) for lease in status.leases)
         for reason, count in state.server.refusals.items():
             yield "wattloop_agent_refusals", (str(reason),), count
         yield "wattloop_agent_connections", (), state.server.connections
         yield "wattloop_agent_http_connections", (), self._places.taken
         for reason in (CROWDED, SLOW):
             yield "wattloop_agent_http_connections_cut", (reason,), self._places.cut[reason]
-        yield "wattloop_agent_connections_displaced", (), state.server.places.closed
-        yield "wattloop_agent_log_lines_suppressed", (), PROCESS_BOUND.suppressed
-        yield "wattloop_agent_reading_age_seconds", (), _age(state.sampler.taken_seconds)
-        yield "wattloop_agent_power_controller_age_seconds", (), _age(view.heard_seconds)
+        yield "wattloop_agent_connections_displaced", (), state.server.slots.closed
+        yield "wattloop_agent_log_lines_suppressed", (), PROCESS_LOG_LIMIT.suppressed
+        yield "wattloop_agent_reading_age_seconds", (), _age(state.sampler.sampled_seconds)
+        yield "wattloop_agent_power_controller_age_seconds", (), _age(status.updated_seconds)
         ledger_writer = state.ledger_writer
         yield "wattloop_agent_ledger_age_seconds", (), _age(ledger_writer.written_seconds)
         yield "wattloop_agent_ledger_dropped", (), ledger_writer.ledger.dropped()
@@ -148,9 +148,9 @@ class AgentCollector(Collector):
             push = state.pusher.state
             yield "wattloop_agent_push_age_seconds", (), _age(push.delivered_seconds)
             yield "wattloop_agent_push_failures", (), push.failures
-        problem = view.state if view.state != "ready" else state.sampler.problem
+        problem = status.state if status.state != "ready" else state.sampler.problem
         yield "wattloop_agent_ready", (problem or "ready",), float(not problem)
-        warning = "; ".join(told for told in (view.warning, state.bounds.problem) if told)
+        warning = "; ".join(told for told in (status.warning, state.bounds.problem) if told)
         yield "wattloop_agent_warning", (warning,), float(bool(warning))
 
 
@@ -166,9 +166,7 @@ def serve_metrics(address: Address, state: AgentState) -> Callable[[], None]:
     return serve(address, registry, EnergyEvents(state.ledger_writer.ledger), places)
 
 
-def _values(
-    gpu: GpuCondition, newest: GpuSample | None, counted: GpuSample | None
-) -> Iterable[tuple[str, float | None]]:
+def _values(gpu: GpuStatus, newest: GpuSample | None, counted: GpuSample | None) -> Iterable[tuple[str, float | None]]:
     counter = None if counted is None else counted.counter_millijoules
     yield "energy_joules", None if counter is None else counter / 1000
     yield "power_watts", None if newest is None else newest.power_watts

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 from wattloop.commands.settings import Address
 from wattloop.errors import OperationError
 from wattloop_agent.telemetry import energy_events
-from wattloop_agent.telemetry.bounded_server import BoundedHandler, BoundedServer, BoundedServerOnV6
+from wattloop_agent.telemetry.bounded_server import BoundedServer, BoundedServerOnV6, RateLimitedHandler
 from wattloop_agent.telemetry.connection_places import ConnectionPlaces
 from wattloop_agent.telemetry.energy_events import EnergyEvents
 
@@ -82,7 +82,7 @@ class _Exposition:
         return dict(headers), body
 
 
-class _Handler(BoundedHandler):
+class _Handler(RateLimitedHandler):
     exposition: _Exposition
     events: EnergyEvents
 

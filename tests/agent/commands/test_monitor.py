@@ -13,7 +13,7 @@ from rich.console import Console
 from support.agents.agent_fixture import AgentFixture
 from wattloop_agent.commands.monitor_table import usage_table
 from wattloop_agent.commands.usage import usage_between
-from wattloop_agent.monitor.gpu_condition import GpuCondition
+from wattloop_agent.monitor.gpu_readings import GpuStatus
 
 
 def monitor(agent_fixture: AgentFixture, *words: str) -> subprocess.CompletedProcess[str]:
@@ -35,8 +35,8 @@ def test_json_tells_each_gpu_and_the_sum(agent_fixture: AgentFixture) -> None:
 
 
 def test_a_counter_that_began_anew_is_no_energy_below_nothing() -> None:
-    def condition(millijoules: int, seconds: float) -> GpuCondition:
-        return GpuCondition("GPU-0", "A100", seconds, millijoules, 55.0, 400.0, 400.0, 210, "")
+    def condition(millijoules: int, seconds: float) -> GpuStatus:
+        return GpuStatus("GPU-0", "A100", seconds, millijoules, 55.0, 400.0, 400.0, 210, "")
 
     (usage,) = usage_between([condition(9000, 1.0)], [condition(20, 3.0)])
     assert (usage.energy_joules, usage.mean_power_watts) == (None, None)
@@ -68,7 +68,7 @@ def test_without_a_driver_it_says_what_is_missing(agent_fixture: AgentFixture) -
 
 def test_a_name_that_a_driver_tells_acts_on_no_terminal() -> None:
     name = "[red]A100[/red]\x1b[2J\n\u202e"
-    condition = GpuCondition("GPU-0", name, 1.0, 9000, 55.0, 400.0, 400.0, 210, "")
+    condition = GpuStatus("GPU-0", name, 1.0, 9000, 55.0, 400.0, 400.0, 210, "")
     stream = io.StringIO()
     table = usage_table(usage_between([condition], [condition]), {1: "lost\x1b]0;owned\x07"})
     Console(file=stream, width=200).print(table)

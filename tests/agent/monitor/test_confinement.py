@@ -17,13 +17,14 @@ from support.agents.processes import children_of, free_port, single_agent
 from wattloop.agent import AgentConnection
 from wattloop_agent.monitor.confinement import seccomp
 from wattloop_agent.monitor.confinement.confine import confine
-from wattloop_agent.monitor.confinement.landlock import read_no_file_below
+from wattloop_agent.monitor.confinement.landlock import deny_reads_below
 
 HEADERS = {
     "x86_64": "/usr/include/x86_64-linux-gnu/asm/unistd_64.h",
     "aarch64": "/usr/include/asm-generic/unistd.h",
 }
-# Each acts on the process `victim`, which is of the same user; the last line of each raises OSError where refused.
+# Each acts on the process `victim`, which is of the same user; the last line of each raises OSError
+# where refused.
 REACHES = {
     "a look whether it is there": "os.kill(victim, 0)",
     "SIGKILL": "os.kill(victim, signal.SIGKILL)",
@@ -80,7 +81,7 @@ except PermissionError as error:
     if reach != REACHES["SIGKILL to all"]:
         done = said(tried.replace("signal.SIGKILL", "signal.SIGCONT"), victim)
         assert done == "reached", "without the filter it is possible, so that the test can fail"
-    assert said("seccomp.reach_no_other_process()" + tried, victim) == "1"
+    assert said("seccomp.deny_other_processes()" + tried, victim) == "1"
     assert Path(f"/proc/{victim}").exists()
 
 
@@ -88,7 +89,7 @@ except PermissionError as error:
 def test_a_confined_processs_children_and_threads_are_confined_too(victim: int) -> None:
     script = f"""
 import threading
-seccomp.reach_no_other_process()
+seccomp.deny_other_processes()
 kill = "import os, sys; os.kill(int(sys.argv[1]), 9)"
 print(subprocess.run([sys.executable, "-S", "-c", kill, "{victim}"], stderr=subprocess.DEVNULL).returncode)
 def run():
@@ -106,7 +107,7 @@ thread.join()
 @supported
 def test_a_confined_process_does_to_itself_what_it_needs(victim: int) -> None:
     script = """
-seccomp.reach_no_other_process()
+seccomp.deny_other_processes()
 soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 200), hard))
 os.sched_setaffinity(0, os.sched_getaffinity(0))
@@ -135,7 +136,7 @@ def test_the_numbers_are_the_kernels(machine: str) -> None:
 
 def has_landlock() -> bool:
     tried = subprocess.run(
-        [sys.executable, "-c", f"from {read_no_file_below.__module__} import *; read_no_file_below(Path('/var/log'))"],
+        [sys.executable, "-c", f"from {deny_reads_below.__module__} import *; deny_reads_below(Path('/var/log'))"],
         capture_output=True,
         check=False,
     )
@@ -152,12 +153,12 @@ def test_a_confined_process_lists_pods_logs_and_reads_none(tmp_path: Path, victi
     (tmp_path / "log" / "link").symlink_to(logs)
     script = f"""
 from pathlib import Path
-from wattloop_agent.monitor.confinement.landlock import read_no_file_below
+from wattloop_agent.monitor.confinement.landlock import deny_reads_below
 logs = Path("{logs}")
 assert Path(f"/proc/{{victim}}/environ").read_bytes()
 # As in the monitor's container, where every capability is dropped.
 assert libc.capset(struct.pack("Ii", 0x20080522, 0), bytes(24)) == 0
-read_no_file_below(logs)
+deny_reads_below(logs)
 print([path.name for path in logs.iterdir()])
 for path in (logs / "default_trainer_0" / "0.log", logs.parent / "link" / "default_trainer_0" / "0.log",
              Path(f"/proc/{{victim}}/environ"), Path(f"/proc/{{victim}}/mem")):

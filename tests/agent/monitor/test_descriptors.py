@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from wattloop_agent.monitor.descriptors import (
-    DESCRIPTORS_OF_A_CONNECTION,
+    DESCRIPTORS_PER_CONNECTION,
     MAX_CONNECTIONS,
     RESERVED_DESCRIPTORS,
     WANTED_DESCRIPTORS,
@@ -50,4 +50,4 @@ def test_connections_leave_the_agents_own_files_room(limit: int) -> None:
     connections = connections_allowed(limit)
     assert 16 <= connections <= MAX_CONNECTIONS
     if connections > 16:
-        assert DESCRIPTORS_OF_A_CONNECTION * connections + RESERVED_DESCRIPTORS <= limit
+        assert DESCRIPTORS_PER_CONNECTION * connections + RESERVED_DESCRIPTORS <= limit

@@ -18,21 +18,21 @@ def test_a_loop_that_moves_does_not_hang_and_one_that_stays_still_does() -> None
     watchdog = LoopWatchdog(10.0, 1.0, clock)
     for _ in range(100):
         clock.seconds += 1
-        watchdog.moved()
-        assert not watchdog.hangs()
+        watchdog.report_progress()
+        assert not watchdog.is_hung()
     # The last move came before the last call.
     for _ in range(9):
         clock.seconds += 1
-        assert not watchdog.hangs()
+        assert not watchdog.is_hung()
     clock.seconds += 2
-    assert watchdog.hangs()
+    assert watchdog.is_hung()
 
 
 def test_a_process_that_was_stopped_as_a_whole_does_not_hang() -> None:
     clock = Clock()
     watchdog = LoopWatchdog(10.0, 1.0, clock)
     clock.seconds += 3600
-    assert not watchdog.hangs()
-    watchdog.moved()
+    assert not watchdog.is_hung()
+    watchdog.report_progress()
     clock.seconds += 3600
-    assert not watchdog.hangs()
+    assert not watchdog.is_hung()

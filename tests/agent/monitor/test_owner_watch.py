@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from support.agents.agent_fixture import DEADLINE_SECONDS, until
-from wattloop_agent.monitor.callers import Owners, no_step
-from wattloop_agent.monitor.heartbeat_link import HeartbeatLink
+from wattloop_agent.monitor.identity import OwnerLiveness, no_step
 from wattloop_agent.monitor.owner_watch import OwnerWatch
-from wattloop_agent.monitor.processes import ProcessCallers, owner_name
+from wattloop_agent.monitor.power_controller_link import HeartbeatLink
+from wattloop_agent.monitor.process_authenticator import ProcessAuthenticator, owner_name
 from wattloop_agent.monitor.watched_process import WatchedProcess, start_ticks
 from wattloop_agent.request_error import RequestError
 
@@ -38,7 +38,7 @@ class PowerControllerWithLeases:
         self.is_slow = threading.Event()
         self.opened = 0
 
-    def open(self) -> socket.socket:
+    def connect(self) -> socket.socket:
         self.opened += 1
         if self.is_gone:
             raise ConnectionRefusedError("nobody listens")
@@ -46,7 +46,7 @@ class PowerControllerWithLeases:
         threading.Thread(target=self._serve, args=(theirs,), daemon=True).start()
         return ours
 
-    def hangs(self) -> None:
+    def handle_timeout(self) -> None:
         raise AssertionError("it answers")
 
     def _serve(self, theirs: socket.socket) -> None:
@@ -63,18 +63,18 @@ class PowerControllerWithLeases:
 
 
 @contextmanager
-def watching(
+def running_watch(
     power_controller: PowerControllerWithLeases,
-    owners: Owners,
+    owners: OwnerLiveness,
     heartbeat_seconds: float,
-    lost: list[RequestError] | None = None,
+    failures: list[RequestError] | None = None,
 ) -> Iterator[OwnerWatch]:
-    def heard(answer: Mapping[str, Any]) -> None:
+    def on_answer(answer: Mapping[str, Any]) -> None:
         assert "leases" in answer
 
-    lost = [] if lost is None else lost
+    failures = [] if failures is None else failures
     link = HeartbeatLink(power_controller, DEADLINE_SECONDS)
-    watch = OwnerWatch(link, owners, heartbeat_seconds, heard=heard, silent=lost.append)
+    watch = OwnerWatch(link, owners, heartbeat_seconds, on_answer=on_answer, on_failure=failures.append)
     watch.start()
     try:
         yield watch
@@ -97,7 +97,7 @@ def named(pid: int) -> str:
 def test_the_end_of_an_owner_is_noticed_long_before_the_next_heartbeat(process: subprocess.Popen[bytes]) -> None:
     mine, other = named(os.getpid()), named(process.pid)
     power_controller = PowerControllerWithLeases(mine, other)
-    with watching(power_controller, ProcessCallers(), heartbeat_seconds=10 * DEADLINE_SECONDS) as watch:
+    with running_watch(power_controller, ProcessAuthenticator(), heartbeat_seconds=10 * DEADLINE_SECONDS) as watch:
         until(lambda: watch.watched == {mine, other}, "both are watched")
         process.kill()
         until(lambda: power_controller.owners == [mine], "what it held is given back")
@@ -106,7 +106,7 @@ def test_the_end_of_an_owner_is_noticed_long_before_the_next_heartbeat(process: 
 
 def test_owners_of_whom_nobody_can_say_whether_they_are_there_keep_their_leases() -> None:
     power_controller = PowerControllerWithLeases("pod:somebody")
-    with watching(power_controller, ProcessCallers(), heartbeat_seconds=0.001) as watch:
+    with running_watch(power_controller, ProcessAuthenticator(), heartbeat_seconds=0.001) as watch:
         until(lambda: len(power_controller.asked) > 3, "it is looked at again and again")
         assert watch.watched == {"pod:somebody"}
     assert set(power_controller.asked) == {"heartbeat"}
@@ -115,17 +115,17 @@ def test_owners_of_whom_nobody_can_say_whether_they_are_there_keep_their_leases(
 def test_a_power_controller_that_is_gone_is_found_again(process: subprocess.Popen[bytes]) -> None:
     power_controller = PowerControllerWithLeases(named(process.pid))
     power_controller.is_gone = True
-    lost: list[RequestError] = []
-    with watching(power_controller, ProcessCallers(), 0.001, lost):
-        until(lambda: len(lost) > 2, "it is said")
-        assert "the power controller, which alone may change GPUs, is not there" in lost[0].message
+    failures: list[RequestError] = []
+    with running_watch(power_controller, ProcessAuthenticator(), 0.001, failures):
+        until(lambda: len(failures) > 2, "it is said")
+        assert "the power controller, which alone may change GPUs, is unavailable" in failures[0].message
         process.kill()
         power_controller.is_gone = False
         until(lambda: power_controller.owners == [], "whoever went meanwhile is noticed")
 
 
 class ManyProcesses:
-    """Owners on a node with so many processes that a look through them takes longer than a heartbeat."""
+    """OwnerLiveness on a node with so many processes that a look through them takes longer than a heartbeat."""
 
     def __init__(self, power_controller: PowerControllerWithLeases) -> None:
         self._power_controller = power_controller
@@ -143,24 +143,24 @@ class ManyProcesses:
 
 def test_heartbeats_go_on_during_a_long_look_through_the_nodes_processes() -> None:
     power_controller = PowerControllerWithLeases("pod:somebody")
-    with watching(power_controller, ManyProcesses(power_controller), heartbeat_seconds=0.01) as watch:
+    with running_watch(power_controller, ManyProcesses(power_controller), heartbeat_seconds=0.01) as watch:
         until(lambda: bool(watch.watched), "the look has ended")
     assert power_controller.asked[:4] == ["heartbeat"] * 4
 
 
 def test_owners_that_hold_and_release_in_a_loop_cause_no_look_each() -> None:
     power_controller = PowerControllerWithLeases()
-    with watching(power_controller, ProcessCallers(), heartbeat_seconds=DEADLINE_SECONDS) as watch:
+    with running_watch(power_controller, ProcessAuthenticator(), heartbeat_seconds=DEADLINE_SECONDS) as watch:
         begin = time.monotonic()
         for _ in range(10_000):
-            watch.look_now()
+            watch.check_now()
         until(lambda: len(power_controller.asked) > 1, "it looks")
         assert len(power_controller.asked) <= 2 + (time.monotonic() - begin) / 0.02
 
 
 def test_a_watch_that_is_stopped_while_the_power_controller_answers_opens_no_other_connection() -> None:
     power_controller = PowerControllerWithLeases()
-    with watching(power_controller, ProcessCallers(), heartbeat_seconds=0.001):
+    with running_watch(power_controller, ProcessAuthenticator(), heartbeat_seconds=0.001):
         until(lambda: len(power_controller.asked) > 1, "heartbeats are sent")
         power_controller.is_slow.set()
         before = len(power_controller.asked)

@@ -26,7 +26,7 @@ class SlowPowerController:
         self.opened = 0
         self.ends: list[socket.socket] = []
 
-    def open(self) -> socket.socket:
+    def connect(self) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         ours.setblocking(False)
         theirs.setblocking(False)
@@ -34,7 +34,7 @@ class SlowPowerController:
         self.ends.append(theirs)
         return ours
 
-    def hangs(self) -> None:
+    def handle_timeout(self) -> None:
         """The next connection is to another one."""
 
     async def answer(self) -> None:
@@ -48,7 +48,7 @@ class SlowPowerController:
 
 
 async def answered_late(power_controller: SlowPowerController, link: PowerControllerLink) -> object:
-    asking = asyncio.create_task(link.ask({"verb": "list"}))
+    asking = asyncio.create_task(link.request({"verb": "list"}))
     done, _ = await asyncio.wait({asking}, timeout=4 * TIMEOUT_SECONDS)
     assert not done, "it is waited for"
     await power_controller.answer()
@@ -62,7 +62,7 @@ def test_a_power_controller_that_takes_its_time_to_start_is_waited_for_and_one_t
         try:
             assert await answered_late(power_controller, link) == []
             with pytest.raises(RequestError) as hanging:
-                await link.ask({"verb": "list"})
+                await link.request({"verb": "list"})
             assert hanging.value.reason is Reason.UNAVAILABLE
             assert power_controller.opened == 1
             assert await answered_late(power_controller, link) == [], "the next one starts"
@@ -81,11 +81,11 @@ def test_one_that_was_too_slow_to_start_is_followed_by_one_that_has_longer() -> 
         try:
             for attempt in range(1, 4):
                 with pytest.raises(RequestError):
-                    await link.ask({"verb": "list"})
+                    await link.request({"verb": "list"})
                 assert power_controller.opened == attempt
-                assert link._time.start_seconds == 4 * TIMEOUT_SECONDS * 2**attempt
+                assert link._policy.start_seconds == 4 * TIMEOUT_SECONDS * 2**attempt
             assert await answered_late(power_controller, link) == []
-            assert link._time.start_seconds == 4 * TIMEOUT_SECONDS
+            assert link._policy.start_seconds == 4 * TIMEOUT_SECONDS
         finally:
             link.close()
             power_controller.close()
@@ -98,8 +98,8 @@ def test_one_that_somebody_else_started_has_no_time_to_start() -> None:
         power_controller = SlowPowerController(0.0)
         link = PowerControllerLink(power_controller, TIMEOUT_SECONDS)
         try:
-            with pytest.raises(RequestError, match=r"did not answer in 0.05 s"):
-                await link.ask({"verb": "list"})
+            with pytest.raises(RequestError, match=r"no answer in 0.05 s"):
+                await link.request({"verb": "list"})
         finally:
             link.close()
             power_controller.close()

@@ -1,4 +1,4 @@
-"""One thread asks the driver, in its pace; whoever subscribes waits for its looks and costs the driver nothing."""
+"""One thread calls the driver at an interval; subscribers share its samples and cost the driver nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from support.agents.agent_fixture import AgentFixture, until
 from wattloop.agent import AgentConnection, AgentRequestError
 from wattloop_agent.monitor.driver_thread import DriverThread
 from wattloop_agent.monitor.energy.samples import GpuSample
-from wattloop_agent.monitor.gpu_condition import GpuCondition
+from wattloop_agent.monitor.gpu_readings import GpuStatus
 from wattloop_agent.monitor.sampler import Sampler
 from wattloop_agent.request_error import Reason, RequestError
 
@@ -28,55 +28,55 @@ COUNTER = "nvmlDeviceGetTotalEnergyConsumption"
 
 
 @pytest.fixture
-def looks() -> list[str]:
+def samples_taken() -> list[str]:
     return []
 
 
 @pytest.fixture
-def thread(looks: list[str]) -> Iterator[DriverThread]:
-    thread = DriverThread(lambda: looks.append(threading.current_thread().name))
+def thread(samples_taken: list[str]) -> Iterator[DriverThread]:
+    thread = DriverThread(lambda: samples_taken.append(threading.current_thread().name))
     yield thread
     thread.close()
 
 
-def test_requests_are_carried_out_in_their_order_in_one_thread(thread: DriverThread, looks: list[str]) -> None:
+def test_requests_are_carried_out_in_their_order_in_one_thread(thread: DriverThread, samples_taken: list[str]) -> None:
     order: list[int] = []
-    futures = [thread.ask(functools.partial(order.append, number)) for number in range(50)]
+    futures = [thread.submit(functools.partial(order.append, number)) for number in range(50)]
     assert [future.result(5) for future in futures] == [None] * 50
     assert order == list(range(50))
-    assert looks == []
-    assert thread.ask(lambda: threading.current_thread().name).result(5) == "nvml"
+    assert samples_taken == []
+    assert thread.submit(lambda: threading.current_thread().name).result(5) == "nvml"
 
 
 def test_a_request_that_fails_is_the_askers_and_the_thread_goes_on(thread: DriverThread) -> None:
     with pytest.raises(ZeroDivisionError):
-        thread.ask(lambda: 1 / 0).result(5)
-    assert thread.ask(lambda: 7).result(5) == 7
+        thread.submit(lambda: 1 / 0).result(5)
+    assert thread.submit(lambda: 7).result(5) == 7
 
 
 def test_a_request_that_nobody_waits_for_any_more_is_not_carried_out(thread: DriverThread) -> None:
-    hangs, carried_out = threading.Event(), []
-    first = thread.ask(lambda: hangs.wait(5))
-    second = thread.ask(lambda: carried_out.append(1))
+    unblock, called = threading.Event(), []
+    first = thread.submit(lambda: unblock.wait(5))
+    second = thread.submit(lambda: called.append(1))
     assert second.cancel()
-    hangs.set()
+    unblock.set()
     assert first.result(5)
     with pytest.raises(CancelledError):
         second.result(5)
-    assert thread.ask(lambda: list(carried_out)).result(5) == []
+    assert thread.submit(lambda: list(called)).result(5) == []
 
 
-def test_looks_come_at_the_pace_until_there_is_none(thread: DriverThread, looks: list[str]) -> None:
-    thread.pace(10.0)
-    until(lambda: len(looks) == 1, "the first look is at once")
-    thread.pace(0.01)
-    until(lambda: len(looks) >= 4, "a faster pace is taken up")
-    thread.pace(None)
-    thread.ask(lambda: None).result(5)
-    count = len(looks)
-    thread.ask(lambda: None).result(5)
-    assert len(looks) == count
-    assert set(looks) == {"nvml"}
+def test_looks_come_at_the_pace_until_there_is_none(thread: DriverThread, samples_taken: list[str]) -> None:
+    thread.set_interval(10.0)
+    until(lambda: len(samples_taken) == 1, "the first look is at once")
+    thread.set_interval(0.01)
+    until(lambda: len(samples_taken) >= 4, "a faster pace is taken up")
+    thread.set_interval(None)
+    thread.submit(lambda: None).result(5)
+    count = len(samples_taken)
+    thread.submit(lambda: None).result(5)
+    assert len(samples_taken) == count
+    assert set(samples_taken) == {"nvml"}
 
 
 class FailingGpus:
@@ -85,7 +85,7 @@ class FailingGpus:
     def samples(self, uuids: Collection[str] | None = None, uncounted: Collection[str] = ()) -> list[GpuSample]:
         raise RequestError(Reason.NO_DRIVER, "no driver")
 
-    def conditions(self, samples: Sequence[GpuSample] | None = None) -> list[GpuCondition]:
+    def statuses(self, samples: Sequence[GpuSample] | None = None) -> list[GpuStatus]:
         raise RequestError(Reason.NO_DRIVER, "no driver")
 
 
@@ -97,10 +97,10 @@ def test_without_a_driver_the_ledger_hears_of_the_looks_and_the_problem_is_told_
     taken: list[int] = []
     sampler.start(1e-9, lambda samples: taken.append(len(samples)))
     for _ in range(3):
-        sampler.look()
+        sampler.sample()
     assert taken == [0, 0, 0]
     assert sampler.problem == "no driver"
-    assert sampler.taken_seconds is None
+    assert sampler.sampled_seconds is None
     assert [record.message for record in caplog.records] == ["readings"]
 
 
@@ -115,16 +115,16 @@ class FewerGpus(FailingGpus):
         self._left.pop()
         return samples
 
-    def conditions(self, samples: Sequence[GpuSample] | None = None) -> list[GpuCondition]:
+    def statuses(self, samples: Sequence[GpuSample] | None = None) -> list[GpuStatus]:
         return []
 
 
 def test_of_a_gpu_that_the_driver_knows_no_more_no_old_sample_is_told() -> None:
     sampler = Sampler(FewerGpus("a", "b"), lambda _: None)
     sampler.start(1e-9)
-    sampler.look()
+    sampler.sample()
     assert set(sampler.samples) == {"a", "b"}
-    sampler.look()
+    sampler.sample()
     assert set(sampler.samples) == {"a"}
 
 
@@ -145,7 +145,7 @@ class CountedGpus(FailingGpus):
             for problem in ["lost" if uuid == self.failed else ""]
         ]
 
-    def conditions(self, samples: Sequence[GpuSample] | None = None) -> list[GpuCondition]:
+    def statuses(self, samples: Sequence[GpuSample] | None = None) -> list[GpuStatus]:
         return []
 
 
@@ -157,9 +157,9 @@ def moment(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return clock
 
 
-def looked(sampler: Sampler, moment: list[float], looks: int, interval: float) -> None:
-    for _ in range(looks):
-        sampler.look()
+def looked(sampler: Sampler, moment: list[float], samples_taken: int, interval: float) -> None:
+    for _ in range(samples_taken):
+        sampler.sample()
         moment[0] += interval
 
 
@@ -221,7 +221,7 @@ def test_who_watches_a_gpu_has_its_counter_read_at_its_own_pace(moment: list[flo
     async def watch() -> None:
         sampler.start(0.1, counter_interval_seconds=10.0)
         looked(sampler, moment, 1, 0.1)
-        with sampler.watching(["b"], 0.1):
+        with sampler.subscribed(["b"], 0.1):
             looked(sampler, moment, 4, 0.1)
 
     asyncio.run(watch())
@@ -232,16 +232,16 @@ def test_who_watches_a_gpu_has_its_counter_read_at_its_own_pace(moment: list[flo
 
 
 def test_the_fastest_watch_sets_the_pace_and_leaves_with_it() -> None:
-    paces: list[float | None] = []
-    sampler = Sampler(FailingGpus(), paces.append)
+    intervals: list[float | None] = []
+    sampler = Sampler(FailingGpus(), intervals.append)
 
     async def watch() -> None:
         sampler.start(1.0)
-        with sampler.watching(["a"], 0.5), sampler.watching(["b"], 0.1):
+        with sampler.subscribed(["a"], 0.5), sampler.subscribed(["b"], 0.1):
             pass
 
     asyncio.run(watch())
-    assert paces == [1.0, 0.5, 0.1, 0.5, 1.0]
+    assert intervals == [1.0, 0.5, 0.1, 0.5, 1.0]
 
 
 def test_many_subscribers_cost_the_driver_no_more_than_one(agent: AgentFixture) -> None:
@@ -257,8 +257,8 @@ def test_many_subscribers_cost_the_driver_no_more_than_one(agent: AgentFixture) 
     for _ in range(10):
         for stream in streams:
             assert len(next(stream)) == 3
-    # Ten looks at three GPUs, some more while this test itself waits for the machine; by eight monitors it
-    # would be 240.
+    # Ten samples_taken at three GPUs, some more while this test itself waits for the machine; by eight
+    # monitors it would be 240.
     assert calls() - before < 120
     for connection in connections:
         connection.close()
@@ -273,7 +273,7 @@ def test_a_subscription_to_one_gpu_costs_no_readings_of_the_others(agent: AgentF
             assert [reading["uuid"] for reading in json.loads(lines.readline())["result"]] == agent.uuids[:1]
             before = agent.gpus.describe().calls[COUNTER]
             deque(itertools.islice(lines, 40), maxlen=0)
-    # Forty looks at one GPU, and one or a few at all three in the second that it takes.
+    # Forty samples_taken at one GPU, and one or a few at all three in the second that it takes.
     assert agent.gpus.describe().calls[COUNTER] - before < 80
 
 

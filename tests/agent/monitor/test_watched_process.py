@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from wattloop_agent.monitor import watched_process
-from wattloop_agent.monitor.processes import ProcessCallers
+from wattloop_agent.monitor.process_authenticator import ProcessAuthenticator
 from wattloop_agent.monitor.watched_process import WatchedProcess, start_ticks
 from wattloop_agent.request_error import Reason, RequestError
 
@@ -31,7 +31,7 @@ def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 
         monkeypatch.setattr(os, "pidfd_open", refused)
         monkeypatch.setattr(watched_process, "_SO_PEERPIDFD", -1)
-        monkeypatch.setattr(watched_process, "LOOK_AGAIN_SECONDS", 0.01)
+        monkeypatch.setattr(watched_process, "POLL_SECONDS", 0.01)
     return str(request.param)
 
 
@@ -78,23 +78,23 @@ def test_a_zombie_has_ended(kernel: str, process: subprocess.Popen[bytes]) -> No
 def test_the_peer_of_a_connection_is_the_process_that_made_it(kernel: str) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        peer = ProcessCallers().peer(ours)
+        peer = ProcessAuthenticator().peer(ours)
         owner = asyncio.run(peer.caller()).owner
         peer.close()
     assert owner.split(":")[:2] == ["process", str(os.getpid())]
 
 
 def test_an_owner_is_not_the_process_that_has_its_pid_now(kernel: str) -> None:
-    callers = ProcessCallers()
+    authenticator = ProcessAuthenticator()
     mine = f"process:{os.getpid()}:{watched_process.start_ticks(os.getpid())}"
-    found = callers.process_of(mine)
+    found = authenticator.process_of(mine)
     assert found is not None
     assert (found.pid, found.descriptor is None) == (os.getpid(), kernel == "without pidfds")
     found.close()
-    assert callers.process_of(f"process:{os.getpid()}:1") is None
-    assert callers.alive(mine)
-    assert not callers.alive(f"process:{os.getpid()}:1")
-    assert callers.alive("pod:somebody"), "in doubt: yes"
+    assert authenticator.process_of(f"process:{os.getpid()}:1") is None
+    assert authenticator.alive(mine)
+    assert not authenticator.alive(f"process:{os.getpid()}:1")
+    assert authenticator.alive("pod:somebody"), "in doubt: yes"
 
 
 def test_a_connection_whose_process_is_gone_is_nobodys(kernel: str) -> None:
@@ -106,7 +106,7 @@ def test_a_connection_whose_process_is_gone_is_nobodys(kernel: str) -> None:
         subprocess.run([sys.executable, "-S", "-c", script, name[1:]], check=True)
         connection, _ = listening.accept()
         with connection, pytest.raises(RequestError, match="is gone"):
-            ProcessCallers().peer(connection)
+            ProcessAuthenticator().peer(connection)
 
 
 def as_folder(stat: Path) -> None:
@@ -161,23 +161,23 @@ def test_only_a_process_that_is_not_there_or_dead_has_no_start(tmp_path: Path, s
 def test_whatever_a_look_fails_with_an_owner_is_alive_and_a_caller_is_refused(
     number: int, kernel: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    callers = ProcessCallers()
+    authenticator = ProcessAuthenticator()
     mine = f"process:{os.getpid()}:{start_ticks(os.getpid())}"
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        peer = callers.peer(ours)
+        peer = authenticator.peer(ours)
 
         def failed(path: Path) -> bytes:
             raise OSError(number, os.strerror(number), str(path))
 
         monkeypatch.setattr(Path, "read_bytes", failed)
-        assert callers.alive(mine)
-        assert callers.process_of(mine) is None
-        with pytest.raises(RequestError, match="does not tell") as caught:
-            callers.peer(ours)
+        assert authenticator.alive(mine)
+        assert authenticator.process_of(mine) is None
+        with pytest.raises(RequestError, match="can't be identified") as caught:
+            authenticator.peer(ours)
         assert caught.value.reason is Reason.UNAVAILABLE
         if kernel == "without pidfds":
-            with pytest.raises(RequestError, match="does not tell"):
+            with pytest.raises(RequestError, match="can't be identified"):
                 asyncio.run(peer.caller())
         peer.close()
 

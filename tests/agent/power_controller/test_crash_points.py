@@ -1,7 +1,8 @@
 """Stops the power controller before and after each thing it does to the disk and to a device, and starts it again.
 
-Every point of every change is a row: not luck. `Stopped` unwinds past every handler of ours, so what is left is what
-the steps before it left; tests/agent/test_killed_power_controller.py does the same with SIGKILL and a real process.
+Every point of every change is a row: not luck. `Stopped` unwinds past every handler of ours, so
+what is left is what the steps before it left; tests/agent/test_killed_power_controller.py does the
+same with SIGKILL and a real process.
 """
 
 from __future__ import annotations

@@ -9,9 +9,8 @@ import pytest
 
 import nvml_simulator
 from support.agents.memory_devices import MemoryDevices
-from wattloop_agent.power_controller.devices import Devices
+from wattloop_agent.power_controller.devices import Devices, NvmlDevices
 from wattloop_agent.power_controller.lease import Setting
-from wattloop_agent.power_controller.nvml_devices import NvmlDevices
 from wattloop_agent.request_error import Reason, RequestError
 
 POWER, GRAPHICS, MEMORY = Setting
@@ -49,14 +48,14 @@ def test_a_power_limit_that_was_put_is_current_and_enforced(offered: Offered) ->
 def test_the_range_of_power_limits_has_no_steps(offered: Offered) -> None:
     devices, gpu, _ = offered
     allowed = devices.allowed(gpu, POWER)
-    assert (allowed.least, allowed.most, allowed.steps) == (100.0, 400.0, ())
+    assert (allowed.minimum, allowed.maximum, allowed.steps) == (100.0, 400.0, ())
 
 
 def test_graphics_clocks_have_steps_in_ascending_order(offered: Offered) -> None:
     devices, gpu, _ = offered
     allowed = devices.allowed(gpu, GRAPHICS)
     assert list(allowed.steps) == sorted(set(allowed.steps))
-    assert (allowed.least, allowed.most) == (allowed.steps[0], allowed.steps[-1])
+    assert (allowed.minimum, allowed.maximum) == (allowed.steps[0], allowed.steps[-1])
 
 
 def test_a_clock_is_locked_and_unlocked_but_its_lock_cannot_be_read(offered: Offered) -> None:

@@ -98,7 +98,7 @@ def test_a_lock_folder_that_cannot_be_used_is_said_and_nothing_is_changed(
 
 
 def test_a_link_in_the_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
-    (tmp_path / "power controller.lock").symlink_to(tmp_path / "somewhere")
+    (tmp_path / "power-controller.lock").symlink_to(tmp_path / "somewhere")
     with pytest.raises(RequestError, match="StateNotDurable"):
         NodeLock(tmp_path, "me")
     assert not (tmp_path / "somewhere").exists()
@@ -107,6 +107,6 @@ def test_a_link_in_the_place_of_the_lock_is_not_followed(tmp_path: Path) -> None
 def test_the_lock_is_roots_alone(tmp_path: Path) -> None:
     lock = NodeLock(tmp_path / "locks", "me")
     assert (tmp_path / "locks").stat().st_mode & 0o777 == 0o700
-    assert (tmp_path / "locks" / "power controller.lock").stat().st_mode & 0o777 == 0o600
-    assert (tmp_path / "locks" / "power controller.lock").read_text() == "me"
+    assert (tmp_path / "locks" / "power-controller.lock").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "locks" / "power-controller.lock").read_text() == "me"
     lock.close()

@@ -10,18 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.agents.memory_devices import CLOCK_STEPS, MemoryDevices
-from wattloop_agent.power_controller.decisions import Allowed, HoldRequest, settled_values
+from wattloop_agent.power_controller.decisions import AllowedRange, HoldRequest, values_to_set
 from wattloop_agent.power_controller.lease import Setting
 from wattloop_agent.power_controller.lease_manager import LeaseManager
 from wattloop_agent.power_controller.request_handlers import RequestHandlers
 from wattloop_agent.request_error import Reason, RequestError
 
 GPU = "GPU-0"
-CLOCKS = {GPU: Allowed(CLOCK_STEPS[0], CLOCK_STEPS[-1], CLOCK_STEPS)}
-WATTS = {GPU: Allowed(100.0, 400.0)}
+CLOCKS = {GPU: AllowedRange(CLOCK_STEPS[0], CLOCK_STEPS[-1], CLOCK_STEPS)}
+WATTS = {GPU: AllowedRange(100.0, 400.0)}
 
 
-def clock(value: float, within: Allowed | None = None) -> HoldRequest:
+def clock(value: float, within: AllowedRange | None = None) -> HoldRequest:
     return HoldRequest((GPU,), Setting.GRAPHICS_CLOCK, value, "owner", within=within)
 
 
@@ -32,15 +32,15 @@ def clock(value: float, within: Allowed | None = None) -> HoldRequest:
         (997.5, None, 990.0),
         (210.0, None, 210.0),
         (1410.0, None, 1410.0),
-        (1000.0, Allowed(-math.inf, 1000.0), 990.0),
-        (1000.0, Allowed(1000.0, math.inf), 1005.0),
-        (996.0, Allowed(995.0, math.inf), 1005.0),
+        (1000.0, AllowedRange(-math.inf, 1000.0), 990.0),
+        (1000.0, AllowedRange(1000.0, math.inf), 1005.0),
+        (996.0, AllowedRange(995.0, math.inf), 1005.0),
     ],
 )
 def test_a_clock_is_set_at_the_nearest_step_that_is_within_every_range(
-    asked: float, within: Allowed | None, settled: float
+    asked: float, within: AllowedRange | None, settled: float
 ) -> None:
-    assert settled_values(clock(asked, within), CLOCKS, None) == {GPU: settled}
+    assert values_to_set(clock(asked, within), CLOCKS, None) == {GPU: settled}
 
 
 @given(
@@ -51,15 +51,15 @@ def test_a_clock_is_set_at_the_nearest_step_that_is_within_every_range(
 def test_what_is_set_is_a_step_within_all_ranges_or_nothing(
     asked: float, ends: tuple[float, float], bounds: tuple[float, float]
 ) -> None:
-    within, administrator = Allowed(*ends), Allowed(*bounds)
+    within, administrator = AllowedRange(*ends), AllowedRange(*bounds)
     possible = [step for step in CLOCK_STEPS if ends[0] <= step <= ends[1] and bounds[0] <= step <= bounds[1]]
-    inside = all(least <= asked <= most for least, most in (ends, bounds, (CLOCK_STEPS[0], CLOCK_STEPS[-1])))
+    inside = all(minimum <= asked <= maximum for minimum, maximum in (ends, bounds, (CLOCK_STEPS[0], CLOCK_STEPS[-1])))
     if not inside or not possible:
         with pytest.raises(RequestError) as refused:
-            settled_values(clock(asked, within), CLOCKS, administrator)
+            values_to_set(clock(asked, within), CLOCKS, administrator)
         assert refused.value.reason is Reason.OUT_OF_RANGE
         return
-    value = settled_values(clock(asked, within), CLOCKS, administrator)[GPU]
+    value = values_to_set(clock(asked, within), CLOCKS, administrator)[GPU]
     assert value in possible
     assert abs(value - asked) == min(abs(step - asked) for step in possible)
 
@@ -74,36 +74,36 @@ def test_what_is_set_is_a_step_within_all_ranges_or_nothing(
         ),
         (
             HoldRequest((GPU,), Setting.POWER_LIMIT, 120.0, "owner"),
-            Allowed(150.0, 250.0),
+            AllowedRange(150.0, 250.0),
             "the device accepts 100 to 300 watts, the administrator allows 150 to 250",
         ),
         (
-            HoldRequest((GPU,), Setting.POWER_LIMIT, 240.0, "owner", within=Allowed(100.0, 200.0)),
-            Allowed(150.0, 250.0),
+            HoldRequest((GPU,), Setting.POWER_LIMIT, 240.0, "owner", within=AllowedRange(100.0, 200.0)),
+            AllowedRange(150.0, 250.0),
             "the administrator allows 150 to 250, the policies of this node allow 100 to 200",
         ),
     ],
 )
-def test_a_refusal_names_every_range(request_: HoldRequest, bounds: Allowed | None, told: str) -> None:
+def test_a_refusal_names_every_range(request_: HoldRequest, bounds: AllowedRange | None, told: str) -> None:
     with pytest.raises(RequestError, match=r"^OutOfRange: ") as refused:
-        settled_values(request_, {GPU: Allowed(100.0, 300.0)}, bounds)
+        values_to_set(request_, {GPU: AllowedRange(100.0, 300.0)}, bounds)
     assert told in refused.value.message
 
 
 def test_a_range_between_two_steps_has_none_to_set() -> None:
     with pytest.raises(RequestError, match="a graphics clock of 1000 megahertz has no step of the device near it"):
-        settled_values(clock(1000.0, Allowed(995.0, 1003.0)), CLOCKS, None)
+        values_to_set(clock(1000.0, AllowedRange(995.0, 1003.0)), CLOCKS, None)
 
 
 @pytest.mark.parametrize(
     ("ends", "watts", "held"),
-    [({}, 390.0, 390.0), ({"least": 150, "most": 200}, 150.0, 150.0), ({"most": 200.0}, 201.0, None),
-     ({"least": 0, "most": 9999}, 401.0, None), ({"least": -5, "most": 9999}, 399.0, None)],
+    [({}, 390.0, 390.0), ({"minimum": 150, "maximum": 200}, 150.0, 150.0), ({"maximum": 200.0}, 201.0, None),
+     ({"minimum": 0, "maximum": 9999}, 401.0, None), ({"minimum": -5, "maximum": 9999}, 399.0, None)],
 )  # fmt: skip
 def test_the_monitors_range_narrows_the_power_controllers_own_and_never_widens_it(
     ends: dict[str, float], watts: float, held: float | None, tmp_path: Path
 ) -> None:
-    bounds = {Setting.POWER_LIMIT: Allowed(0.0, 390.0)}
+    bounds = {Setting.POWER_LIMIT: AllowedRange(0.0, 390.0)}
     lease_manager = LeaseManager(MemoryDevices({GPU: 400.0}), tmp_path, "boot", lambda: 0.0, bounds=bounds)
     lease_manager.recover()
     handlers = RequestHandlers(lease_manager, lambda: 0.0)
@@ -118,7 +118,7 @@ def test_the_monitors_range_narrows_the_power_controllers_own_and_never_widens_i
 
 
 def test_the_power_controller_lists_its_own_bounds(tmp_path: Path) -> None:
-    bounds = {Setting.POWER_LIMIT: Allowed(150.0, math.inf), Setting.MEMORY_CLOCK: Allowed(0.0, 2000.0)}
+    bounds = {Setting.POWER_LIMIT: AllowedRange(150.0, math.inf), Setting.MEMORY_CLOCK: AllowedRange(0.0, 2000.0)}
     lease_manager = LeaseManager(MemoryDevices({GPU: 400.0}), tmp_path, "boot", lambda: 0.0, bounds=bounds)
     lease_manager.recover()
     listed = RequestHandlers(lease_manager, lambda: 0.0).answer({"verb": "list"})

@@ -19,7 +19,8 @@ TESTS = Path(__file__).parents[2]
 PROGRAM = TESTS / "support" / "agent_stress" / "random_hour.py"
 REQUESTS = 10_000
 SEED = 20261120
-# Of memory the last quiet point may have so much more than the second: what the allocators keep, not what is lost.
+# Of memory the last quiet point may have so much more than the second: what the allocators keep,
+# not what is lost.
 BLOCKS_SHARE = 0.02
 RESIDENT_KIBIBYTES = 2048
 

@@ -112,7 +112,7 @@ class Model:
             raise RefusedByModel("BadRequest")
         asked = float(request["watts" if setting == POWER else "megahertz"])
         gpus: list[str] = list(request["gpus"])
-        self._refuse_foreign(request["owner"], gpus)
+        self._refuse_held_by_others(request["owner"], gpus)
         if not set(gpus) <= self.gpus:
             raise RefusedByModel("UnknownGpu")
         if not self.device.accepts(setting, asked):
@@ -132,7 +132,8 @@ class Model:
         ]
 
     def _undone(self, setting: str, gpus: Iterable[str]) -> None:
-        # What was held before is set again, also where another actor had set something else meanwhile.
+        # What was held before is set again, also where another actor had set something else
+        # meanwhile.
         for gpu in gpus:
             if (gpu, setting) in self.leases:
                 self.current[gpu, setting] = self.leases[gpu, setting].held
@@ -141,10 +142,11 @@ class Model:
         """What the power controller answers to a release.
 
         Raises:
-            RefusedByModel: It refuses; with a fault, what could not be restored is restored at the next tick.
+            RefusedByModel: It refuses; with a fault, what could not be restored is restored at the
+                next tick.
         """
         if owner is not None and gpus is not None:
-            self._refuse_foreign(owner, gpus)
+            self._refuse_held_by_others(owner, gpus)
         chosen = {
             key
             for key, lease in self.leases.items()
@@ -172,7 +174,7 @@ class Model:
         """All leases: (GPU, setting, found, held, owner)."""
         return {(*key, lease.found, lease.held, lease.owner) for key, lease in self.leases.items()}
 
-    def _refuse_foreign(self, owner: str, gpus: Iterable[str]) -> None:
+    def _refuse_held_by_others(self, owner: str, gpus: Iterable[str]) -> None:
         wanted = set(gpus)
         if any(gpu in wanted and lease.owner != owner for (gpu, _), lease in self.leases.items()):
             raise RefusedByModel("NotYours")

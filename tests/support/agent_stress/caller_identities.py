@@ -13,10 +13,10 @@ from typing import Protocol
 from support.agent_stress.agent_model import Identity
 from support.agent_stress.caller_processes import CallerProcess
 from wattloop_agent.monitor.meter import Meter
-from wattloop_agent.monitor.pods.owners import Node, PodCallers
-from wattloop_agent.monitor.processes import ProcessCallers
+from wattloop_agent.monitor.pods.pod_authenticator import Node, PodAuthenticator
+from wattloop_agent.monitor.process_authenticator import ProcessAuthenticator
 
-NodeCallers = ProcessCallers | PodCallers
+AgentAuthenticator = ProcessAuthenticator | PodAuthenticator
 
 
 class Identities(Protocol):
@@ -28,7 +28,7 @@ class Identities(Protocol):
 
     known_at_once: bool
 
-    def make_callers(self, meter: Meter) -> NodeCallers:
+    def make_authenticator(self, meter: Meter) -> AgentAuthenticator:
         """The agent's own way to tell them apart."""
 
     async def known(self, newborn: Sequence[CallerProcess]) -> list[Identity]:
@@ -43,8 +43,8 @@ class Processes:
 
     known_at_once = True
 
-    def make_callers(self, meter: Meter) -> NodeCallers:
-        return ProcessCallers()
+    def make_authenticator(self, meter: Meter) -> AgentAuthenticator:
+        return ProcessAuthenticator()
 
     async def known(self, newborn: Sequence[CallerProcess]) -> list[Identity]:
         return [Identity(f"process:{process.pid}:{process.start_ticks()}") for process in newborn]
@@ -85,9 +85,9 @@ class Pods:
             shared = [[f"{last}::{replica}"] for replica in range(10)]
             yield cls(folder, gpus, kubelet.pods, [*shared, *whole])
 
-    def make_callers(self, meter: Meter) -> NodeCallers:
+    def make_authenticator(self, meter: Meter) -> AgentAuthenticator:
         node = Node(self.folder / "kubelet.sock", self.folder / "logs", self.folder / "proc")
-        return PodCallers(meter.uuid_of_device, node)
+        return PodAuthenticator(meter.uuid_by_device, node)
 
     async def known(self, newborn: Sequence[CallerProcess]) -> list[Identity]:
         identities = [self._born(process) for process in newborn]

@@ -38,7 +38,7 @@ class CallerProcess:
         self.control.close()
 
 
-class Nursery:
+class CallerSpawner:
     """A process that forks callers; make it before anything starts a thread.
 
     Args:

@@ -1,9 +1,8 @@
 """Monitor and power controller of one node in this process: the agent's own code throughout, on a clock of
 ours for expiries.
 
-What the power controller is asked and answers is written down in order, for the model to follow: between
-requests that come
-together, only the power controller's order says which was first.
+What the power controller is asked and answers is written down in order, for the model to follow:
+between requests that come together, only the power controller's order says which was first.
 """
 
 from __future__ import annotations
@@ -16,33 +15,32 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from support.agent_stress.caller_identities import NodeCallers
-from wattloop_agent.lines import REQUEST_LIMIT_BYTES, decoded_request, encoded
-from wattloop_agent.listening import listening_socket
+from support.agent_stress.caller_identities import AgentAuthenticator
+from wattloop_agent.json_lines import REQUEST_LIMIT_BYTES, decoded_request, encoded
 from wattloop_agent.monitor.energy.recorder import LedgerWriter
-from wattloop_agent.monitor.heartbeat_link import HeartbeatLink
-from wattloop_agent.monitor.leases import LeaseMonitor
+from wattloop_agent.monitor.leases import LeaseTracker
 from wattloop_agent.monitor.meter import Meter
 from wattloop_agent.monitor.nvml_readings import NvmlReadings
-from wattloop_agent.monitor.power_controller_link import PowerControllerLink
+from wattloop_agent.monitor.power_controller_link import HeartbeatLink, PowerControllerLink
 from wattloop_agent.monitor.request_handlers import RequestHandlers
 from wattloop_agent.monitor.server import Server
+from wattloop_agent.power_controller.devices import NvmlDevices
 from wattloop_agent.power_controller.lease_manager import LeaseManager
-from wattloop_agent.power_controller.nvml_devices import NvmlDevices
-from wattloop_agent.power_controller.request_handlers import RequestHandlers as PowerControllerVerbs
+from wattloop_agent.power_controller.request_handlers import RequestHandlers as PowerControllerHandlers
 from wattloop_agent.request_error import RequestError, error_answer
+from wattloop_agent.unix_socket import listening_socket
 
 Told = tuple[dict[str, Any], dict[str, Any]]
-LOOK_SECONDS = 0.02
-MakeCallers = Callable[[Meter], NodeCallers]
+SAMPLE_SECONDS = 0.02
+MakeAuthenticator = Callable[[Meter], AgentAuthenticator]
 
 
 class NodeInProcess:
-    """An agent that serves a socket; to its monitor it is the power controller's `Opener`, too.
+    """An agent that serves a socket; to its monitor it is the power controller's `Connector`, too.
 
     Args:
         folder: For the socket and the state.
-        make_callers: Makes what identifies callers, from the meter.
+        make_authenticator: Makes what identifies callers, from the meter.
 
     Attributes:
         now_seconds: The power controller's clock.
@@ -52,38 +50,38 @@ class NodeInProcess:
 
     start_seconds = 0.0
 
-    def __init__(self, folder: Path, make_callers: MakeCallers) -> None:
+    def __init__(self, folder: Path, make_authenticator: MakeAuthenticator) -> None:
         self.now_seconds = 0.0
         self.told: list[Told] = []
         self.socket = folder / "agent.sock"
         self._state = folder / "state"
         self._serving: set[concurrent.futures.Future[None]] = set()
-        self._start_holder()
+        self._start_lease_manager()
         self.ledger_writer = LedgerWriter(folder / "monitor")
         self.meter = Meter(NvmlReadings())
         self._link = PowerControllerLink(self, 10.0)
-        callers = make_callers(self.meter)
-        self._lease_monitor = LeaseMonitor(self._link, HeartbeatLink(self, 10.0), callers)
-        self.server = Server(callers, RequestHandlers(self.meter, self._link, self._lease_monitor))
+        callers = make_authenticator(self.meter)
+        self._lease_tracker = LeaseTracker(self._link, HeartbeatLink(self, 10.0), callers)
+        self.server = Server(callers, RequestHandlers(self.meter, self._link, self._lease_tracker))
 
     async def start(self) -> None:
         """Serve, and meter."""
         self._loop = asyncio.get_running_loop()
-        self.look_every(LOOK_SECONDS)
-        self._lease_monitor.start()
+        self.sample_every(SAMPLE_SECONDS)
+        self._lease_tracker.start()
         await self.server.serve(listening_socket(self.socket))
 
     async def close(self) -> None:
         """Serve no more."""
         await self.server.close()
-        await asyncio.to_thread(self._lease_monitor.stop)
+        await asyncio.to_thread(self._lease_tracker.stop)
         self._link.close()
         await asyncio.gather(*(asyncio.wrap_future(each) for each in self._serving))
         self.meter.close()
         self.ledger_writer.close()
         self.lease_manager.close()
 
-    def look_every(self, seconds: float) -> None:
+    def sample_every(self, seconds: float) -> None:
         """The pace of the monitor's looks at the GPUs."""
         self.meter.sampler.start(seconds, self.ledger_writer.add_samples)
 
@@ -101,9 +99,9 @@ class NodeInProcess:
         for each in list(self._serving):
             each.cancel()
         self.lease_manager.close()
-        self._start_holder()
+        self._start_lease_manager()
 
-    def open(self) -> socket.socket:
+    def connect(self) -> socket.socket:
         """A connection of the monitor to the power controller."""
         ours, theirs = socket.socketpair()
         serving = asyncio.run_coroutine_threadsafe(self._serve_power_controller(theirs), self._loop)
@@ -111,16 +109,16 @@ class NodeInProcess:
         serving.add_done_callback(self._serving.discard)
         return ours
 
-    def hangs(self) -> None:
+    def handle_timeout(self) -> None:
         raise AssertionError("the power controller answers")
 
-    def _start_holder(self) -> None:
+    def _start_lease_manager(self) -> None:
         self.lease_manager = LeaseManager(NvmlDevices(), self._state, "boot", lambda: self.now_seconds)
         self.lease_manager.recover()
 
     async def _serve_power_controller(self, connection: socket.socket) -> None:
         reader, writer = await asyncio.open_unix_connection(sock=connection, limit=REQUEST_LIMIT_BYTES)
-        handlers = PowerControllerVerbs(self.lease_manager, lambda: self.now_seconds)
+        handlers = PowerControllerHandlers(self.lease_manager, lambda: self.now_seconds)
         try:
             while line := await reader.readline():
                 request = decoded_request(line)

@@ -1,8 +1,9 @@
 """Run as a program: an hour of simulated time in which 50 callers ask at random, every answer held against the model.
 
-``python random_hour.py FOLDER {process,pod} REQUESTS SEED`` prints, as JSON, what happened, and what the process held
-at each of four quiet points, where nobody holds anything: file descriptors, threads, Python's memory blocks, resident
-memory. The seed says what is asked; of those that ask at once, the agent says who is first.
+``python random_hour.py FOLDER {process,pod} REQUESTS SEED`` prints, as JSON, what happened, and
+what the process held at each of four quiet points, where nobody holds anything: file descriptors,
+threads, Python's memory blocks, resident memory. The seed says what is asked; of those that ask at
+once, the agent says who is first.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ import nvml_simulator
 from nvml_simulator.models import model_named
 from support.agent_stress.agent_model import GRAPHICS, MEMORY, POWER, Device, Model
 from support.agent_stress.caller_identities import Identities, Pods, Processes
-from support.agent_stress.caller_processes import Nursery
-from support.agent_stress.crowd import Crowd
+from support.agent_stress.caller_pool import CallerPool
+from support.agent_stress.caller_processes import CallerSpawner
 from support.agent_stress.node_in_process import NodeInProcess
 
 GPUS = 8
@@ -55,26 +56,26 @@ def new_model(gpus: list[str]) -> Model:
     return Model(device, {(gpu, setting): value for gpu in gpus for setting, value in found.items()})
 
 
-async def hour(crowd: Crowd, requests: int) -> list[dict[str, int]]:
+async def hour(pool: CallerPool, requests: int) -> list[dict[str, int]]:
     """The whole of it; returns what was held at the quiet points."""
-    await crowd.start()
-    await crowd.fill(CALLERS)
+    await pool.start()
+    await pool.fill(CALLERS)
     quiet = []
     for quarter in range(QUARTERS):
-        while crowd.counts["requests"] < requests * (quarter + 1) / QUARTERS:
-            await crowd.burst(1.1 * HOUR_SECONDS / requests)
-        await crowd.everyone_gives_back()
-        await crowd.fill(CALLERS)
-        await crowd.connections_are_the_callers()
+        while pool.counts["requests"] < requests * (quarter + 1) / QUARTERS:
+            await pool.burst(1.1 * HOUR_SECONDS / requests)
+        await pool.everyone_gives_back()
+        await pool.fill(CALLERS)
+        await pool.connections_are_the_callers()
         quiet.append(held_by_process())
-    await crowd.close()
+    await pool.close()
     return quiet
 
 
 def main(folder: Path, identity: str, requests: int, seed: int) -> dict[str, Any]:
     logging.getLogger("wattloop_agent").addHandler(logging.NullHandler())
     logging.getLogger("wattloop_agent").propagate = False
-    nursery = Nursery(folder / "agent.sock")
+    spawner = CallerSpawner(folder / "agent.sock")
     state = nvml_simulator.create(folder / "gpus", model="A100", count=GPUS, clock="virtual", permission="anyone")
     os.environ[nvml_simulator.STATE_VARIABLE] = str(state)
     with nvml_simulator.Machine(state) as machine:
@@ -83,12 +84,12 @@ def main(folder: Path, identity: str, requests: int, seed: int) -> dict[str, Any
         if identity == "pod":
             making = Pods.on(folder, gpus)
         with making as identities:
-            node = NodeInProcess(folder, identities.make_callers)
-            crowd = Crowd(node, nursery, identities, machine, new_model(gpus), Random(seed))
-            quiet = asyncio.run(hour(crowd, requests))
-    nursery.close()
-    refusals: Counter[str] = crowd.refusals
-    return {"counts": crowd.counts, "refusals": refusals, "simulated_seconds": node.now_seconds, "quiet": quiet}
+            node = NodeInProcess(folder, identities.make_authenticator)
+            pool = CallerPool(node, spawner, identities, machine, new_model(gpus), Random(seed))
+            quiet = asyncio.run(hour(pool, requests))
+    spawner.close()
+    refusals: Counter[str] = pool.refusals
+    return {"counts": pool.counts, "refusals": refusals, "simulated_seconds": node.now_seconds, "quiet": quiet}
 
 
 if __name__ == "__main__":

@@ -12,7 +12,8 @@ import nvml_simulator
 
 # Bounds every wait, generously for a busy machine: a wait ends as soon as its condition holds.
 DEADLINE_SECONDS = 60.0
-# Longer than a write to a slow disk, so that a power controller that waits for one does not count as hung.
+# Longer than a write to a slow disk, so that a power controller that waits for one does not count
+# as hung.
 HEARTBEAT_TIMEOUT_SECONDS = 2.5
 
 

@@ -1,6 +1,7 @@
 """A training for tests that strike something at a moment of a hold."""
 
-# On two GPUs; waits at gates in its working folder: before it holds its limit, and with all done but giving it back.
+# On two GPUs; waits at gates in its working folder: before it holds its limit, and with all done
+# but giving it back.
 TRAINING = """
 import time
 from pathlib import Path

@@ -1,8 +1,9 @@
 """A hostile caller of the agent's socket: ``python hostile_client.py SOCKET ATTACK [--connections N] [--seconds S]``.
 
-Standard library alone, so that it runs in any pod. Each attack is bounded in time and connections; at its end it prints
-one JSON object: what it sent, what was answered, how many of its connections are open. ``victim`` is no attack: it
-holds a limit on GPUs, asks for its leases again and again, and tells the longest that an answer took.
+Standard library alone, so that it runs in any pod. Each attack is bounded in time and connections;
+at its end it prints one JSON object: what it sent, what was answered, how many of its connections
+are open. ``victim`` is no attack: it holds a limit on GPUs, asks for its leases again and again,
+and tells the longest that an answer took.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Run as a program: kills a power controller's process at each point of a change, on simulated GPUs, and
 tells what was left.
 
-``python killed_at_points.py FOLDER CHANGE`` prints a JSON list, one entry a point: the limits and locked clocks after
-the kill and after the next holder gave everything back. Forks, so it is a process of its own and not pytest's.
+``python killed_at_points.py FOLDER CHANGE`` prints a JSON list, one entry a point: the limits and
+locked clocks after the kill and after the next holder gave everything back. Forks, so it is a
+process of its own and not pytest's.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from typing import Any
 
 import nvml_simulator
 from wattloop_agent.power_controller.decisions import HoldRequest
+from wattloop_agent.power_controller.devices import NvmlDevices
 from wattloop_agent.power_controller.lease import Setting
 from wattloop_agent.power_controller.lease_manager import LeaseManager
-from wattloop_agent.power_controller.nvml_devices import NvmlDevices
 
-# What every system call of a change goes through: the disk's in the os module, the device's through pynvml.
+# What every system call of a change goes through: the disk's in the os module, the device's through
+# pynvml.
 SYSTEM_CALLS = ("open", "write", "fsync", "rename", "mkdir")
 NVML_CALLS = ("nvmlDeviceSetPowerManagementLimit", "nvmlDeviceSetGpuLockedClocks", "nvmlDeviceResetGpuLockedClocks")
 State = list[list[object]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from wattloop_agent.power_controller.decisions import Allowed
+from wattloop_agent.power_controller.decisions import AllowedRange
 from wattloop_agent.power_controller.lease import Setting
 from wattloop_agent.request_error import Reason, RequestError
 
@@ -17,15 +17,15 @@ class MemoryDevices:
 
     limits: dict[str, float] = field(default_factory=dict)
     clocks: dict[str, float | None] = field(default_factory=dict)
-    least: float = 100.0
-    most: float = 400.0
+    minimum: float = 100.0
+    maximum: float = 400.0
     failing: set[str] = field(default_factory=set)
 
-    def allowed(self, gpu: str, setting: Setting) -> Allowed:
+    def allowed(self, gpu: str, setting: Setting) -> AllowedRange:
         self._known(gpu)
         if setting is Setting.POWER_LIMIT:
-            return Allowed(self.least, self.most)
-        return Allowed(CLOCK_STEPS[0], CLOCK_STEPS[-1], CLOCK_STEPS)
+            return AllowedRange(self.minimum, self.maximum)
+        return AllowedRange(CLOCK_STEPS[0], CLOCK_STEPS[-1], CLOCK_STEPS)
 
     def current(self, gpu: str, setting: Setting) -> float | None:
         self._known(gpu)

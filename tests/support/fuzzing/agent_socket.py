@@ -19,20 +19,19 @@ import nvml_simulator
 from support.fuzzing.logs import DefectLog
 from support.fuzzing.target import DefectError
 from wattloop.agent import ANSWER_LIMIT_BYTES, REQUEST_LIMIT_BYTES
-from wattloop_agent.lines import decoded_request
-from wattloop_agent.listening import listening_socket
-from wattloop_agent.monitor.callers import Caller, no_step
+from wattloop_agent.json_lines import decoded_request
 from wattloop_agent.monitor.descriptors import allowed_connections
-from wattloop_agent.monitor.heartbeat_link import HeartbeatLink
-from wattloop_agent.monitor.leases import LeaseMonitor
+from wattloop_agent.monitor.identity import Caller, no_step
+from wattloop_agent.monitor.leases import LeaseTracker
 from wattloop_agent.monitor.meter import Meter
 from wattloop_agent.monitor.nvml_readings import NvmlReadings
-from wattloop_agent.monitor.power_controller_link import PowerControllerLink
-from wattloop_agent.monitor.power_controller_process import LINKS, PowerControllerProcess, ProcessOpener
+from wattloop_agent.monitor.power_controller_link import HeartbeatLink, PowerControllerLink
+from wattloop_agent.monitor.power_controller_supervisor import LINKS, PowerControllerSupervisor, SupervisorConnector
 from wattloop_agent.monitor.request_handlers import RequestHandlers
 from wattloop_agent.monitor.server import Server
 from wattloop_agent.monitor.watched_process import WatchedProcess
 from wattloop_agent.request_error import Reason, RequestError
+from wattloop_agent.unix_socket import listening_socket
 
 # A bound for a busy machine: an answer takes a millisecond.
 MAX_ANSWER_SECONDS = 10.0
@@ -85,17 +84,17 @@ class SocketTarget:
         meter = Meter(NvmlReadings(library))
         self._stack.callback(_let_nvml_go)
         self._stack.callback(meter.close)
-        process = PowerControllerProcess(_power_controller_options(self._folder, library))
+        process = PowerControllerSupervisor(_power_controller_options(self._folder, library))
         self._stack.push_async_callback(process.end)
-        requests, heartbeats = (ProcessOpener(process, link) for link in LINKS)
+        requests, heartbeats = (SupervisorConnector(process, link) for link in LINKS)
         power_controller = PowerControllerLink(requests, HEARTBEAT_TIMEOUT_SECONDS)
         self._stack.callback(power_controller.close)
         callers = _NamedCallers(self._uuids)
-        lease_monitor = LeaseMonitor(power_controller, HeartbeatLink(heartbeats, HEARTBEAT_TIMEOUT_SECONDS), callers)
-        server = Server(callers, RequestHandlers(meter, power_controller, lease_monitor), allowed_connections())
-        await lease_monitor.refresh()
-        lease_monitor.start()
-        self._stack.push_async_callback(asyncio.to_thread, lease_monitor.stop)
+        lease_tracker = LeaseTracker(power_controller, HeartbeatLink(heartbeats, HEARTBEAT_TIMEOUT_SECONDS), callers)
+        server = Server(callers, RequestHandlers(meter, power_controller, lease_tracker), allowed_connections())
+        await lease_tracker.refresh()
+        lease_tracker.start()
+        self._stack.push_async_callback(asyncio.to_thread, lease_tracker.stop)
         self._path = self._folder / "agent.sock"
         listening = self._stack.enter_context(listening_socket(self._path))
         self._stack.push_async_callback(server.close)

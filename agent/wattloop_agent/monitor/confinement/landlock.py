@@ -1,7 +1,8 @@
 """A Landlock rule set (landlock(7), Linux 5.13) under which a process lists a folder and reads no file in it.
 
-The monitor needs the names of the folders of pods' logs, and nothing of what is in them. A process under any rule set
-also traces none outside of it, and reads no memory, environment or open files of one through ``/proc``.
+The monitor needs the names of the folders of pods' logs, and nothing of what is in them. A process
+under any rule set also traces none outside of it, and reads no memory, environment or open files of
+one through ``/proc``.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ _PATH_BENEATH = 1
 _READ_FILE = 1 << 2
 
 
-def read_no_file_below(folder: Path) -> None:
+def deny_reads_below(folder: Path) -> None:
     """Read files anywhere but below this folder, from now on; its folders can be listed.
 
-    Rules only ever allow: so each folder beside the way to this one is allowed, and the way itself is not. What is made
-    later beside the way can't be read.
+    Rules only ever allow: so each folder beside the way to this one is allowed, and the way itself
+    is not. What is made later beside the way can't be read.
 
     Raises:
         OSError: The kernel has no Landlock, or it is switched off.

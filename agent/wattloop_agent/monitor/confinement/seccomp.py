@@ -1,7 +1,8 @@
 """A seccomp filter (seccomp(2)) under which a process reaches no other: no signal, trace, memory, limit or schedule.
 
-The monitor runs as user 0 in the host's PID namespace, and the kernel lets a user's process signal all others of that
-user without any capability. A profile of the container runtime would have to be a file on each node; this needs none.
+The monitor runs as user 0 in the host's PID namespace, and the kernel lets a user's process signal
+all others of that user without any capability. A profile of the container runtime would have to be
+a file on each node; this needs none.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ _REFUSED = (
 )
 # Calls that act on the process that their first argument names; 0 is the caller itself.
 _OF_ITSELF_ALONE = ("prlimit64", "sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr")
-# Second arguments of calls that change the owner of a descriptor. The kernel then sends any signal to that owner:
-# F_SETOWN, F_SETSIG, F_SETOWN_EX; FIOSETOWN, SIOCSPGRP.
+# Second arguments of calls that change the owner of a descriptor. The kernel then sends any signal
+# to that owner: F_SETOWN, F_SETSIG, F_SETOWN_EX; FIOSETOWN, SIOCSPGRP.
 _REFUSED_COMMANDS = {"fcntl": (8, 10, 15), "ioctl": (0x8901, 0x8902)}
 # The same everywhere, as all calls since Linux 5.1.
 _NEW = {"pidfd_send_signal": 424, "pidfd_getfd": 438, "process_madvise": 440, "process_mrelease": 448}
@@ -70,13 +71,14 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
 
 
-def reach_no_other_process() -> None:
+def deny_other_processes() -> None:
     """Set the filter on this process and all of its future threads and children; they can't take it off.
 
     Call it before any thread is started: those that run already are not under it.
 
     Raises:
-        OSError: The kernel has no seccomp filters, or the machine is of an architecture without a table here.
+        OSError: The kernel has no seccomp filters, or the machine is of an architecture without a
+            table here.
     """
     architecture = _ARCHITECTURES.get(platform.machine())
     if architecture is None:

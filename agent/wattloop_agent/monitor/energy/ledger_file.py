@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from wattloop_agent.durable import read_bounded, write_durably
+from wattloop_agent.durable_file import read_bounded, write_durably
 
 FORMAT = 1
 NAME = "energy.json"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from wattloop_agent.monitor.energy.attribution import Assignment, Observation
 from wattloop_agent.monitor.pods.device_ids import gpus_of
 from wattloop_agent.monitor.pods.kubelet import PodName
-from wattloop_agent.monitor.pods.owners import PodCallers
+from wattloop_agent.monitor.pods.pod_authenticator import PodAuthenticator
 from wattloop_agent.monitor.pods.pod_liveness import PodLiveness
 from wattloop_agent.request_error import Reason, RequestError
 
@@ -18,12 +18,12 @@ class PodAssignments:
     """Looks at who has which GPU.
 
     Args:
-        callers: Asks the kubelet, and knows the pods' processes.
+        authenticator: Asks the kubelet, and knows the pods' processes.
     """
 
-    def __init__(self, callers: PodCallers) -> None:
-        self._callers = callers
-        self._pods = PodLiveness(callers)
+    def __init__(self, authenticator: PodAuthenticator) -> None:
+        self._authenticator = authenticator
+        self._pods = PodLiveness(authenticator)
 
     async def observe(self, known: Iterable[Assignment]) -> Observation:
         """Who has which GPU now.
@@ -34,9 +34,9 @@ class PodAssignments:
         Raises:
             RequestError: The kubelet does not say, or which pods run is not known.
         """
-        view = await self._callers.ask_kubelet()
+        view = await self._authenticator.ask_kubelet()
         lists = [ids for containers in view.devices.values() for ids in containers.values()]
-        names = await self._callers.device_names(frozenset[str]().union(*lists))
+        names = await self._authenticator.device_names(frozenset[str]().union(*lists))
         had = tuple(known)
 
         def joined() -> Observation:
@@ -48,7 +48,7 @@ class PodAssignments:
             missing = [each for each in had if each.key not in still]
             assigned = (*listed, *unlisted(missing, listed, self._living))
             new = {each.pod_uid for each in assigned} - {each.pod_uid for each in had}
-            first = self._callers.first_processes(new) if new else {}
+            first = self._authenticator.first_processes(new) if new else {}
             return Observation(view.asked_seconds, max(time.monotonic(), view.asked_seconds), assigned, first)
 
         try:
@@ -58,24 +58,24 @@ class PodAssignments:
             raise RequestError(Reason.UNAVAILABLE, told) from error
 
     def _living(self, uids: set[str]) -> set[str]:
-        return set(self._callers.process_by_pod(uids))
+        return set(self._authenticator.process_by_pod(uids))
 
 
 def uids_by_name(
-    names: Mapping[str, PodName], living: Callable[[set[str]], set[str]], known: set[str]
+    names: Mapping[str, PodName], running: Callable[[set[str]], set[str]], known: set[str]
 ) -> dict[PodName, list[str]]:
     """Which uids a pod's name stands for: one, or several where pods of one name (deleted by force) still run.
 
     Args:
         names: By uid, the pods that have logs here, perhaps of one that is gone.
-        living: Which of these uids still have processes; asked only where names alone do not tell.
+        running: Which of these uids still have processes; asked only where names alone do not tell.
         known: Uids that had a GPU until now.
     """
     by_name: dict[PodName, list[str]] = {}
     for uid, name in names.items():
         by_name.setdefault(name, []).append(uid)
     several = {uid for uids in by_name.values() if len(uids) > 1 for uid in uids}
-    run = living(several) if several else set()
+    run = running(several) if several else set()
     for name, uids in by_name.items():
         if len(uids) > 1:
             # One that has not started yet is new: those of before had a GPU, or have ended.
@@ -99,7 +99,7 @@ def assignments_of(
     for pod, containers in devices.items():
         for container, ids in containers.items():
             gpus = gpus_of(ids, names)
-            for gpu in sorted(gpus.whole | gpus.shared):
+            for gpu in sorted(gpus.exclusive | gpus.shared):
                 found += [
                     Assignment(uid, pod.namespace, pod.name, container, gpu, gpu in gpus.shared)
                     for uid in uids.get(pod, [])
@@ -108,14 +108,15 @@ def assignments_of(
 
 
 def unlisted(
-    known: Iterable[Assignment], listed: Iterable[Assignment], living: Callable[[set[str]], set[str]]
+    known: Iterable[Assignment], listed: Iterable[Assignment], running: Callable[[set[str]], set[str]]
 ) -> list[Assignment]:
     """Those that the kubelet lists no more while their pods still run, and nobody else has the GPU.
 
-    A kubelet that starts again lists nothing for a moment: a pod has ended when its processes have, too.
+    A kubelet that starts again lists nothing for a moment: a pod has ended when its processes have,
+    too.
     """
     seen = list(listed)
     keys, taken = {each.key for each in seen}, {each.gpu for each in seen}
     missing = [each for each in known if each.key not in keys and each.gpu not in taken]
-    run = living({each.pod_uid for each in missing}) if missing else set()
+    run = running({each.pod_uid for each in missing}) if missing else set()
     return [each for each in missing if each.pod_uid in run]

@@ -1,8 +1,10 @@
 """From a process's cgroup to its pod.
 
-The kubelet names a pod's cgroup after its uid, under cgroup v1 and v2, with the cgroupfs and the systemd driver, and
-the container runtimes name a container's below it: ``/kubepods/burstable/pod<uid>/<container>``,
-``/kubepods.slice/kubepods-pod<uid>.slice/cri-containerd-<container>.scope``, ``crio-…``, ``docker-…``.
+The kubelet names a pod's cgroup after its uid, under cgroup v1 and v2, with the cgroupfs and the
+systemd driver, and the container runtimes name a container's below it:
+``/kubepods/burstable/pod<uid>/<container>``,
+``/kubepods.slice/kubepods-pod<uid>.slice/cri-containerd-<container>.scope``, ``crio-…``,
+``docker-…``.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ import itertools
 import re
 from dataclasses import dataclass
 
-# An API server's uid, or the hash that names a static pod; systemd can't have dashes inside, so they are underscores.
+# An API server's uid, or the hash that names a static pod; systemd can't have dashes inside, so
+# they are underscores.
 _UID = r"[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32}"
 _POD = re.compile(rf"(?:.*-)?pod({_UID})(?:\.slice)?")
 _CONTAINER = re.compile(r"(?:[a-z]+(?:-[a-z]+)*-)?([0-9a-f]{64})(?:\.scope)?")
@@ -30,7 +33,7 @@ class PodCgroup:
     container_id: str
 
 
-class ForeignCgroup(ValueError):  # noqa: N818 - what a process may be
+class NotInPodError(ValueError):
     """The process is in no pod of the kubelet's, or in two at once."""
 
 
@@ -40,7 +43,7 @@ def pod_of(cgroup: str) -> PodCgroup:
     Only the outermost pod counts: a container may make cgroups below its own, with any name.
 
     Raises:
-        ForeignCgroup: There is none, or the hierarchies of cgroup v1 do not agree.
+        NotInPodError: There is none, or the hierarchies of cgroup v1 do not agree.
 
     Example:
         >>> uid = "0a1b2c3d-0000-4000-8000-000000000001"
@@ -49,9 +52,9 @@ def pod_of(cgroup: str) -> PodCgroup:
     """
     found = {pod for line in cgroup.splitlines() if (pod := _of_path(line.split(":", 2)[-1])) is not None}
     if not found:
-        raise ForeignCgroup("its cgroup is no pod's")
+        raise NotInPodError("its cgroup is no pod's")
     if len(found) > 1:
-        raise ForeignCgroup("its cgroups are of different pods")
+        raise NotInPodError("its cgroups are of different pods")
     return found.pop()
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 _UUID = r"GPU-[0-9a-fA-F-]{36}"
-_WHOLE = re.compile(_UUID)
+_FULL_GPU = re.compile(_UUID)
 _REPLICA = re.compile(rf"({_UUID})::\d+")
 _MIG = re.compile(r"(MIG-[0-9a-fA-F-]{36})(?:::\d+)?")
 # Before driver 470 a MIG device was named after its GPU, its GPU instance and its compute instance.
@@ -21,44 +21,46 @@ class PodGpus:
     """The GPUs of one pod.
 
     Attributes:
-        whole: Uuids of those that it has to itself.
-        shared: Uuids of those that others have too, by time slicing or MIG: its limit is not one owner's to set.
+        exclusive: Uuids of those that it has to itself.
+        shared: Uuids of those that others have too, by time slicing or MIG: its limit is not one
+            owner's to set.
         unknown: Ids that name no device of this machine, or have no form that we know.
     """
 
-    whole: frozenset[str]
+    exclusive: frozenset[str]
     shared: frozenset[str]
     unknown: frozenset[str]
 
 
 def needs_names(ids: Iterable[str]) -> bool:
     """Whether one of these ids names a GPU otherwise than by its uuid, so that `gpus_of` has to be told."""
-    return not all(_WHOLE.fullmatch(device) or _REPLICA.fullmatch(device) for device in ids)
+    return not all(_FULL_GPU.fullmatch(device) or _REPLICA.fullmatch(device) for device in ids)
 
 
-def gpus_of(ids: Iterable[str], uuid_of_device: Mapping[str, str]) -> PodGpus:
+def gpus_of(ids: Iterable[str], uuid_by_device: Mapping[str, str]) -> PodGpus:
     """The GPUs that a pod's device ids name.
 
     Args:
-        ids: As the kubelet lists them: ``GPU-…``, ``GPU-…::replica``, ``MIG-…``, ``MIG-…::replica``, ``nvidia0``,
-            ``nvidia0/gi1``.
-        uuid_of_device: Each GPU's uuid, under the name of its device node (``nvidia0``) and its MIG devices' uuids.
+        ids: As the kubelet lists them: ``GPU-…``, ``GPU-…::replica``, ``MIG-…``,
+            ``MIG-…::replica``, ``nvidia0``, ``nvidia0/gi1``.
+        uuid_by_device: Each GPU's uuid, under the name of its device node (``nvidia0``) and its MIG
+            devices' uuids.
 
     Example:
         >>> uuid = "GPU-00000000-0000-0000-0000-000000000001"
         >>> sorted(gpus_of([uuid + "::3"], {}).shared) == [uuid]
         True
     """
-    whole, shared, unknown = set(), set(), set()
+    exclusive, shared, unknown = set(), set(), set()
     for device in ids:
-        if _WHOLE.fullmatch(device):
-            whole.add(device)
-        elif _NODE.fullmatch(device) and device in uuid_of_device:
-            whole.add(uuid_of_device[device])
+        if _FULL_GPU.fullmatch(device):
+            exclusive.add(device)
+        elif _NODE.fullmatch(device) and device in uuid_by_device:
+            exclusive.add(uuid_by_device[device])
         elif part := _REPLICA.fullmatch(device) or _OLD_MIG.fullmatch(device):
             shared.add(part.group(1))
-        elif (part := _MIG.fullmatch(device) or _NODE_PART.fullmatch(device)) and part.group(1) in uuid_of_device:
-            shared.add(uuid_of_device[part.group(1)])
+        elif (part := _MIG.fullmatch(device) or _NODE_PART.fullmatch(device)) and part.group(1) in uuid_by_device:
+            shared.add(uuid_by_device[part.group(1)])
         else:
             unknown.add(device)
-    return PodGpus(frozenset(whole - shared), frozenset(shared), frozenset(unknown))
+    return PodGpus(frozenset(exclusive - shared), frozenset(shared), frozenset(unknown))

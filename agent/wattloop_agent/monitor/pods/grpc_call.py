@@ -1,6 +1,7 @@
 """One unary gRPC call over a unix socket: https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md on h2.
 
-The grpc library would more than double the monitor's memory for the one call a second that it makes.
+The grpc library would more than double the monitor's memory for the one call a second that it
+makes.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import h2.exceptions
 ANSWER_LIMIT_BYTES = 16 * 1024 * 1024
 
 
-class CallFailed(Exception):  # noqa: N818 - what the other side may do
+class GrpcCallError(Exception):
     """The call was not answered, or with a status other than OK; the text says which."""
 
 
@@ -32,7 +33,7 @@ def unary_call(path: Path, method: str, request: bytes, timeout_seconds: float) 
         timeout_seconds: For the whole call.
 
     Raises:
-        CallFailed: It was not answered in time, or with an error.
+        GrpcCallError: It was not answered in time, or with an error.
     """
     deadline = time.monotonic() + timeout_seconds
     try:
@@ -41,7 +42,7 @@ def unary_call(path: Path, method: str, request: bytes, timeout_seconds: float) 
             connection.connect(str(path))
             return _Call(connection, deadline).carry_out(method, request)
     except (OSError, h2.exceptions.H2Error, ValueError) as error:
-        raise CallFailed(f"{path}: {method}: {error}") from error
+        raise GrpcCallError(f"{path}: {method}: {error}") from error
 
 
 class _Call:

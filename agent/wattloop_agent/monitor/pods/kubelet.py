@@ -1,7 +1,7 @@
 """What the kubelet of this node says: which pod has which devices, and which pod has which uid.
 
-Its pod-resources API (v1) names pods, not uids. The join needs no token and no API server: the kubelet keeps each pod's
-logs in a folder ``<namespace>_<name>_<uid>``.
+Its pod-resources API (v1) names pods, not uids. The join needs no token and no API server: the
+kubelet keeps each pod's logs in a folder ``<namespace>_<name>_<uid>``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def devices_by_pod(socket: Path, timeout_seconds: float) -> dict[PodName, dict[s
         By pod, by container, the ids.
 
     Raises:
-        CallFailed: The kubelet does not answer.
+        GrpcCallError: The kubelet does not answer.
         ValueError: Its answer is no protobuf message.
     """
     answer = unary_call(socket, LIST, b"", timeout_seconds)

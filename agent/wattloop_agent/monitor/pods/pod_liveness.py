@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-# How long a pod that is listed may have no process yet: its volumes are mounted before its sandbox runs.
+# How long a pod that is listed may have no process yet: its volumes are mounted before its sandbox
+# runs.
 START_SECONDS = 60.0
 # A look at all processes of the node takes milliseconds.
 SEARCH_SECONDS = 10.0

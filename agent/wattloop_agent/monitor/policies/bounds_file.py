@@ -1,7 +1,7 @@
 """The guard rails that the operator told last, on disk: a restart without the operator keeps them.
 
-The file has the form of the operator's answer (`NodeAnswer`), so that on a node without an operator an administrator
-can write it by hand.
+The file has the form of the operator's answer (`NodeAnswer`), so that on a node without an operator
+an administrator can write it by hand.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from wattloop.errors import OperationError
 from wattloop.files.atomic_write import open_atomic
 from wattloop.message_fields import MessageError
 from wattloop.node_energy import MAX_NODE_ANSWER_BYTES, GpuBounds, NodeAnswer
-from wattloop_agent.durable import read_bounded
+from wattloop_agent.durable_file import read_bounded
 from wattloop_agent.monitor.policies.limits import PolicyLimits
 from wattloop_agent.request_error import Reason, RequestError
 
@@ -28,9 +28,10 @@ NAME = "bounds.json"
 class BoundsFile:
     """The guard rails of this node.
 
-    A file that can't be read closes the node: which limits the administrator allows is not known then, and a guard rail
-    that a damaged disk takes away is none. The next `replace` opens it. No file at all is a node that was told nothing
-    yet: only the devices' and the power controller's own ranges hold there.
+    A file that can't be read closes the node: which limits the administrator allows is not known
+    then, and a guard rail that a damaged disk takes away is none. The next `replace` opens it. No
+    file at all is a node that was told nothing yet: only the devices' and the power controller's
+    own ranges hold there.
 
     Args:
         folder: The monitor's state folder.

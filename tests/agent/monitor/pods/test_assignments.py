@@ -14,7 +14,7 @@ GPUS = [f"GPU-00000000-0000-0000-0000-00000000000{number}" for number in range(3
 TRAINER = PodName("default", "trainer")
 
 
-def living(*uids: str) -> Callable[[set[str]], set[str]]:
+def running(*uids: str) -> Callable[[set[str]], set[str]]:
     return lambda asked: asked & set(uids)
 
 
@@ -60,11 +60,11 @@ def test_names_of_one_uid_need_no_look_at_processes() -> None:
     ids=["the old one has ended", "the new one is not there", "both run", "the new one starts", "nothing tells"],
 )
 def test_of_two_pods_of_one_name_the_one_that_runs_is_meant(run: list[str], known: list[str], uids: list[str]) -> None:
-    assert uids_by_name({"old": TRAINER, "new": TRAINER}, living(*run), set(known)) == {TRAINER: uids}
+    assert uids_by_name({"old": TRAINER, "new": TRAINER}, running(*run), set(known)) == {TRAINER: uids}
 
 
 def test_a_pod_that_is_listed_no_more_keeps_its_gpu_while_it_runs() -> None:
-    assert unlisted([assigned("u"), assigned("v", GPUS[1])], [], living("u")) == [assigned("u")]
+    assert unlisted([assigned("u"), assigned("v", GPUS[1])], [], running("u")) == [assigned("u")]
 
 
 def test_a_gpu_that_another_pod_is_listed_with_is_that_ones() -> None:

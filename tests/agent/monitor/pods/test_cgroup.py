@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wattloop_agent.monitor.pods.cgroup import ForeignCgroup, PodCgroup, pod_of
+from wattloop_agent.monitor.pods.cgroup import NotInPodError, PodCgroup, pod_of
 
 UID = "0a1b2c3d-4e5f-4071-8293-a4b5c6d7e8f9"
 UNDERSCORED = UID.replace("-", "_")
@@ -82,10 +82,10 @@ def test_a_static_pod_is_known_by_its_hash() -> None:
     ],
 )
 def test_what_is_no_container_of_a_pod_is_refused(cgroup: str) -> None:
-    with pytest.raises(ForeignCgroup, match="no pod's"):
+    with pytest.raises(NotInPodError, match="no pod's"):
         pod_of(cgroup)
 
 
 def test_hierarchies_that_do_not_agree_are_refused() -> None:
-    with pytest.raises(ForeignCgroup, match="different pods"):
+    with pytest.raises(NotInPodError, match="different pods"):
         pod_of(f"4:memory:/kubepods/pod{UID}/{CONTAINER}\n3:cpu:/kubepods/pod{OTHER}/{CONTAINER}")

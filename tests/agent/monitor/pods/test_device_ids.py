@@ -15,7 +15,7 @@ NONE: frozenset[str] = frozenset()
 
 
 @pytest.mark.parametrize(
-    ("ids", "whole", "shared", "unknown"),
+    ("ids", "exclusive", "shared", "unknown"),
     [
         ([A, B], {A, B}, NONE, NONE),
         ([f"{A}::0", f"{A}::1"], NONE, {A}, NONE),
@@ -35,9 +35,9 @@ NONE: frozenset[str] = frozenset()
     ],
 )  # fmt: skip
 def test_an_id_names_a_whole_gpu_a_share_or_nothing_we_know(
-    ids: list[str], whole: set[str], shared: set[str], unknown: set[str]
+    ids: list[str], exclusive: set[str], shared: set[str], unknown: set[str]
 ) -> None:
-    assert gpus_of(ids, NAMES) == PodGpus(frozenset(whole), frozenset(shared), frozenset(unknown))
+    assert gpus_of(ids, NAMES) == PodGpus(frozenset(exclusive), frozenset(shared), frozenset(unknown))
 
 
 @pytest.mark.parametrize(

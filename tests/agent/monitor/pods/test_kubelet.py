@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.agents.kubelet_server import KubeletServer, listing, serving
-from wattloop_agent.monitor.pods.grpc_call import CallFailed, unary_call
+from wattloop_agent.monitor.pods.grpc_call import GrpcCallError, unary_call
 from wattloop_agent.monitor.pods.kubelet import LIST, PodName, devices_by_pod, names_by_uid
 from wattloop_agent.monitor.pods.protobuf import fields
 
@@ -43,17 +43,17 @@ def test_an_answer_larger_than_every_window_of_http2_arrives_whole(kubelet: tupl
 def test_a_refusal_is_told_with_its_words(kubelet: tuple[Path, KubeletServer]) -> None:
     path, server = kubelet
     server.fails = True
-    with pytest.raises(CallFailed, match="status 8: too many requests"):
+    with pytest.raises(GrpcCallError, match="status 8: too many requests"):
         devices_by_pod(path, 5.0)
 
 
 def test_a_method_that_is_not_there_is_told(kubelet: tuple[Path, KubeletServer]) -> None:
-    with pytest.raises(CallFailed, match="status 12"):
+    with pytest.raises(GrpcCallError, match="status 12"):
         unary_call(kubelet[0], "/v1.PodResourcesLister/None", b"", 5.0)
 
 
 def test_without_a_kubelet_the_call_fails(folder: Path) -> None:
-    with pytest.raises(CallFailed, match="No such file"):
+    with pytest.raises(GrpcCallError, match="No such file"):
         devices_by_pod(folder / "none.sock", 5.0)
 
 
@@ -72,7 +72,7 @@ def test_a_server_that_speaks_no_grpc_fails_the_call_in_time(folder: Path, says:
 
         thread = threading.Thread(target=serve)
         thread.start()
-        with pytest.raises(CallFailed):
+        with pytest.raises(GrpcCallError):
             unary_call(folder / "sock", LIST, b"", 0.2)
         thread.join()
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from wattloop.messages import MAX_LIMIT_WATTS
 from wattloop.node_energy import GpuBounds, Range
-from wattloop_agent.monitor.policies.limits import Asked, PolicyLimits, out_of_range, refuse_closed
+from wattloop_agent.monitor.policies.limits import LimitedSetting, PolicyLimits, out_of_range, refuse_closed
 from wattloop_agent.request_error import Reason, RequestError
 
 A100, H200 = "NVIDIA A100-SXM4-80GB", "NVIDIA H200"
-POWER = Asked.POWER_LIMIT
+POWER = LimitedSetting.POWER_LIMIT
 FLEET = GpuBounds("fleet", power_limit_watts=(150.0, 350.0), graphics_clock_megahertz=(600.0, 1300.0))
 TEAM = GpuBounds("team", namespaces=("vision", "speech"), power_limit_watts=(200.0, MAX_LIMIT_WATTS))
 BIG = GpuBounds("big", products=(H200,), memory_clock_megahertz=(2000.0, 2500.0))
@@ -40,16 +40,16 @@ def test_a_policy_holds_for_its_products_and_lets_its_namespaces_ask(
 
 
 @pytest.mark.parametrize(
-    ("product", "asked", "found"),
+    ("product", "setting", "found"),
     [
         (A100, POWER, (200.0, 350.0)),
-        (A100, Asked.GRAPHICS_CLOCK, (600.0, 1300.0)),
-        (A100, Asked.MEMORY_CLOCK, (0.0, math.inf)),
-        (H200, Asked.MEMORY_CLOCK, (2000.0, 2500.0)),
+        (A100, LimitedSetting.GRAPHICS_CLOCK, (600.0, 1300.0)),
+        (A100, LimitedSetting.MEMORY_CLOCK, (0.0, math.inf)),
+        (H200, LimitedSetting.MEMORY_CLOCK, (2000.0, 2500.0)),
     ],
 )
-def test_a_request_must_be_within_every_policy_that_holds(product: str, asked: Asked, found: Range) -> None:
-    assert NODE.of(product, "vision").range(asked) == found
+def test_a_request_must_be_within_every_policy_that_holds(product: str, setting: LimitedSetting, found: Range) -> None:
+    assert NODE.of(product, "vision").range(setting) == found
 
 
 @pytest.mark.parametrize(
@@ -141,4 +141,4 @@ def test_thousands_of_namespaces_later_no_more_is_remembered_than_at_first() -> 
     limits = PolicyLimits((TEAM,))
     for number in range(5000):
         assert limits.of(A100, f"namespace-{number}").closed_by == (TEAM,)
-    assert len(limits._found) <= 256
+    assert len(limits._cache) <= 256

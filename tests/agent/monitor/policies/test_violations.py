@@ -1,4 +1,4 @@
-"""What is held outside of policies that were tightened meanwhile: told once, left as it is."""
+"""What is held violations of policies that were tightened meanwhile: told once, left as it is."""
 
 from __future__ import annotations
 
@@ -61,21 +61,21 @@ def test_it_is_logged_once_and_kept_while_the_rails_are_not_known(caplog: pytest
             raise RequestError(Reason.UNAVAILABLE, "not known")
         return limits[0]
 
-    outside = PolicyViolations(now, lambda: PRODUCTS)
-    outside.look([lease()])
-    assert (outside.found, caplog.records) == ({}, [])
+    violations = PolicyViolations(now, lambda: PRODUCTS)
+    violations.update([lease()])
+    assert (violations.found, caplog.records) == ({}, [])
     limits[0] = PolicyLimits((FLEET,))
-    outside.look([lease()])
-    outside.look([lease()])
+    violations.update([lease()])
+    violations.update([lease()])
     (record,) = caplog.records
     assert vars(record)["gpu"] == "GPU-a"
     assert vars(record)["owner"] == "pod:1"
     limits[0] = None
-    outside.look([lease()])
-    assert list(outside.found) == [("GPU-a", "power_limit")]
+    violations.update([lease()])
+    assert list(violations.found) == [("GPU-a", "power_limit")]
     limits[0] = PolicyLimits((FLEET,))
-    outside.look([])
-    assert outside.found == {}
+    violations.update([])
+    assert violations.found == {}
 
 
 def test_a_policy_that_is_tightened_leaves_what_is_held_shows_it_and_binds_the_next_request(
@@ -100,7 +100,7 @@ def test_a_policy_that_is_tightened_leaves_what_is_held_shows_it_and_binds_the_n
             "WATTLOOP_AGENT_NODE_NAME": "node",
         }
 
-        def outside() -> dict[str, float]:
+        def violations() -> dict[str, float]:
             return {each["UUID"]: value for each, value in scraped(metrics)["wattloop_gpu_held_outside_policy"]}
 
         first, second = agent_fixture.uuids[:2]
@@ -110,14 +110,14 @@ def test_a_policy_that_is_tightened_leaves_what_is_held_shows_it_and_binds_the_n
         ):
             connection.hold_limit([first], 300)
             connection.hold_limit([second], 200)
-            until(lambda: outside() == {first: 0, second: 0}, "both are within", HALF_A_MINUTE)
+            until(lambda: violations() == {first: 0, second: 0}, "neither violates a policy", HALF_A_MINUTE)
             policy[0] = (100.0, 250.0)
-            until(lambda: outside() == {first: 1, second: 0}, "the first is outside now", HALF_A_MINUTE)
+            until(lambda: violations() == {first: 1, second: 0}, "the first violates the policy", HALF_A_MINUTE)
             assert agent_fixture.limits == [300, 200, 400], "a limit does not move under a training"
             with pytest.raises(AgentRequestError, match="GPUPowerPolicy rack allows 100 to 250 watts"):
                 connection.hold_limit([first], 300)
             assert agent_fixture.limits == [300, 200, 400]
             connection.hold_limit([first], 250)
-            until(lambda: outside() == {first: 0, second: 0}, "it has asked again", HALF_A_MINUTE)
+            until(lambda: violations() == {first: 0, second: 0}, "it has asked again", HALF_A_MINUTE)
         assert agent_fixture.limits == [400, 400, 400]
     assert agent_fixture.log.read_text().count("held outside of a policy") == 1

@@ -13,16 +13,16 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from wattloop_agent.monitor.callers import Caller, no_step
-from wattloop_agent.monitor.owners_in_doubt import OwnersInDoubt, not_known
-from wattloop_agent.monitor.pods.cgroup import ForeignCgroup, pod_of
+from wattloop_agent.monitor.identity import Caller, UncertainOwners, identification_failed, no_step
+from wattloop_agent.monitor.pods.cgroup import NotInPodError, pod_of
 from wattloop_agent.monitor.pods.device_ids import gpus_of, needs_names
-from wattloop_agent.monitor.pods.grpc_call import CallFailed
+from wattloop_agent.monitor.pods.grpc_call import GrpcCallError
 from wattloop_agent.monitor.pods.kubelet import PodName, devices_by_pod, names_by_uid
 from wattloop_agent.monitor.watched_process import WatchedProcess, start_ticks
 from wattloop_agent.request_error import Reason, RequestError
 
-# A GPU that the kubelet gives to another pod can be set by the pod before for so long at most, if that still runs.
+# A GPU that the kubelet gives to another pod can be set by the pod before for so long at most, if
+# that still runs.
 ANSWER_AGE_SECONDS = 1.0
 # Whoever is not listed is looked for again, so often at most.
 NEW_POD_SECONDS = 0.05
@@ -64,13 +64,13 @@ class PodPeer:
     """A process of a pod at the other end of a connection.
 
     Args:
-        callers: Who gave it out.
+        authenticator: Who gave it out.
         process: The process; the peer closes it.
         pod_uid: Where it was when it connected.
     """
 
-    def __init__(self, callers: PodCallers, process: WatchedProcess, pod_uid: str) -> None:
-        self._callers = callers
+    def __init__(self, authenticator: PodAuthenticator, process: WatchedProcess, pod_uid: str) -> None:
+        self._authenticator = authenticator
         self._process = process
         self._pod_uid = pod_uid
 
@@ -83,16 +83,16 @@ class PodPeer:
         """Its pod, with the GPUs that the kubelet says it has.
 
         Raises:
-            RequestError: The process has ended or has moved, the kubelet does not know its pod, or the system does not
-                tell.
+            RequestError: The process has ended or has moved, the kubelet does not know its pod, or
+                the system does not tell.
         """
-        caller = await self._callers.caller(self._pod_uid)
+        caller = await self._authenticator.caller(self._pod_uid)
         try:
-            now = self._callers.pod_uid_of(self._process.pid)
+            now = self._authenticator.pod_uid_of(self._process.pid)
             # The cgroup was read by pid: if the process still is there, it was its own.
             ended = self._process.has_ended()
         except OSError as error:
-            raise not_known(error) from error
+            raise identification_failed(error) from error
         if ended:
             raise RequestError(Reason.NOT_PERMITTED, "the process that opened this connection has ended; open your own")
         if now != self._pod_uid:
@@ -105,20 +105,21 @@ class PodPeer:
         self._process.close()
 
 
-class PodCallers:
-    """Identifies callers and owners as pods of this node.
+class PodAuthenticator:
+    """Identifies authenticator and owners as pods of this node.
 
     Args:
-        uuid_of_device: Gives, under the name of its device node and the uuids of its MIG devices, each GPU's uuid.
+        uuid_by_device: Gives, under the name of its device node and the uuids of its MIG devices,
+            each GPU's uuid.
         node: Where this node's truths are.
     """
 
     def __init__(
         self,
-        uuid_of_device: Callable[[], Awaitable[Mapping[str, str]]],
+        uuid_by_device: Callable[[], Awaitable[Mapping[str, str]]],
         node: Node | None = None,
     ) -> None:
-        self._uuid_of_device = uuid_of_device
+        self._uuid_by_device = uuid_by_device
         self._node = node or Node()
         self._told: KubeletView | None = None
         self._failed: tuple[float, RequestError] = (
@@ -126,7 +127,7 @@ class PodCallers:
             RequestError(Reason.UNAVAILABLE, "the kubelet was not asked"),
         )
         self._asking = asyncio.Lock()
-        self._doubted = OwnersInDoubt()
+        self._uncertain = UncertainOwners()
 
     def peer(self, connection: socket.socket) -> PodPeer:
         """The pod's process that opened this connection.
@@ -139,13 +140,13 @@ class PodCallers:
         except ProcessLookupError as error:
             raise RequestError(Reason.NOT_PERMITTED, f"who opened this connection is gone: {error.strerror}") from error
         except OSError as error:
-            raise not_known(error) from error
+            raise identification_failed(error) from error
         try:
             uid = self.pod_uid_of(process.pid)
             ended = process.has_ended()
         except OSError as error:
             process.close()
-            raise not_known(error) from error
+            raise identification_failed(error) from error
         if uid is None or ended:
             process.close()
             raise RequestError(
@@ -157,12 +158,13 @@ class PodCallers:
         """The caller that a pod is.
 
         Raises:
-            RequestError: The kubelet does not answer or knows no such pod, two pods of its name still run, or the
-                system does not tell whether they do.
+            RequestError: The kubelet does not answer or knows no such pod, two pods of its name
+                still run, or the system does not tell whether they do.
         """
         told = await self.ask_kubelet()
         if told.names.get(pod_uid) not in told.devices:
-            # The pod may have come since. The wait bounds how often unknown pods have the kubelet asked.
+            # The pod may have come since. The wait bounds how often unknown pods have the kubelet
+            # asked.
             await asyncio.sleep(max(told.asked_seconds + NEW_POD_SECONDS - time.monotonic(), 0.0))
             told = await self.ask_kubelet(NEW_POD_SECONDS / 2)
         pod = told.names.get(pod_uid)
@@ -177,7 +179,7 @@ class PodCallers:
             )
         ids = frozenset[str]().union(*told.devices[pod].values())
         gpus = gpus_of(ids, await self.device_names(ids))
-        return Caller(f"{_KIND}{pod_uid}", gpus.whole, gpus.shared, pod.namespace)
+        return Caller(f"{_KIND}{pod_uid}", gpus.exclusive, gpus.shared, pod.namespace)
 
     def alive(self, owner: str, step: Callable[[], None] = no_step) -> bool:
         """Whether any process of the pod is there. In doubt: yes."""
@@ -186,9 +188,9 @@ class PodCallers:
         try:
             there = next(self._processes_of({owner.removeprefix(_KIND)}, step), None) is not None
         except OSError as error:
-            self._doubted.add(owner, error)
+            self._uncertain.add(owner, error)
             return True
-        self._doubted.clear(owner)
+        self._uncertain.clear(owner)
         return there
 
     def process_of(self, owner: str, step: Callable[[], None] = no_step) -> WatchedProcess | None:
@@ -212,10 +214,11 @@ class PodCallers:
         try:
             cgroup = (self._node.processes / str(pid) / "cgroup").read_bytes()
             return pod_of(os.fsdecode(cgroup)).pod_uid
-        except (FileNotFoundError, ProcessLookupError, ForeignCgroup):
+        except (FileNotFoundError, ProcessLookupError, NotInPodError):
             return None
         except OSError as error:
-            # A process may nest cgroups of its own deeper than the kernel shows. No container begins there.
+            # A process may nest cgroups of its own deeper than the kernel shows. No container
+            # begins there.
             if error.errno == errno.ENAMETOOLONG:
                 return None
             raise
@@ -224,7 +227,7 @@ class PodCallers:
         try:
             return any(self._processes_of(pod_uids))
         except OSError as error:
-            raise not_known(error) from error
+            raise identification_failed(error) from error
 
     def _processes_of(self, pod_uids: set[str], step: Callable[[], None] = no_step) -> Iterator[int]:
         """The processes of these pods that there are; raises `OSError` at the end where one could not be looked at."""
@@ -236,7 +239,8 @@ class PodCallers:
                 if pid and self.pod_uid_of(pid) in pod_uids and start_ticks(pid, self._node.processes) is not None:
                     yield pid
             except PermissionError:
-                # A security module hides it, for as long as it runs: it is no process that was ever served.
+                # A security module hides it, for as long as it runs: it is no process that was ever
+                # served.
                 continue
             except OSError as error:
                 failed = error
@@ -293,7 +297,7 @@ class PodCallers:
                 asked = time.monotonic()
                 try:
                     devices, names = await asyncio.to_thread(self._read_kubelet)
-                except (CallFailed, OSError, ValueError) as error:
+                except (GrpcCallError, OSError, ValueError) as error:
                     told = f"the kubelet does not say which GPUs are whose: {error}; try again"
                     self._failed = time.monotonic(), RequestError(Reason.UNAVAILABLE, told)
                     raise RequestError(Reason.UNAVAILABLE, told) from error
@@ -301,7 +305,8 @@ class PodCallers:
             return self._told
 
     def _read_kubelet(self) -> tuple[Mapping[PodName, Mapping[str, frozenset[str]]], Mapping[str, PodName]]:
-        # Names first: a pod that came between the two is known by its name and not by its uid, so it has to ask again.
+        # Names first: a pod that came between the two is known by its name and not by its uid, so
+        # it has to ask again.
         names = names_by_uid(self._node.pod_logs)
         return devices_by_pod(self._node.kubelet, KUBELET_TIMEOUT_SECONDS), names
 
@@ -311,4 +316,4 @@ class PodCallers:
         Raises:
             RequestError: The driver does not say.
         """
-        return await self._uuid_of_device() if needs_names(ids) else {}
+        return await self._uuid_by_device() if needs_names(ids) else {}

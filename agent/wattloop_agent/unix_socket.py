@@ -12,7 +12,8 @@ def listening_socket(path: Path, mode: int = 0o600) -> socket.socket:
     """A socket listening at a path; what a dead process left there is replaced.
 
     Raises:
-        OSError: The path is no socket, or something listens there (``EADDRINUSE``), or its folder can't be used.
+        OSError: The path is no socket, or something listens there (``EADDRINUSE``), or its folder
+            can't be used.
     """
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -29,7 +30,7 @@ def listening_socket(path: Path, mode: int = 0o600) -> socket.socket:
 
 
 @contextmanager
-def removed_at_the_end(path: Path) -> Iterator[None]:
+def removed_on_exit(path: Path) -> Iterator[None]:
     """Removes what is at a path now when the block ends, and leaves alone what another has put there meanwhile.
 
     While a process ends, and no longer listens, the next one may listen at the path already.

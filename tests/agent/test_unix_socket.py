@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from wattloop_agent.listening import listening_socket, removed_at_the_end
+from wattloop_agent.unix_socket import listening_socket, removed_on_exit
 
 
 @pytest.fixture
@@ -20,14 +20,14 @@ def path() -> Iterator[Path]:
 
 
 def test_the_socket_of_a_process_that_ends_is_removed(path: Path) -> None:
-    with listening_socket(path), removed_at_the_end(path):
+    with listening_socket(path), removed_on_exit(path):
         assert path.is_socket()
     assert not path.exists()
 
 
 def test_the_socket_of_the_next_process_is_left_when_the_one_before_ends(path: Path) -> None:
     first = listening_socket(path)
-    with removed_at_the_end(path):
+    with removed_on_exit(path):
         # It listens no more, but has not ended yet.
         first.close()
         second = listening_socket(path)
@@ -36,6 +36,6 @@ def test_the_socket_of_the_next_process_is_left_when_the_one_before_ends(path: P
 
 
 def test_a_socket_that_somebody_has_removed_is_no_matter(path: Path) -> None:
-    with listening_socket(path), removed_at_the_end(path):
+    with listening_socket(path), removed_on_exit(path):
         path.unlink()
     assert not path.exists()

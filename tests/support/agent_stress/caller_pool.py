@@ -14,8 +14,8 @@ from typing import Any
 from nvml_simulator import Machine
 from support.agent_stress.agent_model import GRAPHICS, MEMORY, POWER, Fault, Identity, Model, RefusedByModel
 from support.agent_stress.caller_identities import Identities
-from support.agent_stress.caller_processes import CallerProcess, Nursery
-from support.agent_stress.node_in_process import LOOK_SECONDS, NodeInProcess
+from support.agent_stress.caller_processes import CallerProcess, CallerSpawner
+from support.agent_stress.node_in_process import SAMPLE_SECONDS, NodeInProcess
 from support.agent_stress.random_requests import WATTS, Line, random_line
 
 PATIENCE_SECONDS = 20.0
@@ -44,7 +44,7 @@ class Caller:
         return answer
 
 
-class Crowd:
+class CallerPool:
     """The callers of one node, and everything that happens to it.
 
     Attributes:
@@ -55,14 +55,14 @@ class Crowd:
     def __init__(
         self,
         node: NodeInProcess,
-        nursery: Nursery,
+        spawner: CallerSpawner,
         identities: Identities,
         machine: Machine,
         model: Model,
         chance: Random,
     ) -> None:
         self.node = node
-        self._nursery = nursery
+        self._spawner = spawner
         self._identities = identities
         self._machine = machine
         self._model = model
@@ -81,15 +81,15 @@ class Crowd:
         await self._until(lambda: len(self.node.booked_millijoules()) == len(self._gpus), "all GPUs are looked at")
         booked = self.node.booked_millijoules()
         self._begin_millijoules = {uuid: counter - booked[uuid] for uuid, counter in self._counters().items()}
-        self.node.look_every(POLL_SECONDS)
+        self.node.sample_every(POLL_SECONDS)
         for _ in range(EDGES):
             self._machine.idle(self._gpus, 1.0)
             await self._check_energy()
-        self.node.look_every(LOOK_SECONDS)
+        self.node.sample_every(SAMPLE_SECONDS)
 
     async def fill(self, size: int) -> None:
         """New callers, until there are so many."""
-        newborn = [self._nursery.born() for _ in range(size - len(self._callers))]
+        newborn = [self._spawner.born() for _ in range(size - len(self._callers))]
         for process, who in zip(newborn, await self._identities.known(newborn) if newborn else (), strict=True):
             self._callers.append(Caller(process, who, *await self._connected(process)))
 
@@ -240,8 +240,8 @@ class Crowd:
         """The model does what the power controller did, in its order, and its answers must be the power controller's.
 
         Returns:
-            By owner the power controller's answer to what it asked, and what was held whenever the power
-            controller was asked for a list.
+            By owner the power controller's answer to what it asked, and what was held whenever the
+            power controller was asked for a list.
         """
         answered: dict[str, Any] = {}
         listed = []

@@ -11,16 +11,15 @@ from collections.abc import Callable, Sequence
 from wattloop import interruption
 from wattloop.errors import OperationError
 from wattloop_agent.boot import boot_id, boot_time_seconds
-from wattloop_agent.listening import listening_socket, removed_at_the_end
-from wattloop_agent.power_controller.decisions import Allowed
-from wattloop_agent.power_controller.devices import Devices
+from wattloop_agent.power_controller.decisions import AllowedRange
+from wattloop_agent.power_controller.devices import Devices, NvmlDevices
 from wattloop_agent.power_controller.lease import Setting
 from wattloop_agent.power_controller.lease_manager import LeaseManager
-from wattloop_agent.power_controller.nvml_devices import NvmlDevices
 from wattloop_agent.power_controller.request_handlers import RequestHandlers
 from wattloop_agent.power_controller.server import Server
 from wattloop_agent.request_error import RequestError
 from wattloop_agent.settings import Settings
+from wattloop_agent.unix_socket import listening_socket, removed_on_exit
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +29,8 @@ def run_power_controller(settings: Settings, connections: Sequence[socket.socket
 
     Args:
         settings: The agent's.
-        connections: To the monitor that started it; none: it listens at the settings' power controller socket.
+        connections: To the monitor that started it; none: it listens at the settings' power
+            controller socket.
 
     Returns:
         The exit code: 130 where an ending signal ended it.
@@ -58,7 +58,7 @@ def _run_power_controller(settings: Settings, connections: Sequence[socket.socke
             server.adopt(connection)
         return server.run()
     assert settings.power_controller_socket is not None, "settings_from demands it of --part power controller"
-    with _listening(settings) as listening, removed_at_the_end(settings.power_controller_socket):
+    with _listening(settings) as listening, removed_on_exit(settings.power_controller_socket):
         server.listen(listening)
         return server.run()
 
@@ -94,13 +94,13 @@ def _lease_manager(
     settings: Settings, devices: Devices, clock: Callable[[], float] = boot_time_seconds
 ) -> LeaseManager:
     bounds = {
-        setting: Allowed(least or 0.0, most or math.inf)
-        for setting, least, most in (
+        setting: AllowedRange(minimum or 0.0, maximum or math.inf)
+        for setting, minimum, maximum in (
             (Setting.POWER_LIMIT, settings.minimum_power_limit, settings.maximum_power_limit),
             (Setting.GRAPHICS_CLOCK, settings.minimum_graphics_clock, settings.maximum_graphics_clock),
             (Setting.MEMORY_CLOCK, settings.minimum_memory_clock, settings.maximum_memory_clock),
         )
-        if least is not None or most is not None
+        if minimum is not None or maximum is not None
     }
     return LeaseManager(
         devices, settings.state_directory, boot_id(), clock, bounds=bounds, lock_folder=settings.lock_directory

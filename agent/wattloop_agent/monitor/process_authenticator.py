@@ -8,8 +8,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 
-from wattloop_agent.monitor.callers import Caller, no_step
-from wattloop_agent.monitor.owners_in_doubt import OwnersInDoubt, not_known
+from wattloop_agent.monitor.identity import Caller, UncertainOwners, identification_failed, no_step
 from wattloop_agent.monitor.watched_process import WatchedProcess, start_ticks
 from wattloop_agent.request_error import Reason, RequestError
 
@@ -34,12 +33,13 @@ class ProcessPeer:
         """The process, which may use every GPU of the machine.
 
         Raises:
-            RequestError: It ended; a child that inherited its socket is not it. Or the system does not tell.
+            RequestError: It ended; a child that inherited its socket is not it. Or the system does
+                not tell.
         """
         try:
             ended = self._process.has_ended()
         except OSError as error:
-            raise not_known(error) from error
+            raise identification_failed(error) from error
         if ended:
             raise RequestError(
                 Reason.NOT_PERMITTED, f"{self._owner}, which opened this connection, has ended; open your own"
@@ -51,11 +51,11 @@ class ProcessPeer:
         self._process.close()
 
 
-class ProcessCallers:
+class ProcessAuthenticator:
     """Identifies callers and owners as processes."""
 
     def __init__(self) -> None:
-        self._doubted = OwnersInDoubt()
+        self._uncertain = UncertainOwners()
 
     def peer(self, connection: socket.socket) -> ProcessPeer:
         """The process that opened this connection.
@@ -68,7 +68,7 @@ class ProcessCallers:
         except ProcessLookupError as error:
             raise RequestError(Reason.NOT_PERMITTED, f"who opened this connection is gone: {error.strerror}") from error
         except OSError as error:
-            raise not_known(error) from error
+            raise identification_failed(error) from error
 
     def alive(self, owner: str, step: Callable[[], None] = no_step) -> bool:  # noqa: ARG002 - one process is one step
         """Whether the process is there, and is the same one. In doubt: yes."""
@@ -78,9 +78,9 @@ class ProcessCallers:
         try:
             start = start_ticks(pid)
         except OSError as error:
-            self._doubted.add(owner, error)
+            self._uncertain.add(owner, error)
             return True
-        self._doubted.clear(owner)
+        self._uncertain.clear(owner)
         return owner_name(pid, start) == owner
 
     def process_of(

@@ -16,7 +16,8 @@ def write_durably(path: Path, folder: int, data: bytes) -> None:
         data: The content.
 
     Raises:
-        OSError: A full disk, a read-only folder, …; what was written aside is removed where it can be.
+        OSError: A full disk, a read-only folder, …; what was written aside is removed where it can
+            be.
     """
     aside = path.with_name(f".{path.name}.aside")
     try:

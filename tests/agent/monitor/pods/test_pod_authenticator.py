@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from support.agents.kubelet_server import KubeletServer, serving
-from wattloop_agent.monitor.callers import Caller
 from wattloop_agent.monitor.energy.attribution import Assignment
-from wattloop_agent.monitor.pods import owners
+from wattloop_agent.monitor.identity import Caller
+from wattloop_agent.monitor.pods import pod_authenticator
 from wattloop_agent.monitor.pods.assignments import PodAssignments
-from wattloop_agent.monitor.pods.owners import Node, PodCallers, PodPeer
+from wattloop_agent.monitor.pods.pod_authenticator import Node, PodAuthenticator, PodPeer
 from wattloop_agent.request_error import Reason, RequestError
 
 UID = "0a1b2c3d-4e5f-4071-8293-a4b5c6d7e8f9"
@@ -47,12 +47,12 @@ class PretendNode:
         self.listening.bind(str(self.folder / "agent.sock"))
         self.listening.listen()
 
-    def callers(self) -> PodCallers:
-        async def uuid_of_device() -> dict[str, str]:
+    def authenticator(self) -> PodAuthenticator:
+        async def uuid_by_device() -> dict[str, str]:
             return {f"nvidia{index}": gpu for index, gpu in enumerate(GPUS)}
 
         places = Node(self.folder / "kubelet.sock", self.folder / "logs", self.folder / "proc")
-        return PodCallers(uuid_of_device, places)
+        return PodAuthenticator(uuid_by_device, places)
 
     def pod(self, uid: str, name: str, ids: list[str]) -> None:
         (self.folder / "logs" / f"default_{name}_{uid}").mkdir()
@@ -84,7 +84,7 @@ class PretendNode:
 
 @pytest.fixture
 def node(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PretendNode]:
-    monkeypatch.setattr(owners, "ANSWER_AGE_SECONDS", 0.0)
+    monkeypatch.setattr(pod_authenticator, "ANSWER_AGE_SECONDS", 0.0)
     with serving(folder / "kubelet.sock") as kubelet:
         node = PretendNode(folder, kubelet)
         yield node
@@ -109,7 +109,7 @@ def test_a_pod_runs_since_the_first_of_its_processes_that_is_there_began(node: P
         fields = ["1"] * 30
         fields[18] = str(round((since_boot - seconds_ago) * ticks))
         (node.folder / "proc" / str(pid) / "stat").write_text(f"{pid} (a name) S {' '.join(fields)}")
-    found = node.callers().first_processes({UID, "nobody"})
+    found = node.authenticator().first_processes({UID, "nobody"})
     assert found == {UID: pytest.approx(before - 60, abs=0.5)}
 
 
@@ -118,7 +118,7 @@ def test_a_pods_process_is_its_pod_with_its_gpus(node: PretendNode) -> None:
     node.pod(OTHER, "neighbour", [GPUS[2]])
     _, connection = node.connected(UID)
     with connection:
-        peer = node.callers().peer(connection)
+        peer = node.authenticator().peer(connection)
         caller = asyncio.run(peer.caller())
         peer.close()
     assert caller == Caller(f"pod:{UID}", frozenset({GPUS[0]}), frozenset({GPUS[1]}), "default")
@@ -128,7 +128,7 @@ def test_a_pods_process_is_its_pod_with_its_gpus(node: PretendNode) -> None:
         caller.require_own((GPUS[1],))
     assert shared.value.reason is Reason.SHARED
     for foreign in (GPUS[2], "0", "2", GPUS[0].lower(), f"{GPUS[2]}::0", "nvidia2"):
-        with pytest.raises(RequestError, match="its own are") as caught:
+        with pytest.raises(RequestError, match="which has") as caught:
             caller.require_own((GPUS[0], foreign))
         assert caught.value.reason is Reason.NOT_YOURS
 
@@ -137,7 +137,7 @@ def test_a_process_in_no_pod_is_not_served(node: PretendNode) -> None:
     process, connection = node.connected(UID)
     (node.folder / "proc" / str(process.pid) / "cgroup").write_text("0::/system.slice/cron.service")
     with connection, pytest.raises(RequestError, match="in no pod of this node") as caught:
-        node.callers().peer(connection)
+        node.authenticator().peer(connection)
     assert caught.value.reason is Reason.NOT_PERMITTED
 
 
@@ -146,7 +146,7 @@ def test_a_process_that_moved_its_cgroup_is_refused(node: PretendNode) -> None:
     node.pod(OTHER, "neighbour", [GPUS[2]])
     process, connection = node.connected(UID)
     with connection:
-        peer = node.callers().peer(connection)
+        peer = node.authenticator().peer(connection)
         node.place(process.pid, OTHER)
         assert "has left it" in refusal(peer).message
         peer.close()
@@ -156,7 +156,7 @@ def test_a_connection_whose_process_has_ended_is_refused_also_when_its_pid_is_us
     node.pod(UID, "trainer", [GPUS[0]])
     process, connection = node.connected(UID)
     with connection:
-        peer = node.callers().peer(connection)
+        peer = node.authenticator().peer(connection)
         process.kill()
         process.communicate()
         assert (node.folder / "proc" / str(process.pid)).exists(), "as if another process had its pid by now"
@@ -168,7 +168,7 @@ def test_a_pod_that_the_kubelet_lists_no_more_is_refused(node: PretendNode) -> N
     node.pod(UID, "trainer", [GPUS[0]])
     _, connection = node.connected(UID)
     with connection:
-        peer = node.callers().peer(connection)
+        peer = node.authenticator().peer(connection)
         node.kubelet.pods.clear()
         assert "lists no such pod" in refusal(peer).message
         peer.close()
@@ -179,9 +179,9 @@ def test_of_two_pods_of_one_name_that_both_run_neither_is_served(node: PretendNo
     (node.folder / "logs" / f"default_trainer_{OTHER}").mkdir()
     old, old_connection = node.connected(OTHER)
     _, connection = node.connected(UID)
-    callers = node.callers()
+    authenticator = node.authenticator()
     with connection, old_connection:
-        old_peer, peer = callers.peer(old_connection), callers.peer(connection)
+        old_peer, peer = authenticator.peer(old_connection), authenticator.peer(connection)
         assert "another of this name still runs" in refusal(peer).message
         assert "another of this name still runs" in refusal(old_peer).message
         node.end(old)
@@ -193,53 +193,53 @@ def test_of_two_pods_of_one_name_that_both_run_neither_is_served(node: PretendNo
 def test_without_the_kubelet_nobody_is_served_and_nobody_is_gone(node: PretendNode) -> None:
     node.pod(UID, "trainer", [GPUS[0]])
     _, connection = node.connected(UID)
-    callers = node.callers()
+    authenticator = node.authenticator()
     with connection:
-        peer = callers.peer(connection)
+        peer = authenticator.peer(connection)
         node.kubelet.fails = True
         assert refusal(peer).reason is Reason.UNAVAILABLE
-        assert callers.alive(f"pod:{UID}")
+        assert authenticator.alive(f"pod:{UID}")
         node.kubelet.fails = False
         assert asyncio.run(peer.caller()).owner == f"pod:{UID}"
         peer.close()
 
 
 def test_a_pod_lives_as_long_as_any_of_its_processes(node: PretendNode) -> None:
-    callers = node.callers()
+    authenticator = node.authenticator()
     (first, one), (second, other) = (node.connected(UID) for _ in range(2))
     one.close()
     other.close()
     owner = f"pod:{UID}"
-    watched = callers.process_of(owner)
+    watched = authenticator.process_of(owner)
     assert watched is not None
     assert watched.pid in {first.pid, second.pid}
     node.end(first)
-    assert callers.alive(owner)
+    assert authenticator.alive(owner)
     node.end(second)
     assert watched.has_ended()
     watched.close()
-    assert not callers.alive(owner)
-    assert callers.process_of(owner) is None
+    assert not authenticator.alive(owner)
+    assert authenticator.process_of(owner) is None
 
 
 def test_a_search_through_the_nodes_processes_can_be_followed_step_by_step(node: PretendNode) -> None:
-    callers = node.callers()
+    authenticator = node.authenticator()
     for pid in range(1001, 1004):
         node.place(pid, OTHER)
     steps: list[None] = []
-    assert callers.process_of(f"pod:{UID}", lambda: steps.append(None)) is None
+    assert authenticator.process_of(f"pod:{UID}", lambda: steps.append(None)) is None
     assert len(steps) == 3
-    assert not callers.alive(f"pod:{UID}", lambda: steps.append(None))
+    assert not authenticator.alive(f"pod:{UID}", lambda: steps.append(None))
     assert len(steps) == 6
 
 
 def test_the_kubelet_is_asked_once_a_second_at_most(node: PretendNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(owners, "ANSWER_AGE_SECONDS", 60.0)
+    monkeypatch.setattr(pod_authenticator, "ANSWER_AGE_SECONDS", 60.0)
     node.pod(UID, "trainer", [GPUS[0]])
 
     async def ask() -> None:
-        callers = node.callers()
-        await asyncio.gather(*(callers.caller(UID) for _ in range(50)))
+        authenticator = node.authenticator()
+        await asyncio.gather(*(authenticator.caller(UID) for _ in range(50)))
 
     asyncio.run(ask())
     assert node.kubelet.calls == 1
@@ -252,10 +252,10 @@ def test_a_kubelet_that_does_not_answer_is_waited_for_once_by_all(
     node.kubelet.fails = True
 
     async def ask() -> list[object]:
-        callers = node.callers()
-        answers = await asyncio.gather(*(callers.caller(UID) for _ in range(50)), return_exceptions=True)
+        authenticator = node.authenticator()
+        answers = await asyncio.gather(*(authenticator.caller(UID) for _ in range(50)), return_exceptions=True)
         node.kubelet.fails = False
-        assert (await callers.caller(UID)).gpus == {GPUS[0]}, "the next one asks again"
+        assert (await authenticator.caller(UID)).gpus == {GPUS[0]}, "the next one asks again"
         return list(answers)
 
     answers = asyncio.run(ask())
@@ -267,21 +267,21 @@ def test_a_kubelet_that_does_not_answer_is_waited_for_once_by_all(
 def test_a_pod_that_comes_right_after_an_answer_of_the_kubelet_is_served(
     node: PretendNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(owners, "ANSWER_AGE_SECONDS", 60.0)
+    monkeypatch.setattr(pod_authenticator, "ANSWER_AGE_SECONDS", 60.0)
 
     async def ask() -> Caller:
-        callers = node.callers()
-        await callers.ask_kubelet()
+        authenticator = node.authenticator()
+        await authenticator.ask_kubelet()
         node.pod(UID, "trainer", [GPUS[0]])
-        return await callers.caller(UID)
+        return await authenticator.caller(UID)
 
     assert asyncio.run(ask()).gpus == {GPUS[0]}
 
 
 def test_owners_that_are_no_pods_are_left_in_doubt(node: PretendNode) -> None:
-    callers = node.callers()
-    assert callers.alive("process:1:2")
-    assert not callers.alive(f"pod:{UID}")
+    authenticator = node.authenticator()
+    assert authenticator.alive("process:1:2")
+    assert not authenticator.alive(f"pod:{UID}")
     assert list((node.folder / "proc").iterdir()) == []
 
 
@@ -289,28 +289,28 @@ def test_owners_that_are_no_pods_are_left_in_doubt(node: PretendNode) -> None:
 def test_a_pod_whose_process_cannot_be_looked_at_is_alive(node: PretendNode, file: str) -> None:
     node.pod(UID, "trainer", [GPUS[0]])
     process, connection = node.connected(UID)
-    callers = node.callers()
+    authenticator = node.authenticator()
     with connection:
-        peer = callers.peer(connection)
+        peer = authenticator.peer(connection)
         # A read fails as it does without a descriptor, but for this file alone.
         path = node.folder / "proc" / str(process.pid) / file
         content = path.read_text()
         path.unlink()
         path.mkdir()
-        assert callers.alive(f"pod:{UID}")
-        assert callers.alive(f"pod:{OTHER}") == (file == "cgroup"), "whose it is, its cgroup tells"
-        assert callers.process_of(f"pod:{UID}") is None
+        assert authenticator.alive(f"pod:{UID}")
+        assert authenticator.alive(f"pod:{OTHER}") == (file == "cgroup"), "whose it is, its cgroup tells"
+        assert authenticator.process_of(f"pod:{UID}") is None
         with pytest.raises(OSError, match=file):
-            callers.process_by_pod({UID})
+            authenticator.process_by_pod({UID})
         if file == "cgroup":
             assert refusal(peer).reason is Reason.UNAVAILABLE
-            with pytest.raises(RequestError, match="does not tell") as caught:
-                callers.peer(connection)
+            with pytest.raises(RequestError, match="can't be identified") as caught:
+                authenticator.peer(connection)
             assert caught.value.reason is Reason.UNAVAILABLE
         path.rmdir()
         path.write_text(content)
-        assert not callers.alive(f"pod:{OTHER}")
-        assert callers.process_by_pod({UID}) == {UID: process.pid}
+        assert not authenticator.alive(f"pod:{OTHER}")
+        assert authenticator.process_by_pod({UID}) == {UID: process.pid}
         peer.close()
 
 
@@ -318,14 +318,14 @@ def test_without_a_look_at_the_processes_no_pod_is_gone_and_none_is_served(node:
     node.pod(UID, "trainer", [GPUS[0]])
     (node.folder / "logs" / f"default_trainer_{OTHER}").mkdir()
     _, connection = node.connected(UID)
-    callers = node.callers()
+    authenticator = node.authenticator()
     with connection:
-        peer = callers.peer(connection)
+        peer = authenticator.peer(connection)
         (node.folder / "proc").rename(node.folder / "hidden")
         (node.folder / "proc").symlink_to("proc")
-        assert callers.alive(f"pod:{UID}")
+        assert authenticator.alive(f"pod:{UID}")
         assert refusal(peer).reason is Reason.UNAVAILABLE, "its namesake may run"
-        assignments = PodAssignments(callers)
+        assignments = PodAssignments(authenticator)
         had = Assignment(UID, "default", "trainer", "main", GPUS[0])
         with pytest.raises(RequestError, match="which pods run is not known"):
             asyncio.run(assignments.observe([had]))
@@ -339,7 +339,7 @@ def test_names_of_programs_and_cgroups_may_hold_any_bytes(node: PretendNode) -> 
     folder = node.folder / "proc" / str(process.pid)
     (folder / "stat").write_bytes(b"1 (\xff\n) S " + b"1 " * 30)
     (folder / "cgroup").write_bytes(cgroup(UID).encode() + b"/\xff\xfe")
-    callers = node.callers()
-    assert callers.process_by_pod({UID, OTHER}) == {UID: process.pid}
-    assert callers.alive(f"pod:{UID}")
-    assert not callers.alive(f"pod:{OTHER}")
+    authenticator = node.authenticator()
+    assert authenticator.process_by_pod({UID, OTHER}) == {UID: process.pid}
+    assert authenticator.alive(f"pod:{UID}")
+    assert not authenticator.alive(f"pod:{OTHER}")

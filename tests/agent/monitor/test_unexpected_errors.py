@@ -13,13 +13,12 @@ from typing import Any
 import pytest
 
 from support.agents.agent_fixture import DEADLINE_SECONDS
-from wattloop_agent.monitor.energy import recorder
+from wattloop_agent.monitor.energy import recorder as recorder_module
 from wattloop_agent.monitor.energy.attribution import Assignment, Observation
 from wattloop_agent.monitor.energy.recorder import EnergyRecorder, LedgerWriter
-from wattloop_agent.monitor.heartbeat_link import HeartbeatLink
-from wattloop_agent.monitor.leases import LeaseMonitor
-from wattloop_agent.monitor.power_controller_link import PowerControllerLink
-from wattloop_agent.monitor.processes import ProcessCallers
+from wattloop_agent.monitor.leases import LeaseTracker
+from wattloop_agent.monitor.power_controller_link import HeartbeatLink, PowerControllerLink
+from wattloop_agent.monitor.process_authenticator import ProcessAuthenticator
 
 
 async def run_until(running: Coroutine[Any, Any, None], done: asyncio.Event) -> None:
@@ -48,14 +47,14 @@ class Confused:
 
 
 def test_accounting_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(recorder, "INTERVAL_SECONDS", 0.001)
+    monkeypatch.setattr(recorder_module, "INTERVAL_SECONDS", 0.001)
     ledger_writer = LedgerWriter(tmp_path)
 
     async def look() -> str:
         confused = Confused()
-        lease_monitor = EnergyRecorder(ledger_writer, confused)
-        await run_until(lease_monitor.run(), confused.told)
-        return lease_monitor.problem
+        recorder = EnergyRecorder(ledger_writer, confused)
+        await run_until(recorder.run(), confused.told)
+        return recorder.problem
 
     assert asyncio.run(look()) == "", "told while it lasted"
     ledger_writer.close()
@@ -73,12 +72,12 @@ class ConfusedPowerController:
         self.sound = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
-    def open(self) -> socket.socket:
+    def connect(self) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self.answering = asyncio.run_coroutine_threadsafe(self._answer(theirs), self._loop)
         return ours
 
-    def hangs(self) -> None:
+    def handle_timeout(self) -> None:
         raise AssertionError("it answers")
 
     async def _answer(self, theirs: socket.socket) -> None:
@@ -98,13 +97,15 @@ def test_looking_after_owners_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     async def look() -> str:
         power_controller = ConfusedPowerController()
         link = PowerControllerLink(power_controller, DEADLINE_SECONDS)
-        lease_monitor = LeaseMonitor(link, HeartbeatLink(power_controller, DEADLINE_SECONDS), ProcessCallers(), 0.001)
-        lease_monitor.start()
+        lease_tracker = LeaseTracker(
+            link, HeartbeatLink(power_controller, DEADLINE_SECONDS), ProcessAuthenticator(), 0.001
+        )
+        lease_tracker.start()
         async with asyncio.timeout(DEADLINE_SECONDS):
             await power_controller.sound.wait()
-        await asyncio.to_thread(lease_monitor.stop)
+        await asyncio.to_thread(lease_tracker.stop)
         await asyncio.wrap_future(power_controller.answering)
-        return lease_monitor.view.state
+        return lease_tracker.status.state
 
     assert asyncio.run(look()) == "ready"
     assert "unexpected failure of the lease check; the next one follows" in caplog.text

@@ -1,8 +1,7 @@
-"""On a laptop the monitor starts the power controller itself, and starts it again when it dies or hangs.
+"""Supervises the power controller process that a monitor on a laptop starts: restarts it when it dies or hangs.
 
-The two are joined by a socket pair a link: when the monitor dies, however it dies, the power controller sees
-the ends close and
-gives everything back.
+Each link is a socket pair. When the monitor dies, however it dies, the power controller sees its
+ends close and restores every GPU.
 """
 
 from __future__ import annotations
@@ -21,18 +20,19 @@ from wattloop_agent.monitor.watched_process import WatchedProcess
 
 logger = logging.getLogger(__name__)
 
-# A change of all GPUs of a node and a write to a slow disk fit into it; a hanging driver does not.
+# Longer than changing all GPUs of a node and writing to a slow disk take; a hanging driver takes
+# longer.
 END_SECONDS = 6.0
-# A power controller starts in a quarter of a second on an idle machine; one that is slower than this gets
-# more the next time.
+# A power controller starts in a quarter of a second on an idle machine; a slower one gets more the
+# next time.
 START_SECONDS = 3.0
-# A process that was killed is gone at once, unless a driver keeps it in the kernel.
+# A killed process is gone at once, unless a driver keeps it in the kernel.
 MAX_KILL_SECONDS = 2.0
 LINKS = ("requests", "heartbeats")
 
 
-class PowerControllerProcess:
-    """Keeps one power controller process, which has one connection for each of `LINKS`.
+class PowerControllerSupervisor:
+    """Runs one power controller process, which has one connection for each of `LINKS`.
 
     Args:
         options: The power controller's command line after its module, without the connections.
@@ -41,7 +41,7 @@ class PowerControllerProcess:
     def __init__(self, options: Sequence[str]) -> None:
         self._options = list(options)
         self._process: subprocess.Popen[bytes] | None = None
-        # By link, the connection to the process of now that the link has not taken yet.
+        # By link, the connection to the current process that the link has not taken yet.
         self._connections: dict[str, socket.socket] = {}
         self._ending = False
         self._lock = threading.Lock()
@@ -54,8 +54,8 @@ class PowerControllerProcess:
     def connection(self, link: str) -> socket.socket:
         """The next connection of a link; from any thread.
 
-        A link that has taken its connection to the process of now and asks for another one says that this process is
-        gone or hangs: it is killed, and another is started that restores what it held.
+        A link that asks for a second connection to the current process reports that the process is
+        gone or hangs: it is killed, and replaced by another, which restores what it held.
 
         Args:
             link: One of `LINKS`.
@@ -67,11 +67,11 @@ class PowerControllerProcess:
             if self._ending:
                 raise ConnectionAbortedError("the agent ends")
             if link not in self._connections:
-                self._end_hanging()
+                self._kill_current()
                 self._start()
             return self._connections.pop(link)
 
-    def hangs(self, link: str) -> None:
+    def kill_hung(self, link: str) -> None:
         """Kill the process that did not answer this link, unless it was replaced meanwhile; from any thread.
 
         Args:
@@ -81,12 +81,10 @@ class PowerControllerProcess:
             if self._process is not None and link not in self._connections and not self._ending:
                 self._process.kill()
 
-    def _end_hanging(self) -> None:
+    def _kill_current(self) -> None:
         if self._process is None:
             return
-        logger.error(
-            "the power controller is gone or hangs: starting another", extra={"power-controller": self._process.pid}
-        )
+        logger.error("the power controller is gone or hangs; starting another", extra={"pid": self._process.pid})
         self._process.kill()
         try:
             self._process.wait(MAX_KILL_SECONDS)
@@ -96,12 +94,12 @@ class PowerControllerProcess:
     def _start(self) -> None:
         self._close_connections()
         with contextlib.ExitStack() as stack:
-            theirs = []
+            inherited = []
             for link in LINKS:
                 self._connections[link], end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-                theirs.append(stack.enter_context(end))
-            descriptors = [end.fileno() for end in theirs]
-            self._process = subprocess.Popen(  # noqa: S603 - our own module; a fork takes a millisecond
+                inherited.append(stack.enter_context(end))
+            descriptors = [end.fileno() for end in inherited]
+            self._process = subprocess.Popen(  # noqa: S603 - a module of this package; a fork takes a millisecond
                 [
                     sys.executable,
                     "-m",
@@ -113,7 +111,8 @@ class PowerControllerProcess:
                 pass_fds=descriptors,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                # Ctrl-C and the end of a terminal are told to all of its processes; this one is the monitor's to end.
+                # A terminal sends Ctrl-C and its end to all its processes; only the monitor ends
+                # this one.
                 start_new_session=True,
             )
 
@@ -123,14 +122,13 @@ class PowerControllerProcess:
         self._connections.clear()
 
     async def end(self) -> bool:
-        """Have the power controller give everything back and end; returns whether one did so by itself in time.
+        """Have the power controller restore every GPU and end; returns whether it did so in time.
 
-        Where the power controller had died, or hangs, another is started that finds its connections closed:
-        it gives back what
-        the one before has written down, and ends.
+        Where it has died or hangs, another is started whose connections are closed: it restores
+        what the first one had written down, and ends.
         """
         self._ending = True
-        # A link may be starting another just now.
+        # A link may be starting another process.
         await asyncio.to_thread(self._lock.acquire)
         try:
             return await self._end()
@@ -142,27 +140,26 @@ class PowerControllerProcess:
         if self._process is None:
             return True
         self._process.terminate()
-        if await self._ended_well(self._process):
+        if await self._ended_cleanly(self._process):
             return True
         logger.error(
-            "the power controller did not end well: another gives everything back",
-            extra={"power-controller": self._process.pid},
+            "the power controller did not end cleanly; another one restores the GPUs", extra={"pid": self._process.pid}
         )
         self._start()
         self._close_connections()
-        return await self._ended_well(self._process)
+        return await self._ended_cleanly(self._process)
 
     @staticmethod
-    async def _ended_well(process: subprocess.Popen[bytes]) -> bool:
+    async def _ended_cleanly(process: subprocess.Popen[bytes]) -> bool:
         with contextlib.suppress(TimeoutError):
-            await _waited(process)
+            await _wait(process)
             return process.returncode in {0, EXIT_INTERRUPTED}
         process.kill()
         await asyncio.to_thread(process.wait)
         return False
 
 
-async def _waited(process: subprocess.Popen[bytes]) -> None:
+async def _wait(process: subprocess.Popen[bytes]) -> None:
     ended = asyncio.Event()
     with contextlib.suppress(ProcessLookupError):
         try:
@@ -170,7 +167,7 @@ async def _waited(process: subprocess.Popen[bytes]) -> None:
         except ProcessLookupError:
             raise
         except OSError:
-            # No descriptor is left to watch it by.
+            # No descriptor is left for a pidfd.
             try:
                 await asyncio.to_thread(process.wait, END_SECONDS)
             except subprocess.TimeoutExpired as error:
@@ -185,28 +182,28 @@ async def _waited(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-class ProcessOpener:
-    """Opens the connections of one link to a power controller process.
+class SupervisorConnector:
+    """Connects one link to a supervised power controller.
 
     Args:
-        process: The power controller process.
+        supervisor: The supervisor.
         link: One of `LINKS`.
     """
 
     start_seconds = START_SECONDS
 
-    def __init__(self, process: PowerControllerProcess, link: str) -> None:
-        self._process = process
+    def __init__(self, supervisor: PowerControllerSupervisor, link: str) -> None:
+        self._supervisor = supervisor
         self._link = link
 
-    def open(self) -> socket.socket:
-        """The link's next connection; see `PowerControllerProcess.connection`.
+    def connect(self) -> socket.socket:
+        """The link's next connection; see `PowerControllerSupervisor.connection`.
 
         Raises:
-            OSError: There is no power controller now.
+            OSError: The power controller is not available.
         """
-        return self._process.connection(self._link)
+        return self._supervisor.connection(self._link)
 
-    def hangs(self) -> None:
-        """Kill the power controller; see `PowerControllerProcess.hangs`."""
-        self._process.hangs(self._link)
+    def handle_timeout(self) -> None:
+        """Kill the power controller; see `PowerControllerSupervisor.kill_hung`."""
+        self._supervisor.kill_hung(self._link)

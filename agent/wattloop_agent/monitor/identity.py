@@ -1,0 +1,143 @@
+"""Identity: who a connection belongs to, and whether the owner of a lease is still alive.
+
+A caller is identified by what the kernel reports about its socket, never by what it claims. On a
+laptop an owner is a process (`process_authenticator`); on a node it is a pod
+(`pods.pod_authenticator`).
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from wattloop_agent.monitor.watched_process import WatchedProcess
+from wattloop_agent.request_error import Reason, RequestError
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Caller:
+    """The identified client of a connection.
+
+    Attributes:
+        owner: The name that its leases are held under, unique within a boot.
+        gpus: Uuids of the GPUs that only it may use; None: every GPU of the machine.
+        shared: Uuids of the GPUs that it shares with others: it may read them, not set them.
+        namespace: The namespace of its pod; None: it is no pod.
+    """
+
+    owner: str
+    gpus: frozenset[str] | None
+    shared: frozenset[str] = frozenset()
+    namespace: str | None = None
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether it has any GPU, exclusive or shared."""
+        return self.gpus is None or bool(self.gpus or self.shared)
+
+    def sees(self, gpu: str) -> bool:
+        """Whether it may read this GPU."""
+        return self.gpus is None or gpu in self.gpus or gpu in self.shared
+
+    def require_seen(self, gpus: tuple[str, ...]) -> None:
+        """Refuse GPUs that the caller may not read.
+
+        Raises:
+            RequestError: `Reason.NOT_YOURS`.
+        """
+        unseen = [gpu for gpu in gpus if not self.sees(gpu)]
+        if unseen:
+            own = ", ".join(sorted((self.gpus or frozenset()) | self.shared)) or "none"
+            raise RequestError(
+                Reason.NOT_YOURS, f"GPU {', '.join(unseen)}: not assigned to {self.owner}, which has {own}"
+            )
+
+    def require_own(self, gpus: tuple[str, ...]) -> None:
+        """Refuse GPUs that the caller may not set.
+
+        Raises:
+            RequestError: `Reason.NOT_YOURS`, or `Reason.SHARED` where others use the GPU too.
+        """
+        self.require_seen(gpus)
+        shared = [gpu for gpu in gpus if gpu in self.shared]
+        if shared:
+            raise RequestError(
+                Reason.SHARED,
+                f"GPU {', '.join(shared)}: shared by time slicing or MIG, so a limit would affect its other users; "
+                "request an exclusive GPU",
+            )
+
+
+class Peer(Protocol):
+    """The other end of one connection. Identify it at every request: the process may end or move meanwhile."""
+
+    @property
+    def owner(self) -> str:
+        """The name of its owner at the time of the connection."""
+
+    async def caller(self) -> Caller:
+        """Its current identity.
+
+        Raises:
+            RequestError: It has ended, or may not call.
+        """
+
+    def close(self) -> None:
+        """Release its resources."""
+
+
+def no_step() -> None:
+    """The default of `step`: do nothing between two processes."""
+
+
+class Authenticator(Protocol):
+    """Identifies connections."""
+
+    def peer(self, connection: socket.socket) -> Peer:
+        """The other end of an accepted connection.
+
+        Raises:
+            RequestError: `Reason.NOT_PERMITTED`: it may not call.
+        """
+
+
+class OwnerLiveness(Protocol):
+    """Tells whether owners are alive. Called from one thread, which is not the event loop's.
+
+    Both methods call `step` repeatedly while they scan the node's processes, which may take
+    seconds.
+    """
+
+    def alive(self, owner: str, step: Callable[[], None] = no_step) -> bool:
+        """Whether this owner, perhaps named by an earlier agent, is alive; True where it is unknown."""
+
+    def process_of(self, owner: str, step: Callable[[], None] = no_step) -> WatchedProcess | None:
+        """A process of this owner, which the caller closes; None: none is found, or the owner is of another kind."""
+
+
+class UncertainOwners:
+    """Owners whose liveness check failed; logs one line per owner until a check succeeds."""
+
+    def __init__(self) -> None:
+        self._owners: set[str] = set()
+
+    def add(self, owner: str, error: OSError) -> None:
+        """Record that the check failed; the owner counts as alive."""
+        if owner not in self._owners:
+            self._owners.add(owner)
+            extra = {"owner": owner, "error": str(error)}
+            logger.warning("owner liveness unknown: the owner counts as alive and keeps its leases", extra=extra)
+
+    def clear(self, owner: str) -> None:
+        """Record that the check succeeded."""
+        self._owners.discard(owner)
+
+
+def identification_failed(error: OSError) -> RequestError:
+    """The error for a caller that the system could not identify."""
+    return RequestError(Reason.UNAVAILABLE, f"the owner of this connection can't be identified: {error}; try again")

@@ -1,0 +1,155 @@
+"""Who gets a slot, and whose connection goes when slots are short."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wattloop_agent.monitor.connection_slots import (
+    MAX_CONNECTIONS_PER_GPU_OWNER,
+    MAX_CONNECTIONS_WITHOUT_GPUS,
+    MAX_SUBSCRIPTIONS,
+    MAX_SUBSCRIPTIONS_PER_OWNER,
+    ConnectionSlot,
+    ConnectionSlots,
+)
+from wattloop_agent.request_error import Reason, RequestError
+
+LIMIT = 512
+TRAINER = "pod:trainer"
+
+
+class Clients:
+    """Connections with their slots; `closed` has those that lost theirs."""
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self.slots = ConnectionSlots(limit)
+        self.closed: list[str] = []
+
+    def connect(self, owner: str, has_gpus: bool | None, idle_seconds: float | None = None) -> ConnectionSlot | None:
+        """None: refused; an owner of None GPUs is not identified."""
+        try:
+            slot = self.slots.acquire(owner, lambda why: self.closed.append(f"{owner}: {why}"))
+        except RequestError as refused:
+            return self._refused(refused)
+        if has_gpus is not None:
+            try:
+                self.slots.identify(slot, has_gpus)
+            except RequestError as refused:
+                self.slots.release(slot)
+                return self._refused(refused)
+        slot.idle_seconds = idle_seconds
+        return slot
+
+    def _refused(self, refused: RequestError) -> None:
+        assert refused.reason is Reason.TOO_MANY
+
+
+def test_an_owner_without_gpus_has_few_places_and_all_such_owners_a_quarter() -> None:
+    clients = Clients()
+    taken = [clients.connect("pod:a", has_gpus=False) for _ in range(10)]
+    assert sum(slot is not None for slot in taken) == MAX_CONNECTIONS_WITHOUT_GPUS
+    busy = [clients.connect(f"pod:{number}", has_gpus=False) for number in range(LIMIT)]
+    assert sum(slot is not None for slot in busy) == LIMIT // 4 - MAX_CONNECTIONS_WITHOUT_GPUS
+    assert clients.closed == []
+    assert clients.connect(TRAINER, has_gpus=True) is not None
+
+
+def test_an_owner_of_gpus_has_more_and_not_all() -> None:
+    clients = Clients()
+    taken = [clients.connect(TRAINER, has_gpus=True) for _ in range(LIMIT)]
+    assert sum(slot is not None for slot in taken) == MAX_CONNECTIONS_PER_GPU_OWNER
+
+
+def test_the_longest_idle_connection_goes_first_and_that_of_owners_without_gpus_before() -> None:
+    clients = Clients(limit=16)
+    clients.connect("pod:old", has_gpus=True, idle_seconds=1.0)
+    clients.connect("pod:without", has_gpus=False, idle_seconds=9.0)
+    for number in range(10):
+        clients.connect(f"pod:{number % 5}", has_gpus=True, idle_seconds=2.0 + number)
+    assert clients.closed == []
+    for _ in range(3):
+        assert clients.connect(TRAINER, has_gpus=True) is not None
+    assert [told.partition(": ")[0] for told in clients.closed] == ["pod:without", "pod:0", "pod:1"]
+    assert "idle" in clients.closed[0]
+
+
+def test_an_owner_of_gpus_gets_a_place_where_all_others_are_busy() -> None:
+    clients = Clients()
+    busy = [clients.connect(f"pod:{number % 20}", has_gpus=True) for number in range(20 * 32)]
+    assert None in busy, "all slots are taken"
+    assert clients.connect(TRAINER, has_gpus=True) is not None
+    assert len(clients.closed) == 1
+    assert "has 32 connections open" in clients.closed[0] or "has 23 connections open" in clients.closed[0]
+    assert clients.connect(TRAINER, has_gpus=True) is None, "the second has to wait until one is idle"
+
+
+def test_connections_whose_owner_is_not_known_yet_take_no_place_of_the_others() -> None:
+    clients = Clients()
+    for number in range(LIMIT):
+        clients.connect(f"pod:{number % 4}", has_gpus=None)
+    waiting = LIMIT // 8
+    assert len(clients.slots) == waiting
+    newcomer = clients.connect(TRAINER, has_gpus=None)
+    assert newcomer is not None, "one of the greediest owner's goes"
+    assert len(clients.slots) == waiting
+    clients.slots.identify(newcomer, True)
+    assert clients.connect("pod:more", has_gpus=True) is not None
+
+
+def subscribe(clients: Clients, owner: str) -> bool:
+    slot = clients.connect(owner, has_gpus=True)
+    assert slot is not None
+    try:
+        clients.slots.subscribe(slot)
+    except RequestError:
+        return False
+    return True
+
+
+def test_the_first_subscription_of_each_owner_finds_room() -> None:
+    clients = Clients()
+
+    greedy = Counter(owner for owner in [f"pod:{number}" for number in range(8)] * 20 if subscribe(clients, owner))
+    assert set(greedy.values()) == {MAX_SUBSCRIPTIONS // 2 // 8}
+    assert subscribe(clients, TRAINER)
+    assert not subscribe(clients, TRAINER)
+    alone = Clients()
+    assert sum(subscribe(alone, TRAINER) for _ in range(20)) == MAX_SUBSCRIPTIONS_PER_OWNER
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 9), st.sampled_from([None, True, False]), st.booleans(), st.booleans()), max_size=120
+    ),
+    st.sampled_from([16, 40, 512]),
+)
+def test_no_bound_is_ever_exceeded_and_every_owner_of_gpus_can_connect(
+    steps: list[tuple[int, bool | None, bool, bool]], limit: int
+) -> None:
+    clients = Clients(limit)
+    kept: list[ConnectionSlot] = []
+    for number, has_gpus, is_idle, leaves in steps:
+        # What an owner has does not change from one connection to the next.
+        known = None if has_gpus is None else number % 2 == 0
+        slot = clients.connect(f"pod:{number}", known, idle_seconds=float(number) if is_idle else None)
+        if slot is not None:
+            kept.append(slot)
+        if leaves and kept:
+            clients.slots.release(kept.pop())
+        assert len(clients.slots) <= limit
+    have = {slot.owner for slot in clients.slots._slots}
+    for number in range(0, 10, 2):
+        if f"pod:{number}" not in have and limit > 16:
+            assert clients.connect(f"pod:{number}", has_gpus=True) is not None
+
+
+@pytest.mark.parametrize("limit", [16, 64, 512])
+def test_there_are_places_of_each_kind_whatever_the_limit(limit: int) -> None:
+    clients = Clients(limit)
+    assert clients.connect("pod:new", has_gpus=None) is not None
+    assert clients.connect("pod:without", has_gpus=False) is not None
+    assert clients.connect(TRAINER, has_gpus=True) is not None
