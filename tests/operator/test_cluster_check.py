@@ -14,7 +14,7 @@ from wattloop_operator.cluster.transport import Request, StatusError
 from wattloop_operator.cluster_check import NOT_PROCESSED, POLL_SECONDS, REPORT_HINT, ClusterCheck, check_job
 
 JOB = check_job("team-a", "check", "wattloop/operator:0.1.0")
-RECURRENCE = Path(__file__).parents[1] / "manifests" / "accepted" / "training-recurrence.yaml"
+RECURRENCE = Path(__file__).parents[1] / "manifests" / "valid" / "training-recurrence.yaml"
 FORBIDDEN = (403, "Forbidden", "ann may not")
 
 

@@ -1,4 +1,4 @@
-"""What may be chosen for a run: batch sizes and further named parameters."""
+"""The values that a policy chooses from: batch sizes and further named parameters."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ ParameterValue = Annotated[str, Field(min_length=1, max_length=256)]
 
 
 class BatchSizeScope(StrEnum):
-    """What a batch size counts."""
+    """Whether a batch size counts the samples of all devices or of one."""
 
     GLOBAL = "Global"
     PER_DEVICE = "PerDevice"
 
 
 class LearningRateScaling(StrEnum):
-    """How the learning rate follows the batch size."""
+    """How the learning rate depends on the batch size."""
 
     NONE = "None"
     LINEAR = "Linear"
@@ -41,34 +41,34 @@ class BatchSize(ApiModel):
     )
 
     default: BatchSizeNumber = Field(
-        description="The batch size used so far: the first one tried, and the one that savings are counted against."
+        description="The batch size in use so far. It is tried first, and savings are relative to it."
     )
     candidates: Annotated[tuple[BatchSizeNumber, ...], Field(min_length=1, max_length=64, json_schema_extra=SET)] = (
         Field(
-            description="The batch sizes that may be tried: 1 to 64 different positive integers, the default among "
-            "them. Powers of two around the default are a good start."
+            description="The batch sizes that may be tried: 1 to 64 distinct positive integers that include the "
+            "default. Powers of two around the default are a good start."
         )
     )
     scope: BatchSizeScope = Field(
         default=BatchSizeScope.GLOBAL,
-        description="Global: a batch size counts the samples of an optimizer step over all devices. PerDevice: those "
-        "of one device.",
+        description="Global: a batch size is the number of samples per optimizer step over all devices. PerDevice: "
+        "it is the number per device.",
     )
     learning_rate_scaling: LearningRateScaling = Field(
         default=LearningRateScaling.NONE,
-        description="How the learning rate follows the batch size, relative to the default: None: not at all (the "
-        "script sees to it). Linear: in proportion (plain SGD). SquareRoot: with the square root (Adam and "
-        "its kin).",
+        description="How the learning rate depends on the batch size, relative to the default batch size. None: it "
+        "is constant, or the script scales it. Linear: in proportion (plain SGD). SquareRoot: with the square root "
+        "(Adam and its variants).",
     )
     learn_from: JobName | None = Field(
         default=None,
-        description="Name of another RecurringTrainingJob of the namespace whose epochs to the target are a first "
-        "guess for this one: the same model on other GPUs, or on newer data.",
+        description="Name of another RecurringTrainingJob in the namespace whose epochs to the target are the "
+        "initial estimate for this job: the same model on other GPUs, or on newer data.",
     )
 
 
 class Parameter(ApiModel):
-    """A further knob that the training reads from the environment."""
+    """A further parameter that the training reads from its environment."""
 
     rules = (
         Rule(
@@ -79,12 +79,13 @@ class Parameter(ApiModel):
     )
 
     name: str = Field(
-        description="Name of the knob in lower case, such as dropout; the training reads it as WATTLOOP_PARAM_DROPOUT.",
+        description="Name of the parameter in lower case, such as dropout. The training reads it as "
+        "WATTLOOP_PARAM_DROPOUT.",
         min_length=1,
         max_length=32,
         pattern=r"^[a-z][a-z0-9_]*$",
     )
-    default: ParameterValue = Field(description="The value used so far.")
+    default: ParameterValue = Field(description="The value in use so far.")
     candidates: Annotated[tuple[ParameterValue, ...], Field(min_length=1, max_length=16, json_schema_extra=ATOMIC)] = (
-        Field(description="The values that may be tried, the default among them.")
+        Field(description="The values that may be tried; they include the default.")
     )

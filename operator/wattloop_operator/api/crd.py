@@ -1,4 +1,4 @@
-"""Writes the CustomResourceDefinitions of the API: `python -m wattloop_operator.api.crd [--check] FOLDER`."""
+"""Generates the CustomResourceDefinitions: `python -m wattloop_operator.api.crd [--check] FOLDER`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ HEADER = "# Generated from operator/wattloop_operator/api by `make generate`; do
 
 
 def custom_resource_definition(model: type[Kind]) -> dict[str, Any]:
-    """The CustomResourceDefinition of a kind."""
+    """Return the CustomResourceDefinition of a kind."""
     resource = model.resource
+    schema = structural_schema(model)
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -39,8 +40,8 @@ def custom_resource_definition(model: type[Kind]) -> dict[str, Any]:
                     "name": VERSION,
                     "served": True,
                     "storage": True,
-                    "schema": {"openAPIV3Schema": structural_schema(model)},
-                    "subresources": {"status": {}},
+                    "schema": {"openAPIV3Schema": schema},
+                    "subresources": {"status": {}} if "status" in schema["properties"] else {},
                     "additionalPrinterColumns": [_printer_column(column) for column in resource.columns],
                 }
             ],
@@ -49,7 +50,7 @@ def custom_resource_definition(model: type[Kind]) -> dict[str, Any]:
 
 
 def rendered() -> dict[str, str]:
-    """The text of every file of the folder, by file name."""
+    """Return the text of each file by file name."""
     return {f"{GROUP}_{model.resource.plural}.yaml": _as_yaml(custom_resource_definition(model)) for model in KINDS}
 
 
@@ -65,9 +66,9 @@ def _printer_column(column: Column) -> dict[str, Any]:
 
 def _as_yaml(document: dict[str, Any]) -> str:
     yaml = YAML()
-    # One line a text: a fold inside a regular expression is hard to read and harder to search.
+    # No line folding: a folded regular expression is hard to read and to search.
     yaml.width = 4096
-    # The same text twice is written twice: an alias would not survive every tool that reads a manifest.
+    # No aliases: not every tool that reads manifests supports them.
     yaml.representer.ignore_aliases = lambda _: True
     stream = io.StringIO()
     yaml.dump(document, stream)
@@ -75,9 +76,13 @@ def _as_yaml(document: dict[str, Any]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the files, or with --check only compare them; returns the exit code."""
+    """Write the files, or only compare them if --check is given; return the exit code."""
     return generated.main(
-        arguments, what="the CustomResourceDefinitions of the API", folder="crds", pattern="*.yaml", files=rendered()
+        arguments,
+        description="Generates the CustomResourceDefinitions of the API.",
+        folder="crds",
+        pattern="*.yaml",
+        files=rendered(),
     )
 
 

@@ -1,4 +1,4 @@
-"""Cron schedules: nicknames, and the check that no regular expression can make."""
+"""Cron schedules: nicknames, times, and the checks that a regular expression cannot make."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ NICKNAMES = {
 
 
 class ScheduleError(ValueError):
-    """A schedule that never means anything.
+    """The schedule or its time zone is invalid.
 
     Attributes:
-        field: `schedule` or `timeZone`, whichever is wrong.
-        found: What stands there.
-        expected: What would be right.
+        field: The invalid field, `schedule` or `timeZone`.
+        found: Text of its value.
+        expected: Description of a valid value.
     """
 
     def __init__(self, field: str, found: str, expected: str) -> None:
@@ -37,10 +37,10 @@ class ScheduleError(ValueError):
 
 
 def time_zone(name: str) -> ZoneInfo:
-    """The time zone of this name.
+    """Return the time zone with this name.
 
     Raises:
-        ScheduleError: There is none.
+        ScheduleError: There is no such time zone.
     """
     try:
         return ZoneInfo(name)
@@ -51,10 +51,10 @@ def time_zone(name: str) -> ZoneInfo:
 
 
 def schedule_times(schedule: str, zone: ZoneInfo, start: datetime, *, backwards: bool = False) -> CronSim:
-    """The times of a schedule after (or before) a moment, which itself is left out.
+    """Iterate over the times of a schedule after (or before) a start time, which is excluded.
 
     Raises:
-        ScheduleError: The schedule means nothing, such as the 30th of February.
+        ScheduleError: The schedule is invalid or never occurs, such as on the 30th of February.
 
     Example:
         >>> next(schedule_times("@daily", ZoneInfo("UTC"), datetime(2026, 3, 1, 12, tzinfo=ZoneInfo("UTC")))).day
@@ -63,20 +63,20 @@ def schedule_times(schedule: str, zone: ZoneInfo, start: datetime, *, backwards:
     try:
         return CronSim(NICKNAMES.get(schedule, schedule), start.astimezone(zone), reverse=backwards)
     except (CronSimError, ValueError) as error:
-        # A digit that is not of ASCII, or thousands of them, is a ValueError of Python's own.
-        why = str(error).lower() if isinstance(error, CronSimError) else "a number that cannot be read"
+        # Python itself raises ValueError for a digit outside ASCII and for thousands of digits.
+        reason = str(error).lower() if isinstance(error, CronSimError) else "a number that cannot be parsed"
         raise ScheduleError(
             "schedule",
-            f"{shown(schedule)} ({why})",
+            f"{shown(schedule)} ({reason})",
             "five cron fields (minute, hour, day of month, month, day of week) such as '0 3 * * 1-5'",
         ) from None
 
 
 def check_schedule(schedule: str, zone_name: str) -> None:
-    """Make sure that the schedule means something.
+    """Check that a schedule is valid and occurs.
 
     Raises:
-        ScheduleError: The schedule or the time zone means nothing.
+        ScheduleError: The schedule or the time zone is invalid.
 
     Example:
         >>> check_schedule("0 3 30 2 *", "Europe/Paris")

@@ -1,4 +1,4 @@
-"""FrequencyPlan: GPU clocks per stage and instruction of a pipeline-parallel training."""
+"""FrequencyPlan: GPU clocks for each operation of a pipeline-parallel training."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from pydantic import Field
 
 from wattloop_operator.api.field_types import NonNegativeDecimalString
 from wattloop_operator.api.gpu_power_policy import MAX_MEGAHERTZ
-from wattloop_operator.api.meta import Conditions, ObjectMeta
+from wattloop_operator.api.meta import ObjectMeta
 from wattloop_operator.api.model import ATOMIC, ApiModel, Rule
 from wattloop_operator.api.resource import API_VERSION, Column, Resource, Scope
 
-# 64 bytes an operation at most, as JSON: 64 KiB.
+# At most 64 bytes per operation as JSON: 64 KiB.
 MAX_OPERATIONS = 1024
 
 
 class PlannedOperation(ApiModel):
-    """One operation of a stage and the clock it runs at."""
+    """An operation of a stage and its clock."""
 
     instruction: str = Field(
-        description="What is computed: forward, backward, or another instruction of the schedule.",
+        description="Instruction of the schedule, such as forward or backward.",
         min_length=1,
         max_length=32,
         pattern=r"^[A-Za-z][A-Za-z0-9_]*$",
@@ -29,7 +29,7 @@ class PlannedOperation(ApiModel):
 
 
 class PlannedStage(ApiModel):
-    """The operations of one pipeline stage in the order in which it runs them."""
+    """The operations of one pipeline stage."""
 
     operations: Annotated[
         tuple[PlannedOperation, ...], Field(min_length=1, max_length=MAX_OPERATIONS, json_schema_extra=ATOMIC)
@@ -37,16 +37,16 @@ class PlannedStage(ApiModel):
 
 
 class ConfigMapReference(ApiModel):
-    """A plan kept in a ConfigMap, in the file format of `wattloop plan`."""
+    """A plan in a ConfigMap, in the file format of `wattloop plan`."""
 
     name: str = Field(
-        description="Name of the ConfigMap, in the plan's namespace.",
+        description="Name of a ConfigMap in the plan's namespace.",
         min_length=1,
         max_length=253,
         pattern=r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$",
     )
     key: str = Field(
-        description="Key of the plan in it, such as freqs_pipeline_00012.py.",
+        description="Key of the plan in the ConfigMap, such as freqs_pipeline_00012.py.",
         min_length=1,
         max_length=253,
         pattern=r"^[-._a-zA-Z0-9]+$",
@@ -54,46 +54,42 @@ class ConfigMapReference(ApiModel):
 
 
 class FrequencyPlanSpec(ApiModel):
-    """The plan, written once."""
+    """The plan, which is immutable."""
 
     rules = (
         Rule(
             "self == oldSelf",
-            "the spec as it was, since a plan is immutable; create another one and refer to it by its name",
+            "an unchanged spec, since a plan is immutable; create another plan and refer to it by its name",
         ),
         Rule("has(self.stages) != has(self.configMapRef)", "exactly one of stages and configMapRef"),
         Rule(
             f"!has(self.stages) || self.stages.map(stage, size(stage.operations)).sum() <= {MAX_OPERATIONS}",
-            f"at most {MAX_OPERATIONS} operations in all stages together; put a larger plan into a ConfigMap and "
-            "name it in configMapRef",
+            f"at most {MAX_OPERATIONS} operations over all stages; store a larger plan in a ConfigMap and refer to it "
+            "in configMapRef",
             ".stages",
         ),
     )
 
     stages: Annotated[tuple[PlannedStage, ...], Field(min_length=1, max_length=64)] | None = Field(
         default=None,
-        description="The pipeline's stages from the first to the last, at most 1024 operations in all.",
+        description="Stages of the pipeline, from first to last, with at most 1024 operations over all stages.",
         json_schema_extra=ATOMIC,
     )
     config_map_ref: ConfigMapReference | None = Field(
-        default=None, description="A plan in a ConfigMap, for one of more than 1024 operations."
+        default=None, description="Reference to a plan in a ConfigMap, for plans with more than 1024 operations."
     )
     gpu_product: str | None = Field(
-        default=None, description="Product name of the GPUs that the plan was made for.", min_length=1, max_length=128
+        default=None,
+        description="Product name of the GPUs that the plan was computed for.",
+        min_length=1,
+        max_length=128,
     )
     time_seconds: NonNegativeDecimalString | None = Field(
-        default=None, description="Time that one iteration takes with the plan, in seconds."
+        default=None, description="Time of one iteration with the plan, in seconds."
     )
     energy_joules: NonNegativeDecimalString | None = Field(
-        default=None, description="Energy that one iteration takes with the plan, all stages together, in joules."
+        default=None, description="Energy of one iteration with the plan over all stages, in joules."
     )
-
-
-class FrequencyPlanStatus(ApiModel):
-    """Whether the plan can be used."""
-
-    observed_generation: int | None = Field(default=None, description="The generation of the spec seen last.", ge=0)
-    conditions: Conditions = ()
 
 
 class FrequencyPlan(ApiModel):
@@ -108,7 +104,7 @@ class FrequencyPlan(ApiModel):
         columns=(
             Column("Time (s)", ".spec.timeSeconds", "Time of one iteration"),
             Column("Energy (J)", ".spec.energyJoules", "Energy of one iteration"),
-            Column("GPU", ".spec.gpuProduct", "GPUs that it was made for"),
+            Column("GPU", ".spec.gpuProduct", "GPUs that the plan was computed for"),
             Column("Age", ".metadata.creationTimestamp", "Time since creation", "date"),
         ),
     )
@@ -116,5 +112,4 @@ class FrequencyPlan(ApiModel):
     api_version: Literal["wattloop.dev/v1alpha1"] = API_VERSION
     kind: Literal["FrequencyPlan"] = "FrequencyPlan"
     metadata: ObjectMeta = Field(default=ObjectMeta())
-    spec: FrequencyPlanSpec = Field(description="The plan, written once.")
-    status: FrequencyPlanStatus = Field(default=FrequencyPlanStatus(), description="Whether the plan can be used.")
+    spec: FrequencyPlanSpec = Field(description="The plan, which is immutable.")

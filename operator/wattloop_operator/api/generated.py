@@ -1,4 +1,4 @@
-"""Files that are written from the models: writing them, and telling whether they are up to date."""
+"""The command line of modules that generate files from the models: it writes the files, or checks them."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ from pathlib import Path
 from wattloop.files.atomic_write import open_atomic
 
 
-def main(arguments: Sequence[str] | None, *, what: str, folder: str, pattern: str, files: Mapping[str, str]) -> int:
-    """Write files into a folder, or with --check only compare them; returns the exit code.
+def main(
+    arguments: Sequence[str] | None, *, description: str, folder: str, pattern: str, files: Mapping[str, str]
+) -> int:
+    """Write files into a folder, or only compare them if --check is given; return the exit code.
 
     Args:
-        arguments: The command line, without the program; None: the process's own.
-        what: What the files are, for --help.
-        folder: Where the files are by default.
-        pattern: Which files of the folder are generated; one that matches but is not among `files` is out of date.
+        arguments: Command line without the program; None: the process's own.
+        description: Description of the program for --help.
+        folder: Default folder of the files.
+        pattern: Pattern of the generated files. A file that matches but is not among `files` is out of date.
         files: Text by file name.
     """
-    parser = argparse.ArgumentParser(description=f"Writes {what}.")
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument(
-        "folder", type=Path, nargs="?", default=Path(folder), help=f"where they are (default: {folder})"
+        "folder", type=Path, nargs="?", default=Path(folder), help=f"folder of the files (default: {folder})"
     )
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is out of date")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a file is out of date")
     options = parser.parse_args(arguments)
     if options.check:
         stale = out_of_date(options.folder, pattern, files)
@@ -39,6 +41,6 @@ def main(arguments: Sequence[str] | None, *, what: str, folder: str, pattern: st
 
 
 def out_of_date(folder: Path, pattern: str, files: Mapping[str, str]) -> list[Path]:
-    """Files of the folder that are missing, differ, or should not be there."""
-    found = {path.name: path.read_text(encoding="utf-8") for path in folder.glob(pattern)}
-    return sorted(folder / name for name in files.keys() | found.keys() if files.get(name) != found.get(name))
+    """Return the files of the folder that are missing, differ, or are not generated any more."""
+    current = {path.name: path.read_text(encoding="utf-8") for path in folder.glob(pattern)}
+    return sorted(folder / name for name in files.keys() | current.keys() if files.get(name) != current.get(name))

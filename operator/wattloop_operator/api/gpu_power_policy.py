@@ -1,4 +1,4 @@
-"""GPUPowerPolicy: an administrator's guard rails for what training jobs may ask of GPUs."""
+"""GPUPowerPolicy: an administrator's bounds on the power limits and clocks that pods may request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ProductName = Annotated[str, Field(min_length=1, max_length=128)]
 
 
 class PowerRange(ApiModel):
-    """The power limits that may be asked for."""
+    """Bounds on power limits."""
 
     rules = (
         Rule(
@@ -33,15 +33,15 @@ class PowerRange(ApiModel):
     )
 
     min_watts: int | None = Field(
-        default=None, description="The lowest limit that may be asked for, in watts.", ge=1, le=MAX_WATTS
+        default=None, description="Lowest power limit that may be requested, in watts.", ge=1, le=MAX_WATTS
     )
     max_watts: int | None = Field(
-        default=None, description="The highest limit that may be asked for, in watts.", ge=1, le=MAX_WATTS
+        default=None, description="Highest power limit that may be requested, in watts.", ge=1, le=MAX_WATTS
     )
 
 
 class ClockRange(ApiModel):
-    """The clocks that may be asked for."""
+    """Bounds on clocks."""
 
     rules = (
         Rule(
@@ -56,46 +56,49 @@ class ClockRange(ApiModel):
     )
 
     min_megahertz: int | None = Field(
-        default=None, description="The lowest clock that may be asked for, in MHz.", ge=1, le=MAX_MEGAHERTZ
+        default=None, description="Lowest clock that may be requested, in MHz.", ge=1, le=MAX_MEGAHERTZ
     )
     max_megahertz: int | None = Field(
-        default=None, description="The highest clock that may be asked for, in MHz.", ge=1, le=MAX_MEGAHERTZ
+        default=None, description="Highest clock that may be requested, in MHz.", ge=1, le=MAX_MEGAHERTZ
     )
 
 
 class GPUPowerPolicySpec(ApiModel):
-    """Which GPUs, who may ask, and within which bounds."""
+    """The GPUs that the policy applies to, the namespaces that may make requests, and the bounds."""
 
     node_selector: NodeLabels = Field(
-        default_factory=dict, description="Labels of the nodes that it holds for; none: every node."
+        default_factory=dict, description="Labels of the nodes that the policy applies to. Empty: all nodes."
     )
     gpu_products: Annotated[tuple[ProductName, ...], Field(max_length=32, json_schema_extra=SET)] = Field(
-        default=(), description="Product names of the GPUs that it holds for, as NVML gives them; none: every product."
+        default=(),
+        description="Product names, as NVML reports them, of the GPUs that the policy applies to. Empty: all GPUs.",
     )
     namespaces: Annotated[tuple[NamespaceName, ...], Field(max_length=256, json_schema_extra=SET)] = Field(
-        default=(), description="Namespaces whose pods may ask for limits or clocks; none: every namespace."
+        default=(), description="Namespaces whose pods may request power limits or clocks. Empty: all namespaces."
     )
     power_limit: PowerRange | None = Field(
-        default=None, description="Power limits that may be asked for; absent: all that the device allows."
+        default=None, description="Bounds on power limits. Absent: the limits of the device."
     )
     graphics_clock: ClockRange | None = Field(
-        default=None, description="Graphics clocks that may be asked for; absent: all that the device allows."
+        default=None, description="Bounds on graphics clocks. Absent: the limits of the device."
     )
     memory_clock: ClockRange | None = Field(
-        default=None, description="Memory clocks that may be asked for; absent: all that the device allows."
+        default=None, description="Bounds on memory clocks. Absent: the limits of the device."
     )
 
 
 class GPUPowerPolicyStatus(ApiModel):
-    """Where the policy is in force."""
+    """Observed state of the policy."""
 
-    observed_generation: int | None = Field(default=None, description="The generation of the spec seen last.", ge=0)
+    observed_generation: int | None = Field(
+        default=None, description="Latest generation of the spec that the operator has processed.", ge=0
+    )
     conditions: Conditions = ()
-    nodes: int | None = Field(default=None, description="Number of nodes that it holds for.", ge=0)
+    nodes: int | None = Field(default=None, description="Number of nodes that the policy applies to.", ge=0)
 
 
 class GPUPowerPolicy(ApiModel):
-    """Guard rails of the cluster: where several hold for a GPU, a request must be within all of them."""
+    """Bounds on power limits and clocks. If several policies apply to a GPU, a request must be within all of them."""
 
     resource: ClassVar[Resource] = Resource(
         kind="GPUPowerPolicy",
@@ -104,9 +107,9 @@ class GPUPowerPolicy(ApiModel):
         short_name="gpp",
         scope=Scope.CLUSTER,
         columns=(
-            Column("Min (W)", ".spec.powerLimit.minWatts", "Lowest power limit that may be asked for", "integer"),
-            Column("Max (W)", ".spec.powerLimit.maxWatts", "Highest power limit that may be asked for", "integer"),
-            Column("Nodes", ".status.nodes", "Nodes that it holds for", "integer"),
+            Column("Min (W)", ".spec.powerLimit.minWatts", "Lowest power limit that may be requested", "integer"),
+            Column("Max (W)", ".spec.powerLimit.maxWatts", "Highest power limit that may be requested", "integer"),
+            Column("Nodes", ".status.nodes", "Number of nodes that the policy applies to", "integer"),
             Column("Age", ".metadata.creationTimestamp", "Time since creation", "date"),
         ),
     )
@@ -114,5 +117,7 @@ class GPUPowerPolicy(ApiModel):
     api_version: Literal["wattloop.dev/v1alpha1"] = API_VERSION
     kind: Literal["GPUPowerPolicy"] = "GPUPowerPolicy"
     metadata: ObjectMeta = Field(default=ObjectMeta())
-    spec: GPUPowerPolicySpec = Field(description="Which GPUs, who may ask, and within which bounds.")
-    status: GPUPowerPolicyStatus = Field(default=GPUPowerPolicyStatus(), description="Where the policy is in force.")
+    spec: GPUPowerPolicySpec = Field(
+        description="The GPUs that the policy applies to, the namespaces that may make requests, and the bounds."
+    )
+    status: GPUPowerPolicyStatus = Field(default=GPUPowerPolicyStatus(), description="Observed state of the policy.")

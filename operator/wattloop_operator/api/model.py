@@ -1,4 +1,4 @@
-"""The base of every API object and part: camelCase on the wire, frozen in memory, unknown fields refused."""
+"""The base class of all API models: camelCase on the wire, immutable in memory, unknown fields rejected."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from pydantic_core import CoreSchema
 
 @dataclass(frozen=True)
 class Rule:
-    """A check in the Common Expression Language, evaluated by the API server and by `wattloop validate`.
+    """A validation rule in the Common Expression Language, for the API server and `wattloop validate`.
 
     Attributes:
-        expression: CEL over `self` (and `oldSelf`, which makes it a rule about updates only).
-        message: What would be right, so that it reads well after "expected".
-        field: Path below the checked object that the error points to, as `.batchSize.default`; empty: the object.
+        expression: CEL over `self`, and over `oldSelf` in a rule that applies to updates only.
+        message: Description of a valid value, worded to follow "expected" in a message.
+        field: Path of the field that an error points to, relative to the checked object, such as `.batchSize.default`.
+            Empty for the object itself.
     """
 
     expression: str
@@ -26,28 +27,28 @@ class Rule:
     field: str = ""
 
     def to_schema(self) -> dict[str, str]:
-        """The rule as an entry of `x-kubernetes-validations`."""
+        """Return the rule as an entry of `x-kubernetes-validations`."""
         entry = {"rule": self.expression, "message": self.message}
         return entry | {"fieldPath": self.field} if self.field else entry
 
 
-# How the API server merges and checks a list (server-side apply): as one value, as a set, or by key.
+# How server-side apply merges a list: as one value, as a set, or (`list_map`) by key.
 ATOMIC: dict[str, JsonValue] = {"x-kubernetes-list-type": "atomic"}
-# A default of the model that the CustomResourceDefinition does not state, so that the API server does not store it.
-UNPUBLISHED_DEFAULT: dict[str, JsonValue] = {"x-wattloop-unpublished-default": True}
 SET: dict[str, JsonValue] = {"x-kubernetes-list-type": "set"}
+# The CustomResourceDefinition does not state this default of the model, so the API server does not store it.
+UNPUBLISHED_DEFAULT: dict[str, JsonValue] = {"x-wattloop-unpublished-default": True}
 
 
 def list_map(*keys: str) -> dict[str, JsonValue]:
-    """Schema keywords of a list of objects that these fields tell apart."""
+    """Return the schema keywords of a list of objects that these fields identify."""
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
 
 
 class ApiModel(BaseModel):
-    """Base of every part of the API.
+    """Base class of all parts of the API.
 
     Attributes:
-        rules: Checks across fields, declared beside the fields and carried into the CustomResourceDefinition.
+        rules: Validation rules across fields, included in the CustomResourceDefinition.
     """
 
     model_config = ConfigDict(
@@ -60,7 +61,7 @@ class ApiModel(BaseModel):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """The JSON schema, with the rules as Kubernetes writes them."""
+        """Return the JSON schema with the rules in Kubernetes' form."""
         schema = handler.resolve_ref_schema(handler(core_schema))
         if cls.rules:
             schema["x-kubernetes-validations"] = [rule.to_schema() for rule in cls.rules]
@@ -68,13 +69,13 @@ class ApiModel(BaseModel):
 
     @classmethod
     def from_wire(cls, document: dict[str, Any]) -> Self:
-        """Read the wire form, as the API server sends it.
+        """Parse the wire form, as the API server sends it.
 
         Raises:
-            pydantic.ValidationError: A field is unknown, missing or wrong.
+            pydantic.ValidationError: A field is unknown, missing or invalid.
         """
         return cls.model_validate(document)
 
     def to_wire(self) -> dict[str, Any]:
-        """The wire form: camelCase, JSON types, absent fields left out."""
+        """Return the wire form: camelCase, JSON types, absent fields omitted."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)

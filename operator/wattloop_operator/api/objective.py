@@ -1,4 +1,4 @@
-"""What a run is for and what it costs: the target metric, the weight of energy against time, prices."""
+"""The objective of a job: the target metric, the weight of energy against time, and prices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wattloop_operator.api.model import ApiModel
 
 
 class Direction(StrEnum):
-    """Which way a metric gets better."""
+    """Whether higher or lower values of a metric are better."""
 
     MAXIMIZE = "Maximize"
     MINIMIZE = "Minimize"
@@ -28,32 +28,34 @@ class Target(ApiModel):
     )
     direction: Direction = Field(
         default=Direction.MAXIMIZE,
-        description="Maximize: the target is reached at or above the threshold (accuracy). Minimize: at or below it "
-        "(loss, error, perplexity).",
+        description="Maximize: the target is reached at or above the threshold (accuracy). Minimize: the target is "
+        "reached at or below the threshold (loss, error, perplexity).",
     )
     threshold: DecimalString = Field(description="The value to reach, a decimal in quotes such as '0.76'.")
     consecutive_evaluations: int = Field(
         default=1,
-        description="How many evaluations in a row must reach the threshold; more than 1 for a noisy metric.",
+        description="Number of consecutive evaluations that must meet the threshold. Use more than 1 for a noisy "
+        "metric.",
         ge=1,
         le=100,
     )
 
 
 class EarlyStop(ApiModel):
-    """When a run is given up for being too dear."""
+    """When a run is stopped because it is too expensive."""
 
     cost_ratio_percent: int = Field(
         default=200,
-        description="A run is stopped when it has cost this many percent of the cheapest known run. Lower saves on bad "
-        "batch sizes and risks stopping a run that was about to reach the target; 10000 is as good as never.",
+        description="Cost at which a run is stopped, in percent of the cheapest known run. A lower value saves more "
+        "on poor batch sizes, but may stop a run that is about to reach the target. 10000 practically disables the "
+        "stop.",
         ge=101,
         le=10_000,
     )
 
 
 class Price(ApiModel):
-    """What electricity costs; shown in status as money, never part of a decision."""
+    """Price of electricity. It is used to show costs as money, never in a decision."""
 
     currency: str = Field(
         description="Currency of the price, an ISO 4217 code such as EUR.", pattern=r"^[A-Z]{3}$", max_length=3
@@ -64,33 +66,31 @@ class Price(ApiModel):
 
 
 class Carbon(ApiModel):
-    """What electricity emits; shown in status, never part of a decision."""
+    """Carbon intensity of electricity. It is used to show emissions, never in a decision."""
 
     grams_per_kilowatt_hour: NonNegativeDecimalString = Field(
-        description="Grams of CO2 equivalent of a kilowatt-hour, a decimal in quotes such as '380'."
+        description="Grams of CO2 equivalent per kilowatt-hour, a decimal in quotes such as '380'."
     )
 
 
 class Objective(ApiModel):
-    """What to reach, and what energy and time are worth against each other."""
+    """The target of a run, and the weight of energy against time."""
 
     energy_weight_percent: int = Field(
         default=50,
-        description="Weight of energy against time in the cost, in percent: 100 saves energy alone, 0 saves time "
-        "alone. cost = w*energy + (1-w)*maxPower*time, in joules, with w this weight and maxPower the sum of the "
-        "GPUs' maximum power limits.",
+        description="Weight of energy against time in the cost, in percent: 100 minimizes energy alone, 0 minimizes "
+        "time alone. cost = w*energy + (1-w)*maxPower*time, in joules, where w is this weight and maxPower is the "
+        "sum of the GPUs' maximum power limits.",
         ge=0,
         le=100,
     )
-    target: Target = Field(description="The metric value at which a run is done.")
+    target: Target = Field(description="The metric value that completes a run.")
     max_epochs: int = Field(
         default=100,
-        description="Epochs after which a run that has not reached the target ends without it.",
+        description="Number of epochs after which a run ends even if it has not reached the target.",
         ge=1,
         le=1_000_000,
     )
-    early_stop: EarlyStop = Field(
-        default=EarlyStop(), description="When a run is given up because it has become too dear."
-    )
-    price: Price | None = Field(default=None, description="Electricity price, to show costs as money.")
-    carbon: Carbon | None = Field(default=None, description="Carbon intensity of the electricity, to show emissions.")
+    early_stop: EarlyStop = Field(default=EarlyStop(), description="When a run is stopped because it is too expensive.")
+    price: Price | None = Field(default=None, description="Price of electricity, to show costs as money.")
+    carbon: Carbon | None = Field(default=None, description="Carbon intensity of electricity, to show emissions.")

@@ -1,4 +1,4 @@
-"""Which policy chooses the batch size: exactly one of thompsonSampling, zeus, fixed."""
+"""The policy that chooses the batch size: exactly one of thompsonSampling, zeus and fixed."""
 
 from __future__ import annotations
 
@@ -20,46 +20,46 @@ class PolicyName(StrEnum):
 
 
 class ThompsonSamplingPolicy(ApiModel):
-    """The default policy: learns epochs and cost of an epoch apart, tries only what is likely to pay back."""
+    """The default policy. It models epochs and cost per epoch separately, and tries only what is likely to pay off."""
 
     window: int | None = Field(
         default=None,
-        description="Forget what is older than this many observations of all batch sizes together. Leave it out "
-        "unless the data drifts in a way you know: the policy forgets by itself.",
+        description="Number of latest observations to use, over all batch sizes; older ones are ignored. Leave it "
+        "out unless you know how the data drifts: the policy discounts old observations by itself.",
         ge=1,
         le=100_000,
     )
     seed: int = Field(
         default=0,
-        description="Changes the random draws; the same seed and the same observations give the same decisions.",
+        description="Seed of the random draws. The same seed and the same observations give the same decisions.",
         ge=0,
         le=MAX_SEED,
     )
 
 
 class ZeusPolicy(ApiModel):
-    """The published algorithm (NSDI '23), true to its paper, for comparison only."""
+    """The published algorithm (Zeus, NSDI '23), as in its paper, for comparison only."""
 
     window: int = Field(
         default=0,
-        description="Observations kept of each batch size; 0 keeps all.",
+        description="Number of latest observations to use for each batch size; 0 uses all.",
         ge=0,
         le=100_000,
     )
     seed: int = Field(
         default=0,
-        description="Changes the random draws; the same seed and the same observations give the same decisions.",
+        description="Seed of the random draws. The same seed and the same observations give the same decisions.",
         ge=0,
         le=MAX_SEED,
     )
 
 
 class FixedPolicy(ApiModel):
-    """Always the default batch size: measures what a run costs without changing it."""
+    """Always the default batch size, to measure the cost of a run without changing it."""
 
 
 class PolicyChoice(ApiModel):
-    """Which policy chooses the batch size."""
+    """The policy that chooses the batch size."""
 
     rules = (
         Rule(
@@ -70,25 +70,24 @@ class PolicyChoice(ApiModel):
 
     thompson_sampling: ThompsonSamplingPolicy | None = Field(
         default=None,
-        description="Take this one (it is the default). It models the epochs to the target and the cost of an epoch "
-        "over the batch size, tries another size only when the expected saving of the coming runs is worth "
-        "the trial, learns from stopped runs, follows drift and keeps what holds on another GPU model.",
+        description="Recommended, and the default. It models the epochs to the target and the cost per epoch over "
+        "the batch size, tries another batch size only if the expected saving of the next runs exceeds the cost of "
+        "the trial, learns from stopped runs, follows drift, and transfers what it learned to another GPU model.",
     )
     zeus: ZeusPolicy | None = Field(
         default=None,
         description="For comparison only: pruning and Gaussian Thompson sampling as published (Zeus, NSDI '23). It "
-        "explores more than pays back on short histories, and takes the cost of a run that missed the target "
-        "for a reward.",
+        "explores too much for short histories, and uses the cost of a run that missed the target as its reward.",
     )
     fixed: FixedPolicy | None = Field(
         default=None,
-        description="Always the default batch size. Take it to measure what a job costs today, or where the batch size "
-        "must not change; the power limit is still chosen by spec.power.",
+        description="Always the default batch size. Use it to measure the current cost of a job, or if the batch "
+        "size must not change. spec.power still chooses the power limit.",
     )
 
     @property
     def name(self) -> PolicyName:
-        """The policy that is given."""
+        """The policy that is set."""
         if self.zeus is not None:
             return PolicyName.ZEUS
         return PolicyName.FIXED if self.fixed is not None else PolicyName.THOMPSON_SAMPLING

@@ -1,4 +1,4 @@
-"""How much power the GPUs of a run may draw."""
+"""Limits on the power of a run's GPUs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_WATTS = 10_000
 
 
 class PowerLimitMode(StrEnum):
-    """Who chooses the power limit."""
+    """How the power limit is chosen."""
 
     NONE = "None"
     FIXED = "Fixed"
@@ -20,7 +20,7 @@ class PowerLimitMode(StrEnum):
 
 
 class PowerLimitSelector(StrEnum):
-    """What the chosen power limit is best for."""
+    """The criterion by which mode Auto selects a power limit."""
 
     ENERGY = "Energy"
     TIME = "Time"
@@ -46,33 +46,33 @@ class PowerLimit(ApiModel):
 
     mode: PowerLimitMode = Field(
         default=PowerLimitMode.AUTO,
-        description="Auto: measure a few limits during the first epochs of each batch size and hold the best one. "
-        "Fixed: hold the limit that watts names. None: leave the GPUs alone.",
+        description="Auto: measure several power limits during the first epochs of each batch size and hold the best "
+        "one. Fixed: hold the power limit in watts. None: set no power limit.",
     )
     selector: PowerLimitSelector = Field(
         default=PowerLimitSelector.COST,
-        description="What is best, with mode Auto. Cost: the least cost of spec.objective. Energy: the least energy. "
-        "Time: the least time. MaxSlowdown: the lowest limit that is slower than the highest by at most "
-        "maxSlowdownPercent.",
+        description="Criterion of mode Auto. Cost: the lowest cost by spec.objective. Energy: the lowest energy. "
+        "Time: the shortest time. MaxSlowdown: the lowest power limit that is at most maxSlowdownPercent slower than "
+        "the highest one.",
     )
     max_slowdown_percent: int | None = Field(
         default=None,
-        description="How much slower than at the highest limit a run may be with selector MaxSlowdown, in percent: 10 "
+        description="Maximum slowdown with selector MaxSlowdown, relative to the highest power limit, in percent: 10 "
         "allows 1.10 times the time.",
         ge=0,
         le=1_000,
     )
     watts: int | None = Field(
         default=None,
-        description="The limit of each GPU with mode Fixed, in watts, within what the device and every "
-        "GPUPowerPolicy of its node allow.",
+        description="Power limit of each GPU with mode Fixed, in watts. It must be within the limits of the device "
+        "and of every GPUPowerPolicy of its node.",
         ge=1,
         le=MAX_WATTS,
     )
 
 
 class FrequencyPlanReference(ApiModel):
-    """The FrequencyPlan that the ranks of a pipeline follow."""
+    """A reference to the FrequencyPlan that the ranks of a pipeline use."""
 
     name: str = Field(
         description="Name of a FrequencyPlan in the job's namespace.",
@@ -83,11 +83,12 @@ class FrequencyPlanReference(ApiModel):
 
 
 class Power(ApiModel):
-    """How the GPUs' power is held down."""
+    """Power limits and clocks of the GPUs."""
 
     limit: PowerLimit = Field(default=PowerLimit(), description="The power limit of each GPU.")
     frequency_plan_ref: FrequencyPlanReference | None = Field(
         default=None,
-        description="A plan of GPU clocks per pipeline stage and instruction, for pipeline-parallel training. This "
-        "version does not carry it out; a job with one is held back (Ready is False, NotSupported).",
+        description="Plan of GPU clocks per pipeline stage and instruction, for pipeline-parallel training. This "
+        "version does not support it: a job with a plan does not start (condition Ready is False, reason "
+        "NotSupported).",
     )

@@ -1,4 +1,4 @@
-"""RecurringTrainingJob: what a user writes, and what Wattloop says of it."""
+"""RecurringTrainingJob: a training job that runs repeatedly, and the choices that Wattloop makes for it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from wattloop_operator.api.resource import API_VERSION, Column, Resource, Scope
 from wattloop_operator.api.template import Template
 from wattloop_operator.api.trigger import Trigger
 
-# A recurrence's name is the job's with its slot, a pod's is that with a suffix: all must fit into 63 characters.
+# Names of recurrences (job and slot) and pods (recurrence and suffix) are derived from it and have at most 63.
 MAX_NAME_CHARACTERS = 35
 
 
 class ConcurrencyPolicy(StrEnum):
-    """What happens when a run is due while another one is still going on."""
+    """What happens when a run is due while another one is active."""
 
     ALLOW = "Allow"
     FORBID = "Forbid"
@@ -31,14 +31,14 @@ class ConcurrencyPolicy(StrEnum):
 
 
 class MissedRunPolicy(StrEnum):
-    """What happens with starts that were missed."""
+    """What happens after starts were missed."""
 
     RUN_ONCE = "RunOnce"
     SKIP = "Skip"
 
 
 class ReportingSource(StrEnum):
-    """Where the metric comes from."""
+    """How Wattloop receives the metric."""
 
     PUSH = "Push"
     LOGS = "Logs"
@@ -46,109 +46,110 @@ class ReportingSource(StrEnum):
 
 
 class RetryPolicy(ApiModel):
-    """How often a recurrence is tried again."""
+    """How often a recurrence is retried."""
 
     limit: int = Field(
         default=5,
-        description="How many more attempts a recurrence gets after its first one missed the target or crashed.",
+        description="Maximum number of further attempts after the first one missed the target or crashed.",
         ge=0,
         le=20,
     )
 
 
 class Reporting(ApiModel):
-    """How the metric reaches Wattloop."""
+    """How Wattloop receives the metric."""
 
     source: ReportingSource = Field(
         default=ReportingSource.PUSH,
-        description="Push: the script reports with the wattloop client (epochs can be stopped early). Logs: lines "
-        "name=value on stdout are read, so that a script needs no change. TerminationMessage: the "
-        "container's termination message holds name=value lines, read at the end. This version carries out Push "
-        "alone; a job with another source is held back (Ready is False, NotSupported).",
+        description="Push: the script reports with the wattloop client, and runs can be stopped early. Logs: the "
+        "operator reads name=value lines from stdout, so the script needs no change. TerminationMessage: the "
+        "operator reads name=value lines from the container's termination message. This version supports only Push: "
+        "a job with another source does not start (condition Ready is False, reason NotSupported).",
     )
 
 
 class RecurringTrainingJobSpec(ApiModel):
-    """What to train, when, and what may be chosen."""
+    """When runs start, what they train, and what Wattloop may choose."""
 
-    trigger: Trigger = Field(description="When a run starts: exactly one of cron, interval, continuous, manual, once.")
+    trigger: Trigger = Field(description="When runs start: exactly one of cron, interval, continuous, manual, once.")
     run_request: str | None = Field(
         default=None,
-        description="Any text; a new value is one immediate run, the same value again is none. A date or a commit id "
-        "serves well.",
+        description="Any text, such as a date or a commit ID. Each change of the value starts one run immediately.",
         min_length=1,
         max_length=128,
     )
-    suspend: bool = Field(
-        default=False, description="true starts no further runs; one that is running goes on undisturbed."
-    )
+    suspend: bool = Field(default=False, description="true starts no further runs. Active runs continue.")
     concurrency_policy: ConcurrencyPolicy = Field(
         default=ConcurrencyPolicy.FORBID,
-        description="When a run is due while another is going on: Forbid passes it over (learning is sequential), "
-        "Allow starts it beside, Replace ends the older one.",
+        description="What happens when a run is due while another one is active. Forbid: the new run is skipped, "
+        "since learning is sequential. Allow: both run concurrently. Replace: the active run is cancelled.",
     )
     starting_deadline_seconds: int | None = Field(
         default=None,
-        description="How late a run may still start, in seconds; later, it counts as missed. Leave out for no limit.",
+        description="Deadline for starting a run after its scheduled time, in seconds. A later start counts as "
+        "missed. Absent: no deadline.",
         ge=1,
         le=31_536_000,
     )
     missed_run_policy: MissedRunPolicy = Field(
         default=MissedRunPolicy.RUN_ONCE,
-        description="After starts were missed (operator away, job suspended): RunOnce makes up for all of them with "
-        "one run, Skip waits for the next time.",
+        description="What happens after starts were missed, because the operator was down or the job suspended. "
+        "RunOnce: one run replaces all missed ones. Skip: the next run starts at its scheduled time.",
     )
     max_recurrences: int | None = Field(
         default=None,
-        description="Number of recurrences after which no more are started. The policy explores less towards the end.",
+        description="Maximum number of recurrences. The policy explores less towards the end.",
         ge=1,
         le=1_000_000,
     )
     successful_history_limit: int = Field(
         default=10,
-        description="How many recurrences that reached the target are kept as objects; what they taught stays anyway.",
+        description="Number of recurrences that reached the target to keep as objects. Their observations are kept "
+        "in any case.",
         ge=0,
         le=1_000,
     )
     failed_history_limit: int = Field(
-        default=5, description="How many recurrences that failed are kept as objects.", ge=0, le=1_000
+        default=5, description="Number of failed recurrences to keep as objects.", ge=0, le=1_000
     )
     active_deadline_seconds: int | None = Field(
         default=None,
-        description="Seconds after which an attempt that is still running is ended; a guard against hanging processes.",
+        description="Seconds after which a running attempt is terminated, to protect against hanging processes.",
         ge=1,
         le=31_536_000,
     )
     crash_budget: int = Field(
         default=3,
-        description="How often in a row a batch size may crash (out of memory, say) before it is never tried again.",
+        description="Number of consecutive crashes, such as out of memory, after which a batch size is no longer "
+        "tried.",
         ge=1,
         le=100,
     )
-    objective: Objective = Field(description="The target to reach and the weight of energy against time.")
+    objective: Objective = Field(description="The target of a run, and the weight of energy against time.")
     batch_size: BatchSize = Field(description="The batch sizes to choose from.")
     parameters: Annotated[tuple[Parameter, ...], Field(max_length=8, json_schema_extra=list_map("name"))] = Field(
         default=(),
-        description="Further knobs to choose, passed to the training as WATTLOOP_PARAM_<NAME>. This version does not "
-        "search over them; a job with more than one candidate is held back (Ready is False, NotSupported).",
+        description="Further parameters, passed to the training as WATTLOOP_PARAM_<NAME>. This version does not "
+        "search over them: a job with more than one candidate does not start (condition Ready is False, reason "
+        "NotSupported).",
     )
     policy: PolicyChoice = Field(
         default=PolicyChoice(thompson_sampling=ThompsonSamplingPolicy()),
-        description="Which policy chooses the batch size: exactly one of thompsonSampling (the default, and the one to "
-        "take), zeus (the published algorithm, for comparison only), fixed (always the default batch size).",
-        # Stored in every object, the default member would stand beside the one that a later apply names.
+        description="Policy that chooses the batch size: exactly one of thompsonSampling (default and recommended), "
+        "zeus (the published algorithm, for comparison only), fixed (always the default batch size).",
+        # A stored default would conflict with another policy that a later apply sets.
         json_schema_extra=UNPUBLISHED_DEFAULT,
     )
-    power: Power = Field(default=Power(), description="How much power the GPUs may draw.")
+    power: Power = Field(default=Power(), description="Power limits and clocks of the GPUs.")
     retry_policy: RetryPolicy = Field(
-        default=RetryPolicy(), description="What happens after an attempt that did not reach the target."
+        default=RetryPolicy(), description="How often a recurrence is retried after an attempt that missed the target."
     )
-    reporting: Reporting = Field(default=Reporting(), description="How the metric reaches Wattloop.")
-    template: Template = Field(description="What a run starts: exactly one of job and workload.")
+    reporting: Reporting = Field(default=Reporting(), description="How Wattloop receives the metric.")
+    template: Template = Field(description="Workload of a run: exactly one of job and workload.")
 
 
 class RecurringTrainingJob(ApiModel):
-    """A training job that runs again and again, and costs less each time: when, what, and what may be chosen."""
+    """A training job that runs repeatedly. Wattloop chooses batch size and GPU power limit to reduce its cost."""
 
     resource: ClassVar[Resource] = Resource(
         kind="RecurringTrainingJob",
@@ -158,27 +159,31 @@ class RecurringTrainingJob(ApiModel):
         scope=Scope.NAMESPACED,
         columns=(
             Column("Batch", ".status.recentRecurrences[0].batchSize", "Batch size of the latest run", "integer"),
-            Column("Best", ".status.bestBatchSize", "Batch size believed cheapest", "integer"),
+            Column("Best", ".status.bestBatchSize", "Batch size with the lowest expected cost", "integer"),
             Column("Cost (J)", ".status.recentRecurrences[0].costJoules", "Cost of the latest run, in joules"),
-            Column("Saved (%)", ".status.savings.costPercent", "Cost saved so far against the default configuration"),
-            Column("Next run", ".status.nextScheduleTime", "When the next run starts"),
-            Column("Active", ".status.counts.active", "Runs going on now", "integer"),
-            Column("Suspended", ".spec.suspend", "Whether further runs are held back", "boolean", wide=True),
-            Column("Runs", ".status.counts.recurrences", "Recurrences so far", "integer", wide=True),
-            Column("Ready", '.status.conditions[?(@.type=="Ready")].status', "Whether it can run"),
-            Column("Reason", '.status.conditions[?(@.type=="Ready")].reason', "Why", wide=True),
+            Column(
+                "Saved (%)", ".status.savings.costPercent", "Cost saved so far, relative to the default configuration"
+            ),
+            Column("Next run", ".status.nextScheduleTime", "Start of the next run"),
+            Column("Active", ".status.counts.active", "Number of active runs", "integer"),
+            Column("Suspended", ".spec.suspend", "Whether no further runs start", "boolean", wide=True),
+            Column("Runs", ".status.counts.recurrences", "Number of recurrences so far", "integer", wide=True),
+            Column("Ready", '.status.conditions[?(@.type=="Ready")].status', "Whether the job can start runs"),
+            Column(
+                "Reason", '.status.conditions[?(@.type=="Ready")].reason', "Reason of the condition Ready", wide=True
+            ),
             Column("Age", ".metadata.creationTimestamp", "Time since creation", "date"),
         ),
     )
     rules = (
         Rule(
             f"size(self.metadata.name) <= {MAX_NAME_CHARACTERS}",
-            f"a name of at most {MAX_NAME_CHARACTERS} characters, since those of its runs and pods are made from it",
+            f"a name of at most {MAX_NAME_CHARACTERS} characters, since names of runs and pods are derived from it",
             ".metadata.name",
         ),
         Rule(
             "!self.metadata.name.contains('.')",
-            "a name of lower-case letters, digits and -, without a dot, since those of its pods are made from it",
+            "a name of lower-case letters, digits and -, without a dot, since names of pods are derived from it",
             ".metadata.name",
         ),
     )
@@ -186,8 +191,10 @@ class RecurringTrainingJob(ApiModel):
     api_version: Literal["wattloop.dev/v1alpha1"] = API_VERSION
     kind: Literal["RecurringTrainingJob"] = "RecurringTrainingJob"
     metadata: ObjectMeta = Field(default=ObjectMeta())
-    spec: RecurringTrainingJobSpec = Field(description="What to train, when, and what may be chosen.")
+    spec: RecurringTrainingJobSpec = Field(
+        description="When runs start, what they train, and what Wattloop may choose."
+    )
     status: RecurringTrainingJobStatus = Field(
         default=RecurringTrainingJobStatus(),
-        description="What Wattloop says of the job: cost, savings, next run.",
+        description="Observed state of the job: cost, savings, next run.",
     )

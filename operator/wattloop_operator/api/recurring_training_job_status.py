@@ -1,4 +1,4 @@
-"""The status of a RecurringTrainingJob: is it learning, what does it cost, what did it save, when does it run next."""
+"""The status of a RecurringTrainingJob: progress of learning, cost, savings, and the next run."""
 
 from __future__ import annotations
 
@@ -15,121 +15,146 @@ RecurrenceName = Annotated[str, Field(min_length=1, max_length=63)]
 
 
 class Counts(ApiModel):
-    """How many of what there were."""
+    """Numbers of recurrences and attempts."""
 
-    active: int = Field(default=0, description="Runs going on now.", ge=0)
-    recurrences: int = Field(default=0, description="Recurrences started so far.", ge=0)
-    attempts: int = Field(default=0, description="Attempts started so far, retries included.", ge=0)
-    reached: int = Field(default=0, description="Recurrences that reached the target.", ge=0)
-    failed: int = Field(default=0, description="Recurrences that ended without it.", ge=0)
-    missed: int = Field(default=0, description="Starts that were missed.", ge=0)
+    active: int = Field(default=0, description="Number of active recurrences.", ge=0)
+    recurrences: int = Field(default=0, description="Number of recurrences started so far.", ge=0)
+    attempts: int = Field(default=0, description="Number of attempts started so far, including retries.", ge=0)
+    reached: int = Field(default=0, description="Number of recurrences that reached the target.", ge=0)
+    failed: int = Field(default=0, description="Number of recurrences that ended without reaching the target.", ge=0)
+    missed: int = Field(default=0, description="Number of missed starts.", ge=0)
 
 
 class Money(ApiModel):
     """An amount of money."""
 
-    amount: DecimalString = Field(description="The amount.")
-    currency: str = Field(description="Its currency, an ISO 4217 code.", max_length=3)
+    amount: DecimalString = Field(description="Amount in units of the currency.")
+    currency: str = Field(description="ISO 4217 code of the currency.", max_length=3)
 
 
 class ArmStatus(ApiModel):
-    """What the policy believes of one batch size."""
+    """What the policy has learned about one batch size."""
 
     batch_size: int = Field(description="The batch size.", ge=1)
-    observations: int = Field(default=0, description="How many observations inform it.", ge=0)
+    observations: int = Field(default=0, description="Number of observations of this batch size.", ge=0)
     mean_cost_joules: NonNegativeDecimalString | None = Field(
-        default=None, description="Expected cost of reaching the target with it, in joules."
+        default=None, description="Expected cost of reaching the target with this batch size, in joules."
     )
     low_cost_joules: NonNegativeDecimalString | None = Field(
-        default=None, description="Lower end of the central 90 % interval of that cost."
+        default=None, description="Lower bound of the central 90 % interval of the cost, in joules."
     )
-    high_cost_joules: NonNegativeDecimalString | None = Field(default=None, description="Upper end of that interval.")
-    crashes: int = Field(default=0, description="Crashes in a row without success in between.", ge=0)
-    pruned: bool = Field(default=False, description="Whether it is never tried again; note says why.")
-    note: str = Field(default="", description="What else is to be said of it.", max_length=512)
+    high_cost_joules: NonNegativeDecimalString | None = Field(
+        default=None, description="Upper bound of the central 90 % interval of the cost, in joules."
+    )
+    crashes: int = Field(default=0, description="Number of consecutive crashes since the last success.", ge=0)
+    pruned: bool = Field(
+        default=False, description="Whether the batch size is no longer tried; note states the reason."
+    )
+    note: str = Field(default="", description="Further information about the batch size.", max_length=512)
 
 
 class Totals(ApiModel):
-    """What all attempts so far took."""
+    """Totals of all attempts so far."""
 
     gpu_energy_joules: NonNegativeDecimalString = Field(description="Energy of the GPUs, in joules.")
-    duration_seconds: NonNegativeDecimalString = Field(description="Time, in seconds.")
+    duration_seconds: NonNegativeDecimalString = Field(description="Duration, in seconds.")
     cost_joules: NonNegativeDecimalString = Field(description="Cost, in joules.")
-    money: Money | None = Field(default=None, description="What the energy cost, where a price is given.")
+    money: Money | None = Field(
+        default=None, description="Price of the energy. Absent unless spec.objective.price is set."
+    )
     carbon_grams: NonNegativeDecimalString | None = Field(
-        default=None, description="What it emitted, in grams of CO2 equivalent, where the intensity is given."
+        default=None,
+        description="Emissions of the energy, in grams of CO2 equivalent. Absent unless spec.objective.carbon is set.",
     )
 
 
 class Savings(ApiModel):
-    """What was saved against running every recurrence in the default configuration."""
+    """Savings relative to running every recurrence in the default configuration."""
 
     default_cost_joules: NonNegativeDecimalString | None = Field(
         default=None, description="Expected cost of one recurrence in the default configuration, in joules."
     )
-    cost_joules: DecimalString = Field(description="Cost saved so far, in joules; negative while learning costs more.")
-    cost_percent: DecimalString = Field(description="The same in percent of what the default would have cost.")
+    cost_joules: DecimalString = Field(
+        description="Cost saved so far, in joules. Negative while learning costs more than it saves."
+    )
+    cost_percent: DecimalString = Field(
+        description="Cost saved so far, in percent of the cost in the default configuration."
+    )
     latest_cost_percent: DecimalString | None = Field(
-        default=None, description="What the latest recurrence saved, in percent of the default's cost."
+        default=None,
+        description="Cost saved by the latest recurrence, in percent of the cost in the default configuration.",
     )
     gpu_energy_joules: DecimalString | None = Field(default=None, description="Energy saved so far, in joules.")
-    money: Money | None = Field(default=None, description="Money saved so far, where a price is given.")
-    carbon_grams: DecimalString | None = Field(default=None, description="Emissions saved so far, in grams.")
+    money: Money | None = Field(
+        default=None, description="Money saved so far. Absent unless spec.objective.price is set."
+    )
+    carbon_grams: DecimalString | None = Field(
+        default=None,
+        description="Emissions saved so far, in grams of CO2 equivalent. Absent unless spec.objective.carbon is set.",
+    )
 
 
 class ActiveRecurrence(ApiModel):
-    """A recurrence that is going on."""
+    """A reference to an active recurrence."""
 
-    name: RecurrenceName = Field(description="Name of its TrainingRecurrence.")
-    uid: str = Field(default="", description="Its uid.", max_length=64)
+    name: RecurrenceName = Field(description="Name of the TrainingRecurrence.")
+    uid: str = Field(default="", description="UID of the TrainingRecurrence.", max_length=64)
 
 
 class RecentRecurrence(ApiModel):
-    """The outcome of one recurrence, in short."""
+    """Summary of one recurrence."""
 
-    name: RecurrenceName = Field(description="Name of its last attempt's TrainingRecurrence.")
-    index: int = Field(description="Its index, from 0.", ge=0)
-    attempts: int = Field(default=1, description="How many attempts it took.", ge=1)
-    batch_size: int = Field(description="Batch size of its last attempt.", ge=1)
-    power_limit_watts: int | None = Field(default=None, description="Power limit held at its end, in watts.", ge=0)
-    result: Result | None = Field(default=None, description="How it ended; absent while it goes on.")
-    cost_joules: NonNegativeDecimalString | None = Field(
-        default=None, description="Its cost over all attempts, in joules."
+    name: RecurrenceName = Field(description="Name of the TrainingRecurrence of the last attempt.")
+    index: int = Field(description="Index of the recurrence, from 0.", ge=0)
+    attempts: int = Field(default=1, description="Number of attempts.", ge=1)
+    batch_size: int = Field(description="Batch size of the last attempt.", ge=1)
+    power_limit_watts: int | None = Field(
+        default=None, description="Power limit at the end of the last attempt, in watts.", ge=0
     )
+    result: Result | None = Field(
+        default=None, description="Result of the last attempt. Absent while the recurrence is active."
+    )
+    cost_joules: NonNegativeDecimalString | None = Field(default=None, description="Cost over all attempts, in joules.")
     relative_to_default_percent: DecimalString | None = Field(
-        default=None, description="Its cost in percent of the default configuration's."
+        default=None, description="Cost in percent of the expected cost in the default configuration."
     )
     gpu_energy_joules: NonNegativeDecimalString | None = Field(
-        default=None, description="Its energy over all attempts, in joules."
+        default=None, description="Energy of the GPUs over all attempts, in joules."
     )
     duration_seconds: NonNegativeDecimalString | None = Field(
-        default=None, description="Its time over all attempts, in seconds."
+        default=None, description="Duration over all attempts, in seconds."
     )
-    completion_time: Time | None = Field(default=None, description="When it ended.")
-    reason: str = Field(default="", description="Why its batch size was chosen.", max_length=1024)
+    completion_time: Time | None = Field(default=None, description="End of the last attempt.")
+    reason: str = Field(default="", description="Why the policy chose the batch size.", max_length=1024)
 
 
 class RecurringTrainingJobStatus(ApiModel):
-    """What Wattloop says of the job."""
+    """Observed state of the job."""
 
-    observed_generation: int | None = Field(default=None, description="The generation of the spec seen last.", ge=0)
+    observed_generation: int | None = Field(
+        default=None, description="Latest generation of the spec that the operator has processed.", ge=0
+    )
     conditions: Conditions = ()
     active: Annotated[tuple[ActiveRecurrence, ...], Field(max_length=64, json_schema_extra=list_map("name"))] = Field(
-        default=(), description="The recurrences going on now."
+        default=(), description="References to the active recurrences."
     )
-    next_schedule_time: Time | None = Field(default=None, description="When the next run starts.")
-    last_schedule_time: Time | None = Field(default=None, description="The latest time for which a run was started.")
-    last_missed_time: Time | None = Field(default=None, description="The latest time whose start was missed.")
+    next_schedule_time: Time | None = Field(default=None, description="Start of the next run.")
+    last_schedule_time: Time | None = Field(
+        default=None, description="Latest scheduled time for which a run was started."
+    )
+    last_missed_time: Time | None = Field(default=None, description="Latest scheduled time whose start was missed.")
     last_run_request: str | None = Field(
-        default=None, description="The value of spec.runRequest that was acted on last.", max_length=128
+        default=None, description="Latest value of spec.runRequest that the operator has processed.", max_length=128
     )
-    counts: Counts = Field(default=Counts(), description="How many recurrences and attempts there were.")
-    best_batch_size: int | None = Field(default=None, description="The batch size believed cheapest.", ge=1)
+    counts: Counts = Field(default=Counts(), description="Numbers of recurrences and attempts.")
+    best_batch_size: int | None = Field(default=None, description="Batch size with the lowest expected cost.", ge=1)
     arms: Annotated[tuple[ArmStatus, ...], Field(max_length=64, json_schema_extra=list_map("batchSize"))] = Field(
-        default=(), description="What the policy believes of every batch size."
+        default=(), description="What the policy has learned about each batch size."
     )
-    totals: Totals | None = Field(default=None, description="What all attempts so far took.")
-    savings: Savings | None = Field(default=None, description="What was saved against the default configuration.")
+    totals: Totals | None = Field(default=None, description="Totals of all attempts so far.")
+    savings: Savings | None = Field(
+        default=None, description="Savings relative to running every recurrence in the default configuration."
+    )
     recent_recurrences: Annotated[tuple[RecentRecurrence, ...], Field(max_length=10, json_schema_extra=ATOMIC)] = Field(
-        default=(), description="The last 10 recurrences with their cost, the newest first."
+        default=(), description="The 10 latest recurrences with their costs, newest first."
     )

@@ -1,4 +1,4 @@
-"""Writes the page of the API's fields from the models: `python -m wattloop_operator.api.reference [--check] FOLDER`."""
+"""Generates the reference of the API's fields: `python -m wattloop_operator.api.reference [--check] FOLDER`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from wattloop_operator.api import generated
-from wattloop_operator.api.field_types import DECIMAL_PATTERN
+from wattloop_operator.api.field_types import DECIMAL_PATTERN, NON_NEGATIVE_DECIMAL_PATTERN
 from wattloop_operator.api.resource import API_VERSION
 from wattloop_operator.api.schemas import KINDS, Kind, structural_schema
 
@@ -17,14 +17,16 @@ HEAD = f"""\
 <!-- Generated from operator/wattloop_operator/api by `make generate`; do not edit. -->
 # The API: {API_VERSION}
 
-| kind | short | scope | written by |
-|---|---|---|---|
-| [RecurringTrainingJob](#recurringtrainingjob) | rtj | namespaced | you: when, what to train, what may be chosen |
-| [TrainingRecurrence](#trainingrecurrence) | trec | namespaced | the operator: one decision, one measured cost |
-| [GPUPowerPolicy](#gpupowerpolicy) | gpp | cluster | an administrator: guard rails for power and clocks |
-| [FrequencyPlan](#frequencyplan) | fplan | namespaced | `wattloop plan` or you: GPU clocks of a pipeline |
+You describe a training job once, as a RecurringTrainingJob. The operator creates a TrainingRecurrence for each attempt.
 
-The least that a job says; everything else has a default:
+| kind | short name | scope | written by | content |
+|---|---|---|---|---|
+| [RecurringTrainingJob](#recurringtrainingjob) | rtj | namespaced | you | a training job and its objective |
+| [TrainingRecurrence](#trainingrecurrence) | trec | namespaced | the operator | an attempt: its decision and cost |
+| [GPUPowerPolicy](#gpupowerpolicy) | gpp | cluster | an administrator | bounds on power limits and clocks |
+| [FrequencyPlan](#frequencyplan) | fplan | namespaced | you | GPU clocks of a training pipeline |
+
+A minimal job; all other fields have defaults:
 
 ```yaml
 apiVersion: {API_VERSION}
@@ -50,26 +52,30 @@ spec:
             args: ["--batch-size=$(WATTLOOP_BATCH_SIZE)"]
 ```
 
-## Who checks what
-- The API server refuses what the schema or one of the rules below does not allow, at `kubectl apply`.
-- `wattloop validate FILE` says the same without a cluster, with line and column, and what would be right. It looks
-  further where the server cannot: schedules that never come (30 February), time zones that do not exist, a key
-  written twice, null where a text belongs. And it says of a right job what this version does not carry out.
-- The operator says in the condition `Ready` of the job what only the cluster shows: a template that the server
-  refuses (found by a dry run), a schedule that means nothing.
+`kubectl explain rtj.spec.policy` shows the descriptions of this page. Each kind lists its columns of `kubectl get`;
+columns marked * need `--output wide`.
 
-Numbers with a fraction are decimals in quotes (`"0.76"`): a float does not survive every client unchanged. Names of
-RecurringTrainingJobs have at most 35 characters and no dot, since those of runs and pods are made from them. Fields of
-a union (`trigger`, `policy`, `template`, a plan's source) exclude each other. `policy` is not filled in by the server
-when it is left out, so that naming another policy later replaces it instead of standing beside it.
+## Validation
 
-`kubectl explain rtj.spec.policy` shows the same texts. Columns of `kubectl get` are listed with each kind; those
-marked * need `--output wide`.
+- The API server checks the schema and the rules of this page at `kubectl apply`.
+- `wattloop validate FILE` checks the same without a cluster, and reports line, column and the expected value. It also
+  rejects schedules that never occur (30 February), unknown time zones, duplicate keys and null instead of a string. It
+  reports features of a valid job that this version does not support.
+- The operator checks the template by a dry run on the API server, and the schedule. It reports the result in the
+  condition `Ready` of the job.
+
+## Conventions
+
+- Numbers with a fraction are decimals in quotes (`"0.76"`), since not every client preserves a float exactly.
+- Names of RecurringTrainingJobs have at most 35 characters and no dot, since names of runs and pods are derived from
+  them.
+- The members of a union (`trigger`, `policy`, `template`, the source of a plan) exclude each other.
+- The API server does not set a default for `policy`: a stored default would conflict with the policy of a later apply.
 """
 
 
 def rendered() -> str:
-    """The text of the page."""
+    """Return the text of the page."""
     return "\n".join([HEAD, *(line for model in KINDS for line in _kind(model))])
 
 
@@ -79,22 +85,22 @@ def _kind(model: type[Kind]) -> Iterator[str]:
     yield f"## {resource.kind}\n"
     yield f"{schema['description']}\n"
     columns = ", ".join(f"{column.name}{'*' if column.wide else ''}" for column in resource.columns)
-    yield f"`kubectl get {resource.short_name}` shows: {columns}.\n"
+    yield f"`kubectl get {resource.short_name}` columns: {columns}.\n"
     rules = list(_rules(schema, resource.short_name))
     if rules:
-        yield "Rules across fields:\n"
+        yield "Rules:\n"
         yield from rules
         yield ""
-    for part in ("spec", "status"):
+    for part in (name for name in ("spec", "status") if name in schema["properties"]):
         yield f"### {resource.kind}.{part}\n"
-        yield "| field | type | default | what it says |"
+        yield "| field | type | default | description |"
         yield "|---|---|---|---|"
         yield from _fields(schema["properties"][part], "")
         yield ""
 
 
 def _fields(schema: Schema, path: str) -> Iterator[str]:
-    """A row for every field below this schema, parents before their parts; items of lists stand below `[]`."""
+    """Rows of all fields below this schema, parents before children; `[]` denotes the items of a list."""
     for name, part in schema.get("properties", {}).items():
         here = f"{path}{name}"
         default = "required" if name in schema.get("required", []) else _default(part)
@@ -119,26 +125,23 @@ def _type(schema: Schema) -> str:
     if "additionalProperties" in schema:
         return f"map of: {_type(schema['additionalProperties'])}"
     if schema["type"] == "integer":
-        return "whole number" + _bounds(schema.get("minimum"), schema.get("maximum"))
-    return _text(schema) if schema["type"] == "string" else TYPES[schema["type"]]
+        return "integer" + _bounds(schema.get("minimum"), schema.get("maximum"))
+    return _string(schema) if schema["type"] == "string" else str(schema["type"])
 
 
-TYPES = {"boolean": "true or false", "object": "object"}
-
-
-def _text(schema: Schema) -> str:
+def _string(schema: Schema) -> str:
     if schema.get("format") == "date-time":
         return "time"
-    decimals = {DECIMAL_PATTERN: "decimal", DECIMAL_PATTERN.replace("-?", ""): "decimal, 0 or more"}
-    return decimals.get(schema.get("pattern", ""), f"text, at most {schema['maxLength']} characters")
+    decimals = {DECIMAL_PATTERN: "decimal", NON_NEGATIVE_DECIMAL_PATTERN: "decimal, 0 or more"}
+    return decimals.get(schema.get("pattern", ""), f"string, at most {schema['maxLength']} characters")
 
 
-def _bounds(least: int | None, most: int | None) -> str:
-    if least is not None and most is not None:
-        return f" ({least} to {most})"
-    if least is not None:
-        return f" (at least {least})"
-    return "" if most is None else f" (at most {most})"
+def _bounds(minimum: int | None, maximum: int | None) -> str:
+    if minimum is not None and maximum is not None:
+        return f" ({minimum} to {maximum})"
+    if minimum is not None:
+        return f" (at least {minimum})"
+    return "" if maximum is None else f" (at most {maximum})"
 
 
 def _default(schema: Schema) -> str:
@@ -153,10 +156,10 @@ def _cell(text: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the page, or with --check only compare it; returns the exit code."""
+    """Write the page, or only compare it if --check is given; return the exit code."""
     return generated.main(
         arguments,
-        what="the page of the API's fields",
+        description="Generates the reference of the API's fields.",
         folder="docs",
         pattern="api.md",
         files={"api.md": rendered()},

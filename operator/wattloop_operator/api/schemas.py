@@ -40,7 +40,8 @@ def structural_schema(model: type[Kind]) -> Schema:
     properties["apiVersion"] = {"type": "string", "description": API_VERSION_DESCRIPTION}
     properties["kind"] = {"type": "string", "description": KIND_DESCRIPTION}
     properties["metadata"] = {"type": "object"}
-    properties["status"] = _without_defaults(properties["status"])
+    if "status" in properties:
+        properties["status"] = _without_defaults(properties["status"])
     for rule in schema.get("x-kubernetes-validations", []):
         if rule.get("fieldPath", "").startswith(".metadata"):
             # The API server owns the schema of metadata and accepts no field path into it.

@@ -1,4 +1,4 @@
-"""What a run starts: a batch/v1 Job or another workload kind, passed on as the user wrote it."""
+"""The workload of a run: a batch/v1 Job or another kind, preserved as the user wrote it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from wattloop.environment import PREFIX
 from wattloop_operator.api.model import ATOMIC, SET, ApiModel, Rule
 
 
-class EnvironmentVariableShape(ApiModel):
-    """What the API checks of a container's environment variable."""
+class EnvironmentVariableSchema(ApiModel):
+    """The fields of an environment variable that the API checks."""
 
     model_config = ConfigDict(alias_generator=to_camel, extra="allow")
     rules = (
         Rule(
             f"!self.name.startsWith('{PREFIX}')",
-            "a name that does not begin with WATTLOOP_: Wattloop sets such variables itself and edits none of yours; "
-            "remove it, or give it another name (args may use $(WATTLOOP_BATCH_SIZE))",
+            "a name that does not begin with WATTLOOP_, which is reserved for variables that Wattloop sets; remove the "
+            "variable or rename it (args may use $(WATTLOOP_BATCH_SIZE))",
             ".name",
         ),
     )
@@ -30,22 +30,22 @@ class EnvironmentVariableShape(ApiModel):
     name: str = Field(description="Name of the variable.", min_length=1, max_length=256)
 
 
-class ContainerShape(ApiModel):
-    """What the API checks of a container."""
+class ContainerSchema(ApiModel):
+    """The fields of a container that the API checks."""
 
     model_config = ConfigDict(alias_generator=to_camel, extra="allow")
 
     name: str = Field(description="Name of the container.", min_length=1, max_length=63)
-    env: tuple[EnvironmentVariableShape, ...] = Field(
+    env: tuple[EnvironmentVariableSchema, ...] = Field(
         default=(),
-        description="Environment variables; names that begin with WATTLOOP_ are Wattloop's.",
+        description="Environment variables. Names that begin with WATTLOOP_ are reserved.",
         max_length=256,
         json_schema_extra=ATOMIC,
     )
 
 
-class PodSpecShape(ApiModel):
-    """What the API checks of a pod's spec; the API server checks the rest by a dry run."""
+class PodSpecSchema(ApiModel):
+    """The fields of a pod's spec that the API checks; a dry run on the API server checks the others."""
 
     model_config = ConfigDict(alias_generator=to_camel, extra="allow")
     rules = (
@@ -56,58 +56,56 @@ class PodSpecShape(ApiModel):
         ),
     )
 
-    containers: tuple[ContainerShape, ...] = Field(
-        description="The containers, at least one.", min_length=1, max_length=16, json_schema_extra=ATOMIC
+    containers: tuple[ContainerSchema, ...] = Field(
+        description="Containers of the pod, at least one.", min_length=1, max_length=16, json_schema_extra=ATOMIC
     )
-    restart_policy: str | None = Field(
-        default=None, description="Never (set where it is left out) or OnFailure.", max_length=16
-    )
+    restart_policy: str | None = Field(default=None, description="Never (the default) or OnFailure.", max_length=16)
 
 
-class PodTemplateShape(ApiModel):
-    """What the API checks of a pod template."""
+class PodTemplateSchema(ApiModel):
+    """The fields of a pod template that the API checks."""
 
     model_config = ConfigDict(alias_generator=to_camel, extra="allow")
 
-    spec: PodSpecShape = Field(description="The pod's spec.")
+    spec: PodSpecSchema = Field(description="Spec of the pod.")
 
 
-class JobShape(ApiModel):
-    """What the API checks of a batch/v1 JobSpec."""
+class JobSchema(ApiModel):
+    """The fields of a batch/v1 JobSpec that the API checks."""
 
     model_config = ConfigDict(alias_generator=to_camel, extra="allow")
 
-    template: PodTemplateShape = Field(description="The template of the job's pods.")
+    template: PodTemplateSchema = Field(description="Template of the job's pods.")
 
 
 @dataclass(frozen=True)
-class ShapedBy:
-    """Marks a field that is kept as the user wrote it, while its schema is that of a model."""
+class SchemaOf:
+    """Annotation of a field whose value is preserved as written, but whose JSON schema is that of a model."""
 
     model: type[ApiModel]
 
     def __get_pydantic_json_schema__(self, _: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """The model's JSON schema instead of the field's own."""
+        """Return the model's JSON schema instead of the field's own."""
         return handler(self.model.__pydantic_core_schema__)
 
 
 class Workload(ApiModel):
-    """A workload of another kind than Job."""
+    """A workload of a kind other than Job."""
 
     api_version: str = Field(
-        description="API version of the kind, such as jobset.x-k8s.io/v1alpha2.",
+        description="API version of the workload, such as jobset.x-k8s.io/v1alpha2.",
         min_length=1,
         max_length=317,
         pattern=r"^([a-z0-9]([-.a-z0-9]*[a-z0-9])?/)?v[0-9]+((alpha|beta)[0-9]+)?$",
     )
     kind: str = Field(
-        description="The kind, such as JobSet, TrainJob or PyTorchJob.",
+        description="Kind of the workload, such as JobSet or PyTorchJob. Its spec must contain pod templates.",
         min_length=1,
         max_length=63,
         pattern=r"^[A-Z][A-Za-z0-9]*$",
     )
     spec: dict[str, Any] = Field(
-        description="The spec of an object of this kind, as its own documentation has it.",
+        description="Spec of the workload, as documented for its kind.",
         json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},
     )
 
@@ -118,7 +116,7 @@ ContainerName = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-
 
 
 class Template(ApiModel):
-    """What a run starts."""
+    """The workload of a run."""
 
     rules = (
         Rule(
@@ -133,18 +131,20 @@ class Template(ApiModel):
         ),
     )
 
-    labels: Labels = Field(default_factory=dict, description="Labels added to the workload and its pods.")
-    annotations: Annotations = Field(default_factory=dict, description="Annotations added to the workload.")
+    labels: Labels = Field(default_factory=dict, description="Labels to add to the workload and its pods.")
+    annotations: Annotations = Field(default_factory=dict, description="Annotations to add to the workload.")
     training_containers: Annotated[tuple[ContainerName, ...], Field(min_length=1, max_length=16)] | None = Field(
         default=None,
-        description="Names of the containers that train and get Wattloop's environment; leave it out where all do.",
+        description="Names of the containers that train. Only they receive Wattloop's environment. Absent: all "
+        "containers.",
         json_schema_extra=SET,
     )
-    job: Annotated[dict[str, Any], ShapedBy(JobShape)] | None = Field(
+    job: Annotated[dict[str, Any], SchemaOf(JobSchema)] | None = Field(
         default=None,
-        description="The spec of a batch/v1 Job, as for any Job. Its args may use $(WATTLOOP_BATCH_SIZE). Wattloop "
-        "retries by itself, so backoffLimit is 0 unless you set it.",
+        description="Spec of a batch/v1 Job. Its args may use $(WATTLOOP_BATCH_SIZE). backoffLimit defaults to 0, "
+        "since Wattloop retries by itself.",
     )
     workload: Workload | None = Field(
-        default=None, description="Another kind of workload: JobSet, TrainJob, PyTorchJob, and so on."
+        default=None,
+        description="A workload of another kind whose spec contains pod templates, such as JobSet or PyTorchJob.",
     )

@@ -1,4 +1,4 @@
-"""TrainingRecurrence: one immutable decision and its one measured cost, an object an attempt."""
+"""TrainingRecurrence: one attempt of a recurrence, with its immutable decision and its measured cost."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from wattloop_operator.api.power import MAX_WATTS
 from wattloop_operator.api.recurring_training_job_status import Money
 from wattloop_operator.api.resource import API_VERSION, Column, Resource, Scope
 
-# More than any attempt has; of more, the first ones are kept.
+# No attempt is expected to have more; of more, the first ones are stored.
 MAX_PODS = 256
 
 
 class DecisionKind(StrEnum):
-    """Why a batch size was chosen, in one word."""
+    """The kind of a decision."""
 
     TRIAL = "Trial"
     SAMPLE = "Sample"
@@ -33,7 +33,7 @@ class DecisionKind(StrEnum):
 
 
 class Attribution(StrEnum):
-    """Whose energy the counters show."""
+    """Whether the measured energy belongs to the attempt alone."""
 
     EXCLUSIVE = "Exclusive"
     SHARED = "Shared"
@@ -41,172 +41,191 @@ class Attribution(StrEnum):
 
 
 class EnergySource(StrEnum):
-    """Whose word the energy is."""
+    """The source of the energy and the duration."""
 
     PROCESS = "Process"
     AGENT = "Agent"
 
 
 class JobReference(ApiModel):
-    """The RecurringTrainingJob of an attempt."""
+    """A reference to the RecurringTrainingJob of an attempt."""
 
-    name: str = Field(description="Its name.", min_length=1, max_length=63)
-    uid: str = Field(description="Its uid.", min_length=1, max_length=64)
+    name: str = Field(description="Name of the RecurringTrainingJob.", min_length=1, max_length=63)
+    uid: str = Field(description="UID of the RecurringTrainingJob.", min_length=1, max_length=64)
 
 
 class DecisionRecord(ApiModel):
-    """Why this batch size: all that is needed to make the decision again."""
+    """The decision for a batch size, with all that is needed to reproduce it."""
 
-    policy: PolicyName = Field(description="The policy that decided.")
+    policy: PolicyName = Field(description="Policy that made the decision.")
     kind: DecisionKind = Field(
-        description="Trial: to learn of a batch size. Sample: drawn by its odds of being the cheapest. Incumbent: "
-        "believed cheapest. Prune: a step of the published policy's pruning. Default: the default batch size."
+        description="Trial: to learn about a batch size. Sample: drawn with the probability of being the cheapest. "
+        "Incumbent: the batch size with the lowest expected cost. Prune: a pruning step of the published policy. "
+        "Default: the default batch size."
     )
-    reason: str = Field(description="Why, in a sentence.", max_length=1024)
+    reason: str = Field(description="Why the policy chose the batch size.", max_length=1024)
     seed: str = Field(description="Seed of the random draws, a decimal integer.", max_length=20, pattern=r"^[0-9]+$")
-    digest: str = Field(description="Digest of the observations that it was decided from.", max_length=128)
+    digest: str = Field(description="Digest of the observations that the decision is based on.", max_length=128)
 
 
 class TrainingRecurrenceSpec(ApiModel):
-    """The decision, written once."""
+    """The decision, which is immutable."""
 
     rules = (
         Rule(
             "self == oldSelf",
-            "the spec as it was, since a decision is immutable; to run with another one, change the "
+            "an unchanged spec, since a decision is immutable; to run with another decision, change the "
             "RecurringTrainingJob and its runRequest",
         ),
     )
 
-    job_ref: JobReference = Field(description="The RecurringTrainingJob that it is an attempt of.")
+    job_ref: JobReference = Field(description="The RecurringTrainingJob of the attempt.")
     index: int = Field(description="Index of the recurrence, from 0.", ge=0)
     attempt: int = Field(description="Index of the attempt within the recurrence, from 0.", ge=0)
     slot: str = Field(
-        description="What the recurrence was started for: a scheduled time or a run request.",
+        description="Scheduled time or run request that the recurrence was started for.",
         min_length=1,
         max_length=160,
     )
-    scheduled_time: Time = Field(description="When it was due.")
-    batch_size: BatchSizeNumber = Field(description="The batch size to train with.")
+    scheduled_time: Time = Field(description="Time at which the recurrence was due.")
+    batch_size: BatchSizeNumber = Field(description="Batch size of the training.")
     power_limit_watts: int | None = Field(
         default=None,
-        description="The power limit to hold on each GPU, in watts; absent: measure limits, or leave them alone.",
+        description="Power limit to hold on each GPU, in watts. Absent if limits are measured or not set.",
         ge=1,
         le=MAX_WATTS,
     )
     profile_power_limits: bool = Field(
-        default=False, description="Whether power limits are measured during this attempt, and the best one then held."
+        default=False, description="Whether the attempt measures power limits and then holds the best one."
     )
-    max_epochs: int = Field(description="Epochs after which the attempt ends without the target.", ge=1, le=1_000_000)
-    target: Target = Field(description="The target, as the job's spec had it.")
+    max_epochs: int = Field(
+        description="Number of epochs after which the attempt ends even if it has not reached the target.",
+        ge=1,
+        le=1_000_000,
+    )
+    target: Target = Field(description="Target, copied from the job's spec.")
     learning_rate_scale: NonNegativeDecimalString = Field(
-        description="By what the training multiplies its learning rate, relative to the default batch size."
+        description="Factor of the learning rate, relative to the one at the default batch size."
     )
     stop_cost_joules: NonNegativeDecimalString | None = Field(
-        default=None, description="Cost at which the attempt is stopped, in joules; absent: never for being dear."
+        default=None,
+        description="Cost at which the attempt is stopped, in joules. Absent disables cost-based stopping.",
     )
     energy_weight_percent: int = Field(
-        description="Weight of energy in the cost, as the job's spec had it, in percent.", ge=0, le=100
+        description="Weight of energy in the cost, copied from the job's spec, in percent.", ge=0, le=100
     )
     parameters: Annotated[dict[str, ParameterValue], Field(max_length=8)] = Field(
-        default_factory=dict, description="The values of the further parameters, by name."
+        default_factory=dict, description="Values of the further parameters by name."
     )
-    decision: DecisionRecord = Field(description="Why this batch size.")
+    decision: DecisionRecord = Field(description="The decision for the batch size.")
 
 
 class WorkloadReference(ApiModel):
-    """The object that runs the attempt."""
+    """A reference to the workload of the attempt."""
 
-    api_version: str = Field(description="Its API version.", min_length=1, max_length=317)
-    kind: str = Field(description="Its kind.", min_length=1, max_length=63)
-    name: str = Field(description="Its name.", min_length=1, max_length=253)
-    uid: str = Field(default="", description="Its uid.", max_length=64)
+    api_version: str = Field(description="API version of the workload.", min_length=1, max_length=317)
+    kind: str = Field(description="Kind of the workload.", min_length=1, max_length=63)
+    name: str = Field(description="Name of the workload.", min_length=1, max_length=253)
+    uid: str = Field(default="", description="UID of the workload.", max_length=64)
 
 
 class Usage(ApiModel):
-    """What the attempt took."""
+    """Energy and duration of the attempt."""
 
-    gpu_energy_joules: NonNegativeDecimalString = Field(description="Energy of all its GPUs, in joules.")
-    duration_seconds: NonNegativeDecimalString = Field(description="Time from start to end, in seconds.")
+    gpu_energy_joules: NonNegativeDecimalString = Field(description="Energy of all GPUs of the attempt, in joules.")
+    duration_seconds: NonNegativeDecimalString = Field(description="Duration of the attempt, in seconds.")
     devices: int = Field(default=0, description="Number of GPUs.", ge=0)
-    gpu_product: str = Field(default="", description="Their product name.", max_length=128)
+    gpu_product: str = Field(default="", description="Product name of the GPUs.", max_length=128)
     attribution: Attribution = Field(
         default=Attribution.UNKNOWN,
-        description="Exclusive: the energy is this attempt's alone. Shared: others used the GPUs too, so nothing is "
-        "learned from it. Unknown: could not be told.",
+        description="Exclusive: the energy belongs to this attempt alone. Shared: others used the GPUs too, so the "
+        "policy learns nothing from it. Unknown: this could not be determined.",
     )
     coverage_percent: DecimalString | None = Field(
-        default=None, description="Part of the attempt's time for which energy was measured, in percent."
+        default=None, description="Fraction of the duration for which energy was measured, in percent."
     )
     energy_source: EnergySource = Field(
         default=EnergySource.PROCESS,
-        description="Whose word energy and time are: of both, of whom knows better what the attempt used. Process: the "
-        "training processes', from their first report to their last. Agent: the node agents', from when the pods were "
-        "given their GPUs until they gave them back.",
+        description="Source of energy and duration; the more accurate one is used. Process: reports of the training "
+        "processes, from the first to the last report. Agent: measurements of the node agents, from the assignment "
+        "of GPUs to the pods until their release.",
     )
     uncertainty_joules: NonNegativeDecimalString | None = Field(
-        default=None, description="How far the energy may be off, in joules; absent: not known."
+        default=None, description="Uncertainty of the energy, in joules. Absent if unknown."
     )
     reported_energy_joules: NonNegativeDecimalString | None = Field(
         default=None,
-        description="The energy that the training processes reported, where the agents told of all of it, too.",
+        description="Energy that the training processes reported. Absent unless the node agents measured all pods too.",
     )
     attributed_energy_joules: NonNegativeDecimalString | None = Field(
         default=None,
-        description="The energy that the node agents attributed to the attempt's pods; absent: none told of all of it.",
+        description="Energy that the node agents attributed to the attempt's pods. Absent unless they measured all "
+        "pods.",
     )
 
 
 class Cost(ApiModel):
-    """What the attempt cost."""
+    """Cost of the attempt."""
 
     joules: NonNegativeDecimalString = Field(description="w*energy + (1-w)*maxPower*time, in joules.")
     relative_to_default_percent: DecimalString | None = Field(
-        default=None, description="The same in percent of a recurrence in the default configuration."
+        default=None, description="Cost in percent of the expected cost in the default configuration."
     )
-    money: Money | None = Field(default=None, description="What the energy cost, where a price is given.")
+    money: Money | None = Field(
+        default=None, description="Price of the energy. Absent unless spec.objective.price of the job is set."
+    )
 
 
 class PodReference(ApiModel):
-    """A pod of the attempt."""
+    """A reference to a pod of the attempt."""
 
-    uid: str = Field(description="Its uid.", min_length=1, max_length=64)
-    node: str = Field(description="The node that it was bound to.", min_length=1, max_length=253)
+    uid: str = Field(description="UID of the pod.", min_length=1, max_length=64)
+    node: str = Field(description="Node that the pod was bound to.", min_length=1, max_length=253)
 
 
 class TrainingRecurrenceStatus(ApiModel):
-    """What became of the attempt."""
+    """Observed state of the attempt."""
 
-    observed_generation: int | None = Field(default=None, description="The generation of the spec seen last.", ge=0)
+    observed_generation: int | None = Field(
+        default=None, description="Latest generation of the spec that the operator has processed.", ge=0
+    )
     conditions: Conditions = ()
-    workload_ref: WorkloadReference | None = Field(default=None, description="The object that runs the attempt.")
+    workload_ref: WorkloadReference | None = Field(default=None, description="The workload of the attempt.")
     devices: int = Field(
         default=0,
-        description="How many GPUs the training containers of its workload ask for, by the template that it was "
-        "started from; 0: the template does not say.",
+        description="Number of GPUs that the training containers of the workload request. 0 if the template does not "
+        "state it.",
         ge=0,
     )
     pods: Annotated[tuple[PodReference, ...], Field(max_length=MAX_PODS, json_schema_extra=list_map("uid"))] = Field(
         default=(),
-        description="The pods of its Job that were seen: what a node's agent tells of one that is gone is its.",
+        description="Observed pods of the attempt. Energy that a node agent reports for a deleted pod is attributed "
+        "by this list.",
     )
-    start_time: Time | None = Field(default=None, description="When it started to run.")
-    completion_time: Time | None = Field(default=None, description="When it ended.")
-    progress: Progress | None = Field(default=None, description="What it has reported so far.")
-    usage: Usage | None = Field(default=None, description="What it took.")
+    start_time: Time | None = Field(default=None, description="Time at which the workload started to run.")
+    completion_time: Time | None = Field(default=None, description="Time at which the attempt ended.")
+    progress: Progress | None = Field(default=None, description="What the attempt has reported so far.")
+    usage: Usage | None = Field(default=None, description="Energy and duration of the attempt.")
     usage_at_outcome: Usage | None = Field(
         default=None,
-        description="What it took as it was known when the outcome was written, where an agent's later word has "
-        "amended usage and cost since: what the policy learned from. No devices: nothing was known. Absent: usage is.",
+        description="Usage as known at the end of the attempt, from which the policy learned. Present only if a late "
+        "report of a node agent has changed usage and cost since. 0 devices: no usage was known.",
     )
-    cost: Cost | None = Field(default=None, description="What it cost.")
-    result: Result | None = Field(default=None, description="How it ended; absent while it goes on.")
-    epochs: NonNegativeDecimalString | None = Field(default=None, description="Epochs run at its end.")
-    message: str = Field(default="", description="What happened, in a sentence.", max_length=4096)
+    cost: Cost | None = Field(default=None, description="Cost of the attempt.")
+    result: Result | None = Field(
+        default=None,
+        description="Result of the attempt. Absent while it is active. Reached: it reached the target. Stopped: it "
+        "became too expensive. Exhausted: it ran all epochs without reaching the target. Crashed: its process "
+        "failed. DeadlineExceeded: it exceeded activeDeadlineSeconds. MissingMetric: it did not report the metric. "
+        "Disrupted: the cluster terminated it. Cancelled: a user or concurrencyPolicy Replace cancelled it. Refused: "
+        "the API server rejected its workload.",
+    )
+    epochs: NonNegativeDecimalString | None = Field(default=None, description="Number of epochs run.")
+    message: str = Field(default="", description="Explanation of the result.", max_length=4096)
 
 
 class TrainingRecurrence(ApiModel):
-    """One attempt of one recurrence: an immutable decision and its measured cost. Written by the operator."""
+    """One attempt of a recurrence: an immutable decision and its measured cost. The operator creates it."""
 
     resource: ClassVar[Resource] = Resource(
         kind="TrainingRecurrence",
@@ -219,18 +238,23 @@ class TrainingRecurrence(ApiModel):
             Column("Index", ".spec.index", "Index of the recurrence", "integer"),
             Column("Attempt", ".spec.attempt", "Index of the attempt", "integer", wide=True),
             Column("Batch", ".spec.batchSize", "Batch size", "integer"),
-            Column("Limit (W)", ".spec.powerLimitWatts", "Power limit of each GPU", "integer"),
-            Column("Why", ".spec.decision.kind", "Why this batch size"),
-            Column("State", '.status.conditions[?(@.type=="Running")].reason', "Waiting, Running, or how it ended"),
-            Column("Energy (J)", ".status.usage.gpuEnergyJoules", "Energy of its GPUs"),
-            Column("Time (s)", ".status.usage.durationSeconds", "Its duration"),
-            Column("Cost (J)", ".status.cost.joules", "Its cost"),
-            Column("Of default (%)", ".status.cost.relativeToDefaultPercent", "Cost against the default", wide=True),
+            Column("Limit (W)", ".spec.powerLimitWatts", "Power limit of each GPU, in watts", "integer"),
+            Column("Why", ".spec.decision.kind", "Kind of the decision"),
+            Column("State", '.status.conditions[?(@.type=="Running")].reason', "Waiting, Running, or the result"),
+            Column("Energy (J)", ".status.usage.gpuEnergyJoules", "Energy of the GPUs, in joules"),
+            Column("Time (s)", ".status.usage.durationSeconds", "Duration, in seconds"),
+            Column("Cost (J)", ".status.cost.joules", "Cost, in joules"),
+            Column(
+                "Of default (%)",
+                ".status.cost.relativeToDefaultPercent",
+                "Cost relative to the default configuration",
+                wide=True,
+            ),
             Column("Age", ".metadata.creationTimestamp", "Time since creation", "date"),
             Column(
                 "Message",
                 '.status.conditions[?(@.type=="Running")].message',
-                "What it waits for, or why it ended",
+                "What the attempt waits for, or why it ended",
                 wide=True,
             ),
         ),
@@ -239,7 +263,7 @@ class TrainingRecurrence(ApiModel):
     api_version: Literal["wattloop.dev/v1alpha1"] = API_VERSION
     kind: Literal["TrainingRecurrence"] = "TrainingRecurrence"
     metadata: ObjectMeta = Field(default=ObjectMeta())
-    spec: TrainingRecurrenceSpec = Field(description="The decision, written once.")
+    spec: TrainingRecurrenceSpec = Field(description="The decision, which is immutable.")
     status: TrainingRecurrenceStatus = Field(
-        default=TrainingRecurrenceStatus(), description="What became of the attempt."
+        default=TrainingRecurrenceStatus(), description="Observed state of the attempt."
     )

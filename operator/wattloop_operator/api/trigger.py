@@ -1,4 +1,4 @@
-"""When a job runs: exactly one of cron, interval, continuous, manual, once."""
+"""The trigger of a job: exactly one of cron, interval, continuous, manual and once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pydantic import Field
 
 from wattloop_operator.api.model import ApiModel, Rule
 
-# As far as a regular expression can tell; wattloop_operator.api.cron tells the rest (30 February, 50-10).
+# As far as a regular expression can check; wattloop_operator.api.cron checks the rest (30 February, 50-10).
 MINUTE = "[0-5]?[0-9]"
 HOUR = "([01]?[0-9]|2[0-3])"
 DAY = "(0?[1-9]|[12][0-9]|3[01])"
@@ -15,7 +15,7 @@ WEEKDAY = "([0-7]|SUN|MON|TUE|WED|THU|FRI|SAT)"
 
 
 def _cron_field(value: str, special: str = "") -> str:
-    """The pattern of a cron field: `*`, values, ranges, steps, and what this field alone may hold, between commas."""
+    """The pattern of a cron field: a list of `*`, values, ranges, steps and terms that only this field allows."""
     term = rf"((\*|{value}(-{value})?)(/0*[1-9][0-9]*)?{special})"
     return f"{term}(,{term})*"
 
@@ -31,12 +31,12 @@ CRON_PATTERN = f"^(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|(?i:{
 
 
 class CronTrigger(ApiModel):
-    """A run at every time that a cron schedule names."""
+    """A run at each time of a cron schedule."""
 
     rules = (
         Rule(
             "!self.schedule.contains('TZ=')",
-            "a schedule without TZ= or CRON_TZ=; name the time zone in timeZone",
+            "a schedule without TZ= or CRON_TZ=; set the time zone in timeZone",
             ".schedule",
         ),
         Rule(
@@ -48,15 +48,15 @@ class CronTrigger(ApiModel):
     )
 
     schedule: str = Field(
-        description="Five cron fields: minute, hour, day of month, month, day of week, such as '0 3 * * 1-5'; or "
-        "@hourly, @daily, @weekly, @monthly, @yearly. TZ= is refused: see timeZone.",
+        description="Five cron fields (minute, hour, day of month, month, day of week) such as '0 3 * * 1-5', or one "
+        "of @hourly, @daily, @weekly, @monthly, @yearly. TZ= is not allowed; use timeZone.",
         min_length=1,
         max_length=100,
     )
     time_zone: str = Field(
         default="Etc/UTC",
-        description="Time zone of the schedule, a name of the IANA database such as Europe/Paris. A local time that "
-        "daylight saving skips runs once right after the gap; one that it repeats runs once.",
+        description="Time zone of the schedule, a name in the IANA database such as Europe/Paris. A local time that "
+        "daylight saving time skips runs once, right after the gap; a local time that it repeats runs once.",
         min_length=1,
         max_length=64,
         pattern=r"^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*$",
@@ -64,24 +64,24 @@ class CronTrigger(ApiModel):
 
 
 class IntervalTrigger(ApiModel):
-    """A run every so many seconds, counted from the creation of the job."""
+    """A run at a fixed interval, counted from the creation of the job."""
 
-    seconds: int = Field(description="Seconds from one start to the next, 1 to 31536000 (a year).", ge=1, le=31_536_000)
+    seconds: int = Field(description="Seconds between starts, 1 to 31536000 (a year).", ge=1, le=31_536_000)
 
 
 class ContinuousTrigger(ApiModel):
-    """A run as soon as the one before has ended."""
+    """A run as soon as the previous one has ended."""
 
     min_gap_seconds: int = Field(
         default=0,
-        description="Seconds to wait after the end of a run before the next one starts.",
+        description="Minimum number of seconds between the end of a run and the start of the next one.",
         ge=0,
         le=31_536_000,
     )
 
 
 class ManualTrigger(ApiModel):
-    """Runs only on request: see spec.runRequest."""
+    """Runs only on request; see spec.runRequest."""
 
 
 class OnceTrigger(ApiModel):
@@ -89,7 +89,7 @@ class OnceTrigger(ApiModel):
 
 
 class Trigger(ApiModel):
-    """When a job runs."""
+    """When runs start."""
 
     rules = (
         Rule(
@@ -100,18 +100,18 @@ class Trigger(ApiModel):
     )
 
     cron: CronTrigger | None = Field(
-        default=None, description="Runs by the calendar: nightly retraining, weekly fine-tuning."
+        default=None, description="Runs on a schedule, for nightly retraining or weekly fine-tuning."
     )
     interval: IntervalTrigger | None = Field(
-        default=None, description="Runs every so many seconds, whatever the calendar says."
+        default=None, description="Runs at a fixed interval, independent of the calendar."
     )
     continuous: ContinuousTrigger | None = Field(
-        default=None, description="Runs one after another: each starts when the one before has ended."
+        default=None, description="Runs one after another. Each starts when the previous one has ended."
     )
     manual: ManualTrigger | None = Field(
         default=None,
-        description="Runs only when spec.runRequest gets a new value; for pipelines that decide themselves.",
+        description="Runs only when spec.runRequest changes, for pipelines that start runs themselves.",
     )
     once: OnceTrigger | None = Field(
-        default=None, description="Runs one time, at creation; spec.runRequest runs it again."
+        default=None, description="Runs once, at creation. A change of spec.runRequest runs it again."
     )

@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Write the file, or with --check only compare it; returns the exit code."""
     return generated.main(
         arguments,
-        what="the OpenAPI description of the reporting API",
+        description="Generates the OpenAPI description of the reporting API.",
         folder="docs",
         pattern=FILE,
         files=rendered(),

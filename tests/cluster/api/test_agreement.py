@@ -1,4 +1,4 @@
-"""`wattloop validate` and the API server agree on manifests that nobody thought of: seeded random mutations."""
+"""`wattloop validate` and the API server agree on seeded random mutations of valid manifests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from wattloop_operator.api.manifests import check_text
 from wattloop_operator.api.resource import GROUP, VERSION, Scope
 from wattloop_operator.api.schemas import KINDS
 
-MANIFESTS = Path(__file__).parents[2] / "manifests" / "accepted"
+MANIFESTS = Path(__file__).parents[2] / "manifests" / "valid"
 MUTANTS = 120
 ODD_VALUES: list[Any] = [
     {},
@@ -49,33 +49,33 @@ ODD_VALUES: list[Any] = [
     "n" * 300,
 ]
 
-KNOWN_ONLY_TO_VALIDATE = (
-    "(bad ",  # a cron schedule that never comes
+CHECKED_ONLY_BY_VALIDATE = (
+    "(bad ",  # a cron schedule that never occurs
     "time zone database",
-    "Time: found a list",  # the server takes a list for a text that has a format
+    "Time: found a list",  # the server accepts a list for a string with a format
 )
 
 
-def places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every (container, key) below a value."""
+def locations(value: Any) -> Iterator[tuple[Any, Any]]:
+    """All pairs of container and key below a value."""
     entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, part in entries:
         yield value, key
-        yield from places(part)
+        yield from locations(part)
 
 
-def mutant(original: dict[str, Any], chance: random.Random) -> dict[str, Any]:
+def mutant(original: dict[str, Any], random_numbers: random.Random) -> dict[str, Any]:
     """The document with one to three changes below its spec."""
     changed = copy.deepcopy(original)
-    for _ in range(chance.randint(1, 3)):
-        container, key = chance.choice(list(places(changed["spec"])) or [(changed, "spec")])
-        change = chance.choice(["value", "value", "value", "delete", "rename", "repeat"])
+    for _ in range(random_numbers.randint(1, 3)):
+        container, key = random_numbers.choice(list(locations(changed["spec"])) or [(changed, "spec")])
+        change = random_numbers.choice(["value", "value", "value", "delete", "rename", "repeat"])
         if change == "value" or container is changed:
-            container[key] = copy.deepcopy(chance.choice(ODD_VALUES))
+            container[key] = copy.deepcopy(random_numbers.choice(ODD_VALUES))
         elif change == "repeat" and isinstance(container, list):
             container.append(copy.deepcopy(container[key]))
         elif change == "rename" and isinstance(container, dict):
-            container[chance.choice([key.upper(), f"{key}s", "watts", "default"])] = container.pop(key)
+            container[random_numbers.choice([key.upper(), f"{key}s", "watts", "default"])] = container.pop(key)
         else:
             del container[key]
     return changed
@@ -86,23 +86,23 @@ def mutant(original: dict[str, Any], chance: random.Random) -> dict[str, Any]:
 def test_validate_and_the_server_agree(admin: client.ApiClient, namespace: str, name: str) -> None:
     path = MANIFESTS / f"{name}.yaml"
     original = next(read_documents(str(path), path.read_text(encoding="utf-8"))).value
-    chance = random.Random(name)
+    random_numbers = random.Random(name)
     disagreements = []
     verdicts = set()
     for _ in range(MUTANTS):
-        document = mutant(original, chance)
-        said = [str(problem) for problem in check_text("m", json.dumps(document)).problems]
-        answer = _refusal(admin, namespace, document)
-        verdicts.add(bool(answer))
-        further = [problem for problem in said if any(words in problem for words in KNOWN_ONLY_TO_VALIDATE)]
-        if bool(answer) != bool(said) and said != further:
-            disagreements.append((document["spec"], said, answer))
+        document = mutant(original, random_numbers)
+        problems = [str(problem) for problem in check_text("m", json.dumps(document)).problems]
+        error = _server_error(admin, namespace, document)
+        verdicts.add(bool(error))
+        further = [problem for problem in problems if any(text in problem for text in CHECKED_ONLY_BY_VALIDATE)]
+        if bool(error) != bool(problems) and problems != further:
+            disagreements.append((document["spec"], problems, error))
     assert not disagreements[:3]
-    assert verdicts == {True, False}, "the mutations were all accepted or all refused"
+    assert verdicts == {True, False}, "the mutations were all accepted or all rejected"
 
 
-def _refusal(admin: client.ApiClient, namespace: str, document: dict[str, Any]) -> str:
-    """Why the server does not take the document; empty: it does."""
+def _server_error(admin: client.ApiClient, namespace: str, document: dict[str, Any]) -> str:
+    """The server's error for the document; empty if it accepts the document."""
     api = client.CustomObjectsApi(admin)
     resource = next(model.resource for model in KINDS if model.resource.kind == document["kind"])
     options = {"dry_run": "All", "field_validation": "Strict"}

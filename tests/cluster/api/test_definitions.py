@@ -22,13 +22,13 @@ README = Path(__file__).parents[3] / "README.md"
 
 
 def manifest(name: str) -> Any:
-    """The first document of an accepted manifest."""
-    path = MANIFESTS / "accepted" / f"{name}.yaml"
+    """The first document of a valid manifest."""
+    path = MANIFESTS / "valid" / f"{name}.yaml"
     return next(read_documents(str(path), path.read_text(encoding="utf-8"))).value
 
 
 @pytest.mark.parametrize("name", ["minimal", "everything", "workload-jobset", "training-recurrence", "frequency-plan"])
-def test_the_server_fills_in_the_defaults_that_validate_and_the_models_know(
+def test_the_server_sets_the_same_defaults_as_validate_and_the_models(
     kubectl: ClusterCommand, namespace: str, name: str
 ) -> None:
     written = manifest(name)
@@ -39,7 +39,7 @@ def test_the_server_fills_in_the_defaults_that_validate_and_the_models_know(
     assert model.from_wire(stored).to_wire()["spec"] == model.from_wire(written).to_wire()["spec"]
 
 
-def test_what_a_model_writes_the_server_stores_unchanged(kubectl: ClusterCommand, namespace: str) -> None:
+def test_the_server_stores_the_wire_form_of_a_model_unchanged(kubectl: ClusterCommand, namespace: str) -> None:
     recurrence = TrainingRecurrence.from_wire(manifest("training-recurrence"))
     kubectl.apply(recurrence.to_wire(), namespace=namespace)
     stored = kubectl.json("get", "trec", recurrence.metadata.name, namespace=namespace)
@@ -58,12 +58,12 @@ def test_a_decision_and_a_plan_are_immutable(kubectl: ClusterCommand, namespace:
     written = manifest(name)
     kubectl.apply(written, namespace=namespace)
     target = f"{written['kind'].lower()}/{written['metadata']['name']}"
-    with pytest.raises(CommandError, match=r"the spec as it was, since a (decision|plan) is immutable"):
+    with pytest.raises(CommandError, match=r"an unchanged spec, since a (decision|plan) is immutable"):
         kubectl("patch", target, "--type=merge", f"--patch={change}", namespace=namespace)
     kubectl("label", target, "team=vision", namespace=namespace)
 
 
-def test_another_policy_replaces_the_one_before(kubectl: ClusterCommand, namespace: str) -> None:
+def test_another_policy_replaces_the_previous_one(kubectl: ClusterCommand, namespace: str) -> None:
     job = manifest("minimal")
     for policy in ({}, {"policy": {"zeus": {}}}, {"policy": {"fixed": {}}}, {"policy": {"thompsonSampling": {}}}):
         kubectl.apply(job | {"spec": job["spec"] | policy}, namespace=namespace)
@@ -111,14 +111,14 @@ def test_kubectl_get_shows_the_cost_of_each_recurrence(kubectl: ClusterCommand, 
     assert (heading[-1], row[-1]) == ("MESSAGE", running["message"])
 
 
-def test_kubectl_explain_tells_when_to_take_which_policy(kubectl: ClusterCommand) -> None:
-    said = " ".join(kubectl("explain", "rtj.spec.policy").split())
-    assert "thompsonSampling <Object> Take this one (it is the default)" in said
-    assert "zeus <Object> For comparison only" in said
-    assert "fixed <Object> Always the default batch size" in said
+def test_kubectl_explain_states_when_to_use_which_policy(kubectl: ClusterCommand) -> None:
+    text = " ".join(kubectl("explain", "rtj.spec.policy").split())
+    assert "thompsonSampling <Object> Recommended, and the default" in text
+    assert "zeus <Object> For comparison only" in text
+    assert "fixed <Object> Always the default batch size" in text
 
 
-def test_the_readme_shows_the_columns_that_there_are(kubectl: ClusterCommand, namespace: str) -> None:
+def test_the_readme_shows_the_actual_columns(kubectl: ClusterCommand, namespace: str) -> None:
     shown = [line for line in README.read_text(encoding="utf-8").splitlines() if line.startswith("NAME ")]
     for name, kind in (("minimal", "rtj"), ("training-recurrence", "trec")):
         kubectl.apply(manifest(name), namespace=namespace)
@@ -127,9 +127,9 @@ def test_the_readme_shows_the_columns_that_there_are(kubectl: ClusterCommand, na
 
 
 @pytest.mark.parametrize("model", KINDS, ids=lambda model: model.resource.short_name)
-def test_kubectl_explains_every_field(kubectl: ClusterCommand, model: Any) -> None:
-    said = kubectl("explain", model.resource.short_name, "--recursive")
-    assert f"KIND:       {model.resource.kind}" in said
+def test_kubectl_explain_describes_every_field(kubectl: ClusterCommand, model: Any) -> None:
+    text = kubectl("explain", model.resource.short_name, "--recursive")
+    assert f"KIND:       {model.resource.kind}" in text
     assert "<empty>" not in kubectl("explain", f"{model.resource.short_name}.spec")
 
 
@@ -139,6 +139,6 @@ def _set_status(kubectl: ClusterCommand, namespace: str, target: str, status: st
 
 
 def _table(printed: str) -> tuple[list[str], list[str]]:
-    """Heading and first row of what kubectl printed; columns stand at least three blanks apart."""
+    """Heading and first row of what kubectl printed; at least three blanks separate columns."""
     heading, row = (line.split("  ") for line in printed.splitlines()[:2])
     return [cell.strip() for cell in heading if cell.strip()], [cell.strip() for cell in row if cell.strip()]

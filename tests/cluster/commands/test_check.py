@@ -1,6 +1,6 @@
-"""`wattloop check` where not all works: it says what is missing, and leaves nothing behind.
+"""`wattloop check` in an incomplete cluster: it names what is missing, and deletes its job.
 
-Where all works: tests/cluster/chart/test_check.py.
+tests/cluster/chart/test_check.py has a check that passes.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ def command(plane: ControlPlane, *options: str) -> list[str]:
     return [str(WATTLOOP), "check", f"--kubeconfig={plane.admin_kubeconfig}", *options]
 
 
-def checked(plane: ControlPlane, *options: str) -> subprocess.CompletedProcess[str]:
+def run_check(plane: ControlPlane, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command(plane, *options), capture_output=True, text=True, check=False, timeout=200)
 
 
 @pytest.mark.usefixtures("crds")
-def test_without_an_operator_it_says_so_and_takes_its_job_away(
+def test_without_an_operator_the_check_fails_and_deletes_its_job(
     control_plane: ControlPlane, kubectl: ClusterCommand, namespace: str
 ) -> None:
-    ran = checked(control_plane, f"--namespace={namespace}", "--timeout-seconds=1")
+    ran = run_check(control_plane, f"--namespace={namespace}", "--timeout-seconds=1")
     assert ran.returncode == 1
     assert f"created the RecurringTrainingJob {namespace}/wattloop-check-" in ran.stdout
     assert "the operator has not processed the job yet; is the operator running" in ran.stderr
@@ -36,7 +36,7 @@ def test_without_an_operator_it_says_so_and_takes_its_job_away(
 
 
 @pytest.mark.usefixtures("crds")
-def test_told_to_end_it_takes_its_job_away(
+def test_a_check_that_is_interrupted_deletes_its_job(
     control_plane: ControlPlane, kubectl: ClusterCommand, namespace: str
 ) -> None:
     with subprocess.Popen(
@@ -50,16 +50,16 @@ def test_told_to_end_it_takes_its_job_away(
 
 
 @pytest.mark.usefixtures("crds")
-def test_what_the_cluster_refuses_is_said_in_its_words(control_plane: ControlPlane, tmp_path: Path) -> None:
-    ran = checked(control_plane, "--namespace=nowhere")
+def test_a_rejection_by_the_cluster_is_reported_with_its_message(control_plane: ControlPlane, tmp_path: Path) -> None:
+    ran = run_check(control_plane, "--namespace=nowhere")
     assert ran.returncode == 1
     assert 'namespaces "nowhere" not found' in ran.stderr
 
 
-@pytest.mark.parametrize(("options", "told"), [(["--timeout-seconds=0"], "found 0, expected a number above 0")])
-def test_wrong_usage_is_refused_before_anything_is_asked(
-    options: list[str], told: str, control_plane: ControlPlane
+@pytest.mark.parametrize(("options", "message"), [(["--timeout-seconds=0"], "found 0, expected a number above 0")])
+def test_wrong_usage_is_rejected_before_any_request(
+    options: list[str], message: str, control_plane: ControlPlane
 ) -> None:
-    ran = checked(control_plane, *options)
+    ran = run_check(control_plane, *options)
     assert ran.returncode == 2
-    assert told in ran.stderr
+    assert message in ran.stderr

@@ -1,4 +1,4 @@
-"""`wattloop history` and `wattloop plot` on a real API server: as a user of the cluster, with a kubeconfig alone."""
+"""`wattloop history` and `wattloop plot` on a real API server, with only a kubeconfig."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def wattloop(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture
 def job(kubectl: ClusterCommand, namespace: str) -> str:
-    """A job with two recurrences that ended, one that runs, and one of an earlier job of its name; its namespace."""
+    """The namespace of a job with two ended recurrences, a running one, and one of an earlier job with its name."""
     kubectl.apply(JOB, namespace=namespace)
     uid = kubectl.json("get", "rtj", "digits", namespace=namespace)["metadata"]["uid"]
     shown = [(recurrence(uid, 0, 32), "2000"), (recurrence(uid, 1, 64), "1500.25"), (recurrence(uid, 2, 64), None)]
@@ -99,7 +99,7 @@ def job(kubectl: ClusterCommand, namespace: str) -> str:
     return namespace
 
 
-def test_history_shows_what_the_objects_of_this_job_remember(wattloop: ClusterCommand, job: str) -> None:
+def test_history_shows_the_recurrences_of_this_job(wattloop: ClusterCommand, job: str) -> None:
     rows = json.loads(wattloop("history", "digits", "--format=json", namespace=job))
     assert [(row["recurrence"], row["batch_size"], row["outcome"], row["cost_joules"]) for row in rows] == [
         (0, 32, "reached", 2000.0),
@@ -110,40 +110,40 @@ def test_history_shows_what_the_objects_of_this_job_remember(wattloop: ClusterCo
     assert first["cost_joules"] == 3000.0
 
 
-def test_plot_draws_from_the_objects(wattloop: ClusterCommand, job: str, tmp_path: Path) -> None:
+def test_plot_draws_both_plots(wattloop: ClusterCommand, job: str, tmp_path: Path) -> None:
     wattloop("plot", "digits", f"--output={tmp_path}", namespace=job)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cost.png", "tradeoff.png"]
 
 
-def test_a_job_or_a_context_that_is_not_there_is_said(wattloop: ClusterCommand, namespace: str) -> None:
-    with pytest.raises(CommandError) as refused:
+def test_a_missing_job_or_context_is_named(wattloop: ClusterCommand, namespace: str) -> None:
+    with pytest.raises(CommandError) as raised:
         wattloop("history", "letters", namespace=namespace)
-    assert f"there is no RecurringTrainingJob {namespace}/letters" in refused.value.stderr
-    with pytest.raises(CommandError) as refused:
+    assert f"there is no RecurringTrainingJob {namespace}/letters" in raised.value.stderr
+    with pytest.raises(CommandError) as raised:
         wattloop("history", "letters", "--context=elsewhere", namespace=namespace)
-    assert "the kubeconfig has no context 'elsewhere'; it has: tests" in refused.value.stderr
+    assert "the kubeconfig has no context 'elsewhere'; it has: tests" in raised.value.stderr
 
 
-def test_a_user_without_the_right_is_told_which(
+def test_a_missing_right_is_named(
     wattloop: ClusterCommand, namespace: str, service_account_kubeconfig: Callable[[str, str], Path]
 ) -> None:
-    stranger = wattloop.as_user(service_account_kubeconfig(namespace, "default"))
-    with pytest.raises(CommandError) as refused:
-        stranger("history", "digits")
-    assert "cannot get resource" in refused.value.stderr
-    assert f'in the namespace "{namespace}"; ask for the right' in refused.value.stderr
+    other_user = wattloop.as_user(service_account_kubeconfig(namespace, "default"))
+    with pytest.raises(CommandError) as raised:
+        other_user("history", "digits")
+    assert "cannot get resource" in raised.value.stderr
+    assert f'in the namespace "{namespace}"; ask for the right' in raised.value.stderr
 
 
-def test_a_server_that_is_not_there_is_said(wattloop: ClusterCommand, tmp_path: Path) -> None:
-    nowhere = write_kubeconfig(tmp_path / "kubeconfig", server="http://127.0.0.1:1", authority=b"", token="none")
-    with pytest.raises(CommandError) as refused:
-        wattloop.as_user(nowhere)("history", "digits")
-    assert "no answer from the API server" in refused.value.stderr
-    assert "read a database with --database URL" in refused.value.stderr
-    assert "Traceback" not in refused.value.stderr
+def test_an_unreachable_server_is_reported(wattloop: ClusterCommand, tmp_path: Path) -> None:
+    kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", server="http://127.0.0.1:1", authority=b"", token="none")
+    with pytest.raises(CommandError) as raised:
+        wattloop.as_user(kubeconfig)("history", "digits")
+    assert "no answer from the API server" in raised.value.stderr
+    assert "read a database with --database URL" in raised.value.stderr
+    assert "Traceback" not in raised.value.stderr
 
 
-def test_no_kubeconfig_is_said(wattloop: ClusterCommand, tmp_path: Path) -> None:
-    with pytest.raises(CommandError) as refused:
+def test_a_missing_kubeconfig_is_reported(wattloop: ClusterCommand, tmp_path: Path) -> None:
+    with pytest.raises(CommandError) as raised:
         wattloop.as_user(tmp_path / "missing")("history", "digits")
-    assert "name a kubeconfig in KUBECONFIG, or read a database with --database URL" in refused.value.stderr
+    assert "name a kubeconfig in KUBECONFIG, or read a database with --database URL" in raised.value.stderr

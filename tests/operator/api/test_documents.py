@@ -1,4 +1,4 @@
-"""YAML as Kubernetes reads it, however odd or hostile."""
+"""YAML is read as Kubernetes reads it, and hostile YAML is rejected."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_json_is_yaml(value: dict[str, Any]) -> None:
     assert values(json.dumps(value, ensure_ascii=False)) == [value]
 
 
-def test_places_of_keys_and_values_are_kept() -> None:
+def test_positions_of_keys_and_values_are_recorded() -> None:
     (document,) = read_documents("f.yaml", "a: 1\nb:\n  - c: x\n    d: [1, 2]\n")
     assert document.keys["b", 0, "d"] == Position(4, 5)
     assert document.values["b", 0, "d", 1] == Position(4, 12)
@@ -68,12 +68,12 @@ def test_places_of_keys_and_values_are_kept() -> None:
     assert (problem.line, problem.column, problem.path) == (3, 5, "b[0].missing.deeper")
 
 
-def test_own_keys_win_over_merged_ones_and_earlier_merges_over_later_ones() -> None:
+def test_own_keys_take_precedence_over_merged_ones_and_earlier_merges_over_later_ones() -> None:
     text = "a: &a {x: 1, y: 1}\nb: &b {y: 2, z: 2}\nc:\n  z: 3\n  <<: [*a, *b]\n"
     assert values(text)[0]["c"] == {"x": 1, "y": 1, "z": 3}
 
 
-def test_empty_documents_are_passed_over() -> None:
+def test_empty_documents_are_skipped() -> None:
     assert values("---\n---\na: 1\n---\n# only a comment\n...\n") == [{"a": 1}]
 
 
@@ -93,7 +93,7 @@ BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("a: .inf\n", ".inf"),
         ("a: .NaN\n", ".NaN"),
         ("a: !!binary aGVsbG8=\n", "the tag tag:yaml.org,2002:binary"),
-        ("a: !ours 1\n", "the tag !ours"),
+        ("a: !custom 1\n", "the tag !custom"),
         ("a: &a\n  b: *a\n", "an alias that contains itself"),
         (BOMB, "too many values"),
         ("[" * 400 + "]" * 400, "nested too deeply"),
@@ -117,13 +117,13 @@ BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     ],
     ids=lambda value: repr(value[:24]),
 )
-def test_a_text_that_is_no_manifest_is_refused_with_its_place(text: str, found: str) -> None:
-    with pytest.raises(DocumentError) as refusal:
+def test_a_text_that_is_not_a_manifest_is_rejected_with_its_position(text: str, found: str) -> None:
+    with pytest.raises(DocumentError) as raised:
         values(text)
-    assert found in refusal.value.problem.found
-    assert refusal.value.problem.expected
-    assert len(str(refusal.value.problem)) < 1000
+    assert found in raised.value.problem.found
+    assert raised.value.problem.expected
+    assert len(str(raised.value.problem)) < 1000
 
 
-def test_an_anchor_that_is_defined_again_is_taken_without_a_warning() -> None:
+def test_an_anchor_that_is_defined_twice_is_accepted_without_a_warning() -> None:
     assert values("- &a x\n- *a\n- &a z\n- *a\n") == [["x", "x", "z", "z"]]

@@ -1,4 +1,4 @@
-"""The models: what they read, what they write, what they refuse."""
+"""The models and their field types: parsing, wire form, validation."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from pydantic import TypeAdapter, ValidationError
 
 from wattloop_operator.api.attempt import Progress
 from wattloop_operator.api.checks.documents import read_documents
+from wattloop_operator.api.cron import ScheduleError, check_schedule
 from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString, Time
 from wattloop_operator.api.policy import PolicyName
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.schemas import KINDS
 
-MANIFESTS = Path(__file__).parents[2] / "manifests" / "accepted"
+MANIFESTS = Path(__file__).parents[2] / "manifests" / "valid"
 DECIMAL: TypeAdapter[Decimal] = TypeAdapter(DecimalString)
-AMOUNT: TypeAdapter[Decimal] = TypeAdapter(NonNegativeDecimalString)
+NON_NEGATIVE_DECIMAL: TypeAdapter[Decimal] = TypeAdapter(NonNegativeDecimalString)
 TIME: TypeAdapter[datetime] = TypeAdapter(Time)
 
 
@@ -32,14 +33,14 @@ def manifest(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["everything", "training-recurrence", "gpu-power-policy", "frequency-plan"])
-def test_what_a_model_writes_it_reads_again(name: str) -> None:
+def test_the_wire_form_of_a_model_is_read_unchanged(name: str) -> None:
     written = manifest(name)
     model = next(model for model in KINDS if model.resource.kind == written["kind"])
     read = model.from_wire(written)
     assert model.from_wire(read.to_wire()) == read
 
 
-def test_what_the_user_wrote_in_a_template_stays_as_it_is() -> None:
+def test_the_spec_of_a_workload_is_preserved_as_written() -> None:
     written = manifest("workload-jobset")["spec"]["template"]["workload"]["spec"]
     job = RecurringTrainingJob.from_wire(manifest("workload-jobset"))
     assert job.to_wire()["spec"]["template"]["workload"]["spec"] == written
@@ -55,11 +56,11 @@ def test_what_the_user_wrote_in_a_template_stays_as_it_is() -> None:
         ("policy-fixed", PolicyName.FIXED),
     ],
 )
-def test_the_policy_is_the_one_given_else_thompson_sampling(name: str, policy: PolicyName) -> None:
+def test_the_default_policy_is_thompson_sampling(name: str, policy: PolicyName) -> None:
     assert RecurringTrainingJob.from_wire(manifest(name)).spec.policy.name == policy
 
 
-def test_a_model_is_frozen_and_knows_its_fields() -> None:
+def test_a_model_is_immutable_and_rejects_unknown_fields() -> None:
     progress = Progress(sequence=1)
     with pytest.raises(ValidationError, match="frozen"):
         progress.sequence = 2  # type: ignore[misc]
@@ -67,19 +68,19 @@ def test_a_model_is_frozen_and_knows_its_fields() -> None:
         Progress.from_wire({"sequense": 1})
 
 
-def test_metadata_that_wattloop_does_not_use_is_passed_over() -> None:
+def test_unused_fields_of_metadata_are_ignored() -> None:
     written = manifest("minimal")
     written["metadata"] |= {"managedFields": [{"manager": "kubectl"}], "selfLink": "/x"}
     assert RecurringTrainingJob.from_wire(written).metadata.to_wire() == {"name": "digits"}
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=12, min_value=-(10**14), max_value=10**14))
-def test_a_decimal_travels_unchanged(number: Decimal) -> None:
+def test_the_wire_form_of_a_decimal_is_exact(number: Decimal) -> None:
     assert DECIMAL.validate_json(DECIMAL.dump_json(number)) == number
 
 
 @given(st.floats(min_value=1e-6, max_value=1e14))
-def test_a_float_keeps_its_first_digits(number: float) -> None:
+def test_a_float_keeps_its_significant_digits(number: float) -> None:
     text = DECIMAL.dump_python(DECIMAL.validate_python(number), mode="json")
     assert float(text) == pytest.approx(number, rel=1e-11, abs=1e-12)
     assert "e" not in text.lower()
@@ -89,15 +90,15 @@ def test_a_float_keeps_its_first_digits(number: float) -> None:
 @pytest.mark.parametrize(
     "value", ["", "abc", "NaN", "Infinity", "1e15", True, None, [], float("nan"), float("inf"), 1e15]
 )
-def test_what_is_no_finite_decimal_is_refused(value: object) -> None:
+def test_a_value_that_is_not_a_finite_decimal_is_rejected(value: object) -> None:
     with pytest.raises(ValidationError, match="expected a"):
         DECIMAL.validate_python(value)
 
 
-def test_an_amount_is_not_negative() -> None:
-    assert AMOUNT.validate_python("0") == 0
+def test_a_non_negative_decimal_rejects_a_negative_number() -> None:
+    assert NON_NEGATIVE_DECIMAL.validate_python("0") == 0
     with pytest.raises(ValidationError, match="greater than or equal to 0"):
-        AMOUNT.validate_python("-0.001")
+        NON_NEGATIVE_DECIMAL.validate_python("-0.001")
 
 
 @pytest.mark.parametrize(
@@ -108,11 +109,29 @@ def test_an_amount_is_not_negative() -> None:
         (datetime(2026, 3, 1, 12, tzinfo=timezone(timedelta(hours=2))), "2026-03-01T10:00:00Z"),
     ],
 )
-def test_a_time_travels_in_utc(moment: datetime, text: str) -> None:
+def test_the_wire_form_of_a_time_is_in_utc(moment: datetime, text: str) -> None:
     assert TIME.dump_python(moment, mode="json") == text
     assert TIME.validate_python(text) == moment
 
 
-def test_a_time_without_a_zone_is_refused() -> None:
+def test_a_time_without_a_zone_is_rejected() -> None:
     with pytest.raises(ValidationError, match="timezone"):
         TIME.validate_python("2026-03-01T12:00:00")
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    ["9" * 5000 + " * * * *", "*/" + "9" * 5000 + " * * * *", "\u00b2 * * * *", "1-\u00b2 * * * *", "* * * * 1#\u00b2"],
+    ids=["digits", "step", "superscript", "range", "weekday"],
+)
+def test_a_number_that_python_cannot_parse_is_an_invalid_schedule(schedule: str) -> None:
+    with pytest.raises(ScheduleError, match="five cron fields") as raised:
+        check_schedule(schedule, "UTC")
+    assert raised.value.field == "schedule"
+    assert len(raised.value.found) < 200
+
+
+def test_a_long_name_of_a_time_zone_is_truncated_in_the_message() -> None:
+    with pytest.raises(ScheduleError, match="IANA") as raised:
+        check_schedule("0 3 * * *", "x" * 5000)
+    assert len(raised.value.found) < 100

@@ -1,9 +1,13 @@
-"""`wattloop validate`: its report, its exit codes, what it reads."""
+"""`wattloop validate`: its verdicts, its output and its exit codes.
+
+Every manifest of tests/manifests states its verdict; tests/cluster/api compares them with the API server's.
+"""
 
 from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -14,28 +18,56 @@ from wattloop.commands.main import main
 from wattloop_operator.api.manifests import check_text
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
-MINIMAL = MANIFESTS / "accepted" / "minimal.yaml"
-WRONG = MANIFESTS / "refused" / "energy-weight-200.yaml"
+VALID = sorted(MANIFESTS.glob("valid/*.yaml"))
+INVALID = sorted(MANIFESTS.glob("invalid/*.yaml"))
+MINIMAL = MANIFESTS / "valid" / "minimal.yaml"
+TOO_LARGE_WEIGHT = MANIFESTS / "invalid" / "energy-weight-200.yaml"
+WITH_OTHER_KINDS = MANIFESTS / "valid" / "with-other-kinds.yaml"
 
 
-def test_the_report_says_what_is_right_wrong_and_passed_over(capsys: pytest.CaptureFixture[str]) -> None:
-    other = MANIFESTS / "accepted" / "with-other-kinds.yaml"
-    assert main(["validate", str(MINIMAL), str(other), str(WRONG), str(WRONG)]) == 2
+def test_there_are_valid_and_invalid_manifests() -> None:
+    assert len(VALID) >= 25
+    assert len(INVALID) >= 75
+
+
+@pytest.mark.parametrize("path", VALID, ids=lambda path: path.stem)
+def test_a_valid_manifest_is_accepted(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["validate", str(path)])
+    lines = capsys.readouterr().out.splitlines()
+    assert code == 0, lines
+    assert any(line.endswith(": valid") or ": valid, but not supported: " in line for line in lines)
+
+
+@pytest.mark.parametrize("path", INVALID, ids=lambda path: path.stem)
+def test_an_invalid_manifest_is_rejected_with_its_position_and_the_expected_value(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected = re.findall(r"^# expect: (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    assert expected, "the manifest does not state its expected message"
+    code = main(["validate", str(path)])
+    out = capsys.readouterr().out
+    assert code == 2
+    for fragment in expected:
+        assert fragment in out
+    assert all(re.match(rf"{re.escape(str(path))}:\d+:\d+: .*found .+, expected .+", line) for line in out.splitlines())
+
+
+def test_the_output_lists_valid_skipped_and_invalid_objects(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", str(MINIMAL), str(WITH_OTHER_KINDS), str(TOO_LARGE_WEIGHT), str(TOO_LARGE_WEIGHT)]) == 2
     assert capsys.readouterr().out.splitlines() == [
         f"{MINIMAL}: RecurringTrainingJob digits: valid",
-        f"{other}: RecurringTrainingJob digits: valid",
-        f"{other}: ConfigMap settings: skipped, not a kind of Wattloop",
-        f"{WRONG}:15:26: spec.objective.energyWeightPercent: found 200, expected an integer from 0 to 100",
+        f"{WITH_OTHER_KINDS}: RecurringTrainingJob digits: valid",
+        f"{WITH_OTHER_KINDS}: ConfigMap settings: skipped, not a kind of Wattloop",
+        f"{TOO_LARGE_WEIGHT}:15:26: spec.objective.energyWeightPercent: found 200, expected an integer from 0 to 100",
     ]
 
 
-def test_the_report_is_there_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    other = MANIFESTS / "accepted" / "with-other-kinds.yaml"
-    assert main(["validate", "--format", "json", str(other), str(WRONG)]) == 2
+def test_the_output_can_be_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", "--format", "json", str(WITH_OTHER_KINDS), str(TOO_LARGE_WEIGHT)]) == 2
     assert json.loads(capsys.readouterr().out) == {
         "problems": [
             {
-                "source": str(WRONG),
+                "source": str(TOO_LARGE_WEIGHT),
                 "path": "spec.objective.energyWeightPercent",
                 "found": "200",
                 "expected": "an integer from 0 to 100",
@@ -43,9 +75,9 @@ def test_the_report_is_there_as_json(capsys: pytest.CaptureFixture[str]) -> None
                 "column": 26,
             }
         ],
-        "valid": [{"source": str(other), "manifest": "RecurringTrainingJob digits"}],
+        "valid": [{"source": str(WITH_OTHER_KINDS), "manifest": "RecurringTrainingJob digits"}],
         "not_supported": [],
-        "skipped": [{"source": str(other), "manifest": "ConfigMap settings"}],
+        "skipped": [{"source": str(WITH_OTHER_KINDS), "manifest": "ConfigMap settings"}],
     }
 
 
@@ -57,7 +89,7 @@ def test_the_report_is_there_as_json(capsys: pytest.CaptureFixture[str]) -> None
         ({"parameters": [{"name": "dropout", "default": "0.1", "candidates": ["0.1", "0.2"]}]}, "the only candidate"),
     ],
 )
-def test_a_job_that_would_be_held_back_is_told_so(
+def test_a_valid_job_that_is_not_supported_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, object], reason: str
 ) -> None:
     manifest = yaml.safe_load(MINIMAL.read_text())
@@ -88,7 +120,7 @@ def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     ],
     ids=["missing", "not UTF-8", "10 MB"],
 )
-def test_a_file_that_cannot_be_read_is_said_to_be(
+def test_a_file_that_cannot_be_read_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], data: bytes | None, found: str
 ) -> None:
     path = tmp_path / "job.yaml"
@@ -98,7 +130,7 @@ def test_a_file_that_cannot_be_read_is_said_to_be(
     assert f"{path}: found {found}, expected a manifest" in capsys.readouterr().out
 
 
-def test_of_thousands_of_problems_the_first_are_told_each_on_a_short_line_that_can_be_printed() -> None:
+def test_thousands_of_problems_are_limited_to_200_short_printable_lines() -> None:
     fields = "".join(f"  a{number}: 1\n" for number in range(3000))
     text = (
         f'apiVersion: wattloop.dev/v1alpha1\nkind: RecurringTrainingJob\nspec:\n  "\\e[31m\\n{"x" * 900}": 1\n{fields}'
@@ -111,7 +143,7 @@ def test_of_thousands_of_problems_the_first_are_told_each_on_a_short_line_that_c
 
 
 @pytest.mark.parametrize("kind", ["GPUPower" + "x" * 5000, "\x1b]0;title\x07"], ids=["long", "escape"])
-def test_what_a_manifest_says_is_shown_short_and_printable(kind: str) -> None:
+def test_text_of_a_manifest_is_truncated_and_escaped_in_messages(kind: str) -> None:
     for version in ("wattloop.dev/v1alpha1", "v1"):
         checked = check_text("f.yaml", json.dumps({"apiVersion": version, "kind": kind}))
         shown = [*map(str, checked.problems), *checked.skipped]
@@ -119,19 +151,19 @@ def test_what_a_manifest_says_is_shown_short_and_printable(kind: str) -> None:
         assert all(line.isprintable() and len(line) < 400 for line in shown), shown
 
 
-def test_a_folder_is_no_manifest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", str(tmp_path)]) == 2
     assert "found no readable file (Is a directory)" in capsys.readouterr().out
 
 
-def test_a_file_without_manifests_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_without_manifests_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "empty.yaml"
     path.write_text("# nothing here\n")
     assert main(["validate", str(path)]) == 2
     assert capsys.readouterr().out == f"{path}: found no manifest, expected at least one\n"
 
 
-def test_several_problems_of_a_document_come_in_the_order_of_the_file() -> None:
+def test_problems_are_in_the_order_of_the_file() -> None:
     text = MINIMAL.read_text(encoding="utf-8").replace("default: 64", "default: 0").replace("metric:", "metrik:")
     problems = check_text("f.yaml", text).problems
     assert [problem.path for problem in problems] == [
@@ -142,8 +174,8 @@ def test_several_problems_of_a_document_come_in_the_order_of_the_file() -> None:
     assert [problem.line for problem in problems] == sorted(problem.line or 0 for problem in problems)
 
 
-def test_an_update_rule_does_not_concern_a_manifest() -> None:
-    text = (MANIFESTS / "accepted" / "training-recurrence.yaml").read_text(encoding="utf-8")
+def test_a_rule_for_updates_does_not_apply_to_a_manifest() -> None:
+    text = (MANIFESTS / "valid" / "training-recurrence.yaml").read_text(encoding="utf-8")
     assert not check_text("f.yaml", text).problems
 
 
@@ -157,7 +189,7 @@ def test_a_generated_name_may_be_30_characters_long() -> None:
 
 
 def test_help_shows_an_example(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as leaving:
+    with pytest.raises(SystemExit) as exited:
         main(["validate", "--help"])
-    assert leaving.value.code == 0
+    assert exited.value.code == 0
     assert "wattloop validate examples/digits/job.yaml" in capsys.readouterr().out
