@@ -1,4 +1,7 @@
-"""Connects the pure decisions of `reconcile` to a backend: reads a snapshot, computes actions, carries them out.
+"""Connects the pure decisions of `reconcile` to a backend.
+
+The driver reads a snapshot, computes the actions that are due, and carries them out, until none is
+due.
 
 The operator, the local mode and the tests use the same driver with different backends.
 """
@@ -24,14 +27,17 @@ RETRY_SECONDS = 5
 
 
 class StaleSnapshotError(Exception):
-    """An object has changed since the snapshot was taken. Take a new snapshot and compute the actions again."""
+    """An object has changed since the snapshot was taken.
+
+    Take a new snapshot and compute the actions again.
+    """
 
 
 class Backend(Protocol):
     """Where jobs run: a Kubernetes cluster or this machine.
 
-    Both methods block. A caller with many jobs uses threads. Each snapshot shows every action that was carried out
-    before it was taken.
+    Both methods block. A caller with many jobs uses threads. Each snapshot shows every action that
+    was carried out before it was taken.
     """
 
     def snapshot(self, key: JobKey) -> Snapshot | None:
@@ -65,8 +71,8 @@ def reconcile(backend: Backend, key: JobKey, clock: Callable[[], datetime]) -> d
 
     Raises:
         OperationError: An action failed. A later call continues from there.
-        wattloop.interruption.Interrupted: The program was asked to end, in the main thread. Every action is either
-            complete or not begun.
+        wattloop.interruption.Interrupted: The program was asked to end, in the main thread. Every
+            action is either complete or not begun.
     """
     for _ in range(MAX_ROUNDS):
         snapshot = backend.snapshot(key)

@@ -117,7 +117,7 @@ class ClusterBackend:
             records=remembered.records,
             profiles=remembered.profiles,
             late_usages=remembered.late_usages,
-            learned=() if source is None else self._memory.learned_from(key.namespace, source),
+            source_records=() if source is None else self._memory.learned_from(key.namespace, source),
             pod_energies=self._pod_energies(held.uid, recurrences),
             devices=devices_of(job),
             agent_patience_seconds=self._agent_patience_seconds,

@@ -1,1 +1,1 @@
-"""What the other rooms talk about: the state of a job, records of the store, labels, names."""
+"""Values that all packages share: snapshots, records of the store, names and labels."""

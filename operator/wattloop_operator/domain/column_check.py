@@ -1,4 +1,4 @@
-"""What every record of the store holds its values to before they are written."""
+"""Validates the values of a record before they are written to the database."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ MAX_INTEGER = 2**63 - 1
 
 @dataclass(frozen=True)
 class ColumnCheck:
-    """Checks of the values of one record.
+    """Checks the values of one record.
 
-    Every check raises `wattloop.errors.InputError`, which names the record, the column, what was found and what would
-    be right.
+    Every check raises `wattloop.errors.InputError` with the record, the column, the value found and
+    the value expected.
 
     Attributes:
-        source: The record, in errors.
+        source: The record, for error messages.
 
     Example:
         >>> from types import SimpleNamespace
-        >>> ColumnCheck("a measurement").amounts(SimpleNamespace(joules=-1.0), "joules")
+        >>> ColumnCheck("a measurement").numbers(SimpleNamespace(joules=-1.0), "joules")
         Traceback (most recent call last):
         wattloop.errors.InputError: a measurement: column joules: found -1.0, expected a finite number of at least 0
     """
@@ -31,28 +31,28 @@ class ColumnCheck:
     source: str
 
     def error(self, column: str, found: object, expected: str) -> InputError:
-        """The error for a value that cannot be."""
+        """The error for an invalid value."""
         return InputError(self.source, repr(found), expected, column=column)
 
-    def texts(self, record: object, *columns: str, may_be_empty: bool = False) -> None:
-        """These are texts that every database keeps as they are."""
+    def strings(self, record: object, *columns: str, may_be_empty: bool = False) -> None:
+        """Check that these are strings that every database stores unchanged."""
         for column in columns:
             value = getattr(record, column)
-            # PostgreSQL keeps no NUL, and no database keeps half a surrogate pair.
+            # PostgreSQL stores no NUL, and no database stores a lone surrogate.
             if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
                 raise self.error(column, value, "text without NUL or lone surrogates")
             if not value and not may_be_empty:
-                raise self.error(column, value, "a text that is not empty")
+                raise self.error(column, value, "text that is not empty")
 
-    def integers(self, record: object, *columns: str, least: int) -> None:
-        """These are whole numbers that fit into a column."""
+    def integers(self, record: object, *columns: str, minimum: int) -> None:
+        """Check that these are integers that fit into a 64-bit column."""
         for column in columns:
             value = getattr(record, column)
-            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_INTEGER:
-                raise self.error(column, value, f"a whole number of at least {least} in 64 bits")
+            if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= MAX_INTEGER:
+                raise self.error(column, value, f"an integer of at least {minimum} in 64 bits")
 
-    def amounts(self, record: object, *columns: str, optional: bool = False, positive: bool = False) -> None:
-        """These are finite and not negative."""
+    def numbers(self, record: object, *columns: str, optional: bool = False, positive: bool = False) -> None:
+        """Check that these are finite and not negative."""
         for column in columns:
             value = getattr(record, column)
             if optional and value is None:
@@ -60,10 +60,10 @@ class ColumnCheck:
             if not math.isfinite(value) or value < 0 or (positive and value == 0):
                 raise self.error(column, value, f"a finite number {'above 0' if positive else 'of at least 0'}")
 
-    def moment(self, record: object, column: str) -> datetime:
-        """This is a time with its zone; returns it in UTC."""
+    def timestamp(self, record: object, column: str) -> datetime:
+        """Check that this is a time with a time zone, and return it in UTC."""
         value = getattr(record, column)
         if value.tzinfo is None:
             raise self.error(column, value.isoformat(), "a time with its time zone")
-        moment: datetime = value.astimezone(UTC)
-        return moment
+        timestamp: datetime = value.astimezone(UTC)
+        return timestamp

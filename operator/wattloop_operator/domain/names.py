@@ -1,6 +1,7 @@
 """Keys, labels and names of objects.
 
-A recurrence's name follows from its job and slot. The name therefore acts as a lock: no slot can be started twice.
+A recurrence's name follows from its job and slot. The name therefore acts as a lock: no slot can be
+started twice.
 """
 
 from __future__ import annotations

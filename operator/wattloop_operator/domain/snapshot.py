@@ -1,4 +1,4 @@
-"""All that the engine looks at: one job with its recurrences, their workloads and what was learned."""
+"""The state of one job that decisions are made from."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wattloop_operator.domain.records import LateUsage, ObservationRecord, PodEn
 
 
 class WorkloadPhase(StrEnum):
-    """Where a workload stands, whatever its kind."""
+    """Phase of a workload of any kind."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -22,16 +22,16 @@ class WorkloadPhase(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing of it runs any more."""
+        """Whether nothing of the workload runs any more."""
         return self in (WorkloadPhase.SUCCEEDED, WorkloadPhase.FAILED)
 
 
 class Failure(StrEnum):
     """Why a workload failed.
 
-    CRASHED: its process ended by its own doing, out of memory among others: it counts against the batch size.
-    DISRUPTED: the cluster or the machine ended it: it says nothing of the batch size.
-    DEADLINE: it ran past its own deadline.
+    CRASHED: Its process failed by itself, for example out of memory. It counts against the batch
+    size. DISRUPTED: The cluster or the machine ended it. It gives no information about the batch
+    size. DEADLINE: It exceeded its own deadline.
     """
 
     CRASHED = "Crashed"
@@ -41,22 +41,24 @@ class Failure(StrEnum):
 
 @dataclass(frozen=True)
 class WorkloadState:
-    """What is seen of one workload.
+    """The observed state of one workload.
 
     Attributes:
-        name: Its name, that of its recurrence.
+        name: Its name, which is that of its recurrence.
         api_version: API version of its kind.
         kind: Its kind.
-        uid: Its uid.
-        phase: Where it stands.
-        owned: Whether it belongs to the recurrence of its name; a foreign object is never touched.
+        uid: Its UID.
+        phase: Its phase.
+        owned: Whether it belongs to the recurrence of its name. Wattloop never changes an object
+            that does not.
         started_at: When its first process started.
         ended_at: When it ended.
-        failure: Why it failed.
-        ending: Whether it is being deleted already.
-        message: What its kind says of its state: an exit code, an image that cannot be pulled, no node to run on.
-        unhealthy: Which devices that its processes hold are unhealthy; empty: none is known to be.
-        pods: Its pods that were seen to be bound to a node.
+        failure: Why it failed; None if it did not.
+        terminating: Whether its deletion has begun.
+        message: Details of its state: an exit code, an image that cannot be pulled, no node to run
+            on.
+        unhealthy: The unhealthy devices of its containers, as a sentence; empty if none is known.
+        pods: Its pods that are bound to a node.
     """
 
     name: str
@@ -68,7 +70,7 @@ class WorkloadState:
     started_at: datetime | None = None
     ended_at: datetime | None = None
     failure: Failure | None = None
-    ending: bool = False
+    terminating: bool = False
     message: str = ""
     unhealthy: str = ""
     pods: tuple[PodReference, ...] = ()
@@ -76,7 +78,7 @@ class WorkloadState:
     @property
     def must_be_ended(self) -> bool:
         """Whether the workload is Wattloop's and still runs, and its deletion has not begun."""
-        return self.owned and not self.ending and not self.phase.ended
+        return self.owned and not self.terminating and not self.phase.ended
 
 
 @dataclass(frozen=True)
@@ -84,17 +86,20 @@ class Snapshot:
     """The state of one job.
 
     Attributes:
-        job: The job as the user wrote it, with the status that Wattloop wrote last.
-        recurrences: Its TrainingRecurrences, in any order.
-        workloads: What is seen of their workloads, by name.
-        records: What the store remembers of the job, ordered by (recurrence, attempt).
-        profiles: Its power profiles.
-        learned: What the store remembers of the job that `spec.batchSize.learnFrom` names.
-        refusal: Why the API server refuses the job's workload; empty where it was accepted or not asked yet.
-        late_usages: What the store remembers of attempts whose usage was amended after their outcome.
-        pod_energies: What the nodes' agents say of the pods of recurrences, by recurrence.
-        devices: GPUs that an attempt's training containers ask for; 0: none, or it is not known.
-        agent_patience_seconds: How long an attempt that has ended waits for the agents' last word; 0: none report.
+        job: The job, with the status that Wattloop wrote last.
+        recurrences: Its TrainingRecurrences, unordered.
+        workloads: Their workloads, by name.
+        records: The job's records in the store, ordered by (recurrence, attempt).
+        profiles: Its power profiles in the store.
+        source_records: Records of the job that `spec.batchSize.learnFrom` names.
+        refusal: Why the API server rejects the job's workload; empty if it accepts it or was not
+            asked yet.
+        late_usages: Usages in the store that were reported after their attempts' outcomes.
+        pod_energies: The node agents' reports about the recurrences' pods, by name of the
+            recurrence.
+        devices: GPUs that an attempt's training containers request; 0 if none, or not known.
+        agent_patience_seconds: How long an attempt that has ended waits for the agents' final
+            report; 0 if no agents report.
     """
 
     job: RecurringTrainingJob
@@ -102,7 +107,7 @@ class Snapshot:
     workloads: Mapping[str, WorkloadState] = field(default_factory=dict)
     records: tuple[ObservationRecord, ...] = ()
     profiles: tuple[PowerProfileRecord, ...] = ()
-    learned: tuple[ObservationRecord, ...] = ()
+    source_records: tuple[ObservationRecord, ...] = ()
     refusal: str = ""
     late_usages: tuple[LateUsage, ...] = ()
     pod_energies: Mapping[str, tuple[PodEnergy, ...]] = field(default_factory=dict)

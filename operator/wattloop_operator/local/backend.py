@@ -97,7 +97,7 @@ class LocalBackend:
             records=self._store.observations.of_job(job.metadata.uid),
             profiles=self._store.profiles.of_job(job.metadata.uid),
             late_usages=self._store.late_usages.of_job(job.metadata.uid),
-            learned=self._store.observations.of_name(key.namespace, learn_from) if learn_from else (),
+            source_records=self._store.observations.of_name(key.namespace, learn_from) if learn_from else (),
         )
 
     def carry_out(self, snapshot: Snapshot, action: actions.Action) -> None:

@@ -1,4 +1,7 @@
-"""What the engine can ask for. Each may be carried out again without harm: names are locks, outcomes are final."""
+"""Actions that a backend carries out.
+
+Each is idempotent: names act as locks, and outcomes are final.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +15,21 @@ from wattloop_operator.domain.records import LateUsage, ObservationRecord, Power
 
 @dataclass(frozen=True)
 class RecordObservation:
-    """Remember an outcome in the store."""
+    """Record an outcome in the store."""
 
     record: ObservationRecord
 
 
 @dataclass(frozen=True)
 class RecordLateUsage:
-    """Remember in the store what an attempt used, as it became known after its outcome."""
+    """Record in the store a usage that was reported after the attempt's outcome."""
 
     late_usage: LateUsage
 
 
 @dataclass(frozen=True)
 class RecordProfile:
-    """Remember measured power limits in the store."""
+    """Record a power profile in the store."""
 
     key: ProfileKey
     measurements: tuple[PowerMeasurement, ...]
@@ -34,31 +37,37 @@ class RecordProfile:
 
 @dataclass(frozen=True)
 class CreateRecurrence:
-    """Create a TrainingRecurrence; one of the same name that is there already is left as it is."""
+    """Create a TrainingRecurrence. An existing one of the same name is left unchanged."""
 
     recurrence: TrainingRecurrence
 
 
 @dataclass(frozen=True)
 class StartWorkload:
-    """Start the workload of a recurrence; one of the same name that belongs to it is left as it is."""
+    """Start the workload of a recurrence.
+
+    An existing one of the same name that belongs to it is left unchanged.
+    """
 
     recurrence: TrainingRecurrence
 
 
 @dataclass(frozen=True)
 class EndWorkload:
-    """End the workload of a recurrence and everything that runs in it; one that is gone is no error."""
+    """End the workload of a recurrence and all its processes.
+
+    A workload that does not exist is no error.
+    """
 
     recurrence: TrainingRecurrence
 
 
 @dataclass(frozen=True)
 class WriteRecurrenceStatus:
-    """Write the engine's part of a recurrence's status: all of it but `progress`, which is the reporting API's.
+    """Write the status of a recurrence except `progress`, which the reporting API writes.
 
-    It must fail, and the turn be taken again, where the recurrence has changed since the snapshot: a report that
-    arrived in between may change the outcome.
+    It must fail with `StaleSnapshotError` if the recurrence has changed since the snapshot, because
+    a report that arrived in between may change the outcome.
     """
 
     recurrence: TrainingRecurrence
@@ -67,7 +76,7 @@ class WriteRecurrenceStatus:
 
 @dataclass(frozen=True)
 class DeleteRecurrence:
-    """Delete an ended recurrence beyond the history limit; the store remembers what it taught."""
+    """Delete an ended recurrence beyond the history limits. Its record stays in the store."""
 
     recurrence: TrainingRecurrence
 
@@ -81,12 +90,12 @@ class WriteJobStatus:
 
 @dataclass(frozen=True)
 class EmitEvent:
-    """Tell the user: a Kubernetes Event on the job, a line on a laptop.
+    """Inform the user: a Kubernetes Event on the job, or a log line in the local mode.
 
     Attributes:
         warning: Whether it needs attention.
-        reason: One CamelCase word.
-        message: What happened and what to do, naming the object.
+        reason: The reason, as one CamelCase word.
+        message: What happened and what to do, with the name of the object.
     """
 
     warning: bool
@@ -110,11 +119,12 @@ Action = (
 
 @dataclass(frozen=True)
 class ReconcileResult:
-    """What to do now, in this order, and when to look again though nothing happens.
+    """The actions that are due, and when time alone makes the next one due.
 
     Attributes:
-        actions: To be carried out one after another; after a failure the rest is dropped and the turn taken again.
-        wake_at: When time alone makes something due; None: never.
+        actions: To be carried out in this order. After a failure the rest is dropped and computed
+            again.
+        wake_at: When time alone makes an action due; None if it does not.
     """
 
     actions: tuple[Action, ...]

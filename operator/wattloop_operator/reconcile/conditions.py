@@ -13,7 +13,10 @@ MAX_MESSAGE_CHARACTERS = 4096
 def condition(
     before: Iterable[Condition], kind: str, *, holds: bool, reason: str, message: str, now: datetime
 ) -> Condition:
-    """A condition of this type. If `before` has it with the same status, its transition time is kept."""
+    """A condition of this type.
+
+    If `before` has it with the same status, its transition time is kept.
+    """
     status = ConditionStatus.TRUE if holds else ConditionStatus.FALSE
     since = next((each.last_transition_time for each in before if each.type == kind and each.status is status), now)
     return Condition(
@@ -24,8 +27,8 @@ def condition(
 def not_in_future(conditions: Iterable[Condition], now: datetime) -> tuple[Condition, ...]:
     """The conditions with every transition time limited to now.
 
-    After the clock was set back, a transition time may lie in the future. A wait that is measured from it would take
-    that much longer.
+    After the clock was set back, a transition time may lie in the future. A wait that is measured
+    from it would take that much longer.
     """
     return tuple(
         each if each.last_transition_time <= now else each.model_copy(update={"last_transition_time": now})

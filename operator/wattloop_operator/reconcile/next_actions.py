@@ -1,8 +1,9 @@
 """A pure function from the state of a job and the time to the actions that are due.
 
-Each call advances every open attempt, records outcomes in the store, starts what is due and updates the status. The
-driver calls `next_actions` again after each change and at `ReconcileResult.wake_at`. The same state always gives the
-same actions; a state in which nothing is due gives none.
+Each call advances every open attempt, records outcomes in the store, starts what is due and updates
+the status. The driver calls `next_actions` again after each change and at
+`ReconcileResult.wake_at`. The same state always gives the same actions; a state in which nothing is
+due gives none.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ def job_state(body: Mapping[str, Any], pods: Sequence[Pod], recurrence_uid: str)
         owned=controller_uid(metadata) == recurrence_uid,
         started_at=started,
         ended_at=ended_at,
-        ending=metadata.get("deletionTimestamp") is not None,
+        terminating=metadata.get("deletionTimestamp") is not None,
         failure=failure,
         message=message,
         unhealthy=unhealthy,

@@ -84,7 +84,7 @@ def other_state(body: Mapping[str, Any], recurrence_uid: str) -> WorkloadState:
         owned=controller_uid(metadata) == recurrence_uid,
         started_at=None if phase is WorkloadPhase.PENDING else time_of(status.get("startTime")) or changed_at,
         ended_at=changed_at if phase.ended else None,
-        ending=metadata.get("deletionTimestamp") is not None,
+        terminating=metadata.get("deletionTimestamp") is not None,
         failure=_failure(condition) if phase is WorkloadPhase.FAILED else None,
         message=": ".join(str(part) for part in (condition.get("reason"), condition.get("message")) if part),
     )

@@ -23,5 +23,5 @@ def test_of_one_attempt_the_latest_stands(store: Store) -> None:
 
 @pytest.mark.parametrize("joules", [-1.0, float("nan")])
 def test_an_energy_that_cannot_be_is_refused(joules: float) -> None:
-    with pytest.raises(InputError, match=r"amendment of job job, recurrence 3, attempt 1"):
+    with pytest.raises(InputError, match=r"late usage of job job, recurrence 3, attempt 1"):
         LateUsage("job", 3, 1, joules, 12.0)

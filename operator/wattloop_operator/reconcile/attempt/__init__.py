@@ -1,1 +1,1 @@
-"""Decisions about one attempt: from its start over its reports to its outcome, usage and cost."""
+"""Decisions about one attempt: its lifecycle, progress, early stop, outcome and late usage."""

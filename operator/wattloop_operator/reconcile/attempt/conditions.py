@@ -1,4 +1,4 @@
-"""Conditions of an attempt: its phase, the power limit, its devices, and whether both energy sources agree."""
+"""Conditions of an attempt: its phase, power limit and devices, and whether energies agree."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ COMPLETE = "Complete"
 POWER_LIMIT_HELD = "PowerLimitHeld"
 DEVICES_HEALTHY = "DevicesHealthy"
 ENERGY_AGREES = "EnergyAgrees"
-# Separate from the reason of this name of Running, because Running may be False since before the pods ran.
+# Separate from the reason of this name of Running, because Running may be False since before the
+# pods ran.
 ENERGY_AWAITED = "EnergyAwaited"
 ENERGY_AWAITED_MESSAGE = "its pods have ended; waiting for the node agents' final energy report"
 
@@ -52,7 +53,10 @@ def final_conditions(
 
 
 def power_limit_conditions(recurrence: TrainingRecurrence, now: datetime) -> tuple[Condition, ...]:
-    """Whether the chosen power limit, or the limits to be measured, could be set. A refusal fails no training."""
+    """Whether the chosen power limit, or the limits to be measured, could be set.
+
+    A refusal fails no training.
+    """
     spec, progress = recurrence.spec, recurrence.status.progress or Progress()
     refusal = progress.power_limit_refusal
     if (spec.power_limit_watts is None and not spec.profile_power_limits) or not progress.gpus:
@@ -70,7 +74,8 @@ def device_conditions(
 ) -> tuple[Condition, ...]:
     """DevicesHealthy as False if a device of the attempt is, or was, unhealthy; otherwise nothing.
 
-    The status keeps the condition, because the kubelet drops the device health of a pod that has ended.
+    The status keeps the condition, because the kubelet drops the device health of a pod that has
+    ended.
     """
     reported = "" if workload is None or not workload.owned else workload.unhealthy
     message = reported or unhealthy_devices(recurrence)

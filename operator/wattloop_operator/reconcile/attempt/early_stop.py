@@ -1,9 +1,9 @@
 """Early stop: when an attempt is asked to stop because it exceeds its cost limit.
 
-The decision of an attempt sets a cost limit. The policy may review that limit once, when the attempt has shown what an
-epoch costs: a trial of a batch size with unknown epoch cost may not be worth continuing. The decision stays as written;
-the new limit is part of the progress. Both are computed while a report is processed, so that the answer to that same
-report can be to stop.
+The decision of an attempt sets a cost limit. The policy may review that limit once, when the
+attempt has shown what an epoch costs: a trial of a batch size with unknown epoch cost may not be
+worth continuing. The decision stays as written; the new limit is part of the progress. Both are
+computed while a report is processed, so that the answer to that same report can be to stop.
 """
 
 from __future__ import annotations
@@ -25,12 +25,16 @@ ROUNDING = 1e-9
 
 
 def with_stop_request(recurrence: TrainingRecurrence, progress: Progress) -> Progress:
-    """Request a stop once the attempt has cost its limit; never after the target. A request is never withdrawn."""
+    """Request a stop once the attempt has cost its limit; never after the target.
+
+    A request is never withdrawn.
+    """
     limit = progress.stop_cost_joules if progress.reviewed else recurrence.spec.stop_cost_joules
     if progress.stop_requested or progress.reached or progress.finished or limit is None:
         return progress
     cost = cost_of(recurrence.spec, progress, usage_of(progress))
-    # An attempt that has already cost its limit stops at once, although the limit was rounded when it was written.
+    # An attempt that has already cost its limit stops at once, although the limit was rounded when
+    # it was written.
     if cost is None or cost < float(limit) * (1 - ROUNDING):
         return progress
     reason = (
@@ -46,13 +50,14 @@ def review_cost_limit(
     """Have the policy review the cost limit of a running attempt, once.
 
     Args:
-        read_snapshot: Reads the state of the job; None if it is not available. Called only if a review is due, because
-            most reports need none.
+        read_snapshot: Reads the state of the job; None if it is not available. Called only if a
+            review is due, because most reports need none.
         recurrence: The attempt.
         progress: Its progress, including the latest report.
 
     Returns:
-        The progress with the new limit, and with a stop request if it is exceeded. Unchanged if no review is due.
+        The progress with the new limit, and with a stop request if it is exceeded. Unchanged if no
+        review is due.
     """
     if progress.reviewed or progress.stop_requested or progress.reached or progress.finished:
         return progress
@@ -74,7 +79,10 @@ def review_cost_limit(
 
 
 def _partial_observation(recurrence: TrainingRecurrence, progress: Progress) -> PartialObservation | None:
-    """What the policy reviews; None before one full epoch and its cost at the current power limit are known."""
+    """What the policy reviews.
+
+    None before one full epoch and its cost at the current power limit are known.
+    """
     usage = usage_of(progress)
     if usage is None or not progress.max_power_limit_watts or progress.epoch is None or progress.epoch < 1:
         return None

@@ -1,8 +1,8 @@
-"""Agent reports that arrive after the outcome: they update usage and cost, but not the outcome or the learning.
+"""Agent reports that arrive after the outcome update usage and cost, but not what is learned.
 
-An agent or the operator may have been offline. The agent's numbers are cumulative, and the agent keeps them on its node
-until the operator acknowledges them. So the usage of an attempt is updated whenever the agents' final report differs
-from it.
+An agent or the operator may have been offline. The agent's numbers are cumulative, and the agent
+keeps them on its node until the operator acknowledges them. So the usage of an attempt is updated
+whenever the agents' final report differs from it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ UNKNOWN_USAGE = Usage.model_validate({"gpu_energy_joules": 0, "duration_seconds"
 def with_late_usage(
     snapshot: Snapshot, recurrence: TrainingRecurrence, now: datetime
 ) -> Iterator[WriteRecurrenceStatus]:
-    """Update the usage of an attempt with an outcome if the agents' final report differs from it."""
+    """Update the usage of an ended attempt if the agents' final report differs from it."""
     status = recurrence.status
     agents = agent_energy_of(snapshot, recurrence)
     if status.completion_time is None or not agents.final:

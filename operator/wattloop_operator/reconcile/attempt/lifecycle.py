@@ -45,7 +45,8 @@ def attempt_actions(snapshot: Snapshot, recurrence: TrainingRecurrence, now: dat
     """Compute the actions that are due for one attempt."""
     workload = snapshot.workloads.get(recurrence.metadata.name)
     if recurrence.status.result is not None:
-        # The outcome is written before the workload is ended, so that a crash in between cannot start it again.
+        # The outcome is written before the workload is ended, so that a crash in between cannot
+        # start it again.
         ends = (EndWorkload(recurrence),) if workload is not None and workload.must_be_ended else ()
         return AttemptActions((*ends, *with_late_usage(snapshot, recurrence, now)))
     if workload is None and recurrence.status.workload_ref is None:
@@ -137,7 +138,7 @@ def _reference(workload: WorkloadState) -> WorkloadReference:
 
 
 def _pods(recurrence: TrainingRecurrence, workload: WorkloadState | None) -> tuple[PodReference, ...]:
-    """All pods of the attempt, deleted ones included, because an agent may report their energy later."""
+    """All pods of the attempt. Deleted ones are kept: an agent may report their energy later."""
     current = () if workload is None or not workload.owned else workload.pods
     known = {pod.uid: pod for pod in (*recurrence.status.pods, *current)}
     return tuple(known.values())[:MAX_PODS]

@@ -1,4 +1,4 @@
-"""Whether an attempt has ended, and with which result, from its workload's state and its reports."""
+"""Whether an attempt has ended, and its result, from its workload's state and its reports."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ def assess(
         recurrence: The attempt. It has no result yet.
         workload: The state of its workload; None if there is no workload.
         deadline_seconds: The job's active deadline.
-        ending_since: When the training was first known to be asked to stop, or to have reported that it is done.
+        ending_since: When the training was first known to be asked to stop, or to have reported
+            that it is done.
         now: The time.
     """
     progress = recurrence.status.progress or Progress()
@@ -109,7 +110,10 @@ def _running(
 
 
 def _from_reports(recurrence: TrainingRecurrence, progress: Progress) -> Ended:
-    """The result of a process that ended by itself. Reaching the target counts, at any cost and time."""
+    """The result of a process that ended by itself.
+
+    Reaching the target counts, at any cost and time.
+    """
     target = recurrence.spec.target
     if progress.reached:
         return Ended(Result.REACHED, f"{target.metric} reached {progress.metric} after {progress.epoch} epochs")

@@ -1,9 +1,12 @@
-"""How a report changes the progress of an attempt: a pure function of the recurrence and the report.
+"""How a report changes the progress of an attempt.
 
-Reports are cumulative and may arrive late, twice or out of order, from several processes. Counters only rise. The
-metric is that of the newest report of rank 0. Whether the target is reached is decided here, not by the process.
-A process that restarts within its attempt counts epochs and evaluations from 0: the epochs of its predecessors are
-added, and its evaluations begin a new sequence.
+A pure function of the recurrence and the report.
+
+Reports are cumulative and may arrive late, twice or out of order, from several processes. Counters
+only rise. The metric is that of the newest report of rank 0. Whether the target is reached is
+decided here, not by the process. A process that restarts within its attempt counts epochs and
+evaluations from 0: the epochs of its predecessors are added, and its evaluations begin a new
+sequence.
 """
 
 from __future__ import annotations
@@ -18,7 +21,8 @@ from wattloop_operator.reconcile.attempt.early_stop import ROUNDING, with_stop_r
 
 # If the template requests no GPUs: all GPUs of one node for each rank, for 128 nodes.
 MAX_GPUS_OF_ATTEMPT = 1024
-# A pod that is replaced within its attempt may get other GPUs. A Job's default backoffLimit allows 6 replacements.
+# A pod that is replaced within its attempt may get other GPUs. A Job's default backoffLimit allows
+# 6 replacements.
 MAX_GPUS_PER_DEVICE = 8
 
 
@@ -49,7 +53,10 @@ def progress_after(recurrence: TrainingRecurrence, report: Report) -> Progress:
 
 
 def max_gpus(recurrence: TrainingRecurrence) -> int:
-    """How many GPUs an attempt may report: a multiple of what its template requests, within the API's maximum."""
+    """How many GPUs an attempt may report.
+
+    A multiple of what its template requests, within the API's maximum.
+    """
     return min(MAX_GPUS_PER_DEVICE * recurrence.status.devices or MAX_GPUS_OF_ATTEMPT, MAX_GPUS_OF_ATTEMPT)
 
 
@@ -95,14 +102,20 @@ def _training_update(recurrence: TrainingRecurrence, before: Progress, report: R
 
 
 def _has_restarted(before: Progress, report: Report) -> bool:
-    """Whether a newer report comes from another process than the one before: one process only counts upwards."""
+    """Whether a newer report comes from another process than the one before.
+
+    One process only counts upwards.
+    """
     epochs = report.epoch + float(before.earlier_epochs or 0)
     fewer_epochs = epochs < float(before.epoch or 0) * (1 - ROUNDING) - ROUNDING
     return fewer_epochs or report.evaluations < before.evaluations
 
 
 def _consecutive_reached(before: Progress, report: Report) -> int:
-    """Consecutive evaluations that reached the target: counted here, or by the process if reports were lost."""
+    """Consecutive evaluations that reached the target.
+
+    Counted here, or by the process if reports were lost.
+    """
     maximum = before.consecutive_reached + report.evaluations - before.evaluations
     return before.consecutive_reached + 1 if report.reached_in_a_row is None else min(report.reached_in_a_row, maximum)
 
@@ -121,7 +134,8 @@ def _merge_readings(
         time = to_decimal(gpu.time_seconds)
         merged[gpu.uuid] = GpuReading(
             uuid=gpu.uuid,
-            # The first reported start is kept, so that a restarted process does not lose the energy used before.
+            # The first reported start is kept, so that a restarted process does not lose the energy
+            # used before.
             start_energy_millijoules=gpu.start_energy_millijoules if known is None else known.start_energy_millijoules,
             energy_millijoules=gpu.energy_millijoules,
             start_time_seconds=to_decimal(gpu.start_time_seconds) if known is None else known.start_time_seconds,
@@ -132,7 +146,10 @@ def _merge_readings(
 
 
 def _max_power(report: Report, gpus: int) -> int | None:
-    """Maximum power of all GPUs of the attempt. Each process reports its own GPUs, which are of one model."""
+    """Maximum power of all GPUs of the attempt.
+
+    Each process reports its own GPUs, which are of one model.
+    """
     return _rounded(report.max_power_limit_watts * gpus / max(len(report.gpus), 1))
 
 

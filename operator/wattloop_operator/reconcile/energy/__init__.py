@@ -1,1 +1,1 @@
-"""Energy and time of an attempt: what its processes report, what the node agents measure, which of both counts."""
+"""Energy, time and cost of an attempt, from the reports of its processes and of the node agents."""

@@ -1,8 +1,11 @@
-"""What the node agents report about an attempt: whether it covers the attempt's pods, and agrees with the processes.
+"""What the node agents report about an attempt.
 
-An agent counts from the moment a pod gets its GPUs until it releases them. A training process counts from its first
-report to its last. So the process's energy is part of the agent's, and the difference is at most what the GPUs can draw
-in the remaining time.
+Tells whether the reports cover the attempt's pods, and whether they agree with the processes'
+reports.
+
+An agent counts from the moment a pod gets its GPUs until it releases them. A training process
+counts from its first report to its last. So the process's energy is part of the agent's, and the
+difference is at most what the GPUs can draw in the remaining time.
 """
 
 from __future__ import annotations
@@ -79,7 +82,10 @@ class AgentEnergy:
         return self._includes_all_gpus and all(each.ended or each.reported_at >= until for each in self.energies)
 
     def coverage_percent(self, started: datetime | None, until: datetime) -> float | None:
-        """The part of the GPUs' time that the reports cover; None if the start of the attempt is not known."""
+        """The part of the GPUs' time that the reports cover.
+
+        None if the start of the attempt is not known.
+        """
         if self.covers(until):
             return 100.0
         total = 0.0 if started is None else (until - started).total_seconds() * max(self.expected_devices, 1)
@@ -114,13 +120,16 @@ def agent_energy_of(snapshot: Snapshot, recurrence: TrainingRecurrence) -> Agent
 def agent_report_deadline(
     agents: AgentEnergy, workload: WorkloadState | None, patience_seconds: int, *, waiting_since: datetime | None
 ) -> datetime | None:
-    """Deadline for the agents' final report on an attempt that has ended; None if there is nothing to wait for.
+    """Deadline for the agents' final report on an attempt that has ended.
+
+    None if there is nothing to wait for.
 
     Args:
         agents: The agents' reports so far.
         workload: The attempt's workload. Its end is by the clock of another machine.
         patience_seconds: How long to wait; 0 if no agents report.
-        waiting_since: When the wait began, by the clock that it is measured with; None if it begins now.
+        waiting_since: When the wait began, by the clock that it is measured with; None if it begins
+            now.
     """
     if workload is None or not workload.owned or workload.ended_at is None or not workload.phase.ended:
         return None
@@ -139,10 +148,11 @@ def coverage_end(workload: WorkloadState | None, patience_seconds: int, now: dat
 
 
 def process_uncertainty_joules(agents: AgentEnergy, progress: Progress) -> float:
-    """Bound on the error of the processes' energy, from agents' reports that cover the whole attempt.
+    """Bound on the error of the processes' energy, from agents' reports of the whole attempt.
 
-    The processes' energy is part of the attempt's, and the attempt's is at most the agents' plus its uncertainty. The
-    time that the attempt had its GPUs gives a weaker bound, because the agents only know when pods came and went.
+    The processes' energy is part of the attempt's, and the attempt's is at most the agents' plus
+    its uncertainty. The time that the attempt had its GPUs gives a weaker bound, because the agents
+    only know when pods came and went.
 
     Returns:
         Joules; infinite if the GPUs' power between two steps of their counters is not known.
@@ -155,7 +165,9 @@ def process_uncertainty_joules(agents: AgentEnergy, progress: Progress) -> float
 
 
 def disagreement(agents: AgentEnergy, progress: Progress) -> str:
-    """Where the processes' and the agents' energies cannot both be valid within their uncertainty; empty if they agree.
+    """Where the processes' and the agents' energies cannot both be valid within their uncertainty.
+
+    Empty if they agree.
 
     On shared GPUs a process counts the energy of all users, so they cannot be compared.
     """

@@ -27,7 +27,10 @@ DECIMALS = 3
 
 
 def usage_of(progress: Progress) -> Usage | None:
-    """Energy and time between the first and the latest reading of every GPU; None if no counter was reported."""
+    """Energy and time between the first and the latest reading of every GPU.
+
+    None if no counter was reported.
+    """
     if not progress.gpus:
         return None
     millijoules = sum(gpu.energy_millijoules - gpu.start_energy_millijoules for gpu in progress.gpus)
@@ -42,10 +45,13 @@ def usage_of(progress: Progress) -> Usage | None:
 
 
 def usage_at_end(progress: Progress, agents: AgentEnergy, *, started: datetime | None, until: datetime) -> Usage | None:
-    """Usage of an attempt that has ended, from the more accurate source: the node agents or the processes.
+    """Usage of an attempt that has ended, from the more accurate source.
 
-    If the agents' reports do not cover the whole attempt, the processes' reports are used. If the processes reported
-    nothing, the agents' reports are used, with the part of the time that they cover.
+    The node agents or the processes.
+
+    If the agents' reports do not cover the whole attempt, the processes' reports are used. If the
+    processes reported nothing, the agents' reports are used, with the part of the time that they
+    cover.
 
     Args:
         progress: What the processes reported.
@@ -102,14 +108,20 @@ def plausible_cost(cost_joules: float) -> float | None:
 
 
 def relative_percent(cost_joules: float, default_cost_joules: float | None) -> float | None:
-    """The cost in percent of the default configuration's cost; None if that is unknown, or too near to zero."""
+    """The cost in percent of the default configuration's cost.
+
+    None if that is unknown, or too near to zero.
+    """
     return plausible_cost(round(100 * cost_joules / default_cost_joules, 2)) if default_cost_joules else None
 
 
 def cost_status(
     cost_joules: float | None, default_cost_joules: float | None, energy_joules: float, price: Price | None
 ) -> Cost | None:
-    """The cost as written to the status: in joules, in percent of the default configuration's, and in money."""
+    """The cost as written to the status.
+
+    In joules, in percent of the default configuration's, and in money.
+    """
     if cost_joules is None:
         return None
     return Cost.model_validate(
@@ -130,7 +142,10 @@ def money(energy_joules: float, price: Price | None) -> Money | None:
 
 
 def carbon_grams(energy_joules: float, carbon: Carbon | None) -> float | None:
-    """Emissions of this energy in grams of CO2 equivalent; None if the job gives no carbon intensity."""
+    """Emissions of this energy in grams of CO2 equivalent.
+
+    None if the job gives no carbon intensity.
+    """
     if carbon is None:
         return None
     return round(float(carbon.grams_per_kilowatt_hour) * energy_joules / JOULES_PER_KILOWATT_HOUR, 6)

@@ -1,1 +1,1 @@
-"""Decisions about a job: when it runs, what its status says, which history is kept."""
+"""Decisions about a job: when it starts, its retries, its status, and its history limits."""

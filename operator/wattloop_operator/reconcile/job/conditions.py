@@ -1,4 +1,8 @@
-"""The conditions of a job: can it start, did its last run succeed and teach, is the target in reach, what was taken."""
+"""Conditions of a job.
+
+They tell whether it can start, whether its last run succeeded and was learned from, whether the
+target is reachable, and whether it learns from another job.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +33,13 @@ def job_conditions(
     records: Sequence[ObservationRecord],
     now: datetime,
 ) -> tuple[Condition, ...]:
-    """All conditions of a job, those that say nothing left out.
+    """The conditions of a job. Those that do not apply are left out.
 
     Args:
         snapshot: The state of the job.
-        readiness: What the turn found out about its next start.
-        ended: Its recurrences that are over.
-        records: All that is remembered of its attempts.
+        readiness: Whether and when its next recurrence starts.
+        ended: Its recurrences that have ended.
+        records: The records of its attempts.
         now: The time.
     """
     before = snapshot.job.status.conditions
@@ -58,17 +62,20 @@ def _last_run(ended: Sequence[RecurrenceHistory]) -> Iterator[tuple[str, bool, s
 
 
 def _learns(snapshot: Snapshot, ended: Sequence[RecurrenceHistory]) -> Iterator[tuple[str, bool, str, str]]:
-    """Why the last run teaches nothing although it reached its target: such a job keeps its default batch size."""
+    """Why nothing is learned from the last run although it reached its target.
+
+    Such a job keeps its default batch size.
+    """
     latest = ended[-1].latest if ended and snapshot.job.spec.policy.fixed is None else None
     if latest is None or latest.result != Result.REACHED.value or observations.observations([latest]):
         return
     text = f"nothing is learned from recurrence {latest.recurrence} ({latest.recurrence_name}): "
     if latest.attribution == Attribution.SHARED.value:
-        yield LEARNS, False, "SharedGpus", f"{text}others could use its GPUs too, so their energy is not its own"
+        yield LEARNS, False, "SharedGpus", f"{text}other pods could use its GPUs too, so their energy is not its own"
         return
     text += (
-        "it has no cost, since its training did not report GPUs and what they can draw; does it have a GPU, and is the "
-        "node agent's socket in its pod (the chart's agent.enabled and agent.mountSocket)?"
+        "it has no cost, because its training did not report GPUs and their maximum power; check that it has a GPU, "
+        "and that its pod has the node agent's socket (the chart's agent.enabled and agent.mountSocket)"
     )
     yield LEARNS, False, "CostNotKnown", text
 
@@ -85,7 +92,7 @@ def _target(snapshot: Snapshot, records: Sequence[ObservationRecord]) -> Iterato
     text = (
         f"none of {len(tried)} attempts (batch sizes {sizes}) reached {objective.target.metric} "
         f"{objective.target.threshold} within {objective.max_epochs} epochs; lower objective.target.threshold, raise "
-        "objective.maxEpochs, or mend the training"
+        "objective.maxEpochs, or fix the training"
     )
     yield TARGET, False, "NeverReached", text
 
@@ -94,13 +101,13 @@ def _transfer(snapshot: Snapshot) -> Iterator[tuple[str, bool, str, str]]:
     name = snapshot.job.spec.batch_size.learn_from
     if name is None:
         return
-    known = observations.observations(snapshot.learned, from_other_job=True)
+    known = observations.observations(snapshot.source_records, from_other_job=True)
     if not known:
         yield TRANSFER, False, "NothingKnown", f"{name} has no runs to learn from yet"
         return
     sizes = ", ".join(str(size) for size in sorted({each.batch_size for each in known}))
     text = (
         f"{len(known)} attempts of {name} (batch sizes {sizes}) are a prior for the epochs to the target; "
-        "what an epoch costs is taken over up to a level and measured here"
+        "the cost of an epoch is transferred up to a factor, which is measured here"
     )
     yield TRANSFER, True, "LearnedFrom", text

@@ -1,6 +1,7 @@
 """A job's recurrences with their attempts.
 
-They give the next index, the slots in use, the end of the last attempt, and the attempts beyond the history limits.
+They give the next index, the slots in use, the end of the last attempt, and the attempts beyond the
+history limits.
 """
 
 from __future__ import annotations
@@ -51,14 +52,17 @@ def recurrences_of(snapshot: Snapshot) -> tuple[Recurrence, ...]:
 
 
 def next_index(snapshot: Snapshot) -> int:
-    """The index of the next recurrence: above every index in the objects, the store and the status."""
+    """The index of the next recurrence.
+
+    Above every index in the objects, the store and the status.
+    """
     known = [each.spec.index for each in snapshot.recurrences]
     known += [record.recurrence for record in snapshot.records]
     return max(max(known, default=-1) + 1, snapshot.job.status.counts.recurrences)
 
 
 def latest_slot_time(snapshot: Snapshot) -> datetime | None:
-    """The latest scheduled time that was started or skipped, from the objects, the store and the status."""
+    """The latest scheduled time that was started or skipped, in objects, store and status."""
     status = snapshot.job.status
     known = [each.spec.scheduled_time for each in snapshot.recurrences if not is_run_request(each.spec.slot)]
     known += [
@@ -84,7 +88,9 @@ def last_end(snapshot: Snapshot) -> datetime | None:
 
 
 def beyond_history_limits(snapshot: Snapshot, open_indices: frozenset[int]) -> Iterator[TrainingRecurrence]:
-    """Yield the attempts to delete, oldest first: those that exceed the history limits and are recorded in the store.
+    """Yield the attempts to delete, oldest first.
+
+    Those that exceed the history limits and are recorded in the store.
 
     Attempts of a recurrence that is still open are kept.
     """

@@ -1,4 +1,4 @@
-"""Retries: which results are followed by another attempt of the same recurrence, and how many attempts there are."""
+"""Retries: which results another attempt of the same recurrence follows, and how many."""
 
 from __future__ import annotations
 

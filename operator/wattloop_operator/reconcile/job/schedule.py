@@ -1,8 +1,8 @@
 """When a job is due: the slots of its trigger, found at any time after the last check.
 
-A slot is a moment at which a recurrence starts. Kubernetes' CronJob counts missed slots one by one and gives up
-beyond a hundred (kubernetes#42649, #110919). Here the latest due slot is found directly, backwards from now, so a job
-that was suspended for years resumes at once.
+A slot is a moment at which a recurrence starts. Kubernetes' CronJob counts missed slots one by one
+and gives up beyond a hundred (kubernetes#42649, #110919). Here the latest due slot is found
+directly, backwards from now, so a job that was suspended for years resumes at once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ class Slots:
 
     Attributes:
         due: The latest slot that has passed and was not handled; None if nothing is due.
-        missed: How many slots before `due` were not handled either, counted up to 100. They are not made up for.
+        missed: How many slots before `due` were not handled either, counted up to 100. They are not
+            made up for.
         next_slot: The next slot; None if its time is not known.
     """
 
@@ -42,8 +43,8 @@ def find_slots(
     Args:
         trigger: The job's trigger.
         created: When the job was created; no slot is earlier.
-        handled: The latest slot that was started or skipped; None if there is none. It is not due again if the clock
-            jumps back.
+        handled: The latest slot that was started or skipped; None if there is none. It is not due
+            again if the clock jumps back.
         last_end: When the last recurrence ended, for a continuous trigger.
         now: The time.
 
@@ -84,7 +85,8 @@ def _interval_slots(trigger: IntervalTrigger, created: datetime, handled: dateti
 def _cron_slots(trigger: CronTrigger, created: datetime, handled: datetime | None, now: datetime) -> Slots:
     since = created if handled is None else max(created, handled)
     next_slot = _first(trigger, max(since, now), backwards=False)
-    # Backwards iteration excludes its start. Starting one second later includes a slot of the current second.
+    # Backwards iteration excludes its start. Starting one second later includes a slot of the
+    # current second.
     due = _first(trigger, now.replace(microsecond=0) + timedelta(seconds=1), backwards=True)
     if due is None or due <= since:
         return Slots(None, 0, next_slot)

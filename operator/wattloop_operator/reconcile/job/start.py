@@ -1,7 +1,7 @@
 """Starts: which retry, run request or scheduled slot starts now, or why nothing starts.
 
-A start may be blocked by the job itself (suspended, complete, a refused template, a field that this version does not
-support) or by its concurrency policy.
+A start may be blocked by the job itself (suspended, complete, a refused template, a field that this
+version does not support) or by its concurrency policy.
 """
 
 from __future__ import annotations
@@ -95,9 +95,12 @@ def start_actions(
 
 
 def unsupported(spec: RecurringTrainingJobSpec) -> str | None:
-    """Which field of a job this version does not support, and what to write instead; None if all are supported.
+    """Which field of a job this version does not support, and what to write instead.
 
-    Such a job does not start, because a run that ignores a field would not be what its user asked for.
+    None if all are supported.
+
+    Such a job does not start, because a run that ignores a field would not be what its user asked
+    for.
     """
     if spec.reporting.source is not ReportingSource.PUSH:
         return f"spec.reporting.source {spec.reporting.source} is not supported by this version; use Push"
@@ -181,7 +184,10 @@ def _cancel_running(snapshot: Snapshot, open_now: tuple[Recurrence, ...], now: d
 
 
 def _missed_events(snapshot: Snapshot, slots: Slots, reason: str) -> Iterator[EmitEvent]:
-    """Report missed starts once: they are counted when the slot after them is started or skipped."""
+    """Report missed starts once.
+
+    They are counted when the slot after them is started or skipped.
+    """
     name = f"{snapshot.job.metadata.namespace}/{snapshot.job.metadata.name}"
     if slots.missed:
         count = f"{slots.missed} or more" if slots.missed >= MAX_MISSED_COUNTED else str(slots.missed)

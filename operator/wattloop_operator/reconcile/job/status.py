@@ -1,4 +1,4 @@
-"""The status of a job: is it learning, what does it cost, what did it save, when does it run next."""
+"""The status of a job: recurrences, costs, savings, estimates by batch size, next start."""
 
 from __future__ import annotations
 
@@ -31,15 +31,22 @@ MAX_RECENT = 10
 def job_status(
     snapshot: Snapshot, readiness: Readiness, open_indices: frozenset[int], now: datetime
 ) -> RecurringTrainingJobStatus:
-    """The status as it should be; equal to the one before where nothing has changed."""
+    """The current status of a job; equal to the one written before if nothing has changed.
+
+    Args:
+        snapshot: The state of the job.
+        readiness: Whether and when its next recurrence starts.
+        open_indices: Indices of its open recurrences.
+        now: The time.
+    """
     before, spec = snapshot.job.status, snapshot.job.spec
     records = observations.known_records(snapshot)
-    closed = histories_of(observations.records_with_late_usage(snapshot))
+    histories = histories_of(observations.records_with_late_usage(snapshot))
     running = [each for each in snapshot.recurrences if each.status.result is None]
     default = default_cost(snapshot)
-    recent = _recent(snapshot, closed, default)
+    recent = _recent(snapshot, histories, default)
     eta = spec.objective.energy_weight_percent / 100
-    ended = _ended(closed, open_indices)
+    ended = _ended(histories, open_indices)
     return RecurringTrainingJobStatus(
         observed_generation=snapshot.job.metadata.generation,
         conditions=job_conditions(snapshot, readiness, _ended(histories_of(records), open_indices), records, now),
@@ -54,20 +61,20 @@ def job_status(
         counts=Counts(
             active=len(running),
             recurrences=next_index(snapshot),
-            attempts=max(before.counts.attempts, sum(len(each.records) for each in closed) + len(running)),
+            attempts=max(before.counts.attempts, sum(len(each.records) for each in histories) + len(running)),
             reached=max(before.counts.reached, sum(each.reached for each in ended)),
             failed=max(before.counts.failed, sum(not each.reached for each in ended)),
             missed=before.counts.missed + readiness.missed,
         ),
         recent_recurrences=recent,
-        totals=_totals(snapshot, closed, eta),
+        totals=_totals(snapshot, histories, eta),
         savings=_savings(snapshot, ended, default),
-        **_belief(snapshot, recent),
+        **_arms(snapshot, recent),
     )
 
 
-def _ended(closed: list[RecurrenceHistory], open_indices: frozenset[int]) -> list[RecurrenceHistory]:
-    return [each for each in closed if each.index not in open_indices]
+def _ended(histories: list[RecurrenceHistory], open_indices: frozenset[int]) -> list[RecurrenceHistory]:
+    return [each for each in histories if each.index not in open_indices]
 
 
 def _last_schedule_time(snapshot: Snapshot) -> datetime | None:
@@ -75,10 +82,12 @@ def _last_schedule_time(snapshot: Snapshot) -> datetime | None:
     return snapshot.job.status.last_schedule_time if latest == missed else latest
 
 
-def _recent(snapshot: Snapshot, closed: list[RecurrenceHistory], default: float | None) -> tuple[RecentRecurrence, ...]:
+def _recent(
+    snapshot: Snapshot, histories: list[RecurrenceHistory], default: float | None
+) -> tuple[RecentRecurrence, ...]:
     eta = snapshot.job.spec.objective.energy_weight_percent / 100
     entries: dict[int, RecentRecurrence] = {}
-    for each in closed[-MAX_RECENT:]:
+    for each in histories[-MAX_RECENT:]:
         latest, cost = each.latest, each.cost_joules(eta)
         entries[each.index] = RecentRecurrence.model_validate(
             {
@@ -110,16 +119,16 @@ def _recent(snapshot: Snapshot, closed: list[RecurrenceHistory], default: float 
     return tuple(entries[index] for index in newest)
 
 
-def _totals(snapshot: Snapshot, closed: list[RecurrenceHistory], eta: float) -> Totals | None:
-    if not closed:
+def _totals(snapshot: Snapshot, histories: list[RecurrenceHistory], eta: float) -> Totals | None:
+    if not histories:
         return None
     objective = snapshot.job.spec.objective
-    energy = sum(each.energy_joules for each in closed)
+    energy = sum(each.energy_joules for each in histories)
     return Totals.model_validate(
         {
             "gpu_energy_joules": round(energy, 3),
-            "duration_seconds": round(sum(each.time_seconds for each in closed), 3),
-            "cost_joules": round(sum(each.cost_joules(eta) or 0.0 for each in closed), 3),
+            "duration_seconds": round(sum(each.time_seconds for each in histories), 3),
+            "cost_joules": round(sum(each.cost_joules(eta) or 0.0 for each in histories), 3),
             "money": money(energy, objective.price),
             "carbon_grams": carbon_grams(energy, objective.carbon),
         }
@@ -127,7 +136,7 @@ def _totals(snapshot: Snapshot, closed: list[RecurrenceHistory], eta: float) -> 
 
 
 def _savings(snapshot: Snapshot, ended: list[RecurrenceHistory], default: float | None) -> Savings | None:
-    """Against the default configuration, over all recurrences that ended with a known cost."""
+    """Savings against the default configuration, over all recurrences with a known cost."""
     objective = snapshot.job.spec.objective
     eta = objective.energy_weight_percent / 100
     costs = [cost for cost in (each.cost_joules(eta) for each in ended) if cost is not None]
@@ -152,16 +161,19 @@ def _savings(snapshot: Snapshot, ended: list[RecurrenceHistory], default: float 
     return Savings.model_validate(values)
 
 
-def _belief(snapshot: Snapshot, recent: tuple[RecentRecurrence, ...]) -> dict[str, Any]:
-    """What the policy believes; asked again only where something it is made from has changed."""
+def _arms(snapshot: Snapshot, recent: tuple[RecentRecurrence, ...]) -> dict[str, Any]:
+    """The policy's estimates by batch size.
+
+    They are computed again only if an input has changed.
+    """
     before, job = snapshot.job.status, snapshot.job
     unchanged = before.recent_recurrences == recent and before.observed_generation == job.metadata.generation
     if unchanged and before.arms:
         return {"arms": before.arms, "best_batch_size": before.best_batch_size}
-    asked = decision_context(snapshot, next_index(snapshot), 0)
-    crashes = crashes_in_a_row(asked.observations)
+    context = decision_context(snapshot, next_index(snapshot), 0)
+    crashes = crashes_in_a_row(context.observations)
     try:
-        arms = policy_of(job.spec).decide(asked).arms
+        arms = policy_of(job.spec).decide(context).arms
     except NoFeasibleArmError:
         return {"arms": (), "best_batch_size": None}
     statuses = tuple(
@@ -185,5 +197,5 @@ def _belief(snapshot: Snapshot, recent: tuple[RecentRecurrence, ...]) -> dict[st
 
 
 def _rounded(cost: float | None) -> float | None:
-    # The published policy's Gaussian may reach below zero; no cost does.
+    # The Gaussian of the published policy may be negative. A cost is not.
     return None if cost is None or cost >= 10**15 else round(max(cost, 0.0), 3)

@@ -1,1 +1,1 @@
-"""What is learned from attempts: observations, costs, savings, and the next decision."""
+"""What is learned from attempts: observations, costs, and the next decision."""

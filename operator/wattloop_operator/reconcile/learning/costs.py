@@ -75,12 +75,18 @@ def attempt_cost_joules(record: ObservationRecord, eta: float) -> float | None:
 
 
 def default_cost(snapshot: Snapshot) -> float | None:
-    """Expected cost in joules of one recurrence in the default configuration; None if not known yet."""
+    """Expected cost in joules of one recurrence in the default configuration.
+
+    None if not known yet.
+    """
     return _default_cost(snapshot, snapshot.job.spec.objective.energy_weight_percent / 100)
 
 
 def default_energy(snapshot: Snapshot) -> float | None:
-    """Expected energy in joules of one recurrence in the default configuration; None if not known yet."""
+    """Expected energy in joules of one recurrence in the default configuration.
+
+    None if not known yet.
+    """
     # With all weight on energy, the cost is the energy.
     return _default_cost(snapshot, 1.0)
 
@@ -97,7 +103,7 @@ def _default_cost(snapshot: Snapshot, eta: float) -> float | None:
 def default_cost_of(
     records: Sequence[ObservationRecord], profiles: Sequence[PowerProfileRecord], *, default_batch_size: int, eta: float
 ) -> float | None:
-    """Expected cost in joules of one recurrence in the default configuration, from records and profiles alone.
+    """Expected cost in joules of one recurrence in the default configuration.
 
     Args:
         records: Of one job, ordered by (recurrence, attempt).

@@ -1,4 +1,4 @@
-"""One decision: which batch size and power limit the next attempt runs with, and why. Made once, never changed."""
+"""Decides the batch size and power limit of an attempt. A decision is never changed."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ SAMPLE_SLOT = "dry-run"
 
 @dataclass(frozen=True)
 class Attempt:
-    """Which attempt is to be decided.
+    """An attempt to decide.
 
     Attributes:
         index: Index of the recurrence.
         attempt: Index of the attempt within it.
-        slot: What the recurrence was started for.
+        slot: The slot that the recurrence is started for.
         scheduled: When it was due.
     """
 
@@ -49,7 +49,7 @@ class Attempt:
 
 
 def decision_context(snapshot: Snapshot, index: int, attempt: int) -> DecisionContext:
-    """All that the decision of one attempt is made from, as the policy sees it."""
+    """Everything that the policy decides an attempt from."""
     job, spec = snapshot.job, snapshot.job.spec
     records = observations.known_records(snapshot)
     running = tuple(sorted(each.spec.batch_size for each in snapshot.recurrences if each.status.result is None))
@@ -59,7 +59,7 @@ def decision_context(snapshot: Snapshot, index: int, attempt: int) -> DecisionCo
         eta=spec.objective.energy_weight_percent / 100,
         recurrence=index,
         attempt=attempt,
-        observations=observations.observations(snapshot.learned, from_other_job=True)
+        observations=observations.observations(snapshot.source_records, from_other_job=True)
         + observations.observations(records),
         seed=decision_seed(job.metadata.uid, index, attempt, _policy_seed(spec)),
         running=running,
@@ -70,7 +70,7 @@ def decision_context(snapshot: Snapshot, index: int, attempt: int) -> DecisionCo
 
 
 def policy_of(spec: RecurringTrainingJobSpec) -> Policy:
-    """The policy that a job asks for."""
+    """The policy of a job."""
     choice = spec.policy
     if choice.zeus is not None:
         beta = spec.objective.early_stop.cost_ratio_percent / 100
@@ -85,10 +85,10 @@ def decide(snapshot: Snapshot, attempt: Attempt) -> TrainingRecurrence:
     """Decide one attempt.
 
     Raises:
-        NoFeasibleArmError: No batch size is left that could be run.
+        NoFeasibleArmError: No feasible batch size is left.
     """
-    asked = decision_context(snapshot, attempt.index, attempt.attempt)
-    decision = policy_of(snapshot.job.spec).decide(asked)
+    context = decision_context(snapshot, attempt.index, attempt.attempt)
+    decision = policy_of(snapshot.job.spec).decide(context)
     job, spec = snapshot.job, snapshot.job.spec
     limit_watts, profile = _power_limit(snapshot, decision.batch_size)
     return TrainingRecurrence(
@@ -105,10 +105,10 @@ def decide(snapshot: Snapshot, attempt: Attempt) -> TrainingRecurrence:
             max_epochs=spec.objective.max_epochs,
             target=spec.objective.target,
             learning_rate_scale=_learning_rate_scale(spec, decision.batch_size),  # type: ignore[arg-type]  # validated
-            stop_cost_joules=_bound(decision.stop_cost_joules),  # type: ignore[arg-type]  # validated into a decimal
+            stop_cost_joules=_cost_limit(decision.stop_cost_joules),  # type: ignore[arg-type]  # validated into a decimal
             energy_weight_percent=spec.objective.energy_weight_percent,
             parameters={parameter.name: parameter.default for parameter in spec.parameters},
-            decision=_decision_record(spec.policy.name, decision, asked),
+            decision=_decision_record(spec.policy.name, decision, context),
         ),
     )
 
@@ -125,8 +125,8 @@ def sample_decision(snapshot: Snapshot, now: datetime) -> TrainingRecurrence | N
         return None
 
 
-def _bound(stop_cost_joules: float | None) -> float | None:
-    """The cost to stop at; one that no run can cost is none."""
+def _cost_limit(stop_cost_joules: float | None) -> float | None:
+    """The cost to stop at; None if no run can cost that much."""
     return None if stop_cost_joules is None else plausible_cost(stop_cost_joules)
 
 
@@ -149,13 +149,13 @@ def _metadata(job: RecurringTrainingJob, attempt: Attempt) -> ObjectMeta:
     )
 
 
-def _decision_record(policy: PolicyName, decision: Decision, asked: DecisionContext) -> DecisionRecord:
+def _decision_record(policy: PolicyName, decision: Decision, context: DecisionContext) -> DecisionRecord:
     return DecisionRecord(
         policy=policy,
         kind=DecisionKind(decision.kind.value.capitalize()),
         reason=decision.reason[:1024],
-        seed=str(asked.seed),
-        digest=context_digest(asked),
+        seed=str(context.seed),
+        digest=context_digest(context),
     )
 
 
@@ -176,7 +176,7 @@ def _learning_rate_scale(spec: RecurringTrainingJobSpec, batch_size: int) -> flo
 
 
 def _power_limit(snapshot: Snapshot, batch_size: int) -> tuple[int | None, bool]:
-    """The limit to hold, and whether limits are to be measured because no profile says which."""
+    """The power limit to set, and whether limits must be measured for lack of a profile."""
     limit = snapshot.job.spec.power.limit
     if limit.mode is PowerLimitMode.FIXED:
         return limit.watts, False
@@ -200,7 +200,7 @@ def _power_limit(snapshot: Snapshot, batch_size: int) -> tuple[int | None, bool]
 
 
 def known_profile(snapshot: Snapshot, batch_size: int) -> PowerProfileRecord | None:
-    """The power profile of a batch size on the GPUs that the job ran on last, from the store or the objects."""
+    """The power profile of a batch size on the GPUs of the job's latest attempt."""
     return observations.profile_on_latest_gpus(
         observations.known_records(snapshot), observations.known_profiles(snapshot), batch_size
     )

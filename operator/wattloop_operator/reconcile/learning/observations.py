@@ -1,7 +1,7 @@
-"""What the objects and the store together remember: either is enough to rebuild what was learned.
+"""Records and observations of a job, from its objects and the store. Either source alone is enough.
 
-A record is always made from an ended TrainingRecurrence as it was written, rounding and all, so that both memories hold
-the same numbers and lead to the same decisions.
+A record is always made from an ended TrainingRecurrence as it was written, including its rounding.
+So both sources have the same numbers and lead to the same decisions.
 """
 
 from __future__ import annotations
@@ -36,14 +36,17 @@ OUTCOMES = {
     Result.STOPPED: Outcome.STOPPED,
     Result.EXHAUSTED: Outcome.EXHAUSTED,
     Result.CRASHED: Outcome.CRASHED,
-    # A run cut off at its deadline was on its way: it says that the target is further than the epochs it got to.
+    # A run that was ended at its deadline shows that the target needs more epochs than it ran.
     Result.DEADLINE_EXCEEDED: Outcome.STOPPED,
 }
 MIN_MEASUREMENTS = 2
 
 
 def known_records(snapshot: Snapshot) -> tuple[ObservationRecord, ...]:
-    """Every outcome that the store or the objects know, ordered by (recurrence, attempt); the store's word counts."""
+    """The records of all outcomes, ordered by (recurrence, attempt).
+
+    The store has precedence over the objects.
+    """
     known = {(record.recurrence, record.attempt): record for record in snapshot.records}
     for recurrence in snapshot.recurrences:
         key = (recurrence.spec.index, recurrence.spec.attempt)
@@ -53,7 +56,10 @@ def known_records(snapshot: Snapshot) -> tuple[ObservationRecord, ...]:
 
 
 def records_with_late_usage(snapshot: Snapshot) -> tuple[ObservationRecord, ...]:
-    """The same with what was used as it is known by now, for sums: what was learned from may be less."""
+    """The same with the latest known usage, for totals.
+
+    Learning uses the usage at the outcome, which may be less.
+    """
     with_late_usage = {(each.recurrence, each.attempt): each for each in snapshot.late_usages}
     for recurrence in snapshot.recurrences:
         late_usage = late_usage_of(recurrence)
@@ -68,7 +74,7 @@ def records_with_late_usage(snapshot: Snapshot) -> tuple[ObservationRecord, ...]
 
 
 def late_usage_of(recurrence: TrainingRecurrence) -> LateUsage | None:
-    """What a recurrence used by the agents' later word; None: none has come."""
+    """The usage of a recurrence that agents reported after its outcome; None if there is none."""
     spec, status = recurrence.spec, recurrence.status
     if status.usage is None or status.usage_at_outcome is None:
         return None
@@ -79,7 +85,7 @@ def late_usage_of(recurrence: TrainingRecurrence) -> LateUsage | None:
 
 
 def usage_learned_from(status: TrainingRecurrenceStatus) -> Usage | None:
-    """What an attempt had used as far as it was known when its outcome was written."""
+    """The usage of an attempt as known when its outcome was written."""
     if status.usage_at_outcome is None:
         return status.usage
     return status.usage_at_outcome if status.usage_at_outcome.devices else None
@@ -121,7 +127,10 @@ def record_of(recurrence: TrainingRecurrence) -> ObservationRecord:
 
 
 def _training_usage(progress: Progress, usage: Usage | None) -> Usage | None:
-    """What an epoch's mean is taken of: an agent's word begins before the first epoch and ends after the last."""
+    """The usage to average over epochs.
+
+    An agent's usage begins before the first epoch and ends after the last.
+    """
     by_agent = usage is not None and usage.energy_source is EnergySource.AGENT
     return usage_of(progress) or usage if by_agent else usage
 
@@ -132,9 +141,9 @@ def ended_at(recurrence: TrainingRecurrence) -> datetime:
 
 
 def profile_of(recurrence: TrainingRecurrence) -> tuple[ProfileKey, tuple[PowerMeasurement, ...]] | None:
-    """The power limits that a recurrence measured, where it measured enough of them to compare."""
+    """The power limits that a recurrence measured; None if it measured too few to compare."""
     progress = recurrence.status.progress
-    # Of GPUs without a name it could not be said later what the profile holds for.
+    # Without the GPUs' model, later runs cannot tell whether the profile applies to them.
     if progress is None or len(progress.profile) < MIN_MEASUREMENTS or not (progress.gpus and progress.gpu_product):
         return None
     key = ProfileKey(recurrence.spec.job_ref.uid, recurrence.spec.batch_size, progress.gpu_product, len(progress.gpus))
@@ -147,7 +156,7 @@ def profile_of(recurrence: TrainingRecurrence) -> tuple[ProfileKey, tuple[PowerM
 
 
 def known_profiles(snapshot: Snapshot) -> tuple[PowerProfileRecord, ...]:
-    """Every power profile that the store or the ended objects know; the store's word counts."""
+    """All power profiles. The store has precedence over the objects."""
     known = {profile.key: profile for profile in snapshot.profiles}
     for recurrence in snapshot.recurrences:
         measured = profile_of(recurrence)
@@ -159,7 +168,10 @@ def known_profiles(snapshot: Snapshot) -> tuple[PowerProfileRecord, ...]:
 def profile_on_latest_gpus(
     records: Iterable[ObservationRecord], profiles: Iterable[PowerProfileRecord], batch_size: int
 ) -> PowerProfileRecord | None:
-    """The power profile of a batch size on the GPUs that the job ran on last."""
+    """The power profile of a batch size on the GPUs of the job's latest attempt.
+
+    None if there is none.
+    """
     gpus = latest_gpus(records)
     for profile in profiles:
         if (profile.key.gpu_product, profile.key.gpu_count) == gpus and profile.key.batch_size == batch_size:
@@ -168,13 +180,16 @@ def profile_on_latest_gpus(
 
 
 def latest_gpus(records: Iterable[ObservationRecord]) -> tuple[str, int]:
-    """Model and number of the GPUs of the latest attempt that had any; empty and 0 where there is none."""
+    """Model and number of the GPUs of the latest attempt with GPUs.
+
+    Empty and 0 if there is none.
+    """
     ran = [(record.gpu_product, record.gpu_count) for record in records if record.gpu_product]
     return ran[-1] if ran else ("", 0)
 
 
 def observations(records: Iterable[ObservationRecord], *, from_other_job: bool = False) -> tuple[Observation, ...]:
-    """What the policies learn from: an outcome that says something of the batch size, with energy that is its own."""
+    """The observations of informative outcomes whose energy is the attempt's alone."""
     known = (_observation(record, from_other_job) for record in records)
     return tuple(observation for observation in known if observation is not None)
 
@@ -195,7 +210,8 @@ def _observation(record: ObservationRecord, from_other_job: bool) -> Observation
         epochs=record.epochs,
         energy_joules=record.energy_joules,
         time_seconds=record.time_seconds,
-        # A process that crashed before it saw a GPU has no cost; any positive power says so.
+        # A process that crashed before it used a GPU has no cost. Any positive power represents
+        # that.
         max_power_watts=record.max_power_watts or 1.0,
         gpu_model=record.gpu_product,
         epoch_energy_joules=record.epoch_energy_joules,
@@ -206,21 +222,24 @@ def _observation(record: ObservationRecord, from_other_job: bool) -> Observation
 
 def _limit_watts(recurrence: TrainingRecurrence) -> float | None:
     progress = recurrence.status.progress
-    held = recurrence.spec.power_limit_watts if progress is None else progress.power_limit_watts
-    return None if held is None else float(held)
+    limit = recurrence.spec.power_limit_watts if progress is None else progress.power_limit_watts
+    return None if limit is None else float(limit)
 
 
 def epoch_usage(
     spec: TrainingRecurrenceSpec, progress: Progress, usage: Usage | None, epochs: Decimal | None
 ) -> tuple[float | None, float | None]:
-    """Energy and time of one epoch at the limit held now: as measured at it, else the attempt's mean.
+    """Energy and time of one epoch at the current power limit.
 
-    While limits are being measured neither is known: the limit held is none that was measured yet.
+    As measured at it, or the attempt's mean.
+
+    While limits are being measured, neither is known, because the current limit is not measured
+    yet.
 
     Args:
         spec: The attempt's decision.
-        progress: What it has reported.
-        usage: What it took so far.
+        progress: Its progress.
+        usage: Its usage so far.
         epochs: Epochs run so far.
     """
     for point in progress.profile:

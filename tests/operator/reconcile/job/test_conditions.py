@@ -53,7 +53,7 @@ def test_a_target_that_nothing_reached_says_what_was_tried_and_the_way_out(
 def status_with(backend: ModelBackend, learned: tuple[ObservationRecord, ...]) -> Condition:
     snapshot = backend.snapshot(KEY)
     assert snapshot is not None
-    result = next_actions(replace(snapshot, learned=learned), START)
+    result = next_actions(replace(snapshot, source_records=learned), START)
     write = next(action for action in result.actions if isinstance(action, WriteJobStatus))
     return next(each for each in write.status.conditions if each.type == "Transferred")
 
@@ -79,5 +79,5 @@ def test_the_policy_sees_another_job_s_runs_as_another_job_s(
     ran(teacher, settled, metric=0.95)
     snapshot = backend_with(batchSize={"default": 64, "candidates": [32, 64], "learnFrom": "teacher"}).snapshot(KEY)
     assert isinstance(snapshot, Snapshot)
-    asked = decision_context(replace(snapshot, learned=tuple(teacher.records.values())), 0, 0)
+    asked = decision_context(replace(snapshot, source_records=tuple(teacher.records.values())), 0, 0)
     assert [each.from_other_job for each in asked.observations] == [True]
