@@ -90,6 +90,5 @@ def policy_status(policy: GPUPowerPolicy, nodes: int, now: datetime) -> GPUPower
         reason=reason,
         message=message,
         last_transition_time=since,
-        observed_generation=policy.metadata.generation,
     )
     return GPUPowerPolicyStatus(observed_generation=policy.metadata.generation, conditions=(condition,), nodes=nodes)

@@ -70,9 +70,6 @@ class Condition(ApiModel):
         max_length=4096,
     )
     last_transition_time: Time = Field(description="Time at which the status last changed.")
-    observed_generation: int | None = Field(
-        default=None, description="Generation of the spec that the condition is based on.", ge=0
-    )
 
 
 Conditions = Annotated[

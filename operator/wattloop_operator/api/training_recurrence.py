@@ -186,9 +186,6 @@ class PodReference(ApiModel):
 class TrainingRecurrenceStatus(ApiModel):
     """Observed state of the attempt."""
 
-    observed_generation: int | None = Field(
-        default=None, description="Latest generation of the spec that the operator has processed.", ge=0
-    )
     conditions: Conditions = ()
     workload_ref: WorkloadReference | None = Field(default=None, description="The workload of the attempt.")
     devices: int = Field(

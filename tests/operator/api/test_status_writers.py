@@ -1,0 +1,134 @@
+"""Every status field of the API is written by the code that this table names for it."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from wattloop_operator.api.schemas import KINDS, structural_schema
+
+CONDITION = "type status reason message lastTransitionTime"
+MONEY = "amount currency"
+USAGE = (
+    "gpuEnergyJoules durationSeconds devices gpuProduct attribution coveragePercent energySource uncertaintyJoules "
+    "attributedEnergyJoules"
+)
+# The fields that each function writes, by the path of the object that has them.
+FIELDS: dict[str, dict[str, str]] = {
+    "reconcile.job.status:job_status": {
+        "rtj.status": "observedGeneration conditions active nextScheduleTime lastScheduleTime lastMissedTime "
+        "lastRunRequest counts totals savings recentRecurrences",
+        "rtj.status.active[]": "name uid",
+        "rtj.status.counts": "active recurrences attempts reached failed missed",
+    },
+    "reconcile.job.status:_belief": {
+        "rtj.status": "bestBatchSize arms",
+        "rtj.status.arms[]": "batchSize observations meanCostJoules lowCostJoules highCostJoules crashes pruned note",
+    },
+    "reconcile.job.status:_totals": {
+        "rtj.status.totals": "gpuEnergyJoules durationSeconds costJoules money carbonGrams"
+    },
+    "reconcile.job.status:_savings": {
+        "rtj.status.savings": "defaultCostJoules costJoules costPercent latestCostPercent gpuEnergyJoules money "
+        "carbonGrams",
+    },
+    "reconcile.job.status:_recent": {
+        "rtj.status.recentRecurrences[]": "name index attempts batchSize powerLimitWatts result costJoules "
+        "relativeToDefaultPercent gpuEnergyJoules durationSeconds completionTime reason",
+    },
+    "reconcile.conditions:condition": {"rtj.status.conditions[]": CONDITION, "trec.status.conditions[]": CONDITION},
+    "reconcile.energy.usage:money": {
+        "rtj.status.totals.money": MONEY,
+        "rtj.status.savings.money": MONEY,
+        "trec.status.cost.money": MONEY,
+    },
+    "reconcile.energy.usage:cost_status": {"trec.status.cost": "joules relativeToDefaultPercent money"},
+    "reconcile.energy.usage:_agents_usage": {"trec.status.usage": USAGE, "trec.status.usageAtOutcome": USAGE},
+    "reconcile.energy.usage:usage_at_end": {
+        "trec.status.usage": "reportedEnergyJoules",
+        "trec.status.usageAtOutcome": "reportedEnergyJoules",
+    },
+    "reconcile.attempt.lifecycle:_status_without_outcome": {"trec.status": "devices"},
+    "reconcile.attempt.lifecycle:_write_outcome": {
+        "trec.status": "conditions workloadRef pods startTime completionTime usage cost result epochs message",
+    },
+    "reconcile.attempt.lifecycle:_reference": {"trec.status.workloadRef": "apiVersion kind name uid"},
+    "reconcile.attempt.late_usage:with_late_usage": {"trec.status": "usageAtOutcome"},
+    "workloads.pod_state:bound_pods": {"trec.status.pods[]": "uid node"},
+    "cluster.progress_store:ClusterProgressStore.write": {"trec.status": "progress"},
+    "reconcile.attempt.progress:progress_after": {"trec.status.progress": "gpus gpuProduct maxPowerLimitWatts"},
+    "reconcile.attempt.progress:_training_update": {
+        "trec.status.progress": "sequence epoch earlierEpochs metric evaluations consecutiveReached reached finished "
+        "powerLimitWatts powerLimitRefusal profile",
+        "trec.status.progress.profile[]": "powerLimitWatts energyJoules timeSeconds epochs",
+    },
+    "reconcile.attempt.progress:_merge_readings": {
+        "trec.status.progress.gpus[]": "uuid startEnergyMillijoules energyMillijoules startTimeSeconds timeSeconds",
+    },
+    "reconcile.attempt.early_stop:review_cost_limit": {"trec.status.progress": "reviewed stopCostJoules"},
+    "reconcile.attempt.early_stop:with_stop_request": {"trec.status.progress": "stopRequested stopReason"},
+    "policies:policy_status": {
+        "gpp.status": "observedGeneration conditions nodes",
+        "gpp.status.conditions[]": CONDITION,
+    },
+}
+WRITERS = {
+    f"{path}.{field}": writer
+    for writer, objects in FIELDS.items()
+    for path, fields in objects.items()
+    for field in fields.split()
+}
+
+
+def status_fields(schema: dict[str, Any], path: str) -> Iterator[str]:
+    """The paths of all fields below a schema; `[]` denotes the items of a list."""
+    for name, part in schema.get("properties", {}).items():
+        yield f"{path}.{name}"
+        yield from status_fields(part.get("items", part), f"{path}.{name}{'[]' if 'items' in part else ''}")
+
+
+def names_in(writer: str) -> set[str]:
+    """The keyword arguments and strings in the source of a function of `wattloop_operator`."""
+    module, _, function = writer.partition(":")
+    found: Any = importlib.import_module(f"wattloop_operator.{module}")
+    for name in function.split("."):
+        found = getattr(found, name)
+    nodes = list(ast.walk(ast.parse(textwrap.dedent(inspect.getsource(found)))))
+    arguments = {node.arg for node in nodes if isinstance(node, ast.keyword) and node.arg is not None}
+    return arguments | {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+
+
+def fields_not_written(writer: str, fields: list[str]) -> list[str]:
+    """Those of the fields that the source of a function does not name."""
+    names = names_in(writer)
+    return [field for field in fields if re.sub(r"(?=[A-Z])", "_", field.rpartition(".")[2]).lower() not in names]
+
+
+def test_every_status_field_has_a_writer() -> None:
+    schemas = {model.resource.short_name: structural_schema(model)["properties"].get("status", {}) for model in KINDS}
+    fields = {field for name, schema in schemas.items() for field in status_fields(schema, f"{name}.status")}
+    assert fields - WRITERS.keys() == set(), "fields without a writer: write them, or remove them from the schema"
+    assert WRITERS.keys() - fields == set(), "fields that the schema does not have: remove them from the table"
+
+
+@pytest.mark.parametrize("writer", FIELDS)
+def test_a_writer_names_its_fields(writer: str) -> None:
+    fields = [field for field, name in WRITERS.items() if name == writer]
+    assert fields_not_written(writer, fields) == []
+
+
+def test_a_field_that_its_writer_does_not_name_is_found() -> None:
+    fields = ["trec.status.workloadRef.apiVersion", "trec.status.workloadRef.namespace"]
+    assert fields_not_written("reconcile.attempt.lifecycle:_reference", fields) == fields[1:]
+
+
+def test_a_writer_that_does_not_exist_is_found() -> None:
+    with pytest.raises(AttributeError, match="_no_such_function"):
+        fields_not_written("reconcile.job.status:_no_such_function", [])
