@@ -1,4 +1,4 @@
-"""What is wired to what, once: the parts of a running operator from its settings."""
+"""Builds the parts of a running operator from its settings and connects them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from urllib.parse import urlsplit
 from kubernetes.client import ApiClient
 from prometheus_client import make_asgi_app
 
-from wattloop_operator.api.attempt import Progress
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.auth.authorizers import ClusterAuthorizer, ClusterNodeAuthorizer
 from wattloop_operator.cluster.auth.token_review import TokenReviews
@@ -29,12 +27,12 @@ from wattloop_operator.cluster.node_pods import ClusterNodePods
 from wattloop_operator.cluster.progress_store import ClusterProgressStore
 from wattloop_operator.cluster.transport import HttpTransport, Transport, fenced
 from wattloop_operator.cluster.workload_access import WorkloadAccess
+from wattloop_operator.controller.leader_state import LeaderState
 from wattloop_operator.controller.work_queue import WorkQueue
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.driver import reconcile
 from wattloop_operator.http.certificates import AuthorityFile, ServingCertificate
 from wattloop_operator.http.server import HttpService
-from wattloop_operator.reconcile.attempt.early_stop import review_cost_limit
 from wattloop_operator.reconcile.learning.decision import sample_decision
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.limits import ReportLimits
@@ -53,30 +51,33 @@ if TYPE_CHECKING:
     from wattloop_operator.controller.controller import Controller
 
 Clock = Callable[[], datetime]
-# A status is an object in etcd, and each write of it is a revision that all watchers receive.
+# A status is an object in etcd, and all watchers receive each revision of it.
 PROGRESS_INTERVAL_SECONDS = 1.0
+# Connections to the API server beside the workers': those of running reports and of the resync.
+FURTHER_CONNECTIONS = 40
 
 
 def utc_now() -> datetime:
-    """The time."""
+    """The current time."""
     return datetime.now(UTC)
 
 
 @dataclass
 class Factory:
-    """Makes the parts.
+    """Builds the parts of an operator.
 
     Attributes:
         settings: The operator's settings.
         store: The open store.
         client: The official client, logged in.
-        transport: Carries requests to the API server; a test puts its own before it.
-        clock: The time that schedules follow.
-        absent_namespaces: Namespaces of the settings that could not be read at the start.
+        transport: Carries requests to the API server.
+        clock: The clock of schedules.
+        absent_namespaces: Namespaces of the settings that were not readable at the start.
+        leader: The leading controller, for request threads.
 
     Raises:
         OperationError: The reporting API's certificate cannot be served.
-        UsageError: There are no certificates in the file of the authority's.
+        UsageError: The authority's file contains no certificates.
     """
 
     settings: Settings
@@ -88,89 +89,79 @@ class Factory:
 
     def __post_init__(self) -> None:
         self.metrics = Metrics()
-        self.transport = self.metrics.counted(self.transport)
+        self.transport = self.metrics.count_requests(self.transport)
         self.identity = f"{os.environ.get('POD_NAME') or socket.gethostname()}-{uuid.uuid4().hex[:8]}"
         self.cache = ObjectCache()
         self.kinds = watched_kinds(self.cache)
         self.heartbeat = WatchHeartbeat(kind.resource.kind for kind in self.kinds)
-        self._led: ClusterBackend | None = None
-        self._work_queue: WorkQueue | None = None
+        self.leader = LeaderState()
         settings = self.settings
         self._authority = AuthorityFile(settings.report_certificate_authority)
         self._certificate: ServingCertificate | None = None
         if settings.report_certificate is not None and settings.report_key is not None:
             self._certificate = ServingCertificate(settings.report_certificate, settings.report_key)
             host = urlsplit(settings.report_url).hostname or settings.report_bind.host
-            judged = CertificateCollector(self._certificate, self._authority.text, host)
-            judged.is_trusted()  # said in the log before anybody reports
-            self.metrics.registry.register(judged)
+            collector = CertificateCollector(self._certificate, self._authority.text, host)
+            collector.check_trust()  # logs a problem before the first report
+            self.metrics.registry.register(collector)
 
     def report_service(self) -> HttpService:
-        """The reporting API; every replica serves it, whether it leads or not."""
+        """The reporting API, which every replica serves."""
         api = ClusterApi(self.transport, self.settings.namespaces)
         limits = ReportLimits(time.monotonic)
         reviews = TokenReviews(api, time.monotonic, limits.count_review)
         service = ReportService(
             ClusterProgressStore(api),
             ClusterAuthorizer(api, reviews, time.monotonic),
-            self._review,
+            self.leader.review,
             limits=limits,
             write_interval_seconds=PROGRESS_INTERVAL_SECONDS,
         )
-        app = self.metrics.counting_reports(create_app(service, self._node_service(api, reviews)))
+        app = self.metrics.count_reports(create_app(service, self._node_service(api, reviews)))
         return HttpService(
             "reporting API",
             app,
             self.settings.report_bind,
             certificate=self._certificate,
-            refused=self.metrics.refused,
-            beside=ProgressThread(service.writes),
+            on_rejected=self.metrics.request_rejected,
+            background=ProgressThread(service.writes),
         )
 
     def _node_service(self, api: ClusterApi, reviews: TokenReviews) -> NodeService:
-        """The agents' side of the reporting API."""
         authorizer = ClusterNodeAuthorizer(reviews, time.monotonic, self.settings.agent_service_account)
         pods = ClusterNodePods(api, time.monotonic, self.cache)
         policies = NodePolicies(api, time.monotonic)
         return NodeService(
-            authorizer, pods, self.store.pod_energies, self.clock, bounds=policies.bounds_for_node, pods_ended=self._ask
+            authorizer,
+            pods,
+            self.store.pod_energies,
+            self.clock,
+            bounds=policies.bounds_for_node,
+            pods_ended=self.leader.enqueue,
         )
 
-    def _agent_patience_seconds(self) -> int:
-        return self.settings.agent_patience_seconds if self.settings.agent_service_account else 0
-
-    def _ask(self, key: JobKey) -> None:
-        """Have a job looked at; a replica that does not lead leaves it to the one that does, which looks by itself."""
-        if self._work_queue is not None:
-            self._work_queue.ask(key)
-
-    def _review(self, recurrence: TrainingRecurrence, progress: Progress) -> Progress:
-        """The policy's second thought; a replica that does not lead has no state to think from and leaves it."""
-        backend = self._led
-        key = JobKey(recurrence.metadata.namespace, recurrence.spec.job_ref.name)
-        return progress if backend is None else review_cost_limit(lambda: backend.snapshot(key), recurrence, progress)
-
     def addresses(self, report_url: str) -> ClusterAddresses:
-        """What training pods are told that are started now.
+        """The addresses that training pods started now get.
 
         Args:
-            report_url: Where the reporting API serves, if the settings name no other address.
+            report_url: URL of the reporting API, unless the settings have another one.
         """
         settings = self.settings
         return ClusterAddresses(settings.report_url or report_url, self._authority.text(), settings.agent_socket_folder)
 
     def controller(self, addresses: Callable[[], ClusterAddresses], may_write: Callable[[], bool]) -> Controller:
-        """What an operator does while it leads.
+        """The controller of an operator that leads; it is recorded in `leader`.
 
         Args:
-            addresses: What training pods are told that are started now.
-            may_write: Whether it still leads.
+            addresses: Returns the addresses that training pods started now get.
+            may_write: Whether the operator still leads.
         """
-        # An operator that waits for the lead does without kopf.
+        # An operator that does not lead saves the import of kopf.
         from wattloop_operator.controller.controller import Controller  # noqa: PLC0415
         from wattloop_operator.controller.kopf_handlers import registry_of, settings_of  # noqa: PLC0415
 
-        api = ClusterApi(fenced(self.transport, may_write), self.settings.namespaces)
+        settings = self.settings
+        api = ClusterApi(fenced(self.transport, may_write), settings.namespaces)
         backend = ClusterBackend(
             api=api,
             cache=self.cache,
@@ -180,24 +171,9 @@ class Factory:
             clock=self.clock,
             monotonic=time.monotonic,
             reporter=self.identity,
-            agent_patience_seconds=self._agent_patience_seconds(),
+            agent_patience_seconds=settings.agent_patience_seconds if settings.agent_service_account else 0,
         )
-        self._led = backend
-
-        def settled(key: JobKey) -> datetime | None:
-            following = reconcile(backend, key, self.clock)
-            soon = backend.look_again_seconds(key)
-            latest = None if soon is None else self.clock() + timedelta(seconds=soon)
-            return min((moment for moment in (following, latest) if moment is not None), default=None)
-
-        work_queue = WorkQueue(
-            settled,
-            workers=self.settings.workers,
-            clock=lambda: self.clock().timestamp(),
-            settled=lambda _, seconds: self.metrics.settled(seconds),
-            failed=lambda _: self.metrics.failed(),
-        )
-        self._work_queue = work_queue
+        work_queue = self._work_queue(backend)
 
         def job_deleted(key: JobKey, uid: str) -> None:
             backend.forget(key, uid)
@@ -205,75 +181,87 @@ class Factory:
 
         dispatcher = EventDispatcher(
             self.kinds,
-            ask=work_queue.ask,
+            enqueue=work_queue.add,
             job_deleted=job_deleted,
             heartbeat=self.heartbeat.beat,
             all_listed=work_queue.start,
         )
-        return Controller(
+        controller = Controller(
             registry=registry_of(dispatcher, lambda: credentials(self.client)),
             settings=settings_of(self.kinds),
             work_queue=work_queue,
             dispatcher=dispatcher,
             api=api,
             heartbeat=self.heartbeat.beat,
-            missed=self.metrics.missed,
-            resync_seconds=self.settings.resync_seconds,
+            changes_missed=self.metrics.changes_missed,
+            resync_seconds=settings.resync_seconds,
             write_policy_statuses=lambda: write_policy_statuses(api, self.clock),
-            namespaces=self.settings.namespaces,
-            returned=self._returned_namespace,
+            namespaces=settings.namespaces,
+            returned_namespace=self._returned_namespace,
+        )
+        self.leader.lead(controller, backend)
+        return controller
+
+    def _work_queue(self, backend: ClusterBackend) -> WorkQueue:
+        def reconcile_job(key: JobKey) -> datetime | None:
+            wake_at = reconcile(backend, key, self.clock)
+            requeue_after = backend.requeue_after_seconds(key)
+            requeue_at = None if requeue_after is None else self.clock() + timedelta(seconds=requeue_after)
+            return min((moment for moment in (wake_at, requeue_at) if moment is not None), default=None)
+
+        return WorkQueue(
+            reconcile_job,
+            workers=self.settings.workers,
+            clock=lambda: self.clock().timestamp(),
+            reconciled=lambda _, seconds: self.metrics.reconciled(seconds),
+            failed=lambda _: self.metrics.reconcile_failed(),
         )
 
     def _returned_namespace(self) -> str:
-        """A namespace that could not be read at the start and can be now; empty: none."""
+        """A namespace that was not readable at the start and is now; empty: none."""
         return next((name for name in self.absent_namespaces if is_readable(self.transport, name)), "")
 
-    def health_service(self, controller: Callable[[], Controller | None], reports: HttpService) -> HttpService | None:
-        """Liveness and readiness; None where the settings turn them off."""
+    def health_service(self, reports: HttpService) -> HttpService | None:
+        """Liveness and readiness; None if the settings turn them off."""
         if self.settings.health_bind is None:
             return None
         watches = watches_check(self.heartbeat.ages_seconds, 2.0 * self.settings.resync_seconds + 60.0)
 
-        def at_work() -> str:
-            now = controller()
-            return "" if now is None else now.trouble() or watches()
+        def work() -> str:
+            return "" if self.leader.controller is None else self.leader.problem() or watches()
 
         def reporting() -> str:
             return "" if reports.alive else "the reporting API does not serve"
 
-        live = {"work": at_work}
+        live = {"work": work}
         return HttpService(
             "health",
             create_health_app(live, live | {"reporting": reporting}),
             self.settings.health_bind,
-            refused=self.metrics.refused,
+            on_rejected=self.metrics.request_rejected,
         )
 
-    def metrics_service(
-        self, controller: Callable[[], Controller | None], leads: Callable[[], bool]
-    ) -> HttpService | None:
-        """Prometheus metrics; None where the settings turn them off."""
+    def metrics_service(self, is_leader: Callable[[], bool]) -> HttpService | None:
+        """Prometheus metrics; None if the settings turn them off."""
         if self.settings.metrics_bind is None:
             return None
-
-        def waiting() -> int:
-            now = controller()
-            return 0 if now is None else now.waiting
-
         self.metrics.registry.register(
             StateCollector(
-                jobs=lambda: [held.value for held in self.cache.jobs.all()],
-                waiting=waiting,
-                watch_ages_seconds=lambda: self.heartbeat.ages_seconds() if controller() is not None else {},
-                leads=leads,
+                jobs=lambda: [cached.value for cached in self.cache.jobs.all()],
+                queue_depth=lambda: self.leader.queue_depth,
+                watch_ages_seconds=lambda: {} if self.leader.controller is None else self.heartbeat.ages_seconds(),
+                is_leader=is_leader,
             )
         )
         return HttpService(
-            "metrics", make_asgi_app(self.metrics.registry), self.settings.metrics_bind, refused=self.metrics.refused
+            "metrics",
+            make_asgi_app(self.metrics.registry),
+            self.settings.metrics_bind,
+            on_rejected=self.metrics.request_rejected,
         )
 
     def election_times(self) -> ElectionTimes:
-        """How the lead is held: acted on for two thirds of the lease, looked at every eighth of it."""
+        """Times of the election: the leader acts for two thirds of the lease and renews every eighth of it."""
         from wattloop_operator.cluster.election import ElectionTimes  # noqa: PLC0415
 
         lease = self.settings.leader_lease_seconds
@@ -288,6 +276,5 @@ def connect(settings: Settings) -> tuple[ApiClient, Transport]:
         UsageError: The kubeconfig does not exist.
     """
     address = ClusterAddress(settings.kubeconfig, settings.context)
-    # The workers' requests, those of reports under way, and the comparison's.
-    client = address.client(connections=settings.workers + 40)
+    client = address.client(connections=settings.workers + FURTHER_CONNECTIONS)
     return client, HttpTransport(client)

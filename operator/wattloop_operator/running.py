@@ -1,4 +1,4 @@
-"""A running operator: serves reports all the time, leads when it is its turn, and ends cleanly when told to."""
+"""Runs an operator: it serves reports all the time, waits for the lead, and stops cleanly on a signal."""
 
 from __future__ import annotations
 
@@ -16,72 +16,70 @@ from wattloop_operator.http.server import HttpService
 
 if TYPE_CHECKING:
     from wattloop_operator.cluster.election import Leadership
-    from wattloop_operator.controller.controller import Controller
 
 logger = logging.getLogger(__name__)
 
-CHECK_SECONDS = 1.0
+CHECK_INTERVAL_SECONDS = 1.0
 
 
 class LostLeadError(OperationError):
-    """Another operator may lead by now: this one ends, and starts anew as one that waits."""
+    """Another operator may lead: this process ends, and its successor waits for the lead."""
 
 
 async def run_operator(factory: Factory) -> None:
     """Run until SIGTERM, SIGINT or SIGHUP.
 
     Raises:
-        OperationError: The lead was lost, or a part of the operator has ended by itself.
+        OperationError: The lead was lost, or a part of the operator has ended.
     """
     settings = factory.settings
     namespace = settings.leader_election_namespace or own_namespace()
-    controller: Controller | None = None
     with contextlib.ExitStack() as stack:
         reports = stack.enter_context(_serving(factory.report_service()))
-        health = factory.health_service(lambda: controller, reports)
+        health = factory.health_service(reports)
         if health is not None:
             stack.enter_context(_serving(health))
-        # It is ready now: what the election needs comes after.
+        # The operator is ready; the election's imports need not delay that.
         from wattloop_operator.cluster.election import Leadership, LeaseLock  # noqa: PLC0415
 
         lock = LeaseLock(factory.transport, settings.leader_election_name, namespace, factory.identity)
         leadership = Leadership(lock, factory.election_times())
-        metrics = factory.metrics_service(lambda: controller, leadership.holds)
+        metrics = factory.metrics_service(leadership.holds)
         if metrics is not None:
             stack.enter_context(_serving(metrics))
 
         async def work() -> None:
-            nonlocal controller
             logger.info("%s leads", factory.identity)
             controller = factory.controller(lambda: factory.addresses(reports.url), leadership.holds)
-            controller.begin()
-            while not (trouble := controller.trouble()):
-                await asyncio.sleep(CHECK_SECONDS)
-            raise OperationError(f"a part of the operator has ended: {trouble}")
+            controller.start()
+            while not (problem := controller.problem()):
+                await asyncio.sleep(CHECK_INTERVAL_SECONDS)
+            raise OperationError(f"a part of the operator has ended: {problem}")
 
         logger.info("%s waits for the Lease %s/%s", factory.identity, namespace, settings.leader_election_name)
         try:
-            await _until_told_to_end(leadership, work)
+            await _run_until_signal(leadership, work)
         finally:
+            controller = factory.leader.controller
             if controller is not None:
                 await asyncio.to_thread(controller.stop)
             await leadership.release()
             if controller is not None:
-                await asyncio.to_thread(controller.await_end)
+                await asyncio.to_thread(controller.join)
 
 
-async def _until_told_to_end(leadership: Leadership, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    told = asyncio.Event()
+async def _run_until_signal(leadership: Leadership, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    signalled = asyncio.Event()
     loop = asyncio.get_running_loop()
     leading = asyncio.create_task(leadership.lead(work))
-    ending = asyncio.create_task(told.wait())
+    ending = asyncio.create_task(signalled.wait())
     try:
-        with interruption.wake_on_request(lambda: loop.call_soon_threadsafe(told.set)):
+        with interruption.wake_on_request(lambda: loop.call_soon_threadsafe(signalled.set)):
             await asyncio.wait({leading, ending}, return_when=asyncio.FIRST_COMPLETED)
-        if not told.is_set():
+        if not signalled.is_set():
             await leading
-            raise LostLeadError("the Lease could not be renewed in time; another operator may lead by now")
-        logger.info("told to end")
+            raise LostLeadError("the Lease could not be renewed in time; another operator may lead now")
+        logger.info("stopping: a signal was received")
     finally:
         for task in (leading, ending):
             task.cancel()

@@ -90,8 +90,8 @@ class ClusterBackend:
         self._workloads = workloads
         self._store = store
         self._sample_decision = sample_decision
-        self._memory = StoreCache(store)
-        self._dry_run = DryRun(workloads.try_out, monotonic)
+        self._store_cache = StoreCache(store)
+        self._dry_run = DryRun(workloads.dry_run_create, monotonic)
         self._clock = clock
         self._reporter = reporter
         self._agent_patience_seconds = agent_patience_seconds
@@ -104,7 +104,7 @@ class ClusterBackend:
         job = held.value
         if job.metadata.deletion_timestamp is not None:
             return Snapshot(job)
-        remembered = self._memory.of_job(held.uid)
+        remembered = self._store_cache.of_job(held.uid)
         source = job.spec.batch_size.learn_from
         recurrences = tuple(
             each.value for each in self._cache.recurrences.of_group(held.key) if each.value.spec.job_ref.uid == held.uid
@@ -117,7 +117,7 @@ class ClusterBackend:
             records=remembered.records,
             profiles=remembered.profiles,
             late_usages=remembered.late_usages,
-            source_records=() if source is None else self._memory.learned_from(key.namespace, source),
+            source_records=() if source is None else self._store_cache.learned_from(key.namespace, source),
             pod_energies=self._pod_energies(held.uid, recurrences),
             devices=devices_of(job),
             agent_patience_seconds=self._agent_patience_seconds,
@@ -133,7 +133,7 @@ class ClusterBackend:
         for notice in events_of(snapshot, action):
             self._tell(snapshot, notice)
 
-    def look_again_seconds(self, key: JobKey) -> float | None:
+    def requeue_after_seconds(self, key: JobKey) -> float | None:
         """After what time to look again though no event will tell: a refusal may be lifted, a workload be unwatched."""
         held = self._cache.jobs.get((key.namespace, key.name))
         if held is None:
@@ -146,7 +146,7 @@ class ClusterBackend:
     def forget(self, key: JobKey, uid: str) -> None:
         """Drop what is remembered of a job that is gone."""
         logger.info("%s is gone", key)
-        self._memory.forget(uid)
+        self._store_cache.forget(uid)
         self._dry_run.forget(uid)
         self._store.pod_energies.forget_job(uid)
 
@@ -154,13 +154,13 @@ class ClusterBackend:
         match action:
             case RecordObservation(record):
                 self._store.observations.record(record)
-                self._memory.forget(record.job_uid)
+                self._store_cache.forget(record.job_uid)
             case RecordLateUsage(late_usage):
                 self._store.late_usages.record(late_usage)
-                self._memory.forget(late_usage.job_uid)
+                self._store_cache.forget(late_usage.job_uid)
             case RecordProfile(profile_key, measurements):
                 self._store.profiles.record(profile_key, measurements)
-                self._memory.forget(profile_key.job_uid)
+                self._store_cache.forget(profile_key.job_uid)
             case CreateRecurrence(recurrence):
                 self._create(recurrence)
             case StartWorkload(recurrence):
@@ -176,7 +176,7 @@ class ClusterBackend:
                 self._api.delete(TRAINING_RECURRENCES, metadata.namespace, metadata.name, metadata.uid)
                 spec = recurrence.spec
                 self._store.pod_energies.forget(spec.job_ref.uid, spec.index, spec.attempt)
-                self._cache.recurrences.remove((metadata.namespace, metadata.name), metadata.uid, by_us=True)
+                self._cache.recurrences.remove((metadata.namespace, metadata.name), metadata.uid, before_event=True)
             case WriteJobStatus(status):
                 self._write_job_status(snapshot, status)
             case EmitEvent():
@@ -229,7 +229,7 @@ class ClusterBackend:
         except (ConflictError, NotFoundError) as error:
             now = self._api.find(TRAINING_RECURRENCES, *key)
             if now is None:
-                self._cache.recurrences.remove(key, metadata.uid, by_us=True)
+                self._cache.recurrences.remove(key, metadata.uid, before_event=True)
             else:
                 self._cache.put_recurrence(now)
             raise StaleSnapshotError(f"{metadata.namespace}/{metadata.name}: {error}") from error
@@ -242,7 +242,7 @@ class ClusterBackend:
         except (ConflictError, NotFoundError) as error:
             now = self._api.find(RECURRING_TRAINING_JOBS, metadata.namespace, metadata.name)
             if now is None:
-                self._cache.jobs.remove((metadata.namespace, metadata.name), metadata.uid, by_us=True)
+                self._cache.jobs.remove((metadata.namespace, metadata.name), metadata.uid, before_event=True)
             else:
                 self._cache.put_job(now)
             raise StaleSnapshotError(f"{metadata.namespace}/{metadata.name}: {error}") from error

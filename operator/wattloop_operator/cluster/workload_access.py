@@ -38,7 +38,7 @@ class WorkloadAccess:
         self._addresses = addresses
         self._resources: dict[tuple[str, str], ResourceType] = {JOB: JOBS}
 
-    def try_out(self, job: RecurringTrainingJob, recurrence: TrainingRecurrence) -> None:
+    def dry_run_create(self, job: RecurringTrainingJob, recurrence: TrainingRecurrence) -> None:
         """Have the server check a workload and keep nothing.
 
         Raises:
@@ -95,7 +95,7 @@ class WorkloadAccess:
         resource = self._resource(state.api_version, state.kind)
         self._api.delete(resource, *_key(recurrence), state.uid)
         if resource == JOBS:
-            self._cache.workloads.remove(_key(recurrence), state.uid, by_us=True)
+            self._cache.workloads.remove(_key(recurrence), state.uid, before_event=True)
 
     def _state_of_job(self, held: CachedObject[Body], recurrence: TrainingRecurrence) -> WorkloadState:
         pods = self._cache.pods_of(held)

@@ -1,1 +1,1 @@
-"""What happens when something changes: kopf's handlers, which only parse and call, and the scheduler of turns."""
+"""The controller of a leading operator: watch handlers, work queue, and its state for request threads."""

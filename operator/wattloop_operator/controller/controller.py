@@ -1,4 +1,7 @@
-"""What an operator does while it leads: watch, settle, compare. Begun once; when it ends, so does the process."""
+"""The threads of an operator that leads: watches, work queue, resync and policy statuses.
+
+A controller starts once; when it ends, the process ends.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ import threading
 from collections.abc import Callable, Sequence
 
 import kopf
-from kopf._core.engines.peering import Identity
 
 from wattloop.errors import OperationError
 from wattloop_operator.cluster.api import ClusterApi, RejectedError
@@ -16,10 +18,11 @@ from wattloop_operator.cluster.gpu_power_policies import UnreadablePolicyError
 from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
 from wattloop_operator.cluster.informer.resync import Resync
 from wattloop_operator.controller.work_queue import WorkQueue
+from wattloop_operator.domain.names import JobKey
 
 logger = logging.getLogger(__name__)
 
-STOP_PATIENCE_SECONDS = 15.0
+STOP_TIMEOUT_SECONDS = 15.0
 POLICY_STATUS_SECONDS = 15.0
 
 
@@ -29,15 +32,15 @@ class Controller:
     Args:
         registry: kopf's handlers.
         settings: kopf's settings.
-        work_queue: Settles jobs; it is started when everything has been listed.
-        dispatcher: Takes in what is seen.
-        api: The API server, for comparing.
-        heartbeat: Is told that the watch of a kind is alive.
-        missed: Is told how many jobs a watch of a kind has missed changes of.
-        resync_seconds: How often what was seen is compared with what there is.
+        work_queue: Reconciles jobs; the dispatcher starts it when all objects have been listed.
+        dispatcher: Receives watch events.
+        api: The API server, for resyncs.
+        heartbeat: Called with a kind whose watch has missed nothing.
+        changes_missed: Called with a kind and the number of jobs with a change that its watch missed.
+        resync_seconds: Interval of resyncs.
         write_policy_statuses: Brings the status of every GPUPowerPolicy up to date.
-        namespaces: The namespaces that are watched; empty: all.
-        returned: Gives a further namespace that can be watched now and could not before; empty: none.
+        namespaces: The watched namespaces; empty: all.
+        returned_namespace: Returns a further namespace that has become readable; empty: none.
     """
 
     def __init__(
@@ -49,14 +52,14 @@ class Controller:
         dispatcher: EventDispatcher,
         api: ClusterApi,
         heartbeat: Callable[[str], None],
-        missed: Callable[[str, int], None],
+        changes_missed: Callable[[str, int], None],
         resync_seconds: int,
         write_policy_statuses: Callable[[], object],
         namespaces: Sequence[str] = (),
-        returned: Callable[[], str] = lambda: "",
+        returned_namespace: Callable[[], str] = lambda: "",
     ) -> None:
         self._namespaces = namespaces
-        self._returned = returned
+        self._find_returned_namespace = returned_namespace
         self._returned_namespace = ""
         self._registry = registry
         self._settings = settings
@@ -64,57 +67,63 @@ class Controller:
         self._dispatcher = dispatcher
         self._api = api
         self._heartbeat = heartbeat
-        self._missed = missed
+        self._changes_missed = changes_missed
         self._resync_seconds = resync_seconds
-        self._write_standings = write_policy_statuses
+        self._write_policy_statuses = write_policy_statuses
         self._stopping = threading.Event()
-        self._kopf = threading.Thread(target=self._watch, name="kopf", daemon=True)
-        self._comparing = threading.Thread(target=self._compare, name="compare", daemon=True)
-        self._standing = threading.Thread(target=self._keep_policy_statuses, name="policies", daemon=True)
-        self._began = False
+        self._watch_thread = threading.Thread(target=self._watch, name="kopf", daemon=True)
+        self._resync_thread = threading.Thread(target=self._resync, name="resync", daemon=True)
+        self._policy_thread = threading.Thread(target=self._update_policy_statuses, name="policies", daemon=True)
+        self._started = False
 
-    def begin(self) -> None:
-        """Start to watch; what is watched starts the rest."""
-        self._began = True
+    def start(self) -> None:
+        """Start the watches; the first complete listing starts the work queue."""
+        self._started = True
         for kind in self._dispatcher.kinds:
             self._heartbeat(kind.resource.kind)
-        self._kopf.start()
-        self._comparing.start()
-        self._standing.start()
+        self._watch_thread.start()
+        self._resync_thread.start()
+        self._policy_thread.start()
 
     def stop(self) -> None:
-        """Finish what was begun and write nothing more, so that another operator may lead."""
+        """Finish the running reconciliations and write nothing more, so that another operator may lead."""
         self._stopping.set()
-        if not self._work_queue.stop(STOP_PATIENCE_SECONDS):
-            logger.warning("a job was still being settled after %.0f s; the next leader goes on", STOP_PATIENCE_SECONDS)
+        if not self._work_queue.stop(STOP_TIMEOUT_SECONDS):
+            logger.warning(
+                "a reconciliation still runs after %.0f s; the next leader continues it", STOP_TIMEOUT_SECONDS
+            )
 
-    def await_end(self) -> None:
-        """Wait until the watches have ended too, once the work was laid down."""
-        for thread in (self._kopf, self._comparing, self._standing):
+    def join(self) -> None:
+        """Wait until the other threads have ended, too; call it after `stop`."""
+        for thread in (self._watch_thread, self._resync_thread, self._policy_thread):
             if thread.ident is not None:
-                thread.join(STOP_PATIENCE_SECONDS)
+                thread.join(STOP_TIMEOUT_SECONDS)
 
-    def trouble(self) -> str:
-        """What is wrong with its threads; empty: nothing is."""
-        if self._stopping.is_set() or not self._began:
+    def problem(self) -> str:
+        """Why the process must restart; empty if it need not."""
+        if self._stopping.is_set() or not self._started:
             return ""
         if self._returned_namespace:
-            return f"the namespace {self._returned_namespace} can be read now, and is watched after a new start"
-        for thread, what in (
-            (self._kopf, "the watches have ended"),
-            (self._comparing, "the comparison has ended"),
-            (self._standing, "the writing of GPUPowerPolicies' statuses has ended"),
+            return f"the namespace {self._returned_namespace} is readable now; restarting to watch it"
+        for thread, message in (
+            (self._watch_thread, "the watches have ended"),
+            (self._resync_thread, "the resync has ended"),
+            (self._policy_thread, "the updates of GPUPowerPolicy statuses have ended"),
         ):
             if not thread.is_alive():
-                return what
-        if self._dispatcher.opened and not self._work_queue.alive:
+                return message
+        if self._dispatcher.synced and not self._work_queue.alive:
             return "a worker has ended"
         return ""
 
+    def enqueue(self, key: JobKey) -> None:
+        """Reconcile a job soon."""
+        self._work_queue.add(key)
+
     @property
-    def waiting(self) -> int:
-        """How many jobs wait for a worker."""
-        return self._work_queue.waiting
+    def queue_depth(self) -> int:
+        """Number of jobs that wait for a worker."""
+        return self._work_queue.depth
 
     def _watch(self) -> None:
         kopf.run(
@@ -124,42 +133,43 @@ class Controller:
             namespaces=self._namespaces,
             standalone=True,
             stop_flag=self._stopping,
-            # Its own would have the user's name in it; the user of a container has none.
-            identity=Identity(platform.node()),
+            # kopf's default contains the user's name, and a container's user may have none. The type is a private
+            # NewType of str.
+            identity=platform.node(),  # type: ignore[arg-type]
         )
 
-    def _compare(self) -> None:
+    def _resync(self) -> None:
         while not self._stopping.wait(self._resync_seconds):
             for kind in self._dispatcher.kinds:
                 try:
                     jobs = Resync(
                         self._api, kind, lambda seconds: not self._stopping.wait(seconds), self._namespaces
-                    ).missed()
+                    ).run()
                 except (OperationError, RejectedError) as error:
-                    logger.warning("%s: could not be compared: %s", kind.resource.kind, error)
+                    logger.warning("%s: the resync failed: %s", kind.resource.kind, error)
                     continue
                 if jobs:
-                    self._missed(kind.resource.kind, len(jobs))
+                    self._changes_missed(kind.resource.kind, len(jobs))
                 else:
                     self._heartbeat(kind.resource.kind)
                 for job in jobs:
-                    self._work_queue.ask(job)
+                    self._work_queue.add(job)
             for key in self._dispatcher.jobs():
-                self._work_queue.ask(key)
-            self._returned_namespace = self._returned()
+                self._work_queue.add(key)
+            self._returned_namespace = self._find_returned_namespace()
 
-    def _keep_policy_statuses(self) -> None:
-        told = ""
+    def _update_policy_statuses(self) -> None:
+        logged = ""
         while True:
             try:
-                self._write_standings()
+                self._write_policy_statuses()
             except Exception as error:
-                # Training goes on without these statuses; what nobody foresaw is told with its trace.
-                foreseen = isinstance(error, OperationError | RejectedError | UnreadablePolicyError)
-                if str(error) != told:
-                    logger.warning("GPUPowerPolicies' statuses are not up to date: %s", error, exc_info=not foreseen)
-                told = str(error)
+                # Training does not depend on these statuses; an unexpected error is logged with its traceback.
+                expected = isinstance(error, OperationError | RejectedError | UnreadablePolicyError)
+                if str(error) != logged:
+                    logger.warning("GPUPowerPolicy statuses are not up to date: %s", error, exc_info=not expected)
+                logged = str(error)
             else:
-                told = ""
+                logged = ""
             if self._stopping.wait(POLICY_STATUS_SECONDS):
                 return

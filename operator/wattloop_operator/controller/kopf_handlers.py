@@ -1,8 +1,8 @@
-"""kopf's handlers: each parses nothing but the event, and hands the object on.
+"""kopf's handlers: each passes the event's object to the dispatcher.
 
-Index handlers see every object before the first event handler of any kind is called, so the first event means that all
-kinds have been listed; kopf's own create, update and timer handlers are not used, since they keep their state in the
-objects' annotations and act on edges.
+kopf calls index handlers for every object before it calls the first event handler of any kind, so the first event means
+that all kinds have been listed. kopf's create, update and timer handlers are not used: they keep state in the objects'
+annotations and act on edges.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from wattloop_operator.cluster.api import ResourceType
 from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
 from wattloop_operator.cluster.informer.object_cache import WatchedKind
 
-# Below the five minutes after which the server forgets versions that a watch could go on from.
+# Within the five minutes for which the server keeps the versions that a watch can resume from.
 SERVER_TIMEOUT_SECONDS = 300
 CLIENT_TIMEOUT_SECONDS = 310
 
@@ -25,8 +25,8 @@ def registry_of(dispatcher: EventDispatcher, login: Callable[[], Mapping[str, An
     """The handlers of all watched kinds.
 
     Args:
-        dispatcher: Takes in what they see.
-        login: Gives the credentials, read anew at each login.
+        dispatcher: Receives the objects.
+        login: Returns the current credentials; called at each login.
     """
     registry = kopf.OperatorRegistry()
 
@@ -40,13 +40,13 @@ def registry_of(dispatcher: EventDispatcher, login: Callable[[], Mapping[str, An
 
 
 def settings_of(kinds: tuple[WatchedKind, ...]) -> kopf.OperatorSettings:
-    """Settings of kopf: watches that end and begin anew, of our own objects alone, no limit on workers, no posting."""
+    """Kopf's settings: watches that are renewed, of Wattloop's objects only, no limit on workers, and no Events."""
     settings = kopf.OperatorSettings()
     settings.watching.server_timeout = SERVER_TIMEOUT_SECONDS
     settings.watching.client_timeout = CLIENT_TIMEOUT_SECONDS
     settings.queueing.worker_limit = None
     settings.posting.enabled = False
-    # Neither namespaces nor custom resource definitions are watched: the operator has no right to, and no need.
+    # The operator has neither the right nor the need to watch namespaces and custom resource definitions.
     settings.scanning.disabled = True
     settings.peering.standalone = True
     for kind in kinds:
@@ -58,15 +58,15 @@ def settings_of(kinds: tuple[WatchedKind, ...]) -> kopf.OperatorSettings:
 def _register(registry: kopf.OperatorRegistry, dispatcher: EventDispatcher, kind: WatchedKind) -> None:
     address, name = _address(kind.resource), kind.resource.plural
 
-    @kopf.index(*address, id=f"{name}_seen", registry=registry)
-    async def seen(body: kopf.Body, **_: Any) -> None:
-        dispatcher.seen(kind, dict(body))
+    @kopf.index(*address, id=f"{name}_indexed", registry=registry)
+    async def index(body: kopf.Body, **_: Any) -> None:
+        dispatcher.on_object(kind, dict(body))
 
     @kopf.on.event(*address, id=f"{name}_changed", registry=registry)
-    async def changed(event: kopf.RawEvent, **_: Any) -> None:
-        dispatcher.everything_was_listed()
+    async def event_handler(event: kopf.RawEvent, **_: Any) -> None:
+        dispatcher.on_listed()
         if event["type"] == "DELETED":
-            dispatcher.gone(kind, event["object"])
+            dispatcher.on_deleted(kind, event["object"])
 
 
 def _address(resource: ResourceType) -> tuple[str, str, str]:

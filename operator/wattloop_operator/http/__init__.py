@@ -1,1 +1,1 @@
-"""The HTTP servers of the operator: bounded connections, and certificates that rotate."""
+"""The operator's HTTP servers, their limits, and their certificates."""

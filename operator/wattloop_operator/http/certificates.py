@@ -1,4 +1,4 @@
-"""Certificates of the reporting API."""
+"""The reporting API's certificate and the authority that pods verify it with, both from files that may be rotated."""
 
 from __future__ import annotations
 
@@ -12,25 +12,26 @@ from wattloop.errors import OperationError, UsageError
 
 logger = logging.getLogger(__name__)
 
+MAX_FLIGHTS = 10
 Version = tuple[tuple[int, int, int], ...]
-"""What tells one content of the files from another: inode, time of change and size of each; empty: one is missing."""
+"""Identifies the content of files: inode, modification time and size of each; empty if a file is missing."""
 
 
 class ServingCertificate:
     """The certificate chain and the key of a server, as their files are when a client connects.
 
-    The files are looked at when a connection is made, so no connection gets a certificate that was replaced before it.
-    Files that do not go together, such as half of a rotation, change nothing: the certificate before them goes on.
+    Each new connection checks the files, so none gets a certificate that was replaced before it. Files that do not
+    match, as in the middle of a rotation, change nothing: the previous certificate is served.
 
     Args:
-        chain: The certificate and those that lead to the authority, PEM.
+        chain: The certificate and its intermediates, PEM.
         key: Its private key, PEM.
 
     Attributes:
-        context: What a server listens with.
+        context: The server's TLS context.
 
     Raises:
-        OperationError: The files cannot be read, or do not go together.
+        OperationError: The files cannot be read or do not match.
     """
 
     def __init__(self, chain: Path, key: Path) -> None:
@@ -38,47 +39,47 @@ class ServingCertificate:
         self._key = key
         self._lock = threading.Lock()
         try:
-            self._seen = self._version()
+            self._loaded_version = self._version()
             self._load()
         except (OSError, ValueError) as error:
             raise OperationError(f"the certificate {chain} with the key {key}: {error}") from error
-        # Connections start in this one, which never changes, and go over to the one of their moment.
+        # Each handshake starts in this context, which never changes, and switches to the current one.
         self.context = self._current
-        self.context.sni_callback = self._go_over
+        self.context.sni_callback = self._switch
 
     @property
     def expires_at(self) -> datetime:
-        """When the certificate that a client would get now expires."""
+        """Expiry of the certificate that a client would get now."""
         with self._lock:
-            self._look()
+            self._reload_if_changed()
             return self._expires_at
 
-    def _go_over(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+    def _switch(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
         with self._lock:
-            self._look()
+            self._reload_if_changed()
             connection.context = self._current
 
-    def _look(self) -> None:
+    def _reload_if_changed(self) -> None:
         version = self._version()
-        if version == self._seen:
+        if version == self._loaded_version:
             return
-        # Also where it cannot be served: it is said once, and tried again when the files have changed again.
-        self._seen = version
+        # Also if loading fails: it is logged once, and tried again after the next change.
+        self._loaded_version = version
         try:
             self._load()
         except (OSError, ValueError) as error:
             logger.warning(
-                "the certificate %s with the key %s: %s; the one before is served, until %s",
+                "the certificate %s with the key %s: %s; serving the previous one, valid until %s",
                 self._chain,
                 self._key,
                 error,
                 self._expires_at,
             )
         else:
-            logger.info("serving another certificate, %s, valid until %s", self._chain, self._expires_at)
+            logger.info("serving a new certificate, %s, valid until %s", self._chain, self._expires_at)
 
     def _load(self) -> None:
-        # An operator without a certificate does without its 8 MB.
+        # Without a certificate the operator saves the 8 MB of this library.
         from cryptography import x509  # noqa: PLC0415
 
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -94,17 +95,14 @@ class ServingCertificate:
         return tuple((each.st_ino, each.st_mtime_ns, each.st_size) for each in found)
 
 
-logger = logging.getLogger(__name__)
-
-
 class AuthorityFile:
-    """Certificates in PEM, as the file has them when a pod is started.
+    """A file of certificates that pods get to verify the reporting API with, as it is when a pod starts.
 
     Args:
-        path: The file; None: pods trust what their images trust.
+        path: The file, PEM; None: pods use the certificates of their images.
 
     Raises:
-        UsageError: There are no certificates in it.
+        UsageError: The file contains no certificates.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -117,11 +115,11 @@ class AuthorityFile:
             ) from error
 
     def text(self) -> str:
-        """The certificates; those of before where the file cannot be read now. Empty: there is no file."""
+        """The certificates, PEM; the previous ones if the file cannot be read now; empty without a file."""
         try:
             self._text = self._read()
         except (OSError, ValueError) as error:
-            logger.warning("%s: %s; pods are given the certificates that it had before", self._path, error)
+            logger.warning("%s: %s; pods get its previous certificates", self._path, error)
         return self._text
 
     def _read(self) -> str:
@@ -132,22 +130,18 @@ class AuthorityFile:
         return text
 
 
-MAX_FLIGHTS = 10
+def verification_error(serving: ssl.SSLContext, trusted: str, host: str) -> str:
+    """Why a client would refuse a server's certificate; empty if it would accept it.
 
-
-def refusal(serving: ssl.SSLContext, trusted: str, host: str) -> str:
-    """Why a client refuses a server.
+    The check is a TLS handshake in memory, so it gives OpenSSL's verdict, which is also that of Python's ssl in a pod.
 
     Args:
-        serving: What the server listens with.
+        serving: The server's TLS context.
         trusted: The certificates that the client trusts, PEM.
-        host: The host of the URL that the client was told.
-
-    Returns:
-        The reason in OpenSSL's words; empty: it does not refuse it.
+        host: The host of the client's URL.
 
     Raises:
-        ssl.SSLError: The handshake fails for another reason than trust.
+        ssl.SSLError: The handshake fails for a reason other than the certificate.
     """
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     server = serving.wrap_bio(to_server, to_client, server_side=True)
@@ -165,4 +159,4 @@ def refusal(serving: ssl.SSLContext, trusted: str, host: str) -> str:
             server.do_handshake()
         except ssl.SSLWantReadError:
             continue
-    raise ssl.SSLError(f"the handshake with {host} does not end")
+    raise ssl.SSLError(f"the handshake with {host} did not complete")

@@ -1,4 +1,4 @@
-"""An ASGI application served over HTTP from a thread of its own."""
+"""An HTTP server that runs an ASGI application in a thread."""
 
 from __future__ import annotations
 
@@ -10,67 +10,71 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
 
 import uvicorn
+from uvicorn.server import ServerState
 
 from wattloop.commands.settings import Address
 from wattloop.errors import OperationError
-from wattloop_operator.http.bounded_connection import BoundedConnection
 from wattloop_operator.http.certificates import ServingCertificate
-from wattloop_operator.http.rejected_requests import RefusedRequests
+from wattloop_operator.http.connections import Application, BoundedConnection, RejectedRequests, limit_concurrency
 
 logger = logging.getLogger(__name__)
 
-IDLE_SECONDS = 10
-MAX_CONNECTIONS = 2_000
-# Of the files that the process may have open, what one server's connections may take: the rest is for the database, the
-# API server and the other servers.
-PART_OF_FILES = 4
+KEEP_ALIVE_SECONDS = 10
+MAX_CONCURRENCY = 2_000
+# One server's connections take at most this part of the process's file descriptors: the database, the API server and
+# the other servers need the rest.
+DESCRIPTORS_PART = 4
 
 
 class HttpService:
     """One HTTP server.
 
+    It serves a bounded number of connections; beyond it, it answers 503, and beyond twice as many it closes new ones.
+
     Args:
-        name: What it is, for messages.
+        name: Its name, for messages.
         app: The ASGI application.
-        bind: Where to listen; port 0 is any that is free.
-        certificate: With it, it serves HTTPS.
-        refused: Told the reason of each request that the application did not see: `malformed`, or `crowded` (beyond
-            the bound of connections).
-        beside: Entered before it serves and left once it serves no more.
+        bind: The address to listen on; port 0 is any free port.
+        certificate: Serves HTTPS with it, unless None.
+        on_rejected: Called with the reason of each request that the application does not receive: `malformed`, or
+            `overloaded` (too many connections or requests).
+        background: Entered before the server starts and left after it has ended.
 
     Raises:
-        OperationError: The address is taken.
+        OperationError: The address is in use.
     """
 
     def __init__(
         self,
         name: str,
-        app: Any,
+        app: Application,
         bind: Address,
         *,
         certificate: ServingCertificate | None = None,
-        refused: Callable[[str], None] = lambda _: None,
-        beside: AbstractContextManager[object] | None = None,
+        on_rejected: Callable[[str], None] = lambda _: None,
+        background: AbstractContextManager[object] | None = None,
     ) -> None:
         self.name = name
-        self._beside = contextlib.nullcontext() if beside is None else beside
-        self._socket = _listening(name, bind)
+        self._background = contextlib.nullcontext() if background is None else background
+        self._socket = _listen(name, bind)
         host, port = self._socket.getsockname()[:2]
         self.address = Address(host, port)
         self.url = f"{'https' if certificate else 'http'}://{self.address}"
+        self.max_concurrency = _max_concurrency()
+        rejected = RejectedRequests(name, on_rejected)
         config = uvicorn.Config(
-            app,
+            limit_concurrency(app, self.max_concurrency, self._state, rejected),
             log_config=None,
             access_log=False,
             lifespan="off",
-            http=functools.partial(BoundedConnection, refused=RefusedRequests(name, refused)),  # type: ignore[arg-type]
+            http=functools.partial(  # type: ignore[arg-type]
+                BoundedConnection, rejected=rejected, max_connections=2 * self.max_concurrency
+            ),
             ws="none",
             proxy_headers=False,
-            timeout_keep_alive=IDLE_SECONDS,
-            limit_concurrency=_most_served(),
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
             server_header=False,
             ssl_context_factory=None if certificate is None else lambda *_: certificate.context,
             timeout_graceful_shutdown=5,
@@ -79,12 +83,12 @@ class HttpService:
         self._thread = threading.Thread(target=self._serve, name=f"http-{name}", daemon=True)
 
     def start(self) -> None:
-        """Serve."""
+        """Start serving."""
         self._thread.start()
         logger.info("%s: serving %s", self.name, self.url)
 
     def stop(self) -> None:
-        """Answer what was asked, then end."""
+        """Answer the running requests, then end."""
         self._server.should_exit = True
         if self._thread.is_alive():
             self._thread.join()
@@ -96,21 +100,24 @@ class HttpService:
         return self._thread.is_alive()
 
     def _serve(self) -> None:
-        with self._beside:
+        with self._background:
             self._server.run(sockets=[self._socket])
 
+    def _state(self) -> ServerState:
+        return self._server.server_state
 
-def _most_served() -> int:
-    """How many connections are served at once; twice as many are held, to say so."""
+
+def _max_concurrency() -> int:
+    """Number of connections that one server serves; it holds twice as many, to answer the rest with 503."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MAX_CONNECTIONS if files == resource.RLIM_INFINITY else min(MAX_CONNECTIONS, files // PART_OF_FILES // 2)
+    return MAX_CONCURRENCY if files == resource.RLIM_INFINITY else min(MAX_CONCURRENCY, files // DESCRIPTORS_PART // 2)
 
 
-def _listening(name: str, bind: Address) -> socket.socket:
+def _listen(name: str, bind: Address) -> socket.socket:
     family = socket.AF_INET6 if ":" in bind.host else socket.AF_INET
     try:
         return socket.create_server((bind.host, bind.port), family=family, backlog=1024)
     except OSError as error:
         raise OperationError(
-            f"{name}: cannot listen at {bind}: {error.strerror or error}; choose another one"
+            f"{name}: cannot listen on {bind}: {error.strerror or error}; choose another address"
         ) from error

@@ -1,4 +1,4 @@
-"""Health."""
+"""Liveness and readiness of the operator over HTTP, and the last sign of life of each watch."""
 
 from __future__ import annotations
 
@@ -12,40 +12,33 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 Check = Callable[[], str]
-"""Says what is wrong; empty: nothing is."""
+"""Returns the problem; empty if there is none."""
 
 
 def create_health_app(live: Mapping[str, Check], ready: Mapping[str, Check]) -> Starlette:
-    """The application of /healthz (restart the process where it fails) and /readyz (send no reports there).
+    """The application of /healthz and /readyz.
+
+    A failure of /healthz means: restart the process; of /readyz: send it no reports. Both respond with the problem of
+    each check.
 
     Args:
-        live: The checks of liveness, by name.
-        ready: The checks of readiness, by name.
+        live: The liveness checks by name.
+        ready: The readiness checks by name.
     """
 
-    def answer(checks: Mapping[str, Check]) -> Callable[[Request], JSONResponse]:
-        def answered(_: Request) -> JSONResponse:
-            found = {name: check() or "ok" for name, check in checks.items()}
-            failed = any(said != "ok" for said in found.values())
-            return JSONResponse(found, status_code=503 if failed else 200)
+    def endpoint(checks: Mapping[str, Check]) -> Callable[[Request], JSONResponse]:
+        def respond(_: Request) -> JSONResponse:
+            results = {name: check() or "ok" for name, check in checks.items()}
+            failed = any(result != "ok" for result in results.values())
+            return JSONResponse(results, status_code=503 if failed else 200)
 
-        return answered
+        return respond
 
-    return Starlette(routes=[Route("/healthz", answer(live)), Route("/readyz", answer(ready))])
-
-
-def watches_check(ages_seconds: Callable[[], Mapping[str, float]], most_seconds: float) -> Check:
-    """Fails where a watch has given no sign of life for too long."""
-
-    def check() -> str:
-        old = {kind: age for kind, age in ages_seconds().items() if age > most_seconds}
-        return ", ".join(f"no sign of life of the watch of {kind} for {age:.0f} s" for kind, age in sorted(old.items()))
-
-    return check
+    return Starlette(routes=[Route("/healthz", endpoint(live)), Route("/readyz", endpoint(ready))])
 
 
 class WatchHeartbeat:
-    """The last sign of life of each watch: an event, or a comparison that found nothing missed.
+    """The last sign of life of each watch: an event, or a resync that found no missed change.
 
     Args:
         kinds: The watched kinds.
@@ -58,7 +51,7 @@ class WatchHeartbeat:
         self._beats = dict.fromkeys(kinds, clock())
 
     def beat(self, kind: str) -> None:
-        """Note a sign of life."""
+        """Record a sign of life."""
         with self._lock:
             self._beats[kind] = self._clock()
 
@@ -67,3 +60,13 @@ class WatchHeartbeat:
         now = self._clock()
         with self._lock:
             return {kind: now - beat for kind, beat in self._beats.items()}
+
+
+def watches_check(ages_seconds: Callable[[], Mapping[str, float]], max_seconds: float) -> Check:
+    """Fails if a watch has given no sign of life for longer than this."""
+
+    def check() -> str:
+        old = {kind: age for kind, age in ages_seconds().items() if age > max_seconds}
+        return ", ".join(f"no sign of life of the watch of {kind} for {age:.0f} s" for kind, age in sorted(old.items()))
+
+    return check

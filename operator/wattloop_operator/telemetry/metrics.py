@@ -1,8 +1,8 @@
-"""The operator's Prometheus metrics: base units, and only jobs that exist as label values."""
+"""The operator's Prometheus metrics, in base units; label values that name a job are those of existing jobs."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -12,28 +12,30 @@ from prometheus_client.registry import Collector
 from wattloop.errors import OperationError
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.cluster.transport import Request, StatusError, Transport
+from wattloop_operator.http.connections import Application
 
-Application = Callable[[Any, Any, Any], Awaitable[None]]
 JOB_LABELS = ("namespace", "job")
 
 
 class Metrics:
-    """What is counted as it happens.
+    """Counters and histograms of events.
 
     Attributes:
-        registry: Where everything is registered.
+        registry: The registry of all the operator's metrics.
     """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._settles = Histogram(
+        self._reconciles = Histogram(
             "wattloop_operator_reconcile_duration_seconds",
-            "Time to bring one job up to date.",
+            "Duration of one reconciliation of a job.",
             buckets=(0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
             registry=self.registry,
         )
         self._failures = Counter(
-            "wattloop_operator_reconcile_failures_total", "Looks at a job that failed.", registry=self.registry
+            "wattloop_operator_reconcile_failures_total",
+            "Reconciliations of a job that failed.",
+            registry=self.registry,
         )
         self._requests = Counter(
             "wattloop_operator_api_requests_total",
@@ -41,65 +43,64 @@ class Metrics:
             ["method", "resource", "outcome"],
             registry=self.registry,
         )
-        self._missed = Counter(
+        self._missed_changes = Counter(
             "wattloop_operator_watch_missed_changes_total",
-            "Jobs of which a watch has missed a change.",
+            "Jobs with a change that a watch missed.",
             ["kind"],
             registry=self.registry,
         )
         self._reports = Counter(
             "wattloop_operator_reports_total",
-            "Reports of training processes by the HTTP status of their answer.",
+            "Reports of training processes, by the HTTP status of the response.",
             ["status"],
             registry=self.registry,
         )
         self._node_reports = Counter(
             "wattloop_operator_node_reports_total",
-            "Reports of nodes' agents by the HTTP status of their answer.",
+            "Reports of node agents, by the HTTP status of the response.",
             ["status"],
             registry=self.registry,
         )
-
-        self._refused = Counter(
+        self._rejected = Counter(
             "wattloop_operator_http_requests_rejected_total",
-            "HTTP requests refused unread: malformed, or crowded (beyond the bound of connections).",
+            "HTTP requests rejected before parsing: malformed, or overloaded (too many connections or requests).",
             ["reason"],
             registry=self.registry,
         )
 
-    def settled(self, seconds: float) -> None:
-        """Count a look at a job."""
-        self._settles.observe(seconds)
+    def reconciled(self, seconds: float) -> None:
+        """Record the duration of a reconciliation."""
+        self._reconciles.observe(seconds)
 
-    def failed(self) -> None:
-        """Count a look that failed."""
+    def reconcile_failed(self) -> None:
+        """Count a reconciliation that failed."""
         self._failures.inc()
 
-    def missed(self, kind: str, jobs: int) -> None:
-        """Count what a watch has missed."""
-        self._missed.labels(kind).inc(jobs)
+    def changes_missed(self, kind: str, jobs: int) -> None:
+        """Count the jobs with a change that a watch missed."""
+        self._missed_changes.labels(kind).inc(jobs)
 
-    def refused(self, reason: str) -> None:
-        """Count an HTTP request that was refused unread."""
-        self._refused.labels(reason).inc()
+    def request_rejected(self, reason: str) -> None:
+        """Count an HTTP request that the application did not receive."""
+        self._rejected.labels(reason).inc()
 
-    def counting_reports(self, app: Application) -> Application:
-        """The reporting API with every answer counted."""
+    def count_reports(self, app: Application) -> Application:
+        """The reporting API as an ASGI application that counts its responses."""
 
-        async def counting(scope: Any, receive: Any, send: Any) -> None:
+        async def counted(scope: Any, receive: Any, send: Any) -> None:
             reports = self._node_reports if scope.get("path", "").startswith("/v1/nodes/") else self._reports
 
-            async def sent(message: Any) -> None:
+            async def send_counted(message: Any) -> None:
                 if message["type"] == "http.response.start":
                     reports.labels(str(message["status"])).inc()
                 await send(message)
 
-            await app(scope, receive, sent)
+            await app(scope, receive, send_counted)
 
-        return counting
+        return counted
 
-    def counted(self, transport: Transport) -> Transport:
-        """The transport with every request counted."""
+    def count_requests(self, transport: Transport) -> Transport:
+        """The transport as one that counts its requests."""
 
         def call(request: Request) -> dict[str, Any]:
             outcome = "ok"
@@ -118,35 +119,35 @@ class Metrics:
 
 
 class StateCollector(Collector):
-    """What is read when it is asked for: the jobs' own figures, the queue, the watches, the lead.
+    """Metrics computed at each scrape: figures of the jobs, the work queue, the watches and leadership.
 
     Args:
-        jobs: The jobs there are.
-        waiting: How many of them wait for a worker.
+        jobs: The existing jobs.
+        queue_depth: Number of jobs that wait for a worker.
         watch_ages_seconds: Seconds since each watch's last sign of life.
-        leads: Whether this operator acts.
+        is_leader: Whether this operator leads.
     """
 
     def __init__(
         self,
         *,
         jobs: Callable[[], Iterable[RecurringTrainingJob]],
-        waiting: Callable[[], int],
+        queue_depth: Callable[[], int],
         watch_ages_seconds: Callable[[], Mapping[str, float]],
-        leads: Callable[[], bool],
+        is_leader: Callable[[], bool],
     ) -> None:
         self._jobs = jobs
-        self._waiting = waiting
+        self._queue_depth = queue_depth
         self._watch_ages_seconds = watch_ages_seconds
-        self._leads = leads
+        self._is_leader = is_leader
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics as they are now."""
+        """The current metrics."""
         yield GaugeMetricFamily(
-            "wattloop_operator_is_leader", "Whether this operator leads.", value=float(self._leads())
+            "wattloop_operator_is_leader", "Whether this operator leads.", value=float(self._is_leader())
         )
         yield GaugeMetricFamily(
-            "wattloop_operator_work_queue_depth", "Jobs that wait for a worker.", value=float(self._waiting())
+            "wattloop_operator_work_queue_depth", "Jobs that wait for a worker.", value=float(self._queue_depth())
         )
         ages = GaugeMetricFamily(
             "wattloop_operator_watch_age_seconds", "Time since the last sign of life of a watch.", labels=["kind"]
@@ -158,10 +159,14 @@ class StateCollector(Collector):
 
 
 def _of_jobs(jobs: Iterable[RecurringTrainingJob]) -> Iterator[Metric]:
-    active = GaugeMetricFamily("wattloop_job_active_recurrences", "Recurrences going on.", labels=JOB_LABELS)
-    best = GaugeMetricFamily("wattloop_job_best_batch_size", "Batch size believed cheapest.", labels=JOB_LABELS)
+    active = GaugeMetricFamily("wattloop_job_active_recurrences", "Recurrences that run.", labels=JOB_LABELS)
+    best = GaugeMetricFamily(
+        "wattloop_job_best_batch_size", "Batch size with the lowest expected cost.", labels=JOB_LABELS
+    )
     ended = CounterMetricFamily("wattloop_job_recurrences", "Recurrences that ended.", labels=(*JOB_LABELS, "reached"))
-    energy = CounterMetricFamily("wattloop_job_gpu_energy_joules", "Energy of the GPUs.", labels=JOB_LABELS)
+    energy = CounterMetricFamily(
+        "wattloop_job_gpu_energy_joules", "Energy of the GPUs of all recurrences.", labels=JOB_LABELS
+    )
     cost = CounterMetricFamily("wattloop_job_cost_joules", "Cost of all recurrences.", labels=JOB_LABELS)
     saved = GaugeMetricFamily(
         "wattloop_job_saved_cost_joules", "Cost saved against the default configuration.", labels=JOB_LABELS
@@ -182,7 +187,7 @@ def _of_jobs(jobs: Iterable[RecurringTrainingJob]) -> Iterator[Metric]:
 
 
 def _resource(path: str) -> str:
-    """The kind in an address: /apis/batch/v1/namespaces/team/jobs/x is of jobs."""
+    """The plural of the kind in a path: `jobs` in /apis/batch/v1/namespaces/team/jobs/x."""
     parts = path.strip("/").split("/")
     rest = parts[3:] if parts[0] == "apis" else parts[2:]
     if rest[:1] == ["namespaces"] and len(rest) > 2:

@@ -74,9 +74,9 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> CollectorRegistry:
     metrics.registry.register(
         StateCollector(
             jobs=lambda: [job],
-            waiting=lambda: 0,
+            queue_depth=lambda: 0,
             watch_ages_seconds=lambda: {"Job": 1.0},
-            leads=lambda: True,
+            is_leader=lambda: True,
         )
     )
     authority = CertificateAuthority()

@@ -114,7 +114,7 @@ def test_a_workload_of_another_kind_runs_to_its_target(
     operator.look(key)
     (recurrence,) = recurrences_of(key)
     assert recurrence["status"]["result"] == "Reached"
-    assert operator.backend.look_again_seconds(key) is None
+    assert operator.backend.requeue_after_seconds(key) is None
 
 
 @pytest.mark.usefixtures("train_sets")
@@ -125,7 +125,7 @@ def test_a_running_workload_of_another_kind_is_looked_at_again_and_ended_where_i
     operator.look(key)
     set_condition(kubectl, key, "Running")
     operator.look(key)
-    assert operator.backend.look_again_seconds(key) is not None
+    assert operator.backend.requeue_after_seconds(key) is not None
     make_job(template={"workload": WORKLOAD}, concurrencyPolicy="Replace", runRequest="second")
     operator.look(key)
     results = [each["status"].get("result") for each in recurrences_of(key)]

@@ -150,7 +150,7 @@ def test_an_operator_that_was_frozen_does_not_act_on_the_lead_that_it_lost(
     await_jobs(cluster, namespace, lambda status: (status.get("counts") or {}).get("reached") == 1, "the run")
     first.thaw()
     assert first.await_exit() == 1
-    assert "another operator may lead by now" in first.log_tail()
+    assert "another operator may lead now" in first.log_tail()
     assert second.health("/healthz").status_code == 200
 
 

@@ -20,7 +20,7 @@ MakeJob = Callable[..., JobKey]
 
 def missed(transport: HttpTransport, cache: ObjectCache, kind: str) -> set[JobKey]:
     (watched,) = [each for each in watched_kinds(cache) if each.resource.kind == kind]
-    return Resync(ClusterApi(transport), watched, lambda _: True).missed()
+    return Resync(ClusterApi(transport), watched, lambda _: True).run()
 
 
 def test_what_a_watch_has_missed_is_found_and_mended(
@@ -71,4 +71,4 @@ def test_what_comes_while_it_compares_is_not_counted_as_missed(
             watched.put(body)
         return True
 
-    assert Resync(ClusterApi(transport), watched, events_come).missed() == set()
+    assert Resync(ClusterApi(transport), watched, events_come).run() == set()

@@ -1,4 +1,4 @@
-"""Who is looked at when. The threads are real; what they wait for is told by events, never by sleeping."""
+"""When the work queue reconciles which job. The threads are real; tests wait for events and never sleep."""
 
 from __future__ import annotations
 
@@ -9,48 +9,48 @@ from datetime import UTC, datetime
 import pytest
 
 from wattloop.errors import OperationError
-from wattloop_operator.controller.work_queue import PATIENT_FAILURES, WorkQueue
+from wattloop_operator.controller.work_queue import MAX_EAGER_RETRIES, WorkQueue
 from wattloop_operator.domain.names import JobKey
 
-PATIENCE_SECONDS = 60.0
+TIMEOUT_SECONDS = 60.0
 NOW = 1_772_323_200.0
 FIRST, SECOND = JobKey("team", "first"), JobKey("team", "second")
 
 
-class Looks:
-    """Records who was looked at, and answers as the test says."""
+class Reconciler:
+    """Records the reconciled jobs and returns what the test chooses."""
 
     def __init__(self) -> None:
-        self.seen: list[JobKey] = []
-        self.answer: Callable[[JobKey], datetime | None] = lambda _: None
+        self.calls: list[JobKey] = []
+        self.result: Callable[[JobKey], datetime | None] = lambda _: None
         self._changed = threading.Condition()
 
     def __call__(self, key: JobKey) -> datetime | None:
         with self._changed:
-            self.seen.append(key)
+            self.calls.append(key)
             self._changed.notify_all()
-        return self.answer(key)
+        return self.result(key)
 
     def await_count(self, count: int) -> list[JobKey]:
         with self._changed:
-            assert self._changed.wait_for(lambda: len(self.seen) >= count, PATIENCE_SECONDS), self.seen
-        return self.seen
+            assert self._changed.wait_for(lambda: len(self.calls) >= count, TIMEOUT_SECONDS), self.calls
+        return self.calls
 
 
-def let_pass(work_queue: WorkQueue, clock: list[float], seconds: float) -> None:
-    """Let time pass once nobody is being looked at, and have the clock looked at."""
-    with work_queue._changed:
-        idle = work_queue._changed.wait_for(
-            lambda: not any(job.running or job.waiting for job in work_queue._jobs.values()), PATIENCE_SECONDS
+def advance(work_queue: WorkQueue, clock: list[float], seconds: float) -> None:
+    """Advance the clock once no job is queued or running, and wake the timer."""
+    with work_queue._wakes_changed:
+        idle = work_queue._wakes_changed.wait_for(
+            lambda: not any(job.running or job.queued for job in work_queue._jobs.values()), TIMEOUT_SECONDS
         )
         assert idle
         clock[0] += seconds
-        work_queue._changed.notify_all()
+        work_queue._wakes_changed.notify_all()
 
 
 @pytest.fixture
-def looks() -> Looks:
-    return Looks()
+def reconciler() -> Reconciler:
+    return Reconciler()
 
 
 @pytest.fixture
@@ -59,69 +59,71 @@ def clock() -> list[float]:
 
 
 @pytest.fixture
-def work_queue(looks: Looks, clock: list[float]) -> Iterator[WorkQueue]:
-    made = WorkQueue(looks, workers=2, clock=lambda: clock[0])
-    made.start()
-    yield made
-    assert made.stop(PATIENCE_SECONDS)
+def work_queue(reconciler: Reconciler, clock: list[float]) -> Iterator[WorkQueue]:
+    queue = WorkQueue(reconciler, workers=2, clock=lambda: clock[0])
+    queue.start()
+    yield queue
+    assert queue.stop(TIMEOUT_SECONDS)
 
 
-def test_a_job_is_looked_at_when_asked_for(work_queue: WorkQueue, looks: Looks) -> None:
-    work_queue.ask(FIRST)
-    assert looks.await_count(1) == [FIRST]
+def test_an_added_job_is_reconciled(work_queue: WorkQueue, reconciler: Reconciler) -> None:
+    work_queue.add(FIRST)
+    assert reconciler.await_count(1) == [FIRST]
 
 
-def test_asked_while_it_is_looked_at_it_is_looked_at_once_more(work_queue: WorkQueue, looks: Looks) -> None:
+def test_a_job_added_while_it_runs_is_reconciled_once_more(work_queue: WorkQueue, reconciler: Reconciler) -> None:
     entered, leave = threading.Event(), threading.Event()
 
     def slow(_: JobKey) -> None:
         if not entered.is_set():
             entered.set()
-            assert leave.wait(PATIENCE_SECONDS)
+            assert leave.wait(TIMEOUT_SECONDS)
 
-    looks.answer = slow
-    work_queue.ask(FIRST)
-    assert entered.wait(PATIENCE_SECONDS)
+    reconciler.result = slow
+    work_queue.add(FIRST)
+    assert entered.wait(TIMEOUT_SECONDS)
     for _ in range(5):
-        work_queue.ask(FIRST)
-    work_queue.ask(SECOND)
-    looks.await_count(2)
-    assert looks.seen == [FIRST, SECOND], "never twice at once"
+        work_queue.add(FIRST)
+    work_queue.add(SECOND)
+    reconciler.await_count(2)
+    assert reconciler.calls == [FIRST, SECOND], "never twice concurrently"
     leave.set()
-    assert looks.await_count(3)[2] == FIRST
-    work_queue.ask(SECOND)
-    assert sorted(map(str, looks.await_count(4))) == ["team/first", "team/first", "team/second", "team/second"]
+    assert reconciler.await_count(3)[2] == FIRST
+    work_queue.add(SECOND)
+    assert sorted(map(str, reconciler.await_count(4))) == ["team/first", "team/first", "team/second", "team/second"]
 
 
-def test_a_job_is_looked_at_when_its_time_has_come(work_queue: WorkQueue, looks: Looks, clock: list[float]) -> None:
-    looks.answer = lambda key: datetime.fromtimestamp(NOW + 100, UTC) if key == FIRST and clock[0] == NOW else None
-    work_queue.ask(FIRST)
-    looks.await_count(1)
-    let_pass(work_queue, clock, 99)
-    work_queue.ask(SECOND)
-    assert looks.await_count(2) == [FIRST, SECOND]
-    let_pass(work_queue, clock, 2)
-    assert looks.await_count(3).count(FIRST) == 2
+def test_a_job_is_reconciled_when_its_time_comes(
+    work_queue: WorkQueue, reconciler: Reconciler, clock: list[float]
+) -> None:
+    reconciler.result = lambda key: datetime.fromtimestamp(NOW + 100, UTC) if key == FIRST and clock[0] == NOW else None
+    work_queue.add(FIRST)
+    reconciler.await_count(1)
+    advance(work_queue, clock, 99)
+    work_queue.add(SECOND)
+    assert reconciler.await_count(2) == [FIRST, SECOND]
+    advance(work_queue, clock, 2)
+    assert reconciler.await_count(3).count(FIRST) == 2
 
 
-@pytest.mark.parametrize("failure", [OperationError("away"), ValueError("a mistake")])
-def test_a_job_that_fails_holds_up_no_other_and_is_tried_again(
-    failure: Exception, work_queue: WorkQueue, looks: Looks, clock: list[float]
+@pytest.mark.parametrize("failure", [OperationError("away"), ValueError("a bug")])
+def test_a_job_that_fails_delays_no_other_and_is_retried(
+    failure: Exception, work_queue: WorkQueue, reconciler: Reconciler, clock: list[float]
 ) -> None:
     def failing(key: JobKey) -> None:
-        if key == FIRST and looks.seen.count(FIRST) == 1:
+        if key == FIRST and reconciler.calls.count(FIRST) == 1:
             raise failure
 
-    looks.answer = failing
-    work_queue.ask(FIRST)
-    work_queue.ask(SECOND)
-    assert set(looks.await_count(2)) == {FIRST, SECOND}
-    let_pass(work_queue, clock, 2)
-    assert looks.await_count(3)[2] == FIRST
+    reconciler.result = failing
+    work_queue.add(FIRST)
+    work_queue.add(SECOND)
+    assert set(reconciler.await_count(2)) == {FIRST, SECOND}
+    advance(work_queue, clock, 2)
+    assert reconciler.await_count(3)[2] == FIRST
 
 
-def test_a_job_that_keeps_failing_waits_its_time_out_whatever_is_told(
-    work_queue: WorkQueue, looks: Looks, clock: list[float]
+def test_events_do_not_shorten_the_backoff_of_a_job_that_keeps_failing(
+    work_queue: WorkQueue, reconciler: Reconciler, clock: list[float]
 ) -> None:
     failed = threading.Semaphore(0)
     work_queue._failed = lambda _: failed.release()
@@ -130,19 +132,19 @@ def test_a_job_that_keeps_failing_waits_its_time_out_whatever_is_told(
         if key == FIRST:
             raise OperationError("away")
 
-    looks.answer = failing
-    for _ in range(PATIENT_FAILURES):
-        work_queue.ask(FIRST)
-        assert failed.acquire(timeout=PATIENCE_SECONDS)
-        let_pass(work_queue, clock, 0)
-    work_queue.ask(FIRST)
-    work_queue.ask(SECOND)
-    looks.await_count(PATIENT_FAILURES + 1)
-    assert looks.seen.count(FIRST) == PATIENT_FAILURES
+    reconciler.result = failing
+    for _ in range(MAX_EAGER_RETRIES):
+        work_queue.add(FIRST)
+        assert failed.acquire(timeout=TIMEOUT_SECONDS)
+        advance(work_queue, clock, 0)
+    work_queue.add(FIRST)
+    work_queue.add(SECOND)
+    reconciler.await_count(MAX_EAGER_RETRIES + 1)
+    assert reconciler.calls.count(FIRST) == MAX_EAGER_RETRIES
 
 
-def test_a_clock_that_is_set_back_a_day_keeps_no_failed_job_waiting_for_a_day(
-    work_queue: WorkQueue, looks: Looks, clock: list[float]
+def test_a_clock_set_back_a_day_delays_no_failed_job_by_a_day(
+    work_queue: WorkQueue, reconciler: Reconciler, clock: list[float]
 ) -> None:
     failed = threading.Semaphore(0)
     work_queue._failed = lambda _: failed.release()
@@ -151,26 +153,26 @@ def test_a_clock_that_is_set_back_a_day_keeps_no_failed_job_waiting_for_a_day(
         if clock[0] >= NOW:
             raise OperationError("away")
 
-    looks.answer = failing
-    for _ in range(PATIENT_FAILURES):
-        work_queue.ask(FIRST)
-        assert failed.acquire(timeout=PATIENCE_SECONDS)
-        let_pass(work_queue, clock, 0)
-    let_pass(work_queue, clock, -86_400)
-    work_queue.ask(FIRST)
-    assert looks.await_count(PATIENT_FAILURES + 1) == [FIRST] * (PATIENT_FAILURES + 1)
+    reconciler.result = failing
+    for _ in range(MAX_EAGER_RETRIES):
+        work_queue.add(FIRST)
+        assert failed.acquire(timeout=TIMEOUT_SECONDS)
+        advance(work_queue, clock, 0)
+    advance(work_queue, clock, -86_400)
+    work_queue.add(FIRST)
+    assert reconciler.await_count(MAX_EAGER_RETRIES + 1) == [FIRST] * (MAX_EAGER_RETRIES + 1)
 
 
-def test_a_clock_that_is_set_ahead_a_day_has_every_job_looked_at_whose_time_has_come(
-    work_queue: WorkQueue, looks: Looks, clock: list[float]
+def test_a_clock_set_ahead_a_day_makes_every_job_due(
+    work_queue: WorkQueue, reconciler: Reconciler, clock: list[float]
 ) -> None:
-    looks.answer = lambda _: datetime.fromtimestamp(NOW + 3600, UTC) if clock[0] == NOW else None
-    work_queue.ask(FIRST)
-    work_queue.ask(SECOND)
-    looks.await_count(2)
-    let_pass(work_queue, clock, 86_400)
-    assert set(looks.await_count(4)[2:]) == {FIRST, SECOND}
+    reconciler.result = lambda _: datetime.fromtimestamp(NOW + 3600, UTC) if clock[0] == NOW else None
+    work_queue.add(FIRST)
+    work_queue.add(SECOND)
+    reconciler.await_count(2)
+    advance(work_queue, clock, 86_400)
+    assert set(reconciler.await_count(4)[2:]) == {FIRST, SECOND}
 
 
-def test_a_scheduler_that_was_never_started_can_be_stopped(looks: Looks) -> None:
-    assert WorkQueue(looks, workers=2).stop(0.0)
+def test_a_queue_that_was_never_started_can_be_stopped(reconciler: Reconciler) -> None:
+    assert WorkQueue(reconciler, workers=2).stop(0.0)

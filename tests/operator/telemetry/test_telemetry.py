@@ -1,4 +1,4 @@
-"""What the operator says of itself."""
+"""Health, metrics and logs of the operator."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, generate_latest, make_asgi_app
 
 from wattloop.commands.settings import Address
 from wattloop.errors import OperationError
@@ -37,22 +37,22 @@ def health(ages: dict[str, float]) -> Iterator[HttpService]:
     service.stop()
 
 
-def test_health_says_which_watch_is_old(health: HttpService, ages: dict[str, float]) -> None:
+def test_health_names_the_watch_without_a_recent_sign_of_life(health: HttpService, ages: dict[str, float]) -> None:
     assert httpx.get(f"{health.url}/healthz").json() == {"watches": "ok"}
     ages["Pod"] = 101.0
-    answer = httpx.get(f"{health.url}/healthz")
-    assert answer.status_code == 503
-    assert answer.json() == {"watches": "no sign of life of the watch of Pod for 101 s"}
+    response = httpx.get(f"{health.url}/healthz")
+    assert response.status_code == 503
+    assert response.json() == {"watches": "no sign of life of the watch of Pod for 101 s"}
 
 
-def test_ready_is_only_who_passes_every_check(health: HttpService) -> None:
-    answer = httpx.get(f"{health.url}/readyz")
-    assert (answer.status_code, answer.json()) == (503, {"watches": "ok", "database": "away"})
+def test_readiness_requires_every_check_to_pass(health: HttpService) -> None:
+    response = httpx.get(f"{health.url}/readyz")
+    assert (response.status_code, response.json()) == (503, {"watches": "ok", "database": "away"})
 
 
-def test_an_address_that_is_taken_is_said(health: HttpService) -> None:
-    with pytest.raises(OperationError, match=f"metrics: cannot listen at {health.address}"):
-        HttpService("metrics", None, health.address)
+def test_an_address_in_use_is_an_error(health: HttpService) -> None:
+    with pytest.raises(OperationError, match=f"metrics: cannot listen on {health.address}"):
+        HttpService("metrics", make_asgi_app(), health.address)
 
 
 def test_a_watch_ages_until_its_next_sign_of_life() -> None:
@@ -64,18 +64,18 @@ def test_a_watch_ages_until_its_next_sign_of_life() -> None:
     assert heartbeat.ages_seconds() == {"Job": 1.0, "Pod": 6.0}
 
 
-def test_requests_are_counted_by_what_became_of_them() -> None:
+def test_requests_are_counted_by_outcome() -> None:
     metrics = Metrics()
     errors: dict[str, Exception] = {"/apis/batch/v1/namespaces/team/jobs": OperationError("away")}
 
-    def carry(request: Request) -> dict[str, Any]:
+    def send(request: Request) -> dict[str, Any]:
         if request.method == "PATCH":
             raise StatusError(request, 409, "Conflict", "")
         if request.path in errors:
             raise errors[request.path]
         return {}
 
-    counted = metrics.counted(carry)
+    counted = metrics.count_requests(send)
     counted(Request("GET", "/api/v1/namespaces/team/pods/a"))
     with pytest.raises(OperationError):
         counted(Request("POST", "/apis/batch/v1/namespaces/team/jobs"))
@@ -90,7 +90,7 @@ def test_requests_are_counted_by_what_became_of_them() -> None:
         assert line in text
 
 
-def test_a_jobs_figures_are_those_of_its_status() -> None:
+def test_the_metrics_of_a_job_are_those_of_its_status() -> None:
     job = RecurringTrainingJob.from_wire(
         {
             "metadata": {"name": "digits", "namespace": "team"},
@@ -111,7 +111,7 @@ def test_a_jobs_figures_are_those_of_its_status() -> None:
     registry = CollectorRegistry()
     registry.register(
         StateCollector(
-            jobs=lambda: [job], waiting=lambda: 3, watch_ages_seconds=lambda: {"Job": 2.0}, leads=lambda: True
+            jobs=lambda: [job], queue_depth=lambda: 3, watch_ages_seconds=lambda: {"Job": 2.0}, is_leader=lambda: True
         )
     )
     text = generate_latest(registry).decode()
@@ -129,22 +129,24 @@ def test_a_jobs_figures_are_those_of_its_status() -> None:
 
 
 @pytest.mark.usefixtures("untouched_logging")
-def test_a_json_line_has_time_level_and_text(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_json_line_has_time_level_and_message(capsys: pytest.CaptureFixture[str]) -> None:
     set_up_logs("json", "info")
-    logging.getLogger("wattloop_operator.test").info("team/digits: %s", "settled")
+    logging.getLogger("wattloop_operator.test").info("team/digits: %s", "started")
     logging.getLogger("wattloop_operator.test").debug("unseen")
     (line,) = [json.loads(text) for text in capsys.readouterr().err.splitlines()]
     assert (line["level"], line["logger"], line["message"]) == (
         "INFO",
         "wattloop_operator.test",
-        "team/digits: settled",
+        "team/digits: started",
     )
     assert line["time"].startswith("20")
 
 
 @pytest.mark.usefixtures("untouched_logging")
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_names_of_others_forge_no_line_and_act_on_no_terminal(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_foreign_name_in_a_message_neither_forges_a_line_nor_controls_the_terminal(
+    form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     set_up_logs(form, "info")
     logging.getLogger("wattloop_operator.test").info("pod %s", "x\nERROR forged\x1b[2J\u202e\u2028")
     (line,) = capsys.readouterr().err.split("\n")[:-1]

@@ -114,7 +114,7 @@ class InProcessOperator:
             there = {identity(body)[0] for body in bodies}
             for body in bodies:
                 kind.put(body)
-            for held in [] if kind.outlive else kind.object_store.all():
+            for held in [] if kind.outlives_deletion else kind.object_store.all():
                 if held.key not in there:
                     kind.object_store.remove(held.key, held.uid)
 

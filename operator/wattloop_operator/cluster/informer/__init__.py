@@ -1,1 +1,1 @@
-"""What is known of the API server's objects: a cache fed by watch events and checked by resyncs."""
+"""The informer: a cache of the API server's objects, fed by watch events and checked by resyncs."""

@@ -1,4 +1,4 @@
-"""Where the handlers put what they see: into the cache, and the job that it concerns before the scheduler."""
+"""Dispatches watch events: the object goes to the cache, and the key of its job to the work queue."""
 
 from __future__ import annotations
 
@@ -16,69 +16,69 @@ logger = logging.getLogger(__name__)
 
 
 class EventDispatcher:
-    """Takes in what was seen.
+    """Receives watch events.
 
     Args:
         kinds: The watched kinds.
-        ask: Has a job looked at.
-        job_deleted: Is told of each job that was deleted, with its uid.
-        heartbeat: Is told that the watch of a kind is alive.
-        all_listed: Is called once, when all objects of all kinds have been seen.
+        enqueue: Called with each job to reconcile.
+        job_deleted: Called with each deleted job and its uid.
+        heartbeat: Called with a kind at each of its events.
+        all_listed: Called once, when all objects of all kinds have been listed.
     """
 
     def __init__(
         self,
         kinds: tuple[WatchedKind, ...],
         *,
-        ask: Callable[[JobKey], None],
+        enqueue: Callable[[JobKey], None],
         job_deleted: Callable[[JobKey, str], None],
         heartbeat: Callable[[str], None],
         all_listed: Callable[[], None],
     ) -> None:
         self.kinds = kinds
-        self._ask = ask
-        self._job_is_gone = job_deleted
+        self._enqueue = enqueue
+        self._job_deleted = job_deleted
         self._heartbeat = heartbeat
-        self._open_for_work = all_listed
-        self._opened = threading.Event()
+        self._all_listed = all_listed
+        self._synced = threading.Event()
 
-    def seen(self, kind: WatchedKind, body: Body) -> None:
-        """Take in an object; what is known already, such as the echo of an own write, asks for nothing."""
+    def on_object(self, kind: WatchedKind, body: Body) -> None:
+        """Store an object, and enqueue its job unless the version is known, such as that of an own write."""
         self._heartbeat(kind.resource.kind)
         try:
-            news = kind.put(body)
+            changed = kind.put(body)
         except ValidationError as error:
             (namespace, name), _, _ = identity(body)
             logger.warning(
-                "%s %s/%s is passed over, for it is not of the form that this version knows: %s",
+                "%s %s/%s is ignored, because this version of Wattloop cannot parse it: %s",
                 kind.resource.kind, namespace, name, error,
             )  # fmt: skip
             return
-        if news:
-            self._ask(kind.job_of(body))
+        if changed:
+            self._enqueue(kind.job_of(body))
 
-    def gone(self, kind: WatchedKind, body: Body) -> None:
-        """Take in that an object was deleted."""
+    def on_deleted(self, kind: WatchedKind, body: Body) -> None:
+        """Remove an object, and enqueue its job."""
         self._heartbeat(kind.resource.kind)
         kind.remove(body)
         key = kind.job_of(body)
         if kind.resource == RECURRING_TRAINING_JOBS:
-            self._job_is_gone(key, identity(body)[1])
+            self._job_deleted(key, identity(body)[1])
         else:
-            self._ask(key)
+            self._enqueue(key)
+
+    def on_listed(self) -> None:
+        """Record that all kinds have been listed: from now on, an object that is not in the cache does not exist."""
+        if not self._synced.is_set():
+            self._synced.set()
+            self._all_listed()
 
     @property
-    def opened(self) -> bool:
-        """Whether all kinds have been listed once."""
-        return self._opened.is_set()
+    def synced(self) -> bool:
+        """Whether all kinds have been listed."""
+        return self._synced.is_set()
 
     def jobs(self) -> list[JobKey]:
-        """All jobs there are."""
-        of_jobs = (kind for kind in self.kinds if kind.resource == RECURRING_TRAINING_JOBS)
-        return [JobKey(*held.key) for kind in of_jobs for held in kind.object_store.all()]
-
-    def everything_was_listed(self) -> None:
-        """Note that all kinds have been listed once: what is not in the cache is not there."""
-        if not self._opened.is_set():
-            self._opened.set()
-            self._open_for_work()
+        """All existing jobs."""
+        job_kinds = (kind for kind in self.kinds if kind.resource == RECURRING_TRAINING_JOBS)
+        return [JobKey(*cached.key) for kind in job_kinds for cached in kind.object_store.all()]

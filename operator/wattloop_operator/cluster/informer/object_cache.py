@@ -1,6 +1,6 @@
-"""What the operator knows of the cluster: jobs, recurrences, their workloads and pods, each as it was seen last.
+"""The operator's cache of the cluster: jobs, recurrences, workloads and pods, each in its newest known version.
 
-It is fed by the watches, by the periodic comparison and by the answers of own writes, so that reading follows writing.
+Watches, resyncs and the responses to own writes feed it, so that reads follow writes.
 """
 
 from __future__ import annotations
@@ -11,31 +11,25 @@ from typing import Any
 
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.cluster.api import (
-    JOBS,
-    PODS,
-    RECURRING_TRAINING_JOBS,
-    TRAINING_RECURRENCES,
-    ResourceType,
-)
+from wattloop_operator.cluster.api import JOBS, PODS, RECURRING_TRAINING_JOBS, TRAINING_RECURRENCES, ResourceType
 from wattloop_operator.cluster.informer.object_store import CachedObject, Key, ObjectStore
 from wattloop_operator.domain.names import JOB_LABEL, RECURRENCE_LABEL, JobKey
 from wattloop_operator.workloads.ownership import is_pod_of_job
 
 Body = Mapping[str, Any]
-KEPT_METADATA = ("name", "namespace", "uid", "resourceVersion", "labels", "ownerReferences", "deletionTimestamp")
-KEPT_POD_STATUS = ("phase", "reason", "message", "conditions", "containerStatuses", "initContainerStatuses")
+STORED_METADATA = ("name", "namespace", "uid", "resourceVersion", "labels", "ownerReferences", "deletionTimestamp")
+STORED_POD_STATUS = ("phase", "reason", "message", "conditions", "containerStatuses", "initContainerStatuses")
 
 
 class ObjectCache:
-    """The shelves of the kinds that the operator watches.
+    """The stores of the watched kinds.
 
     Attributes:
         jobs: RecurringTrainingJobs.
         recurrences: TrainingRecurrences, grouped by their job.
-        workloads: batch/v1 Jobs, grouped by the RecurringTrainingJob; what nobody reads is left out.
-        pods: Pods, grouped by the name of their recurrence; what nobody reads is left out. A pod that is gone stays as
-            it was last as long as its Job is there: why a Job failed may be known from its pod alone.
+        workloads: batch/v1 Jobs without unused fields, grouped by their RecurringTrainingJob.
+        pods: Pods without unused fields, grouped by their recurrence. A deleted pod stays in its last state as long as
+            its Job exists: it may be the only source of the Job's failure.
     """
 
     def __init__(self) -> None:
@@ -45,77 +39,81 @@ class ObjectCache:
         self.pods: ObjectStore[Body] = ObjectStore()
 
     def put_job(self, body: Body) -> bool:
-        """Take in a RecurringTrainingJob; returns whether it is news.
+        """Store a RecurringTrainingJob; returns whether it is newer than the stored one.
 
         Raises:
-            pydantic.ValidationError: It is not of the form that this version knows.
+            pydantic.ValidationError: This version of Wattloop cannot parse it.
         """
         key, uid, version = identity(body)
-        if _known(self.jobs, key, version):
+        if _is_known(self.jobs, key, version):
             return False
         return self.jobs.put(
-            CachedObject(key, uid, version, key, RecurringTrainingJob.from_wire(_without_managers(body)))
+            CachedObject(key, uid, version, key, RecurringTrainingJob.from_wire(_without_annotations(body)))
         )
 
     def put_recurrence(self, body: Body) -> bool:
-        """Take in a TrainingRecurrence; returns whether it is news.
+        """Store a TrainingRecurrence; returns whether it is newer than the stored one.
 
         Raises:
-            pydantic.ValidationError: It is not of the form that this version knows.
+            pydantic.ValidationError: This version of Wattloop cannot parse it.
         """
         key, uid, version = identity(body)
-        if _known(self.recurrences, key, version):
+        if _is_known(self.recurrences, key, version):
             return False
-        recurrence = TrainingRecurrence.from_wire(_without_managers(body))
+        recurrence = TrainingRecurrence.from_wire(_without_annotations(body))
         if recurrence.status.result is not None:
             self._forget_pods(key)
         return self.recurrences.put(CachedObject(key, uid, version, (key[0], recurrence.spec.job_ref.name), recurrence))
 
     def put_workload(self, body: Body) -> bool:
-        """Take in a batch/v1 Job; returns whether it is news."""
+        """Store a batch/v1 Job; returns whether it is newer than the stored one."""
         key, uid, version = identity(body)
         spec = body.get("spec") or {}
-        kept = {"metadata": _kept(body), "spec": {"suspend": spec.get("suspend")}, "status": body.get("status") or {}}
-        return self.workloads.put(CachedObject(key, uid, version, (key[0], _label(body, JOB_LABEL)), kept))
+        value = {
+            "metadata": _stored_metadata(body),
+            "spec": {"suspend": spec.get("suspend")},
+            "status": body.get("status") or {},
+        }
+        return self.workloads.put(CachedObject(key, uid, version, (key[0], _label(body, JOB_LABEL)), value))
 
     def put_pod(self, body: Body) -> bool:
-        """Take in a pod; returns whether it is news."""
+        """Store a pod; returns whether it is wanted and newer than the stored one."""
         if not self.pod_is_wanted(body):
             return False
         key, uid, version = identity(body)
         group = (key[0], _label(body, RECURRENCE_LABEL))
         status = body.get("status") or {}
-        kept = {
-            "metadata": _kept(body),
+        value = {
+            "metadata": _stored_metadata(body),
             "spec": {"nodeName": (body.get("spec") or {}).get("nodeName")},
-            "status": {name: status[name] for name in KEPT_POD_STATUS if name in status},
+            "status": {name: status[name] for name in STORED_POD_STATUS if name in status},
         }
-        return self.pods.put(CachedObject(key, uid, version, group, kept))
+        return self.pods.put(CachedObject(key, uid, version, group, value))
 
     def pod_is_wanted(self, body: Body) -> bool:
-        """Whether a pod can still tell something: once an outcome is written, nobody asks its pods any more."""
+        """Whether a pod is of use: its recurrence has no result yet."""
         recurrence = self.recurrences.get((identity(body)[0][0], _label(body, RECURRENCE_LABEL)))
         return recurrence is None or recurrence.value.status.result is None
 
     def remove_job(self, body: Body) -> bool:
-        """Forget a RecurringTrainingJob that is gone."""
+        """Remove a deleted RecurringTrainingJob."""
         key, uid, _ = identity(body)
         return self.jobs.remove(key, uid)
 
     def remove_recurrence(self, body: Body) -> bool:
-        """Forget a TrainingRecurrence that is gone."""
+        """Remove a deleted TrainingRecurrence and its pods."""
         key, uid, _ = identity(body)
         self._forget_pods(key)
         return self.recurrences.remove(key, uid)
 
     def remove_workload(self, body: Body) -> bool:
-        """Forget a Job that is gone, and its pods."""
+        """Remove a deleted Job and its pods."""
         key, uid, _ = identity(body)
         self._forget_pods(key)
         return self.workloads.remove(key, uid)
 
     def remove_pod(self, body: Body) -> bool:
-        """Take in the last state of a pod that is gone, where its Job is still there."""
+        """Store the last state of a deleted pod if its Job exists; remove the pod otherwise."""
         key, uid, _ = identity(body)
         workload = self.workloads.get((key[0], _label(body, RECURRENCE_LABEL)))
         if workload is not None and is_pod_of_job(body["metadata"], workload.uid):
@@ -124,16 +122,16 @@ class ObjectCache:
 
     def pods_of(self, workload: CachedObject[Body]) -> list[Body]:
         """The pods of a Job."""
-        group = workload.key
-        return [held.value for held in self.pods.of_group(group) if is_pod_of_job(held.value["metadata"], workload.uid)]
+        pods = (cached.value for cached in self.pods.of_group(workload.key))
+        return [pod for pod in pods if is_pod_of_job(pod["metadata"], workload.uid)]
 
     def _forget_pods(self, group: Key) -> None:
-        for held in self.pods.of_group(group):
-            self.pods.remove(held.key, held.uid)
+        for cached in self.pods.of_group(group):
+            self.pods.remove(cached.key, cached.uid)
 
 
 def identity(body: Body) -> tuple[Key, str, int]:
-    """Namespace and name, uid, and the resource version as the number that it is."""
+    """Namespace and name, uid, and resource version of an object."""
     metadata = body["metadata"]
     version = int(metadata["resourceVersion"])
     return (str(metadata.get("namespace", "")), str(metadata["name"])), str(metadata["uid"]), version
@@ -144,38 +142,19 @@ def job_of(body: Body) -> JobKey:
     return JobKey(str(body["metadata"].get("namespace", "")), _label(body, JOB_LABEL))
 
 
-def _known(object_store: ObjectStore[Any], key: Key, version: int) -> bool:
-    held = object_store.get(key)
-    return held is not None and held.version >= version
-
-
-def _label(body: Body, name: str) -> str:
-    return str((body["metadata"].get("labels") or {}).get(name, ""))
-
-
-def _kept(body: Body) -> dict[str, Any]:
-    return {name: body["metadata"][name] for name in KEPT_METADATA if name in body["metadata"]}
-
-
-def _without_managers(body: Body) -> dict[str, Any]:
-    # What other tools keep in annotations and managed fields is the larger part of many objects.
-    metadata = {name: value for name, value in body["metadata"].items() if name not in {"managedFields", "annotations"}}
-    return {**body, "metadata": metadata}
-
-
 @dataclass(frozen=True)
 class WatchedKind:
-    """A kind that is watched.
+    """A watched kind.
 
     Attributes:
-        resource: Its address.
-        labels: Which objects of it.
-        object_store: Where they are kept.
-        put: Takes one in.
-        remove: Forgets one that is gone.
-        job_of: The RecurringTrainingJob that one belongs to.
-        wanted: Whether one is kept at all, as far as its metadata tell.
-        outlive: Whether what is gone from the server may still be kept.
+        resource: Its path at the API server.
+        labels: Label selector of the watched objects.
+        object_store: Their store.
+        put: Stores an object; returns whether it is newer than the stored one.
+        remove: Removes a deleted object.
+        job_of: Returns an object's RecurringTrainingJob.
+        wanted: Whether an object is stored, by its metadata.
+        outlives_deletion: Whether the store may keep deleted objects.
     """
 
     resource: ResourceType
@@ -185,20 +164,27 @@ class WatchedKind:
     remove: Callable[[Body], bool]
     job_of: Callable[[Body], JobKey] = job_of
     wanted: Callable[[Body], bool] = lambda _: True
-    outlive: bool = False
+    outlives_deletion: bool = False
 
 
 def watched_kinds(cache: ObjectCache) -> tuple[WatchedKind, ...]:
-    """The kinds that the operator watches: of Jobs and pods only those that Wattloop started."""
+    """The kinds that the operator watches; of Jobs and pods only those that Wattloop started."""
     return (
-        WatchedKind(RECURRING_TRAINING_JOBS, "", cache.jobs, cache.put_job, cache.remove_job, _itself),
+        WatchedKind(
+            RECURRING_TRAINING_JOBS,
+            "",
+            cache.jobs,
+            cache.put_job,
+            cache.remove_job,
+            lambda body: JobKey(*identity(body)[0]),
+        ),
         WatchedKind(
             TRAINING_RECURRENCES,
             "",
             cache.recurrences,
             cache.put_recurrence,
             cache.remove_recurrence,
-            _of_recurrence,
+            _job_of_recurrence,
         ),
         WatchedKind(JOBS, RECURRENCE_LABEL, cache.workloads, cache.put_workload, cache.remove_workload),
         WatchedKind(
@@ -208,16 +194,31 @@ def watched_kinds(cache: ObjectCache) -> tuple[WatchedKind, ...]:
             cache.put_pod,
             cache.remove_pod,
             wanted=cache.pod_is_wanted,
-            outlive=True,
+            outlives_deletion=True,
         ),
     )
 
 
-def _itself(body: Body) -> JobKey:
-    return JobKey(*identity(body)[0])
-
-
-def _of_recurrence(body: Body) -> JobKey:
-    # Anyone who may edit a recurrence may take its label away, but not change its spec.
+def _job_of_recurrence(body: Body) -> JobKey:
+    # The label can be edited; the spec cannot.
     name = ((body.get("spec") or {}).get("jobRef") or {}).get("name")
     return JobKey(identity(body)[0][0], str(name)) if name else job_of(body)
+
+
+def _is_known(object_store: ObjectStore[Any], key: Key, version: int) -> bool:
+    cached = object_store.get(key)
+    return cached is not None and cached.version >= version
+
+
+def _label(body: Body, name: str) -> str:
+    return str((body["metadata"].get("labels") or {}).get(name, ""))
+
+
+def _stored_metadata(body: Body) -> dict[str, Any]:
+    return {name: body["metadata"][name] for name in STORED_METADATA if name in body["metadata"]}
+
+
+def _without_annotations(body: Body) -> dict[str, Any]:
+    # Annotations of other tools and managed fields are the larger part of many objects.
+    metadata = {name: value for name, value in body["metadata"].items() if name not in {"managedFields", "annotations"}}
+    return {**body, "metadata": metadata}

@@ -1,4 +1,4 @@
-"""Objects of one kind as they were seen last, by watching, by listing or by the answers of own writes."""
+"""A thread-safe store of the newest known version of each object of one kind."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class CachedObject(Generic[Value]):
     Attributes:
         key: Namespace and name.
         uid: Its uid.
-        version: Its resource version, a number that rises with every change.
-        group: What it belongs to, such as its job.
+        version: Its resource version, a number that grows with every change.
+        group: Namespace and name of the object that it belongs to, such as its job.
         value: The object.
     """
 
@@ -30,68 +30,68 @@ class CachedObject(Generic[Value]):
 
 
 class ObjectStore(Generic[Value]):
-    """The newest state of every object of a kind. What comes late or twice changes nothing; safe between threads."""
+    """The newest version of each object; late and repeated versions change nothing. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._held: dict[Key, CachedObject[Value]] = {}
+        self._objects: dict[Key, CachedObject[Value]] = {}
         self._groups: dict[Key, set[Key]] = {}
-        # Uids that this operator deleted: an event from before must not bring them back.
-        self._gone: set[str] = set()
+        # Uids that this operator deleted: earlier events must not restore them.
+        self._deleted: set[str] = set()
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._objects)
 
-    def put(self, held: CachedObject[Value]) -> bool:
-        """Take in an object; returns whether it is news."""
+    def put(self, cached: CachedObject[Value]) -> bool:
+        """Store a version of an object; returns whether it is newer than the stored one."""
         with self._lock:
-            before = self._held.get(held.key)
-            if held.uid in self._gone or (before is not None and before.version >= held.version):
+            before = self._objects.get(cached.key)
+            if cached.uid in self._deleted or (before is not None and before.version >= cached.version):
                 return False
             self._forget(before)
-            self._held[held.key] = held
-            self._groups.setdefault(held.group, set()).add(held.key)
+            self._objects[cached.key] = cached
+            self._groups.setdefault(cached.group, set()).add(cached.key)
             return True
 
-    def remove(self, key: Key, uid: str, *, by_us: bool = False) -> bool:
-        """Forget an object that is gone; one of its name that has come since stays. Returns whether it was there.
+    def remove(self, key: Key, uid: str, *, before_event: bool = False) -> bool:
+        """Remove a deleted object, but not a newer one of its name; returns whether it was stored.
 
         Args:
             key: Namespace and name.
             uid: Its uid.
-            by_us: Whether its end is known before its event: events from before may still come.
+            before_event: Whether the deletion is known before its event, so that earlier events may still arrive.
         """
         with self._lock:
-            if by_us:
-                self._gone.add(uid)
+            if before_event:
+                self._deleted.add(uid)
             else:
-                self._gone.discard(uid)
-            before = self._held.get(key)
+                self._deleted.discard(uid)
+            before = self._objects.get(key)
             if before is None or before.uid != uid:
                 return False
             self._forget(before)
             return True
 
     def get(self, key: Key) -> CachedObject[Value] | None:
-        """The object of this name."""
-        return self._held.get(key)
+        """The object with this name; None if there is none."""
+        return self._objects.get(key)
 
     def of_group(self, group: Key) -> list[CachedObject[Value]]:
-        """The objects of a group, by name."""
+        """The objects of a group, sorted by name."""
         with self._lock:
-            return [self._held[key] for key in sorted(self._groups.get(group, ()))]
+            return [self._objects[key] for key in sorted(self._groups.get(group, ()))]
 
     def all(self) -> list[CachedObject[Value]]:
         """All objects."""
         with self._lock:
-            return list(self._held.values())
+            return list(self._objects.values())
 
-    def _forget(self, held: CachedObject[Value] | None) -> None:
-        if held is None:
+    def _forget(self, cached: CachedObject[Value] | None) -> None:
+        if cached is None:
             return
-        self._held.pop(held.key, None)
-        keys = self._groups.get(held.group)
+        self._objects.pop(cached.key, None)
+        keys = self._groups.get(cached.group)
         if keys is not None:
-            keys.discard(held.key)
+            keys.discard(cached.key)
             if not keys:
-                del self._groups[held.group]
+                del self._groups[cached.group]

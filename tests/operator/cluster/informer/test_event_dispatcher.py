@@ -1,4 +1,4 @@
-"""What becomes of what the handlers see."""
+"""The dispatcher stores objects and enqueues their jobs."""
 
 from __future__ import annotations
 
@@ -35,66 +35,66 @@ POD: dict[str, Any] = {
 }
 
 
-class Office:
-    """A desk and what it has passed on."""
+class DispatcherFixture:
+    """A dispatcher that records its calls."""
 
     def __init__(self) -> None:
         self.cache = ObjectCache()
-        self.asked: list[JobKey] = []
-        self.gone: list[tuple[JobKey, str]] = []
+        self.enqueued: list[JobKey] = []
+        self.deleted: list[tuple[JobKey, str]] = []
         self.beats: list[str] = []
-        self.openings = 0
+        self.syncs = 0
         self.dispatcher = EventDispatcher(
             watched_kinds(self.cache),
-            ask=self.asked.append,
-            job_deleted=lambda key, uid: self.gone.append((key, uid)),
+            enqueue=self.enqueued.append,
+            job_deleted=lambda key, uid: self.deleted.append((key, uid)),
             heartbeat=self.beats.append,
-            all_listed=self._open,
+            all_listed=self._count_sync,
         )
 
     def kind(self, name: str) -> WatchedKind:
         return next(each for each in self.dispatcher.kinds if each.resource.kind == name)
 
-    def _open(self) -> None:
-        self.openings += 1
+    def _count_sync(self) -> None:
+        self.syncs += 1
 
 
 @pytest.fixture
-def office() -> Office:
-    return Office()
+def fixture() -> DispatcherFixture:
+    return DispatcherFixture()
 
 
-def test_news_has_its_job_looked_at_and_an_echo_does_not(office: Office) -> None:
-    office.dispatcher.seen(office.kind("RecurringTrainingJob"), JOB)
-    office.dispatcher.seen(office.kind("RecurringTrainingJob"), JOB)
-    office.dispatcher.seen(office.kind("Pod"), POD)
-    assert office.asked == [KEY, KEY]
-    assert office.beats == ["RecurringTrainingJob", "RecurringTrainingJob", "Pod"]
-    assert office.dispatcher.jobs() == [KEY]
+def test_a_new_version_enqueues_its_job_and_a_repeated_one_does_not(fixture: DispatcherFixture) -> None:
+    fixture.dispatcher.on_object(fixture.kind("RecurringTrainingJob"), JOB)
+    fixture.dispatcher.on_object(fixture.kind("RecurringTrainingJob"), JOB)
+    fixture.dispatcher.on_object(fixture.kind("Pod"), POD)
+    assert fixture.enqueued == [KEY, KEY]
+    assert fixture.beats == ["RecurringTrainingJob", "RecurringTrainingJob", "Pod"]
+    assert fixture.dispatcher.jobs() == [KEY]
 
 
-def test_an_object_that_cannot_be_read_is_said_and_passed_over(
-    office: Office, caplog: pytest.LogCaptureFixture
+def test_an_object_that_cannot_be_parsed_is_logged_and_ignored(
+    fixture: DispatcherFixture, caplog: pytest.LogCaptureFixture
 ) -> None:
-    strange = copy.deepcopy(JOB)
-    strange["spec"]["policy"] = {"astrology": {}}
-    office.dispatcher.seen(office.kind("RecurringTrainingJob"), strange)
-    assert office.asked == []
-    assert "RecurringTrainingJob team/digits is passed over" in caplog.text
+    unparsable = copy.deepcopy(JOB)
+    unparsable["spec"]["policy"] = {"astrology": {}}
+    fixture.dispatcher.on_object(fixture.kind("RecurringTrainingJob"), unparsable)
+    assert fixture.enqueued == []
+    assert "RecurringTrainingJob team/digits is ignored" in caplog.text
     assert "astrology" in caplog.text
 
 
-def test_a_job_that_is_gone_is_forgotten(office: Office) -> None:
-    kind = office.kind("RecurringTrainingJob")
-    office.dispatcher.seen(kind, JOB)
-    office.dispatcher.gone(kind, JOB)
-    assert office.gone == [(KEY, "u")]
-    assert office.dispatcher.jobs() == []
+def test_a_deleted_job_is_forgotten(fixture: DispatcherFixture) -> None:
+    kind = fixture.kind("RecurringTrainingJob")
+    fixture.dispatcher.on_object(kind, JOB)
+    fixture.dispatcher.on_deleted(kind, JOB)
+    assert fixture.deleted == [(KEY, "u")]
+    assert fixture.dispatcher.jobs() == []
 
 
-def test_work_begins_once_when_everything_was_listed(office: Office) -> None:
-    assert not office.dispatcher.opened
-    office.dispatcher.everything_was_listed()
-    office.dispatcher.everything_was_listed()
-    assert office.dispatcher.opened
-    assert office.openings == 1
+def test_work_starts_once_when_all_objects_are_listed(fixture: DispatcherFixture) -> None:
+    assert not fixture.dispatcher.synced
+    fixture.dispatcher.on_listed()
+    fixture.dispatcher.on_listed()
+    assert fixture.dispatcher.synced
+    assert fixture.syncs == 1

@@ -1,4 +1,4 @@
-"""The newest state of every object, whatever the order in which it is told."""
+"""The store keeps the newest version of every object, in any order of arrival."""
 
 from __future__ import annotations
 
@@ -10,46 +10,46 @@ from wattloop_operator.cluster.informer.object_store import CachedObject, Object
 KEY = ("team", "a")
 
 
-def held(version: int, uid: str = "u", group: str = "job") -> CachedObject[int]:
+def cached(version: int, uid: str = "u", group: str = "job") -> CachedObject[int]:
     return CachedObject(KEY, uid, version, ("team", group), version)
 
 
 @given(st.permutations(range(1, 8)))
-def test_what_comes_late_changes_nothing(order: list[int]) -> None:
+def test_a_late_version_changes_nothing(order: list[int]) -> None:
     object_store: ObjectStore[int] = ObjectStore()
-    news = [version for version in order if object_store.put(held(version))]
+    stored = [version for version in order if object_store.put(cached(version))]
     found = object_store.get(KEY)
     assert found is not None
     assert found.value == 7
-    assert news == sorted(news)
+    assert stored == sorted(stored)
 
 
-def test_an_echo_is_no_news() -> None:
+def test_a_repeated_version_is_not_new() -> None:
     object_store: ObjectStore[int] = ObjectStore()
-    assert object_store.put(held(1))
-    assert not object_store.put(held(1))
+    assert object_store.put(cached(1))
+    assert not object_store.put(cached(1))
 
 
-def test_what_this_operator_deleted_is_not_brought_back_by_an_event_from_before() -> None:
+def test_an_earlier_event_does_not_restore_an_object_that_this_operator_deleted() -> None:
     object_store: ObjectStore[int] = ObjectStore()
-    object_store.put(held(1))
-    assert object_store.remove(KEY, "u", by_us=True)
-    assert not object_store.put(held(2))
+    object_store.put(cached(1))
+    assert object_store.remove(KEY, "u", before_event=True)
+    assert not object_store.put(cached(2))
     assert len(object_store) == 0
-    assert object_store.put(held(3, uid="another"))
+    assert object_store.put(cached(3, uid="another"))
 
 
-def test_an_object_made_anew_under_the_name_is_not_removed_with_the_old_one() -> None:
+def test_a_new_object_of_the_same_name_is_not_removed_with_the_old_one() -> None:
     object_store: ObjectStore[int] = ObjectStore()
-    object_store.put(held(1))
-    object_store.put(held(5, uid="another"))
+    object_store.put(cached(1))
+    object_store.put(cached(5, uid="another"))
     assert not object_store.remove(KEY, "u")
     assert object_store.get(KEY) is not None
 
 
-def test_an_object_is_found_by_its_group_alone_and_changes_it() -> None:
+def test_an_object_is_only_in_its_current_group() -> None:
     object_store: ObjectStore[int] = ObjectStore()
-    object_store.put(held(1, group="first"))
-    object_store.put(held(2, group="second"))
+    object_store.put(cached(1, group="first"))
+    object_store.put(cached(2, group="second"))
     assert object_store.of_group(("team", "first")) == []
     assert [each.version for each in object_store.of_group(("team", "second"))] == [2]

@@ -1,4 +1,4 @@
-"""HTTPS from files that are rotated while it is served, asked with the real client's own channel."""
+"""HTTPS with certificate files that are rotated while the server runs, requested by the real clients."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from wattloop_operator.telemetry.certificate_metrics import CertificateCollector
 
 
 class Served:
-    """A server on certificates in a folder, and a client that trusts what another file says."""
+    """A server with certificates in a folder, and clients that trust the certificates of a file."""
 
     def __init__(self, folder: Path) -> None:
         self.chain, self.key, self.trusted = folder / "tls.crt", folder / "tls.key", folder / "ca.crt"
@@ -47,21 +47,21 @@ class Served:
         self.service = HttpService("reporting API", app, Address("127.0.0.1", 0), certificate=self.certificate)
 
     def rotate(self, authority: CertificateAuthority) -> KeyPair:
-        """Another certificate of an authority in the place of the one before, as a kubelet puts it there."""
+        """Replace the certificate by a new one of an authority, as a kubelet replaces a mounted file."""
         pair = authority.server(["127.0.0.1"], ["reports.example"])
         for path, content in ((self.chain, pair.certificate), (self.key, pair.private_key)):
-            beside = path.with_suffix(".new")
-            beside.write_bytes(content)
-            beside.replace(path)
+            temporary = path.with_suffix(".new")
+            temporary.write_bytes(content)
+            temporary.replace(path)
         return pair
 
     def delivered(self) -> bool:
-        """Whether a report comes through: by a connection of its own, with the certificates of the trusted file."""
+        """Whether a training's report arrives, over a new connection, with the certificates of the trusted file."""
         channel = ReportChannel(self.service.url, certificate_authority_file=str(self.trusted))
         return channel.send(Report(sequence=1, epoch=1.0)) is not None
 
-    def told_by_an_agent(self) -> bool:
-        """The same of a node agent's report."""
+    def delivered_by_agent(self) -> bool:
+        """Whether a node agent's report arrives."""
         token = self.trusted.with_name("token")
         token.write_text("token")
         try:
@@ -81,7 +81,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
     served.service.stop()
 
 
-def test_a_report_comes_by_https(served: Served) -> None:
+def test_a_report_is_delivered_over_https(served: Served) -> None:
     assert served.service.url.startswith("https://")
     assert served.delivered()
 
@@ -90,27 +90,27 @@ def test_after_a_rotation_the_next_connection_gets_the_new_certificate(
     served: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert served.delivered()
-    assert served.told_by_an_agent()
-    another = CertificateAuthority()
-    served.rotate(another)
+    assert served.delivered_by_agent()
+    new = CertificateAuthority()
+    served.rotate(new)
     assert not served.delivered()
-    assert not served.told_by_an_agent()
+    assert not served.delivered_by_agent()
     assert "certificate verify failed" in caplog.text
-    served.trusted.write_bytes(another.certificate)
+    served.trusted.write_bytes(new.certificate)
     assert served.delivered()
-    assert served.told_by_an_agent()
+    assert served.delivered_by_agent()
 
 
-def test_who_trusts_both_authorities_goes_on_through_a_rotation(served: Served) -> None:
-    another = CertificateAuthority()
-    served.trusted.write_bytes(served.authority.certificate + another.certificate)
+def test_a_client_that_trusts_both_authorities_is_served_throughout_a_rotation(served: Served) -> None:
+    new = CertificateAuthority()
+    served.trusted.write_bytes(served.authority.certificate + new.certificate)
     assert served.delivered()
-    served.rotate(another)
+    served.rotate(new)
     assert served.delivered()
 
 
 @pytest.mark.parametrize("half", ["another key", "no certificate", "nothing"])
-def test_half_of_a_rotation_changes_nothing_until_the_other_half_is_there(
+def test_half_a_rotation_changes_nothing_until_it_is_complete(
     half: str, served: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
     pair = CertificateAuthority().server(["127.0.0.1"], ["reports.example"])
@@ -124,19 +124,19 @@ def test_half_of_a_rotation_changes_nothing_until_the_other_half_is_there(
         assert served.delivered()
         assert served.delivered()
     assert f"the certificate {served.chain} with the key {served.key}: " in caplog.text
-    assert caplog.text.count("the one before is served") == 1
-    another = CertificateAuthority()
-    served.trusted.write_bytes(another.certificate)
-    served.rotate(another)
+    assert caplog.text.count("serving the previous one") == 1
+    new = CertificateAuthority()
+    served.trusted.write_bytes(new.certificate)
+    served.rotate(new)
     assert served.delivered()
 
 
-def test_the_metrics_tell_when_the_certificate_served_now_expires(served: Served) -> None:
+def test_a_metric_is_the_expiry_of_the_certificate_served_now(served: Served) -> None:
     pair = served.rotate(served.authority)
     expiry = x509.load_pem_x509_certificate(pair.certificate).not_valid_after_utc
     assert expiry > datetime.datetime.now(datetime.UTC)
-    told = metrics_of(CertificateCollector(served.certificate, lambda: "", "reports.example"))
-    assert told == {"wattloop_operator_report_certificate_expiry_timestamp_seconds": expiry.timestamp()}
+    found = metrics_of(CertificateCollector(served.certificate, lambda: "", "reports.example"))
+    assert found == {"wattloop_operator_report_certificate_expiry_timestamp_seconds": expiry.timestamp()}
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_the_metrics_tell_when_the_certificate_served_now_expires(served: Served
         ("reports.example", False, "unable to get local issuer certificate"),
     ],
 )
-def test_the_metrics_and_the_log_tell_whether_pods_would_trust_it(
+def test_a_metric_and_the_log_show_whether_pods_would_accept_the_certificate(
     host: str, own: bool, reason: str, served: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
     authority = served.authority if own else CertificateAuthority()
@@ -166,7 +166,7 @@ def metrics_of(collector: CertificateCollector) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("content", [None, b"", b"no certificate"])
-def test_what_cannot_be_served_is_said_at_the_start(content: bytes | None, tmp_path: Path) -> None:
+def test_a_certificate_that_cannot_be_served_is_an_error_at_the_start(content: bytes | None, tmp_path: Path) -> None:
     chain, key = tmp_path / "tls.crt", tmp_path / "tls.key"
     if content is not None:
         chain.write_bytes(content)
@@ -175,7 +175,7 @@ def test_what_cannot_be_served_is_said_at_the_start(content: bytes | None, tmp_p
         ServingCertificate(chain, key)
 
 
-def test_pods_are_given_the_authority_of_their_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_pods_get_the_authority_of_the_time_they_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "ca.crt"
     first, second = CertificateAuthority().certificate, CertificateAuthority().certificate
     path.write_bytes(first)
@@ -190,7 +190,7 @@ def test_pods_are_given_the_authority_of_their_start(tmp_path: Path, caplog: pyt
 
 
 @pytest.mark.parametrize("content", [None, b"", b"no certificate", "é".encode()])
-def test_an_authority_without_certificates_is_refused(content: bytes | None, tmp_path: Path) -> None:
+def test_an_authority_file_without_certificates_is_an_error(content: bytes | None, tmp_path: Path) -> None:
     path = tmp_path / "ca.crt"
     if content is not None:
         path.write_bytes(content)
@@ -198,5 +198,5 @@ def test_an_authority_without_certificates_is_refused(content: bytes | None, tmp
         AuthorityFile(path)
 
 
-def test_without_a_file_pods_trust_what_their_images_trust() -> None:
+def test_without_an_authority_file_pods_use_the_certificates_of_their_images() -> None:
     assert AuthorityFile(None).text() == ""

@@ -1,0 +1,157 @@
+"""Bounds on HTTP connections and requests, and counts of the requests that they reject.
+
+uvicorn bounds only the time between requests, and reports what it rejects in log lines alone. Three parts add the rest
+by uvicorn's own extension points: a protocol class (option `http`), its method `send_400_response`, and an ASGI layer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import h11
+from starlette.responses import PlainTextResponse
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+logger = logging.getLogger(__name__)
+# At WARNING uvicorn logs each rejected request, which is counted here, and each request for an upgrade, which is
+# answered without it.
+CONNECTION_LOGGER = logging.getLogger("uvicorn.error.connection")
+CONNECTION_LOGGER.setLevel(logging.ERROR)
+
+# A request has at most 1 MiB: a client that takes longer to send one is gone or hostile.
+REQUEST_SECONDS = 10.0
+# Far longer than Wattloop's own clients wait for a response: a client that has not read it by then is gone, too.
+RESPONSE_SECONDS = 60.0
+RECEIVING = frozenset({h11.IDLE, h11.SEND_BODY})
+# Reasons of rejection: label values of a metric.
+MALFORMED, OVERLOADED = "malformed", "overloaded"
+MESSAGES = {MALFORMED: "invalid HTTP request", OVERLOADED: "too many connections or requests"}
+LOG_INTERVAL_SECONDS = 60.0
+
+Application = Callable[[Any, Any, Any], Awaitable[None]]
+
+
+class RejectedRequests:
+    """Counts the requests that one server rejects; logs one line per reason and minute at most.
+
+    Args:
+        server: The server's name, for the log.
+        on_rejected: Called with the reason of each rejection.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self, server: str, on_rejected: Callable[[str], None], *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._server = server
+        self._on_rejected = on_rejected
+        self._clock = clock
+        self._unlogged: Counter[str] = Counter()
+        self._silent_until: dict[str, float] = {}
+
+    def count(self, reason: str) -> None:
+        """Count one rejected request."""
+        self._on_rejected(reason)
+        self._unlogged[reason] += 1
+        now = self._clock()
+        if now < self._silent_until.get(reason, -math.inf):
+            return
+        self._silent_until[reason] = now + LOG_INTERVAL_SECONDS
+        logger.warning(
+            "%s: rejected: %s (%d since the last such line)", self._server, MESSAGES[reason], self._unlogged.pop(reason)
+        )
+
+
+def limit_concurrency(
+    app: Application, limit: int, state: Callable[[], ServerState], rejected: RejectedRequests
+) -> Application:
+    """An ASGI application that answers 503 while the server has too many connections or running requests.
+
+    Args:
+        app: The application.
+        limit: Requests are rejected from this many connections, or other running requests, on.
+        state: The server's connections and running requests.
+        rejected: Counts the rejected requests.
+    """
+
+    async def limited(scope: Any, receive: Any, send: Any) -> None:
+        server = state()
+        # The running requests include this one.
+        if len(server.connections) >= limit or len(server.tasks) > limit:
+            rejected.count(OVERLOADED)
+            app_or_error: Application = PlainTextResponse("Service Unavailable", 503, {"connection": "close"})
+        else:
+            app_or_error = app
+        await app_or_error(scope, receive, send)
+
+    return limited
+
+
+class BoundedConnection(H11Protocol):
+    """An HTTP connection with time limits.
+
+    A request must arrive completely within `REQUEST_SECONDS` of its first byte, or of the connection; the client must
+    read its response within `RESPONSE_SECONDS`. Otherwise the connection is closed. Beyond `max_connections` a new
+    connection is closed immediately: each takes a file descriptor, which the rest of the process needs too.
+
+    Args:
+        rejected: Counts malformed requests.
+        max_connections: Limit of open connections of the server.
+    """
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    def __init__(self, *args: Any, rejected: RejectedRequests, max_connections: int, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.logger = CONNECTION_LOGGER
+        self._rejected = rejected
+        self._max_connections = max_connections
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """See `asyncio.Protocol`."""
+        super().connection_made(transport)
+        if len(self.connections) > self._max_connections:
+            transport.abort()
+        else:
+            self._close_after(REQUEST_SECONDS)
+
+    def data_received(self, data: bytes) -> None:
+        """See `asyncio.Protocol`."""
+        if self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]:
+            self._close_after(REQUEST_SECONDS)
+        receiving = self.conn.their_state in RECEIVING
+        super().data_received(data)
+        if receiving and self.conn.their_state not in RECEIVING:
+            self._close_after(RESPONSE_SECONDS)
+
+    def send_400_response(self, msg: str) -> None:
+        """See `H11Protocol`."""
+        self._rejected.count(MALFORMED)
+        super().send_400_response(msg)
+
+    def on_response_complete(self) -> None:
+        """See `H11Protocol`."""
+        super().on_response_complete()
+        sent = not self.transport.get_write_buffer_size()
+        self._close_after(REQUEST_SECONDS if sent and self.conn.their_state in RECEIVING else RESPONSE_SECONDS)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See `asyncio.Protocol`."""
+        self._cancel_deadline()
+        super().connection_lost(exc)
+
+    def _close_after(self, seconds: float) -> None:
+        self._cancel_deadline()
+        self._deadline = self.loop.call_later(seconds, self.transport.abort)
+
+    def _cancel_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
