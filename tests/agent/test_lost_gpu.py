@@ -100,8 +100,8 @@ def test_one_that_was_lost_at_the_agents_start_is_shown_and_comes_back_without_a
         ) as process,
         AgentConnection(agent_fixture.socket) as connection,
     ):
-        until(lambda: scraped(metrics)["wattloop_gpu_unnamed"] != [], "the metrics show it", MINUTE)
-        ((labels, value),) = scraped(metrics)["wattloop_gpu_unnamed"]
+        until(lambda: scraped(metrics)["wattloop_gpu_unidentified"] != [], "the metrics show it", MINUTE)
+        ((labels, value),) = scraped(metrics)["wattloop_gpu_unidentified"]
         assert (labels["index"], value) == ("1", 1)
         assert "is lost" in labels["problem"]
         until(lambda: readable(metrics) == dict.fromkeys(others, 1.0), "the others are read", MINUTE)
@@ -115,7 +115,7 @@ def test_one_that_was_lost_at_the_agents_start_is_shown_and_comes_back_without_a
 
         agent_fixture.gpus.clear_faults()
         until(lambda: readable(metrics) == dict.fromkeys(agent_fixture.uuids, 1.0), "it is read again", MINUTE)
-        assert scraped(metrics)["wattloop_gpu_unnamed"] == []
+        assert scraped(metrics)["wattloop_gpu_unidentified"] == []
 
         def held_again() -> bool:
             with contextlib.suppress(AgentRequestError):

@@ -1,1 +1,1 @@
-"""What the agent tells about itself: logs and metrics."""
+"""The agent's metrics, energy events and HTTP server."""

@@ -12,21 +12,23 @@ PATH = Path(__file__).parents[3] / "docs" / "metrics.md"
 HEAD = """\
 # The agent's metrics
 
-Generated from `agent/wattloop_agent/telemetry/catalogue.py` by `make generate`; `make lint` holds the two equal.
+Generated from `agent/wattloop_agent/telemetry/catalogue.py` by `make generate`; `make lint` checks that
+both agree.
 
-Served at `/metrics` of `--metrics-bind`. Units are base units and stand in the name. `UUID`, `modelName` and `Hostname`
-are spelt as DCGM's exporter spells them, so that series join:
+The agent serves `/metrics` at `--metrics-bind`. Names contain the base unit. The labels `UUID`, `modelName`
+and `Hostname` are spelled as by DCGM's exporter, so that series can be joined:
 
     wattloop_gpu_energy_joules_total * on (UUID) group_left () DCGM_FI_DEV_GPU_UTIL
 
-Energy of pods has `pod`, `namespace` and `container` as DCGM's exporter has them, for containers that have a GPU now;
-`shared="true"` says that others could use the GPU too: do not add those up. Ended ones go to the operator's history.
+Energy of pods has the labels `pod`, `namespace` and `container` of DCGM's exporter, for containers that have a
+GPU now. Do not add up series with `shared="true"`: other containers could use the same GPU. The operator's
+history has the energy of ended containers.
 
-A value that a GPU does not have is absent, never zero. Power is at most `--sample-interval` old, a GPU's energy at most
-`--counter-interval`, limits and clocks a second (the limit asked for, where the one in force did not change, five), the
-energy of pods some three seconds; `wattloop_agent_reading_age_seconds` says how old the readings are. An alert on it,
-on `wattloop_agent_ledger_problem > 0` and on `wattloop_agent_leases_releasing > 0`, each for a minute, covers what a
-person has to look at.
+A value that a GPU does not report is absent, never zero. Maximum ages: power `--sample-interval`, energy of a
+GPU `--counter-interval`, limits and clocks 1 s (a requested limit, if the enforced limit did not change, 5 s),
+energy of pods about 3 s. `wattloop_agent_sample_age_seconds` is the age of the last samples. Three alerts, each
+for a minute, cover all problems that need attention: on that metric, on `wattloop_agent_ledger_problem > 0` and
+on `wattloop_agent_leases_releasing > 0`.
 
 | metric | kind | labels | meaning |
 |---|---|---|---|
@@ -34,7 +36,7 @@ person has to look at.
 
 
 def document() -> str:
-    """The page."""
+    """Return the page."""
     return HEAD + "".join(_row(metric) for metric in CATALOGUE)
 
 
@@ -45,7 +47,7 @@ def _row(metric: Metric) -> str:
 
 
 def main() -> int:
-    """Write the page, or with ``--check`` say whether it is up to date."""
+    """Write the page, or with ``--check`` return 1 if it is not up to date."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the page is not up to date")
     if not parser.parse_args().check:
@@ -53,7 +55,7 @@ def main() -> int:
         return 0
     if PATH.exists() and PATH.read_text(encoding="utf-8") == document():
         return 0
-    sys.stderr.write(f"{PATH} is not what the catalogue says; run make generate\n")
+    sys.stderr.write(f"{PATH} does not match the catalogue; run make generate\n")
     return 1
 
 

@@ -1,4 +1,4 @@
-"""Prometheus metrics: what is shown is collected when it is asked for, from what the monitor knows anyway."""
+"""Prometheus metrics, collected from the monitor's state at each scrape."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from wattloop_agent.monitor.push.pusher import Pusher
 from wattloop_agent.monitor.sampler import Sampler
 from wattloop_agent.monitor.server import Server
 from wattloop_agent.power_controller.decisions import TOLERANCE_WATTS
+from wattloop_agent.telemetry.bounded_server import CONNECTION_LIMIT, TIMEOUT, ConnectionLimiter
 from wattloop_agent.telemetry.catalogue import CATALOGUE
-from wattloop_agent.telemetry.connection_places import CROWDED, SLOW, ConnectionPlaces
 from wattloop_agent.telemetry.energy_events import EnergyEvents
 from wattloop_agent.telemetry.serving import serve
 
@@ -37,7 +37,7 @@ Sample = tuple[str, tuple[str, ...], float]
 
 @dataclass(frozen=True)
 class AgentState:
-    """Where the metrics come from."""
+    """The objects that the metrics are collected from."""
 
     sampler: Sampler
     readings: NvmlReadings
@@ -51,24 +51,24 @@ class AgentState:
 
 
 class AgentCollector(Collector):
-    """Turns the monitor's state into metric families.
+    """Converts the monitor's state into metric families.
 
     Args:
-        state: The monitor's.
-        hostname: For the label ``Hostname``.
-        places: The connections of the server that serves them.
+        state: The monitor's state.
+        hostname: Value of the label ``Hostname``.
+        limiter: Limits of the connections to the metrics' server.
     """
 
-    def __init__(self, state: AgentState, hostname: str, places: ConnectionPlaces) -> None:
+    def __init__(self, state: AgentState, hostname: str, limiter: ConnectionLimiter) -> None:
         self._state = state
-        self._places = places
+        self._limiter = limiter
         self._hostname = hostname
 
     def collect(self) -> Iterable[Metric]:
-        """All families of the catalogue, also those without a sample."""
+        """Return all families of the catalogue, including those without a sample."""
         samples: dict[str, list[tuple[tuple[str, ...], float]]] = {}
-        told = (self._gpu_samples(), self._lease_samples(), self._energy_samples(), self._agent_samples())
-        for name, labels, value in itertools.chain(*told):
+        parts = (self._gpu_samples(), self._lease_samples(), self._energy_samples(), self._agent_samples())
+        for name, labels, value in itertools.chain(*parts):
             samples.setdefault(name, []).append((labels, value))
         for metric in CATALOGUE:
             kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
@@ -84,7 +84,7 @@ class AgentCollector(Collector):
                 if value is not None:
                     yield f"wattloop_gpu_{name}", (gpu.uuid, gpu.name, self._hostname), value
         for index, problem in self._state.readings.unnamed.items():
-            yield "wattloop_gpu_unnamed", (str(index), problem, self._hostname), 1.0
+            yield "wattloop_gpu_unidentified", (str(index), problem, self._hostname), 1.0
 
     def _lease_samples(self) -> Iterable[Sample]:
         gpus = {gpu.uuid: gpu for gpu in self._state.sampler.statuses}
@@ -94,10 +94,10 @@ class AgentCollector(Collector):
             if gpu is None or lease["held"] is None:
                 continue
             labels = (gpu.uuid, gpu.name, self._hostname)
-            is_outside = (lease["uuid"], lease["setting"]) in violations
-            yield "wattloop_gpu_held_outside_policy", (lease["setting"], *labels), float(is_outside)
+            is_violation = (lease["uuid"], lease["setting"]) in violations
+            yield "wattloop_gpu_policy_violation", (lease["setting"], *labels), float(is_violation)
             if lease["setting"] == "power_limit":
-                yield "wattloop_gpu_power_limit_found_watts", labels, lease["found"]
+                yield "wattloop_gpu_power_limit_original_watts", labels, lease["found"]
                 yield "wattloop_gpu_power_limit_held_watts", labels, lease["held"]
                 limit = gpu.power_limit_watts
                 overridden = limit is not None and abs(limit - lease["held"]) > TOLERANCE_WATTS
@@ -113,12 +113,12 @@ class AgentCollector(Collector):
             yield "wattloop_gpu_energy_uncertainty_joules", labels, gpu.uncertainty_millijoules / 1000
         for uuid, resets in ledger.resets().items():
             yield "wattloop_gpu_energy_counter_resets", (uuid, products.get(uuid, ""), self._hostname), resets
-        for held in ledger.usages():
-            if not held.ended:
-                of_gpu = (held.gpu, products.get(held.gpu, ""), self._hostname)
-                of_pod = (held.pod, held.namespace, held.container)
-                shared = str(held.shared).lower()
-                yield "wattloop_pod_gpu_energy_joules", (*of_pod, *of_gpu, shared), held.energy_millijoules / 1000
+        for usage in ledger.usages():
+            if not usage.ended:
+                of_gpu = (usage.gpu, products.get(usage.gpu, ""), self._hostname)
+                of_pod = (usage.pod, usage.namespace, usage.container)
+                shared = str(usage.shared).lower()
+                yield "wattloop_pod_gpu_energy_joules", (*of_pod, *of_gpu, shared), usage.energy_millijoules / 1000
 
         for zone, joules in self._state.recorder.rapl.joules().items():
             yield "wattloop_node_energy_joules", (zone, self._hostname), joules
@@ -130,40 +130,40 @@ class AgentCollector(Collector):
             yield "wattloop_agent_leases", (setting,), count
         yield "wattloop_agent_leases_releasing", (), sum(bool(lease["releasing"]) for lease in status.leases)
         for reason, count in state.server.refusals.items():
-            yield "wattloop_agent_refusals", (str(reason),), count
+            yield "wattloop_agent_requests_rejected", (str(reason),), count
         yield "wattloop_agent_connections", (), state.server.connections
-        yield "wattloop_agent_http_connections", (), self._places.taken
-        for reason in (CROWDED, SLOW):
-            yield "wattloop_agent_http_connections_cut", (reason,), self._places.cut[reason]
-        yield "wattloop_agent_connections_displaced", (), state.server.slots.closed
+        yield "wattloop_agent_http_connections", (), self._limiter.active
+        for reason in (CONNECTION_LIMIT, TIMEOUT):
+            yield "wattloop_agent_http_connections_dropped", (reason,), self._limiter.dropped[reason]
+        yield "wattloop_agent_connections_evicted", (), state.server.slots.closed
         yield "wattloop_agent_log_lines_suppressed", (), PROCESS_LOG_LIMIT.suppressed
-        yield "wattloop_agent_reading_age_seconds", (), _age(state.sampler.sampled_seconds)
+        yield "wattloop_agent_sample_age_seconds", (), _age(state.sampler.sampled_seconds)
         yield "wattloop_agent_power_controller_age_seconds", (), _age(status.updated_seconds)
         ledger_writer = state.ledger_writer
         yield "wattloop_agent_ledger_age_seconds", (), _age(ledger_writer.written_seconds)
-        yield "wattloop_agent_ledger_dropped", (), ledger_writer.ledger.dropped()
-        told = ledger_writer.problem or state.recorder.problem
-        yield "wattloop_agent_ledger_problem", (told,), float(bool(told))
+        yield "wattloop_agent_ledger_dropped_usages", (), ledger_writer.ledger.dropped()
+        problem = ledger_writer.problem or state.recorder.problem
+        yield "wattloop_agent_ledger_problem", (problem,), float(bool(problem))
         if state.pusher is not None:
             push = state.pusher.state
             yield "wattloop_agent_push_age_seconds", (), _age(push.delivered_seconds)
             yield "wattloop_agent_push_failures", (), push.failures
-        problem = status.state if status.state != "ready" else state.sampler.problem
-        yield "wattloop_agent_ready", (problem or "ready",), float(not problem)
-        warning = "; ".join(told for told in (status.warning, state.bounds.problem) if told)
+        not_ready = status.state if status.state != "ready" else state.sampler.problem
+        yield "wattloop_agent_ready", (not_ready or "ready",), float(not not_ready)
+        warning = "; ".join(each for each in (status.warning, state.bounds.problem) if each)
         yield "wattloop_agent_warning", (warning,), float(bool(warning))
 
 
 def serve_metrics(address: Address, state: AgentState) -> Callable[[], None]:
-    """Serve ``/metrics`` and the energy's events; returns what stops it.
+    """Serve metrics and energy events; return a function that stops the server.
 
     Raises:
-        OperationError: The address can't be listened at.
+        OperationError: Listening on the address failed.
     """
     registry = CollectorRegistry(auto_describe=False)
-    places = ConnectionPlaces()
-    registry.register(AgentCollector(state, socket.gethostname(), places))
-    return serve(address, registry, EnergyEvents(state.ledger_writer.ledger), places)
+    limiter = ConnectionLimiter()
+    registry.register(AgentCollector(state, socket.gethostname(), limiter))
+    return serve(address, registry, EnergyEvents(state.ledger_writer.ledger), limiter)
 
 
 def _values(gpu: GpuStatus, newest: GpuSample | None, counted: GpuSample | None) -> Iterable[tuple[str, float | None]]:

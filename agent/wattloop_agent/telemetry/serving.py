@@ -1,4 +1,4 @@
-"""The agent's HTTP server: metrics for Prometheus, energy as server-sent events, and a sign of life for probes."""
+"""The agent's HTTP endpoints: Prometheus metrics, energy events, and a health check."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 from wattloop.commands.settings import Address
 from wattloop.errors import OperationError
 from wattloop_agent.telemetry import energy_events
-from wattloop_agent.telemetry.bounded_server import BoundedServer, BoundedServerOnV6, RateLimitedHandler
-from wattloop_agent.telemetry.connection_places import ConnectionPlaces
+from wattloop_agent.telemetry.bounded_server import (
+    BoundedHandler,
+    BoundedServer,
+    BoundedServerOnV6,
+    ConnectionLimiter,
+)
 from wattloop_agent.telemetry.energy_events import EnergyEvents
 
 METRICS_PATHS = ("/metrics", "/")
@@ -22,18 +26,18 @@ _TEXT = {"Content-Type": "text/plain; charset=utf-8"}
 
 
 def serve(
-    address: Address, registry: CollectorRegistry, events: EnergyEvents, places: ConnectionPlaces | None = None
+    address: Address, registry: CollectorRegistry, events: EnergyEvents, limiter: ConnectionLimiter | None = None
 ) -> Callable[[], None]:
-    """Serve them until the returned function is called.
+    """Serve the endpoints until the returned function is called.
 
     Args:
-        address: Where to listen.
-        registry: What ``/metrics`` shows.
-        events: What subscribers get.
-        places: The server's connections; default: places of its own.
+        address: Address to listen on.
+        registry: Metrics of ``/metrics``.
+        events: Energy events.
+        limiter: Limits of the server's connections; default: a new one.
 
     Raises:
-        OperationError: The address can't be listened at.
+        OperationError: Listening on the address failed.
     """
 
     class Handler(_Handler):
@@ -42,7 +46,7 @@ def serve(
     Handler.exposition, Handler.events = _Exposition(registry), events
     kind = BoundedServerOnV6 if ":" in address.host else BoundedServer
     try:
-        server = kind((address.host, address.port), Handler, ConnectionPlaces() if places is None else places)
+        server = kind((address.host, address.port), Handler, ConnectionLimiter() if limiter is None else limiter)
     except OSError as error:
         raise OperationError(f"metrics at {address.host}:{address.port}: {error.strerror or error}") from error
     thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
@@ -58,7 +62,7 @@ def serve(
 
 
 class _Exposition:
-    """The metrics as text, rendered for one client at a time: the others wait without a share of the processor."""
+    """Renders the metrics as text for one client at a time, which bounds the use of the processor."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._app = make_wsgi_app(registry)
@@ -82,24 +86,24 @@ class _Exposition:
         return dict(headers), body
 
 
-class _Handler(RateLimitedHandler):
+class _Handler(BoundedHandler):
     exposition: _Exposition
     events: EnergyEvents
 
-    def do_GET(self) -> None:  # noqa: N802 - http.server's word
-        self.server.places.answering(self.connection, time.monotonic())
+    def do_GET(self) -> None:  # noqa: N802 - http.server's name
+        self.server.limiter.request_received(self.connection, time.monotonic())
         address = urlsplit(self.path)
         if address.path == energy_events.PATH:
             self.events.stream(self.path, self.client_address[0], self)
         elif address.path in METRICS_PATHS:
             accepted = (self.headers.get(name, "") for name in ("Accept", "Accept-Encoding"))
             headers, body = self.exposition.render(address.query, *accepted)
-            self._answer(200, headers, body)
+            self._respond(200, headers, body)
         elif address.path == HEALTH_PATH:
-            self._answer(200, _TEXT, b"ok\n")
+            self._respond(200, _TEXT, b"ok\n")
         else:
             paths = f"{METRICS_PATHS[0]}, {energy_events.PATH} and {HEALTH_PATH}"
-            self._answer(404, _TEXT, f"there are {paths}\n".encode())
+            self._respond(404, _TEXT, f"not found; the paths are {paths}\n".encode())
 
     def begin(self, status: int, headers: dict[str, str]) -> None:
         self.send_response(status)
@@ -110,9 +114,9 @@ class _Handler(RateLimitedHandler):
     def send(self, data: bytes) -> None:
         self.wfile.write(data)
 
-    def leave_requests(self) -> None:
-        self.server.places.leave(self.connection)
+    def release_connection(self) -> None:
+        self.server.limiter.release(self.connection)
 
-    def _answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
+    def _respond(self, status: int, headers: dict[str, str], body: bytes) -> None:
         self.begin(status, headers | {"Content-Length": str(len(body))})
         self.send(body)

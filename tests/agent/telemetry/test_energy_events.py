@@ -19,7 +19,7 @@ from wattloop.commands.settings import Address
 from wattloop.errors import OperationError
 from wattloop_agent.monitor.energy.ledger import Ledger
 from wattloop_agent.monitor.energy.samples import GpuSample
-from wattloop_agent.telemetry.energy_events import MAX_SUBSCRIBERS_OF_AN_ADDRESS, SUBSCRIBERS_LIMIT, EnergyEvents
+from wattloop_agent.telemetry.energy_events import MAX_SUBSCRIBERS, MAX_SUBSCRIBERS_PER_ADDRESS, EnergyEvents
 from wattloop_agent.telemetry.serving import serve
 
 
@@ -104,7 +104,10 @@ def test_beside_it_stand_the_metrics(address: Address) -> None:
 
 def test_what_is_neither_is_told_what_there_is(address: Address) -> None:
     with asked(address, "/v1/energy/event") as response:
-        assert (response.status, response.read()) == (404, b"there are /metrics, /v1/energy/events and /healthz\n")
+        assert (response.status, response.read()) == (
+            404,
+            b"not found; the paths are /metrics, /v1/energy/events and /healthz\n",
+        )
 
 
 @pytest.mark.parametrize("interval", ["0", "61", "soon", "nan"])
@@ -119,10 +122,10 @@ def test_there_are_so_many_subscribers_and_no_more(ledger: Ledger) -> None:
     address = Address("127.0.0.1", free_port())
     stop = serve(address, CollectorRegistry(), events)
     with contextlib.ExitStack() as stack:
-        for number in range(SUBSCRIBERS_LIMIT):
-            source = f"127.0.1.{1 + number // MAX_SUBSCRIBERS_OF_AN_ADDRESS}"
+        for number in range(MAX_SUBSCRIBERS):
+            source = f"127.0.1.{1 + number // MAX_SUBSCRIBERS_PER_ADDRESS}"
             event(stack.enter_context(asked(address, "/v1/energy/events", source)))
-        assert events.subscribers == SUBSCRIBERS_LIMIT
+        assert events.subscribers == MAX_SUBSCRIBERS
         refused = stack.enter_context(asked(address, "/v1/energy/events"))
         assert (refused.status, refused.headers["Retry-After"]) == (503, "5")
         with asked(address, "/metrics") as response:

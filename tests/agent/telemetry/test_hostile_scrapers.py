@@ -20,17 +20,17 @@ from support.agents.processes import free_port, single_agent
 from support.agents.scraping import scraped
 from wattloop.commands.settings import Address
 from wattloop_agent.monitor.energy.ledger import Ledger
-from wattloop_agent.telemetry import bounded_server, connection_places
-from wattloop_agent.telemetry.connection_places import (
+from wattloop_agent.telemetry import bounded_server
+from wattloop_agent.telemetry.bounded_server import (
     MAX_CONNECTIONS,
-    MAX_CONNECTIONS_OF_AN_ADDRESS,
-    SLOW,
-    ConnectionPlaces,
+    MAX_CONNECTIONS_PER_ADDRESS,
+    TIMEOUT,
+    ConnectionLimiter,
 )
 from wattloop_agent.telemetry.energy_events import (
-    MAX_SUBSCRIBERS_OF_AN_ADDRESS,
+    MAX_SUBSCRIBERS,
+    MAX_SUBSCRIBERS_PER_ADDRESS,
     PATH,
-    SUBSCRIBERS_LIMIT,
     EnergyEvents,
 )
 from wattloop_agent.telemetry.serving import serve
@@ -89,33 +89,33 @@ def server() -> Iterator[Scraped]:
 @pytest.mark.parametrize("sent", [b"", b"GET /metrics HTTP/1.1\r\nHost: "], ids=["silent", "half a request"])
 def test_many_connections_take_few_threads_and_lock_out_nobody(agent: Scraped, sent: bytes) -> None:
     threads, descriptors = agent.threads(), agent.descriptors()
-    most_threads = most_descriptors = 0
+    max_threads = max_descriptors = 0
     with contextlib.ExitStack() as stack:
         for number in range(300):
             stack.enter_context(agent.connected(HOSTILE[number % len(HOSTILE)], sent))
-            most_threads = max(most_threads, agent.threads())
-            most_descriptors = max(most_descriptors, agent.descriptors())
+            max_threads = max(max_threads, agent.threads())
+            max_descriptors = max(max_descriptors, agent.descriptors())
         with agent.asked(VICTIM) as response:
             assert (response.status, b"wattloop_agent_ready" in response.read()) == (200, True)
-    assert most_threads <= threads + 2 * MAX_CONNECTIONS
-    assert most_descriptors <= descriptors + 2 * MAX_CONNECTIONS + 8
+    assert max_threads <= threads + 2 * MAX_CONNECTIONS
+    assert max_descriptors <= descriptors + 2 * MAX_CONNECTIONS + 8
     until(lambda: agent.threads() == threads, "the threads end with the connections")
 
 
 def test_of_one_address_the_next_connection_is_answered_with_503_and_closed(agent: Scraped) -> None:
     with contextlib.ExitStack() as stack:
-        for _ in range(MAX_CONNECTIONS_OF_AN_ADDRESS):
+        for _ in range(MAX_CONNECTIONS_PER_ADDRESS):
             stack.enter_context(agent.connected(HOSTILE[0], b"GET"))
         refused = stack.enter_context(agent.connected(HOSTILE[0]))
         assert refused.makefile("rb").readline() == b"HTTP/1.0 503 Service Unavailable\r\n"
-        assert scraped(f"127.0.0.1:{agent.port}")["wattloop_agent_http_connections_cut"] == [
-            ({"reason": "crowded"}, 1.0),
-            ({"reason": "slow"}, 0.0),
+        assert scraped(f"127.0.0.1:{agent.port}")["wattloop_agent_http_connections_dropped"] == [
+            ({"reason": "connection_limit"}, 1.0),
+            ({"reason": "timeout"}, 0.0),
         ]
 
 
 def test_a_request_that_comes_a_byte_at_a_time_is_ended(server: Scraped, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_places, "REQUEST_SECONDS", 0.5)
+    monkeypatch.setattr(bounded_server, "REQUEST_SECONDS", 0.5)
     with server.connected(HOSTILE[0]) as connection:
         connection.settimeout(0.02)
 
@@ -135,12 +135,12 @@ def test_an_answer_that_is_not_taken_in_is_ended(monkeypatch: pytest.MonkeyPatch
     registry = CollectorRegistry()
     # Far more than the buffers of a connection on one machine hold.
     Gauge("wattloop_something", "x" * 32 * 1024 * 1024, registry=registry)
-    places = ConnectionPlaces()
+    limiter = ConnectionLimiter()
     port = free_port()
-    stop = serve(Address("127.0.0.1", port), registry, EnergyEvents(Ledger()), places)
-    monkeypatch.setattr(connection_places, "ANSWER_SECONDS", 0.5)
+    stop = serve(Address("127.0.0.1", port), registry, EnergyEvents(Ledger()), limiter)
+    monkeypatch.setattr(bounded_server, "RESPONSE_SECONDS", 0.5)
     with Scraped(port, 0).connected(HOSTILE[0], b"GET /metrics HTTP/1.0\r\n\r\n"):
-        until(lambda: places.cut == {SLOW: 1} and places.taken == 0, "the connection is ended")
+        until(lambda: limiter.dropped == {TIMEOUT: 1} and limiter.active == 0, "the connection is ended")
     stop()
 
 
@@ -157,21 +157,21 @@ def test_a_long_request_is_refused_before_it_is_in_memory(agent: Scraped) -> Non
 
 def test_subscribers_take_no_scrapers_place_and_an_address_has_a_few(agent: Scraped) -> None:
     with contextlib.ExitStack() as stack:
-        for number in range(SUBSCRIBERS_LIMIT):
-            address = HOSTILE[number // MAX_SUBSCRIBERS_OF_AN_ADDRESS]
+        for number in range(MAX_SUBSCRIBERS):
+            address = HOSTILE[number // MAX_SUBSCRIBERS_PER_ADDRESS]
             assert stack.enter_context(agent.asked(address, PATH)).status == 200
         with agent.asked(VICTIM, PATH) as response:
-            assert (response.status, response.read()) == (503, b"16 subscribers read already; try again\n")
+            assert (response.status, response.read()) == (503, b"the limit of 16 subscribers is reached; try again\n")
 
-        def places_taken() -> float:
+        def active_connections() -> float:
             return scraped(f"127.0.0.1:{agent.port}")["wattloop_agent_http_connections"][0][1]
 
-        until(lambda: places_taken() == 1, "the scrape's own place is the only one")
+        until(lambda: active_connections() == 1, "the scrape's own connection is the only one")
 
 
 def test_one_address_cannot_take_all_subscribers_places(agent: Scraped) -> None:
     with contextlib.ExitStack() as stack:
-        for _ in range(MAX_SUBSCRIBERS_OF_AN_ADDRESS):
+        for _ in range(MAX_SUBSCRIBERS_PER_ADDRESS):
             assert stack.enter_context(agent.asked(HOSTILE[0], PATH)).status == 200
         assert stack.enter_context(agent.asked(HOSTILE[0], PATH)).status == 503
         assert stack.enter_context(agent.asked(VICTIM, PATH)).status == 200

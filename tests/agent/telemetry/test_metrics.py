@@ -59,9 +59,9 @@ def test_leases_overriding_and_refusals_are_counted(agent_fixture: AgentFixture,
         )
         seen = scraped(address)
     assert seen["wattloop_agent_leases"] == [({"setting": "power_limit"}, 2)]
-    assert [value for _, value in seen["wattloop_gpu_power_limit_found_watts"]] == [400, 400]
+    assert [value for _, value in seen["wattloop_gpu_power_limit_original_watts"]] == [400, 400]
     assert [value for _, value in seen["wattloop_gpu_power_limit_held_watts"]] == [200, 200]
-    assert seen["wattloop_agent_refusals"] == [({"reason": "OutOfRange"}, 1)]
+    assert seen["wattloop_agent_requests_rejected"] == [({"reason": "OutOfRange"}, 1)]
     assert seen["wattloop_agent_ready"] == [({"state": "ready"}, 1)]
 
 

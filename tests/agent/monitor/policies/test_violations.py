@@ -101,7 +101,7 @@ def test_a_policy_that_is_tightened_leaves_what_is_held_shows_it_and_binds_the_n
         }
 
         def violations() -> dict[str, float]:
-            return {each["UUID"]: value for each, value in scraped(metrics)["wattloop_gpu_held_outside_policy"]}
+            return {each["UUID"]: value for each, value in scraped(metrics)["wattloop_gpu_policy_violation"]}
 
         first, second = agent_fixture.uuids[:2]
         with (
