@@ -1,4 +1,4 @@
-"""What a policy learns from: one observation for each attempt that taught something."""
+"""Observations: the cost and outcome of each attempt from which a policy learns."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ class Outcome(StrEnum):
     """How an attempt ended.
 
     REACHED: the target metric was reached.
-    STOPPED: stopped because it became too dear; the epochs to the target are only known to be more than those run.
+    STOPPED: stopped because it became too expensive; the target takes more epochs than were run.
     EXHAUSTED: all epochs run, target not reached.
-    CRASHED: the process died (out of memory among others); says nothing of epochs, counts against the arm.
+    CRASHED: the process died, for example out of memory. A crash counts against the arm and carries
+        no information about epochs.
 
-    An attempt that reported no metric teaches nothing and is no observation at all.
+    An attempt that reported no metric yields no observation.
     """
 
     REACHED = "reached"
@@ -27,21 +28,22 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Observation:
-    """What one attempt cost.
+    """The cost and outcome of one attempt.
 
     Attributes:
         recurrence: Index of the recurrence, from 0.
         attempt: Index of the attempt within the recurrence, from 0.
         batch_size: The arm.
         outcome: How the attempt ended.
-        epochs: Epochs run, a decimal where the attempt ended inside one.
+        epochs: Epochs run; fractional if the attempt ended within an epoch.
         energy_joules: Energy of all GPUs over the attempt.
         time_seconds: Duration of the attempt.
-        max_power_watts: Sum of the maximum power limits of the GPUs it ran on.
-        gpu_model: Their product name; epoch costs of different models are not comparable, epochs are.
-        epoch_energy_joules: Energy of one epoch at the best power limit, where a profile gives it.
-        epoch_time_seconds: Duration of one epoch at the best power limit, where a profile gives it.
-        from_other_job: Whether it was learned by another job (`spec.batchSize.learnFrom`): its epochs inform, no more.
+        max_power_watts: Sum of the maximum power limits of its GPUs.
+        gpu_model: Product name of its GPUs. Epochs are comparable between models, epoch costs are not.
+        epoch_energy_joules: Energy of one epoch at the best power limit; None without a profile.
+        epoch_time_seconds: Duration of one epoch at the best power limit; None without a profile.
+        from_other_job: Whether another job (`spec.batchSize.learnFrom`) made the observation. Only its
+            epochs are used.
     """
 
     recurrence: int
@@ -58,5 +60,5 @@ class Observation:
     from_other_job: bool = False
 
     def cost_joules(self, eta: float) -> float:
-        """Cost of the attempt in joules at this weight of energy, on the GPUs it ran on."""
+        """Cost of the attempt in joules for the energy weight `eta`, on the GPUs it ran on."""
         return CostModel(eta, self.max_power_watts).cost_joules(self.energy_joules, self.time_seconds)

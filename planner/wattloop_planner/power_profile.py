@@ -1,4 +1,4 @@
-"""A measured power profile: what the same training work took at each power limit."""
+"""Reads measured power profiles: energy and time of the same training work at each power limit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LIMIT_AT_END = re.compile(r"_(\d+(?:\.\d+)?)$")
 
 @dataclass(frozen=True)
 class PowerProfile:
-    """Measurements by rising power limit, one a limit.
+    """Measurements, one per power limit, in order of rising limits.
 
     Attributes:
         measurements: At least one.
@@ -29,19 +29,19 @@ class PowerProfile:
 
     @property
     def max_power_limit_watts(self) -> float:
-        """The highest limit measured."""
+        """The highest measured limit."""
         return self.measurements[-1].power_limit_watts
 
 
 def read_profile(path: str | Path) -> PowerProfile:
-    """Read a profile in either of its forms.
+    """Read a profile in one of two formats.
 
-    The first has the columns power_limit_watts, energy_joules (sum over the GPUs), time_seconds and optionally gpus (of
-    all ranks; 1); the second, as recorded by energy windows, window_name (ending in ``_<watts>``), elapsed_time and one
-    gpu<N>_energy a GPU.
+    The first has the columns power_limit_watts, energy_joules (sum over the GPUs), time_seconds and,
+    optionally, gpus (over all ranks; default 1). The second, written by energy windows, has window_name
+    (ending in ``_<watts>``), elapsed_time and one column gpu<N>_energy per GPU.
 
     Raises:
-        InputError: The file cannot be read as a profile; the text names line and column.
+        InputError: The file is invalid; the message names line and column.
     """
     source = str(path)
     measurements: dict[float, tuple[int, Measurement]] = {}
@@ -50,10 +50,12 @@ def read_profile(path: str | Path) -> PowerProfile:
         limit = measurement.power_limit_watts
         if limit in measurements:
             first = measurements[limit][0]
-            raise InputError(source, f"power limit {limit:g} W again, as on line {first}", "each limit once", row.line)
+            raise InputError(
+                source, f"power limit {limit:g} W again, first on line {first}", "each limit once", row.line
+            )
         measurements[limit] = (row.line, measurement)
     if not measurements:
-        raise InputError(source, "no row below the header", "one row a power limit", 2)
+        raise InputError(source, "no row below the header", "one row per power limit", 2)
     return PowerProfile(tuple(measurements[limit][1] for limit in sorted(measurements)))
 
 
@@ -69,7 +71,7 @@ def _measured_window(row: Row) -> Measurement:
     name = row.text("window_name")
     match = LIMIT_AT_END.search(name)
     if match is None or not 0 < float(match[1]) < math.inf:
-        expected = "a name that ends in _ and the power limit in watts"
+        expected = "a name ending in _ and the power limit in watts"
         raise InputError(row.source, shown(name), expected, row.line, "window_name")
     columns = list(_gpu_columns(row))
     energy = sum(row.number(column, above=0) for column in columns)
@@ -79,7 +81,7 @@ def _measured_window(row: Row) -> Measurement:
 def _gpu_columns(row: Row) -> Iterator[str]:
     columns = [column for column in row.cells if GPU_ENERGY_COLUMN.fullmatch(column)]
     if not columns:
-        raise InputError(row.source, "no column of a GPU's energy", "columns gpu0_energy, gpu1_energy, …", 1)
+        raise InputError(row.source, "no energy column of a GPU", "columns gpu0_energy, gpu1_energy, …", 1)
     yield from columns
 
 

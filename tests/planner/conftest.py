@@ -1,4 +1,4 @@
-"""Fixtures of the planner's tests: the folders of the measured reference data."""
+"""Fixtures of the planner's tests: folders of measured reference data."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ BAD = {
 }
 
 
-def test_the_plain_form_is_read_in_any_order_of_columns_and_rows(tmp_path: Path) -> None:
+def test_the_plain_format_may_have_any_order_of_columns_and_rows(tmp_path: Path) -> None:
     file = tmp_path / "profile.csv"
     file.write_text("gpus,time_seconds,note,energy_joules,power_limit_watts\n4,10,a,500,300\n4,12,b,400,150\n")
     profile = read_profile(file)
@@ -35,7 +35,7 @@ def test_the_plain_form_is_read_in_any_order_of_columns_and_rows(tmp_path: Path)
     assert profile.max_power_limit_watts == 300
 
 
-def test_the_recorded_windows_are_read_as_they_are(power_profiles: Path) -> None:
+def test_recorded_windows_are_read(power_profiles: Path) -> None:
     profile = read_profile(power_profiles / "A40+resnet18+gpu0,1,2,3.csv")
     assert [m.power_limit_watts for m in profile.measurements] == [100, 125, 150, 175, 200, 225, 250, 275, 300]
     top = profile.measurements[-1]
@@ -44,7 +44,7 @@ def test_the_recorded_windows_are_read_as_they_are(power_profiles: Path) -> None
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_profile_is_refused_with_its_place(tmp_path: Path, name: str) -> None:
+def test_an_invalid_profile_is_rejected_with_its_position(tmp_path: Path, name: str) -> None:
     text, place = BAD[name]
     file = tmp_path / "profile.csv"
     file.write_text(text)

@@ -19,7 +19,7 @@ SELECTORS: dict[str, Selector] = {
 
 
 @pytest.mark.parametrize("column", SELECTORS)
-def test_every_published_profile_calls_for_the_expected_limit(power_profiles: Path, column: str) -> None:
+def test_every_published_profile_selects_the_expected_limit(power_profiles: Path, column: str) -> None:
     with (power_profiles / "expected_selection.csv").open() as file:
         expected = {row["profile"]: float(row[column]) for row in csv.DictReader(file)}
     chosen = {
@@ -38,7 +38,7 @@ def test_the_cost_counts_the_gpus_of_all_ranks() -> None:
     assert Cost(0.5).select(alone) is alone[0]
 
 
-def test_among_equals_the_lowest_limit_is_chosen() -> None:
+def test_of_equal_measurements_the_lowest_limit_is_selected() -> None:
     equal = [Measurement(limit, 10, 10) for limit in (300, 100, 200)]
     for selector in SELECTORS.values():
         assert selector.select(equal).power_limit_watts == 100
@@ -54,7 +54,7 @@ def test_among_equals_the_lowest_limit_is_chosen() -> None:
     st.floats(0, 1),
     st.floats(1, 3),
 )
-def test_each_selector_keeps_its_promise(rows: list[tuple[int, float, float]], eta: float, factor: float) -> None:
+def test_each_selector_minimises_its_objective(rows: list[tuple[int, float, float]], eta: float, factor: float) -> None:
     measured = [Measurement(10.0 * limit, energy, time) for limit, energy, time in rows]
     top = max(measured, key=lambda m: m.power_limit_watts)
     cost = Cost(eta)
@@ -67,12 +67,12 @@ def test_each_selector_keeps_its_promise(rows: list[tuple[int, float, float]], e
 
 
 @pytest.mark.parametrize("factor", [0.99, math.nan, math.inf])
-def test_a_slowdown_factor_below_one_is_refused(factor: float) -> None:
+def test_a_slowdown_factor_below_one_is_rejected(factor: float) -> None:
     with pytest.raises(UsageError, match="at least 1"):
         MaxSlowdown(factor)
 
 
-def test_no_measurement_and_a_limit_measured_twice_are_refused() -> None:
+def test_no_measurement_and_repeated_limits_are_rejected() -> None:
     with pytest.raises(UsageError, match="at least one"):
         Energy().select([])
     with pytest.raises(UsageError, match="100 W was measured twice"):
@@ -80,6 +80,6 @@ def test_no_measurement_and_a_limit_measured_twice_are_refused() -> None:
 
 
 @pytest.mark.parametrize("value", [0, -1, math.nan, math.inf])
-def test_a_measurement_that_is_not_positive_and_finite_is_refused(value: float) -> None:
+def test_a_measurement_that_is_not_positive_and_finite_is_rejected(value: float) -> None:
     with pytest.raises(UsageError, match="must be positive"):
         Measurement(100, value, 1)

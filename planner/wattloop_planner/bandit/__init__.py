@@ -1,1 +1,1 @@
-"""Choosing the batch size across recurrences: one interface, a file a policy, posterior apart from choice."""
+"""Policies that choose the batch size of each recurrence, behind one interface."""

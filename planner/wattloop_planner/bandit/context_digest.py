@@ -1,7 +1,7 @@
-"""A digest of all that a decision is made from, which no renaming in the code can change.
+"""A digest of a decision's complete input that is independent of names in the code.
 
-The digest is over a canonical form: JSON with field names that are fixed here, keys in sorted order, and floats in
-their shortest exact notation. Whoever renames an attribute changes the right-hand sides below, never the names.
+The digest covers a canonical form: JSON with the field names fixed below, sorted keys, and floats in
+their shortest exact notation. When an attribute is renamed, change the right-hand sides only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _DIGEST_BYTES = 16
 
 
 def context_digest(context: DecisionContext) -> str:
-    """The digest of a question, 32 hexadecimal digits.
+    """The digest of a decision context, 32 hexadecimal digits.
 
     Example:
         >>> context_digest(DecisionContext((32, 64), 64, 0.5, 0, 0, (), seed=7))

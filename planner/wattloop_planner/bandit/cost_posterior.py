@@ -1,4 +1,7 @@
-"""What is believed of the cost of reaching the target with each batch size: epochs times epoch cost, both in logs."""
+"""Posterior of the cost of reaching the target with each batch size.
+
+log cost = log epochs + log epoch cost, and both terms are Gaussian.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +19,17 @@ NINETY_PERCENT = 1.6448536269514722
 
 @dataclass(frozen=True)
 class CostPosterior:
-    """Joint Gaussian belief of the log of each arm's cost; all vectors are (arms,).
+    """Joint Gaussian posterior of the log cost of each arm; all vectors have shape (arms,).
 
     Attributes:
-        log_cost: Mean of the log of a typical run's cost.
-        covariance: Covariance of that, (arms, arms).
-        epochs_variance: The part of its variance that is due to the epochs.
-        log_epoch_cost: Mean of the log of an epoch's cost.
-        epoch_cost_variance: The part of the variance that is due to it.
-        noise_sd: Spread of log cost between runs of one arm.
+        log_cost: Mean of the log cost of a typical run.
+        covariance: Covariance of the log cost, shape (arms, arms).
+        epochs_variance: Variance of the log epochs.
+        log_epoch_cost: Mean of the log epoch cost.
+        epoch_cost_variance: Variance of the log epoch cost.
+        noise_sd: Standard deviation of log cost between runs of one arm.
         measured: Which epoch costs are known exactly.
-        level_known: Whether costs are in joules; otherwise only known up to a common factor.
+        level_known: Whether costs are in joules. If not, they are known up to a common factor.
     """
 
     log_cost: Vector
@@ -40,7 +43,7 @@ class CostPosterior:
 
     @cached_property
     def variance(self) -> Vector:
-        """Variance of the log of a typical run's cost."""
+        """Variance of the log cost of a typical run."""
         variance: Vector = np.maximum(self.covariance.diagonal(), 1e-12)
         return variance
 
@@ -51,7 +54,7 @@ class CostPosterior:
         return expected
 
     def interval(self) -> tuple[Vector, Vector]:
-        """Ends of the central 90 % interval of the expected cost, joules."""
+        """Lower and upper end of the central 90 % interval of the expected cost, in joules."""
         half = NINETY_PERCENT * np.sqrt(self.variance)
         middle = self.log_cost + self.noise_sd**2 / 2
         return _exp(middle - half), _exp(middle + half)
@@ -60,12 +63,15 @@ class CostPosterior:
 def cost_posterior(
     posterior: Posterior, gpu_model: str, partial: PartialObservation | None = None
 ) -> CostPosterior | None:
-    """The belief after the evidence, on a GPU model; None before anything is known.
+    """The posterior of the cost on a GPU model.
 
     Args:
-        posterior: What was observed.
-        gpu_model: Where the next attempt runs.
-        partial: An attempt under way whose epoch cost is known.
+        posterior: The posterior of epochs and epoch costs.
+        gpu_model: The GPU model of the next attempt.
+        partial: A running attempt whose epoch cost is known.
+
+    Returns:
+        None before any arm has reached the target.
     """
     epoch_cost = posterior.epoch_costs.posterior(gpu_model, partial)
     if epoch_cost is None or not posterior.ever_reached.any():

@@ -1,4 +1,4 @@
-"""What an epoch costs with each batch size on each GPU model: almost free of noise, once one epoch was profiled."""
+"""Cost of an epoch for each batch size and GPU model; almost free of noise once it is profiled."""
 
 from __future__ import annotations
 
@@ -14,29 +14,34 @@ from wattloop_planner.bandit.policy import PartialObservation
 from wattloop_planner.bandit.priors import EPOCH_COST, OTHER_GPU
 from wattloop_planner.observations import Observation
 
-EXACT_PRECISION = 1e6  # precision of the log of a measured epoch cost: known within 0.1 %
-ROUGH_PRECISION = 1 / 0.15**2  # the same where only a whole attempt's cost over its epochs is known
-LEVEL_CHANGE = 0.05  # change of the log epoch cost of one arm that is taken as a change of all
-DEFAULT_OVERHEAD = 0.1  # of a profiled epoch, before one was seen
-MIN_POSITIVE = 1e-30  # a cost or a number of epochs of 0 has no logarithm
+# Precision of the log of a measured epoch cost: known within 0.1 %.
+EXACT_PRECISION = 1e6
+# Precision of the log of an epoch cost that is an attempt's cost divided by its epochs.
+ROUGH_PRECISION = 1 / 0.15**2
+# A change of one arm's log epoch cost by more than this applies to all arms.
+LEVEL_CHANGE = 0.05
+# Assumed overhead of a profiled epoch, in epochs, before one is measured.
+DEFAULT_OVERHEAD = 0.1
+# Lower bound of costs and epochs whose logarithm is taken.
+MIN_POSITIVE = 1e-30
 
 Profile = tuple[float | None, float | None, float]
 
 
 def log_of(value: float) -> float:
-    """Logarithm of a cost or a number of epochs, 0 taken as the least that has one."""
+    """Logarithm of a cost or a number of epochs; 0 counts as `MIN_POSITIVE`."""
     return math.log(max(value, MIN_POSITIVE))
 
 
 @dataclass(frozen=True)
 class EpochCostPosterior:
-    """Gaussian belief of the log epoch cost of each arm on one GPU model.
+    """Gaussian posterior of the log epoch cost of each arm on one GPU model.
 
     Attributes:
-        mean: Means, (arms,).
-        covariance: Their covariance, (arms, arms).
-        measured: Which arms were measured exactly, (arms,).
-        level_known: Whether anything was measured on this model; otherwise a common factor is open.
+        mean: Means, shape (arms,).
+        covariance: Covariance, shape (arms, arms).
+        measured: Which arms were measured exactly, shape (arms,).
+        level_known: Whether this model has measurements. If not, costs are known up to a common factor.
     """
 
     mean: Vector
@@ -46,7 +51,7 @@ class EpochCostPosterior:
 
 
 class ModelEpochCosts:
-    """Log epoch costs seen on one GPU model."""
+    """Log epoch costs measured on one GPU model."""
 
     def __init__(self, arms: int) -> None:
         self.values: Vector = np.zeros(arms)
@@ -54,10 +59,10 @@ class ModelEpochCosts:
         self.last_profiles: dict[int, Profile] = {}
 
     def update(self, arm: int, value: float, precision: float) -> bool:
-        """Take in the epoch cost of an arm; one that has changed takes those of all other arms with it.
+        """Record the epoch cost of an arm; a changed exact cost shifts the costs of all arms.
 
         Returns:
-            Whether that changed anything.
+            Whether any cost changed.
         """
         if self.precisions[arm] == EXACT_PRECISION:
             if precision < EXACT_PRECISION or value == self.values[arm]:
@@ -70,7 +75,7 @@ class ModelEpochCosts:
         return True
 
     def level_above(self, mean: Vector) -> float:
-        """Mean of what was seen above a mean of all arms."""
+        """Mean difference between the measured log epoch costs and `mean`, shape (arms,)."""
         known = self.precisions > 0
         return float((self.values - mean)[known].mean()) if known.any() else 0.0
 
@@ -86,11 +91,11 @@ class EpochCosts:
 
     @property
     def profiling_overhead(self) -> float:
-        """What profiling adds to a first epoch, in epochs, on average."""
+        """Mean overhead of profiling the first epoch, in epochs."""
         return math.fsum(self._overheads) / len(self._overheads) if self._overheads else DEFAULT_OVERHEAD
 
     def update(self, arm: int, observation: Observation) -> None:
-        """Take in what an attempt of this job shows; epoch costs of another job are of other epochs."""
+        """Learn from an attempt; epoch costs of another job do not apply."""
         if observation.from_other_job:
             return
         model = self._models.get(observation.gpu_model)
@@ -101,24 +106,27 @@ class EpochCosts:
         if energy is None or time is None:
             if observation.epochs > 0:
                 cost = observation.cost_joules(self._eta) / observation.epochs
-                self._invalidate(model.update(arm, log_of(cost), ROUGH_PRECISION))
+                self._invalidate_if(model.update(arm, log_of(cost), ROUGH_PRECISION))
             return
         if model.last_profiles.get(arm) == profile:
             return
         epoch = CostModel(self._eta, observation.max_power_watts).cost_joules(energy, time)
         if model.precisions[arm] < EXACT_PRECISION and epoch > 0:
             self._overheads.append(max(observation.cost_joules(self._eta) / epoch - observation.epochs, 0.0))
-        self._invalidate(model.update(arm, log_of(epoch), EXACT_PRECISION))
+        self._invalidate_if(model.update(arm, log_of(epoch), EXACT_PRECISION))
         model.last_profiles[arm] = profile
 
     def posterior(self, gpu_model: str, partial: PartialObservation | None = None) -> EpochCostPosterior | None:
-        """What is believed on a GPU model, what others showed counting up to a level; None before anything is known.
+        """The posterior on a GPU model; other models contribute up to a common factor.
 
         Args:
-            gpu_model: The model; where it is not known, that of which most arms are known.
-            partial: An attempt under way whose epoch cost is known.
+            gpu_model: The GPU model; if empty, the model with the most measured arms.
+            partial: A running attempt whose epoch cost is known.
+
+        Returns:
+            None before any model has measurements.
         """
-        gpu_model = gpu_model or self._best_known(but=None) or ""
+        gpu_model = gpu_model or self._best_measured(excluded=None) or ""
         own = self._models.get(gpu_model)
         if partial is not None:
             own = copy.deepcopy(own) or ModelEpochCosts(len(self._batch_sizes))
@@ -133,7 +141,7 @@ class EpochCosts:
     def _posterior(self, gpu_model: str, own: ModelEpochCosts | None) -> EpochCostPosterior | None:
         mean = prior_mean(EPOCH_COST, self._batch_sizes, self._centre)
         covariance = prior_covariance(EPOCH_COST, self._batch_sizes, self._centre)
-        other_model = self._best_known(but=gpu_model)
+        other_model = self._best_measured(excluded=gpu_model)
         if other_model is not None:
             other = self._models[other_model]
             mean, covariance = condition(mean + other.level_above(mean), covariance, other.values, other.precisions)
@@ -141,14 +149,14 @@ class EpochCosts:
         if own is not None:
             mean, covariance = condition(mean + own.level_above(mean), covariance, own.values, own.precisions)
             return EpochCostPosterior(mean, covariance, own.precisions == EXACT_PRECISION, bool(own.precisions.any()))
-        nothing = np.zeros(len(self._batch_sizes), dtype=np.bool_)
-        return None if other_model is None else EpochCostPosterior(mean, covariance, nothing, level_known=False)
+        measured = np.zeros(len(self._batch_sizes), dtype=np.bool_)
+        return None if other_model is None else EpochCostPosterior(mean, covariance, measured, level_known=False)
 
-    def _invalidate(self, changed: bool) -> None:
+    def _invalidate_if(self, changed: bool) -> None:
         if changed:
             self._posteriors.clear()
 
-    def _best_known(self, but: str | None) -> str | None:
-        """That GPU model, but this one, of which most arms are known."""
-        models = sorted(model for model in self._models if model != but)
+    def _best_measured(self, excluded: str | None) -> str | None:
+        """The GPU model with the most measured arms, except `excluded`."""
+        models = sorted(model for model in self._models if model != excluded)
         return max(models, key=lambda model: np.count_nonzero(self._models[model].precisions), default=None)

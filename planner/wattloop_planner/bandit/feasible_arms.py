@@ -1,4 +1,4 @@
-"""Which batch sizes can still be run: an arm that crashes again and again is out."""
+"""Feasible arms: an arm that crashed several times in a row is excluded."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ CRASH_BUDGET = 3
 
 @dataclass(frozen=True)
 class FeasibleArms:
-    """The arms of a job after its crashes.
+    """The feasible and the excluded arms of a job.
 
     Attributes:
-        batch_sizes: Those that can be run, rising.
-        crashed: Crashes in a row of each arm that is out.
+        batch_sizes: The feasible arms, in rising order.
+        crashed: Consecutive crashes of each excluded arm.
     """
 
     batch_sizes: tuple[int, ...]
@@ -26,7 +26,7 @@ class FeasibleArms:
 
 
 def crashes_in_a_row(observations: Iterable[Observation]) -> dict[int, int]:
-    """How often each arm crashed since it last ran without crashing; crashes of another job count for nothing."""
+    """Number of crashes of each arm since its last run without one; crashes of another job do not count."""
     counts: dict[int, int] = {}
     for observation in observations:
         if observation.from_other_job:
@@ -42,7 +42,7 @@ def feasible_arms(batch_sizes: tuple[int, ...], observations: Iterable[Observati
     """The arms that did not crash ``crash_budget`` times in a row.
 
     Raises:
-        NoFeasibleArmError: None is left.
+        NoFeasibleArmError: No arm is left.
     """
     crashed = {
         size: count
@@ -56,16 +56,16 @@ def feasible_arms(batch_sizes: tuple[int, ...], observations: Iterable[Observati
 
 
 def no_feasible_arm_text(crashed: dict[int, int]) -> str:
-    """Says that every arm crashed too often, and the way out."""
+    """The message for a user when every arm crashed too often."""
     listing = ", ".join(f"{size} ({count} times)" for size, count in crashed.items()) or "there was none"
     return (
-        f"every batch size crashed: {listing}; look at the logs of the last attempts, mend the training or offer other "
-        "batch sizes (smaller ones where memory ran out)"
+        f"every batch size crashed: {listing}; check the logs of the last attempts, then fix the training or offer "
+        "other batch sizes (smaller ones if memory ran out)"
     )
 
 
 def nearest_arm(batch_sizes: tuple[int, ...], wanted: int) -> int:
-    """The arm nearest to ``wanted`` on a logarithmic scale, the smaller of two: the default itself where it is left.
+    """The arm nearest to ``wanted`` on a logarithmic scale; of two equally near arms, the smaller.
 
     Example:
         >>> nearest_arm((8, 16, 64), 32)

@@ -1,4 +1,4 @@
-"""Policy `default`: the default batch size, always; what a job costs that never optimises."""
+"""Policy `default`: always the default batch size; the baseline of every saving."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from wattloop_planner.bandit.policy import Decision, DecisionContext, DecisionKi
 
 @dataclass(frozen=True)
 class FixedPolicy:
-    """Always the default batch size, never stopped.
+    """Always runs the default batch size, without a stopping cost.
 
     Attributes:
-        crash_budget: Crashes in a row after which the default counts as unable to run.
+        crash_budget: Consecutive crashes after which the default is infeasible.
     """
 
     crash_budget: int = CRASH_BUDGET
@@ -23,26 +23,26 @@ class FixedPolicy:
         """The default batch size.
 
         Raises:
-            NoFeasibleArmError: It crashed too often in a row.
+            NoFeasibleArmError: The default crashed too often in a row.
         """
         size = nearest_arm(context.batch_sizes, context.default_batch_size)
         left = feasible_arms(context.batch_sizes, context.observations, self.crash_budget)
         if size in left.crashed:
             raise NoFeasibleArmError(
                 f"the default batch size {size} crashed {left.crashed[size]} times in a row and policy default runs no "
-                "other; look at the logs of the last attempts, mend the training, or set another default or policy"
+                "other; check the logs of the last attempts, then fix the training or set another default or policy"
             )
         return Decision(size, DecisionKind.DEFAULT, f"policy default always runs the default batch size {size}")
 
 
 @dataclass(frozen=True)
 class DefaultRun:
-    """One attempt with the default batch size that ended by itself.
+    """One attempt with the default batch size that was not stopped.
 
     Attributes:
         reached: Whether it reached the target.
         epochs: Epochs it ran.
-        cost_joules: What it cost, at whatever power limit.
+        cost_joules: Its cost at the power limits it ran with.
     """
 
     reached: bool
@@ -53,13 +53,16 @@ class DefaultRun:
 def default_cost_joules(runs: Iterable[DefaultRun], epoch_cost_at_highest_limit_joules: float | None) -> float | None:
     """Expected cost of one recurrence in the default configuration.
 
+    The default configuration runs the default batch size at the highest power limit, without a
+    stopping cost, and retries until the target is reached.
+
     Args:
         runs: Attempts with the default batch size that reached the target or ran out of epochs.
-        epoch_cost_at_highest_limit_joules: Cost of one epoch of the default batch size at the highest limit, where a
-            profile measured it; without it, what the runs cost at their own limits stands in.
+        epoch_cost_at_highest_limit_joules: Measured cost of one epoch of the default batch size at the
+            highest limit. None: the runs' own costs are used.
 
     Returns:
-        Joules, retries included; None before the default batch size has reached the target once.
+        Joules, retries included; None if no run reached the target.
 
     Example:
         >>> default_cost_joules([DefaultRun(True, 10, 900.0), DefaultRun(False, 20, 1800.0)], 100.0)

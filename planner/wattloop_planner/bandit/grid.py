@@ -1,4 +1,7 @@
-"""Policy `grid`: every batch size once, then the cheapest for ever; the baseline of the Zeus paper (section 6.1)."""
+"""Policy `grid`: tries every batch size once, then runs the cheapest.
+
+The baseline of the Zeus paper (NSDI '23, section 6.1).
+"""
 
 from __future__ import annotations
 
@@ -15,18 +18,19 @@ from wattloop_planner.observations import Observation, Outcome
 class GridPolicy:
     """Tries the default, then every other size in rising order, then runs the cheapest that reached the target.
 
-    A trial is stopped at ``beta`` times the least cost seen, and a size that once failed to reach the target is out.
+    A trial stops at ``beta`` times the lowest cost so far. A size that fails to reach the target is
+    excluded.
 
     Attributes:
-        beta: Factor of the least cost seen at which a trial is stopped.
-        crash_budget: Crashes in a row after which an arm is out.
+        beta: Stopping cost of a trial, as a multiple of the lowest cost so far.
+        crash_budget: Consecutive crashes after which an arm is excluded.
     """
 
     beta: float = 2.0
     crash_budget: int = CRASH_BUDGET
 
     def decide(self, context: DecisionContext) -> Decision:
-        """The next size without a result, the cheapest by mean cost once all have one.
+        """The next size without a result, or the size of lowest mean cost if all have one.
 
         Raises:
             NoFeasibleArmError: Every arm crashed too often in a row.
@@ -52,7 +56,7 @@ class GridPolicy:
 
 
 def _results(observations: tuple[Observation, ...], eta: float) -> tuple[dict[int, list[float]], set[int]]:
-    """Costs of the runs that reached the target by size, and the sizes that failed without ever reaching it."""
+    """Costs by size of the runs that reached the target, and the sizes that never reached it."""
     costs: dict[int, list[float]] = {}
     failed: set[int] = set()
     for observation in observations:

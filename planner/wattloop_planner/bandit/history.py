@@ -1,4 +1,4 @@
-"""Observations in one order, whatever the order they arrived in."""
+"""Observations in a fixed order, independent of the order of arrival."""
 
 from __future__ import annotations
 
@@ -9,44 +9,47 @@ from wattloop_planner.observations import Observation
 
 
 def own_observations(context: DecisionContext) -> tuple[Observation, ...]:
-    """Those of this job on this GPU model, in order: all that a policy without a model can compare costs with."""
+    """The observations of this job on this GPU model, in order.
+
+    A policy without a model of costs can compare only these.
+    """
     return tuple(
         observation
         for observation in in_order(context.observations)
-        if not observation.from_other_job and same_model(observation.gpu_model, context.gpu_model)
+        if not observation.from_other_job and comparable_models(observation.gpu_model, context.gpu_model)
     )
 
 
-def same_model(one: str, other: str) -> bool:
-    """Whether costs on these GPU models compare: the same, or one of them unknown."""
+def comparable_models(one: str, other: str) -> bool:
+    """Whether costs on two GPU models are comparable: the models are equal, or one is unknown."""
     return one == other or not one or not other
 
 
 def in_order(observations: tuple[Observation, ...]) -> tuple[Observation, ...]:
-    """Sorted by (other job's first, recurrence, attempt), a repeated report of one attempt counted once.
+    """Sorted by (observations of other jobs first, recurrence, attempt), without duplicates.
 
-    Two different reports of the same attempt of this job leave the one that sorts first, so that the result does not
-    depend on the order of arrival.
+    Of two different reports of one attempt of this job, the one that sorts first remains, so that
+    the result does not depend on the order of arrival.
     """
-    if _rising(observations):
+    if _is_ordered(observations):
         return observations
     ranked = sorted(observations, key=_rank)
-    kept: list[Observation] = []
+    unique: list[Observation] = []
     for observation in ranked:
-        if kept and _same_attempt(kept[-1], observation):
+        if unique and _same_attempt(unique[-1], observation):
             continue
-        kept.append(observation)
-    return tuple(kept)
+        unique.append(observation)
+    return tuple(unique)
 
 
-def _rising(observations: tuple[Observation, ...]) -> bool:
-    """Whether these are of this job alone, each attempt once and in order."""
+def _is_ordered(observations: tuple[Observation, ...]) -> bool:
+    """Whether all observations are of this job, in order and without duplicates."""
     last = (-math.inf, -math.inf)
     for observation in observations:
-        place = (observation.recurrence, observation.attempt)
-        if observation.from_other_job or place <= last:
+        key = (observation.recurrence, observation.attempt)
+        if observation.from_other_job or key <= last:
             return False
-        last = place
+        last = key
     return True
 
 

@@ -1,4 +1,4 @@
-"""The policies by the names that manifests and commands use."""
+"""The policies by the names used in manifests and commands."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _zeus(**settings: Any) -> Policy:
     return ZeusPolicy(**settings)
 
 
-# The names cost nothing: commands list them, and an operator without jobs needs no numerical library.
+# Imports are deferred: commands that list the names, and an operator without jobs, need no NumPy.
 POLICIES: dict[str, Callable[..., Policy]] = {
     "thompsonSampling": _thompson_sampling,
     "zeus": _zeus,
@@ -33,22 +33,22 @@ POLICIES: dict[str, Callable[..., Policy]] = {
 
 
 def policy_named(name: str, **settings: Any) -> Policy:
-    """The policy of this name.
+    """Create the policy with this name.
 
     Args:
         name: ``thompsonSampling``, ``zeus``, ``grid`` or ``default``.
-        **settings: Its settings, as its class documents them (``crash_budget`` all, ``window`` the first two).
+        **settings: Settings of the policy's class. All have ``crash_budget``; the first two have ``window``.
 
     Raises:
-        UsageError: There is no such policy, or it has no such setting.
+        UsageError: The policy or a setting does not exist.
 
     Example:
         >>> policy_named("zeus", window=5)
         ZeusPolicy(window=5, beta=2.0, crash_budget=3)
     """
     if name not in POLICIES:
-        raise UsageError(f"there is no policy {name!r}; there are: {', '.join(POLICIES)}")
+        raise UsageError(f"unknown policy {name!r}; the policies are: {', '.join(POLICIES)}")
     try:
         return POLICIES[name](**settings)
     except TypeError as error:
-        raise UsageError(f"policy {name} cannot be set up with {settings}: {error}") from error
+        raise UsageError(f"invalid settings {settings} of policy {name}: {error}") from error

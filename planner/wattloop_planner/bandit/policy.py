@@ -1,6 +1,6 @@
-"""The interface of a policy: a pure function of the observations and a seed to a decision with its reason.
+"""The interface of a policy: a pure function from observations and a seed to a decision.
 
-A policy keeps no state between decisions, so there is none to lose and every decision can be replayed.
+A policy keeps no state between decisions, so no state can be lost and every decision can be replayed.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ class DecisionKind(StrEnum):
 
 @dataclass(frozen=True)
 class DecisionContext:
-    """All that a decision is made from.
+    """The complete input of a decision.
 
     Attributes:
         batch_sizes: The arms, distinct, in rising order.
-        default_batch_size: The user's own choice, one of them.
+        default_batch_size: The user's own choice, usually one of the arms.
         eta: Weight of energy against time in the cost.
         recurrence: Index of the recurrence to decide for, from 0.
         attempt: Index of the attempt within it, from 0.
-        observations: What is known, ordered by (recurrence, attempt).
-        running: Batch sizes of this job's attempts in flight, whose outcomes are not known yet.
-        seed: Source of all randomness of this one decision; see `decision_seed`.
-        gpu_model: Product name of the GPUs that the attempt will run on, where known.
-        remaining_recurrences: How many recurrences are still to come, where that is limited.
-        max_epochs: Epochs after which an attempt is exhausted, where limited.
+        observations: Earlier attempts, ordered by (recurrence, attempt).
+        running: Batch sizes of this job's attempts in flight.
+        seed: Seed of all random numbers of this decision; see `decision_seed`.
+        gpu_model: Product name of the GPUs that will run the attempt; empty if unknown.
+        remaining_recurrences: Number of recurrences after this one; None if unlimited.
+        max_epochs: Epochs after which an attempt is exhausted; None if unlimited.
     """
 
     batch_sizes: tuple[int, ...]
@@ -56,16 +56,16 @@ class DecisionContext:
 
 @dataclass(frozen=True)
 class Arm:
-    """What a policy believes of one batch size, for status and for `wattloop replay --arms`.
+    """A policy's estimate of one batch size, for the status and for `wattloop replay --arms`.
 
     Attributes:
         batch_size: The arm.
-        observations: How many inform it.
-        pruned: Whether it is out, and `note` says why.
-        mean_cost_joules: Posterior mean of the cost of reaching the target, where there is one.
+        observations: Number of observations behind the estimate.
+        pruned: Whether the arm is excluded; `note` gives the reason.
+        mean_cost_joules: Posterior mean of the cost of reaching the target; None if unknown.
         low_cost_joules: Lower end of the central 90 % interval of that cost.
         high_cost_joules: Upper end of it.
-        note: One sentence where something is to be said.
+        note: A remark for the user, or empty.
     """
 
     batch_size: int
@@ -79,14 +79,14 @@ class Arm:
 
 @dataclass(frozen=True)
 class Decision:
-    """Which batch size to run, why, and when to give up.
+    """The batch size to run, the reason, and the cost at which to stop.
 
     Attributes:
         batch_size: The arm to run.
-        kind: Why, in one word.
-        reason: Why, in one sentence for a user.
-        stop_cost_joules: Cost at which the attempt is to be stopped; None: never for being dear.
-        arms: What the policy believes of every arm, in rising order of batch size.
+        kind: Why the arm was chosen.
+        reason: The reason in one sentence for a user.
+        stop_cost_joules: Cost at which to stop the attempt; None disables cost-based stopping.
+        arms: The policy's estimate of every arm, in rising order of batch size.
     """
 
     batch_size: int
@@ -98,7 +98,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class PartialObservation:
-    """What an attempt under way has shown, at the moment its epoch cost became known.
+    """The measurements of a running attempt when its epoch cost became known.
 
     Attributes:
         batch_size: The arm.
@@ -120,40 +120,40 @@ class PartialObservation:
 
 
 class NoFeasibleArmError(Exception):
-    """Every batch size is pruned; the text says by what, and the way out."""
+    """Every batch size is pruned; the message gives the cause and the remedy."""
 
 
 class Policy(Protocol):
-    """A way of choosing."""
+    """Chooses the batch size of an attempt."""
 
     def decide(self, context: DecisionContext) -> Decision:
         """Choose the batch size of one attempt.
 
         Raises:
-            NoFeasibleArmError: No batch size is left that could be run.
+            NoFeasibleArmError: No feasible batch size is left.
         """
         ...
 
 
 @runtime_checkable
 class ReviewingPolicy(Policy, Protocol):
-    """A policy that thinks again about an attempt under way, once its first epoch has shown what an epoch costs."""
+    """A policy that revises the stopping cost of a running attempt once its epoch cost is known."""
 
     def review(self, context: DecisionContext, decision: Decision, partial: PartialObservation) -> float | None:
-        """The cost at which the attempt is to be stopped now, in place of the decision's; None: never.
+        """The cost at which to stop the attempt, which replaces the decision's; None: never.
 
-        A cost that is paid already stops it at once.
+        The attempt stops immediately if it has already cost this much.
 
         Args:
-            context: The question that the attempt was decided by.
+            context: The context of the decision.
             decision: The decision.
-            partial: What the attempt has shown.
+            partial: The measurements of the attempt so far.
         """
         ...
 
 
 def decision_seed(job_uid: str, recurrence: int, attempt: int, seed: int = 0) -> int:
-    """The seed of one decision: 64 bits derived from the job and the attempt, so that arms of two jobs draw apart.
+    """The seed of one decision: 64 bits derived from job and attempt, so that jobs draw independently.
 
     Example:
         >>> decision_seed("a", 0, 0) != decision_seed("a", 0, 1)

@@ -1,8 +1,9 @@
-"""What the observations say of each arm, folded one by one: sums, bounds, epoch costs, and when to forget.
+"""Posterior of epochs and epoch costs, updated one observation at a time.
 
-Epochs are learned over all GPU models, for they do not depend on it; epoch costs each model by itself. A run that did
-not reach the target says that the epochs to it are more than those run (`bounds`): that enters once, when it is seen,
-as the Gaussian that leaves the posterior with the mean and variance of the exact one (assumed-density filtering).
+Epochs do not depend on the GPU model and are learned over all models; epoch costs are learned per
+model. A run that did not reach the target gives a lower bound of its epochs. The bound enters once, as
+the Gaussian factor that gives the posterior the mean and variance of the exact posterior
+(assumed-density filtering).
 """
 
 from __future__ import annotations
@@ -29,27 +30,28 @@ from wattloop_planner.observations import Observation, Outcome
 MAX_VARIANCE_RATIO = (
     0.999  # a bound leaves at most this part of the variance: it enters as a Gaussian, which can't add to it
 )
-OWN_RUNS_SUFFICE = 3  # after so many runs of an arm what the others say of it no longer matters for a bound
+# An arm with this many runs ignores the other arms when it learns a bound.
+OWN_RUNS_SUFFICE = 3
 
 
 @dataclass
 class Posterior:
-    """All that the observations say, in the current regime.
+    """Sufficient statistics of the observations in the current regime.
 
     Attributes:
         batch_sizes: The arms.
-        default: Index of the default.
+        default: Index of the default arm.
         eta: Weight of energy.
-        noise_prior: Spread between runs.
-        detection: When to forget.
-        runs: Runs that reached the target, an arm.
-        means: Mean of their log epochs.
-        bound_values: Bounds from runs that did not reach it, as Gaussian values.
-        bound_precisions: Precisions of those.
-        ever_reached: Arms that ever reached the target, in any regime.
-        ever_run: Arms that ever ran beyond their first epoch.
-        epoch_costs: What epochs cost, by GPU model; no regime ends that.
-        changes: How often a change of regime was found.
+        noise_prior: Prior of the spread between runs.
+        detection: Settings of the change detection.
+        runs: Number of runs that reached the target, per arm.
+        means: Mean log epochs of these runs.
+        bound_values: Values of the Gaussian factors of runs that did not reach the target.
+        bound_precisions: Precisions of these factors.
+        ever_reached: Arms that reached the target in any regime.
+        ever_run: Arms that ran beyond their first epoch in any regime.
+        epoch_costs: Epoch costs by GPU model, independent of the regime.
+        changes: Number of detected changes of regime.
     """
 
     batch_sizes: tuple[int, ...]
@@ -77,43 +79,43 @@ class Posterior:
         self._prior_covariance = prior_covariance(EPOCHS, self.batch_sizes, self.batch_sizes[self.default])
         self._epochs: tuple[Vector, Matrix, float] | None = None
         self.epoch_costs = EpochCosts(self.batch_sizes, self.default, self.eta)
-        self._squares_in_all = self._freedom = 0.0
+        self._sum_of_squares = self._degrees_of_freedom = 0.0
         self._upwards = self._downwards = 0.0
         self._before: Posterior | None = None
         self._since: list[Observation] = []
 
     def update(self, observation: Observation) -> None:
-        """Take in one observation; crashes and sizes that are no longer offered teach nothing here."""
+        """Learn from an observation; crashes and sizes that are no longer offered are ignored."""
         arm = self._index.get(observation.batch_size)
         if observation.outcome is Outcome.CRASHED or arm is None:
             return
         self.epoch_costs.update(arm, observation)
         if observation.epochs <= 0:
             return
-        surprise = self._surprise(arm, observation)
-        if self._before is None and abs(surprise) > self.detection.allowance:
+        residual = self._residual(arm, observation)
+        if self._before is None and abs(residual) > self.detection.allowance:
             self._before = self._copy()
         if self._before is not None:
             self._since.append(observation)
         self._learn_epochs(arm, observation)
-        self._detect_change(surprise)
+        self._detect_change(residual)
 
     def epochs(self) -> tuple[Vector, Matrix, float]:
-        """Posterior mean and covariance of the log epochs to the target, and the spread between runs."""
+        """Posterior mean and covariance of the log epochs to the target, and the noise between runs."""
         if self._epochs is None:
             noise = self._noise_sd()
-            trusted = self.runs**2 / (self.runs + self.noise_prior.heavy_tails)
-            precisions = np.where(self.runs > 0, trusted / noise**2, 0.0)
+            effective_runs = self.runs**2 / (self.runs + self.noise_prior.heavy_tails)
+            precisions = np.where(self.runs > 0, effective_runs / noise**2, 0.0)
             total = precisions + self.bound_precisions
             weighted = precisions * self.means + self.bound_precisions * self.bound_values
             values = np.divide(weighted, total, out=np.zeros_like(total), where=total > 0)
-            assert self._prior_mean is not None, "nothing has been observed yet"
+            assert self._prior_mean is not None, "no observation yet"
             mean, covariance = condition(self._prior_mean, self._prior_covariance, values, total)
             self._epochs = mean, covariance, noise
         return self._epochs
 
     def start_regime(self, difference: SmoothPrior) -> None:
-        """Hold what was learned of the epochs to be of a regime that differs from the present one by this much."""
+        """Start a regime whose epochs differ from those learned so far by this prior."""
         if self._prior_mean is None:
             return
         mean, covariance, _ = self.epochs()
@@ -123,7 +125,7 @@ class Posterior:
         )
         for sums in (self.runs, self.means, self.bound_values, self.bound_precisions):
             sums[:] = 0
-        self._squares_in_all = self._freedom = 0.0
+        self._sum_of_squares = self._degrees_of_freedom = 0.0
         self._epochs = None
 
     def _learn_epochs(self, arm: int, observation: Observation) -> None:
@@ -138,16 +140,16 @@ class Posterior:
             self.runs[arm] += 1
             step = value - float(self.means[arm])
             self.means[arm] += step / self.runs[arm]
-            self._squares_in_all += step * (value - float(self.means[arm]))
-            self._freedom += 0.0 if self.runs[arm] == 1 else 1.0
+            self._sum_of_squares += step * (value - float(self.means[arm]))
+            self._degrees_of_freedom += 0.0 if self.runs[arm] == 1 else 1.0
         else:
             self._learn_bound(arm, value)
         self._epochs = None
 
     def _learn_bound(self, arm: int, bound: float) -> None:
-        """The epochs to the target are more than these: match the moments of the posterior.
+        """Learn a lower bound of the log epochs by matching the moments of the posterior.
 
-        Where this is all that is known of the arm, the run may have gone astray.
+        The run may be an outlier if it is the arm's only observation.
         """
         mean, variance, noise = self._epochs_of_arm(arm)
         alone = not self.ever_reached[arm] and not self.bound_precisions[arm]
@@ -161,7 +163,7 @@ class Posterior:
         self.bound_precisions[arm] = total
 
     def _epochs_of_arm(self, arm: int) -> tuple[float, float, float]:
-        """Mean and variance of an arm's log epochs, and the spread; of its own runs alone where they are enough."""
+        """Mean and variance of an arm's log epochs, and the noise; from its own runs if they suffice."""
         runs = float(self.runs[arm])
         if runs < OWN_RUNS_SUFFICE:
             means, covariance, noise = self.epochs()
@@ -173,31 +175,31 @@ class Posterior:
 
     def _noise_sd(self) -> float:
         prior = self.noise_prior
-        squares = prior.weight * prior.sd**2 + self._squares_in_all
-        return max(math.sqrt(squares / (prior.weight + self._freedom)), prior.min_sd)
+        squares = prior.weight * prior.sd**2 + self._sum_of_squares
+        return max(math.sqrt(squares / (prior.weight + self._degrees_of_freedom)), prior.min_sd)
 
-    def _surprise(self, arm: int, observation: Observation) -> float:
-        """How far the run is from the arm's others, in standard deviations; 0 where it says nothing of a change."""
+    def _residual(self, arm: int, observation: Observation) -> float:
+        """Distance of a run from the arm's mean in standard deviations; 0 if it is no sign of a change."""
         runs = float(self.runs[arm])
         if not runs:
             return 0.0
         spread = self._noise_sd() * math.sqrt(1 + (1 + self.noise_prior.heavy_tails / runs) / runs)
-        away = (log_of(observation.epochs) - float(self.means[arm])) / spread
+        residual = (log_of(observation.epochs) - float(self.means[arm])) / spread
         if observation.outcome is not Outcome.REACHED:
-            away = max(away, 0.0)
-        return min(max(away, -self.detection.max_surprise), self.detection.max_surprise)
+            residual = max(residual, 0.0)
+        return min(max(residual, -self.detection.max_residual), self.detection.max_residual)
 
-    def _detect_change(self, surprise: float) -> None:
+    def _detect_change(self, residual: float) -> None:
         detection = self.detection
-        self._upwards = max(0.0, self._upwards + surprise - detection.allowance)
-        self._downwards = max(0.0, self._downwards - surprise - detection.allowance)
+        self._upwards = max(0.0, self._upwards + residual - detection.allowance)
+        self._downwards = max(0.0, self._downwards - residual - detection.allowance)
         if max(self._upwards, self._downwards) >= detection.threshold and self._before is not None:
             self._change_regime(self._before, self._since)
         elif self._upwards == self._downwards == 0:
             self._before, self._since = None, []
 
     def _change_regime(self, before: Posterior, since: list[Observation]) -> None:
-        """Go back to before the runs that did not fit, end the regime there, and learn them anew."""
+        """Restore the state before the deviating runs, start a regime there, and relearn these runs."""
         epoch_costs, changes = self.epoch_costs, self.changes + 1
         ever_reached, ever_run = self.ever_reached, self.ever_run
         self.__dict__.update(before._copy().__dict__)

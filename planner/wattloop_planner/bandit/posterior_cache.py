@@ -1,7 +1,7 @@
-"""The evidence of a job's observations, grown where a question adds to the last one instead of folded anew.
+"""Caches the posterior, so that a decision with additional observations updates it incrementally.
 
-This is a memory of computations, not of state: the evidence is a function of the observations alone, and the same
-whether it grew or was folded from nothing.
+The cache holds no state of its own: the posterior is a function of the observations, and an incremental
+update gives the same result as a computation from the start.
 """
 
 from __future__ import annotations
@@ -18,44 +18,44 @@ Settings = tuple[tuple[int, ...], int, float, int, NoisePrior, ChangeDetection]
 
 
 class PosteriorCache:
-    """Remembers the evidence of the observations it was asked about last."""
+    """Caches the posterior of the observations of the last call."""
 
     def __init__(self) -> None:
         self._settings: Settings | None = None
-        self._seen: tuple[Observation, ...] = ()
+        self._observations: tuple[Observation, ...] = ()
         self._posterior: Posterior | None = None
         self._crashes: dict[int, int] = {}
 
     def posterior(
         self, context: DecisionContext, window: int, noise: NoisePrior, detection: ChangeDetection
     ) -> Posterior:
-        """The evidence of a question's observations.
+        """The posterior of a context's observations.
 
         Args:
-            context: The question.
-            window: Observations that count, the last ones; 0: all, with changes detected.
-            noise: Expected spread between runs.
-            detection: When the past is forgotten, without a window.
+            context: The context of the decision.
+            window: Number of most recent observations used; 0: all, with change detection.
+            noise: Prior of the spread between runs.
+            detection: Settings of the change detection, used if `window` is 0.
         """
         default = context.batch_sizes.index(nearest_arm(context.batch_sizes, context.default_batch_size))
         settings = (context.batch_sizes, default, context.eta, window, noise, detection)
         observations = context.observations
-        grown = self._posterior is not None and settings == self._settings and self._added(observations)
-        if grown and window == 0 and self._posterior is not None:
-            for observation in observations[len(self._seen) :]:
-                self._take(self._posterior, observation)
-        elif not (grown and len(observations) == len(self._seen)):
+        extends = self._posterior is not None and settings == self._settings and self._extends_cached(observations)
+        if extends and window == 0 and self._posterior is not None:
+            for observation in observations[len(self._observations) :]:
+                self._add(self._posterior, observation)
+        elif not (extends and len(observations) == len(self._observations)):
             self._settings = settings
-            self._posterior = self._update(observations, settings)
-        self._seen = observations
+            self._posterior = self._computed(observations, settings)
+        self._observations = observations
         assert self._posterior is not None
         return self._posterior
 
     def feasible_arms(self, context: DecisionContext, crash_budget: int) -> tuple[int, ...]:
-        """The arms that did not crash too often; `posterior` must have been asked for first.
+        """The arms that did not crash too often. Call `posterior` first.
 
         Raises:
-            NoFeasibleArmError: None is left.
+            NoFeasibleArmError: No arm is left.
         """
         crashed = {size: n for size, n in self._crashes.items() if n >= crash_budget and size in context.batch_sizes}
         if not crashed:
@@ -65,21 +65,21 @@ class PosteriorCache:
             raise NoFeasibleArmError(no_feasible_arm_text(crashed))
         return left
 
-    def _added(self, observations: tuple[Observation, ...]) -> bool:
-        """Whether these are those seen, and later ones of this job in order."""
-        known = len(self._seen)
-        if observations[:known] != self._seen:
+    def _extends_cached(self, observations: tuple[Observation, ...]) -> bool:
+        """Whether the observations are the cached ones followed by later ones of this job, in order."""
+        known = len(self._observations)
+        if observations[:known] != self._observations:
             return False
-        last = self._seen[-1] if self._seen else None
+        last = self._observations[-1] if self._observations else None
         for observation in observations[known:]:
             if observation.from_other_job:
                 return False
             if last is not None and (observation.recurrence, observation.attempt) <= (last.recurrence, last.attempt):
                 return False
             last = observation
-        return not (self._seen and self._seen[-1].from_other_job)
+        return not (self._observations and self._observations[-1].from_other_job)
 
-    def _update(self, observations: tuple[Observation, ...], settings: Settings) -> Posterior:
+    def _computed(self, observations: tuple[Observation, ...], settings: Settings) -> Posterior:
         batch_sizes, default, eta, window, noise, detection = settings
         self._crashes = {}
         posterior = Posterior(batch_sizes, default, eta, noise, NO_DETECTION if window else detection)
@@ -95,7 +95,7 @@ class PosteriorCache:
             posterior.update(observation)
         return posterior
 
-    def _take(self, posterior: Posterior, observation: Observation) -> None:
+    def _add(self, posterior: Posterior, observation: Observation) -> None:
         if observation.outcome is Outcome.CRASHED:
             self._crashes[observation.batch_size] = self._crashes.get(observation.batch_size, 0) + 1
         else:

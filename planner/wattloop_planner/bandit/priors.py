@@ -1,6 +1,7 @@
-"""What is expected before anything is seen: of epochs, of epoch costs, of noise, and of how things change.
+"""Prior distributions of epochs, epoch costs, noise and changes.
 
-The numbers are rounded maximum-likelihood fits over measured arms; docs/bandit.md says which, and how stable they are.
+The numbers are rounded maximum-likelihood fits over measured arms. docs/bandit.md lists the data and
+the stability of the fits.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from wattloop_planner.bandit.gaussian_process import SmoothPrior
 
 EPOCHS = SmoothPrior(2.0, 0.15, 0.3, 0.11, 0.05, 0.3, 1.5, 0.05)
 EPOCH_COST = SmoothPrior(2.0, -0.15, 0.2, 0.07, 0.03, 0.25, 3.0, 0.025)
-# What may differ: epochs once a regime ends (another target), epochs of another job, epoch costs of another GPU model.
+# Differences: of epochs between regimes (another target), of epochs between jobs, of epoch costs
+# between GPU models.
 CHANGED_REGIME = SmoothPrior(0.7, 0.0, 0.15, 0.0, 0.03, 0.15, 1.5, 0.1)
 OTHER_JOB = SmoothPrior(0.5, 0.0, 0.1, 0.0, 0.02, 0.1, 1.5, 0.05)
 OTHER_GPU = SmoothPrior(1.5, 0.0, 0.1, 0.0, 0.02, 0.1, 3.0, 0.03)
@@ -19,16 +21,16 @@ OTHER_GPU = SmoothPrior(1.5, 0.0, 0.1, 0.0, 0.02, 0.1, 3.0, 0.03)
 
 @dataclass(frozen=True)
 class NoisePrior:
-    """What is expected of the spread of log epochs between runs of one arm.
+    """Prior of the standard deviation of log epochs between runs of one arm.
 
     Attributes:
-        sd: Its guess.
-        weight: Degrees of freedom that the guess is worth.
-        min_sd: It is never taken to be smaller.
-        heavy_tails: The mean of n runs is trusted like that of n / (1 + heavy_tails / n): a single run that is far off
-            must not condemn an arm.
-        outlier_probability: Probability that a run never reaches the target, whatever its arm. It counts only where
-            that run is the arm's only observation.
+        sd: Prior guess of the standard deviation.
+        weight: Degrees of freedom of the guess.
+        min_sd: Lower bound of the estimate.
+        heavy_tails: The mean of n runs has the precision of n / (1 + heavy_tails / n) runs, so that one
+            distant run does not exclude an arm.
+        outlier_probability: Probability that a run never reaches the target, independent of its arm. It
+            applies only if the run is the arm's only observation.
     """
 
     sd: float = 0.15
@@ -40,14 +42,14 @@ class NoisePrior:
 
 @dataclass(frozen=True)
 class ChangeDetection:
-    """When the runs no longer fit what was learned: two one-sided cumulative sums of standardised surprises.
+    """Detection of a change of regime by two one-sided cumulative sums (CUSUM) of standardised residuals.
 
     Attributes:
-        allowance: Surprise that is free of charge, in standard deviations.
-        threshold: Sum at which everything older is held to be of another regime; infinite: never.
-        max_surprise: One run counts no more than this.
+        allowance: Residual that adds nothing to a sum, in standard deviations.
+        threshold: Sum at which older runs belong to another regime; infinity disables detection.
+        max_residual: Bound of a single residual.
     """
 
     allowance: float = 1.0
     threshold: float = 6.0
-    max_surprise: float = 4.0
+    max_residual: float = 4.0

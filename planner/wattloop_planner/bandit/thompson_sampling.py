@@ -1,9 +1,9 @@
-"""Policy `thompsonSampling`, the default: trials by their value over the recurrences to come, else the best arm known.
+"""Policy `thompsonSampling`, the default: trials by their value of information, else the best known arm.
 
-The model (`posterior`, `cost`): log cost = log epochs + log epoch cost, each smooth in log2 of the batch size. The
-choice (`trial_value`): an arm is tried when what it may save in the recurrences to come exceeds what the trial takes;
-otherwise the arm of least expected cost runs, or beside another attempt a joint Thompson sample of the arms known.
-docs/bandit.md has the equations and the measurements.
+Model (`posterior`, `cost_posterior`): log cost = log epochs + log epoch cost, each smooth in log2 of the
+batch size. Choice (`trial_value`): an arm is tried if its expected saving over the remaining recurrences
+exceeds the cost of the trial. Otherwise the arm of lowest expected cost runs or, while another attempt is
+in flight, a joint Thompson sample of the known arms. docs/bandit.md has the equations and measurements.
 """
 
 from __future__ import annotations
@@ -24,10 +24,13 @@ from wattloop_planner.bandit.priors import ChangeDetection, NoisePrior
 from wattloop_planner.bandit.trial_value import best_stop, knowledge_gain, probe_option
 from wattloop_planner.observations import Observation, Outcome
 
-MAX_PROBES = 3  # trials in one recurrence that are given up after their first epoch
+# Trials in one recurrence that may be stopped after their first epoch.
+MAX_PROBES = 3
 ONE_EPOCH = 1.001
 ROUNDING = 1e-6
-MIN_SAVING = 0.01  # in incumbent runs, over all recurrences to come: less is not worth thinking about
+# Expected saving over all remaining recurrences below which a trial is not considered, in incumbent runs.
+MIN_SAVING = 0.01
+# Trials are considered in every n-th recurrence; n grows by one with this many runs of a regime.
 RUNS_PER_STRIDE = 40
 DEFAULT_NOISE = NoisePrior()
 DEFAULT_DETECTION = ChangeDetection()
@@ -35,18 +38,22 @@ DEFAULT_DETECTION = ChangeDetection()
 
 @dataclass(frozen=True)
 class ThompsonSamplingPolicy:
-    """Value of information over a structured posterior.
+    """Chooses by value of information over a structured posterior.
 
     Attributes:
-        window: Observations of all arms together that count, the last ones; 0: all, forgotten where a change shows.
-        crash_budget: Crashes in a row after which an arm is out.
-        horizon: Recurrences to come that the first trial is worth its cost for; no more than are left, where known.
-        horizon_growth: By how much that grows with each recurrence: a job that has run long will run long.
-        failure_probability: Probability that an arm never tried does not reach the target.
-        reach_octaves: How far beyond the arms tried a trial may go, unless the cost is expected to fall there.
-        noise: What is expected of the spread between runs.
-        detection: When the past is forgotten, without a window.
-        describe_arms: Whether decisions carry what is believed of each arm.
+        window: Number of most recent observations, of all arms together, that are used; 0: all, with
+            change detection.
+        crash_budget: Consecutive crashes after which an arm is excluded.
+        horizon: Number of future recurrences over which the first trial must pay; bounded by the number
+            of remaining recurrences, if that is known.
+        horizon_growth: Growth of the horizon per recurrence: a job that has run for long is likely to
+            run for long.
+        failure_probability: Probability that an untried arm does not reach the target.
+        reach_octaves: Maximum distance of a trial from the tried arms, unless the expected cost is lower
+            there.
+        noise: Prior of the spread between runs.
+        detection: Settings of the change detection, used if `window` is 0.
+        describe_arms: Whether decisions include the estimate of each arm.
     """
 
     window: int = 0
@@ -61,7 +68,7 @@ class ThompsonSamplingPolicy:
     _cache: PosteriorCache = field(default_factory=PosteriorCache, compare=False, repr=False)
 
     def decide(self, context: DecisionContext) -> Decision:
-        """A trial where it is worth its cost, otherwise the batch size believed cheapest.
+        """A trial if it is worth its cost, otherwise the batch size of lowest expected cost.
 
         Raises:
             NoFeasibleArmError: Every arm crashed too often in a row.
@@ -76,7 +83,10 @@ class ThompsonSamplingPolicy:
         return self._known(inputs)
 
     def review(self, context: DecisionContext, decision: Decision, partial: PartialObservation) -> float | None:
-        """Stop a trial at once when its epoch cost says that it is not worth going on, or another one more so."""
+        """Stop a trial if its epoch cost makes continuing too expensive, or another trial more valuable.
+
+        See `ReviewingPolicy.review`.
+        """
         if decision.kind is not DecisionKind.TRIAL:
             return decision.stop_cost_joules
         inputs = self._decision_inputs(context, partial)
@@ -125,7 +135,7 @@ class ThompsonSamplingPolicy:
 
     def _trial(self, inputs: _DecisionInputs) -> Decision | None:
         values, stops = self._trial_values(inputs)
-        # Values that only rounding tells apart are one: the choice must not hang on the unit of a joule.
+        # Values that differ by rounding are equal, so that the choice does not depend on the unit of energy.
         arm = int(np.argmax(values >= values.max() - ROUNDING))
         if not values[arm] > 0:
             return None
@@ -138,7 +148,7 @@ class ThompsonSamplingPolicy:
         return Decision(sizes[arm], DecisionKind.TRIAL, reason, float(stops[arm]) * unit, self._arms(inputs))
 
     def _trial_values(self, inputs: _DecisionInputs) -> tuple[Vector, Vector]:
-        """Net value of a trial of each arm, −∞ where it may not be tried, and where to stop it, in incumbent runs."""
+        """Net value of a trial of each arm (−∞ if not allowed) and its stopping cost, in incumbent runs."""
         cost, incumbent, horizon = inputs.cost, inputs.incumbent, inputs.horizon
         values, stops = np.full(len(inputs.offered), -np.inf), np.zeros(len(inputs.offered))
         arms = inputs.candidates(self.reach_octaves)
@@ -164,7 +174,7 @@ class ThompsonSamplingPolicy:
         return values, stops
 
     def _known(self, inputs: _DecisionInputs) -> Decision:
-        """The best arm known; beside another attempt a joint Thompson sample of the arms known."""
+        """The best known arm; with another attempt in flight, a joint Thompson sample of the known arms."""
         context, cost = inputs.context, inputs.cost
         sizes, arms = context.batch_sizes, inputs.known
         failed = inputs.failed_now()
@@ -186,7 +196,7 @@ class ThompsonSamplingPolicy:
         return Decision(sizes[chosen], DecisionKind.INCUMBENT, reason, None, self._arms(inputs))
 
     def _without_knowledge(self, context: DecisionContext) -> Decision:
-        """Nothing reached the target yet: the default first, then the sizes nearest to it."""
+        """The decision before any run reached the target: the default, then the sizes nearest to it."""
         left = feasible_arms(context.batch_sizes, context.observations, self.crash_budget).batch_sizes
         default = nearest_arm(left, context.default_batch_size)
         tried = {o.batch_size for o in context.observations if o.outcome is not Outcome.CRASHED}
@@ -220,7 +230,7 @@ class ThompsonSamplingPolicy:
 
 @dataclass(frozen=True)
 class _DecisionInputs:
-    """What a decision is made from, worked out once; vectors are (arms,), arms are indices."""
+    """The computed inputs of a decision; vectors have shape (arms,), arms are indices."""
 
     context: DecisionContext
     posterior: Posterior
@@ -232,7 +242,7 @@ class _DecisionInputs:
     failure_probabilities: Vector
 
     def candidates(self, reach_octaves: float) -> Indices:
-        """Arms that may be tried: near those that ran, or where the cost is expected to fall, and not running now."""
+        """Arms that may be tried: near the arms that ran, or cheaper than the incumbent, and not in flight."""
         octaves = self.posterior.octaves
         (ran,) = self.posterior.ever_run.nonzero()
         first, last = int(ran[0]), int(ran[-1])
@@ -251,7 +261,7 @@ class _DecisionInputs:
         return arms
 
     def profiling_cost(self, arms: Indices) -> Vector:
-        """What profiling the first epoch adds, in incumbent runs."""
+        """Cost of profiling the first epoch, in incumbent runs."""
         share = self.posterior.epoch_costs.profiling_overhead
         unit = self.cost.log_expected[self.incumbent]
         logs = np.minimum(self.cost.log_epoch_cost[arms] - unit, 60.0)
@@ -259,7 +269,7 @@ class _DecisionInputs:
         return cost
 
     def tried_now(self) -> set[int]:
-        """Sizes that this recurrence has tried already."""
+        """Sizes that this recurrence has tried."""
         return {o.batch_size for o in self._earlier_attempts()}
 
     def failed_now(self) -> set[int]:
@@ -268,9 +278,10 @@ class _DecisionInputs:
 
     @property
     def considers_trials(self) -> bool:
-        """Whether a trial may be had now: in a first attempt, ever less often as the runs of a regime add up.
+        """Whether this attempt may be a trial.
 
-        In a later attempt where all earlier ones of the recurrence were given up after their first epoch, and few.
+        A first attempt may be one, less often as the runs of a regime accumulate. A later attempt may be
+        one if all earlier attempts of the recurrence stopped after their first epoch, up to a limit.
         """
         if self.context.attempt == 0:
             stride = 1 + int(self.posterior.runs.sum()) // RUNS_PER_STRIDE

@@ -1,13 +1,15 @@
-"""Policy `zeus`: the published algorithm (Zeus, NSDI '23, section 4), kept exact for comparison, never recommended.
+"""Policy `zeus`: the published algorithm (Zeus, NSDI '23, section 4), for comparison; not recommended.
 
-Pruning (`zeus_pruning`), then Gaussian Thompson sampling over the survivors, early stop at β times the least cost seen.
+Pruning (`zeus_pruning`), then Gaussian Thompson sampling over the survivors, with an early stop at β
+times the lowest cost so far.
 
-Kept for fidelity, though they are defects: a run that did not reach the target enters the sampling stage with its cost
-as if that bought the target; identical runs give an arm infinite precision; the window is per arm; the least cost seen
-never ages; another GPU model starts from nothing. Not kept, being faults of one implementation and not of the
-algorithm: an exploration that vanished is asked for again; an arm that crashes again and again is pruned; late results
-are used; every arm draws its own number; all sizes pruned is an error that says the way out; a run stopped early does
-not lower the bound.
+Properties of the algorithm that are kept, although they are defects: in the sampling stage the cost of a
+run that missed the target counts as a reward; identical runs give an arm infinite precision; the window
+is per arm; the lowest cost never expires; another GPU model starts without knowledge.
+
+Differences from the published implementation: a lost exploration is requested again; an arm that crashes
+repeatedly is pruned; late results are used; every arm draws its own random number; if all sizes are
+pruned, the error message gives a remedy; a run that was stopped early does not lower the bound.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from wattloop_planner.bandit.zeus_pruning import Pruning, RunResult, pruning_aft
 from wattloop_planner.observations import Observation, Outcome
 
 MIN_OBSERVATIONS = 2
+# Quantile of the standard normal distribution for the central 90 % interval.
+NINETY_PERCENT = 1.6448536269514722
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class GaussianArm:
         batch_size: The arm.
         observations: Rewards in the window.
         mean: Posterior mean of the reward, joules.
-        precision: Posterior precision, 1/joules²; infinite when all rewards agree.
+        precision: Posterior precision, 1/joules²; infinite if all rewards are equal.
     """
 
     batch_size: int
@@ -46,12 +50,12 @@ class GaussianArm:
 
 @dataclass(frozen=True)
 class ZeusState:
-    """Where the published algorithm stands.
+    """The state of the published algorithm.
 
     Attributes:
-        next_batch_size: The size that the pruning stage asks for; None in the sampling stage.
-        arms: The arms of the sampling stage, rising; empty before.
-        min_cost_joules: The least cost of a run that reached the target; None before there is one.
+        next_batch_size: The size that the pruning stage requests; None in the sampling stage.
+        arms: The arms of the sampling stage in rising order; empty in the pruning stage.
+        min_cost_joules: The lowest cost of a run that reached the target; None without such a run.
         cheapest: The size of that run.
     """
 
@@ -66,9 +70,10 @@ class ZeusPolicy:
     """The published algorithm as a pure function of the observations.
 
     Attributes:
-        window: Rewards of each arm that count, the last ones; 0: all.
-        beta: Factor of the least cost seen at which a run is stopped; infinite: never.
-        crash_budget: Crashes in a row that count as one run that did not reach the target, and put the arm out.
+        window: Number of most recent rewards of each arm that are used; 0: all.
+        beta: Stopping cost as a multiple of the lowest cost so far; infinity disables stopping.
+        crash_budget: Consecutive crashes that count as one run that missed the target and exclude the
+            arm.
     """
 
     window: int = 0
@@ -76,7 +81,7 @@ class ZeusPolicy:
     crash_budget: int = CRASH_BUDGET
 
     def decide(self, context: DecisionContext) -> Decision:
-        """The size that pruning asks for, or a Thompson sample.
+        """The size that the pruning stage requests, or a Thompson sample.
 
         Raises:
             NoFeasibleArmError: Every size was pruned.
@@ -86,16 +91,16 @@ class ZeusPolicy:
         stop = None if stop is not None and math.isinf(stop) else stop
         if state.next_batch_size is not None:
             if state.next_batch_size in context.running:
-                return _beside(state.next_batch_size, state.cheapest)
+                return _meanwhile(state.next_batch_size, state.cheapest)
             size = state.next_batch_size
             reason = f"pruning: does batch size {size} reach the target within {self.beta:g}× the least cost?"
             return Decision(state.next_batch_size, DecisionKind.PRUNE, reason, stop)
         size = _sampled(state.arms, np.random.default_rng(context.seed))
         reason = f"batch size {size} has the best of one Thompson sample an arm"
-        return Decision(size, DecisionKind.SAMPLE, reason, stop, tuple(_shown(arm) for arm in state.arms))
+        return Decision(size, DecisionKind.SAMPLE, reason, stop, tuple(_as_arm(arm) for arm in state.arms))
 
     def state(self, context: DecisionContext) -> ZeusState:
-        """Where the algorithm stands before the decision asked for.
+        """The state of the algorithm before this decision.
 
         Raises:
             NoFeasibleArmError: Every size was pruned.
@@ -116,7 +121,7 @@ class ZeusPolicy:
         if not left:
             raise NoFeasibleArmError(
                 "the published algorithm pruned every batch size: none reached the target twice; offer other batch "
-                "sizes or a target that they reach, or take policy thompsonSampling"
+                "sizes, set a target that they reach, or use policy thompsonSampling"
             )
         rewards: dict[int, list[float]] = {size: [] for size in left}
         for observation in observations:
@@ -140,7 +145,7 @@ def gaussian_arm(batch_size: int, rewards: Sequence[float]) -> GaussianArm:
 
 
 def _results(observations: Sequence[Observation], eta: float, crash_budget: int) -> list[RunResult]:
-    """What pruning sees: runs, and each series of ``crash_budget`` crashes of a size as one run that failed."""
+    """The results for the pruning stage: runs, and each ``crash_budget`` consecutive crashes as a failed run."""
     results: list[RunResult] = []
     crashes: dict[int, int] = {}
     for observation in observations:
@@ -153,17 +158,17 @@ def _results(observations: Sequence[Observation], eta: float, crash_budget: int)
     return results
 
 
-def _beside(next_batch_size: int, cheapest: int | None) -> Decision:
-    """What runs while the exploration asked for is in flight: the best size known."""
+def _meanwhile(next_batch_size: int, cheapest: int | None) -> Decision:
+    """The decision while the requested exploration is in flight: the cheapest size so far."""
     size = next_batch_size if cheapest is None else cheapest
     reason = f"batch size {next_batch_size} is being explored; meanwhile batch size {size}, the cheapest so far"
     return Decision(size, DecisionKind.INCUMBENT, reason)
 
 
 def _sampled(arms: Sequence[GaussianArm], generator: np.random.Generator) -> int:
-    fresh = [arm.batch_size for arm in arms if arm.observations < MIN_OBSERVATIONS]
-    if fresh:
-        return fresh[int(generator.integers(len(fresh)))]
+    underexplored = [arm.batch_size for arm in arms if arm.observations < MIN_OBSERVATIONS]
+    if underexplored:
+        return underexplored[int(generator.integers(len(underexplored)))]
     draws = generator.standard_normal(len(arms))
     samples = [
         arm.mean + (0.0 if math.isinf(arm.precision) else draw / math.sqrt(arm.precision))
@@ -172,6 +177,6 @@ def _sampled(arms: Sequence[GaussianArm], generator: np.random.Generator) -> int
     return arms[max(range(len(arms)), key=samples.__getitem__)].batch_size
 
 
-def _shown(arm: GaussianArm) -> Arm:
-    half = 0.0 if math.isinf(arm.precision) else 1.6448536269514722 / math.sqrt(arm.precision)
+def _as_arm(arm: GaussianArm) -> Arm:
+    half = 0.0 if math.isinf(arm.precision) else NINETY_PERCENT / math.sqrt(arm.precision)
     return Arm(arm.batch_size, arm.observations, False, -arm.mean, -arm.mean - half, -arm.mean + half)

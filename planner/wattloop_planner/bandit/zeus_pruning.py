@@ -1,4 +1,4 @@
-"""The pruning stage of the published algorithm: two rounds of walking down, then up, from the default batch size."""
+"""The pruning stage of the published algorithm: two rounds, each down and then up from the default."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ ROUNDS = 2
 
 @dataclass(frozen=True)
 class RunResult:
-    """What the pruning stage learns from one run.
+    """The result of one run in the pruning stage.
 
     Attributes:
         batch_size: The size that ran.
-        cost_joules: What the run cost.
-        reached: Whether it reached the target; that alone decides whether the size survives.
+        cost_joules: Cost of the run.
+        reached: Whether it reached the target; a size survives if it did.
     """
 
     batch_size: int
@@ -25,11 +25,11 @@ class RunResult:
 
 @dataclass(frozen=True)
 class Pruning:
-    """Where the pruning stage stands.
+    """The state of the pruning stage.
 
     Attributes:
         next_batch_size: The size to run next; None once the stage is over.
-        survivors: The sizes left, rising, once it is over; empty when all were pruned.
+        survivors: The remaining sizes in rising order once the stage is over; empty if all were pruned.
     """
 
     next_batch_size: int | None
@@ -37,31 +37,31 @@ class Pruning:
 
 
 def pruning_after(batch_sizes: tuple[int, ...], default: int, results: Iterable[RunResult]) -> Pruning:
-    """Where the stage stands after these results, in their order.
+    """The state after these results, in order.
 
-    A result of another size than the one asked for moves nothing.
+    A result of another size than the requested one is ignored.
 
     Args:
         batch_sizes: All sizes, rising.
-        default: Where the first round starts.
+        default: The size that the first round starts from.
         results: Results so far.
 
     Example:
         >>> pruning_after((8, 16, 32), 16, [RunResult(16, 5.0, True), RunResult(8, 9.0, False)])
         Pruning(next_batch_size=32, survivors=())
     """
-    walk = _walk(batch_sizes, default)
-    next_batch_size = next(walk)
+    stage = _pruning(batch_sizes, default)
+    next_batch_size = next(stage)
     try:
         for result in results:
             if result.batch_size == next_batch_size:
-                next_batch_size = walk.send(result)
+                next_batch_size = stage.send(result)
     except StopIteration as end:
         return Pruning(None, end.value)
     return Pruning(next_batch_size)
 
 
-def _walk(batch_sizes: tuple[int, ...], default: int) -> Generator[int, RunResult, tuple[int, ...]]:
+def _pruning(batch_sizes: tuple[int, ...], default: int) -> Generator[int, RunResult, tuple[int, ...]]:
     sizes = list(batch_sizes)
     for _ in range(ROUNDS):
         if default not in sizes:

@@ -1,1 +1,1 @@
-"""The options, the help and the checks of the subcommands; what carries them out is in `commands`."""
+"""Options, help and validation of the planner's subcommands; `commands` executes them."""

@@ -11,7 +11,7 @@ from wattloop.errors import UsageError
 # The keys of `pipeline.schedules.SCHEDULES`, whose import needs NumPy; a test compares them.
 SCHEDULE_NAMES = ("1f1b", "early-recompute-1f1b", "gpipe", "interleaved")
 INTERLEAVED = "interleaved"
-# The slowest plan, the one of least energy and the fastest are always drawn.
+# The slowest plan, the plan of minimum energy and the fastest plan are always drawn.
 MIN_PLOTS = 3
 DEFAULT_PLOTS = 6
 EVALUATE_EXAMPLE = """\
@@ -22,14 +22,14 @@ CHOOSE_EXAMPLE = "  wattloop plan choose --directory plans --deadline 3.2"
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     _add_pipeline(parser)
-    parser.add_argument("--plans", type=_plans, default=40, help="how many plans, 3 to 10000, or all (default: 40)")
+    parser.add_argument("--plans", type=_plans, default=40, help="number of plans, 3 to 10000, or all (default: 40)")
     parser.add_argument(
         "--steady-state",
         choices=("auto", "off"),
         default="auto",
         help="plan long iterations by their repeated structure, within 0.001 %% (default: auto)",
     )
-    parser.add_argument("--output", metavar="DIR", help="folder for the result: missing, empty or an earlier result")
+    parser.add_argument("--output", metavar="DIR", help="folder of the result: missing, empty or an earlier result")
     parser.add_argument(
         "--pictures",
         metavar="N",
@@ -37,30 +37,30 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         type=_plot_count,
         const=DEFAULT_PLOTS,
         default=0,
-        help="draw the frontier and at most N plans, as PNG and SVG: the slowest, the one of least energy, the fastest "
-        f"and some between; {MIN_PLOTS} or more, or all (without a number: {DEFAULT_PLOTS})",
+        help="draw the frontier and at most N plans, as PNG and SVG: the slowest, the one of minimum energy, the "
+        f"fastest and some between; {MIN_PLOTS} or more, or all (without a number: {DEFAULT_PLOTS})",
     )
     parser.add_argument(
-        "--baselines", action="store_true", help="also what EnvPipe, Zeus and maximum clocks would take"
+        "--baselines", action="store_true", help="also compute the plans of EnvPipe, Zeus and maximum clocks"
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", title="other actions")
     evaluating = actions.add_parser(
         "evaluate",
-        help="what plan files take: CSV with file, time, energy on stdout",
+        help="time and energy of plan files, as CSV on stdout",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=f"example:\n{EVALUATE_EXAMPLE}",
     )
     _add_pipeline(evaluating)
-    evaluating.add_argument("files", nargs="+", metavar="PLAN", help="plan file of ours or of Lowtime")
+    evaluating.add_argument("files", nargs="+", metavar="PLAN", help="plan file of this command or of Lowtime")
     choosing = actions.add_parser(
         "choose",
         help="the plan for a deadline, as JSON on stdout",
-        description="The slowest plan that meets the deadline. Where none does: the fastest, and the exit code 1.",
+        description="Prints the slowest plan that meets the deadline; if none does, the fastest, with exit code 1.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=f"example:\n{CHOOSE_EXAMPLE}",
     )
-    choosing.add_argument("--directory", metavar="DIR", required=True, help="folder that this command wrote")
-    choosing.add_argument("--deadline", metavar="SECONDS", type=float, required=True, help="when the straggler is done")
+    choosing.add_argument("--directory", metavar="DIR", required=True, help="folder written by this command")
+    choosing.add_argument("--deadline", metavar="SECONDS", type=float, required=True, help="time of the straggler")
 
 
 def _add_pipeline(parser: argparse.ArgumentParser) -> None:
@@ -71,8 +71,8 @@ def _add_pipeline(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--schedule", choices=SCHEDULE_NAMES, default="1f1b", help="order of operations (default: 1f1b)"
     )
-    parser.add_argument("--chunks", type=int, metavar="V", help="model chunks a stage, for interleaved (default: 2)")
-    parser.add_argument("--graph", metavar="FILE", help="JSON of a graph of your own, in place of a schedule")
+    parser.add_argument("--chunks", type=int, metavar="V", help="model chunks per stage, for interleaved (default: 2)")
+    parser.add_argument("--graph", metavar="FILE", help="JSON file with a graph, instead of a schedule")
 
 
 def _plans(text: str) -> int | None:
@@ -106,7 +106,7 @@ def _check(arguments: argparse.Namespace) -> None:
         return
     _need(arguments, "stages", "microbatches")
     if arguments.chunks is not None and arguments.schedule != INTERLEAVED:
-        raise UsageError(f"--chunks {arguments.chunks}: only --schedule {INTERLEAVED} has several chunks a stage")
+        raise UsageError(f"--chunks {arguments.chunks}: only --schedule {INTERLEAVED} has several chunks per stage")
 
 
 def _need(arguments: argparse.Namespace, *names: str) -> None:
@@ -117,7 +117,7 @@ def _need(arguments: argparse.Namespace, *names: str) -> None:
 
 COMMAND = Command(
     summary="GPU frequency plans of a training pipeline",
-    description="Finds the whole time-energy frontier of a pipeline-parallel training iteration, and plans along it: "
+    description="Finds the time-energy frontier of a pipeline-parallel training iteration, and plans along it: "
     "one GPU frequency for each operation of each stage.",
     example="  wattloop plan --profile profile.csv --stages 8 --microbatches 12 --blocking-power 83.64 --output plans\n"
     f"{CHOOSE_EXAMPLE}\n{EVALUATE_EXAMPLE}",

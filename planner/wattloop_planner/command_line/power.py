@@ -1,4 +1,4 @@
-"""`wattloop power select`: which limit a measured profile calls for."""
+"""`wattloop power select`: selects a power limit from a measured profile."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     select = actions.add_parser(
         "select",
-        help="print the power limit that a measured profile calls for, as JSON",
+        help="print the power limit selected from a measured profile, as JSON",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=f"example:\n{EXAMPLE}",
     )
     select.add_argument("--profile", required=True, help="CSV: power_limit_watts, energy_joules, time_seconds [, gpus]")
     select.add_argument("--selector", choices=SELECTORS, default="cost", help="what to minimise (default: cost)")
     select.add_argument("--eta", type=float, default=0.5, help="weight of energy in the cost, 0 to 1 (default: 0.5)")
-    select.add_argument("--factor", type=float, default=1.1, help="slowdown allowed to max-slowdown (default: 1.1)")
+    select.add_argument("--factor", type=float, default=1.1, help="maximum slowdown for max-slowdown (default: 1.1)")
 
 
 COMMAND = Command(
-    summary="which power limit a measured profile calls for",
-    description="Chooses the power limit of least energy, time or cost, or the lowest that is fast enough.",
+    summary="select a power limit from a measured profile",
+    description="Selects the power limit of minimum energy, time or cost, or the lowest limit within a slowdown.",
     example=EXAMPLE,
     configure=_configure,
     run=Deferred("wattloop_planner.commands.power:run"),

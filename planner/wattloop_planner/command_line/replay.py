@@ -1,4 +1,4 @@
-"""`wattloop replay`: what a policy decides on a given history."""
+"""`wattloop replay`: the decisions of a policy on a given history."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from wattloop_planner.bandit.policies import POLICIES
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--policy", required=True, choices=list(POLICIES), help="who decides")
+    parser.add_argument("--policy", required=True, choices=list(POLICIES), help="policy to replay")
     parser.add_argument("--history", required=True, metavar="FILE", help="CSV: recurrence, attempt, batch_size, "
                         "cost_joules, reached (0 or 1) [, epochs, epoch_cost_joules, outcome]")  # fmt: skip
-    parser.add_argument("--batch-sizes", required=True, metavar="SIZES", help="the arms, as 8,16,32")
-    parser.add_argument("--default-batch-size", required=True, type=int, metavar="SIZE", help="one of them")
-    parser.add_argument("--seed", type=int, default=0, help="of what is drawn at random (default: 0)")
-    parser.add_argument("--window", type=int, metavar="W", help="observations that the policy remembers")
-    parser.add_argument("--output", required=True, metavar="FILE", help="CSV: a row a step; - for stdout")
-    parser.add_argument("--picture", metavar="FILE", help="PNG: what is believed of each arm at each step")
-    parser.add_argument("--arms", metavar="FILE", help="CSV: a row an arm that is still in, at each step")
+    parser.add_argument("--batch-sizes", required=True, metavar="SIZES", help="the arms, for example 8,16,32")
+    parser.add_argument("--default-batch-size", required=True, type=int, metavar="SIZE", help="one of the arms")
+    parser.add_argument("--seed", type=int, default=0, help="seed of random draws (default: 0)")
+    parser.add_argument("--window", type=int, metavar="W", help="number of observations that the policy uses")
+    parser.add_argument("--output", required=True, metavar="FILE", help="CSV: one row per step; - for stdout")
+    parser.add_argument("--picture", metavar="FILE", help="PNG: posterior of each arm at each step")
+    parser.add_argument("--arms", metavar="FILE", help="CSV: one row per remaining arm and step")
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -34,28 +34,28 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def batch_sizes_of(text: str) -> tuple[int, ...]:
-    """The batch sizes that ``--batch-sizes`` names, rising.
+    """The batch sizes in ``--batch-sizes``, in rising order.
 
     Raises:
-        UsageError: A batch size is invalid or named twice, or there is none.
+        UsageError: A batch size is invalid or repeated, or there is none.
     """
     try:
         sizes = sorted(int(part) for part in text.split(","))
     except ValueError:
         sizes = []
     if not sizes or sizes[0] < 1 or len(set(sizes)) < len(sizes):
-        expected = "distinct whole numbers of at least 1, as 8,16,32"
+        expected = "distinct whole numbers of at least 1, for example 8,16,32"
         raise UsageError(f"--batch-sizes: found {shown(text)}, expected {expected}")
     return tuple(sizes)
 
 
 COMMAND = Command(
-    summary="what a policy decides on a given history",
+    summary="show the decisions of a policy on a given history",
     description=(
-        "Asks a policy before each observation of a history, and after the last. Policy zeus is true to the published "
-        "algorithm: in the sampling stage the cost of a run that did not reach the target counts as a reward, and "
-        "during pruning a result of another size than the one asked for is kept but moves nothing. Where no arm is "
-        "left, decided and drawn are empty."
+        "Runs a policy before each observation of a history, and after the last. Policy zeus follows the published "
+        "algorithm: in the sampling stage, the cost of a run that missed the target counts as a reward. In the "
+        "pruning stage, a result of another size than the requested one is stored but does not advance the stage. "
+        "If no arm is left, decided and drawn are empty."
     ),
     example=(
         "  wattloop replay --policy zeus --history history.csv --batch-sizes 8,16,32 --default-batch-size 32 \\\n"

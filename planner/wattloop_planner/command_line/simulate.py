@@ -9,8 +9,10 @@ from wattloop_planner.simulation.options import OPTIONS, options_of_command
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--jobs", metavar="FILE", help="CSV: a job a row, its columns these options with underscores")
-    parser.add_argument("--output", metavar="FILE", required=True, help="CSV: a row an attempt; - for stdout")
+    parser.add_argument(
+        "--jobs", metavar="FILE", help="CSV: one job per row, with these options as columns, with underscores"
+    )
+    parser.add_argument("--output", metavar="FILE", required=True, help="CSV: one row per attempt; - for stdout")
     parser.add_argument("--picture", metavar="FILE", help="PNG: mean regret of each policy over the jobs and seeds")
     for name, option in OPTIONS.items():
         default = f" (default: {option.default})" if option.default else ""
@@ -24,10 +26,10 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 COMMAND = Command(
-    summary="recurrences on measured traces",
+    summary="simulate recurrences on measured traces",
     description=(
         "Simulates a recurring training job, or a file of jobs, on measured traces: every recurrence draws a measured "
-        "training path, the policy chooses the batch size, and every attempt is paid for in full."
+        "training path, the policy chooses the batch size, and the cost of every attempt counts."
     ),
     example=(
         "  wattloop simulate --train summary_train.csv --power summary_power_a40.csv --dataset cifar100 \\\n"

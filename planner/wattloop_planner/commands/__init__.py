@@ -1,1 +1,1 @@
-"""The subcommands that the planner contributes."""
+"""Executes the planner's subcommands."""

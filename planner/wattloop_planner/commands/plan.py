@@ -38,7 +38,7 @@ DEFAULT_CHUNKS = 2
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry out ``wattloop plan``."""
+    """Execute ``wattloop plan``."""
     if arguments.action == "choose":
         return _choose(arguments)
     if arguments.action == "evaluate":
@@ -108,7 +108,7 @@ def _write(
         if arguments.baselines:
             write_baselines(folder, points)
         if arguments.pictures != 0:
-            # Matplotlib takes longer to import than most plans to make.
+            # Deferred, because the import of matplotlib takes longer than most plans.
             from wattloop_planner.frequency.plots import (  # noqa: PLC0415
                 draw_frontier,
                 draw_plans,
@@ -132,16 +132,16 @@ def _report(arguments: argparse.Namespace, problem: Problem, planning: Planning,
         f"{problem.graph.operations} operations, {len(frontier.times_seconds)} breakpoints"
         + (f" (by the repeated structure, from {steady} microbatches)" if steady else "")
         + f": {frontier.min_time_seconds:.6g} s to {frontier.max_time_seconds:.6g} s, "
-        f"least energy at {frontier.min_energy_time_seconds:.6g} s"
+        f"minimum energy at {frontier.min_energy_time_seconds:.6g} s"
     )
     _print_message(
-        f"{len(planning.plans)} plans in {arguments.output}, above the least possible energy by "
-        f"{_rounded(gaps.mean())} % in the mean and {_rounded(gaps.max())} % at most; {seconds:.2f} s"
+        f"{len(planning.plans)} plans in {arguments.output}, above the lower bound of energy by "
+        f"{_rounded(gaps.mean())} % on average and {_rounded(gaps.max())} % at most; {seconds:.2f} s"
     )
 
 
 def _rounded(percent: float) -> str:
-    """Three decimals; a rounding error below zero is zero."""
+    """Format with three decimals; a rounding error below zero gives zero."""
     return f"{round(float(percent), 3) + 0.0:.3f}"
 
 
@@ -163,23 +163,23 @@ def _evaluate(arguments: argparse.Namespace) -> int:
 
 def _choose(arguments: argparse.Namespace) -> int:
     numbers, realised, waiting_power = read_realised(arguments.directory)
-    answer = choose(realised, arguments.deadline, waiting_power)
-    number = numbers[answer.plan]
+    chosen = choose(realised, arguments.deadline, waiting_power)
+    number = numbers[chosen.plan]
     document = {
         "plan": number,
         "file": plan_file_name(number),
-        "time_seconds": answer.realised.time_seconds,
-        "energy_joules": answer.realised.energy_joules,
-        "energy_until_deadline_joules": answer.energy_until_deadline_joules,
-        "meets_deadline": answer.meets_deadline,
+        "time_seconds": chosen.realised.time_seconds,
+        "energy_joules": chosen.realised.energy_joules,
+        "energy_until_deadline_joules": chosen.energy_until_deadline_joules,
+        "meets_deadline": chosen.meets_deadline,
     }
     sys.stdout.write(json.dumps(document, indent=2) + "\n")
-    if not answer.meets_deadline:
+    if not chosen.meets_deadline:
         _print_message(
-            f"no plan in {arguments.directory} ends within {arguments.deadline:.9g} s: this is the fastest, "
-            f"{answer.realised.time_seconds:.9g} s"
+            f"no plan in {arguments.directory} ends within {arguments.deadline:.9g} s; the fastest takes "
+            f"{chosen.realised.time_seconds:.9g} s"
         )
-    return 0 if answer.meets_deadline else 1
+    return 0 if chosen.meets_deadline else 1
 
 
 def _print_message(text: str) -> None:
@@ -187,7 +187,7 @@ def _print_message(text: str) -> None:
 
 
 class _ProgressBar:
-    """A bar on a terminal, nothing where stderr is piped."""
+    """A progress bar on a terminal; nothing if stderr is not a terminal."""
 
     def __init__(self) -> None:
         self._bar = _bar() if sys.stderr.isatty() else None
@@ -201,13 +201,13 @@ class _ProgressBar:
         if self._bar is not None:
             self._bar.stop()
 
-    def update(self, what: str, share: float) -> None:
+    def update(self, phase: str, fraction: float) -> None:
         if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], description=what, completed=share)
+            self._bar.update(self._bar.task_ids[0], description=phase, completed=fraction)
 
 
 def _bar() -> Progress:
-    # Rich takes as long to import as a small pipeline takes to plan.
+    # Deferred, because the import takes as long as planning a small pipeline.
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
 

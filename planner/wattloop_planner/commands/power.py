@@ -1,4 +1,4 @@
-"""`wattloop power select`: which limit a measured profile calls for."""
+"""`wattloop power select`: selects a power limit from a measured profile."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from wattloop_planner.power_profile import read_profile
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry out ``wattloop power``."""
+    """Execute ``wattloop power``."""
     cost = Cost(arguments.eta)
     selectors: dict[str, Selector] = {"energy": Energy(), "time": Time(), "cost": cost}
     selector = selectors.get(arguments.selector) or MaxSlowdown(arguments.factor)
     profile = read_profile(arguments.profile)
     chosen = selector.select(profile.measurements)
-    answer = {
+    document = {
         "power_limit_watts": chosen.power_limit_watts,
         "energy_joules": chosen.energy_joules,
         "time_seconds": chosen.time_seconds,
@@ -26,5 +26,5 @@ def run(arguments: argparse.Namespace) -> int:
         "selector": arguments.selector,
         "measurements": [asdict(measurement) for measurement in profile.measurements],
     }
-    sys.stdout.write(json.dumps(answer, indent=2) + "\n")
+    sys.stdout.write(json.dumps(document, indent=2) + "\n")
     return 0

@@ -1,4 +1,4 @@
-"""`wattloop replay`: what a policy decides on a given history."""
+"""`wattloop replay`: the decisions of a policy on a given history."""
 
 from __future__ import annotations
 
@@ -19,27 +19,26 @@ from wattloop_planner.bandit.policy import (
     Policy,
     decision_seed,
 )
-from wattloop_planner.bandit.zeus import MIN_OBSERVATIONS, ZeusPolicy
+from wattloop_planner.bandit.zeus import MIN_OBSERVATIONS, NINETY_PERCENT, ZeusPolicy
 from wattloop_planner.command_line.replay import batch_sizes_of
 from wattloop_planner.observations import Observation, Outcome
 from wattloop_planner.plots.posterior import PosteriorPanel, write_posterior_plot
 from wattloop_planner.simulation.replayed_history import read_replayed_history
 
 STAGES = {DecisionKind.PRUNE: "pruning", DecisionKind.TRIAL: "trial"}
-NINETY_PERCENT = 1.6448536269514722
 
 
 @dataclass(frozen=True)
 class Step:
-    """What the policy decides before an observation, or after the last.
+    """The decision of a policy before an observation, or after the last.
 
     Attributes:
-        step: Its number, from 0.
+        step: Index of the step, from 0.
         stage: Pruning, sampling or trial.
-        decided: The batch size, where it is not drawn at random.
-        drawn: The batch size with the seed; None where no arm is left.
+        decided: The batch size, if it is not drawn at random.
+        drawn: The batch size drawn with the seed; None if no arm is left.
         arms: Rows of the arms file.
-        panel: What the picture shows of it.
+        panel: Panel of the figure.
     """
 
     step: int
@@ -51,7 +50,7 @@ class Step:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry out ``wattloop replay``."""
+    """Execute ``wattloop replay``."""
     sizes = batch_sizes_of(arguments.batch_sizes)
     policy = policy_named(arguments.policy, **({} if arguments.window is None else {"window": arguments.window}))
     history = read_replayed_history(arguments.history, sizes)
@@ -69,13 +68,13 @@ def run(arguments: argparse.Namespace) -> int:
             writer.writerows(row for step in steps for row in step.arms)
     if arguments.picture:
         panels = [step.panel for step in steps if step.panel is not None]
-        write_posterior_plot(arguments.picture, f"policy {arguments.policy}: what is believed", panels)
+        write_posterior_plot(arguments.picture, f"posterior of policy {arguments.policy}", panels)
     return 0
 
 
 def _steps(policy: Policy, context: DecisionContext, history: Sequence[Observation], seed: int) -> Iterator[Step]:
     for step in range(len(history) + 1):
-        recurrence, attempt = _place(history, step)
+        recurrence, attempt = _recurrence_and_attempt(history, step)
         context_at_step = DecisionContext(
             context.batch_sizes,
             context.default_batch_size,
@@ -94,8 +93,8 @@ def _steps(policy: Policy, context: DecisionContext, history: Sequence[Observati
         yield _step(policy, context_at_step, decision, step)
 
 
-def _place(history: Sequence[Observation], step: int) -> tuple[int, int]:
-    """Recurrence and attempt of the decision before this observation, or after the last."""
+def _recurrence_and_attempt(history: Sequence[Observation], step: int) -> tuple[int, int]:
+    """Recurrence and attempt of the decision before an observation, or after the last."""
     if step < len(history):
         return history[step].recurrence, history[step].attempt
     if not history:
@@ -110,8 +109,8 @@ def _step(policy: Policy, context: DecisionContext, decision: Decision, step: in
     if isinstance(policy, ZeusPolicy):
         arms = policy.state(context).arms
         rows = tuple((step, a.batch_size, a.observations, _exact(a.mean), _exact(a.precision)) for a in arms)
-        fresh = [arm for arm in arms if arm.observations < MIN_OBSERVATIONS]
-        certain = certain or len(arms) == 1 or len(fresh) == 1
+        underexplored = [arm for arm in arms if arm.observations < MIN_OBSERVATIONS]
+        certain = certain or len(arms) == 1 or len(underexplored) == 1
     else:
         arms_in = [arm for arm in decision.arms if not arm.pruned]
         certain = certain or len(arms_in) == 1
@@ -124,7 +123,7 @@ def _step(policy: Policy, context: DecisionContext, decision: Decision, step: in
 
 
 def _log_cost(low: float | None, high: float | None) -> tuple[str, str]:
-    """Mean and standard deviation of log cost, from the ends of its central 90 % interval."""
+    """Mean and standard deviation of log cost, from the central 90 % interval."""
     if not low or not high:
         return "", ""
     return (

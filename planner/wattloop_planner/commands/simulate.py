@@ -16,7 +16,7 @@ from wattloop_planner.simulation.tasks import Task, TaskResult, TraceFiles, run_
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry out ``wattloop simulate``."""
+    """Execute ``wattloop simulate``."""
     given = {name: getattr(arguments, name) for name in OPTIONS}
     jobs = list(options_of_jobs_file(arguments.jobs, given)) if arguments.jobs else [options_of_command(given)]
     files = TraceFiles()
@@ -26,9 +26,9 @@ def run(arguments: argparse.Namespace) -> int:
         write_attempts(
             stream,
             (
-                (task.options, task.seed, done)
+                (task.options, task.seed, attempt)
                 for task, result in zip(tasks, results, strict=True)
-                for done in result.attempts
+                for attempt in result.attempts
             ),
         )
     if arguments.picture:
@@ -54,7 +54,7 @@ def _draw_regret(path: str, tasks: Sequence[Task], results: Sequence[TaskResult]
         if result.summary is not None:
             curves.setdefault(task.options.policy, []).append(regret_curve(task.scenario, result.attempts))
     jobs = len({(task.options.job, task.options.gpu) for task in tasks})
-    title = f"Regret, mean over {jobs} {'job' if jobs == 1 else 'jobs'} and their seeds"
+    title = f"Mean regret over {jobs} {'job' if jobs == 1 else 'jobs'} and their seeds"
     write_regret_plot(path, title, {policy: mean_curve(found) for policy, found in curves.items()})
 
 
@@ -68,14 +68,14 @@ def _print_summaries(tasks: Sequence[Task], results: Sequence[TaskResult]) -> No
             if result.failure:
                 last = result.attempts[-1].recurrence if result.attempts else 0
                 sys.stderr.write(
-                    f"{name}, seed {seed}: ended in recurrence {last}, not counted below: {result.failure}\n"
+                    f"{name}, seed {seed}: ended in recurrence {last} and is excluded below: {result.failure}\n"
                 )
         if not summaries:
             continue
         mean = mean_summary(summaries)
         sys.stderr.write(
-            f"{name}, {len(summaries)} seeds: cost over the best fixed choice: first 20 {mean.first_20:.4f}, first 50 "
-            f"{mean.first_50:.4f}, all {mean.overall:.4f}, last five {mean.last_five:.4f}; largest cumulative loss "
-            f"against default {mean.max_loss:.3f} (at most {max(s.max_loss for s in summaries):.3f}) default "
+            f"{name}, {len(summaries)} seeds: cost relative to the best fixed choice: first 20 {mean.first_20:.4f}, "
+            f"first 50 {mean.first_50:.4f}, all {mean.overall:.4f}, last five {mean.last_five:.4f}; largest cumulative "
+            f"loss against default {mean.max_loss:.3f} (at most {max(s.max_loss for s in summaries):.3f}) default "
             f"runs; dead recurrences {mean.dead}\n"
         )

@@ -1,7 +1,8 @@
-"""GPU frequency plans for pipeline-parallel training: the whole time-energy frontier, and real plans along it.
+"""GPU frequency plans for pipeline-parallel training: the time-energy frontier, and plans along it.
 
-An iteration of a pipeline is a graph of operations. Each runs at one GPU frequency and takes the time and the energy
-that were measured at it; a GPU that waits draws the blocking power. For every iteration time there is a least energy.
+An iteration of a pipeline is a graph of operations. Each operation runs at one GPU frequency and takes
+the time and energy measured at that frequency. A GPU that waits draws the blocking power. The frontier is
+the minimum energy for each iteration time.
 
 Example:
     >>> from wattloop_planner.frequency import (

@@ -1,4 +1,4 @@
-"""What others would do with the same pipeline: plans to compare with."""
+"""Baselines: the plans of other methods for the same pipeline."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wattloop_planner.frequency.pipeline.profiles import Option
 from wattloop_planner.frequency.pipeline.schedules import FORWARD
 from wattloop_planner.frequency.pipeline.timeline import critical_path
 
-# The original walk may go on for ever; this one ends after so many operations on critical paths at the latest.
+# The original algorithm may not terminate; this one ends after this many operations on critical paths.
 MAX_RAISED = 1_000_000
 
 
@@ -24,8 +24,8 @@ class Baseline:
 
     Attributes:
         method: ``max-frequency``, ``zeus-global``, ``zeus-per-stage`` or ``envpipe``.
-        point: The clock in MHz that makes the point; None where the method has one point only.
-        realised: What it takes.
+        point: The clock in MHz that gives the point; None if the method has one point.
+        realised: Time and energy of the plan.
     """
 
     method: str
@@ -43,7 +43,7 @@ def baselines(problem: Problem) -> Iterator[Baseline]:
 
 
 def max_frequency(problem: Problem) -> Realised:
-    """Every operation at its highest clock, which need not be the fastest."""
+    """Time and energy with every operation at its highest clock, which need not be the fastest."""
     return _realised(problem, [measured[max(measured)] for measured in problem.measured])
 
 
@@ -53,10 +53,11 @@ def _common_clocks(problem: Problem) -> list[int]:
 
 
 def _zeus_per_stage(problem: Problem) -> Iterator[Baseline]:
-    """Zeus on each stage alone, forward times balanced against the heaviest stage.
+    """Zeus on each stage alone, with forward times balanced against the heaviest stage.
 
-    For each clock of the stage whose forward is longest at the highest clock, every other stage takes its lowest clock
-    whose forward is no longer, or its fastest where all are. A stage runs all instructions at its clock.
+    The heaviest stage has the longest forward at the highest clock. For each of its clocks, every other
+    stage uses its lowest clock whose forward takes no longer or, without one, its fastest clock. A stage
+    runs all instructions at one clock.
     """
     kinds = dict(zip(problem.graph.kinds, problem.measured, strict=True))
     forwards = {stage: measured for (stage, instruction), measured in kinds.items() if instruction == FORWARD}
@@ -78,18 +79,18 @@ def _lowest_within(measured: Mapping[int, Option], max_seconds: float) -> int:
 
 
 def _realised(problem: Problem, of_kind: Sequence[Option]) -> Realised:
-    """What the pipeline takes with one option for each kind."""
+    """Time and energy of the pipeline with one option for each kind."""
     times = np.array([option.time_seconds for option in of_kind])[problem.graph.kind_of]
     energies = np.array([option.energy_joules for option in of_kind])[problem.graph.kind_of]
     return realised(problem, times, energies)
 
 
 def envpipe(problem: Problem) -> Realised:
-    """What the pipeline takes under EnvPipe's answer.
+    """Time and energy under the plan of EnvPipe (Choi et al., USENIX ATC '23).
 
-    The envelope, which is the last stage and each stage's first and last operation, runs at the highest clock. All
-    others start at the clock of least energy. While one of them that can still be raised is on the critical path, those
-    on it are raised by one step of their clock.
+    The envelope (the last stage, and the first and last operation of each stage) runs at the highest
+    clock. All other operations start at the clock of minimum energy. While the critical path contains
+    operations whose clock can be raised, these are raised by one step.
     """
     graph = problem.graph
     tables = [_ClockTable.of(problem, kind) for kind in range(len(graph.kinds))]
@@ -113,7 +114,7 @@ def envpipe(problem: Problem) -> Realised:
 
 
 class _ClockTable:
-    """The options of one kind from the highest clock down."""
+    """The options of one kind, in order of falling clocks."""
 
     def __init__(self, times: Floats, energies: Floats) -> None:
         self.times, self.energies = times, energies

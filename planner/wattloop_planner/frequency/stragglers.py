@@ -1,4 +1,4 @@
-"""What to do while another pipeline is late: the iteration may last until the straggler's time."""
+"""Chooses a plan while another pipeline is a straggler: the iteration may take as long as the straggler."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ class DeadlinePlan:
     """The plan for a deadline.
 
     Attributes:
-        plan: Its number among the plans given.
-        realised: What it takes.
-        energy_until_deadline_joules: Its energy and that of waiting until the deadline; None where it is later.
+        plan: Index of the plan in the given sequence.
+        realised: Time and energy of the plan.
+        energy_until_deadline_joules: Energy of the plan and of waiting until the deadline; None if the plan
+            misses the deadline.
     """
 
     plan: int
@@ -26,19 +27,19 @@ class DeadlinePlan:
 
     @property
     def meets_deadline(self) -> bool:
-        """Whether the plan is done by the deadline."""
+        """Whether the plan ends by the deadline."""
         return self.energy_until_deadline_joules is not None
 
 
 def choose(plans: Sequence[Realised], deadline_seconds: float, waiting_power_watts: float) -> DeadlinePlan:
-    """The slowest plan that meets the deadline, or the fastest where none does.
+    """The slowest plan that meets the deadline or, if none does, the fastest plan.
 
-    Waiting until the deadline is paid anyway, so of undominated plans the slowest takes least until then; the plan of
-    least energy by itself may take more.
+    Waiting until the deadline also costs energy. Of the undominated plans that meet the deadline, the
+    slowest therefore takes the least energy until then, which the plan of minimum energy may exceed.
 
     Args:
-        plans: Not dominated, at least one, in any order.
-        deadline_seconds: When the straggler is done.
+        plans: At least one plan, none dominated, in any order.
+        deadline_seconds: When the straggler ends its iteration.
         waiting_power_watts: Stages times blocking power.
     """
     in_time = [number for number, plan in enumerate(plans) if plan.time_seconds <= deadline_seconds]
@@ -50,5 +51,5 @@ def choose(plans: Sequence[Realised], deadline_seconds: float, waiting_power_wat
 
 
 def energy_until(realised: Realised, deadline_seconds: float, waiting_power_watts: float) -> float:
-    """Energy in joules of an iteration and of waiting for the deadline after it."""
+    """Energy in joules of an iteration and of waiting after it until the deadline."""
     return realised.energy_joules + waiting_power_watts * (deadline_seconds - realised.time_seconds)

@@ -1,1 +1,1 @@
-"""Pictures of what a policy believes and of what its learning costs."""
+"""Figures of a policy's posterior and regret."""

@@ -1,4 +1,4 @@
-"""What a policy believes of every batch size after each recurrence: interval band, observations, choice."""
+"""A figure of a policy's posterior: interval, observations and choice in each recurrence."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class PosteriorPanel:
     """One decision.
 
     Attributes:
-        recurrence: The recurrence decided for.
-        arms: What was believed then.
-        chosen: The batch size chosen.
-        seen: (batch size, cost in joules, whether it reached the target) of each run before.
+        recurrence: The recurrence of the decision.
+        arms: The policy's estimates at the decision.
+        chosen: The chosen batch size.
+        runs: (batch size, cost in joules, whether it reached the target) of each earlier run.
     """
 
     recurrence: int
@@ -35,7 +35,7 @@ class PosteriorPanel:
 
 
 def write_posterior_plot(path: str | Path, title: str, panels: Sequence[PosteriorPanel]) -> None:
-    """Draw at most 16 of the decisions, the early ones close together, the later ones further apart.
+    """Draw at most 16 decisions, with increasing distances between them.
 
     Raises:
         OperationError: The file cannot be written.
@@ -57,7 +57,7 @@ def write_posterior_plot(path: str | Path, title: str, panels: Sequence[Posterio
 
 
 def spread_indices(count: int, max_count: int) -> list[int]:
-    """At most ``max_count`` of ``count`` indices, the first and the last among them, ever further apart.
+    """At most ``max_count`` of ``count`` indices, including the first and the last, with increasing distances.
 
     Example:
         >>> spread_indices(100, 5)

@@ -1,4 +1,4 @@
-"""Regret curves: what a policy has paid above the best fixed choice, recurrence after recurrence."""
+"""Regret curves: the cumulative cost of a policy above that of the best fixed choice."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from wattloop_planner.simulation.summary import costs_by_recurrence
 
 
 def regret_curve(scenario: Scenario, attempts: Sequence[SimulatedAttempt]) -> list[float]:
-    """Cumulative cost above that of the best fixed choice, in its expected recurrences, after each recurrence."""
+    """Cumulative regret after each recurrence, in expected recurrences of the best fixed choice."""
     costs = costs_by_recurrence(scenario.recurrences, attempts)
     best = [
-        scenario.trace.best_fixed_cost_joules(scenario.target_in_force(i), scenario.max_epochs)
+        scenario.trace.best_fixed_cost_joules(scenario.target_of(i), scenario.max_epochs)
         for i in range(scenario.recurrences)
     ]
-    return list(accumulate(cost / least - 1 for cost, least in zip(costs, best, strict=True)))
+    return list(accumulate(cost / expected - 1 for cost, expected in zip(costs, best, strict=True)))
 
 
 def mean_curve(curves: Sequence[Sequence[float]]) -> list[float]:
-    """Mean of curves, as long as the shortest."""
+    """Mean of curves, with the length of the shortest."""
     return [sum(values) / len(values) for values in zip(*curves, strict=False)]
 
 
 def write_regret_plot(path: str | Path, title: str, curves: Mapping[str, Sequence[float]]) -> None:
-    """Draw one curve a policy.
+    """Draw one curve per policy.
 
     Args:
-        path: The PNG.
-        title: Above the picture.
-        curves: Mean regret after each recurrence by the policy's name.
+        path: The PNG file.
+        title: Title of the figure.
+        curves: Mean regret after each recurrence, by policy.
 
     Raises:
         OperationError: The file cannot be written.
@@ -43,6 +43,6 @@ def write_regret_plot(path: str | Path, title: str, curves: Mapping[str, Sequenc
             axes.plot(range(1, len(curve) + 1), curve, label=name, linewidth=1.8)
         axes.set_title(title)
         axes.set_xlabel("recurrences")
-        axes.set_ylabel("paid above the best fixed choice\n(in runs of it, all together)")
+        axes.set_ylabel("cumulative regret\n(in recurrences of the best fixed choice)")
         axes.set_ylim(bottom=min(0.0, *(min(curve) for curve in curves.values() if curve)))
         axes.legend()

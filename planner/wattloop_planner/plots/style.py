@@ -1,4 +1,4 @@
-"""What the pictures share: one style, figures without a display, one way to save."""
+"""Common style of the figures, and saving without a display."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ OBSERVED = "#26323d"
 
 @contextmanager
 def saved_figure(path: str | Path, width_inches: float, height_inches: float) -> Iterator[Figure]:
-    """A figure to draw on, which appears whole as a PNG when the block ends without an exception.
+    """Yield a figure; save it atomically as a PNG if the block ends without an exception.
 
     Raises:
         OperationError: The file cannot be written.
     """
-    # A command that draws nothing must not wait half a second for matplotlib.
+    # Deferred, because the import takes half a second and most commands draw nothing.
     from matplotlib import rc_context  # noqa: PLC0415
     from matplotlib.figure import Figure  # noqa: PLC0415
 

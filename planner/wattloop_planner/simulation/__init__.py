@@ -1,1 +1,1 @@
-"""Recurrences on measured traces: traces, jobs, the simulator that drives the policies."""
+"""Simulation of recurring jobs on measured traces."""

@@ -1,4 +1,4 @@
-"""One simulated attempt: how far it gets, and what it takes, given its path, its epochs and where it is stopped."""
+"""One simulated attempt: its outcome, energy, time and cost."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from enum import StrEnum
 
 from wattloop_planner.observations import Outcome
 
-# A cost that is meant to fall on the end of an epoch must not miss it by the last bit of a division.
+# Tolerance in epochs, so that a stopping cost at the end of an epoch falls there despite rounding.
 ROUNDING_EPOCHS = 1e-9
 
 
 class Stop(StrEnum):
-    """Where an attempt that has become too dear ends.
+    """The end of an attempt that has become too expensive.
 
-    INSIDE: exactly at the cost named, inside an epoch.
-    EPOCH_END: at the end of the epoch that crosses that cost.
+    INSIDE: exactly at the stopping cost, within an epoch.
+    EPOCH_END: at the end of the epoch that exceeds the stopping cost.
     """
 
     INSIDE = "inside"
@@ -25,12 +25,12 @@ class Stop(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """What one epoch takes, spent evenly over it.
+    """Energy, time and cost of one epoch, spent evenly over it.
 
     Attributes:
         energy_joules: Energy of all GPUs.
         time_seconds: Duration.
-        cost_joules: Cost, from both.
+        cost_joules: Cost, computed from energy and time.
     """
 
     energy_joules: float
@@ -44,10 +44,10 @@ class AttemptResult:
 
     Attributes:
         outcome: Reached, stopped or exhausted.
-        epochs: Epochs run, a fraction where it was stopped inside one.
+        epochs: Epochs run; fractional if the attempt stopped within an epoch.
         energy_joules: Energy of all GPUs.
         time_seconds: Duration.
-        cost_joules: Cost, from both.
+        cost_joules: Cost, computed from energy and time.
     """
 
     outcome: Outcome
@@ -66,16 +66,16 @@ def run_attempt(
     stop_cost_joules: float | None,
     stop: Stop,
 ) -> AttemptResult:
-    """Run until the target, the stop or the last epoch, whichever comes first.
+    """Run until the target, the stopping cost or the last epoch, whichever comes first.
 
     Args:
         target_epoch: Epochs to the target; None: never.
-        max_epochs: Epochs after which the attempt ends anyway.
-        first: The first epoch, which may be a profiled one.
+        max_epochs: Maximum number of epochs.
+        first: The first epoch, which may be profiled.
         later: Every other epoch.
-        stop_cost_joules: Cost at which the attempt is to be stopped; None: never. What reaches the target at exactly
-            that cost has reached it.
-        stop: Where the attempt ends then.
+        stop_cost_joules: Cost at which the attempt stops; None: never. An attempt that reaches the target
+            at exactly this cost counts as reached.
+        stop: Where a stopped attempt ends.
 
     Example:
         >>> epoch = Epoch(energy_joules=10.0, time_seconds=1.0, cost_joules=10.0)
@@ -103,7 +103,7 @@ cost_joules=25.0)
 
 
 def _epochs_at(cost_joules: float, first: float, later: float) -> float:
-    """Epochs after which this cost has been paid."""
+    """Epochs after which the attempt has cost this much."""
     if cost_joules <= first:
         return max(cost_joules, 0.0) / first
     return 1.0 + (cost_joules - first) / later

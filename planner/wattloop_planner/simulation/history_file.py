@@ -1,4 +1,4 @@
-"""Observations from the output of an earlier simulation, on another GPU model, to start a policy from."""
+"""Reads the output of an earlier simulation on another GPU model as initial observations of a policy."""
 
 from __future__ import annotations
 
@@ -29,42 +29,42 @@ REQUIRED_COLUMNS = (
     "time_seconds",
     "cost_joules",
 )
-UNNAMED_GPU = "(another GPU model)"
+UNKNOWN_GPU = "(another GPU model)"
 
 
 def read_history(path: str) -> list[Row]:
-    """The rows of a file that `wattloop simulate` wrote.
+    """The rows of a file written by `wattloop simulate`.
 
     Raises:
-        InputError: It is no such file.
+        InputError: The file is invalid.
     """
     return list(read_table(path, REQUIRED_COLUMNS))
 
 
 def earlier_observations(rows: Sequence[Row], options: JobOptions, seed: int) -> tuple[Observation, ...]:
-    """What the history tells this job under this seed, as recurrences below 0.
+    """The observations of a history that apply to a job and seed, as recurrences below 0.
 
-    Taken are the rows of the same workload and target: of the same job name where there is one, of the same seed where
-    the file has it, else of its first.
+    Uses the rows with the job's workload and target. Among these, rows with the job's name and rows with
+    its seed take precedence; otherwise all names, and the first seed, are used.
 
     Raises:
-        InputError: No row fits, or a cell is wrong.
+        InputError: No row applies, or a cell is invalid.
     """
     key = (options.dataset, options.network, options.optimizer)
-    fitting = [
+    matching = [
         row
         for row in rows
         if (row.text("dataset"), row.text("network"), row.text("optimizer")) == key
         and row.number("target_metric") == options.target_metric
     ]
-    if not fitting:
+    if not matching:
         found = f"no row of dataset {key[0]}, network {key[1]}, optimizer {key[2]}, target {options.target_metric:g}"
         raise InputError(options.history or "history", found, "rows of the job that starts from it", 1, "target_metric")
-    fitting = [row for row in fitting if row.text("job") == options.job] or fitting
-    seeds = sorted({row.integer("seed") for row in fitting})
+    matching = [row for row in matching if row.text("job") == options.job] or matching
+    seeds = sorted({row.integer("seed") for row in matching})
     chosen = seed if seed in seeds else seeds[0]
-    fitting = [row for row in fitting if row.integer("seed") == chosen]
-    return _renumbered([_observation(row) for row in fitting], [row.text("job") for row in fitting])
+    matching = [row for row in matching if row.integer("seed") == chosen]
+    return _renumbered([_observation(row) for row in matching], [row.text("job") for row in matching])
 
 
 def _observation(row: Row) -> Observation:
@@ -85,14 +85,14 @@ def _observation(row: Row) -> Observation:
         energy_joules=energy,
         time_seconds=time,
         max_power_watts=_max_power_watts(row, energy, time),
-        gpu_model=row.cells.get("gpu") or UNNAMED_GPU,
+        gpu_model=row.cells.get("gpu") or UNKNOWN_GPU,
         epoch_energy_joules=energy / epochs if plain else None,
         epoch_time_seconds=time / epochs if plain else None,
     )
 
 
 def _max_power_watts(row: Row, energy_joules: float, time_seconds: float) -> float:
-    """The maximum power that the row's cost was computed with; 1 W where the cost does not tell, as at eta 1."""
+    """The maximum power implied by the row's cost; 1 W if the cost does not depend on it, as for eta 1."""
     eta, cost = row.number("eta", minimum=0), row.number("cost_joules", minimum=0)
     if eta >= 1 or time_seconds == 0 or cost <= eta * energy_joules:
         return 1.0
@@ -100,7 +100,7 @@ def _max_power_watts(row: Row, energy_joules: float, time_seconds: float) -> flo
 
 
 def _renumbered(observations: Sequence[Observation], jobs: Sequence[str]) -> tuple[Observation, ...]:
-    """The same with recurrences …, −2, −1, the jobs one after another, each in its own order."""
+    """The observations with recurrences …, −2, −1: job after job, each in its own order."""
     keys = sorted({(job, o.recurrence) for job, o in zip(jobs, observations, strict=True)})
     place = {key: index - len(keys) for index, key in enumerate(keys)}
     moved = [replace(o, recurrence=place[job, o.recurrence]) for job, o in zip(jobs, observations, strict=True)]

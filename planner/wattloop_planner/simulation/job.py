@@ -1,4 +1,4 @@
-"""One job to simulate, with all that the traces say of it looked up and computed once."""
+"""The traces of one job: batch sizes, epochs at each power limit, and training paths."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from wattloop_planner.simulation.traces import PowerTrace, TrainingPath, TrainTr
 
 @dataclass(frozen=True)
 class BatchSizeTrace:
-    """What the traces say of one batch size.
+    """The trace of one batch size.
 
     Attributes:
         batch_size: The batch size.
-        limit_watts: The power limit of least epoch cost.
+        limit_watts: The power limit of lowest epoch cost.
         best: An epoch at that limit.
-        profiled: An epoch that is profiled: the mean over the limits of time and of energy.
-        highest_limit_watts: The largest limit measured.
-        unoptimised: An epoch at the largest limit.
+        profiled: A profiled epoch: mean time and mean energy over the limits.
+        highest_limit_watts: The highest measured limit.
+        unoptimised: An epoch at the highest limit.
     """
 
     batch_size: int
@@ -36,14 +36,14 @@ class BatchSizeTrace:
 
 @dataclass(frozen=True)
 class JobTrace:
-    """A workload on one GPU model at one eta: the batch sizes offered and what each takes.
+    """A workload on one GPU model for one eta.
 
     Attributes:
-        workload: What is trained.
+        workload: Dataset, network and optimizer.
         eta: Weight of energy.
-        max_power_watts: The largest limit of the power file.
-        limits: Number of power limits measured for the sizes offered.
-        sizes: The batch sizes offered, rising.
+        max_power_watts: The highest limit in the power file.
+        limits: Number of power limits measured for the offered sizes.
+        sizes: The offered batch sizes, in rising order.
         paths: Training paths by target metric and batch size.
     """
 
@@ -56,34 +56,34 @@ class JobTrace:
 
     @cached_property
     def batch_sizes(self) -> tuple[int, ...]:
-        """The batch sizes offered, rising."""
+        """The offered batch sizes, in rising order."""
         return tuple(size.batch_size for size in self.sizes)
 
     @cached_property
     def by_batch_size(self) -> dict[int, BatchSizeTrace]:
-        """The same by batch size."""
+        """The traces by batch size."""
         return {size.batch_size: size for size in self.sizes}
 
     @property
     def automatic_recurrences(self) -> int:
-        """2·|B|·|P| as in the Zeus paper (section 6.1)."""
+        """2·|B|·|P|, as in the Zeus paper (section 6.1)."""
         return 2 * len(self.sizes) * self.limits
 
     def expected_cost_joules(self, batch_size: int, target_metric: float, max_epochs: int, epoch: Epoch) -> float:
-        """Expected cost of one recurrence that always runs this size, its retries included; infinite if none arrives.
+        """Expected cost of one recurrence with this size, retries included; infinite if no path reaches the target.
 
-        A failed attempt runs all its epochs; with a share f of paths that fail, f / (1 − f) attempts fail before one
-        that does not.
+        A failed attempt runs all its epochs. If a fraction f of the paths fails, f / (1 − f) attempts fail
+        on average before one succeeds.
         """
         paths = self.paths[target_metric][batch_size]
-        arriving = [p.target_epoch for p in paths if p.target_epoch is not None and p.target_epoch <= max_epochs]
-        if not arriving:
+        reaching = [p.target_epoch for p in paths if p.target_epoch is not None and p.target_epoch <= max_epochs]
+        if not reaching:
             return math.inf
-        failures = (len(paths) - len(arriving)) / len(arriving)
-        return epoch.cost_joules * (math.fsum(arriving) / len(arriving) + failures * max_epochs)
+        failures = (len(paths) - len(reaching)) / len(reaching)
+        return epoch.cost_joules * (math.fsum(reaching) / len(reaching) + failures * max_epochs)
 
     def best_fixed_cost_joules(self, target_metric: float, max_epochs: int) -> float:
-        """Expected cost of one recurrence of the best fixed choice of batch size and power limit."""
+        """Expected cost of one recurrence with the best fixed batch size and power limit."""
         return min(
             self.expected_cost_joules(size.batch_size, target_metric, max_epochs, size.best) for size in self.sizes
         )
@@ -96,14 +96,14 @@ def job_trace(
 
     Args:
         train: Epochs to each target.
-        power: Epochs at each limit.
-        workload: What is trained.
-        targets: The target metrics that will be in force; offered are the sizes that have rows for each of them.
+        power: Time and energy of an epoch at each limit.
+        workload: Dataset, network and optimizer.
+        targets: The target metrics in use; sizes with rows for all of them are offered.
         eta: Weight of energy.
-        max_epochs: Epochs of an attempt.
+        max_epochs: Maximum number of epochs of an attempt.
 
     Raises:
-        InputError: A trace has no row of the workload or target, or no offered size ever reaches a target.
+        InputError: A trace has no row of the workload or target, or no offered size reaches a target.
         UsageError: eta is out of range.
     """
     if workload not in train.paths:
@@ -129,10 +129,10 @@ def job_trace(
 
 
 def check_default(trace: JobTrace, default_batch_size: int, train: TrainTrace, power: PowerTrace) -> None:
-    """Refuse a default batch size that is not offered.
+    """Check that the default batch size is offered.
 
     Raises:
-        UsageError: It has no rows in one of the files.
+        UsageError: The default batch size has no rows in one of the files.
     """
     if default_batch_size not in trace.batch_sizes:
         lacking = power if default_batch_size not in power.epochs[trace.workload] else train
@@ -164,12 +164,12 @@ def _size_trace(size: int, limits: tuple[Measurement, ...], eta: float, max_powe
 
 
 def _check_reached(source: str, target: float, paths: list[TrainingPath], max_epochs: int) -> None:
-    arriving = [p.target_epoch for p in paths if p.target_epoch is not None]
-    if not arriving:
+    reaching = [p.target_epoch for p in paths if p.target_epoch is not None]
+    if not reaching:
         found = f"target metric {target:g}, which no run of a batch size offered reached"
         raise InputError(source, found, "a target that at least one run reached", paths[0].line, "target_epoch")
-    if min(arriving) > max_epochs:
-        found = f"target metric {target:g}, reached after {min(arriving):g} epochs at the earliest"
+    if min(reaching) > max_epochs:
+        found = f"target metric {target:g}, reached after {min(reaching):g} epochs at the earliest"
         expected = f"a target reached within the {max_epochs} epochs of an attempt, or more epochs"
         raise InputError(source, found, expected, paths[0].line, "target_epoch")
 

@@ -1,4 +1,4 @@
-"""The options of a simulation, as given on the command line and in the columns of a jobs file."""
+"""The options of a simulation, from the command line and from the columns of a jobs file."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ MAX_RECURRENCES = 1_000_000
 
 @dataclass(frozen=True)
 class JobOptions:
-    """One job to simulate, as asked for.
+    """The options of one job.
 
     Attributes:
-        job: Name carried through.
-        gpu: Name of the GPU model carried through.
-        train: File of epochs to each target.
-        power: File of epochs at each limit.
-        dataset: With network and optimizer what is trained.
-        network: See dataset.
-        optimizer: See dataset.
+        job: Name of the job, copied to the output.
+        gpu: Name of the GPU model, copied to the output.
+        train: File with epochs to each target.
+        power: File with time and power of an epoch at each limit.
+        dataset: Dataset of the workload.
+        network: Network of the workload.
+        optimizer: Optimizer of the workload.
         target_metric: The target.
-        max_epochs: Epochs of an attempt.
+        max_epochs: Maximum number of epochs of an attempt.
         default_batch_size: The user's own choice.
         eta: Weight of energy.
         policy: Name of the policy.
-        recurrences: How many; None: 2·|B|·|P|.
-        seeds: Seeds, rising.
-        window: Observations that the policy keeps; None: its own way.
-        stop: Where an attempt that has become too dear ends.
-        switch_at: Recurrence from which another target is in force.
-        switch_target_metric: That target.
-        history: File that an earlier simulation wrote, to start from.
+        recurrences: Number of recurrences; None: 2·|B|·|P|.
+        seeds: Seeds, in rising order.
+        window: Number of observations that the policy uses; None: the policy's default.
+        stop: Where an attempt ends that has become too expensive.
+        switch_at: First recurrence with the other target.
+        switch_target_metric: The other target.
+        history: Output of an earlier simulation, as initial observations.
     """
 
     job: str
@@ -110,13 +110,13 @@ def _seeds(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Option:
-    """One option: how its text is read, and what would be right.
+    """An option of the command line and of a jobs file.
 
     Attributes:
-        parse: Text to value; raises ValueError.
-        expected: What the text must be.
-        default: Text taken where none is given; None: it must be given.
-        meaning: For --help.
+        parse: Converts text to a value; raises ValueError.
+        expected: Description of valid text, for messages.
+        default: Text used if the option is absent; None: the option is required.
+        meaning: Text for --help.
     """
 
     parse: Callable[[str], object]
@@ -133,32 +133,32 @@ OPTIONS: dict[str, Option] = {
     "network": Option(str, "a name", None, "network of the workload"),
     "optimizer": Option(str, "a name", None, "optimizer of the workload"),
     "target_metric": Option(_number, "a finite number", None, "target metric, as in the train file"),
-    "max_epochs": Option(_POSITIVE, "a whole number of at least 1", None, "epochs after which an attempt ends anyway"),
+    "max_epochs": Option(_POSITIVE, "a whole number of at least 1", None, "maximum number of epochs of an attempt"),
     "default_batch_size": Option(_POSITIVE, "a whole number of at least 1", None, "the user's own batch size"),
     "eta": Option(_fraction, "a number from 0 to 1", "0.5", "weight of energy against time in the cost"),
-    "policy": Option(_one_of(POLICIES), f"one of {', '.join(POLICIES)}", "thompsonSampling", "who chooses"),
+    "policy": Option(_one_of(POLICIES), f"one of {', '.join(POLICIES)}", "thompsonSampling", "policy to simulate"),
     "recurrences": Option(
         lambda text: None if text == "auto" else _integer(1, MAX_RECURRENCES)(text),
         f"auto or a whole number from 1 to {MAX_RECURRENCES}",
         "auto",
-        "how many; auto: 2 x batch sizes x power limits",
+        "number of recurrences; auto: 2 x batch sizes x power limits",
     ),
-    "seeds": Option(_seeds, "seeds as in 3, 1-20 or 1,5,9", "1-20", "seeds, each one simulation"),
-    "gpu": Option(str, "a name", "", "name of the GPU model, carried through"),
-    "window": Option(_integer(0, 2**53), "a whole number of at least 0", "", "observations that the policy remembers"),
-    "stop": Option(Stop, "inside or epoch-end", "inside", "where an attempt that has become too dear ends"),
-    "switch_at": Option(_integer(0, 2**53), "a whole number of at least 0", "", "recurrence that changes the target"),
-    "switch_target_metric": Option(_number, "a finite number", "", "target metric from that recurrence on"),
-    "history": Option(str, "a file", "", "output of an earlier simulation on another GPU model, to start from"),
-    "job": Option(str, "a name", "", "name of the job, carried through"),
+    "seeds": Option(_seeds, "seeds as in 3, 1-20 or 1,5,9", "1-20", "seeds; each runs one simulation"),
+    "gpu": Option(str, "a name", "", "name of the GPU model, copied to the output"),
+    "window": Option(_integer(0, 2**53), "a whole number of at least 0", "", "observations that the policy uses"),
+    "stop": Option(Stop, "inside or epoch-end", "inside", "where an attempt ends that has become too expensive"),
+    "switch_at": Option(_integer(0, 2**53), "a whole number of at least 0", "", "first recurrence with another target"),
+    "switch_target_metric": Option(_number, "a finite number", "", "target metric from --switch-at on"),
+    "history": Option(str, "a file", "", "output of a simulation on another GPU model, as initial observations"),
+    "job": Option(str, "a name", "", "name of the job, copied to the output"),
 }
 
 
 def options_of_command(given: Mapping[str, str | None]) -> JobOptions:
-    """The one job that the command line describes.
+    """The job that the command line describes.
 
     Raises:
-        UsageError: An option is missing or has no acceptable value.
+        UsageError: An option is missing or invalid.
     """
     values: dict[str, object] = {}
     for name, option in OPTIONS.items():
@@ -168,13 +168,13 @@ def options_of_command(given: Mapping[str, str | None]) -> JobOptions:
 
 
 def options_of_jobs_file(path: str, given: Mapping[str, str | None]) -> Iterator[JobOptions]:
-    """The jobs of a file, a row each; an option of the command line holds where a job says nothing.
+    """The jobs of a file, one per row; options of the command line apply where a cell is empty.
 
-    File names stand as on the command line, or relative to the jobs file where there is no such file.
+    A file name is relative to the working directory or, if no such file exists there, to the jobs file.
 
     Raises:
-        InputError: A cell has no acceptable value, or the file cannot be read.
-        UsageError: An option is given nowhere.
+        InputError: A cell is invalid, or the file cannot be read.
+        UsageError: A required option is missing.
     """
     rows = 0
     for row in read_table(path, ()):
@@ -190,10 +190,10 @@ def options_of_jobs_file(path: str, given: Mapping[str, str | None]) -> Iterator
                     raise
                 raise InputError(row.source, shown(cell), option.expected, row.line, name) from None
             if cell and name in {"train", "power", "history"}:
-                values[name] = _file_beside(path, cell)
+                values[name] = _resolved_file(path, cell)
         yield _checked(values, f"{path}: line {row.line}", row)
     if not rows:
-        raise InputError(path, "no row below the header", "one row a job", 2, 1)
+        raise InputError(path, "no row below the header", "one row per job", 2, 1)
 
 
 def _read(name: str, text: str | None) -> object:
@@ -215,11 +215,13 @@ def _checked(values: dict[str, object], place: str, row: Row | None = None) -> J
     if (options.switch_at is None) != (options.switch_target_metric is None):
         missing = "switch_at" if options.switch_at is None else "switch_target_metric"
         if row is not None:
-            raise InputError(row.source, "an empty cell", "a value, as the other of the two has", row.line, missing)
-        raise UsageError(f"{place}: --switch-at and --switch-target-metric belong together; {missing} is missing")
+            raise InputError(
+                row.source, "an empty cell", "a value, because the other option has one", row.line, missing
+            )
+        raise UsageError(f"{place}: --switch-at and --switch-target-metric require each other; {missing} is missing")
     return options
 
 
-def _file_beside(jobs_file: str, name: str) -> str:
+def _resolved_file(jobs_file: str, name: str) -> str:
     beside = Path(jobs_file).parent / name
     return str(beside) if not Path(name).exists() and beside.exists() else name

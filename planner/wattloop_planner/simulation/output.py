@@ -1,4 +1,4 @@
-"""The simulator's output: one row an attempt."""
+"""The simulator's output: one row per attempt."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ COLUMNS = (
 
 
 def number(value: float | None) -> str:
-    """Ten significant digits; empty where there is no value.
+    """Format a value with ten significant digits; None gives an empty string.
 
     Example:
         >>> number(1 / 3), number(24.0), number(None)
@@ -45,36 +45,36 @@ def number(value: float | None) -> str:
     return "" if value is None else f"{value:.10g}"
 
 
-def cells(options: JobOptions, seed: int, done: SimulatedAttempt) -> tuple[object, ...]:
-    """The row of one attempt, in the order of `COLUMNS`."""
+def cells(options: JobOptions, seed: int, simulated: SimulatedAttempt) -> tuple[object, ...]:
+    """The cells of one attempt, in the order of `COLUMNS`."""
     return (
         options.job,
         options.gpu,
         options.dataset,
         options.network,
         options.optimizer,
-        number(done.target_metric),
+        number(simulated.target_metric),
         options.default_batch_size,
         number(options.eta),
         options.policy,
         seed,
-        done.recurrence,
-        done.attempt,
-        done.batch_size,
-        number(done.power_limit_watts),
-        done.run,
-        int(done.profiled),
-        number(done.result.epochs),
-        done.result.outcome.value,
-        number(done.result.energy_joules),
-        number(done.result.time_seconds),
-        number(done.result.cost_joules),
-        done.decision.value,
+        simulated.recurrence,
+        simulated.attempt,
+        simulated.batch_size,
+        number(simulated.power_limit_watts),
+        simulated.run,
+        int(simulated.profiled),
+        number(simulated.result.epochs),
+        simulated.result.outcome.value,
+        number(simulated.result.energy_joules),
+        number(simulated.result.time_seconds),
+        number(simulated.result.cost_joules),
+        simulated.decision.value,
     )
 
 
 def write_attempts(stream: IO[str], attempts: Iterable[tuple[JobOptions, int, SimulatedAttempt]]) -> None:
-    """Write the header and a row an attempt, sorted by job, seed, recurrence and attempt."""
+    """Write the header and one row per attempt, sorted by job, seed, recurrence and attempt."""
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(COLUMNS)
     ordered = sorted(attempts, key=lambda row: (row[0].job, row[1], row[2].recurrence, row[2].attempt))

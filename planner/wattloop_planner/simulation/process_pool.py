@@ -1,4 +1,7 @@
-"""Calls spread over processes, which end with this one and with a request to end."""
+"""Maps a function over items in worker processes.
+
+The workers end when this process ends or is asked to end, so that no signal leaves one behind.
+"""
 
 from __future__ import annotations
 
@@ -21,19 +24,19 @@ Result = TypeVar("Result")
 def map_in_processes(
     call: Callable[[Item], Result], items: Sequence[Item], count: int, on_done: Callable[[Item], None]
 ) -> list[Result]:
-    """Call a function for each item, in other processes.
+    """Call a function for each item in worker processes.
 
     Args:
-        call: A function of a module, which the other processes import.
-        items: What it is called with.
-        count: How many processes.
-        on_done: Called here with each item whose call has returned.
+        call: A function of a module that the workers can import.
+        items: Arguments, one per call.
+        count: Number of processes.
+        on_done: Called in this process with each item whose call has returned.
 
     Returns:
         The results, in the order of the items.
 
     Raises:
-        wattloop.interruption.Interrupted: The program was asked to end; the other processes have ended.
+        wattloop.interruption.Interrupted: The program was asked to end; the workers have ended.
     """
     finished: queue.SimpleQueue[Future[Result] | None] = queue.SimpleQueue()
     with (
@@ -66,13 +69,13 @@ def _next(finished: queue.SimpleQueue[Future[Result] | None]) -> Future[Result]:
 @contextmanager
 def _executor(count: int) -> Iterator[ProcessPoolExecutor]:
     context = multiprocessing.get_context("spawn")
-    # It starts the process that removes semaphores, too.
+    # This also starts the resource tracker, which must ignore the signals, too.
     with _signals_blocked():
-        executor = ProcessPoolExecutor(count, mp_context=context, initializer=_serve_parent_alone)
+        executor = ProcessPoolExecutor(count, mp_context=context, initializer=_initialize_worker)
     try:
         yield executor
     except BaseException:
-        # Their results are of no use any more.
+        # The results are no longer needed.
         for process in multiprocessing.active_children():
             process.kill()
         raise
@@ -82,7 +85,7 @@ def _executor(count: int) -> Iterator[ProcessPoolExecutor]:
 
 @contextmanager
 def _signals_blocked() -> Iterator[None]:
-    """Start processes during the block: what ends all processes of a terminal reaches them when they ignore it."""
+    """Block signals while processes start, so that a signal to the whole terminal finds them ignoring it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, interruption.SIGNALS)
     try:
         yield
@@ -90,8 +93,8 @@ def _signals_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _serve_parent_alone() -> None:
-    """In one of the processes: leave signals to the parent, and end with it, however it ends."""
+def _initialize_worker() -> None:
+    """Make a worker ignore signals, which the parent handles, and end when the parent ends."""
     interruption.ignore_signals()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, interruption.SIGNALS)
     threading.Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()

@@ -1,4 +1,4 @@
-"""Reading a history to replay: what each attempt cost, and whether it reached the target."""
+"""Reads the history for `wattloop replay`: the cost and the outcome of each attempt."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ COLUMNS = ("recurrence", "attempt", "batch_size", "cost_joules", "reached")
 
 
 def read_replayed_history(path: str, batch_sizes: tuple[int, ...]) -> tuple[Observation, ...]:
-    """Read observations for eta 1: the cost stands as energy.
+    """Read observations for eta 1, whose energy is the cost.
 
-    Without epochs a cost is all there is: it counts as that many epochs of one joule, so that the model of epochs
-    carries the whole of it.
+    Without epochs, a cost counts as this number of epochs of one joule each, so that the model of epochs
+    represents the complete cost.
 
     Raises:
-        InputError: A cell is wrong, an attempt stands twice or a batch size is not offered.
+        InputError: A cell is invalid, an attempt is repeated, or a batch size is not offered.
     """
     lines: dict[tuple[int, int], int] = {}
     observations: list[Observation] = []
@@ -24,7 +24,7 @@ def read_replayed_history(path: str, batch_sizes: tuple[int, ...]) -> tuple[Obse
         observation = _observation(row)
         key = (observation.recurrence, observation.attempt)
         if key in lines:
-            found = f"recurrence {key[0]}, attempt {key[1]} again, as on line {lines[key]}"
+            found = f"recurrence {key[0]}, attempt {key[1]} again, first on line {lines[key]}"
             raise InputError(row.source, found, "each attempt once", row.line, "attempt")
         if observation.batch_size not in batch_sizes:
             expected = f"one of the batch sizes {', '.join(map(str, batch_sizes))}"

@@ -1,4 +1,4 @@
-"""Recurrences of one job under one policy: ask, run on the traces, tell the policy what it cost."""
+"""Simulates the recurrences of one job under one policy on measured traces."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ MAX_ATTEMPTS = 20
 
 @dataclass(frozen=True)
 class Scenario:
-    """What is simulated apart from the policy.
+    """A simulated job, without the policy.
 
     Attributes:
-        job: Its name.
-        gpu: Name of the GPU model, where given.
-        trace: What the traces say of it.
+        job: Name of the job.
+        gpu: Name of the GPU model, or empty.
+        trace: The job's measured traces.
         target_metric: The target at the start.
-        max_epochs: Epochs after which an attempt ends anyway.
+        max_epochs: Maximum number of epochs of an attempt.
         default_batch_size: The user's own choice.
-        recurrences: How many to simulate.
-        stop: Where an attempt that has become too dear ends.
-        switch_at: Recurrence from which on another target is in force; None: never.
-        switch_target_metric: That target.
-        optimise_power: Whether power limits are profiled and chosen; the largest limit is held otherwise.
+        recurrences: Number of recurrences to simulate.
+        stop: Where an attempt ends that has become too expensive.
+        switch_at: First recurrence with the other target; None: never.
+        switch_target_metric: The other target.
+        optimise_power: Whether power limits are profiled and chosen; if not, the highest limit is used.
     """
 
     job: str
@@ -52,8 +52,8 @@ class Scenario:
     switch_target_metric: float | None = None
     optimise_power: bool = True
 
-    def target_in_force(self, recurrence: int) -> float:
-        """The target metric of this recurrence."""
+    def target_of(self, recurrence: int) -> float:
+        """The target metric of a recurrence."""
         if self.switch_at is None or self.switch_target_metric is None or recurrence < self.switch_at:
             return self.target_metric
         return self.switch_target_metric
@@ -61,18 +61,19 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedAttempt:
-    """One attempt as it went; the output has one row for each.
+    """One simulated attempt; one row of the output.
 
     Attributes:
         recurrence: From 0.
         attempt: Within the recurrence, from 0.
-        target_metric: The target in force.
-        batch_size: The size the policy chose.
-        power_limit_watts: The limit held, after a profiled epoch the one chosen; None when that epoch was not finished.
+        target_metric: The target of the recurrence.
+        batch_size: The batch size that the policy chose.
+        power_limit_watts: The power limit; after a profiled epoch, the chosen one. None if the profiled
+            epoch did not finish.
         run: The training path drawn.
-        profiled: Whether its first epoch was profiled.
-        result: How it ended.
-        decision: Why the policy chose it.
+        profiled: Whether the first epoch was profiled.
+        result: Outcome, energy, time and cost.
+        decision: Why the policy chose the batch size.
     """
 
     recurrence: int
@@ -93,9 +94,9 @@ def simulate(
 
     Args:
         scenario: The job.
-        policy: Who chooses.
-        seed: Of the luck, which all policies and GPU models share, and of the policy's own draws.
-        known: Observations the policy starts from, of recurrences below 0.
+        policy: The policy.
+        seed: Seed of the training paths, which all policies and GPU models share, and of the policy.
+        known: Initial observations, of recurrences below 0.
 
     Yields:
         The attempts, in order.
@@ -108,17 +109,17 @@ def simulate(
     for recurrence in range(scenario.recurrences):
         for attempt in range(MAX_ATTEMPTS):
             context = _context(scenario, recurrence, attempt, tuple(observations), seed)
-            done = _attempt(scenario, policy, context, profiles, seed)
-            yield done
-            observations.append(_observation(scenario, done, done.batch_size in profiles))
-            if done.result.outcome is Outcome.REACHED:
+            simulated = _attempt(scenario, policy, context, profiles, seed)
+            yield simulated
+            observations.append(_observation(scenario, simulated, simulated.batch_size in profiles))
+            if simulated.result.outcome is Outcome.REACHED:
                 break
 
 
-def drawn_path(
+def draw_path(
     paths: tuple[TrainingPath, ...], seed: int, recurrence: int, attempt: int, batch_size: int
 ) -> TrainingPath:
-    """The training path of an attempt, uniform among these, from (seed, recurrence, attempt, batch size) alone."""
+    """Draw a training path uniformly; it depends only on (seed, recurrence, attempt, batch size)."""
     text = f"{seed}/{recurrence}/{attempt}/{batch_size}".encode()
     number = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
     return paths[number * len(paths) >> 64]
@@ -146,9 +147,9 @@ def _attempt(
 ) -> SimulatedAttempt:
     decision = policy.decide(context)
     size = scenario.trace.by_batch_size[decision.batch_size]
-    target = scenario.target_in_force(context.recurrence)
+    target = scenario.target_of(context.recurrence)
     paths = scenario.trace.paths[target][size.batch_size]
-    path = drawn_path(paths, seed, context.recurrence, context.attempt, size.batch_size)
+    path = draw_path(paths, seed, context.recurrence, context.attempt, size.batch_size)
     profiled = scenario.optimise_power and size.batch_size not in profiles
 
     def run_until(stop_cost_joules: float | None) -> AttemptResult:
@@ -174,7 +175,7 @@ def _attempt(
         context.attempt,
         target,
         size.batch_size,
-        _limit_held(scenario, size, profiles),
+        _power_limit(scenario, size, profiles),
         path.run,
         profiled,
         result,
@@ -194,22 +195,22 @@ def _after_profiling(scenario: Scenario, size: BatchSizeTrace) -> PartialObserva
     )
 
 
-def _limit_held(scenario: Scenario, size: BatchSizeTrace, profiles: set[int]) -> float | None:
+def _power_limit(scenario: Scenario, size: BatchSizeTrace, profiles: set[int]) -> float | None:
     if not scenario.optimise_power:
         return size.highest_limit_watts
     return size.limit_watts if size.batch_size in profiles else None
 
 
-def _observation(scenario: Scenario, done: SimulatedAttempt, profile_known: bool) -> Observation:
-    best = scenario.trace.by_batch_size[done.batch_size].best if profile_known else None
+def _observation(scenario: Scenario, simulated: SimulatedAttempt, profile_known: bool) -> Observation:
+    best = scenario.trace.by_batch_size[simulated.batch_size].best if profile_known else None
     return Observation(
-        recurrence=done.recurrence,
-        attempt=done.attempt,
-        batch_size=done.batch_size,
-        outcome=done.result.outcome,
-        epochs=done.result.epochs,
-        energy_joules=done.result.energy_joules,
-        time_seconds=done.result.time_seconds,
+        recurrence=simulated.recurrence,
+        attempt=simulated.attempt,
+        batch_size=simulated.batch_size,
+        outcome=simulated.result.outcome,
+        epochs=simulated.result.epochs,
+        energy_joules=simulated.result.energy_joules,
+        time_seconds=simulated.result.time_seconds,
         max_power_watts=scenario.trace.max_power_watts,
         gpu_model=scenario.gpu,
         epoch_energy_joules=best.energy_joules if best else None,

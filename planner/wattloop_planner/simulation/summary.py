@@ -1,4 +1,4 @@
-"""What a simulation came to: its cost over that of the best fixed choice, and what it lost against never optimising."""
+"""Summary of a simulation: cost relative to the best fixed choice, and loss against policy `default`."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from wattloop_planner.simulation.simulator import Scenario, SimulatedAttempt
 
 @dataclass(frozen=True)
 class SeedSummary:
-    """One job under one seed.
+    """Summary of one job under one seed.
 
     Attributes:
-        first_20: Cost of the first 20 recurrences over that of the best fixed choice, expected, retries included.
-        first_50: The same of the first 50.
-        overall: The same of all.
-        last_five: The same of the last five.
-        max_loss: Largest cumulative cost above policy default on the same seed, in its expected recurrences.
-        against_default: Total cost over that of policy default on the same seed.
-        dead: Recurrences whose attempts never reached the target.
+        first_20: Cost of the first 20 recurrences, divided by the expected cost of the best fixed choice,
+            retries included.
+        first_50: The same for the first 50 recurrences.
+        overall: The same for all recurrences.
+        last_five: The same for the last five recurrences.
+        max_loss: Largest cumulative cost above policy `default` on the same seed, in expected recurrences
+            of policy `default`.
+        against_default: Total cost divided by that of policy `default` on the same seed.
+        dead: Number of recurrences that never reached the target.
     """
 
     first_20: float
@@ -37,15 +39,15 @@ class SeedSummary:
 def summarise(
     scenario: Scenario, attempts: Sequence[SimulatedAttempt], default_attempts: Sequence[SimulatedAttempt]
 ) -> SeedSummary:
-    """Sum up one seed against policy default on the same seed."""
+    """Summarise one seed, compared with policy `default` on the same seed."""
     costs = costs_by_recurrence(scenario.recurrences, attempts)
     default_costs = costs_by_recurrence(scenario.recurrences, default_attempts)
     best = [
-        scenario.trace.best_fixed_cost_joules(scenario.target_in_force(i), scenario.max_epochs)
+        scenario.trace.best_fixed_cost_joules(scenario.target_of(i), scenario.max_epochs)
         for i in range(scenario.recurrences)
     ]
     losses = accumulate(cost - default for cost, default in zip(costs, default_costs, strict=True))
-    reached = {done.recurrence for done in attempts if done.result.outcome is Outcome.REACHED}
+    reached = {each.recurrence for each in attempts if each.result.outcome is Outcome.REACHED}
     return SeedSummary(
         sum(costs[:20]) / sum(best[:20]),
         sum(costs[:50]) / sum(best[:50]),
@@ -58,15 +60,15 @@ def summarise(
 
 
 def costs_by_recurrence(recurrences: int, attempts: Sequence[SimulatedAttempt]) -> list[float]:
-    """Cost of each recurrence, all its attempts together, joules."""
+    """Cost of each recurrence over all its attempts, in joules."""
     costs = [0.0] * recurrences
-    for done in attempts:
-        costs[done.recurrence] += done.result.cost_joules
+    for attempt in attempts:
+        costs[attempt.recurrence] += attempt.result.cost_joules
     return costs
 
 
 def mean_summary(summaries: Sequence[SeedSummary]) -> SeedSummary:
-    """Means over the seeds; dead recurrences are added up."""
+    """Means over the seeds; the sum of dead recurrences."""
     return SeedSummary(
         first_20=fmean(s.first_20 for s in summaries),
         first_50=fmean(s.first_50 for s in summaries),
@@ -79,8 +81,8 @@ def mean_summary(summaries: Sequence[SeedSummary]) -> SeedSummary:
 
 
 def _default_cost_joules(scenario: Scenario, default_costs: Sequence[float]) -> float:
-    """Expected cost of a recurrence of policy default; what it paid on average where it never arrives."""
+    """Expected cost of a recurrence of policy `default`; its mean cost if it never reaches the target."""
     size = scenario.trace.by_batch_size[scenario.default_batch_size]
-    target = scenario.target_in_force(0)
+    target = scenario.target_of(0)
     expected = scenario.trace.expected_cost_joules(size.batch_size, target, scenario.max_epochs, size.unoptimised)
     return expected if expected < float("inf") else fmean(default_costs)

@@ -1,4 +1,4 @@
-"""Many simulations at once: a task a job and seed, on all cores, in one order whatever finishes first."""
+"""Tasks of a simulation, one per job and seed: preparation, and execution on all cores."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from wattloop_planner.simulation.simulator import Scenario, SimulatedAttempt, si
 from wattloop_planner.simulation.summary import SeedSummary, summarise
 from wattloop_planner.simulation.traces import Workload, read_power_trace, read_train_trace
 
-# Below this many recurrences in all, starting processes takes longer than simulating.
+# Below this total number of recurrences, starting processes takes longer than the simulation.
 MIN_RECURRENCES_FOR_PROCESSES = 2000
 WINDOWED_POLICIES = {"thompsonSampling", "zeus"}
 
@@ -29,10 +29,10 @@ class Task:
     """One job under one seed.
 
     Attributes:
-        options: The job as asked for.
-        scenario: The same with its traces.
+        options: The options of the job.
+        scenario: The job with its traces.
         seed: The seed.
-        known: Observations the policy starts from.
+        known: Initial observations.
     """
 
     options: JobOptions
@@ -43,12 +43,12 @@ class Task:
 
 @dataclass(frozen=True)
 class TaskResult:
-    """What a task came to.
+    """The result of a task.
 
     Attributes:
-        attempts: All attempts, up to the one that had no arm where the policy ran out of them.
-        summary: Their sums; None where the policy ran out of arms.
-        failure: Why the policy ran out of arms; empty otherwise.
+        attempts: All attempts, until the end or until no feasible arm was left.
+        summary: Summary of the attempts; None if no feasible arm was left.
+        failure: Why no feasible arm was left, or empty.
     """
 
     attempts: list[SimulatedAttempt]
@@ -57,7 +57,7 @@ class TaskResult:
 
 
 class TraceFiles:
-    """The files that jobs name, each read once."""
+    """Reads each trace file once."""
 
     def __init__(self) -> None:
         self.train = cache(read_train_trace)
@@ -66,14 +66,14 @@ class TraceFiles:
 
 
 def tasks_of(options: JobOptions, files: TraceFiles) -> list[Task]:
-    """One task a seed of a job.
+    """The tasks of a job, one per seed.
 
     Args:
-        options: The job as asked for.
-        files: Where its files are read.
+        options: The options of the job.
+        files: The reader of trace files.
 
     Raises:
-        InputError: A file is no trace, or does not have the job.
+        InputError: A trace is invalid, or does not contain the job.
         UsageError: The default batch size is not offered.
     """
     train, power = files.train(options.train), files.power(options.power)
@@ -106,7 +106,7 @@ def tasks_of(options: JobOptions, files: TraceFiles) -> list[Task]:
 
 
 def run_task(task: Task) -> TaskResult:
-    """Simulate one job under one seed, and policy default beside it to compare."""
+    """Simulate one job under one seed, and policy `default` for comparison."""
     settings: dict[str, Any] = {"describe_arms": False} if task.options.policy == "thompsonSampling" else {}
     if task.options.window is not None and task.options.policy in WINDOWED_POLICIES:
         settings["window"] = task.options.window
@@ -116,25 +116,25 @@ def run_task(task: Task) -> TaskResult:
         return TaskResult(default_attempts, summarise(task.scenario, default_attempts, default_attempts))
     attempts: list[SimulatedAttempt] = []
     try:
-        for done in simulate(task.scenario, policy_named(task.options.policy, **settings), task.seed, task.known):
-            attempts.append(done)  # noqa: PERF402 — those before an error count
+        for attempt in simulate(task.scenario, policy_named(task.options.policy, **settings), task.seed, task.known):
+            attempts.append(attempt)  # noqa: PERF402 - attempts before an error count
     except NoFeasibleArmError as error:
         return TaskResult(attempts, None, str(error))
     return TaskResult(attempts, summarise(task.scenario, attempts, default_attempts))
 
 
 def run_tasks(tasks: Sequence[Task], on_done: Callable[[Task], None]) -> list[TaskResult]:
-    """Run all tasks, in other processes where that is worth it.
+    """Run all tasks, in worker processes if that is faster.
 
     Args:
         tasks: The tasks.
-        on_done: Told each task that has finished.
+        on_done: Called with each task that has finished.
 
     Returns:
-        Their results, in the order of the tasks.
+        The results, in the order of the tasks.
 
     Raises:
-        wattloop.interruption.Interrupted: The program was asked to end; the other processes have ended.
+        wattloop.interruption.Interrupted: The program was asked to end; the workers have ended.
     """
     cores = min(len(os.sched_getaffinity(0)), len(tasks))
     if cores < 2 or sum(task.scenario.recurrences for task in tasks) < MIN_RECURRENCES_FOR_PROCESSES:

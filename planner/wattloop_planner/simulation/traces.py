@@ -1,4 +1,4 @@
-"""The two measured traces: epochs to each target by training path, and time and power of an epoch at each limit."""
+"""Reads the two measured traces: epochs to each target, and time and power of an epoch at each limit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ POWER_COLUMNS = ("dataset", "network", "batch_size", "optimizer", "power_limit",
 
 
 class Workload(NamedTuple):
-    """What is trained: the key of both traces."""
+    """A training workload: the key of both traces."""
 
     dataset: str
     network: str
@@ -29,9 +29,9 @@ class TrainingPath(NamedTuple):
     """One measured training run.
 
     Attributes:
-        run: Its number in the trace.
-        target_epoch: Epochs it took to the target; None: it never got there.
-        line: Where it stands in the trace.
+        run: Number of the run in the trace.
+        target_epoch: Epochs to the target; None if the run did not reach it.
+        line: Line in the file.
     """
 
     run: int
@@ -41,11 +41,11 @@ class TrainingPath(NamedTuple):
 
 @dataclass(frozen=True)
 class TrainTrace:
-    """Training paths by workload, target metric and batch size, each list in order of run.
+    """Training paths by workload, target metric and batch size, ordered by run.
 
     Attributes:
-        source: The file.
-        paths: The paths.
+        source: Name of the file.
+        paths: The training paths.
     """
 
     source: str
@@ -54,12 +54,12 @@ class TrainTrace:
 
 @dataclass(frozen=True)
 class PowerTrace:
-    """One epoch at each power limit, by workload and batch size, each list by rising limit.
+    """One epoch at each power limit, by workload and batch size, in order of rising limits.
 
     Attributes:
-        source: The file.
+        source: Name of the file.
         epochs: Time and energy of one epoch.
-        max_power_watts: The largest limit in the file.
+        max_power_watts: The highest limit in the file.
     """
 
     source: str
@@ -71,7 +71,7 @@ def read_train_trace(path: str | Path) -> TrainTrace:
     """Read the epochs that each training path took to each target.
 
     Raises:
-        InputError: The file is no such trace; the text names line and column.
+        InputError: The file is invalid; the message names line and column.
     """
     paths: dict[Workload, dict[float, dict[int, list[TrainingPath]]]] = {}
     for row in read_table(path, TRAIN_COLUMNS):
@@ -83,7 +83,7 @@ def read_train_trace(path: str | Path) -> TrainTrace:
         by_size = by_target.setdefault(row.number("target_metric"), {})
         by_size.setdefault(row.integer("batch_size", minimum=1), []).append(found)
     if not paths:
-        raise InputError(str(path), "no row below the header", "one row a training path and target", 2, 1)
+        raise InputError(str(path), "no row below the header", "one row per training path and target", 2, 1)
     return TrainTrace(
         str(path),
         {
@@ -100,7 +100,7 @@ def read_power_trace(path: str | Path) -> PowerTrace:
     """Read time and energy of an epoch at each power limit.
 
     Raises:
-        InputError: The file is no such trace, or has a (batch size, limit) twice; the text names line and column.
+        InputError: The file is invalid, or repeats a batch size and limit; the message names line and column.
     """
     epochs: dict[Workload, dict[int, dict[float, tuple[int, Measurement]]]] = {}
     for row in read_table(path, POWER_COLUMNS):
@@ -108,11 +108,11 @@ def read_power_trace(path: str | Path) -> PowerTrace:
         time, power = row.number("time_per_epoch", above=0), row.number("average_power", above=0)
         limits = epochs.setdefault(_workload(row), {}).setdefault(size, {})
         if limit in limits:
-            found = f"batch size {size} at {limit:g} W again, as on line {limits[limit][0]}"
+            found = f"batch size {size} at {limit:g} W again, first on line {limits[limit][0]}"
             raise InputError(row.source, found, "each batch size and limit once", row.line, "power_limit")
         limits[limit] = (row.line, Measurement(limit, power * time, time))
     if not epochs:
-        raise InputError(str(path), "no row below the header", "one row a batch size and power limit", 2, 1)
+        raise InputError(str(path), "no row below the header", "one row per batch size and power limit", 2, 1)
     by_workload = {
         workload: {size: tuple(limits[limit][1] for limit in sorted(limits)) for size, limits in by_size.items()}
         for workload, by_size in epochs.items()

@@ -1,4 +1,4 @@
-"""Observations and questions written down briefly."""
+"""Short notations for observations and decision contexts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Run = tuple[int, float, Outcome]
 
 
 def observed(runs: Sequence[Run]) -> tuple[Observation, ...]:
-    """One attempt a recurrence: (batch size, cost at η = 1, outcome), ten joules an epoch."""
+    """One attempt per recurrence: (batch size, cost for η = 1, outcome), with ten joules per epoch."""
     return tuple(
         Observation(i, 0, size, outcome, cost / 10, cost, cost / 100, 200.0)
         for i, (size, cost, outcome) in enumerate(runs)
@@ -23,7 +23,7 @@ def observed(runs: Sequence[Run]) -> tuple[Observation, ...]:
 
 @pytest.fixture
 def context_after() -> Callable[..., DecisionContext]:
-    """A question after these runs, at η = 1."""
+    """A decision context after these runs, for η = 1."""
 
     def context(sizes: Sequence[int], default: int, runs: Sequence[Run] = (), **more: Any) -> DecisionContext:
         settings: dict[str, Any] = {"eta": 1.0, "recurrence": len(runs), "attempt": 0, "seed": 7, **more}

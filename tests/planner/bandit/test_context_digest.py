@@ -1,4 +1,4 @@
-"""The digest of a decision's question: every field counts, and its canonical form is fixed."""
+"""The digest of a decision context: every field counts, and its canonical form is fixed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from wattloop_planner.bandit.policy import DecisionContext
 from wattloop_planner.observations import Observation, Outcome
 
 OBSERVATION = Observation(3, 1, 64, Outcome.REACHED, 7.5, 1000.0, 90.0, 400.0, "GPU", 100.0, 9.0)
-QUESTION = DecisionContext((32, 64), 64, 0.5, 4, 0, (OBSERVATION,), 11, (32,), "GPU", 5, 50)
+CONTEXT = DecisionContext((32, 64), 64, 0.5, 4, 0, (OBSERVATION,), 11, (32,), "GPU", 5, 50)
 
 
 def changed(value: Any) -> Any:
@@ -33,21 +33,21 @@ def changed(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(DecisionContext)])
-def test_every_field_of_a_question_changes_its_digest(name: str) -> None:
-    other = replace(QUESTION, **{name: changed(getattr(QUESTION, name))})
-    assert context_digest(other) != context_digest(QUESTION)
+def test_every_field_of_a_context_changes_its_digest(name: str) -> None:
+    other = replace(CONTEXT, **{name: changed(getattr(CONTEXT, name))})
+    assert context_digest(other) != context_digest(CONTEXT)
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Observation)])
 def test_every_field_of_an_observation_changes_the_digest(name: str) -> None:
     other = replace(OBSERVATION, **{name: changed(getattr(OBSERVATION, name))})
-    assert context_digest(replace(QUESTION, observations=(other,))) != context_digest(QUESTION)
+    assert context_digest(replace(CONTEXT, observations=(other,))) != context_digest(CONTEXT)
 
 
-def test_the_digest_of_a_known_question_never_changes() -> None:
-    assert context_digest(QUESTION) == "ac13a3e2814ef8334a5898d28df5fc7c"
+def test_the_digest_of_a_fixed_context_never_changes() -> None:
+    assert context_digest(CONTEXT) == "ac13a3e2814ef8334a5898d28df5fc7c"
 
 
-def test_the_last_bit_of_a_float_counts() -> None:
+def test_the_last_bit_of_a_float_changes_the_digest() -> None:
     other = replace(OBSERVATION, energy_joules=1000.0000000000001)
-    assert context_digest(replace(QUESTION, observations=(other,))) != context_digest(QUESTION)
+    assert context_digest(replace(CONTEXT, observations=(other,))) != context_digest(CONTEXT)

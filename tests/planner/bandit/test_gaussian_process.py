@@ -1,4 +1,4 @@
-"""What is believed after a run that ended without its target, against the integrals that define it."""
+"""The posterior after a run that missed the target, compared with the integrals that define it."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ OUTLIER_PROBABILITIES = st.floats(0, 1)
 def integrated(
     mean: float, variance: float, noise_sd: float, bound: float, outlier_probability: float
 ) -> tuple[float, float]:
-    """Mean and variance of belief × likelihood, summed on a fine grid."""
+    """Mean and variance of prior × likelihood, summed on a fine grid."""
     sd = np.sqrt(variance)
-    truth = np.linspace(mean - 30 * sd, mean + 30 * sd, 60_001)
-    beyond = ndtr((truth - bound) / noise_sd)
-    weight = np.exp(-((truth - mean) ** 2) / (2 * variance)) * (
+    values = np.linspace(mean - 30 * sd, mean + 30 * sd, 60_001)
+    beyond = ndtr((values - bound) / noise_sd)
+    weight = np.exp(-((values - mean) ** 2) / (2 * variance)) * (
         outlier_probability + (1 - outlier_probability) * beyond
     )
     weight /= weight.sum()
-    middle = float(weight @ truth)
-    return middle, float(weight @ (truth - middle) ** 2)
+    middle = float(weight @ values)
+    return middle, float(weight @ (values - middle) ** 2)
 
 
 @given(MEANS, VARIANCES, NOISES, BOUNDS, OUTLIER_PROBABILITIES)
@@ -43,7 +43,7 @@ def test_the_moments_are_those_of_the_exact_posterior(
 
 
 @given(MEANS, VARIANCES, NOISES, st.floats(0, 1000), st.floats(0.01, 1))
-def test_a_bound_that_nobody_could_have_expected_is_held_to_be_astray(
+def test_a_very_unlikely_bound_counts_as_an_outlier(
     mean: float, variance: float, noise_sd: float, beyond: float, outlier_probability: float
 ) -> None:
     far = mean + (10 + beyond) * np.hypot(np.sqrt(variance), noise_sd)

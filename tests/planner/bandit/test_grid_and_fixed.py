@@ -23,20 +23,20 @@ def test_grid_tries_the_default_then_the_rest_then_runs_the_cheapest(context_aft
     assert GridPolicy().decide(context_after((8, 16, 32), 16, runs)).kind is DecisionKind.INCUMBENT
 
 
-def test_grid_stops_a_trial_at_twice_the_least_cost_and_drops_it(context_after: ContextAfter) -> None:
+def test_grid_stops_a_trial_at_twice_the_lowest_cost_and_excludes_it(context_after: ContextAfter) -> None:
     decision = GridPolicy().decide(context_after((8, 16), 16, [(16, 10, REACHED)]))
     assert (decision.batch_size, decision.stop_cost_joules) == (8, 20)
     after = GridPolicy().decide(context_after((8, 16), 16, [(16, 10, REACHED), (8, 20, STOPPED)], attempt=1))
     assert (after.batch_size, after.stop_cost_joules) == (16, None)
 
 
-def test_default_always_runs_the_default_unstopped(context_after: ContextAfter) -> None:
+def test_default_always_runs_the_default_without_a_stop(context_after: ContextAfter) -> None:
     decision = FixedPolicy().decide(context_after((8, 16), 16, [(16, 10, REACHED), (8, 1, REACHED)]))
     assert (decision.batch_size, decision.kind, decision.stop_cost_joules) == (16, DecisionKind.DEFAULT, None)
 
 
-def test_default_that_crashes_again_and_again_is_an_error_with_the_way_out(context_after: ContextAfter) -> None:
-    with pytest.raises(NoFeasibleArmError, match="mend the training, or set another default"):
+def test_a_default_that_crashes_repeatedly_is_an_error_with_a_remedy(context_after: ContextAfter) -> None:
+    with pytest.raises(NoFeasibleArmError, match="fix the training or set another default"):
         FixedPolicy().decide(context_after((8, 16), 16, [(16, 0, CRASHED)] * 3))
 
 
@@ -47,7 +47,7 @@ def test_no_policy_runs_an_arm_that_crashed_three_times_in_a_row(context_after: 
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_a_default_that_is_no_longer_offered_gives_way_to_its_nearest_neighbour(
+def test_a_default_that_is_not_offered_is_replaced_by_its_nearest_neighbour(
     context_after: ContextAfter, name: str
 ) -> None:
     assert policy_named(name).decide(context_after((8, 16, 64), 128)).batch_size == 64
@@ -55,19 +55,19 @@ def test_a_default_that_is_no_longer_offered_gives_way_to_its_nearest_neighbour(
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_every_policy_says_when_no_arm_is_left(context_after: ContextAfter, name: str) -> None:
+def test_every_policy_reports_that_no_arm_is_left(context_after: ContextAfter, name: str) -> None:
     with pytest.raises(NoFeasibleArmError):
         policy_named(name).decide(context_after((8, 16), 16, [(8, 0, CRASHED), (16, 0, CRASHED)] * 3))
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_a_success_in_between_gives_the_arm_its_crashes_back(context_after: ContextAfter, name: str) -> None:
+def test_a_success_resets_the_crashes_of_an_arm(context_after: ContextAfter, name: str) -> None:
     runs = [(16, 0, CRASHED), (16, 0, CRASHED), (16, 10, REACHED), (16, 0, CRASHED), (16, 0, CRASHED)]
     assert policy_named(name).decide(context_after((16,), 16, runs)).batch_size == 16
 
 
-def test_an_unknown_policy_or_setting_is_refused_with_what_there_is() -> None:
-    with pytest.raises(UsageError, match="there are: thompsonSampling, zeus, grid, default"):
+def test_an_unknown_policy_or_setting_is_rejected_with_the_valid_ones() -> None:
+    with pytest.raises(UsageError, match="'greedy'; the policies are: thompsonSampling, zeus, grid, default"):
         policy_named("greedy")
     with pytest.raises(UsageError, match="window"):
         policy_named("grid", window=3)

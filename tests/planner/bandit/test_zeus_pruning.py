@@ -1,4 +1,4 @@
-"""Every branch of the two walks, worked out by hand."""
+"""Every branch of the pruning stage, worked out by hand."""
 
 import pytest
 from hypothesis import given
@@ -9,8 +9,8 @@ from wattloop_planner.bandit.zeus_pruning import Pruning, RunResult, pruning_aft
 SIZES = (8, 16, 32, 64)
 
 
-def asked_along(default: int, outcomes: list[tuple[float, bool]]) -> tuple[list[int], Pruning]:
-    """The sizes asked for when each in turn ends as given, and where the stage stands after."""
+def requested_sizes(default: int, outcomes: list[tuple[float, bool]]) -> tuple[list[int], Pruning]:
+    """The requested sizes if they end as given, and the state afterwards."""
     results: list[RunResult] = []
     for cost, reached in outcomes:
         next_batch_size = pruning_after(SIZES, default, results).next_batch_size
@@ -85,19 +85,21 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_walks_go_as_worked_out_by_hand(name: str) -> None:
+def test_the_pruning_stage_requests_the_sizes_worked_out_by_hand(name: str) -> None:
     default, outcomes, next_batch_size, after = CASES[name]
-    assert asked_along(default, outcomes) == (next_batch_size, after)
+    assert requested_sizes(default, outcomes) == (next_batch_size, after)
 
 
-def test_a_result_of_another_size_moves_nothing() -> None:
+def test_a_result_of_another_size_does_not_advance_the_stage() -> None:
     first = RunResult(16, 5, True)
     beside = RunResult(64, 1, True)
     assert pruning_after(SIZES, 16, [beside, first, beside, beside]) == Pruning(8)
 
 
 @given(st.sampled_from(SIZES), st.lists(st.tuples(st.floats(0, 100), st.booleans()), min_size=20, max_size=20))
-def test_it_ends_and_every_survivor_reached_the_target_twice(default: int, outcomes: list[tuple[float, bool]]) -> None:
+def test_pruning_ends_and_every_survivor_reached_the_target_twice(
+    default: int, outcomes: list[tuple[float, bool]]
+) -> None:
     results: list[RunResult] = []
     state = pruning_after(SIZES, default, results)
     while state.next_batch_size is not None:

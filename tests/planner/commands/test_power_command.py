@@ -10,10 +10,10 @@ def test_it_prints_one_json_object_with_the_cost_at_eta(tmp_path: Path, capsys: 
     file = tmp_path / "profile.csv"
     file.write_text("power_limit_watts,energy_joules,time_seconds,gpus\n100,800,20,2\n200,1000,10,2\n")
     code = main(["power", "select", "--profile", str(file), "--selector", "energy", "--eta", "0.25"])
-    answer = json.loads(capsys.readouterr().out)
-    measurements = answer.pop("measurements")
+    document = json.loads(capsys.readouterr().out)
+    measurements = document.pop("measurements")
     assert code == 0
-    assert answer == {
+    assert document == {
         "power_limit_watts": 100,
         "energy_joules": 800,
         "time_seconds": 20,
@@ -24,15 +24,17 @@ def test_it_prints_one_json_object_with_the_cost_at_eta(tmp_path: Path, capsys: 
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["--eta", "2"], "eta is 2"),
         (["--selector", "max-slowdown", "--factor", "0.5"], "factor is 0.5"),
         (["--profile", "absent.csv"], "absent.csv"),
     ],
 )
-def test_wrong_usage_exits_2(tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], said: str) -> None:
+def test_wrong_usage_exits_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
     file = tmp_path / "profile.csv"
     file.write_text("power_limit_watts,energy_joules,time_seconds\n100,800,20\n")
     assert main(["power", "select", "--profile", str(file), *options]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err

@@ -13,9 +13,9 @@ HISTORY = HEADER + "0,0,16,10,1\n1,0,8,30,0\n1,1,32,14,1\n2,0,16,12,1\n3,0,32,14
 def replay(tmp_path: Path, history: str = HISTORY, policy: str = "zeus", **options: str) -> int:
     (tmp_path / "history.csv").write_text(history)
     given = {"batch_sizes": "8,16,32", "default_batch_size": "16", "seed": "1", **options}
-    words = [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", value)]
+    arguments = [argument for name, value in given.items() for argument in (f"--{name.replace('_', '-')}", value)]
     files = ["--history", str(tmp_path / "history.csv"), "--output", str(tmp_path / "out.csv")]
-    return main(["replay", "--policy", policy, *files, "--arms", str(tmp_path / "arms.csv"), *words])
+    return main(["replay", "--policy", policy, *files, "--arms", str(tmp_path / "arms.csv"), *arguments])
 
 
 def table(path: Path) -> list[dict[str, str]]:
@@ -53,13 +53,13 @@ def test_one_arm_left_is_decided(tmp_path: Path) -> None:
     assert (last["stage"], last["decided"], last["drawn"]) == ("sampling", "16", "16")
 
 
-def test_no_arm_left_shows_as_empty_and_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_step_without_arms_is_empty_and_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert replay(tmp_path, HEADER + "0,0,16,10,0\n0,1,32,30,0\n") == 0
     assert table(tmp_path / "out.csv")[-1] == {"step": "2", "stage": "pruning", "decided": "", "drawn": ""}
     assert "step 2: the published algorithm pruned every batch size" in capsys.readouterr().err
 
 
-def test_the_window_holds_for_each_arm(tmp_path: Path) -> None:
+def test_the_window_applies_to_each_arm(tmp_path: Path) -> None:
     assert replay(tmp_path, window="2") == 0
     last = [arm for arm in table(tmp_path / "arms.csv") if arm["step"] == "6"]
     assert [(arm["batch_size"], arm["observations"], float(arm["mean"])) for arm in last] == [
@@ -88,7 +88,7 @@ def test_the_default_policy_shows_mean_and_sd_of_log_cost(tmp_path: Path) -> Non
     assert float(last["16"]["sd"]) < float(last["8"]["sd"])
 
 
-def test_epochs_and_epoch_costs_are_told_apart_where_given(tmp_path: Path) -> None:
+def test_epochs_and_epoch_costs_are_distinguished_if_present(tmp_path: Path) -> None:
     header = "recurrence,attempt,batch_size,cost_joules,reached,epochs,epoch_cost_joules,outcome\n"
     assert replay(tmp_path, header + "0,0,16,100,1,10,10,reached\n1,0,8,0,0,,,crashed\n", "thompsonSampling") == 0
     last = {arm["batch_size"]: arm for arm in table(tmp_path / "arms.csv") if arm["step"] == "2"}
@@ -109,7 +109,9 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_history_is_refused_with_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_an_invalid_history_is_rejected_with_its_position(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
     text, place = BAD[name]
     assert replay(tmp_path, text) == 2
     assert f"history.csv: {place}" in capsys.readouterr().err
@@ -117,7 +119,7 @@ def test_a_bad_history_is_refused_with_its_place(tmp_path: Path, capsys: pytest.
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"batch_sizes": "8,8,16"}, "--batch-sizes: found '8,8,16'"),
         ({"batch_sizes": "8,x"}, "--batch-sizes"),
@@ -126,7 +128,7 @@ def test_a_bad_history_is_refused_with_its_place(tmp_path: Path, capsys: pytest.
     ],
 )
 def test_wrong_usage_exits_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: dict[str, str], said: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: dict[str, str], message: str
 ) -> None:
     assert replay(tmp_path, **options) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err

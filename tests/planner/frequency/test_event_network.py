@@ -1,4 +1,4 @@
-"""Connected components, beside SciPy's."""
+"""Connected components, compared with SciPy."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def check(size: int, edges: list[tuple[int, int]]) -> None:
 
 
 @given(graphs())
-def test_components_and_their_numbers_are_scipy_s(graph: tuple[int, list[tuple[int, int]]]) -> None:
+def test_components_and_their_numbers_equal_those_of_scipy(graph: tuple[int, list[tuple[int, int]]]) -> None:
     check(*graph)
 
 

@@ -1,4 +1,4 @@
-"""The fastest plan takes exactly the least time that the options allow."""
+"""The fastest plan takes exactly the minimum time that the options allow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from wattloop_planner.frequency.solver.planning import plan_pipeline
 
 
 def long_problem(file: str, stages: int, microbatches: int, power: float) -> Problem:
-    """As many stages like the first of a published profile, the last like its last."""
+    """A pipeline whose last stage is the last of a published profile, and all others the first."""
     options = read_profile(PERSEUS / file).options
     last = max(stage for stage, _ in options)
     sources = [0] * (stages - 1) + [last]
@@ -37,7 +37,7 @@ def long_problem(file: str, stages: int, microbatches: int, power: float) -> Pro
         ("stage_profile/bloom+a100_sxm_bf16.csv", 8, 700, 83.64),
     ],
 )
-def test_the_fastest_plan_of_a_long_iteration_takes_exactly_the_least_time(
+def test_the_fastest_plan_of_a_long_iteration_takes_exactly_the_minimum_time(
     file: str, stages: int, microbatches: int, power: float
 ) -> None:
     problem = long_problem(file, stages, microbatches, power)
@@ -45,13 +45,13 @@ def test_the_fastest_plan_of_a_long_iteration_takes_exactly_the_least_time(
     fastest = planning.plans[-1]
     assert planning.steady_microbatches is not None
     assert fastest.time_seconds == realised_plan(problem, problem.fastest).time_seconds
-    # The least time alone is easy: every operation at its fastest option takes it.
+    # The minimum time alone is trivial: every operation at its fastest option takes it.
     assert planning.gaps[-1] <= 0.015
     found = evaluate(problem, [row.tolist() for row in plan_frequencies(problem, fastest)])
     assert found.time_seconds == fastest.time_seconds
 
 
-def test_on_the_widened_a100_profile_the_highest_clocks_take_no_less_than_the_fastest_plan() -> None:
+def test_the_highest_clocks_of_the_widened_a100_profile_take_no_less_time_than_the_fastest_plan() -> None:
     problem = long_problem("stage_profile/gpt3-175b+a100_sxm_bf16.csv", 16, 2048, 83.64)
     highest = [
         [max(problem.measured[problem.graph.kind_of[o]]) for o in order.tolist()] for order in problem.graph.order
@@ -63,15 +63,15 @@ def test_on_the_widened_a100_profile_the_highest_clocks_take_no_less_than_the_fa
 
 @randomly
 @given(problems(), st.sampled_from([3, 40, None]))
-def test_the_fastest_plan_of_any_pipeline_takes_exactly_the_least_time(problem: Problem, count: int | None) -> None:
+def test_the_fastest_plan_of_any_pipeline_takes_exactly_the_minimum_time(problem: Problem, count: int | None) -> None:
     assert plan_pipeline(problem, count).plans[-1].time_seconds == min_time_seconds(problem)
 
 
 @randomly
 @given(problems(), st.floats(0.0, 3.0), st.integers(0, 2**32 - 1))
-def test_any_durations_lead_to_a_plan_of_exactly_the_least_time(problem: Problem, most: float, seed: int) -> None:
+def test_any_durations_give_a_plan_of_exactly_the_minimum_time(problem: Problem, max_stretch: float, seed: int) -> None:
     fastest = problem.durations_of(problem.fastest)
-    longer = fastest * (1 + most * np.random.default_rng(seed).random(problem.graph.operations))
+    longer = fastest * (1 + max_stretch * np.random.default_rng(seed).random(problem.graph.operations))
     plan = fastest_plan(problem, longer)
     assert plan.time_seconds == min_time_seconds(problem)
     fastest_joules = realised_plan(problem, problem.fastest).effective_joules
@@ -80,7 +80,7 @@ def test_any_durations_lead_to_a_plan_of_exactly_the_least_time(problem: Problem
     assert time == pytest.approx(plan.time_seconds, rel=1e-12)
 
 
-def test_durations_of_the_relaxation_leave_little_to_save_at_the_least_time() -> None:
+def test_the_fastest_plan_from_the_slowest_durations_is_near_the_bound() -> None:
     problem = measured_problem("gpt3", 12)
     frontier = plan_pipeline(problem).frontier
     slowest = fastest_plan(problem, problem.durations_of(problem.slowest))

@@ -1,4 +1,4 @@
-"""The compiled modules refuse what they cannot work on, whatever Python hands them."""
+"""The C extensions compute small examples and reject invalid arguments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def longs(*values: int) -> Any:
 
 
 INFINITE = float("inf")
-# One operation from node 0 to node 1: 10 units long or, for 3 a unit, down to 4.
+# One operation from node 0 to node 1: 10 units long; shortened to 4 units at a cost of 3 per unit.
 FLOW: dict[str, Any] = {
     "nodes": 2,
     "source": 0,
@@ -45,7 +45,7 @@ PIPELINE: dict[str, Any] = {
 def test_operations_that_cannot_meet_the_deadline_take_their_fastest_option() -> None:
     pipeline = Pipeline(**PIPELINE)
     plan = np.array([1, 1], dtype=np.int16)
-    # Of 3.5 s the first operation may take 1.5, the second what is left.
+    # Of 3.5 s, the first operation may take 1.5 s and the second the rest.
     assert pipeline.fill(np.array([1.5, 2.0]), 3.5, plan) == (3.0, 8.0)
     assert plan.tolist() == [0, 1]
     assert pipeline.fill(np.array([2.0, 2.0]), 1.0, plan) == (2.0, 10.0)
@@ -68,8 +68,8 @@ def test_one_operation_is_shortened_to_its_fastest() -> None:
     assert durations.tolist() == [4.0]
 
 
-def test_the_flow_is_that_of_the_last_piece_when_no_further_one_is_found() -> None:
-    # In parallel: one operation that can be shortened to 1 for 5, and another that is as long as the end of that.
+def test_the_flow_is_that_of_the_last_piece_without_a_further_piece() -> None:
+    # Two parallel operations: one can be shortened from 9 to 1 at 5 per unit, the other from 6 to 5 at 7.
     flow = ParametricFlow(
         nodes=2,
         source=0,
@@ -86,14 +86,14 @@ def test_the_flow_is_that_of_the_last_piece_when_no_further_one_is_found() -> No
     assert (flow.finished, flow.flow) == (True, 12)
 
 
-def test_many_breakpoints_are_walked_in_one_call_until_the_spread_asked_for() -> None:
+def test_one_call_walks_breakpoints_up_to_the_requested_spread() -> None:
     corners = {"first_points": integers(0, 4), "lengths": longs(1, 3, 6, 10), "capacities": longs(UNLIMITED, 9, 4, 1)}
-    whole, parts = (ParametricFlow(**{**FLOW, **corners}) for _ in range(2))
+    complete, parts = (ParametricFlow(**{**FLOW, **corners}) for _ in range(2))
     times, rises = np.zeros(9, dtype=np.int64), np.zeros(9)
-    assert whole.advance(INFINITE, times, rises) == 3
+    assert complete.advance(INFINITE, times, rises) == 3
     assert times[:4].tolist() == [6, 3, 1, 0]
     assert rises[:4].tolist() == [4.0, 4.0 + 3 * 5, 4.0 + 3 * 5 + 2 * 14, 0.0]
-    # The pieces' spreads are 4, 3 · √5 and 2 · √14: at least one piece is walked, then no more than needed.
+    # The spreads of the pieces are 4, 3 · √5 and 2 · √14. A call walks at least one piece.
     assert [parts.advance(until, times, rises) for until in (0.0, 4.0, 5.0, 99.0)] == [1, 1, 1, 0]
     parts = ParametricFlow(**{**FLOW, **corners})
     assert [parts.advance(until, times, rises) for until in (4.1, 99.0)] == [2, 1]
@@ -117,14 +117,12 @@ def test_many_breakpoints_are_walked_in_one_call_until_the_spread_asked_for() ->
         ({"capacities": longs(UNLIMITED, 0)}, ValueError, "capacities must be above 0"),
     ],
 )
-def test_a_network_that_cannot_be_right_is_refused(
-    changes: dict[str, Any], error: type[Exception], message: str
-) -> None:
+def test_an_invalid_network_is_rejected(changes: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         ParametricFlow(**{**FLOW, **changes})
 
 
-def test_durations_of_another_time_or_of_too_many_activities_are_refused() -> None:
+def test_durations_of_another_time_or_of_too_many_activities_are_rejected() -> None:
     flow = ParametricFlow(**FLOW)
     assert flow.advance(INFINITE, longs(0), np.empty(1)) == 1
     with pytest.raises(TypeError, match="times: expected int64 items"):
@@ -151,12 +149,12 @@ def test_durations_of_another_time_or_of_too_many_activities_are_refused() -> No
         ({"costs": np.array([5.0])}, "costs: expected 2 items, found 1"),
     ],
 )
-def test_a_pipeline_that_cannot_be_right_is_refused(changes: dict[str, Any], message: str) -> None:
+def test_an_invalid_pipeline_is_rejected(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Pipeline(**{**PIPELINE, **changes})
 
 
-def test_a_plan_of_other_options_or_another_size_is_refused() -> None:
+def test_a_plan_of_other_options_or_another_size_is_rejected() -> None:
     pipeline = Pipeline(**PIPELINE)
     assert pipeline.realise(np.array([0, 1], dtype=np.int16)) == (3.0, 8.0)
     for plan in ([0, 2], [-1, 0]):
@@ -182,7 +180,7 @@ def test_an_operation_takes_the_slowest_of_its_options_that_fits(count: int) -> 
         slowest = int(deadline) - 1
         assert pipeline.round(np.array([deadline]), deadline, plan) == (times[slowest], times[count - 1 - slowest])
         assert plan.tolist() == [slowest]
-    # Beside a longer one it is slowed down from wherever it was.
+    # Parallel to a longer operation, it is slowed down from any option.
     both = {"befores": integers(), "afters": integers(), "kind_of": integers(0, 1)}
     first_options, longer = integers(0, count, count + 1), np.append(times, count - 0.5 if count > 1 else 1.0)
     pipeline = Pipeline(**both, first_options=first_options, times=longer, costs=np.append(times[::-1], 1.0))

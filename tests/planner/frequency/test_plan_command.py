@@ -1,4 +1,4 @@
-"""The command, whole: what it leaves behind, what it refuses, and that a refusal writes nothing."""
+"""`wattloop plan`: the files of a result, and rejected arguments, which write nothing."""
 
 from __future__ import annotations
 
@@ -31,8 +31,18 @@ def profile(tmp_path: Path) -> Path:
 
 
 def small(profile: Path, *more: object, stages: object = 2, microbatches: object = 3, power: object = 50) -> list[str]:
-    words = ["--profile", profile, "--stages", stages, "--microbatches", microbatches, "--blocking-power", power, *more]
-    return [str(word) for word in words]
+    arguments = [
+        "--profile",
+        profile,
+        "--stages",
+        stages,
+        "--microbatches",
+        microbatches,
+        "--blocking-power",
+        power,
+        *more,
+    ]
+    return [str(argument) for argument in arguments]
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -40,13 +50,13 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(stream))
 
 
-def test_a_measured_pipeline_leaves_a_result_that_holds_by_the_judges(
+def test_the_result_of_a_measured_pipeline_matches_the_reference(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     problem = measured_problem("gpt3", 4)
     output = tmp_path / "plans"
-    words = small(measured_file("gpt3"), "--output", output, "--baselines", stages=8, microbatches=4, power=83.64)
-    assert main(["plan", *words]) == 0
+    arguments = small(measured_file("gpt3"), "--output", output, "--baselines", stages=8, microbatches=4, power=83.64)
+    assert main(["plan", *arguments]) == 0
     assert capsys.readouterr().out == ""
 
     frontier = relax(problem)
@@ -81,12 +91,12 @@ def test_a_measured_pipeline_leaves_a_result_that_holds_by_the_judges(
         in_time = [plan for plan in plans if float(plan["time"]) <= deadline]
         assert row["plan"] == in_time[0]["plan"]
         energy = float(in_time[0]["energy"]) + power * (deadline - float(in_time[0]["time"]))
-        most = float(max_frequency["energy"]) + power * (deadline - float(max_frequency["time"]))
+        max_energy = float(max_frequency["energy"]) + power * (deadline - float(max_frequency["time"]))
         assert float(row["energy"]) == pytest.approx(energy)
-        assert float(row["saving_percent"]) == pytest.approx(100 * (1 - energy / most))
+        assert float(row["saving_percent"]) == pytest.approx(100 * (1 - energy / max_energy))
 
 
-def test_evaluate_says_what_the_plan_files_take(
+def test_evaluate_prints_time_and_energy_of_plan_files(
     tmp_path: Path, profile: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "plans"
@@ -99,7 +109,7 @@ def test_evaluate_says_what_the_plan_files_take(
     assert [(row["time"], row["energy"]) for row in found] == [(row["time"], row["energy"]) for row in expected]
 
 
-def test_choose_gives_the_slowest_plan_in_time_and_fails_where_none_is(
+def test_choose_prints_the_slowest_plan_in_time_and_fails_without_one(
     tmp_path: Path, profile: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "plans"
@@ -111,21 +121,21 @@ def test_choose_gives_the_slowest_plan_in_time_and_fails_where_none_is(
     assert (answer["plan"], answer["file"], answer["meets_deadline"]) == (2, "freqs_pipeline_00002.py", True)
     assert answer["energy_until_deadline_joules"] == pytest.approx(float(plans[2]["energy"]))
     assert main(["plan", "choose", "--directory", str(output), "--deadline", "0.01"]) == 1
-    told = capsys.readouterr()
-    answer = json.loads(told.out)
+    captured = capsys.readouterr()
+    answer = json.loads(captured.out)
     assert (answer["plan"], answer["meets_deadline"]) == (len(plans) - 1, False)
-    assert told.err.startswith(f"no plan in {output} ends within 0.01 s: this is the fastest, ")
+    assert captured.err.startswith(f"no plan in {output} ends within 0.01 s; the fastest takes ")
 
 
-def test_a_graph_of_ones_own_equals_the_schedule_it_writes_out(tmp_path: Path, profile: Path) -> None:
+def test_a_graph_file_of_a_schedule_gives_the_same_result(tmp_path: Path, profile: Path) -> None:
     names = ("forward", "backward")
     operations = [{"stage": s, "instruction": name, "microbatch": 0} for s in (0, 1) for name in names]
     document = {"operations": operations, "order": [[0, 1], [2, 3]], "edges": [[0, 2], [3, 1]]}
     graph = tmp_path / "graph.json"
     graph.write_text(json.dumps(document))
     own, scheduled = tmp_path / "own", tmp_path / "scheduled"
-    words = ["--profile", str(profile), "--blocking-power", "50", "--graph", str(graph), "--output", str(own)]
-    assert main(["plan", *words]) == 0
+    arguments = ["--profile", str(profile), "--blocking-power", "50", "--graph", str(graph), "--output", str(own)]
+    assert main(["plan", *arguments]) == 0
     assert main(["plan", *small(profile, "--output", scheduled, microbatches=1)]) == 0
     for name in ("frontier.csv", "iteration_time_energy.csv"):
         assert rows(own / name) == rows(scheduled / name)
@@ -148,11 +158,11 @@ def test_every_schedule_is_planned(tmp_path: Path, profile: Path, schedule: str)
 
 
 def drawn_plans(output: Path) -> list[int]:
-    """The numbers of the plans with a picture."""
+    """The numbers of the plans with a figure."""
     return sorted(int(path.stem.removeprefix("pipeline_")) for path in output.glob("pipeline_*.png"))
 
 
-def test_pictures_of_all_are_drawn_of_every_plan_and_of_the_frontier(tmp_path: Path, profile: Path) -> None:
+def test_all_figures_show_every_plan_and_the_frontier(tmp_path: Path, profile: Path) -> None:
     output = tmp_path / "plans"
     assert main(["plan", *small(profile, "--output", output, "--plans", 3, "--pictures", "all", "--baselines")]) == 0
     names = {path.name for path in output.iterdir() if path.suffix in {".png", ".svg"}}
@@ -164,22 +174,22 @@ def test_pictures_of_all_are_drawn_of_every_plan_and_of_the_frontier(tmp_path: P
     assert all(f">{name}{microbatch}<" in drawn for name in "FB" for microbatch in range(3))
 
 
-@pytest.mark.parametrize(("words", "count"), [([], DEFAULT_PLOTS), (["4"], 4)])
-def test_pictures_are_drawn_of_some_plans_under_their_numbers(
-    tmp_path: Path, profile: Path, words: list[str], count: int
+@pytest.mark.parametrize(("arguments", "count"), [([], DEFAULT_PLOTS), (["4"], 4)])
+def test_figures_are_drawn_of_some_plans_under_their_numbers(
+    tmp_path: Path, profile: Path, arguments: list[str], count: int
 ) -> None:
     output = tmp_path / "plans"
-    assert main(["plan", *small(profile, "--output", output, "--pictures", *words)]) == 0
+    assert main(["plan", *small(profile, "--output", output, "--pictures", *arguments)]) == 0
     plans = rows(output / "iteration_time_energy.csv")
     assert len(plans) > DEFAULT_PLOTS
-    least = min(range(len(plans)), key=lambda number: float(plans[number]["energy"]))
+    cheapest = min(range(len(plans)), key=lambda number: float(plans[number]["energy"]))
     assert len(drawn_plans(output)) == count
-    assert {0, least, len(plans) - 1} <= set(drawn_plans(output))
-    title = f"plan {least}: {float(plans[least]['time']):.4g} s"
-    assert title in (output / f"pipeline_{least:05d}.svg").read_text()
+    assert {0, cheapest, len(plans) - 1} <= set(drawn_plans(output))
+    title = f"plan {cheapest}: {float(plans[cheapest]['time']):.4g} s"
+    assert title in (output / f"pipeline_{cheapest:05d}.svg").read_text()
 
 
-def test_without_pictures_none_is_drawn(tmp_path: Path, profile: Path) -> None:
+def test_no_figure_is_drawn_by_default(tmp_path: Path, profile: Path) -> None:
     output = tmp_path / "plans"
     assert main(["plan", *small(profile, "--output", output)]) == 0
     assert not [path.name for path in output.iterdir() if path.suffix in {".png", ".svg"}]
@@ -201,7 +211,7 @@ def test_a_result_replaces_an_earlier_one_and_nothing_else(
     assert {path.name: path.read_bytes() for path in output.iterdir()} == before
 
 
-def test_the_plans_of_another_program_are_not_replaced(
+def test_plans_of_another_program_are_not_replaced(
     tmp_path: Path, profile: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "lowtime"
@@ -212,15 +222,13 @@ def test_the_plans_of_another_program_are_not_replaced(
     assert [path.name for path in output.iterdir()] == ["freqs_pipeline_00000.py"]
 
 
-def test_a_folder_that_cannot_be_looked_at_ends_with_1(
-    tmp_path: Path, profile: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unreadable_folder_exits_1(tmp_path: Path, profile: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", *small(profile, "--output", tmp_path / ("x" * 300))]) == 1
     assert "cannot read: File name too long; name a writable folder" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == [profile.name]
 
 
-def test_what_an_interrupted_run_left_is_replaced(tmp_path: Path, profile: Path) -> None:
+def test_the_files_of_an_interrupted_run_are_replaced(tmp_path: Path, profile: Path) -> None:
     output = tmp_path / "plans"
     (output / ".wattloop-plan-x").mkdir(parents=True)
     (output / "freqs_pipeline_00000.py").write_text("[")
@@ -230,7 +238,7 @@ def test_what_an_interrupted_run_left_is_replaced(tmp_path: Path, profile: Path)
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         ([], "--output: missing"),
         (["--output", ""], "found no name, expected a folder that is missing, empty or an earlier result"),
@@ -244,7 +252,7 @@ def test_what_an_interrupted_run_left_is_replaced(tmp_path: Path, profile: Path)
         (["--output", "plans", "--blocking-power", "nan"], "--blocking-power nan: must be a finite number"),
         (
             ["--output", "plans", "--blocking-power", "1e9"],
-            "must be at most 10,000 times what any measured option draws",
+            "must be at most 10,000 times the highest power of a measured option",
         ),
         (
             ["--output", "plans", "--plans", "2"],
@@ -265,17 +273,17 @@ def test_wrong_usage_ends_with_2_and_writes_nothing(
     profile: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-    words: list[str],
+    arguments: list[str],
     message: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["plan", *small(profile), *words]) == 2
+    assert main(["plan", *small(profile), *arguments]) == 2
     assert message in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == [profile.name]
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         (["choose", "--directory", ".", "--deadline", "1"], "summary.json: found no readable file"),
         (["choose", "--directory", ".", "--deadline", "nan"], "--deadline nan: must be a finite number of seconds"),
@@ -286,18 +294,22 @@ def test_wrong_usage_ends_with_2_and_writes_nothing(
     ],
 )
 def test_wrong_usage_of_the_other_actions_ends_with_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: list[str], message: str
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    message: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     try:
-        code = main(["plan", *words])
+        code = main(["plan", *arguments])
     except SystemExit as end:
         code = int(str(end.code))
     assert code == 2
     assert message in capsys.readouterr().err
 
 
-def test_a_plan_of_a_clock_that_was_not_measured_is_refused_by_name(
+def test_a_plan_with_an_unmeasured_clock_is_rejected_with_its_operation(
     tmp_path: Path, profile: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = tmp_path / "plan.py"
@@ -307,30 +319,30 @@ def test_a_plan_of_a_clock_that_was_not_measured_is_refused_by_name(
     assert f"{plan}: stage 1 backward of microbatch 0: found 7 MHz, expected a frequency of the profile" in error
 
 
-def test_oddities_of_the_profile_are_said_and_kept(
+def test_anomalies_of_the_profile_are_printed_and_stored(
     tmp_path: Path, profile: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     profile.write_text(PROFILE + PROFILE.splitlines()[1] + "\n")
     output = tmp_path / "plans"
     assert main(["plan", *small(profile, "--output", output, "--plans", 3)]) == 0
-    assert "rows that repeat another were merged: line 14 (as line 2)" in capsys.readouterr().err
+    assert "repeated rows were merged: line 14 (as line 2)" in capsys.readouterr().err
     assert len(json.loads((output / "summary.json").read_text())["profile_notes"]) == 1
 
 
 @pytest.mark.parametrize(
     ("summary", "found"),
     [
-        ('{"stages": ' + "9" * 5000 + "}", "no JSON (a whole number of more than 4300 digits)"),
-        ("[" * 50_000, "no JSON (lists or objects nested too deeply)"),
-        ('{"command": "wattloop plan"}', "another form (stages: found nothing"),
+        ('{"stages": ' + "9" * 5000 + "}", "invalid JSON (a whole number of more than 4300 digits)"),
+        ("[" * 50_000, "invalid JSON (lists or objects nested too deeply)"),
+        ('{"command": "wattloop plan"}', "an invalid summary (stages: found nothing"),
         (
             '{"command": "wattloop plan", "stages": 2, "blocking_power_watts": "x"}',
-            "another form (blocking_power_watts",
+            "an invalid summary (blocking_power_watts",
         ),
     ],
     ids=["digits", "nested", "fields", "type"],
 )
-def test_a_summary_that_is_none_is_refused(
+def test_an_invalid_summary_is_rejected(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], summary: str, found: str
 ) -> None:
     (tmp_path / "summary.json").write_text(summary)

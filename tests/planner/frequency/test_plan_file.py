@@ -1,4 +1,4 @@
-"""Plan files: written and read back, Lowtime's too, never executed."""
+"""Plan files: writing, reading (also those of Lowtime), and never executing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def written(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def test_a_plan_reads_back_as_it_was(tmp_path: Path) -> None:
+def test_a_plan_file_round_trips(tmp_path: Path) -> None:
     stream = io.StringIO()
     write_plan(stream, GRAPH, [[1410, 1395], [1380, 1365]], ["Plan 0: time 1 s"])
     assert stream.getvalue() == "[\n[1410, 1395],\n[1380, 1365],\n]\n# Plan 0: time 1 s\n"
@@ -55,14 +55,14 @@ def test_a_plan_of_lowtime_is_read(tmp_path: Path) -> None:
         ("[[1410, 1395], [1, 2.5]]", "column stage 1, operation 1: found 2.5"),
         ("[[1410, 1395], 3]", "column stage 1: found 3, expected a list of frequencies"),
         ("[[1410, 1395], [1, ('forward', 2)]]", "operation 1: found 'forward', expected the instruction backward"),
-        ("{1: 2}", "found a dict, expected a list of one list a stage"),
-        ("[[1410,", "line 1: found no Python list"),
-        ("__import__('os').mkdir('executed')", "found something else than a list of numbers"),
-        ("(lambda: [[1, 2], [3, 4]])()", "found something else than a list of numbers"),
+        ("{1: 2}", "found a dict, expected a list with one list per stage"),
+        ("[[1410,", "line 1: found an invalid Python list"),
+        ("__import__('os').mkdir('executed')", "found an expression that is not a list of numbers"),
+        ("(lambda: [[1, 2], [3, 4]])()", "found an expression that is not a list of numbers"),
         ("[" * 5000, "found "),
     ],
 )
-def test_what_is_no_plan_is_refused_and_never_executed(
+def test_an_invalid_plan_file_is_rejected_and_never_executed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str
 ) -> None:
     path = written(tmp_path, text)
@@ -72,6 +72,6 @@ def test_what_is_no_plan_is_refused_and_never_executed(
     assert [item.name for item in tmp_path.iterdir()] == [path.name]
 
 
-def test_a_missing_plan_is_said(tmp_path: Path) -> None:
+def test_a_missing_plan_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no readable file"):
         read_plan(tmp_path / "none.py", GRAPH)

@@ -1,4 +1,4 @@
-"""Real plans: valid, never late, judged independently, near the bound; optimal where the exact method says so."""
+"""Plans: valid, on time, checked by a reference implementation, near the bound and the exact optimum."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from wattloop_planner.frequency.solver.roundings import Roundings
 
 @randomly
 @given(problems(), st.sampled_from([3, 8, 40, None]))
-def test_every_emitted_plan_takes_what_it_says(problem: Problem, count: int | None) -> None:
+def test_every_plan_takes_its_reported_time_and_energy(problem: Problem, count: int | None) -> None:
     for plan in plan_pipeline(problem, count).plans:
         frequencies = [row.tolist() for row in plan_frequencies(problem, plan)]
         time, energy = reference_evaluation(problem, frequencies)
@@ -39,7 +39,7 @@ def test_every_emitted_plan_takes_what_it_says(problem: Problem, count: int | No
 
 @randomly
 @given(problems(), st.sampled_from([3, 8, 40, None]))
-def test_no_emitted_plan_is_dominated_and_the_ends_are_there(problem: Problem, count: int | None) -> None:
+def test_no_plan_is_dominated_and_both_ends_are_included(problem: Problem, count: int | None) -> None:
     planning = plan_pipeline(problem, count)
     times = [plan.time_seconds for plan in planning.plans]
     costs = [plan.effective_joules for plan in planning.plans]
@@ -66,65 +66,65 @@ def test_a_rounded_plan_is_never_late(problem: Problem, share: float) -> None:
 
 @randomly
 @given(problems(max_operations=5, max_options=3), st.floats(0.0, 1.1))
-def test_an_exact_plan_is_the_best_of_all(problem: Problem, share: float) -> None:
+def test_an_exact_plan_is_optimal(problem: Problem, share: float) -> None:
     plans = list(every_plan(problem))
     fastest, slowest = min(time for time, _ in plans), max(time for time, _ in plans)
     deadline = fastest + share * (slowest - fastest)
-    least = min(effective for time, effective in plans if time <= deadline * (1 + 1e-12))
+    min_energy = min(effective for time, effective in plans if time <= deadline * (1 + 1e-12))
     found = exact_plan(problem, deadline)
     assert found is not None
     assert found.time_seconds <= deadline * (1 + 1e-9)
-    assert found.effective_joules == pytest.approx(least, rel=1e-9, abs=1e-9)
+    assert found.effective_joules == pytest.approx(min_energy, rel=1e-9, abs=1e-9)
     assert exact_plan(problem, fastest * 0.999) is None
 
 
 @randomly
 @given(problems(max_operations=6, max_options=3))
-def test_no_emitted_plan_is_better_than_the_exact_one(problem: Problem) -> None:
+def test_no_plan_is_better_than_the_exact_one(problem: Problem) -> None:
     for plan in plan_pipeline(problem, 8).plans:
         best = exact_plan(problem, plan.time_seconds)
         assert best is not None
         assert best.effective_joules <= plan.effective_joules + 1e-9
 
 
-def test_an_exact_plan_of_many_operations_is_refused() -> None:
+def test_an_exact_plan_of_many_operations_is_rejected() -> None:
     with pytest.raises(UsageError, match="too long beyond 24 operations"):
         exact_plan(measured_problem("gpt3", 12), 4.0)
 
 
 @pytest.mark.parametrize("name", ["gpt3", "bloom", "gpt3-a40", "bloom-a100", "bert", "wide-resnet"])
-def test_measured_pipelines_are_planned_within_the_promised_gap(name: str) -> None:
+def test_measured_pipelines_are_planned_within_the_documented_gap(name: str) -> None:
     problem = measured_problem(name, 12)
     planning = plan_pipeline(problem)
     assert 30 <= len(planning.plans) <= 40
     assert planning.gaps.mean() <= 0.002
     assert planning.gaps.max() <= 0.01
-    least = min(plan_energy_joules(problem, plan) for plan in planning.plans)
-    assert least <= planning.frontier.energies_joules.min() * 1.002
+    min_energy = min(plan_energy_joules(problem, plan) for plan in planning.plans)
+    assert min_energy <= planning.frontier.energies_joules.min() * 1.002
 
 
 @pytest.mark.parametrize("count", [None, 40])
-def test_at_no_time_is_more_energy_taken_than_by_lowtime(count: int | None) -> None:
+def test_plans_take_no_more_energy_than_lowtime_at_any_deadline(count: int | None) -> None:
     problem = measured_problem("gpt3", 6, stages=4)
     recorded = json.loads((Path(__file__).parent / "lowtime_plans.json").read_text())["plans"]
     theirs = [reference_evaluation(problem, plan) for plan in recorded]
     ours = [(plan.time_seconds, plan_energy_joules(problem, plan)) for plan in plan_pipeline(problem, count).plans]
 
-    def least_by(plans: list[tuple[float, float]], deadline: float) -> float:
-        """Energy until the deadline under the best plan that meets it, waiting included."""
+    def energy_until_deadline(plans: list[tuple[float, float]], deadline: float) -> float:
+        """Energy until the deadline under the best plan that meets it, including waiting."""
         waiting = problem.waiting_power_watts
         return min(energy + waiting * (deadline - time) for time, energy in plans if time <= deadline * (1 + 1e-9))
 
-    # Between two of 40 plans a deadline costs more; one plan a breakpoint leaves no such room.
+    # A deadline between two of 40 plans costs more; with one plan per breakpoint, it does not.
     compared = ours if count else [*theirs, *ours]
     deadlines = sorted(time for time, _ in compared if time >= theirs[-1][0])
     assert len(deadlines) >= 30
     for deadline in deadlines:
-        assert least_by(ours, deadline) <= least_by(theirs, deadline) * 1.0001
+        assert energy_until_deadline(ours, deadline) <= energy_until_deadline(theirs, deadline) * 1.0001
 
 
 @pytest.mark.parametrize("name", ["gpt3-a40", "bloom-a100"])
-def test_none_of_40_plans_takes_more_energy_than_lowtimes_of_the_same_time(name: str) -> None:
+def test_no_plan_of_40_takes_more_energy_than_lowtime_in_the_same_time(name: str) -> None:
     recorded = json.loads((Path(__file__).parent / "lowtime_frontiers.json").read_text())["plans"][name]
     problem = measured_problem(name, 12)
     waiting = problem.waiting_power_watts
@@ -132,27 +132,29 @@ def test_none_of_40_plans_takes_more_energy_than_lowtimes_of_the_same_time(name:
     for plan in plan_pipeline(problem).plans:
         effective = [energy - waiting * time for time, energy in recorded if time <= plan.time_seconds * (1 + 1e-9)]
         if effective:
-            least = min(effective) + waiting * plan.time_seconds
-            assert plan_energy_joules(problem, plan) <= least
+            min_energy = min(effective) + waiting * plan.time_seconds
+            assert plan_energy_joules(problem, plan) <= min_energy
             compared += 1
     assert compared >= 35
 
 
-@pytest.mark.parametrize(("name", "mean", "most"), [("gpt3", 0.0008, 0.0016), ("bloom", 0.0014, 0.005)])
-def test_plans_far_from_the_bound_are_passed_over(name: str, mean: float, most: float) -> None:
+@pytest.mark.parametrize(("name", "mean", "max_gap"), [("gpt3", 0.0008, 0.0016), ("bloom", 0.0014, 0.005)])
+def test_plans_far_from_the_bound_are_not_selected(name: str, mean: float, max_gap: float) -> None:
     gaps = plan_pipeline(measured_problem(name, 12)).gaps
     assert gaps.mean() <= mean
-    assert gaps.max() <= most
+    assert gaps.max() <= max_gap
 
 
-def test_plans_for_all_are_one_a_breakpoint_at_most() -> None:
+def test_all_plans_are_at_most_one_per_breakpoint() -> None:
     planning = plan_pipeline(measured_problem("gpt3", 4), None)
     assert 0.9 * len(planning.frontier.times_seconds) <= len(planning.plans) <= len(planning.frontier.times_seconds)
 
 
-def test_plans_for_more_breakpoints_than_wanted_are_thinned_evenly() -> None:
+def test_plans_of_too_many_breakpoints_are_thinned_evenly() -> None:
     problem = measured_problem("gpt3", 4)
-    every, some = (breakpoint_plans(Roundings(problem), Relaxation(problem).segments(), most) for most in (10_000, 50))
+    every, some = (
+        breakpoint_plans(Roundings(problem), Relaxation(problem).segments(), count) for count in (10_000, 50)
+    )
     times = [plan.time_seconds for plan in every]
     assert 25 <= len(some) <= 51
     places = [times.index(plan.time_seconds) for plan in some]
@@ -165,7 +167,7 @@ def test_planning_twice_gives_the_same_plans() -> None:
     assert [plan.choices.tolist() for plan in first] == [plan.choices.tolist() for plan in second]
 
 
-def test_too_few_plans_are_refused() -> None:
+def test_too_few_plans_are_rejected() -> None:
     with pytest.raises(UsageError, match="--plans 2: must be 3 "):
         plan_pipeline(measured_problem("gpt3", 1), 2)
 
@@ -181,12 +183,12 @@ def test_too_few_plans_are_refused() -> None:
         ),
     ],
 )
-def test_evaluating_frequencies_that_do_not_fit_is_refused(frequencies: list[list[int]], message: str) -> None:
+def test_frequencies_that_do_not_match_the_graph_are_rejected(frequencies: list[list[int]], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         evaluate(measured_problem("gpt3", 1, stages=2), frequencies)
 
 
-def test_plans_of_one_time_leave_the_cheapest() -> None:
+def test_of_plans_with_equal_times_the_cheapest_remains() -> None:
     choices = np.zeros(1, dtype=np.int16)
     plans = [Plan(choices, *pair) for pair in ((2.0, 1.0), (1.0, 5.0), (1.0 + 1e-14, 4.0), (3.0, 1.0), (1.5, 4.5))]
     assert [(plan.time_seconds, plan.effective_joules) for plan in undominated(plans)] == [
@@ -195,7 +197,7 @@ def test_plans_of_one_time_leave_the_cheapest() -> None:
     ]
 
 
-def test_the_longest_path_of_the_compiled_pipeline_is_the_judges() -> None:
+def test_the_longest_path_of_the_compiled_pipeline_equals_the_reference() -> None:
     problem = measured_problem("bert", 3)
     durations = np.array([math.sin(number) ** 2 for number in range(problem.graph.operations)])
     assert problem.pipeline.longest_path(durations) == pytest.approx(longest_path(problem.graph, durations.tolist()))

@@ -1,4 +1,4 @@
-"""Which plans are pictured, and that the same plans give the same files."""
+"""Figures of plans: the selection of plans, and reproducible files."""
 
 from __future__ import annotations
 
@@ -18,28 +18,30 @@ from wattloop_planner.frequency.solver.planning import plan_pipeline
 
 @randomly
 @given(st.lists(st.floats(1, 9), min_size=1, max_size=60), st.integers(MIN_PLOTS, 70))
-def test_the_ends_and_the_least_energy_are_pictured_and_the_rest_is_spread(energies: list[float], count: int) -> None:
+def test_drawn_plans_include_the_ends_and_the_minimum_energy_at_even_distances(
+    energies: list[float], count: int
+) -> None:
     realised = [Realised(100.0 - number, energy) for number, energy in enumerate(energies)]
     chosen = plans_to_draw(realised, count)
     assert chosen == sorted(set(chosen))
     assert len(chosen) == min(count, len(energies))
     assert {0, energies.index(min(energies)), len(energies) - 1} <= set(chosen)
     if MIN_PLOTS < count < len(energies):
-        # Never is a gap left wide while a narrow one is filled.
+        # The widest gaps are filled first.
         widths = [after - before for before, after in pairwise(chosen)]
         assert max(widths) <= 2 * -(-(len(energies) - 1) // (count - MIN_PLOTS + 1))
     assert plans_to_draw(realised, None) == list(range(len(energies)))
 
 
-def test_pictures_are_the_same_each_time_and_progress_is_said_after_each(tmp_path: Path) -> None:
+def test_figures_are_reproducible_and_each_reports_progress(tmp_path: Path) -> None:
     problem = measured_problem("gpt3", 3, stages=2)
     planning = plan_pipeline(problem, 5)
     folders = [tmp_path / name for name in ("first", "second")]
-    said: list[tuple[str, float]] = []
+    reported: list[tuple[str, float]] = []
     for folder in folders:
         folder.mkdir()
-        draw_plans(folder, problem, planning, [0, 3], lambda what, share: said.append((what, share)))
-    assert said == 2 * [("pictures", 0.0), ("picture 1 of 2", 0.5), ("picture 2 of 2", 1.0)]
+        draw_plans(folder, problem, planning, [0, 3], lambda what, share: reported.append((what, share)))
+    assert reported == 2 * [("figures", 0.0), ("figure 1 of 2", 0.5), ("figure 2 of 2", 1.0)]
     names = sorted(path.name for path in folders[0].iterdir())
     assert names == [f"pipeline_0000{number}.{kind}" for number in (0, 3) for kind in ("png", "svg")]
     assert all((folders[0] / name).read_bytes() == (folders[1] / name).read_bytes() for name in names)

@@ -1,4 +1,4 @@
-"""Reading profiles: what is refused, with its place; what is kept and said."""
+"""Reading profiles: rejected rows with their positions, and notes on anomalies."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ def written(tmp_path: Path, text: str) -> Path:
         ("", r"found a header and no rows"),
     ],
 )
-def test_a_bad_row_is_refused_with_its_place(tmp_path: Path, rows: str, message: str) -> None:
+def test_an_invalid_row_is_rejected_with_its_position(tmp_path: Path, rows: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_profile(written(tmp_path, HEADER + rows))
 
 
-def test_a_missing_column_is_refused(tmp_path: Path) -> None:
+def test_a_missing_column_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="line 1, column energy: found no such column"):
         read_profile(written(tmp_path, "stage,instruction,frequency,time\n0,forward,1410,0.1\n"))
 
 
-def test_rows_come_in_any_order_with_further_columns_and_spellings(tmp_path: Path) -> None:
+def test_rows_may_have_any_order_additional_columns_and_spellings(tmp_path: Path) -> None:
     header = "energy,note,time,frequency,instruction,stage\n"
     text = header + "5,x,0.1,1410,Forward_Backward,0\n4,y,0.2,1395.0,forward-backward,0\n"
     profile = read_profile(written(tmp_path, text))
@@ -60,12 +60,12 @@ def test_rows_come_in_any_order_with_further_columns_and_spellings(tmp_path: Pat
     assert profile.notes == ()
 
 
-def test_rows_that_agree_are_merged_with_a_note(tmp_path: Path) -> None:
+def test_equal_rows_are_merged_with_a_note(tmp_path: Path) -> None:
     profile = read_profile(
         written(tmp_path, HEADER + "0,forward,1410,0.1,5\n0,forward,1395,0.2,4\n0,forward,1410,0.10,5.0\n")
     )
     assert len(profile.options[0, "forward"]) == 2
-    assert profile.notes == ("rows that repeat another were merged: line 4 (as line 2)",)
+    assert profile.notes == ("repeated rows were merged: line 4 (as line 2)",)
 
 
 @pytest.mark.parametrize(
@@ -73,33 +73,31 @@ def test_rows_that_agree_are_merged_with_a_note(tmp_path: Path) -> None:
     [
         (
             "0,forward,1410,0.1,5\n",
-            "stage 0, forward: one frequency only (1410 MHz, line 2), so it cannot be slowed down",
+            "one frequency only (1410 MHz, line 2), so it cannot be slowed down",
         ),
         (
             "0,forward,1410,0.12,5\n0,forward,1395,0.1,4\n",
-            "stage 0, forward: the highest frequency (1410 MHz, line 2) is not the fastest (1395 MHz, line 3)",
+            "the highest frequency (1410 MHz, line 2) is not the fastest (1395 MHz, line 3)",
         ),
         (
             "0,forward,1410,0.1,5\n0,forward,1395,0.1,4\n",
-            "stage 0, forward: several frequencies take 0.1 s (1410 MHz, line 2, 1395 MHz, line 3); one is used",
+            "several frequencies take 0.1 s (1410 MHz, line 2, 1395 MHz, line 3); one is used",
         ),
         (
             "0,forward,1410,0.1,5\n0,forward,1395,0.1001,5.001\n",
-            "stage 0, forward: beaten in time and energy, but by less than 0.2%, which may be noise: 1395 MHz, line 3",
+            "dominated in time and energy, but by less than 0.2%, which may be noise: 1395 MHz, line 3",
         ),
     ],
 )
-def test_odd_measurements_are_reported_with_their_rows(tmp_path: Path, rows: str, note: str) -> None:
-    assert read_profile(written(tmp_path, HEADER + rows)).notes == (note,)
+def test_anomalous_measurements_are_reported_with_their_rows(tmp_path: Path, rows: str, note: str) -> None:
+    assert read_profile(written(tmp_path, HEADER + rows)).notes == (f"stage 0, forward: {note}",)
 
 
-def test_the_published_profiles_are_read_with_their_oddities() -> None:
+def test_the_published_profiles_are_read_with_their_anomalies() -> None:
     profile = read_profile(measured_file("bloom"))
     assert len(profile.options) == 16
-    assert (
-        "stage 0, forward: the highest frequency (1740 MHz, line 2) is not the fastest (1575 MHz, line 24)"
-        in profile.notes
-    )
+    note = "stage 0, forward: the highest frequency (1740 MHz, line 2) is not the fastest (1575 MHz, line 24)"
+    assert note in profile.notes
 
 
 @pytest.mark.parametrize(
@@ -118,12 +116,12 @@ def test_a_missing_stage_or_instruction_is_named(
         check_coverage(profile, needed, stages)
 
 
-def test_a_stage_too_many_is_refused_with_its_line(tmp_path: Path) -> None:
+def test_an_additional_stage_is_rejected_with_its_line(tmp_path: Path) -> None:
     profile = read_profile(written(tmp_path, HEADER + "0,forward,1410,0.1,5\n1,forward,1410,0.1,5\n"))
     with pytest.raises(InputError, match="line 3, column stage: found stage 1, expected exactly the stages 0 to 0"):
         check_coverage(profile, [(0, "forward")], 1)
 
 
-def test_the_dearer_waiting_is_the_slower_an_option_may_usefully_be() -> None:
+def test_more_expensive_waiting_makes_slower_options_useful() -> None:
     options = [Option(1000, 1.0, 300.0), Option(900, 2.0, 320.0)]
     assert [len(useful_options(options, power).times_seconds) for power in (0.0, 19.0, 21.0)] == [1, 1, 2]

@@ -1,4 +1,4 @@
-"""The relaxation's frontier against HiGHS, and what must hold of it."""
+"""The relaxation's frontier: comparison with HiGHS, and invariants."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def assert_equals_linear_program(problem: Problem, max_times: int) -> None:
     times = frontier.times_seconds[chosen]
     between = (times[1:] + times[:-1]) / 2
     for time in [*times.tolist(), *between[:: max(len(between) // 5, 1)].tolist()]:
-        least = program.min_effective_joules(time * (1 + 1e-13)) + problem.waiting_power_watts * time
-        assert frontier.bound_joules(time) == pytest.approx(least, rel=1e-9)
+        expected = program.min_effective_joules(time * (1 + 1e-13)) + problem.waiting_power_watts * time
+        assert frontier.bound_joules(time) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_the_frontier_is_convex_and_its_times_fall(problem: Problem) -> None:
 
 @randomly
 @given(problems(), st.floats(0.0, 1.0))
-def test_relaxed_durations_meet_their_time_and_cost_what_the_frontier_says(problem: Problem, share: float) -> None:
+def test_relaxed_durations_meet_their_time_at_the_cost_of_the_frontier(problem: Problem, share: float) -> None:
     relaxation = Relaxation(problem)
     for segment in relaxation.segments():
         time = segment.slow_seconds + share * (segment.fast_seconds - segment.slow_seconds)
@@ -92,14 +92,14 @@ def test_relaxed_durations_meet_their_time_and_cost_what_the_frontier_says(probl
 
 @randomly
 @given(problems(), st.floats(0.01, 2.0))
-def test_a_walk_in_strides_stands_on_the_pieces_where_a_multiple_is_passed(problem: Problem, share: float) -> None:
+def test_a_walk_with_a_spacing_yields_the_pieces_that_contain_a_multiple(problem: Problem, share: float) -> None:
     every = list(Relaxation(problem).segments())
     distances = [(piece.slow_seconds - piece.fast_seconds) * math.sqrt(piece.price_watts) for piece in every]
     spacing = share * sum(distances) or 1.0
     relaxation = Relaxation(problem)
     chosen = [(piece, piece.durations_at(piece.fast_seconds)[0]) for piece in relaxation.segments(spacing)]
     walked = np.cumsum(distances) / spacing
-    # A distance that is a multiple but for the rounding of its sum may count either way.
+    # A distance that is a multiple within rounding errors may count or not.
     clear = (np.abs(walked - np.round(walked)) > 1e-9) | (walked == 0)
     by_time = {piece.fast_seconds: piece for piece, _ in chosen}
     for piece, before, after, sure in zip(every[1:], walked[:-1], walked[1:], clear[1:] & clear[:-1], strict=True):
@@ -139,18 +139,22 @@ def test_every_breakpoint_of_many_frequencies_on_a_smooth_curve_equals_the_linea
 
 @randomly
 @given(problems(), st.sampled_from([1e-6, 0.25, 3.0, 1e4]), st.sampled_from([1e-3, 7.0, 1e5]))
-def test_scaling_times_and_energies_scales_the_frontier(problem: Problem, longer: float, dearer: float) -> None:
+def test_scaling_times_and_energies_scales_the_frontier(
+    problem: Problem, time_factor: float, energy_factor: float
+) -> None:
     options = {
-        key: tuple(Option(o.frequency_megahertz, o.time_seconds * longer, o.energy_joules * dearer) for o in found)
+        key: tuple(
+            Option(o.frequency_megahertz, o.time_seconds * time_factor, o.energy_joules * energy_factor) for o in found
+        )
         for key, found in problem.profile.options.items()
     }
-    power = problem.blocking_power_watts * dearer / longer
+    power = problem.blocking_power_watts * energy_factor / time_factor
     scaled = relax(pipeline_problem(problem.graph, Profile("scaled", options), power))
     frontier = relax(problem)
     times = np.linspace(frontier.min_time_seconds, frontier.max_time_seconds, 7)
-    assert scaled.min_time_seconds == pytest.approx(frontier.min_time_seconds * longer, rel=1e-9)
-    inside = np.clip(times * longer, scaled.min_time_seconds, None)
-    assert scaled.bound_joules(inside) == pytest.approx(frontier.bound_joules(times) * dearer, rel=1e-7)
+    assert scaled.min_time_seconds == pytest.approx(frontier.min_time_seconds * time_factor, rel=1e-9)
+    inside = np.clip(times * time_factor, scaled.min_time_seconds, None)
+    assert scaled.bound_joules(inside) == pytest.approx(frontier.bound_joules(times) * energy_factor, rel=1e-7)
 
 
 @randomly

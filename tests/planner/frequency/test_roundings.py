@@ -1,4 +1,4 @@
-"""Every way of rounding keeps the time of the relaxed schedule."""
+"""Every variant of rounding meets the time of the relaxed schedule."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from wattloop_planner.frequency.solver.roundings import Roundings
 
 @randomly
 @given(problems(), st.floats(0.0, 1.0))
-def test_no_way_of_rounding_is_late_or_takes_other_than_it_says(problem: Problem, share: float) -> None:
+def test_every_variant_of_rounding_meets_the_deadline_and_reports_its_energy(problem: Problem, share: float) -> None:
     roundings = Roundings(problem)
     for segment in Relaxation(problem).segments():
         time = segment.slow_seconds + share * (segment.fast_seconds - segment.slow_seconds)
@@ -31,7 +31,7 @@ def test_no_way_of_rounding_is_late_or_takes_other_than_it_says(problem: Problem
             assert (plan.time_seconds, plan_energy_joules(problem, plan)) == pytest.approx(found, rel=1e-9, abs=1e-9)
 
 
-def test_where_corners_are_far_apart_another_way_than_the_plain_one_is_best() -> None:
+def test_each_variant_of_rounding_is_the_best_for_some_schedule() -> None:
     problem = measured_problem("gpt3-a40", 12)
     roundings = Roundings(problem)
     best = set()
@@ -42,7 +42,7 @@ def test_where_corners_are_far_apart_another_way_than_the_plain_one_is_best() ->
     assert best == {0, 1, 2, 3}
 
 
-def test_many_operations_are_rounded_in_one_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_operations_are_rounded_in_one_variant(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = measured_problem("gpt3", 4)
     monkeypatch.setattr(module, "MANY_OPERATIONS", problem.graph.operations - 1)
     assert len(list(Roundings(problem).plans(problem.durations_of(problem.slowest)))) == 1

@@ -1,4 +1,4 @@
-"""Orders of operations: complete, without deadlock, with no more activations in flight than the schedule allows."""
+"""Schedules: complete, without deadlock, with a bounded number of activations in flight."""
 
 from __future__ import annotations
 
@@ -79,13 +79,13 @@ def test_a_schedule_does_not_deadlock(schedule: Schedule) -> None:
 
 
 def in_flight(schedule: Schedule, stage: int) -> int:
-    """The most microbatches (times chunks) whose forward a stage has run and whose backward it has not."""
+    """Maximum number of microbatches (times chunks) between their forward and backward on a stage."""
     graph = schedule_graph(schedule)
-    flying = most = 0
+    flying = max_in_flight = 0
     for name, _, _ in names(graph, stage):
         flying += {FORWARD: 1, BACKWARD: -1, FORWARD_BACKWARD: -1, RECOMPUTATION: 0}[name]
-        most = max(most, flying)
-    return most
+        max_in_flight = max(max_in_flight, flying)
+    return max_in_flight
 
 
 @pytest.mark.parametrize("schedule", EVERY, ids=LABELS)
@@ -93,12 +93,14 @@ def test_no_more_activations_are_in_flight_than_the_schedule_allows(schedule: Sc
     for stage in range(schedule.stages):
         ahead = schedule.stages - stage - 1
         if isinstance(schedule, GPipe):
-            most = schedule.microbatches
+            max_in_flight = schedule.microbatches
         elif schedule.chunks > 1:
-            most = min(2 * ahead + (schedule.chunks - 1) * schedule.stages + 1, schedule.microbatches * schedule.chunks)
+            max_in_flight = min(
+                2 * ahead + (schedule.chunks - 1) * schedule.stages + 1, schedule.microbatches * schedule.chunks
+            )
         else:
-            most = min(ahead + 1, schedule.microbatches)
-        assert in_flight(schedule, stage) == most
+            max_in_flight = min(ahead + 1, schedule.microbatches)
+        assert in_flight(schedule, stage) == max_in_flight
 
 
 def test_1f1b_runs_ahead_then_alternates() -> None:
@@ -137,7 +139,7 @@ def test_activations_go_up_and_gradients_come_down_through_the_chunks() -> None:
 
 
 @pytest.mark.parametrize(("stages", "microbatches"), [(0, 4), (4, 0), (-1, 4)])
-def test_a_size_below_one_is_refused(stages: int, microbatches: int) -> None:
+def test_a_size_below_one_is_rejected(stages: int, microbatches: int) -> None:
     with pytest.raises(UsageError, match="must be at least 1"):
         OneForwardOneBackward(stages, microbatches)
 
@@ -147,13 +149,13 @@ def test_interleaved_needs_a_multiple_of_the_stages() -> None:
         Interleaved(4, 6, 2)
 
 
-def test_a_pipeline_beyond_memory_is_refused_with_the_figure() -> None:
+def test_a_pipeline_that_exceeds_memory_is_rejected_with_its_size() -> None:
     with pytest.raises(
-        UsageError, match=rf"2,000,000,000 operations would take about .* GB.* at most {MAX_OPERATIONS:,}"
+        UsageError, match=rf"2,000,000,000 operations would take about .* GB.* the maximum is {MAX_OPERATIONS:,}"
     ):
         schedule_graph(OneForwardOneBackward(1000, 1_000_000))
 
 
-def test_the_command_line_names_the_schedules_that_there_are() -> None:
+def test_the_command_line_names_the_existing_schedules() -> None:
     assert tuple(SCHEDULES) == SCHEDULE_NAMES
     assert isinstance(SCHEDULES[INTERLEAVED](2, 4, 2), Interleaved)

@@ -1,4 +1,4 @@
-"""Long iterations by their repeated structure against the whole problem."""
+"""Long iterations by their repeated structure, compared with the complete problem."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from wattloop_planner.frequency.solver.steady_state import SteadyState, steady_s
 
 @pytest.fixture
 def any_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The repeated structure is used however few the operations are, so that the whole problem can be solved too."""
+    """Use the repeated structure for any number of operations, so that the complete problem can be solved, too."""
     monkeypatch.setattr(module, "MIN_OPERATIONS", 0)
 
 
@@ -33,7 +33,7 @@ def steady(problem: Problem) -> SteadyState:
 
 
 def other_schedule(name: str, schedule: Schedule) -> Problem:
-    """The measured stages under another schedule; recomputation as fast as forward, both together as backward."""
+    """The measured stages under another schedule; recomputation takes as long as forward."""
     problem = measured_problem(name, 1, schedule.stages)
     options = dict(problem.profile.options)
     for stage in range(schedule.stages):
@@ -44,11 +44,11 @@ def other_schedule(name: str, schedule: Schedule) -> Problem:
 
 
 def assert_same_frontier(problem: Problem) -> None:
-    repeated, whole = steady(problem).frontier, relax(problem)
-    assert repeated.min_time_seconds == pytest.approx(whole.min_time_seconds, rel=1e-5)
-    assert repeated.max_time_seconds == pytest.approx(whole.max_time_seconds, rel=1e-5)
-    times = np.linspace(whole.min_time_seconds * (1 + 1e-5), whole.max_time_seconds * 1.01, 200)
-    assert repeated.bound_joules(times) == pytest.approx(whole.bound_joules(times), rel=1e-5)
+    repeated, complete = steady(problem).frontier, relax(problem)
+    assert repeated.min_time_seconds == pytest.approx(complete.min_time_seconds, rel=1e-5)
+    assert repeated.max_time_seconds == pytest.approx(complete.max_time_seconds, rel=1e-5)
+    times = np.linspace(complete.min_time_seconds * (1 + 1e-5), complete.max_time_seconds * 1.01, 200)
+    assert repeated.bound_joules(times) == pytest.approx(complete.bound_joules(times), rel=1e-5)
 
 
 @pytest.mark.usefixtures("any_length")
@@ -56,18 +56,18 @@ def assert_same_frontier(problem: Problem) -> None:
     ("name", "stages", "microbatches"),
     [("gpt3", 8, 150), ("bloom", 8, 150), ("gpt3", 3, 64), ("bert", 2, 100), ("wide-resnet", 2, 100), ("gpt3", 1, 20)],
 )
-def test_the_frontier_is_that_of_the_whole_problem(name: str, stages: int, microbatches: int) -> None:
+def test_the_frontier_equals_that_of_the_complete_problem(name: str, stages: int, microbatches: int) -> None:
     assert_same_frontier(measured_problem(name, microbatches, stages))
 
 
 @pytest.mark.usefixtures("any_length")
 @pytest.mark.parametrize("schedule", [EarlyRecomputation(3, 60), GPipe(3, 60)])
-def test_the_frontier_of_other_schedules_is_that_of_the_whole_problem(schedule: Schedule) -> None:
+def test_the_frontier_of_other_schedules_equals_that_of_the_complete_problem(schedule: Schedule) -> None:
     assert_same_frontier(other_schedule("gpt3", schedule))
 
 
 @pytest.mark.usefixtures("any_length")
-def test_plans_of_a_long_iteration_are_near_its_bound_and_take_what_they_say() -> None:
+def test_plans_of_a_long_iteration_are_near_its_bound() -> None:
     problem = measured_problem("gpt3", 80, stages=4)
     planning = plan_pipeline(problem)
     assert planning.steady_microbatches is not None
@@ -78,17 +78,17 @@ def test_plans_of_a_long_iteration_are_near_its_bound_and_take_what_they_say() -
         assert (plan.time_seconds, plan_energy_joules(problem, plan)) == pytest.approx((time, energy), rel=1e-9)
 
 
-def test_a_short_iteration_is_solved_whole() -> None:
+def test_a_short_iteration_is_solved_completely() -> None:
     assert steady_state(measured_problem("gpt3", 96)) is None
     assert plan_pipeline(measured_problem("gpt3", 2)).steady_microbatches is None
 
 
 @pytest.mark.usefixtures("any_length")
-def test_a_schedule_that_does_not_grow_evenly_is_solved_whole() -> None:
+def test_a_schedule_that_does_not_grow_linearly_is_solved_completely() -> None:
     assert steady_state(other_schedule("gpt3", Interleaved(3, 60, 2))) is None
 
 
 @pytest.mark.usefixtures("any_length")
-def test_a_graph_of_the_users_own_is_solved_whole() -> None:
+def test_a_graph_from_a_file_is_solved_completely() -> None:
     problem = measured_problem("gpt3", 150, stages=2)
     assert steady_state(replace(problem, graph=replace(problem.graph, schedule=None))) is None

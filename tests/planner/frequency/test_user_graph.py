@@ -1,4 +1,4 @@
-"""A graph of the user's own: read, checked, its cycle named."""
+"""Graph files: reading, validation, and the names of cycles."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_graph_is_read_with_its_order_as_precedences(tmp_path: Path) -> None:
     ("content", "message"),
     [
         ("{", r"line 1, column 2: found Expecting property name"),
-        ("[]", r"found another form, expected an object with the lists operations, order, edges"),
+        ("[]", r"found another structure, expected an object with the lists operations, order, edges"),
         (document(operations=[]), r"found 0 operations in 2 stages"),
         (document(operations=[{"stage": 0}]), r'column operations\[0\]: found {"stage": 0}, expected an object with'),
         (
@@ -58,12 +58,15 @@ def test_a_graph_is_read_with_its_order_as_precedences(tmp_path: Path) -> None:
         (document(edges=[[0, True]]), r"column edges\[0\]: found true"),
         (
             document(edges=[[2, 0]]),
-            r"operations that wait for each other: .*stage 0 forward of microbatch 0 \(operation 0\) → .*no cycle",
+            r"a cycle of precedences: .*stage 0 forward of microbatch 0 \(operation 0\) → .*no cycle",
         ),
-        (document(edges=[[1, 1]]), r"wait for each other: stage 1 forward of microbatch 0 \(operation 1\) → stage 1"),
+        (
+            document(edges=[[1, 1]]),
+            r"cycle of precedences: stage 1 forward of microbatch 0 \(operation 1\) → stage 1",
+        ),
     ],
 )
-def test_a_bad_graph_is_refused_with_its_place(tmp_path: Path, content: object, message: str) -> None:
+def test_an_invalid_graph_is_rejected_with_its_position(tmp_path: Path, content: object, message: str) -> None:
     if isinstance(content, dict) and content["edges"] == [[2, 0]]:
         content["edges"] = [[0, 1], [2, 0]]
     with pytest.raises(InputError, match=message):
@@ -78,13 +81,13 @@ def test_a_bad_graph_is_refused_with_its_place(tmp_path: Path, content: object, 
     ],
     ids=["digits", "nested"],
 )
-def test_json_that_python_cannot_read_is_refused(tmp_path: Path, text: str, found: str) -> None:
+def test_json_that_python_cannot_read_is_rejected(tmp_path: Path, text: str, found: str) -> None:
     path = tmp_path / "graph.json"
     path.write_text(text)
     with pytest.raises(InputError, match=f"found {found}, expected JSON"):
         read_graph(path)
 
 
-def test_a_missing_graph_file_is_said(tmp_path: Path) -> None:
+def test_a_missing_graph_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no readable file"):
         read_graph(tmp_path / "none.json")

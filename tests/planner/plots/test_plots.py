@@ -10,7 +10,7 @@ from wattloop_planner.plots.posterior import PosteriorPanel, spread_indices, wri
 from wattloop_planner.plots.regret import mean_curve, write_regret_plot
 
 
-def test_a_posterior_picture_appears_with_and_without_knowledge(tmp_path: Path) -> None:
+def test_a_posterior_figure_is_drawn_with_and_without_estimates(tmp_path: Path) -> None:
     arms = (Arm(8, 1, False, 10.0, 8.0, 12.0), Arm(16, 0, False, 12.0, 6.0, 20.0), Arm(32, 0, True))
     panels = [
         PosteriorPanel(0, (), 8, ()),
@@ -20,23 +20,23 @@ def test_a_posterior_picture_appears_with_and_without_knowledge(tmp_path: Path) 
     assert imread(tmp_path / "posterior.png").shape[1] == 11 * 144
 
 
-def test_a_regret_picture_appears(tmp_path: Path) -> None:
+def test_a_regret_figure_is_drawn(tmp_path: Path) -> None:
     write_regret_plot(tmp_path / "regret.png", "a job", {"one": [1.0, 2.0], "other": [-0.5, 0.5]})
     assert imread(tmp_path / "regret.png").shape[:2] == (648, 1152)
 
 
-def test_the_mean_curve_is_as_long_as_the_shortest() -> None:
+def test_the_mean_curve_has_the_length_of_the_shortest() -> None:
     assert mean_curve([[1.0, 2.0, 3.0], [3.0, 6.0]]) == [2.0, 4.0]
 
 
 @given(st.integers(1, 300), st.integers(2, 16))
-def test_panels_are_distinct_in_order_and_hold_the_ends(count: int, max_count: int) -> None:
+def test_panels_are_distinct_ordered_and_include_both_ends(count: int, max_count: int) -> None:
     indices = spread_indices(count, max_count)
     assert indices == sorted(set(indices))
     assert len(indices) == min(count, max_count)
     assert (indices[0], indices[-1]) == (0, count - 1)
 
 
-def test_nothing_is_left_where_a_picture_cannot_be_written(tmp_path: Path) -> None:
+def test_a_figure_that_cannot_be_written_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="existing, writable folder"):
         write_regret_plot(tmp_path / "absent" / "regret.png", "a job", {"one": [1.0]})

@@ -1,4 +1,4 @@
-"""Two small traces whose every figure can be worked out by hand, and the command that simulates on them."""
+"""Two small traces with values that can be worked out by hand, and the command that simulates on them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def traces(tmp_path: Path) -> tuple[Path, Path]:
 
 @pytest.fixture
 def simulate(traces: tuple[Path, Path], tmp_path: Path) -> Simulate:
-    """Runs `wattloop simulate` on the small traces; options by keyword replace or add to the usual ones."""
+    """Runs `wattloop simulate` on the small traces; keyword options replace or extend the defaults."""
 
     def run(**options: object) -> int:
         given: dict[str, object] = {
@@ -62,10 +62,10 @@ def simulate(traces: tuple[Path, Path], tmp_path: Path) -> Simulate:
             "output": tmp_path / "out.csv",
             **options,
         }
-        words = ["simulate"]
+        arguments = ["simulate"]
         for name, value in given.items():
             if value is not None:
-                words += [f"--{name.replace('_', '-')}", str(value)]
-        return main(words)
+                arguments += [f"--{name.replace('_', '-')}", str(value)]
+        return main(arguments)
 
     return run

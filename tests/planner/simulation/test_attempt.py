@@ -10,9 +10,11 @@ LATER = Epoch(energy_joules=10, time_seconds=2, cost_joules=20)
 REACHED, STOPPED, EXHAUSTED = Outcome.REACHED, Outcome.STOPPED, Outcome.EXHAUSTED
 
 
-def attempt(target: float | None, stop_cost: float | None, stop: Stop = Stop.INSIDE, most: int = 5) -> AttemptResult:
+def attempt(
+    target: float | None, stop_cost: float | None, stop: Stop = Stop.INSIDE, max_epochs: int = 5
+) -> AttemptResult:
     return run_attempt(
-        target_epoch=target, max_epochs=most, first=FIRST, later=LATER, stop_cost_joules=stop_cost, stop=stop
+        target_epoch=target, max_epochs=max_epochs, first=FIRST, later=LATER, stop_cost_joules=stop_cost, stop=stop
     )
 
 
@@ -35,7 +37,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_an_attempt_ends_where_it_should_and_takes_what_it_should(name: str) -> None:
+def test_an_attempt_ends_at_the_expected_epoch_with_the_expected_cost(name: str) -> None:
     target, stop_cost, stop, outcome, epochs, cost = CASES[name]
     result = attempt(target, stop_cost, stop)
     assert (result.outcome, result.epochs, result.cost_joules) == (outcome, epochs, pytest.approx(cost))
@@ -50,8 +52,8 @@ def test_an_attempt_ends_where_it_should_and_takes_what_it_should(name: str) -> 
     st.sampled_from(list(Stop)),
     st.integers(1, 30),
 )
-def test_nothing_is_refused_unpaid(target: int | None, stop_cost: float, stop: Stop, most: int) -> None:
-    stopped, free = attempt(target, stop_cost, stop, most), attempt(target, None, stop, most)
+def test_every_attempt_costs_what_it_ran(target: int | None, stop_cost: float, stop: Stop, max_epochs: int) -> None:
+    stopped, free = attempt(target, stop_cost, stop, max_epochs), attempt(target, None, stop, max_epochs)
     assert stopped.cost_joules <= free.cost_joules
     if stopped.outcome is STOPPED:
         over = 0.0 if stop is Stop.INSIDE else 30.0

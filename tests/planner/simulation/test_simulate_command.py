@@ -16,7 +16,7 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_the_output_has_the_columns_in_their_order_and_one_summary_a_job(
+def test_the_output_has_the_documented_columns_and_one_summary_per_job(
     simulate: Simulate, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert simulate(gpu="A40") == 0
@@ -28,10 +28,13 @@ def test_the_output_has_the_columns_in_their_order_and_one_summary_a_job(
     assert {(r["job"], r["gpu"], r["policy"], r["seed"]) for r in found} == {
         ("digits-mlp", "A40", "thompsonSampling", seed) for seed in "12"
     }
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert "digits-mlp on A40, policy thompsonSampling, 2 seeds: cost over the best fixed choice: first 20" in said.err
-    assert "dead recurrences 0" in said.err
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert (
+        "digits-mlp on A40, policy thompsonSampling, 2 seeds: cost relative to the best fixed choice: first 20"
+        in output.err
+    )
+    assert "dead recurrences 0" in output.err
 
 
 def test_the_first_attempt_is_the_profiled_default(simulate: Simulate, tmp_path: Path) -> None:
@@ -44,12 +47,12 @@ def test_the_first_attempt_is_the_profiled_default(simulate: Simulate, tmp_path:
     assert float(first["time_seconds"]) == 8.5 + 7 * (epochs - 1)
 
 
-def test_auto_is_twice_the_sizes_times_the_limits_of_the_job(simulate: Simulate, tmp_path: Path) -> None:
+def test_automatic_recurrences_are_twice_the_sizes_times_the_limits(simulate: Simulate, tmp_path: Path) -> None:
     assert simulate(recurrences="auto", policy="default", seeds="1") == 0
     assert max(int(r["recurrence"]) for r in rows(tmp_path / "out.csv")) == 2 * 3 * 2 - 1
 
 
-def test_luck_depends_on_seed_recurrence_attempt_and_batch_size_alone(simulate: Simulate, tmp_path: Path) -> None:
+def test_the_path_depends_only_on_seed_recurrence_attempt_and_batch_size(simulate: Simulate, tmp_path: Path) -> None:
     drawn: dict[tuple[str, ...], set[str]] = {}
     for policy in ("thompsonSampling", "zeus", "grid", "default"):
         assert simulate(policy=policy, job=policy, gpu=policy, seeds="1-3") == 0
@@ -63,12 +66,12 @@ def test_luck_depends_on_seed_recurrence_attempt_and_batch_size_alone(simulate: 
 @pytest.mark.parametrize(
     ("text", "seeds"), [("3", {3}), ("1-4", {1, 2, 3, 4}), ("1,5,9", {1, 5, 9}), ("2,1-2", {1, 2})]
 )
-def test_seeds_are_written_in_three_ways(simulate: Simulate, tmp_path: Path, text: str, seeds: set[int]) -> None:
+def test_seeds_have_three_notations(simulate: Simulate, tmp_path: Path, text: str, seeds: set[int]) -> None:
     assert simulate(seeds=text, policy="default", recurrences=2) == 0
     assert {int(r["seed"]) for r in rows(tmp_path / "out.csv")} == seeds
 
 
-def test_many_jobs_on_all_cores_give_the_same_rows_as_one_after_another(simulate: Simulate, tmp_path: Path) -> None:
+def test_jobs_on_all_cores_give_the_same_rows_as_sequential_jobs(simulate: Simulate, tmp_path: Path) -> None:
     assert simulate(recurrences=700, seeds="1-3", policy="grid") == 0
     together = rows(tmp_path / "out.csv")
     for seed in "123":
@@ -76,14 +79,12 @@ def test_many_jobs_on_all_cores_give_the_same_rows_as_one_after_another(simulate
         assert rows(tmp_path / "out.csv") == [row for row in together if row["seed"] == seed]
 
 
-def test_standard_output_takes_the_rows(simulate: Simulate, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_can_be_written_to_standard_output(simulate: Simulate, capsys: pytest.CaptureFixture[str]) -> None:
     assert simulate(output="-", policy="default", recurrences=3, seeds="1") == 0
     assert len(capsys.readouterr().out.splitlines()) == 4
 
 
-def test_a_jobs_file_names_its_own_options_and_takes_the_rest_from_the_command_line(
-    simulate: Simulate, tmp_path: Path
-) -> None:
+def test_a_jobs_file_overrides_the_options_of_the_command_line(simulate: Simulate, tmp_path: Path) -> None:
     jobs = tmp_path / "jobs.csv"
     jobs.write_text("job,eta,policy,recurrences,gpu\nb,0,zeus,3,\na,1,default,,G\n")
     assert simulate(jobs=jobs, eta=0.25, recurrences=2, seeds="1") == 0
@@ -94,7 +95,7 @@ def test_a_jobs_file_names_its_own_options_and_takes_the_rest_from_the_command_l
     ]
 
 
-def test_a_history_of_another_gpu_model_spares_the_first_exploration(simulate: Simulate, tmp_path: Path) -> None:
+def test_a_history_of_another_gpu_model_avoids_the_first_exploration(simulate: Simulate, tmp_path: Path) -> None:
     learned = tmp_path / "learned.csv"
     assert simulate(output=learned, gpu="A", recurrences=30, default_batch_size=8, seeds="1") == 0
     assert simulate(history=learned, gpu="B", recurrences=6, default_batch_size=8, seeds="1") == 0
@@ -121,7 +122,7 @@ BAD = {
     "a limit twice": (
         "power",
         POWER_HEADER + "digits,mlp,8,sgd,100,20,90\n\ndigits,mlp,8,sgd,100.0,20,90\n",
-        "line 4, column power_limit: found batch size 8 at 100 W again, as on line 2",
+        "line 4, column power_limit: found batch size 8 at 100 W again, first on line 2",
     ),
     "too few cells": (
         "power",
@@ -142,7 +143,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_file_is_refused_with_file_line_and_column(
+def test_an_invalid_file_is_rejected_with_file_line_and_column(
     simulate: Simulate, traces: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     which, text, place = BAD[name]
@@ -153,7 +154,7 @@ def test_a_bad_file_is_refused_with_file_line_and_column(
     assert not (tmp_path / "out.csv").exists()
 
 
-def test_traces_that_share_no_batch_size_are_refused(
+def test_traces_without_a_common_batch_size_are_rejected(
     simulate: Simulate, traces: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     traces[1].write_text(POWER_HEADER + "digits,mlp,7,sgd,100,20,90\n")
@@ -161,7 +162,7 @@ def test_traces_that_share_no_batch_size_are_refused(
     assert "train.csv: line 1, column batch_size: found no batch size of dataset digits" in capsys.readouterr().err
 
 
-def test_bytes_that_are_no_text_are_refused_with_their_place(
+def test_bytes_that_are_not_text_are_rejected_with_their_position(
     simulate: Simulate, traces: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     traces[1].write_bytes(POWER_HEADER.encode() + b"dig\xffits,mlp\n")
@@ -170,16 +171,14 @@ def test_bytes_that_are_no_text_are_refused_with_their_place(
 
 
 @pytest.mark.parametrize("seeds", ["1-" + "9" * 20, "9" * 5000, "1-" + "9" * 5000, "5-1", "1-100001"])
-def test_seeds_that_cannot_be_counted_are_refused(
-    simulate: Simulate, capsys: pytest.CaptureFixture[str], seeds: str
-) -> None:
+def test_invalid_seeds_are_rejected(simulate: Simulate, capsys: pytest.CaptureFixture[str], seeds: str) -> None:
     assert simulate(seeds=seeds) == 2
-    said = capsys.readouterr().err
-    assert "expected seeds as in 3, 1-20 or 1,5,9" in said
-    assert len(said) < 300
+    output = capsys.readouterr().err
+    assert "expected seeds as in 3, 1-20 or 1,5,9" in output
+    assert len(output) < 300
 
 
-def test_a_file_of_100_megabytes_is_refused(
+def test_a_file_of_100_megabytes_is_rejected(
     simulate: Simulate, traces: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with traces[1].open("wb") as file:
@@ -207,7 +206,7 @@ WRONG = {
     "no recurrence": ({"recurrences": 0}, "--recurrences: found '0'"),
     "seeds backwards": ({"seeds": "5-1"}, "--seeds: found '5-1'"),
     "a stop of another name": ({"stop": "now"}, "--stop: found 'now', expected inside or epoch-end"),
-    "half a switch": ({"switch_at": 3}, "belong together; switch_target_metric is missing"),
+    "half a switch": ({"switch_at": 3}, "require each other; switch_target_metric is missing"),
     "a missing option": ({"dataset": None}, "--dataset is missing"),
     "a missing file": ({"train": "absent.csv"}, "absent.csv: found no readable file"),
     "a history without the job": ({"history": "HISTORY"}, "column target_metric: found no row of dataset digits"),
@@ -215,19 +214,19 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_wrong_usage_exits_2_and_says_what_would_be_right(
+def test_wrong_usage_exits_2_and_names_the_valid_values(
     simulate: Simulate, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    options, said = WRONG[name]
+    options, output = WRONG[name]
     if "history" in options:
         assert simulate(output=tmp_path / "other.csv", recurrences=2, seeds="1") == 0
         capsys.readouterr()
         options = {"history": tmp_path / "other.csv", "target_metric": 0.95}
     assert simulate(**options) == 2
-    assert said in capsys.readouterr().err
+    assert output in capsys.readouterr().err
 
 
-def test_a_wrong_cell_of_a_jobs_file_is_named_by_line_and_column(
+def test_an_invalid_cell_of_a_jobs_file_is_named_by_line_and_column(
     simulate: Simulate, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     jobs = tmp_path / "jobs.csv"
@@ -242,7 +241,7 @@ def test_a_wrong_cell_of_a_jobs_file_is_named_by_line_and_column(
     assert "jobs.csv: line 2, column 1: found no row below the header" in capsys.readouterr().err
 
 
-def test_a_folder_that_is_not_there_is_said_and_exits_1(simulate: Simulate, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_folder_is_reported_and_exits_1(simulate: Simulate, capsys: pytest.CaptureFixture[str]) -> None:
     assert simulate(output="absent/out.csv", recurrences=2) == 1
     assert "name a file in an existing, writable folder" in capsys.readouterr().err
 

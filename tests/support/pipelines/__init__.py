@@ -1,1 +1,1 @@
-"""Pipelines to plan: measured, random, and the solvers that the planner is compared with."""
+"""Measured and random pipelines, and reference solvers."""

@@ -27,10 +27,10 @@ def measured_file(name: str) -> Path:
 
 
 def measured_problem(name: str, microbatches: int, stages: int | None = None) -> Problem:
-    """A 1F1B pipeline with a published profile, or with the first stages of it."""
+    """A 1F1B pipeline with a published profile, or with its first stages."""
     _, all_stages, power = MEASURED[name]
     profile = read_profile(measured_file(name))
     stages = stages or all_stages
-    kept = {key: options for key, options in profile.options.items() if key[0] < stages}
+    options_of_stages = {key: options for key, options in profile.options.items() if key[0] < stages}
     graph = schedule_graph(SCHEDULES["1f1b"](stages, microbatches))
-    return pipeline_problem(graph, Profile(profile.source, kept), power)
+    return pipeline_problem(graph, Profile(profile.source, options_of_stages), power)

@@ -1,4 +1,4 @@
-"""Random graphs and profiles of any shape, for hypothesis."""
+"""Random graphs and profiles, as hypothesis strategies."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ randomly = settings(max_examples=1_000 if EXHAUSTIVE else 40, deadline=None)
 
 
 def options_of(*options: tuple[int, float, float]) -> tuple[Option, ...]:
-    """Options from (MHz, s, J), frequencies falling."""
+    """Options from (MHz, s, J), in order of falling frequency."""
     return tuple(Option(*option) for option in sorted(options, reverse=True))
 
 
 @st.composite
 def profiles(draw: st.DrawFn, kinds: Sequence[tuple[int, str]], max_options: int) -> Profile:
-    """Profiles of any shape: times and energies need not even fall with the frequency."""
+    """Arbitrary profiles; times and energies need not be monotonic in the frequency."""
     options = {}
     for kind in kinds:
         rows = draw(
@@ -40,7 +40,7 @@ def profiles(draw: st.DrawFn, kinds: Sequence[tuple[int, str]], max_options: int
 
 @st.composite
 def graphs(draw: st.DrawFn, max_operations: int) -> OperationGraph:
-    """Graphs of any shape; operations are numbered in a random order."""
+    """Arbitrary graphs with randomly numbered operations."""
     count = draw(st.integers(1, max_operations))
     stages = draw(st.integers(1, min(3, count)))
     stage_of = [*range(stages), *(draw(st.integers(0, stages - 1)) for _ in range(count - stages))]
@@ -72,7 +72,7 @@ def graphs(draw: st.DrawFn, max_operations: int) -> OperationGraph:
 
 @st.composite
 def problems(draw: st.DrawFn, max_operations: int = 8, max_options: int = 5) -> Problem:
-    """Small pipelines of any shape."""
+    """Small arbitrary pipelines."""
     graph = draw(graphs(max_operations))
     profile = draw(profiles(graph.kinds, max_options))
     return pipeline_problem(graph, profile, draw(st.sampled_from([0.0, 20.0, 75.0, 400.0])))

@@ -1,4 +1,4 @@
-"""Judges of frequency plans: simple, slow, written from the problem's definition, sharing no code with the planner."""
+"""Reference solvers for frequency plans: simple, slow, from the problem's definition, without planner code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wattloop_planner.frequency.pipeline.problem import Problem
 
 
 def longest_path(graph: OperationGraph, durations: Sequence[float]) -> float:
-    """By following every precedence until nothing changes."""
+    """The longest path, by relaxing every precedence until nothing changes."""
     finish = list(durations)
     edges = list(zip(graph.befores.tolist(), graph.afters.tolist(), strict=True))
     changed = True
@@ -53,8 +53,8 @@ def every_plan(problem: Problem) -> Iterator[tuple[float, float]]:
 class LinearProgram:
     """The relaxation as a linear program, solved by HiGHS.
 
-    Variables: the start of each operation and the length used of each piece of its lower envelope. The pieces of a
-    convex envelope are used from the steepest on by themselves.
+    Variables: the start of each operation, and the used length of each piece of its lower envelope. In an
+    optimum of a convex envelope, the steepest pieces are used first.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -90,7 +90,7 @@ class LinearProgram:
         self.bounds = [(0.0, None)] * self.count + [(0.0, length) for length in lengths]
 
     def min_effective_joules(self, time: float) -> float:
-        """Least effective energy within this time."""
+        """Minimum effective energy within this time."""
         right = self.right.copy()
         right[self.edges :] += time
         accurate = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
@@ -100,11 +100,11 @@ class LinearProgram:
 
 
 def _envelope(problem: Problem, kind: tuple[int, str]) -> list[tuple[float, float]]:
-    """Lower convex envelope of (time, effective energy) down to the least, by the definition: no chord lies below."""
+    """Lower convex envelope of (time, effective energy) up to the minimum, by its definition: no chord is below."""
     power = problem.blocking_power_watts
     points = sorted({(o.time_seconds, o.energy_joules - power * o.time_seconds) for o in problem.profile.options[kind]})
-    least = min(points, key=lambda point: (point[1], point[0]))
-    points = [point for point in points if point[0] <= least[0]]
+    cheapest = min(points, key=lambda point: (point[1], point[0]))
+    points = [point for point in points if point[0] <= cheapest[0]]
 
     def is_corner(point: tuple[float, float]) -> bool:
         others = [other for other in points if other != point]

@@ -1,4 +1,4 @@
-"""The output folder: a result appears in it whole, in the place of an earlier one, and nothing else is touched."""
+"""The output folder: replaces an earlier result completely or not at all, and changes nothing else."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def check_output(folder: str | Path) -> None:
     """Check that a result may be written there.
 
     Raises:
-        UsageError: It is a file, or holds anything but an earlier result.
-        OperationError: It cannot be read.
+        UsageError: The path is a file, or the folder has other content than an earlier result.
+        OperationError: The folder cannot be read.
     """
     path = Path(folder)
     try:
-        # An empty name would be the working folder.
+        # An empty name means the working directory.
         if not str(folder) or (path.exists() and not path.is_dir()):
             found = "a file" if str(folder) else "no name"
             raise UsageError(
@@ -40,7 +40,7 @@ def check_output(folder: str | Path) -> None:
     except OSError as error:
         raise OperationError(f"--output {folder}: cannot read: {error.strerror}; name a writable folder") from error
     unknown = [name for name in names if not RESULT_FILES.fullmatch(name) and not name.startswith(STAGING_PREFIX)]
-    # A result is complete with its summary; one that was interrupted still has what was written aside.
+    # A complete result has a summary; an interrupted one has a staging folder.
     if names and not unknown and SUMMARY not in names and not any(name.startswith(STAGING_PREFIX) for name in names):
         unknown = names
     if unknown:
@@ -52,26 +52,27 @@ def check_output(folder: str | Path) -> None:
 
 @contextlib.contextmanager
 def replaced(folder: str | Path) -> Iterator[Path]:
-    """A folder to write a result in, which replaces the earlier one when the block ends without an exception.
+    """Yield a staging folder whose files replace the earlier result if the block ends without an exception.
 
-    The files are written aside, inside the folder, and then renamed. The earlier summary goes first and the new one
-    comes last: should the machine stop in between, no summary is there, `wattloop plan choose` refuses the folder, and
-    the next run replaces what is in it. A signal leaves the earlier result or the new one.
+    The staging folder is inside the output folder; its files are renamed at the end. The earlier summary is
+    removed first and the new one is renamed last. If the machine stops in between, the summary is missing,
+    `wattloop plan choose` rejects the folder, and the next run replaces the content. After a signal, the
+    folder has either the earlier result or the new one.
 
     Raises:
-        OperationError: The folder cannot be written; an earlier result stays.
-        wattloop.interruption.Interrupted: The program was asked to end while the files were renamed; all are.
+        OperationError: The folder cannot be written; an earlier result remains.
+        wattloop.interruption.Interrupted: The program was asked to end while files were renamed; all are.
     """
     path = Path(folder)
     clean = functools.partial(_clean, path, remove_empty=not path.exists())
     with interruption.cleanup_on_exit(clean):
         try:
             path.mkdir(parents=True, exist_ok=True)
-            aside = path / f"{STAGING_PREFIX}{secrets.token_hex(8)}"
-            aside.mkdir(mode=0o700)
-            yield aside
+            staging = path / f"{STAGING_PREFIX}{secrets.token_hex(8)}"
+            staging.mkdir(mode=0o700)
+            yield staging
             with interruption.deferred():
-                _move(aside, path)
+                _move(staging, path)
         except OSError as error:
             raise OperationError(
                 f"--output {folder}: cannot write: {error.strerror}; name a writable folder"
@@ -81,21 +82,21 @@ def replaced(folder: str | Path) -> Iterator[Path]:
 
 
 def _clean(path: Path, *, remove_empty: bool) -> None:
-    """Remove what was written aside, and the folder itself where it is empty and was missing before."""
-    for left in path.glob(f"{STAGING_PREFIX}*"):
-        shutil.rmtree(left, ignore_errors=True)
+    """Remove staging folders, and the output folder if it is empty and did not exist before."""
+    for staging in path.glob(f"{STAGING_PREFIX}*"):
+        shutil.rmtree(staging, ignore_errors=True)
     if remove_empty:
         with contextlib.suppress(OSError):
             path.rmdir()
 
 
-def _move(aside: Path, path: Path) -> None:
-    """Put the files in the place of the earlier ones."""
-    names = {item.name for item in aside.iterdir()}
+def _move(staging: Path, path: Path) -> None:
+    """Replace the earlier files by those of the staging folder."""
+    names = {item.name for item in staging.iterdir()}
     (path / SUMMARY).unlink(missing_ok=True)
     for name in names - {SUMMARY}:
-        (aside / name).rename(path / name)
+        (staging / name).rename(path / name)
     for item in path.iterdir():
         if RESULT_FILES.fullmatch(item.name) and item.name not in names:
             item.unlink()
-    (aside / SUMMARY).rename(path / SUMMARY)
+    (staging / SUMMARY).rename(path / SUMMARY)

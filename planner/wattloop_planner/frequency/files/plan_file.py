@@ -1,4 +1,7 @@
-"""Plan files in Lowtime's format: a Python list of one list a stage, then comments. They are read, never executed."""
+"""Reads and writes plan files in Lowtime's format: a Python list with one list per stage, then comments.
+
+Plan files are parsed as literals and never executed.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,12 @@ from wattloop_planner.frequency.pipeline.profiles import canonical_instruction
 from wattloop_planner.frequency.pipeline.schedules import BACKWARD, FORWARD
 
 PLAIN_INSTRUCTIONS = {FORWARD, BACKWARD}
+LIST = "a list with one list per stage"
 ENTRY = "a frequency in MHz or a pair of instruction and frequency"
 
 
 def plan_file_name(number: int) -> str:
-    """The name of the plan with this number.
+    """The file name of the plan with this number.
 
     Example:
         >>> plan_file_name(7)
@@ -31,7 +35,7 @@ def plan_file_name(number: int) -> str:
 def write_plan(
     stream: IO[str], graph: OperationGraph, frequencies: Sequence[Iterable[int]], comments: Sequence[str]
 ) -> None:
-    """Write a plan: frequencies in MHz, with the instruction where there are others than forward and backward."""
+    """Write frequencies in MHz, with instructions if there are others than forward and backward."""
     with_names = not set(graph.instructions) <= PLAIN_INSTRUCTIONS
     stream.write("[\n")
     for order, row in zip(graph.order, frequencies, strict=True):
@@ -45,13 +49,13 @@ def write_plan(
 
 
 def read_plan(path: str | Path, graph: OperationGraph) -> list[list[int]]:
-    """Read a plan of ours, of Lowtime or of Perseus' artifact.
+    """Read a plan file of this command, of Lowtime or of Perseus' artifact.
 
     Returns:
-        For each stage the frequencies in MHz of its operations in execution order.
+        Frequencies in MHz, per stage and in execution order.
 
     Raises:
-        InputError: The file is no such list, or does not fit the graph.
+        InputError: The file is invalid, or does not match the graph.
     """
     rows = _literal(path)
     source = str(path)
@@ -66,11 +70,15 @@ def _literal(path: str | Path) -> list[object]:
     try:
         rows = ast.literal_eval(text)
     except SyntaxError as error:
-        raise InputError(source, f"no Python list ({error.msg})", "a list of one list a stage", error.lineno) from error
+        raise InputError(
+            source, f"an invalid Python list ({error.msg})", "a list with one list per stage", error.lineno
+        ) from error
     except (ValueError, TypeError, RecursionError, MemoryError) as error:
-        raise InputError(source, "something else than a list of numbers", "a list of one list a stage") from error
+        raise InputError(
+            source, "an expression that is not a list of numbers", "a list with one list per stage"
+        ) from error
     if not isinstance(rows, list):
-        raise InputError(source, f"a {type(rows).__name__}", "a list of one list a stage")
+        raise InputError(source, f"a {type(rows).__name__}", LIST)
     return rows
 
 

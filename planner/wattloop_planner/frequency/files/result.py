@@ -1,4 +1,4 @@
-"""The files of a planning result, except plans and pictures: tables and summary."""
+"""Writes and reads the files of a planning result, except figures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COMMAND = "wattloop plan"
 
 
 def write_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Write a CSV file; numbers read back as they were, None is an empty cell."""
+    """Write a CSV file with exact numbers; None is an empty cell."""
     with path.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(header)
@@ -42,7 +42,7 @@ def _cell(value: object) -> object:
 def write_frontier(folder: Path, planning: Planning) -> None:
     """``frontier.csv``: every breakpoint of the relaxation."""
     frontier = planning.frontier
-    # There may be tens of thousands; numbers need none of the csv module's quoting.
+    # Faster than the csv module for tens of thousands of rows; numbers need no quoting.
     lines = map("{!r},{!r}\n".format, frontier.times_seconds.tolist(), frontier.energies_joules.tolist())
     with (folder / "frontier.csv").open("w", encoding="utf-8", newline="") as stream:
         stream.write("time,energy\n")
@@ -63,16 +63,16 @@ def write_plans(folder: Path, problem: Problem, planning: Planning, realised: Se
     write_table(folder / "iteration_time_energy.csv", ("plan", "time", "energy"), rows)
 
 
-def write_stragglers(folder: Path, problem: Problem, realised: Sequence[Realised], at_maximum: Realised) -> None:
-    """``stragglers.csv``: the plan to run while another pipeline, at maximum clocks, is slowed down by so much."""
+def write_stragglers(folder: Path, problem: Problem, realised: Sequence[Realised], max_frequency: Realised) -> None:
+    """``stragglers.csv``: the plan for each slowdown of another pipeline that runs at maximum clocks."""
     rows = []
     for slowdown in SLOWDOWNS:
-        deadline = slowdown * at_maximum.time_seconds
-        answer = choose(realised, deadline, problem.waiting_power_watts)
-        energy = answer.energy_until_deadline_joules
-        most = energy_until(at_maximum, deadline, problem.waiting_power_watts)
-        saving = None if energy is None else 100 * (1 - energy / most)
-        rows.append((slowdown, answer.plan, answer.realised.time_seconds, energy, most, saving))
+        deadline = slowdown * max_frequency.time_seconds
+        chosen = choose(realised, deadline, problem.waiting_power_watts)
+        energy = chosen.energy_until_deadline_joules
+        max_energy = energy_until(max_frequency, deadline, problem.waiting_power_watts)
+        saving = None if energy is None else 100 * (1 - energy / max_energy)
+        rows.append((slowdown, chosen.plan, chosen.realised.time_seconds, energy, max_energy, saving))
     header = ("slowdown", "plan", "time", "energy", "max_frequency_energy", "saving_percent")
     write_table(folder / "stragglers.csv", header, rows)
 
@@ -97,7 +97,7 @@ def write_summary(
     inputs: dict[str, str | Path],
     schedule: str,
 ) -> None:
-    """``summary.json``: what was planned, from what, by what, and how well."""
+    """``summary.json``: the problem, the inputs, the versions, and the quality of the plans."""
     graph, frontier, gaps = problem.graph, planning.frontier, planning.gaps * 100
     summary: dict[str, Any] = {
         "command": COMMAND,
@@ -128,21 +128,22 @@ def write_summary(
 
 
 def read_realised(folder: str | Path) -> tuple[list[int], list[Realised], float]:
-    """What the plans of a result take.
+    """Time and energy of the plans of a result.
 
     Returns:
-        Their numbers, what each takes, and the power of all stages while they wait, in watts.
+        The numbers of the plans, their times and energies, and the power of all stages while they wait, in
+        watts.
 
     Raises:
-        InputError: The folder is no result of this command.
+        InputError: The folder has no valid result of this command.
     """
     path = Path(folder)
-    expected = "a folder that `wattloop plan` wrote"
+    expected = "a folder written by `wattloop plan`"
     text = read_text(path / SUMMARY, MAX_FILE_BYTES, expected)
     try:
         summary = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InputError(str(path / SUMMARY), f"no JSON ({json_problem(error)})", expected) from error
+        raise InputError(str(path / SUMMARY), f"invalid JSON ({json_problem(error)})", expected) from error
     if not isinstance(summary, dict) or summary.get("command") != COMMAND:
         raise InputError(str(path / SUMMARY), "another file", expected)
     rows = list(read_table(path / "iteration_time_energy.csv", ("plan", "time", "energy")))
@@ -155,4 +156,4 @@ def read_realised(folder: str | Path) -> tuple[list[int], list[Realised], float]
         blocking_power = Number(0.0, MAX_POWER_WATTS).parse("blocking_power_watts", summary.get("blocking_power_watts"))
         return numbers, realised, stages * blocking_power
     except MessageError as error:
-        raise InputError(str(path / SUMMARY), f"another form ({error})", expected) from error
+        raise InputError(str(path / SUMMARY), f"an invalid summary ({error})", expected) from error

@@ -1,1 +1,1 @@
-"""A pipeline to plan: schedules, graphs of operations, measured options, and what a plan takes."""
+"""Describes a pipeline: schedule, graph of operations, measured options, and the cost of a plan."""

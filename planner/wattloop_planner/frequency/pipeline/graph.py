@@ -1,4 +1,4 @@
-"""The operations of one training iteration and which waits for which."""
+"""The graph of operations of one training iteration and their precedences."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from wattloop.errors import UsageError
 from wattloop_planner.frequency.pipeline.schedules import BACKWARD, FORWARD, FORWARD_BACKWARD, Schedule
 
 Integers = npt.NDArray[np.int32]
-# Measured, with every array that planning holds: about 2 kB an operation.
+# Measured, with every array of the planner: about 2 kB per operation.
 BYTES_PER_OPERATION = 2_000
 MAX_OPERATIONS = 2_000_000
 
@@ -29,10 +29,10 @@ class OperationGraph:
         instruction_of: Index into ``instructions``, shape (operations,).
         microbatch_of: Microbatch, shape (operations,).
         chunk_of: Chunk of the stage's model, shape (operations,).
-        order: For each stage its operations in execution order.
-        befores: For each precedence the operation that must end …
-        afters: … before this one starts, shape (precedences,).
-        schedule: What the graph was made from, None for a graph of the user's own.
+        order: Operations of each stage in execution order.
+        befores: The operation of each precedence that ends first, shape (precedences,).
+        afters: The operation of each precedence that starts after it, shape (precedences,).
+        schedule: The schedule of the graph; None for a graph from a file.
     """
 
     stages: int
@@ -67,7 +67,7 @@ class OperationGraph:
 
     @cached_property
     def predecessors(self) -> tuple[Integers, Integers]:
-        """The operations that each one waits for: places, shape (operations + 1,), in a row of all of them."""
+        """The predecessors of each operation: offsets, shape (operations + 1,), and the concatenated predecessors."""
         order = np.argsort(self.afters, kind="stable")
         counts = np.bincount(self.afters, minlength=self.operations)
         return np.concatenate([[0], np.cumsum(counts)]).astype(np.int32), self.befores[order]
@@ -77,7 +77,7 @@ class OperationGraph:
         return self.stage_of.astype(np.int64) * len(self.instructions) + self.instruction_of
 
     def name(self, operation: int) -> str:
-        """The operation in words, for messages."""
+        """Name of the operation, for messages."""
         return (
             f"stage {self.stage_of[operation]} {self.instructions[self.instruction_of[operation]]} "
             f"of microbatch {self.microbatch_of[operation]}"
@@ -85,21 +85,23 @@ class OperationGraph:
 
 
 def check_size(operations: int, what: str) -> None:
-    """Refuse a problem beyond memory.
+    """Check that a graph fits into memory.
 
     Raises:
-        UsageError: It has more than ``MAX_OPERATIONS`` operations.
+        UsageError: The graph has more than ``MAX_OPERATIONS`` operations.
     """
     if operations > MAX_OPERATIONS:
         gigabytes = operations * BYTES_PER_OPERATION / 1e9
         raise UsageError(
             f"{what}: {operations:,} operations would take about {gigabytes:,.0f} GB of memory; "
-            f"at most {MAX_OPERATIONS:,} are planned"
+            f"the maximum is {MAX_OPERATIONS:,}"
         )
 
 
 def schedule_graph(schedule: Schedule) -> OperationGraph:
-    """The graph of a schedule: each stage in its order, activations to the next stage, gradients to the one before.
+    """The graph of a schedule.
+
+    Each stage runs in its order, activations go to the next stage, and gradients to the previous one.
 
     Raises:
         UsageError: There are too many operations.
@@ -113,7 +115,7 @@ def schedule_graph(schedule: Schedule) -> OperationGraph:
     instruction_of = np.concatenate([stage.instructions for stage in orders])
     microbatch_of = np.concatenate([stage.microbatches for stage in orders])
     chunk_of = np.concatenate([stage.chunks for stage in orders])
-    # Which part of the model an operation works on: the parts pass activations up and gradients down.
+    # The part of the model of each operation; activations go to the next part, gradients to the previous one.
     part_of = chunk_of * schedule.stages + stage_of
     names = schedule.instructions
     forward = instruction_of == names.index(FORWARD)
@@ -124,7 +126,7 @@ def schedule_graph(schedule: Schedule) -> OperationGraph:
     down = _part_edges(backward, part_of, microbatch_of, schedule)
     befores = np.concatenate([*(stage[:-1] for stage in order), up[0], down[1]])
     afters = np.concatenate([*(stage[1:] for stage in order), up[1], down[0]])
-    # By the index, since NumPy imports its masked arrays to return the distinct values alone.
+    # return_index=True, because np.unique imports numpy.ma if only the values are requested.
     _, edges = np.unique(befores.astype(np.int64) * schedule.operations + afters, return_index=True)
     return OperationGraph(
         schedule.stages,
@@ -144,7 +146,7 @@ def schedule_graph(schedule: Schedule) -> OperationGraph:
 def _part_edges(
     chosen: npt.NDArray[np.bool_], part_of: Integers, microbatch_of: Integers, schedule: Schedule
 ) -> tuple[Integers, Integers]:
-    """For each microbatch the chosen operation of each part but the last, and that of the next part."""
+    """For each microbatch, the chosen operation of each part except the last, and that of the next part."""
     parts = schedule.stages * schedule.chunks
     table = np.empty((parts, schedule.microbatches), dtype=np.int32)
     operations = np.flatnonzero(chosen).astype(np.int32)

@@ -1,4 +1,4 @@
-"""Which options of an operation are worth choosing, once waiting costs energy too."""
+"""The useful options of an operation, given that waiting also costs energy."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from wattloop_planner.frequency.pipeline.profiles import Option
 
 @dataclass(frozen=True)
 class UsefulOptions:
-    """The options of one (stage, instruction) that no other beats in both time and effective energy.
+    """The Pareto-optimal options of one (stage, instruction) in time and effective energy.
 
-    The effective energy of an option is ``energy - blocking power * time``: what it draws beyond a GPU that waits.
-    Its sum over the operations differs from the pipeline's energy only by ``stages * blocking power * iteration
-    time``, so for each iteration time the two have the same least plan (docs/frequency.md).
+    The effective energy of an option is ``energy - blocking power * time``: its energy beyond that of a
+    waiting GPU. The sum over the operations differs from the pipeline's energy by
+    ``stages * blocking power * iteration time``. For each iteration time, the same plan therefore
+    minimises both (docs/frequency.md). All arrays have the shape (options,), except `corners`.
 
     Attributes:
-        frequencies_megahertz: Shape (options,).
-        times_seconds: Rising strictly.
-        effective_joules: Falling strictly.
-        energies_joules: As measured.
-        corners: Indices of the options on the lower convex hull of (time, effective energy), the first and the last
-            among them.
+        frequencies_megahertz: Clocks.
+        times_seconds: Times, strictly rising.
+        effective_joules: Effective energies, strictly falling.
+        energies_joules: Measured energies.
+        corners: Indices of the options on the lower convex hull of (time, effective energy), including the
+            first and the last option.
     """
 
     frequencies_megahertz: npt.NDArray[np.int64]
@@ -55,26 +56,26 @@ def useful_options(options: Iterable[Option], blocking_power_watts: float) -> Us
             option.frequency_megahertz,
         ),
     )
-    kept: list[Option] = []
+    useful: list[Option] = []
     effective: list[float] = []
     for option in by_time:
         value = option.energy_joules - blocking_power_watts * option.time_seconds
-        if not kept or (value < effective[-1] and option.time_seconds > kept[-1].time_seconds):
-            kept.append(option)
+        if not useful or (value < effective[-1] and option.time_seconds > useful[-1].time_seconds):
+            useful.append(option)
             effective.append(value)
-    times = np.array([option.time_seconds for option in kept])
+    times = np.array([option.time_seconds for option in useful])
     costs = np.array(effective)
     return UsefulOptions(
-        np.array([option.frequency_megahertz for option in kept], dtype=np.int64),
+        np.array([option.frequency_megahertz for option in useful], dtype=np.int64),
         times,
         costs,
-        np.array([option.energy_joules for option in kept]),
+        np.array([option.energy_joules for option in useful]),
         _lower_hull(times, costs),
     )
 
 
 def _lower_hull(times: npt.NDArray[np.float64], costs: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-    """Andrew's monotone chain on points in order of time."""
+    """Lower convex hull of points in order of time, by Andrew's monotone chain."""
     hull: list[int] = []
     for point in range(len(times)):
         while len(hull) > 1 and not _turns_left(times, costs, hull[-2], hull[-1], point):

@@ -1,4 +1,4 @@
-"""Plans: one frequency for each operation, and what it really takes."""
+"""Plans: one frequency for each operation, with the resulting time and energy."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ import numpy.typing as npt
 from wattloop.errors import UsageError
 from wattloop_planner.frequency.pipeline.problem import Choices, Floats, Problem
 
-# Relative; longest paths of the same operations, summed in another order, differ by less.
+# Relative tolerance: sums of the same durations in another order differ by less.
 SAME_TIME = 1e-10
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One option for each operation, and what the pipeline then takes.
+    """One option for each operation, with the resulting time and effective energy.
 
     Attributes:
-        choices: Index of each operation's option among the useful options of its kind, shape (operations,).
-        time_seconds: Longest path through the measured times of the chosen frequencies.
-        effective_joules: Sum of the effective energies, energy less blocking power times time, of the chosen options.
+        choices: Index of each operation's option among the useful options of its kind, shape
+            (operations,).
+        time_seconds: Length of the longest path with the measured times of the chosen options.
+        effective_joules: Sum of the effective energies (energy minus blocking power times time) of the
+            chosen options.
     """
 
     choices: Choices
@@ -33,11 +35,11 @@ class Plan:
 
 @dataclass(frozen=True)
 class Realised:
-    """What a pipeline takes under a plan.
+    """Time and energy of a pipeline under a plan.
 
     Attributes:
         time_seconds: Time of an iteration.
-        energy_joules: Energy of all stages over that time, waiting included.
+        energy_joules: Energy of all stages over this time, including waiting.
     """
 
     time_seconds: float
@@ -45,12 +47,12 @@ class Realised:
 
 
 def realised_plan(problem: Problem, choices: Choices) -> Plan:
-    """The plan that makes these choices."""
+    """The plan with these choices."""
     return Plan(choices, *problem.pipeline.realise(choices))
 
 
 def plan_energy_joules(problem: Problem, plan: Plan) -> float:
-    """Energy of an iteration under the plan, waiting included."""
+    """Energy in joules of an iteration under the plan, including waiting."""
     places = problem.first_options[problem.graph.kind_of] + plan.choices
     energies = np.concatenate([options.energies_joules for options in problem.options])[places]
     times = np.concatenate([options.times_seconds for options in problem.options])[places]
@@ -58,21 +60,21 @@ def plan_energy_joules(problem: Problem, plan: Plan) -> float:
 
 
 def plan_frequencies(problem: Problem, plan: Plan) -> list[npt.NDArray[np.int64]]:
-    """The plan's frequencies in MHz: for each stage those of its operations, in execution order."""
+    """The plan's frequencies in MHz, per stage and in execution order."""
     frequencies = np.concatenate([options.frequencies_megahertz for options in problem.options])
     chosen = frequencies[problem.first_options[problem.graph.kind_of] + plan.choices]
     return [chosen[order] for order in problem.graph.order]
 
 
 def evaluate(problem: Problem, frequencies: Sequence[Sequence[int]]) -> Realised:
-    """What the pipeline takes at these frequencies, whether or not they are worth choosing.
+    """Time and energy of the pipeline at these frequencies, which need not be useful options.
 
     Args:
         problem: The pipeline.
-        frequencies: For each stage the frequencies in MHz of its operations in execution order.
+        frequencies: Frequencies in MHz, per stage and in execution order.
 
     Raises:
-        UsageError: Stages or operations are missing or too many, or a frequency was not measured.
+        UsageError: The number of stages or operations is wrong, or a frequency was not measured.
     """
     graph = problem.graph
     if len(frequencies) != graph.stages:
@@ -91,9 +93,9 @@ def evaluate(problem: Problem, frequencies: Sequence[Sequence[int]]) -> Realised
 
 
 def realised(problem: Problem, times_seconds: Floats, energies_joules: Floats) -> Realised:
-    """What the pipeline takes when its operations take this, both of shape (operations,).
+    """Time and energy of the pipeline with these times and energies, both of shape (operations,).
 
-    The energy is ``Σ e + P · (S · T - Σ t)``: a stage draws the blocking power P whenever it runs nothing.
+    The energy is ``Σ e + P · (S · T - Σ t)``: an idle stage draws the blocking power P.
     """
     time = problem.pipeline.longest_path(times_seconds)
     waited = problem.graph.stages * time - math.fsum(times_seconds.tolist())
@@ -101,15 +103,15 @@ def realised(problem: Problem, times_seconds: Floats, energies_joules: Floats) -
 
 
 def undominated(plans: Iterable[Plan]) -> list[Plan]:
-    """The plans that no other is both no slower than and no dearer in effective energy, slowest first.
+    """The Pareto-optimal plans in time and effective energy, slowest first.
 
-    Times that differ by less than ``SAME_TIME`` are one time, of which the cheapest plan is kept.
+    Of plans whose times differ by less than ``SAME_TIME``, the one of lowest effective energy remains.
     """
-    kept: list[Plan] = []
+    optimal: list[Plan] = []
     for plan in sorted(plans, key=lambda plan: (plan.time_seconds, plan.effective_joules)):
-        if kept and plan.effective_joules >= kept[-1].effective_joules:
+        if optimal and plan.effective_joules >= optimal[-1].effective_joules:
             continue
-        if kept and plan.time_seconds <= kept[-1].time_seconds * (1 + SAME_TIME):
-            kept.pop()
-        kept.append(plan)
-    return kept[::-1]
+        if optimal and plan.time_seconds <= optimal[-1].time_seconds * (1 + SAME_TIME):
+            optimal.pop()
+        optimal.append(plan)
+    return optimal[::-1]

@@ -1,4 +1,4 @@
-"""What there is to plan: a graph of operations, the options of each, and what waiting costs."""
+"""The planning problem: a graph of operations, the options of each, and the power of waiting."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from wattloop_planner.frequency.pipeline.graph import OperationGraph
 from wattloop_planner.frequency.pipeline.options import UsefulOptions, useful_options
 from wattloop_planner.frequency.pipeline.profiles import Option, Profile, check_coverage
 
-# Beyond, the energy of the operations would be lost in the rounding of what waiting costs.
+# Beyond this factor, the operations' energy is lost in the rounding errors of the waiting energy.
 MAX_TIMES_THE_POWER = 10_000
 
 Choices = npt.NDArray[np.int16]
@@ -40,7 +40,7 @@ class Problem:
 
     @property
     def waiting_power_watts(self) -> float:
-        """Power of all stages together while they wait: what the iteration's time costs in addition."""
+        """Power of all stages while they wait; the iteration's time costs this in addition."""
         return self.graph.stages * self.blocking_power_watts
 
     @cached_property
@@ -51,12 +51,12 @@ class Problem:
 
     @cached_property
     def first_options(self) -> npt.NDArray[np.int32]:
-        """Where the options of each kind start when those of all kinds stand in one row, shape (kinds + 1,)."""
+        """Offsets of each kind's options in the concatenated options of all kinds, shape (kinds + 1,)."""
         return np.cumsum([0, *(len(options.times_seconds) for options in self.options)]).astype(np.int32)
 
     @cached_property
     def pipeline(self) -> Pipeline:
-        """The operations and their useful options, compiled."""
+        """The operations and their useful options, as an object of the C extension."""
         return Pipeline(
             befores=self.graph.befores,
             afters=self.graph.afters,
@@ -67,13 +67,13 @@ class Problem:
         )
 
     def durations_of(self, choices: Choices) -> npt.NDArray[np.float64]:
-        """The measured time in seconds of each operation under these choices, shape (operations,)."""
+        """The measured time of each operation in seconds under these choices, shape (operations,)."""
         times = np.concatenate([options.times_seconds for options in self.options])
         return np.asarray(times[self.first_options[self.graph.kind_of] + choices])
 
     @cached_property
     def option_counts(self) -> npt.NDArray[np.int32]:
-        """How many useful options each operation has, shape (operations,)."""
+        """Number of useful options of each operation, shape (operations,)."""
         return np.diff(self.first_options)[self.graph.kind_of]
 
     @property
@@ -83,7 +83,7 @@ class Problem:
 
     @property
     def slowest(self) -> Choices:
-        """Every operation at its least effective energy: slower saves nothing."""
+        """Every operation at its minimum effective energy; slower options save nothing."""
         return (self.option_counts - 1).astype(np.int16)
 
 
@@ -96,17 +96,19 @@ def pipeline_problem(graph: OperationGraph, profile: Profile, blocking_power_wat
         blocking_power_watts: Power of a GPU that waits for another stage, 0 or more.
 
     Raises:
-        UsageError: The power is negative, not finite, or beyond all measure beside what the options draw.
-        InputError: The profile lacks a stage or an instruction, or has further stages.
+        UsageError: The power is negative, not finite, or too large compared with the options' power.
+        InputError: The profile lacks a stage or an instruction, or has additional stages.
     """
     if not 0 <= blocking_power_watts < np.inf:
         raise UsageError(f"--blocking-power {blocking_power_watts:g}: must be a finite number of at least 0")
     check_coverage(profile, graph.kinds, graph.stages)
-    most = max(option.energy_joules / option.time_seconds for kind in graph.kinds for option in profile.options[kind])
-    if blocking_power_watts > most * MAX_TIMES_THE_POWER:
+    max_power = max(
+        option.energy_joules / option.time_seconds for kind in graph.kinds for option in profile.options[kind]
+    )
+    if blocking_power_watts > max_power * MAX_TIMES_THE_POWER:
         raise UsageError(
-            f"--blocking-power {blocking_power_watts:g}: must be at most {MAX_TIMES_THE_POWER:,} times what any "
-            f"measured option draws, which is {most:g} W at most"
+            f"--blocking-power {blocking_power_watts:g}: must be at most {MAX_TIMES_THE_POWER:,} times the "
+            f"highest power of a measured option, {max_power:g} W"
         )
     return Problem(
         graph,

@@ -1,4 +1,4 @@
-"""Measured profiles of pipeline instructions: time and energy of each (stage, instruction) at each GPU frequency."""
+"""Reads measured profiles: time and energy of each (stage, instruction) at each GPU frequency."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from wattloop.errors import InputError
 from wattloop.files.table import Row, read_table
 
 COLUMNS = ("stage", "instruction", "frequency", "time", "energy")
-# Whatever lies beyond was not measured; a slip of the decimal point or of the unit is more likely.
-POSSIBLE = {"frequency": (1, 30_000, "MHz"), "time": (1e-9, 1e6, "s"), "energy": (1e-9, 1e12, "J")}
-# Measured times and energies repeat to about this much; a smaller advantage may be chance.
+# Plausible ranges. A value outside is more likely a misplaced decimal point or a wrong unit.
+PLAUSIBLE = {"frequency": (1, 30_000, "MHz"), "time": (1e-9, 1e6, "s"), "energy": (1e-9, 1e12, "J")}
+# Repeated measurements differ by about this fraction; a smaller advantage may be noise.
 RELATIVE_NOISE = 0.002
 
 
@@ -26,9 +26,9 @@ class Option:
 
     Attributes:
         frequency_megahertz: GPU clock.
-        time_seconds: How long the instruction takes.
-        energy_joules: What it draws meanwhile.
-        line: 1-based line of the file, or 0 where there is no file.
+        time_seconds: Duration of the instruction.
+        energy_joules: Energy of the instruction.
+        line: 1-based line of the file, or 0 without a file.
     """
 
     frequency_megahertz: int
@@ -42,10 +42,10 @@ class Profile:
     """The options of every (stage, instruction).
 
     Attributes:
-        source: Where it comes from, for messages.
-        options: Options by (stage, instruction), frequencies falling. Instructions are in lower case with no separator:
-            ``forward``, ``backward``, ``recomputation``, ``forwardbackward``.
-        notes: What a reader should know of the measurements, one sentence each, with the lines.
+        source: Name of the source, for messages.
+        options: Options by (stage, instruction), in order of falling frequency. Instructions are in lower
+            case without separators: ``forward``, ``backward``, ``recomputation``, ``forwardbackward``.
+        notes: Anomalies of the measurements, one sentence each, with line numbers.
     """
 
     source: str
@@ -66,11 +66,11 @@ def canonical_instruction(text: str) -> str:
 def read_profile(path: str | Path) -> Profile:
     """Read a profile from a CSV file with the columns stage, instruction, frequency (MHz), time (s) and energy (J).
 
-    Rows come in any order, further columns are ignored. Rows of the same stage, instruction and frequency that agree
-    are merged, with a note.
+    Rows can be in any order, and additional columns are ignored. Equal rows of the same stage, instruction
+    and frequency are merged, with a note.
 
     Raises:
-        InputError: The file is no such table, a number is out of range, or two rows disagree.
+        InputError: The file is invalid, a number is out of range, or two rows contradict each other.
     """
     seen: dict[tuple[int, str, int], Option] = {}
     merged: list[str] = []
@@ -89,7 +89,7 @@ def read_profile(path: str | Path) -> Profile:
         merged.append(f"{row.line} (as line {before.line})")
     if not seen:
         raise InputError(str(path), "a header and no rows", "a row for each stage, instruction and frequency", 1)
-    notes = [f"rows that repeat another were merged: line {', '.join(merged)}"] if merged else []
+    notes = [f"repeated rows were merged: line {', '.join(merged)}"] if merged else []
     grouped: dict[tuple[int, str], list[Option]] = defaultdict(list)
     for (stage, instruction, _), option in seen.items():
         grouped[stage, instruction].append(option)
@@ -106,26 +106,26 @@ def _option(row: Row) -> tuple[tuple[int, str, int], Option]:
     frequency = row.integer("frequency", minimum=1)
     time, energy = row.number("time", above=0), row.number("energy", above=0)
     for column, value in (("frequency", frequency), ("time", time), ("energy", energy)):
-        least, most, unit = POSSIBLE[column]
-        if not least <= value <= most:
-            expected = f"{least:g} to {most:g} {unit}"
+        low, high, unit = PLAUSIBLE[column]
+        if not low <= value <= high:
+            expected = f"{low:g} to {high:g} {unit}"
             raise InputError(row.source, repr(row.cells[column]), expected, row.line, column)
     return (stage, canonical_instruction(row.text("instruction")), frequency), Option(frequency, time, energy, row.line)
 
 
 def check_coverage(profile: Profile, needed: Iterable[tuple[int, str]], stages: int) -> None:
-    """Check that a profile has every (stage, instruction) that a schedule needs, and no further stages.
+    """Check that a profile has every (stage, instruction) that a schedule needs, and no other stages.
 
     Raises:
-        InputError: One is missing or a stage is too many.
+        InputError: A (stage, instruction) is missing, or the profile has additional stages.
     """
     present = {stage for stage, _ in profile.options}
-    if too_many := sorted(stage for stage in present if stage >= stages):
+    if additional := sorted(stage for stage in present if stage >= stages):
         line = min(
-            option.line for key, options in profile.options.items() if key[0] == too_many[0] for option in options
+            option.line for key, options in profile.options.items() if key[0] == additional[0] for option in options
         )
         raise InputError(
-            profile.source, f"stage {too_many[0]}", f"exactly the stages 0 to {stages - 1}", line or None, "stage"
+            profile.source, f"stage {additional[0]}", f"exactly the stages 0 to {stages - 1}", line or None, "stage"
         )
     for stage, instruction in sorted(set(needed)):
         if (stage, instruction) in profile.options:
@@ -139,35 +139,35 @@ def check_coverage(profile: Profile, needed: Iterable[tuple[int, str]], stages: 
 
 
 def _anomalies(options: tuple[Option, ...]) -> list[str]:
-    """What is odd about one instruction's measurements (docs/frequency.md, "Real profiles")."""
+    """Anomalies of one instruction's measurements (docs/frequency.md, "Real profiles")."""
     if len(options) == 1:
-        return [f"one frequency only ({_place(options[0])}), so it cannot be slowed down"]
+        return [f"one frequency only ({_described(options[0])}), so it cannot be slowed down"]
     notes = []
     fastest = min(options, key=lambda option: option.time_seconds)
     if fastest is not options[0]:
-        notes.append(f"the highest frequency ({_place(options[0])}) is not the fastest ({_place(fastest)})")
+        notes.append(f"the highest frequency ({_described(options[0])}) is not the fastest ({_described(fastest)})")
     by_time: dict[float, list[Option]] = defaultdict(list)
     for option in options:
         by_time[option.time_seconds].append(option)
     notes.extend(
-        f"several frequencies take {time:g} s ({', '.join(map(_place, same))}); one is used"
+        f"several frequencies take {time:g} s ({', '.join(map(_described, same))}); one is used"
         for time, same in by_time.items()
         if len(same) > 1
     )
-    within = _beaten_within_noise(options)
+    within = _dominated_within_noise(options)
     if within:
         notes.append(
-            f"beaten in time and energy, but by less than {RELATIVE_NOISE:.1%}, which may be noise: "
-            f"{', '.join(map(_place, within))}"
+            f"dominated in time and energy, but by less than {RELATIVE_NOISE:.1%}, which may be noise: "
+            f"{', '.join(map(_described, within))}"
         )
     return notes
 
 
-def _beaten_within_noise(options: tuple[Option, ...]) -> list[Option]:
-    """The options that others beat in time and energy, but all of them by less than the noise."""
+def _dominated_within_noise(options: tuple[Option, ...]) -> list[Option]:
+    """The options that are dominated in time and energy, but by less than the noise."""
     times = np.array([option.time_seconds for option in options])
     energies = np.array([option.energy_joules for option in options])
-    # What takes less time and, of that, least energy is better in both if anything is; and the other way round.
+    # An option is dominated if the minimum time among options of less energy is below its own time.
     min_time, min_energy = _running_min(energies, times), _running_min(times, energies)
     near = 1 + RELATIVE_NOISE
     found = (min_time < times) & (times <= min_time * near) & (energies <= min_energy * near)
@@ -175,12 +175,12 @@ def _beaten_within_noise(options: tuple[Option, ...]) -> list[Option]:
 
 
 def _running_min(by: npt.NDArray[np.float64], values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """For each place, the least value of those that come before it by another quantity; infinite where none does."""
+    """For each item, the minimum value of the items that precede it by `by`; infinite without one."""
     order = np.argsort(by)
-    least = np.concatenate([[np.inf], np.minimum.accumulate(values[order])])
-    return least[np.searchsorted(by[order], by)]
+    minimum = np.concatenate([[np.inf], np.minimum.accumulate(values[order])])
+    return minimum[np.searchsorted(by[order], by)]
 
 
-def _place(option: Option) -> str:
+def _described(option: Option) -> str:
     place = f"{option.frequency_megahertz} MHz"
     return f"{place}, line {option.line}" if option.line else place

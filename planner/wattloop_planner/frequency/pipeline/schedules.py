@@ -1,4 +1,4 @@
-"""What a schedule is: for each stage, an order of its operations."""
+"""Pipeline schedules: for each stage, an order of its operations."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class StageOrder:
     Attributes:
         instructions: Index into the schedule's ``instructions``.
         microbatches: From 0.
-        chunks: Which of the stage's model chunks; 0 where a stage has one.
+        chunks: Index of the stage's model chunk.
     """
 
     instructions: Integers
@@ -55,7 +55,7 @@ class Schedule(ABC):
         """Check the sizes.
 
         Raises:
-            UsageError: One is below 1, or the schedule does not take them together.
+            UsageError: A size is below 1, or the schedule does not support the combination.
         """
         for name, value in (("stages", self.stages), ("microbatches", self.microbatches), ("chunks", self.chunks)):
             if value < 1:
@@ -63,12 +63,12 @@ class Schedule(ABC):
 
     @property
     def operations(self) -> int:
-        """How many operations an iteration has, at most."""
+        """Upper bound of the number of operations in an iteration."""
         return 2 * self.stages * self.microbatches * self.chunks
 
     @property
     def period(self) -> int:
-        """After how many microbatches the order of a long iteration repeats."""
+        """Number of microbatches after which the order of a long iteration repeats."""
         return 1
 
     @abstractmethod
@@ -78,7 +78,11 @@ class Schedule(ABC):
 
 @dataclass(frozen=True)
 class OneForwardOneBackward(Schedule):
-    """A stage runs ahead by as many forwards as stages follow it, then alternates; at most that + 1 are in flight."""
+    """1F1B: one forward, one backward.
+
+    A stage first runs as many forwards as stages follow it, then alternates (PipeDream-Flush; Narayanan
+    et al. 2021, "Efficient Large-Scale …", figure 4). At most one microbatch more is in flight.
+    """
 
     def stage_order(self, stage: int) -> StageOrder:
         """The operations of this stage in execution order."""
@@ -88,7 +92,7 @@ class OneForwardOneBackward(Schedule):
 
 @dataclass(frozen=True)
 class GPipe(Schedule):
-    """Every microbatch is in flight at once; backwards go in the order of the forwards, as PyTorch's ScheduleGPipe."""
+    """GPipe: all forwards, then all backwards in the same order (Huang et al. 2019; PyTorch's ScheduleGPipe)."""
 
     def stage_order(self, stage: int) -> StageOrder:  # noqa: ARG002 - every stage has the same order
         """The operations of this stage in execution order."""
@@ -97,17 +101,18 @@ class GPipe(Schedule):
 
 @dataclass(frozen=True)
 class EarlyRecomputation(Schedule):
-    """Activations are computed again for the backward pass.
+    """1F1B with early recomputation (Merak, Lai et al. 2023; Lowtime's `EarlyRecomputation1F1B`).
 
-    While forwards remain, recomputation and backward are one operation, ``forwardbackward``. In the last backwards a
-    stage waits for its successor anyway, so it recomputes in that time: ``recomputation``, then ``backward``.
+    The backward pass recomputes activations. While forwards remain, recomputation and backward are one
+    operation, ``forwardbackward``. For the last backwards, a stage recomputes while it waits for its
+    successor: ``recomputation``, then ``backward``.
     """
 
     instructions: ClassVar[tuple[str, ...]] = (FORWARD, BACKWARD, RECOMPUTATION, FORWARD_BACKWARD)
 
     @property
     def operations(self) -> int:
-        """How many operations an iteration has, at most."""
+        """Upper bound of the number of operations in an iteration."""
         return (2 * self.microbatches + self.stages) * self.stages
 
     def stage_order(self, stage: int) -> StageOrder:
@@ -123,17 +128,19 @@ class EarlyRecomputation(Schedule):
 
 @dataclass(frozen=True)
 class Interleaved(Schedule):
-    """Chunk c of stage s is the part c·stages + s of the model; groups of `stages` microbatches take turns on a chunk.
+    """Interleaved 1F1B: a stage holds several chunks of the model (Narayanan et al. 2021, section 2.2.2).
 
-    As in Megatron-LM, a stage runs ahead by ``2·(stages - stage - 1) + (chunks - 1)·stages`` forwards. One chunk a
-    stage is plain 1F1B. A profile's rows hold for one chunk's part of an instruction.
+    Chunk c of stage s is the part c·stages + s of the model. Groups of `stages` microbatches take turns
+    on a chunk. As in Megatron-LM, a stage runs ahead by
+    ``2·(stages - stage - 1) + (chunks - 1)·stages`` forwards. One chunk per stage gives plain 1F1B. A row
+    of a profile describes one chunk's part of an instruction.
     """
 
     def __post_init__(self) -> None:
         """Check the sizes.
 
         Raises:
-            UsageError: The microbatches are no multiple of the stages.
+            UsageError: The number of microbatches is not a multiple of the number of stages.
         """
         super().__post_init__()
         if self.chunks > 1 and self.microbatches % self.stages:
@@ -144,7 +151,7 @@ class Interleaved(Schedule):
 
     @property
     def period(self) -> int:
-        """After how many microbatches the order of a long iteration repeats."""
+        """Number of microbatches after which the order of a long iteration repeats."""
         return self.stages if self.chunks > 1 else 1
 
     def stage_order(self, stage: int) -> StageOrder:
@@ -164,7 +171,7 @@ class Interleaved(Schedule):
 
 
 def single_chunk(instructions: npt.ArrayLike, microbatches: npt.ArrayLike) -> StageOrder:
-    """A stage order with one chunk a stage."""
+    """A stage order with one chunk per stage."""
     found = np.asarray(instructions, dtype=np.int32)
     return StageOrder(found, np.asarray(microbatches, dtype=np.int32), np.zeros(len(found), dtype=np.int32))
 
@@ -173,12 +180,12 @@ def alternating(warmup: int, count: int, interleaved: tuple[int, int]) -> tuple[
     """First ``warmup`` of one kind, then one of each in turn, then the rest of the second kind.
 
     Args:
-        warmup: How many of the first kind go ahead, at most ``count``.
-        count: How many there are of each kind.
+        warmup: Number of operations of the first kind that go ahead, at most ``count``.
+        count: Number of operations of each kind.
         interleaved: The two kinds.
 
     Returns:
-        The kinds, and for each its running number among its kind, in order.
+        The kinds in order, and the index of each operation within its kind.
 
     Example:
         >>> kinds, numbers = alternating(1, 2, (0, 1))

@@ -1,4 +1,4 @@
-"""When each operation of a pipeline runs, and which operations make the iteration as long as it is."""
+"""The timeline of an iteration under a plan, with its critical path."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Timeline:
     """One iteration under a plan; arrays of shape (operations,).
 
     Attributes:
-        starts_seconds: When each operation starts, as early as its predecessors let it.
-        durations_seconds: How long it takes.
-        powers_watts: What it draws.
+        starts_seconds: Earliest start of each operation.
+        durations_seconds: Duration of each operation.
+        powers_watts: Power of each operation.
         critical: The operations of one longest path, in order.
         time_seconds: Time of the iteration.
     """
@@ -32,7 +32,7 @@ class Timeline:
 
 
 def timeline(problem: Problem, plan: Plan) -> Timeline:
-    """The iteration under this plan."""
+    """The timeline of an iteration under a plan."""
     places = problem.first_options[problem.graph.kind_of] + plan.choices
     durations = np.concatenate([options.times_seconds for options in problem.options])[places]
     energies = np.concatenate([options.energies_joules for options in problem.options])[places]
@@ -43,7 +43,7 @@ def timeline(problem: Problem, plan: Plan) -> Timeline:
 
 
 def critical_path(graph: OperationGraph, finishes: Floats) -> npt.NDArray[np.int64]:
-    """One longest path: from the last operation to end back to the start, by the predecessor that ended last."""
+    """One longest path, found backwards from the last operation by the predecessor that ends last."""
     first, before = graph.predecessors
     operation = int(np.argmax(finishes))
     path = [operation]

@@ -1,4 +1,4 @@
-"""A graph of the user's own, from JSON: operations, their order on each stage, and further precedences."""
+"""Reads a user's graph from JSON: operations, their order on each stage, and other precedences."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def read_graph(path: str | Path) -> OperationGraph:
     """Read a graph from a JSON file.
 
     The form is ``{"operations": [{"stage": 0, "instruction": "forward", "microbatch": 0}, …], "order": [[indices of
-    stage 0 in execution order], …], "edges": [[before, after], …]}``. Operations of a stage wait for each other in its
-    order; edges are what they wait for besides.
+    stage 0 in execution order], …], "edges": [[before, after], …]}``. The order of a stage implies
+    precedences; edges add others.
 
     Raises:
-        InputError: The file is no such JSON, an index or a stage is out of range, an operation is missing from its
-            stage's order, or operations wait for each other in a cycle, which is named.
+        InputError: The file is invalid, an index or a stage is out of range, an operation is missing from
+            its stage's order, or the precedences contain a cycle, which the message names.
         UsageError: There are too many operations.
     """
     source = str(path)
@@ -58,13 +58,13 @@ def read_graph(path: str | Path) -> OperationGraph:
         np.ascontiguousarray(joined[:, 1]),
     )
     if cycle := _cycle(graph):
-        words = " → ".join(f"{graph.name(operation)} (operation {operation})" for operation in [*cycle, cycle[0]])
-        raise InputError(source, f"operations that wait for each other: {words}", "no cycle", column="edges")
+        path = " → ".join(f"{graph.name(operation)} (operation {operation})" for operation in [*cycle, cycle[0]])
+        raise InputError(source, f"a cycle of precedences: {path}", "no cycle", column="edges")
     return graph
 
 
 class _Reader:
-    """Checks the parts of the document and names the place of what is wrong."""
+    """Validates the parts of the document; errors name the location."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -82,7 +82,7 @@ class _Reader:
         except (ValueError, RecursionError) as error:
             raise InputError(self._source, json_problem(error), "JSON in UTF-8") from error
         if not isinstance(document, dict) or not all(isinstance(document.get(key), list) for key in KEYS):
-            raise InputError(self._source, "another form", f"an object with the lists {', '.join(KEYS)}")
+            raise InputError(self._source, "another structure", f"an object with the lists {', '.join(KEYS)}")
         return document
 
     def _index(self, place: str, value: object, count: int, what: str) -> int:
@@ -114,8 +114,8 @@ class _Reader:
                     raise self._error(f"order[{stage}][{place}]", item, "every operation once")
                 missing.remove(operation)
         if missing:
-            least = min(missing)
-            raise self._error(f"order[{stage_of[least]}]", rows[stage_of[least]], f"operation {least} among them")
+            first = min(missing)
+            raise self._error(f"order[{stage_of[first]}]", rows[stage_of[first]], f"operation {first} among them")
         return rows
 
     def edge(self, index: int, item: object, operations: int) -> tuple[int, int]:
@@ -127,7 +127,7 @@ class _Reader:
 
 
 def _cycle(graph: OperationGraph) -> list[int]:
-    """Operations of one cycle, each waiting for the one before it; empty where there is none."""
+    """The operations of one cycle, each after the one before it; empty if there is none."""
     first, befores = graph.predecessors
     waiting = np.diff(first).astype(np.int64)
     afters: list[list[int]] = [[] for _ in range(graph.operations)]
@@ -142,7 +142,7 @@ def _cycle(graph: OperationGraph) -> list[int]:
     left = set(range(graph.operations)) - set(ready)
     if not left:
         return []
-    # Whatever is left waits for something that is left: walking back from it must come round.
+    # Every remaining operation has a remaining predecessor, so following predecessors finds a cycle.
     path = [min(left)]
     places = {path[0]: 0}
     while True:

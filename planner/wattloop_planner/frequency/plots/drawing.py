@@ -1,4 +1,4 @@
-"""What the figures share: many short labels drawn as one artist, and saving as PNG and SVG."""
+"""Common parts of the figures: labels drawn as one artist, and saving as PNG and SVG."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DOTS_PER_INCH = 120
 
 
 class Label(NamedTuple):
-    """A text, centred at a place in the axes' coordinates; its size in points."""
+    """A text, centred at a position in the axes' coordinates, with its size in points."""
 
     place: tuple[float, float]
     text: str
@@ -27,7 +27,10 @@ class Label(NamedTuple):
 
 
 class Labels(Artist):
-    """Texts that are clipped to the axes and take no part in the layout."""
+    """Labels clipped to the axes and excluded from the layout.
+
+    One artist draws all labels, because one `Text` per label dominates the time of a figure.
+    """
 
     def __init__(self, labels: Sequence[Label]) -> None:
         super().__init__()
@@ -36,7 +39,7 @@ class Labels(Artist):
         self.set_zorder(3)
 
     def draw(self, renderer: RendererBase) -> None:
-        """Draw all texts."""
+        """Draw all labels."""
         axes, figure = self.axes, self.get_figure(root=True)
         if not self._labels or axes is None or figure is None:
             return
@@ -58,11 +61,11 @@ class Labels(Artist):
 
 
 def save_figure(figure: Figure, folder: Path, name: str) -> None:
-    """Write ``name.png`` and ``name.svg``; the same figure gives the same bytes."""
-    # `Figure.savefig` draws everything twice for each format, once only to measure it.
+    """Write ``name.png`` and ``name.svg``; equal figures give equal bytes."""
+    # `Figure.savefig` draws everything twice per format, the first time only to measure.
     figure.set_dpi(DOTS_PER_INCH)
     FigureCanvasAgg(figure).print_png(folder / f"{name}.png", metadata={"Software": None})  # type: ignore[no-untyped-call]
-    # What the first drawing has laid out need not be laid out again.
+    # The layout of the first drawing is reused.
     figure.set_layout_engine("none")
     with rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
         FigureCanvasSVG(figure).print_svg(folder / f"{name}.svg", metadata={"Date": None})  # type: ignore[no-untyped-call]

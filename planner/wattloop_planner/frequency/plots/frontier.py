@@ -1,4 +1,4 @@
-"""A picture of the frontier: the bound, the plans on it, and what others would take."""
+"""A figure of the frontier, the plans and the baselines."""
 
 from __future__ import annotations
 
@@ -22,13 +22,11 @@ def draw_frontier(folder: Path, planning: Planning, realised: Sequence[Realised]
 
 
 def frontier_figure(planning: Planning, realised: Sequence[Realised], points: Sequence[Baseline]) -> Figure:
-    """Energy against time."""
+    """A figure of energy against time."""
     frontier = planning.frontier
     figure = Figure(figsize=(9, 5.5), layout="constrained")
     axes = figure.subplots()
-    axes.plot(
-        frontier.times_seconds, frontier.energies_joules, color="#555555", lw=1, label="least possible (relaxation)"
-    )
+    axes.plot(frontier.times_seconds, frontier.energies_joules, color="#555555", lw=1, label="lower bound (relaxation)")
     axes.plot(
         [found.time_seconds for found in realised],
         [found.energy_joules for found in realised],
@@ -37,13 +35,15 @@ def frontier_figure(planning: Planning, realised: Sequence[Realised], points: Se
         label=f"plans ({100 * float(planning.gaps.mean()):.2f} % above in the mean)",
     )
     for method, marker in MARKERS.items():
-        mine = [point.realised for point in points if point.method == method]
-        if mine:
-            times, energies = ([getattr(r, name) for r in mine] for name in ("time_seconds", "energy_joules"))
+        realised_points = [point.realised for point in points if point.method == method]
+        if realised_points:
+            times, energies = (
+                [getattr(r, name) for r in realised_points] for name in ("time_seconds", "energy_joules")
+            )
             axes.plot(times, energies, marker, ms=5, alpha=0.8, label=method)
-    least = int(np.argmin(frontier.energies_joules))
-    axes.axvline(frontier.times_seconds[least], color="#bbbbbb", lw=0.8, ls="--", zorder=0)
-    axes.annotate("T*", (frontier.times_seconds[least], axes.get_ylim()[1]), ha="center", va="bottom", fontsize=9)
+    cheapest = int(np.argmin(frontier.energies_joules))
+    axes.axvline(frontier.times_seconds[cheapest], color="#bbbbbb", lw=0.8, ls="--", zorder=0)
+    axes.annotate("T*", (frontier.times_seconds[cheapest], axes.get_ylim()[1]), ha="center", va="bottom", fontsize=9)
     axes.set(xlabel="time of an iteration (s)", ylabel="energy of an iteration (J)")
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)

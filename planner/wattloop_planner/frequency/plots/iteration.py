@@ -1,4 +1,4 @@
-"""A picture of one iteration under a plan: a row a stage, a box an operation."""
+"""A figure of one iteration under a plan: one row per stage, one box per operation."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from wattloop_planner.frequency.solver.planning import Planning
 
 COLOURS = "viridis_r"
 CRITICAL = "#d62728"
-# Operations get this much room, within these limits; wider pictures no longer open everywhere.
+# Width per operation, within these limits; some viewers cannot open wider figures.
 INCHES_PER_OPERATION = 0.3
 MIN_WIDTH_INCHES, MAX_WIDTH_INCHES = 10.0, 48.0
-# Microbatch numbers are written where this many fit into the picture's width.
+# Operations are labelled up to this number per stage.
 MAX_LABELLED_OPERATIONS = 170
 
 
 def plans_to_draw(realised: Sequence[Realised], count: int | None) -> list[int]:
-    """The slowest plan, the one of least energy, the fastest, and others at even distances of their numbers.
+    """Select the slowest plan, the plan of minimum energy, the fastest, and others at even distances.
 
     Args:
-        realised: What each plan takes, slowest first.
-        count: How many at most, 3 or more; None: all.
+        realised: Time and energy of each plan, slowest first.
+        count: Maximum number of plans, at least 3; None: all.
 
     Returns:
-        Numbers of plans, rising.
+        Numbers of the plans, rising.
 
     Example:
         >>> plans_to_draw([Realised(9 - number, abs(number - 2)) for number in range(9)], 5)
@@ -49,10 +49,10 @@ def plans_to_draw(realised: Sequence[Realised], count: int | None) -> list[int]:
     last = len(realised) - 1
     if count is None or count > last:
         return list(range(last + 1))
-    least = min(range(last + 1), key=lambda number: realised[number].energy_joules)
-    chosen = sorted({0, least, last})
+    cheapest = min(range(last + 1), key=lambda number: realised[number].energy_joules)
+    chosen = sorted({0, cheapest, last})
     while len(chosen) < count:
-        # Into the middle of the widest gap; of gaps as wide as each other the one of slower plans.
+        # The middle of the widest gap; of equally wide gaps, the one of slower plans.
         width, before = max((after - before, -before) for before, after in pairwise(chosen))
         chosen = sorted([*chosen, -before + width // 2])
     return chosen
@@ -65,8 +65,8 @@ def draw_plans(
     numbers: Sequence[int],
     on_progress: Callable[[str, float], None],
 ) -> None:
-    """Write ``pipeline_%05d`` of some plans, by their numbers, all on one scale of time and power."""
-    on_progress("pictures", 0.0)
+    """Write ``pipeline_%05d`` for the given plan numbers, with common scales of time and power."""
+    on_progress("figures", 0.0)
     lines = [timeline(problem, planning.plans[number]) for number in numbers]
     powers = Normalize(problem.blocking_power_watts, max(float(line.powers_watts.max()) for line in lines), clip=True)
     longest = max(line.time_seconds for line in lines)
@@ -74,22 +74,22 @@ def draw_plans(
         energy = plan_energy_joules(problem, planning.plans[number])
         title = f"plan {number}: {line.time_seconds:.4g} s, {energy:,.0f} J"
         save_figure(pipeline_figure(problem, line, powers, longest, title), folder, f"pipeline_{number:05d}")
-        on_progress(f"picture {drawn} of {len(lines)}", drawn / len(lines))
+        on_progress(f"figure {drawn} of {len(lines)}", drawn / len(lines))
 
 
 def pipeline_figure(problem: Problem, line: Timeline, powers: Normalize, max_seconds: float, title: str) -> Figure:
-    """One iteration, to scale.
+    """A figure of one iteration.
 
     Args:
         problem: The pipeline.
-        line: When its operations run.
+        line: The timeline of the iteration.
         powers: Scale of the colours, in watts.
-        max_seconds: Where the axis ends.
-        title: Above the picture.
+        max_seconds: End of the time axis.
+        title: Title of the figure.
     """
     graph = problem.graph
-    a_stage = max(len(order) for order in graph.order)
-    width = min(max(a_stage * INCHES_PER_OPERATION, MIN_WIDTH_INCHES), MAX_WIDTH_INCHES)
+    max_per_stage = max(len(order) for order in graph.order)
+    width = min(max(max_per_stage * INCHES_PER_OPERATION, MIN_WIDTH_INCHES), MAX_WIDTH_INCHES)
     figure = Figure(figsize=(width, 1.6 + 0.42 * graph.stages), layout="constrained")
     axes = figure.subplots()
     _draw_waiting(axes, graph.stages, line.time_seconds)
@@ -102,8 +102,8 @@ def pipeline_figure(problem: Problem, line: Timeline, powers: Normalize, max_sec
         PolyCollection(list(boxes[line.critical]), facecolors="none", edgecolors=CRITICAL, linewidths=1.3)
     )
     _draw_critical_path(axes, graph, line)
-    if a_stage <= MAX_LABELLED_OPERATIONS:
-        _number(axes, graph, line, drawn, 72 * width / max_seconds)
+    if max_per_stage <= MAX_LABELLED_OPERATIONS:
+        _label_operations(axes, graph, line, drawn, 72 * width / max_seconds)
     axes.set(xlim=(0, max_seconds), ylim=(graph.stages - 0.5, -0.5), xlabel="time (s)", ylabel="stage", title=title)
     axes.set_yticks(range(graph.stages))
     figure.colorbar(ScalarMappable(powers, COLOURS), ax=axes, label="power (W)", pad=0.01, aspect=10)
@@ -116,7 +116,7 @@ def pipeline_figure(problem: Problem, line: Timeline, powers: Normalize, max_sec
 
 
 def _draw_waiting(axes: Axes, stages: int, time_seconds: float) -> None:
-    """The whole iteration hatched; what is not covered by an operation is waiting."""
+    """Hatch the complete iteration; parts that no operation covers are waiting."""
     axes.barh(
         range(stages),
         time_seconds,
@@ -138,7 +138,7 @@ def _boxes(graph: OperationGraph, line: Timeline) -> npt.NDArray[np.float64]:
 
 
 def _draw_critical_path(axes: Axes, graph: OperationGraph, line: Timeline) -> None:
-    """From box to box, where the path changes the stage."""
+    """Draw lines between boxes where the path changes the stage."""
     before, after = line.critical[:-1], line.critical[1:]
     changes = graph.stage_of[before] != graph.stage_of[after]
     ends = line.starts_seconds[before] + line.durations_seconds[before]
@@ -147,9 +147,11 @@ def _draw_critical_path(axes: Axes, graph: OperationGraph, line: Timeline) -> No
     axes.add_collection(LineCollection(list(np.stack([starts, targets], axis=1)), colors=CRITICAL, linewidths=1.3))
 
 
-def _number(axes: Axes, graph: OperationGraph, line: Timeline, drawn: PolyCollection, points_a_second: float) -> None:
-    """The instruction's first letter and the microbatch in every box that is wide enough for them."""
-    colours = drawn.to_rgba(line.powers_watts)
+def _label_operations(
+    axes: Axes, graph: OperationGraph, line: Timeline, boxes: PolyCollection, points_per_second: float
+) -> None:
+    """Label every box that is wide enough with the instruction's initial and the microbatch."""
+    colours = boxes.to_rgba(line.powers_watts)
     # Dark text on bright boxes, by the luminance of sRGB.
     bright = colours[:, :3] @ np.array([0.299, 0.587, 0.114]) > 0.55
     middles = line.starts_seconds + line.durations_seconds / 2
@@ -157,9 +159,9 @@ def _number(axes: Axes, graph: OperationGraph, line: Timeline, drawn: PolyCollec
     for operation in range(graph.operations):
         name = graph.instructions[graph.instruction_of[operation]]
         text = f"{name[0].upper()}{graph.microbatch_of[operation]}"
-        size = min(7.0, points_a_second * float(line.durations_seconds[operation]) / (0.75 * len(text)))
+        size = min(7.0, points_per_second * float(line.durations_seconds[operation]) / (0.75 * len(text)))
         if size >= 3.0:
             place = (float(middles[operation]), float(graph.stage_of[operation]))
-            # Sizes of a tenth of a point apart: fewer fonts to load.
+            # Round sizes down to a tenth of a point, so that fewer fonts are loaded.
             labels.append(Label(place, text, math.floor(size * 10) / 10, "black" if bright[operation] else "white"))
     axes.add_artist(Labels(labels))

@@ -1,1 +1,1 @@
-"""Finds frequency plans: the exact frontier of the relaxation, and plans near it."""
+"""Finds frequency plans: the exact frontier of the relaxation, and plans close to it."""

@@ -14,8 +14,9 @@ UNLIMITED = 2**61 - 1
 class EventNetwork:
     """The graph with its operations as arcs between events.
 
-    An event is the end of some operations and the start of others. Where an operation's end has one successor, or a
-    start one predecessor, the two are one event: ending later, or starting earlier, loses nothing (docs/frequency.md).
+    An event is the end of some operations and the start of others. If an operation's end has one
+    successor, or a start one predecessor, both are one event: a later end, or an earlier start, costs
+    nothing (docs/frequency.md).
     """
 
     def __init__(self, graph: OperationGraph) -> None:
@@ -43,8 +44,14 @@ class EventNetwork:
         lengths: tuple[npt.NDArray[np.int64], ...],
         capacities: tuple[npt.NDArray[np.int64], ...],
     ) -> ParametricFlow:
-        """The parametric flow with these corners for each of the graph's kinds."""
-        # The precedences are one more kind, with one corner of length 0.
+        """The parametric flow with the corners of each of the graph's kinds.
+
+        Args:
+            graph: The graph of this network.
+            lengths: Lengths of the corners, per kind.
+            capacities: Changes of slope at the corners, per kind.
+        """
+        # The precedences form an additional kind, with one corner of length 0.
         pools = [*lengths, np.zeros(1, dtype=np.int64)], [*capacities, np.full(1, UNLIMITED, dtype=np.int64)]
         precedences = np.full(len(self.tails) - graph.operations, len(lengths), dtype=np.int32)
         kind_of = np.concatenate([graph.kind_of, precedences])
@@ -68,15 +75,16 @@ class EventNetwork:
 def connected_components(
     size: int, one: npt.NDArray[np.int64], other: npt.NDArray[np.int64]
 ) -> tuple[int, npt.NDArray[np.int64]]:
-    """The components, numbered from 0 in the order of their lowest nodes.
+    """The connected components of an undirected graph, numbered in the order of their lowest nodes.
 
-    Every component is a tree whose root is its lowest node so far. Each round joins the roots at the ends of each edge,
-    the higher one below the lower one, and then makes every node a child of its root.
+    Each component is a tree whose root is its lowest node. Each round attaches the higher root of the two
+    ends of an edge to the lower root, and then makes every node a child of its root. SciPy's function is
+    not used, because its import takes longer than most plans.
 
     Args:
         size: Number of nodes, 0 to size - 1.
-        one: One end of each edge, shape (edges,).
-        other: The other end, shape (edges,).
+        one: First end of each edge, shape (edges,).
+        other: Second end of each edge, shape (edges,).
 
     Returns:
         The number of components, and the component of each node, shape (size,).

@@ -1,4 +1,4 @@
-"""The best plan of a small pipeline, by branch and bound: the truth that other plans are measured against."""
+"""The optimal plan of a small pipeline, by branch and bound; a reference for other plans."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ MAX_OPERATIONS = 24
 
 
 def exact_plan(problem: Problem, deadline_seconds: float) -> Plan | None:
-    """The plan of least effective energy that takes at most this time; None where no plan is that fast.
+    """The plan of minimum effective energy that meets a deadline.
 
-    Operations are decided in an order that follows the precedences, slow options first. A branch ends where the
-    deadline cannot be met even with the fastest options, or where even the cheapest options that could still meet it
-    alone would not be cheaper than the best plan so far. The time grows exponentially with the operations.
+    The search decides operations in topological order, slow options first. It prunes a branch if the
+    fastest options miss the deadline, or if the cheapest options are no cheaper than the best plan so far.
+    The time grows exponentially with the number of operations.
 
     Args:
         problem: The pipeline.
-        deadline_seconds: The longest time allowed.
+        deadline_seconds: Maximum time of the iteration.
+
+    Returns:
+        None if no plan meets the deadline.
 
     Raises:
         UsageError: The pipeline has more than 24 operations.
@@ -45,13 +48,15 @@ class _Search:
         self._times = [options.times_seconds.tolist() for options in kinds]
         self._costs = [options.effective_joules.tolist() for options in kinds]
         self._order = self._topological(afters)
-        # The longest path that follows each operation, everything at its fastest.
+        # The longest path after each operation with the fastest options.
         self._after = [0.0] * graph.operations
         for operation in reversed(self._order):
             followers = (self._times[next_][0] + self._after[next_] for next_ in afters[operation])
             self._after[operation] = max(followers, default=0.0)
-        least = [costs[-1] for costs in self._costs]
-        self._min_cost_after = [sum(least[op] for op in self._order[place:]) for place in range(len(self._order) + 1)]
+        min_costs = [costs[-1] for costs in self._costs]
+        self._min_cost_after = [
+            sum(min_costs[op] for op in self._order[place:]) for place in range(len(self._order) + 1)
+        ]
         self._finishes = [0.0] * graph.operations
         self._choices: Choices = np.zeros(graph.operations, dtype=np.int16)
         self._found: Choices | None = None

@@ -1,4 +1,4 @@
-"""The fastest plan: exactly the least time that the options allow, with little energy (docs/frequency.md)."""
+"""The fastest plan: exactly the minimum time that the options allow, at low energy (docs/frequency.md)."""
 
 from __future__ import annotations
 
@@ -9,47 +9,48 @@ import numpy as np
 from wattloop_planner.frequency.pipeline.plans import SAME_TIME, Plan
 from wattloop_planner.frequency.pipeline.problem import Floats, Problem
 
-# Paths through an operation that is slowed down are shorter than the least time by this fraction, so that sums of
-# rounded numbers never exceed it.
+# Paths through slowed operations stay below the minimum time by this fraction, so that rounding errors of
+# sums never exceed it.
 MARGIN = 1e-9
-# Durations that exceed the least time by less, relatively, meet it.
-MEETS = 1e-12
-# Bisections of how far durations are shortened.
-HALVINGS = 14
+# Relative tolerance within which durations meet the minimum time.
+TIME_TOLERANCE = 1e-12
+# Bisection steps of the scale of durations.
+BISECTIONS = 14
 
 
 def min_time_seconds(problem: Problem) -> float:
-    """Time of the iteration with every operation at its fastest option: no plan takes less."""
+    """Time of the iteration with every operation at its fastest option: the minimum over all plans."""
     return problem.pipeline.realise(problem.fastest)[0]
 
 
 def fastest_plan(problem: Problem, durations: Floats) -> Plan:
-    """A plan of exactly the least time, by the example of these durations, which may take longer.
+    """A plan of exactly the minimum time that is close to given durations.
 
-    The durations are shortened towards the fastest options' until they meet the least time, and then rounded. An
-    operation is slowed down only where every path through it stays below the least time. All other paths consist of
-    fastest options, of which the longest takes the least time, bit for bit.
+    The durations are interpolated towards the fastest options until they meet the minimum time, and then
+    rounded. An operation is slowed only if every path through it stays below the minimum time. All other
+    paths consist of fastest options, so the longest path equals the minimum time bit for bit.
 
     Args:
         problem: The pipeline.
-        durations: In seconds, at least those of the fastest options, shape (operations,).
+        durations: Durations in seconds, not below those of the fastest options, shape (operations,). Their
+            longest path may exceed the minimum time.
     """
     pipeline = problem.pipeline
     deadline = min_time_seconds(problem) * (1 - MARGIN)
     choices = np.empty(problem.graph.operations, dtype=np.int16)
     pipeline.fill(_shortened(problem, durations), deadline, choices)
-    # Once more by its own durations: what slack is left is given out within the same deadline.
+    # A second pass with the plan's own durations uses the remaining slack within the same deadline.
     return Plan(choices, *pipeline.fill(problem.durations_of(choices), deadline, choices))
 
 
 def _shortened(problem: Problem, durations: Floats) -> Floats:
-    """The durations, or those on the straight line from the fastest to them that just meet the least time."""
+    """The durations, interpolated towards the fastest options so that they meet the minimum time."""
     fastest = problem.durations_of(problem.fastest)
-    limit = min_time_seconds(problem) * (1 + MEETS)
+    limit = min_time_seconds(problem) * (1 + TIME_TOLERANCE)
     if problem.pipeline.longest_path(durations) <= limit:
         return durations
     low, high = 0.0, 1.0
-    for _ in range(HALVINGS):
+    for _ in range(BISECTIONS):
         share = (low + high) / 2
         if problem.pipeline.longest_path(fastest + share * (durations - fastest)) <= limit:
             low = share
@@ -59,6 +60,6 @@ def _shortened(problem: Problem, durations: Floats) -> Floats:
 
 
 def with_exact_min_time(problem: Problem, plans: Sequence[Plan]) -> list[Plan]:
-    """The plans without those that exceed the least time by no more than the rounding of sums."""
-    least = min_time_seconds(problem)
-    return [plan for plan in plans if plan.time_seconds == least or plan.time_seconds > least * (1 + SAME_TIME)]
+    """The plans, except those that exceed the minimum time only by rounding errors."""
+    min_time = min_time_seconds(problem)
+    return [plan for plan in plans if plan.time_seconds == min_time or plan.time_seconds > min_time * (1 + SAME_TIME)]

@@ -1,4 +1,4 @@
-"""Planning a pipeline: the relaxation's frontier and real plans along it."""
+"""Plans a pipeline: the frontier of the relaxation, and plans along it."""
 
 from __future__ import annotations
 
@@ -33,12 +33,13 @@ SEGMENTS_PER_REPORT = 8
 
 @dataclass(frozen=True)
 class Planning:
-    """What came of planning.
+    """The result of planning.
 
     Attributes:
-        frontier: Of the continuous relaxation: no plan takes less energy in the same time.
-        plans: Real plans, slowest first, none dominated.
-        steady_microbatches: How many microbatches were solved where the rest repeats them; None where all were.
+        frontier: Frontier of the continuous relaxation, a lower bound of the energy of all plans.
+        plans: Plans, slowest first, none dominated.
+        steady_microbatches: Number of microbatches solved if the iteration repeats them; None if all were
+            solved.
         phase_seconds: Wall time of the phases relaxation and plans.
     """
 
@@ -49,7 +50,7 @@ class Planning:
 
     @property
     def gaps(self) -> Floats:
-        """By what fraction each plan takes more energy than the relaxation in the same time, shape (plans,)."""
+        """Relative excess energy of each plan over the relaxation at the plan's time, shape (plans,)."""
         return gaps(self.frontier, self.plans)
 
 
@@ -60,19 +61,19 @@ def plan_pipeline(
     use_steady_state: bool = True,
     on_progress: Callable[[str, float], None] = lambda _what, _fraction: None,
 ) -> Planning:
-    """Find the time-energy frontier of a pipeline and real plans along it.
+    """Find the time-energy frontier of a pipeline, and plans along it.
 
     Args:
         problem: The pipeline, see `pipeline_problem`.
-        count: At most so many plans, 3 to 10,000, those that lose least at the deadlines between them; None: at most
-            one for each breakpoint of the relaxation, and 10,000.
-        use_steady_state: Whether a long iteration is planned by its repeated structure; the frontier is the same
+        count: Maximum number of plans, 3 to 10,000; the plans with the smallest loss at deadlines between
+            them are selected. None: at most one plan per breakpoint of the relaxation, and at most 10,000.
+        use_steady_state: Whether to plan a long iteration by its repeated structure; the frontier is equal
             within 0.001 %.
-        on_progress: Told now and then what is being done, in words, and which share of it is.
+        on_progress: Called repeatedly with the name of the current phase and the completed fraction of it.
 
     Returns:
-        The frontier and the plans. The first plan runs every operation at its least effective energy, the last is the
-        fastest there is; the one of least energy is among them.
+        The frontier and the plans. The first plan runs every operation at its minimum effective energy, the
+        last is the fastest possible; the plan of minimum energy is included.
 
     Raises:
         UsageError: ``count`` is below 3 or above 10,000.
@@ -100,19 +101,19 @@ def plan_pipeline(
         else:
             pool = list(rounded_plans(roundings, segments))
         frontier = walk.frontier
-        wanted = max(count or min(len(frontier.times_seconds), MAX_PLANS), MIN_PLANS)
+        max_plans = max(count or min(len(frontier.times_seconds), MAX_PLANS), MIN_PLANS)
         on_progress("plans", 0.0)
-        pool.extend(split_plans(problem, frontier, pool, wanted))
-        starts = spread_plans(frontier, pool, plans_to_improve(problem, wanted))
+        pool.extend(split_plans(problem, frontier, pool, max_plans))
+        starts = spread_plans(frontier, pool, plans_to_improve(problem, max_plans))
         pool.extend(improved_plans(problem, frontier, starts))
-        plans = spread_plans(frontier, with_exact_min_time(problem, pool), wanted)
+        plans = spread_plans(frontier, with_exact_min_time(problem, pool), max_plans)
     return Planning(frontier, plans, steady.short.graph.microbatches if steady else None, clock.seconds)
 
 
 def _with_progress(
     problem: Problem, walk: Iterable[Segment], on_progress: Callable[[str, float], None]
 ) -> Iterator[Segment]:
-    """The walk; says how far along the frontier it is."""
+    """The segments of a walk, with reports of the progress along the frontier."""
     slowest, fastest = (problem.pipeline.realise(choices)[0] for choices in (problem.slowest, problem.fastest))
     for number, segment in enumerate(walk):
         if number % SEGMENTS_PER_REPORT == 0 and slowest > fastest:
@@ -121,7 +122,7 @@ def _with_progress(
 
 
 class _PhaseTimer:
-    """Wall time by phase; a phase within another counts for itself alone."""
+    """Wall time by phase; the time of a nested phase counts for that phase only."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -135,7 +136,7 @@ class _PhaseTimer:
         self.seconds[name] = self.seconds.get(name, 0.0) + elapsed
 
     def within(self, name: str, items: Iterable[Segment]) -> Iterator[Segment]:
-        """The items; making them counts as this phase."""
+        """The items; the time to produce them counts for this phase."""
         iterator = iter(items)
         while True:
             started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Many real plans near the relaxation's frontier, of which the best are then chosen (docs/frequency.md)."""
+"""Generates many plans close to the frontier, as candidates for the selection (docs/frequency.md)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from wattloop_planner.frequency.solver.fastest import fastest_plan
 from wattloop_planner.frequency.solver.relaxation import Frontier, Segment
 from wattloop_planner.frequency.solver.roundings import MANY_OPERATIONS, Roundings
 
-# Relaxed schedules that are rounded for each plan wanted.
+# Relaxed schedules that are rounded for each requested plan.
 ROUNDED_PER_PLAN = 8
 ROUNDED_PER_PLAN_OF_MANY = 3
 MAX_CUTS = 32
-# Local search looks at so many operations for each plan that is far from the bound, and for all of them; at fewer for
-# nearer plans, at none for near ones. So many trials an operation exhaust it; fewer than so many in all find nothing.
+# Number of operations that local search tries for each plan far from the bound, and for all plans. It tries
+# fewer for closer plans, and none for plans within NEAR_GAP. More than TRIALS_PER_OPERATION trials per
+# operation, or fewer than MIN_TRIALS in total, gain nothing.
 TRIED_OPERATIONS_PER_PLAN = 160_000
 TRIED_OPERATIONS = 20_000_000
 FAR_GAP = 0.005
@@ -29,14 +30,15 @@ MIN_TRIALS = 10
 
 
 def spread(frontier: Frontier) -> Floats:
-    """How far along the frontier each breakpoint is, in the measure in which plans are best spread evenly.
+    """Position of each breakpoint in the measure in which evenly spaced plans are optimal.
 
-    A deadline between two plans is met by the faster one, at a loss that grows with the price of time times the
-    distance to it. Over all deadlines the loss of K plans is least when their density is proportional to the square
-    root of the price (the integral of price · spacing / 2 under a fixed integral of 1 / spacing).
+    A deadline between two plans is met by the faster plan, with a loss proportional to the price of time
+    times the distance. Over all deadlines, the loss of K plans is minimal if their density is proportional
+    to the square root of the price (it minimises the integral of price · spacing / 2 for a fixed integral
+    of 1 / spacing).
 
     Returns:
-        Rising from 0, shape (breakpoints,).
+        Positions, rising from 0, shape (breakpoints,).
     """
     falls = -np.diff(frontier.times_seconds)
     rises = np.diff(frontier.effective_joules)
@@ -44,13 +46,13 @@ def spread(frontier: Frontier) -> Floats:
 
 
 def places(frontier: Frontier, measure: Floats, plans: Sequence[Plan]) -> Floats:
-    """Where the plans' times lie in the measure of `spread`, shape (plans,)."""
+    """Positions of the plans' times in the measure of `spread`, shape (plans,)."""
     times = np.array([plan.time_seconds for plan in plans])
     return np.asarray(np.interp(-times, -frontier.times_seconds, measure))
 
 
 def price_at(frontier: Frontier, time_seconds: float) -> float:
-    """Effective watts: by how much the relaxation's energy rises for each second less, at this time."""
+    """Price of time in watts: increase of the relaxation's effective energy per second saved."""
     at = int(np.searchsorted(-frontier.times_seconds, -time_seconds))
     at = min(max(at, 1), len(frontier.times_seconds) - 1)
     fall = frontier.times_seconds[at - 1] - frontier.times_seconds[at]
@@ -58,31 +60,31 @@ def price_at(frontier: Frontier, time_seconds: float) -> float:
 
 
 def gaps(frontier: Frontier, plans: Sequence[Plan]) -> Floats:
-    """By what fraction each plan takes more energy than the relaxation in the same time, shape (plans,)."""
+    """Relative excess energy of each plan over the relaxation at the plan's time, shape (plans,)."""
     times = np.array([plan.time_seconds for plan in plans])
     bounds = frontier.bound_joules(times)
     energies = np.array([plan.effective_joules for plan in plans]) + frontier.waiting_power_watts * times
     return np.asarray((energies - bounds) / bounds)
 
 
-def rounding_spacing(problem: Problem, plans_wanted: int) -> float:
-    """At which distances, in the measure of `spread`, relaxed schedules are rounded along the frontier."""
+def rounding_spacing(problem: Problem, max_plans: int) -> float:
+    """Distance between rounded relaxed schedules, in the measure of `spread`."""
     fastest, slowest = realised_plan(problem, problem.fastest), realised_plan(problem, problem.slowest)
-    # By Cauchy and Schwarz the measure of the whole frontier is at most this.
-    most = math.sqrt(
+    # By the Cauchy–Schwarz inequality, an upper bound of the measure of the frontier.
+    max_length = math.sqrt(
         max(slowest.time_seconds - fastest.time_seconds, 0.0)
         * max(fastest.effective_joules - slowest.effective_joules, 0.0)
     )
-    a_plan = ROUNDED_PER_PLAN if problem.graph.operations <= MANY_OPERATIONS else ROUNDED_PER_PLAN_OF_MANY
-    return most / (a_plan * plans_wanted)
+    per_plan = ROUNDED_PER_PLAN if problem.graph.operations <= MANY_OPERATIONS else ROUNDED_PER_PLAN_OF_MANY
+    return max_length / (per_plan * max_plans)
 
 
 def rounded_plans(roundings: Roundings, walk: Iterable[Segment]) -> Iterator[Plan]:
-    """Round relaxed schedules along a walk of the frontier, as many as it passes, and at its ends."""
+    """Round relaxed schedules along a walk of the frontier, at its spacing and at its ends."""
     yield realised_plan(roundings.problem, roundings.problem.slowest)
     segment = None
     for segment in walk:
-        # Both ends of a piece that is long enough to be looked at: at its ends most operations are at a corner.
+        # Include both ends of a segment, where most operations are at a corner.
         for number in range(segment.passed + 1 if segment.passed else 0):
             share = number / segment.passed
             time = segment.slow_seconds + share * (segment.fast_seconds - segment.slow_seconds)
@@ -92,10 +94,12 @@ def rounded_plans(roundings: Roundings, walk: Iterable[Segment]) -> Iterator[Pla
         yield from _fastest(roundings.problem, segment)
 
 
-def breakpoint_plans(roundings: Roundings, walk: Iterable[Segment], most: int, spacing: float = math.inf) -> list[Plan]:
-    """Round the relaxed schedule of each breakpoint; of every second, fourth, … where there are more than ``most``.
+def breakpoint_plans(
+    roundings: Roundings, walk: Iterable[Segment], max_count: int, spacing: float = math.inf
+) -> list[Plan]:
+    """Round the relaxed schedule of each breakpoint; of every 2nd, 4th, … if there are more than `max_count`.
 
-    Between breakpoints that are further apart than the spacing, in the measure of `spread`, more are rounded.
+    Between breakpoints whose distance in the measure of `spread` exceeds the spacing, more are rounded.
     """
     plans: list[Plan] = []
     stride = 1
@@ -107,7 +111,7 @@ def breakpoint_plans(roundings: Roundings, walk: Iterable[Segment], most: int, s
         parts = 1 + math.floor(fall * math.sqrt(segment.price_watts) / spacing) if fall > 0 else 1
         times = (segment.slow_seconds - fall * part / parts for part in range(1, parts + 1))
         plans.extend(_best_rounded(roundings, segment, time) for time in times)
-        if len(plans) > most:
+        if len(plans) > max_count:
             plans = plans[::2]
             stride *= 2
     if segment is not None:
@@ -117,13 +121,13 @@ def breakpoint_plans(roundings: Roundings, walk: Iterable[Segment], most: int, s
 
 
 def _rounded(roundings: Roundings, segment: Segment, time_seconds: float) -> Iterator[Plan]:
-    """Real plans that take no longer than the relaxed schedules of this time."""
+    """Plans that take no longer than the relaxed schedules for this time."""
     for durations in segment.durations_at(time_seconds):
         yield from roundings.plans(durations)
 
 
 def _best_rounded(roundings: Roundings, segment: Segment, time_seconds: float) -> Plan:
-    """Of these plans the one that costs least at the segment's price of time."""
+    """The plan of lowest cost among `_rounded`, at the segment's price of time."""
     return min(
         _rounded(roundings, segment, time_seconds),
         key=lambda plan: plan.effective_joules + segment.price_watts * plan.time_seconds,
@@ -131,18 +135,18 @@ def _best_rounded(roundings: Roundings, segment: Segment, time_seconds: float) -
 
 
 def _fastest(problem: Problem, last: Segment) -> Iterator[Plan]:
-    """Plans of exactly the least time, by the example of the relaxed schedules at the fast end of the frontier."""
+    """Plans of exactly the minimum time, from the relaxed schedules at the fast end of the frontier."""
     return (fastest_plan(problem, durations) for durations in last.durations_at(last.fast_seconds))
 
 
-def split_plans(problem: Problem, frontier: Frontier, plans: list[Plan], plans_wanted: int) -> Iterator[Plan]:
-    """Between neighbours among the best plans: one until some time, then the other; and the other way round.
+def split_plans(problem: Problem, frontier: Frontier, plans: list[Plan], max_plans: int) -> Iterator[Plan]:
+    """Combine neighbouring plans on the convex hull: one plan until a time, then the other, in both orders.
 
-    Where all microbatches change option at once, no rounding lies near the frontier between the two plans, but a plan
-    that changes over once pays for one change only.
+    Between two relaxed schedules that differ in all microbatches, no rounded plan is close to the frontier,
+    but a plan that switches once between both is.
     """
     measure = spread(frontier)
-    spacing = measure[-1] / (2 * plans_wanted)
+    spacing = measure[-1] / (2 * max_plans)
     best = _lower_hull(undominated(plans))
     distances = np.diff(places(frontier, measure, best))
     choices = np.empty(problem.graph.operations, dtype=np.int16)
@@ -150,10 +154,10 @@ def split_plans(problem: Problem, frontier: Frontier, plans: list[Plan], plans_w
         cuts = min(math.ceil(distance / spacing), MAX_CUTS) if spacing > 0 else 0
         if cuts < 2:
             continue
-        for until, after in ((slow, fast), (fast, slow)):
+        for first, second in ((slow, fast), (fast, slow)):
             for number in range(1, cuts):
-                cut = until.time_seconds * number / cuts
-                result = problem.pipeline.split(until.choices, after.choices, cut, choices)
+                cut = first.time_seconds * number / cuts
+                result = problem.pipeline.split(first.choices, second.choices, cut, choices)
                 yield Plan(choices.copy(), *result)
 
 
@@ -167,17 +171,17 @@ def _lower_hull(plans: list[Plan]) -> list[Plan]:
 
 
 def _lies_below(slow: Plan, middle: Plan, fast: Plan) -> bool:
-    """Whether the middle plan takes less than the straight line between the other two."""
+    """Whether the middle plan takes less energy than the line between the other two."""
     line = (fast.effective_joules - slow.effective_joules) * (slow.time_seconds - middle.time_seconds)
     return (middle.effective_joules - slow.effective_joules) * (slow.time_seconds - fast.time_seconds) < line
 
 
 def improved_plans(problem: Problem, frontier: Frontier, plans: Sequence[Plan]) -> Iterator[Plan]:
-    """Local search from the plans that are not near the bound yet, at the frontier's price of time; what it finds."""
+    """The results of local search from plans far from the bound, at the frontier's price of time."""
     operations = problem.graph.operations
-    looked_at = min(TRIED_OPERATIONS_PER_PLAN, TRIED_OPERATIONS // len(plans))
+    trials_per_plan = min(TRIED_OPERATIONS_PER_PLAN, TRIED_OPERATIONS // len(plans))
     for plan, gap in zip(plans, gaps(frontier, plans).tolist(), strict=True):
-        wanted = looked_at * min(gap / FAR_GAP, 1.0) / operations
+        wanted = trials_per_plan * min(gap / FAR_GAP, 1.0) / operations
         trials = min(int(wanted), TRIALS_PER_OPERATION * operations)
         if gap < NEAR_GAP or trials < MIN_TRIALS:
             continue
@@ -186,7 +190,7 @@ def improved_plans(problem: Problem, frontier: Frontier, plans: Sequence[Plan]) 
         yield Plan(choices, *problem.pipeline.improve(choices, price, trials, 0))
 
 
-def plans_to_improve(problem: Problem, plans_wanted: int) -> int:
-    """From how many plans local search is worth its time: where it is exhausted soon, from more than are wanted."""
-    exhausting = TRIALS_PER_OPERATION * problem.graph.operations**2
-    return max(plans_wanted, min(TRIED_OPERATIONS_PER_PLAN * plans_wanted, TRIED_OPERATIONS) // exhausting)
+def plans_to_improve(problem: Problem, max_plans: int) -> int:
+    """Number of plans to improve by local search; more than requested if the search of each is short."""
+    exhaustive = TRIALS_PER_OPERATION * problem.graph.operations**2
+    return max(max_plans, min(TRIED_OPERATIONS_PER_PLAN * max_plans, TRIED_OPERATIONS) // exhaustive)

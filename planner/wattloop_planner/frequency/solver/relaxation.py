@@ -15,21 +15,22 @@ from wattloop_planner.frequency.pipeline.options import UsefulOptions
 from wattloop_planner.frequency.pipeline.problem import Floats, Problem
 from wattloop_planner.frequency.solver.event_network import UNLIMITED, EventNetwork
 
-# The longest path takes up to this many units of time, and the slopes add up to this many units of power.
+# Upper bounds of the longest path in units of time, and of the sum of slopes in units of power.
 TIME_UNITS = 2.0**52
 POWER_UNITS = 2.0**60
-# Breakpoints walked in one call of the compiled code: few enough that Ctrl-C is heard soon.
+# Breakpoints per call of the C extension; a small number keeps the reaction to Ctrl-C fast.
 BREAKPOINTS_PER_CALL = 512
 
 
 @dataclass(frozen=True)
 class Frontier:
-    """The least energy of the relaxation at every time: convex, piecewise linear.
+    """The minimum energy of the relaxation for each time: convex and piecewise linear.
 
     Attributes:
         times_seconds: Times of the breakpoints, falling, shape (breakpoints,).
-        effective_joules: Least sum of effective energies at each, rising, shape (breakpoints,).
-        waiting_power_watts: Stages times blocking power.
+        effective_joules: Minimum sum of effective energies at each breakpoint, rising, shape
+            (breakpoints,).
+        waiting_power_watts: Number of stages times blocking power.
     """
 
     times_seconds: Floats
@@ -42,10 +43,10 @@ class Frontier:
         return self.effective_joules + self.waiting_power_watts * self.times_seconds
 
     def bound_joules(self, time_seconds: npt.ArrayLike) -> Floats:
-        """No plan takes less energy in this time. Beyond the slowest breakpoint all further time is waiting.
+        """Lower bound of the energy of every plan. Time beyond the slowest breakpoint is waiting.
 
         Args:
-            time_seconds: Times of at least the fastest breakpoint's, any shape.
+            time_seconds: Times, at least that of the fastest breakpoint; any shape.
 
         Returns:
             Energies in joules, of the same shape.
@@ -61,26 +62,27 @@ class Frontier:
 
     @property
     def max_time_seconds(self) -> float:
-        """Time beyond which nothing more is saved but by waiting."""
+        """Time beyond which slower operations save nothing."""
         return float(self.times_seconds[0])
 
     @property
     def min_energy_time_seconds(self) -> float:
-        """Time of the breakpoint of least energy, waiting included."""
+        """Time of the breakpoint of minimum energy, including waiting."""
         return float(self.times_seconds[int(np.argmin(self.energies_joules))])
 
 
 class Segment(NamedTuple):
-    """A straight piece of the frontier, while the relaxation's walk stands on it.
+    """A linear piece of the frontier, valid until the walk continues.
 
     Attributes:
-        slow_seconds: Time of its slow end.
-        fast_seconds: Time of its fast end; equal to the slow end for the first, empty segment.
-        fast_effective_joules: Least sum of effective energies at the fast end.
-        price_watts: By how much the effective energy rises for each second less.
-        passed: How many multiples of the walk's spacing are passed on it; 1 where every piece is wanted.
-        durations_at: The durations, shape (operations,), of one or several optimal relaxed schedules of a time between
-            the two ends. To be called before the walk goes on.
+        slow_seconds: Time of the slow end.
+        fast_seconds: Time of the fast end; equal to the slow end for the first, empty segment.
+        fast_effective_joules: Minimum sum of effective energies at the fast end.
+        price_watts: Increase of the effective energy per second saved.
+        passed: Number of multiples of the walk's spacing within the segment; 1 if every segment is
+            requested.
+        durations_at: Returns the durations, shape (operations,), of one or several optimal relaxed
+            schedules for a time between both ends. Call it before the walk continues.
     """
 
     slow_seconds: float
@@ -92,36 +94,37 @@ class Segment(NamedTuple):
 
 
 class Walk(Protocol):
-    """A frontier that is walked from the slowest useful time to the fastest."""
+    """A walk along a frontier from the slowest useful time to the fastest."""
 
     def segments(self, spacing: float = 0.0) -> Iterator[Segment]:
-        """First an empty segment at the slowest time, then straight pieces.
+        """Yield an empty segment at the slowest time, then linear pieces.
 
         Args:
-            spacing: Only the pieces on which a multiple of this is passed, and the last one, are wanted; 0: all. The
-                distance walked is the sum of the pieces' falls of time, each times the square root of its price.
+            spacing: Yield only the pieces that contain a multiple of this distance, and the last piece; 0:
+                all pieces. The distance is the sum over the pieces of the saved time times the square
+                root of the price.
         """
         ...
 
     @property
     def frontier(self) -> Frontier:
-        """The whole frontier, once it has been walked."""
+        """The complete frontier, after the walk."""
         ...
 
 
 class Relaxation:
-    """The relaxation of a problem, walked from the slowest useful time to the fastest.
+    """The relaxation of a problem: a walk from the slowest useful time to the fastest.
 
-    The work is done while `segments` is iterated; afterwards `frontier` is complete.
+    Iterating over `segments` does the work; afterwards `frontier` is complete.
     """
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
         network = EventNetwork(problem.graph)
         slowest = np.array([options.times_seconds[-1] for options in problem.options])[problem.graph.kind_of]
-        most = problem.pipeline.longest_path(slowest)
-        # Powers of two, so that scaling loses nothing by itself.
-        self._time_unit = 2.0 ** np.ceil(np.log2(most / TIME_UNITS))
+        longest = problem.pipeline.longest_path(slowest)
+        # Powers of two, so that scaling is exact.
+        self._time_unit = 2.0 ** np.ceil(np.log2(longest / TIME_UNITS))
         slopes = [_slopes(options, self._time_unit) for options in problem.options]
         steepest = np.array([float(slope[0]) if len(slope) else 0.0 for _, slope in slopes])[problem.graph.kind_of]
         self._power_unit = 2.0 ** np.ceil(np.log2(max(float(steepest.sum()), 1e-300) / POWER_UNITS))
@@ -131,21 +134,21 @@ class Relaxation:
         self._effective: list[Floats] = []
 
     def segments(self, spacing: float = 0.0) -> Iterator[Segment]:
-        """Walk the frontier: first an empty segment at the slowest time, then straight pieces; see `Walk`."""
+        """See `Walk.segments`."""
         flow, unit = self._flow, self._time_unit
         step = spacing / (unit * math.sqrt(self._power_unit))
-        most = BREAKPOINTS_PER_CALL if spacing else 1
-        times, rises = np.empty(most, dtype=np.int64), np.empty(most)
+        capacity = BREAKPOINTS_PER_CALL if spacing else 1
+        times, rises = np.empty(capacity, dtype=np.int64), np.empty(capacity)
         slowest = np.array([options.effective_joules[-1] for options in self._problem.options])
-        least = float(np.sum(slowest * np.bincount(self._problem.graph.kind_of, minlength=len(slowest))))
+        min_effective = float(np.sum(slowest * np.bincount(self._problem.graph.kind_of, minlength=len(slowest))))
         fast, steps, passed = flow.time, 0, 1
-        self._note([fast * unit], [least])
-        segment = Segment(fast * unit, fast * unit, least, 0.0, 0, self._durations_at)
+        self._record([fast * unit], [min_effective])
+        segment = Segment(fast * unit, fast * unit, min_effective, 0.0, 0, self._durations_at)
         yield segment
         while count := flow.advance((steps + 1) * step, times, rises):
             slow, fast = int(times[count - 2]) if count > 1 else fast, flow.time
-            effective = least + rises[:count] * (unit * self._power_unit)
-            self._note(times[:count] * unit, effective)
+            effective = min_effective + rises[:count] * (unit * self._power_unit)
+            self._record(times[:count] * unit, effective)
             steps_before, steps = steps, math.floor(flow.spread / step) if step else steps + 1
             passed = steps - steps_before
             price = flow.flow * self._power_unit
@@ -161,7 +164,7 @@ class Relaxation:
         self._flow.durations(time, self._time_unit, durations)
         return [durations]
 
-    def _note(self, times: npt.ArrayLike, effective: npt.ArrayLike) -> None:
+    def _record(self, times: npt.ArrayLike, effective: npt.ArrayLike) -> None:
         self._times.append(np.asarray(times))
         self._effective.append(np.asarray(effective))
 
@@ -172,7 +175,7 @@ class Relaxation:
 
 
 def relax(problem: Problem) -> Frontier:
-    """The whole frontier of a problem's relaxation.
+    """The complete frontier of a problem's relaxation.
 
     Example:
         See `wattloop_planner.frequency`.
@@ -184,20 +187,20 @@ def relax(problem: Problem) -> Frontier:
 
 
 def _slopes(options: UsefulOptions, time_unit: float) -> tuple[npt.NDArray[np.int64], Floats]:
-    """The corners of an operation's cost in whole units of time, and the steepness between them in watts."""
+    """The corners of an operation's cost in integer units of time, and the slopes between them in watts."""
     times = options.times_seconds[options.corners]
     costs = options.effective_joules[options.corners]
     lengths = np.round(times / time_unit).astype(np.int64)
-    # Times that differ by less than a unit are one time; the cheapest, the last of them, counts.
-    kept = np.append(np.diff(lengths) > 0, True)
-    return lengths[kept], -np.diff(costs[kept]) / np.diff(times[kept])
+    # Of corners within one unit of time, the last is the cheapest.
+    distinct = np.append(np.diff(lengths) > 0, True)
+    return lengths[distinct], -np.diff(costs[distinct]) / np.diff(times[distinct])
 
 
 def _corners(
     lengths: npt.NDArray[np.int64], slopes: Floats, power_unit: float
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The corners at which the steepness changes, and by how much, in whole units of power."""
+    """The corners at which the slope changes, and the changes in integer units of power."""
     steepness = np.append(np.round(slopes / power_unit), 0).astype(np.int64)
     capacities = np.concatenate([[UNLIMITED], -np.diff(steepness)]).astype(np.int64)
-    kept = capacities > 0
-    return lengths[kept], capacities[kept]
+    changes = capacities > 0
+    return lengths[changes], capacities[changes]

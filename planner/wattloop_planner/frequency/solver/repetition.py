@@ -1,4 +1,4 @@
-"""How a long iteration repeats the middle of a short one."""
+"""Maps a short iteration to a long one that repeats its middle."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import numpy.typing as npt
 from wattloop_planner.frequency.pipeline.graph import OperationGraph
 from wattloop_planner.frequency.pipeline.problem import Floats
 
-# Single microbatches whose durations are tried for all.
+# Number of single microbatches whose durations are tried as the middle.
 REPRESENTATIVES = 8
 
 
 @dataclass(frozen=True)
 class Repetition:
-    """Two iterations of one schedule, of which the longer repeats the middle of the shorter.
+    """Two iterations of one schedule; the longer repeats the middle of the shorter.
 
-    The long iteration's first microbatches are the short one's first, its last the last. What lies between is given by
-    a "middle": a duration for each stage, instruction, chunk and place in the schedule's period.
+    The first and last microbatches of both iterations correspond. A "middle" gives the durations between
+    them: one for each stage, instruction, chunk and position in the schedule's period.
 
     Attributes:
         long: The long iteration.
         short: The short iteration.
-        period: After how many microbatches the schedule repeats.
+        period: Number of microbatches after which the schedule repeats.
     """
 
     long: OperationGraph
@@ -33,10 +33,11 @@ class Repetition:
     period: int
 
     def middles(self, durations: Floats) -> list[Floats]:
-        """Middles for these durations of the short iteration's operations.
+        """Candidate middles from the durations of the short iteration's operations.
 
-        First the mean over its middle half: a mean of schedules is a schedule, and costs no more than they do. Then
-        single microbatches: their durations more often are some option's, so less is lost when they are rounded.
+        The first is the mean over the middle half: a mean of schedules is a schedule of at most their mean
+        cost. The others are single microbatches: their durations are more often those of an option, so
+        rounding loses less.
         """
         places, averaged = self._places(self.short), self._averaged
         sums, counts = np.bincount(places[averaged], durations[averaged]), np.bincount(places[averaged])
@@ -51,7 +52,7 @@ class Repetition:
         return found
 
     def spread(self, durations: Floats, middle: Floats) -> Floats:
-        """Durations of the long iteration's operations, shape (operations,)."""
+        """Durations of the long iteration's operations with this middle, shape (operations,)."""
         return np.concatenate([durations, middle])[self._sources]
 
     @cached_property
@@ -65,7 +66,7 @@ class Repetition:
         return np.flatnonzero((self.short.microbatch_of >= first) & (self.short.microbatch_of < end))
 
     def _places(self, graph: OperationGraph) -> npt.NDArray[np.int64]:
-        """For each operation its stage, instruction, chunk and place in the period as one number."""
+        """Index of each operation's stage, instruction, chunk and position in the period."""
         place = graph.microbatch_of.astype(np.int64) % self.period
         for size, part in (
             (len(graph.instructions), graph.instruction_of),
@@ -77,7 +78,7 @@ class Repetition:
 
     @cached_property
     def _sources(self) -> npt.NDArray[np.int64]:
-        """For each operation of the long iteration that of the short, or the short's size plus a place in a middle."""
+        """For each operation of the long iteration, the index of its duration in (short durations, middle)."""
         long, short = self.long, self.short
         first, end = self._middle_half
         shift = long.microbatches - short.microbatches

@@ -1,4 +1,4 @@
-"""Ways to round a relaxed schedule to real plans (docs/frequency.md)."""
+"""Rounds a relaxed schedule to plans, in several variants (docs/frequency.md)."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from wattloop_planner.frequency._rounding import Pipeline
 from wattloop_planner.frequency.pipeline.plans import Plan
 from wattloop_planner.frequency.pipeline.problem import Floats, Problem
 
-# Beyond so many operations a schedule is rounded in one way only.
+# Above this number of operations, only one variant is used.
 MANY_OPERATIONS = 10_000
 
 
 class _RoundingVariant(NamedTuple):
-    """One way of rounding.
+    """A variant of rounding.
 
     Attributes:
-        pipeline: In which operations are rounded.
-        options: For each operation the place of its first option in ``option_of``, shape (operations,).
-        option_of: Index among the useful options of each option of ``pipeline``.
+        pipeline: The pipeline in which operations are rounded.
+        options: Offset of each operation's options in ``option_of``, shape (operations,).
+        option_of: Index of each option of ``pipeline`` among the useful options.
     """
 
     pipeline: Pipeline
@@ -33,46 +33,46 @@ class _RoundingVariant(NamedTuple):
 class Roundings:
     """Rounds relaxed schedules of one problem.
 
-    Every plan is rounded by deadlines, in topological order. Up to ``MANY_OPERATIONS`` operations three more plans are
-    made: with corners of the lower hull as the only options, which keeps slack together until it pays for a whole
-    corner; and each of the two in the opposite order of time, where slack is spent late rather than early. None is best
-    everywhere.
+    Operations are rounded by their deadlines, in topological order. Up to ``MANY_OPERATIONS`` operations,
+    three variants give further plans: with the corners of the lower hull as the only options, which
+    accumulates slack until it suffices for a corner; and both in reversed time, which uses slack late
+    instead of early. No variant is best everywhere.
     """
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         few = problem.graph.operations <= MANY_OPERATIONS
-        self._others = (
+        self._variants = (
             [_variant(problem, *chosen) for chosen in ((True, False), (False, True), (True, True))] if few else []
         )
 
     def plans(self, durations: Floats) -> Iterator[Plan]:
-        """Plans that take no longer than the durations, of shape (operations,)."""
+        """Plans that take no longer than the longest path of the durations, shape (operations,)."""
         pipeline = self.problem.pipeline
         deadline = pipeline.longest_path(durations)
         choices = np.empty(self.problem.graph.operations, dtype=np.int16)
         yield Plan(choices, *pipeline.round(durations, deadline, choices))
-        for way in self._others:
+        for variant in self._variants:
             found = np.empty(self.problem.graph.operations, dtype=np.int16)
-            way.pipeline.round(durations, deadline, found)
-            choices = way.option_of[way.options + found].astype(np.int16)
+            variant.pipeline.round(durations, deadline, found)
+            choices = variant.option_of[variant.options + found].astype(np.int16)
             yield Plan(choices, *pipeline.reclaim(choices))
 
 
 def _variant(problem: Problem, only_corners: bool, backwards: bool) -> _RoundingVariant:
     graph = problem.graph
-    kept = [found.corners if only_corners else np.arange(len(found.times_seconds)) for found in problem.options]
-    first_options = np.cumsum([0, *map(len, kept)])
+    indices = [found.corners if only_corners else np.arange(len(found.times_seconds)) for found in problem.options]
+    first_options = np.cumsum([0, *map(len, indices)])
     pipeline = Pipeline(
         befores=graph.afters if backwards else graph.befores,
         afters=graph.befores if backwards else graph.afters,
         kind_of=graph.kind_of,
         first_options=first_options.astype(np.int32),
         times=np.concatenate(
-            [found.times_seconds[places] for found, places in zip(problem.options, kept, strict=True)]
+            [found.times_seconds[places] for found, places in zip(problem.options, indices, strict=True)]
         ),
         costs=np.concatenate(
-            [found.effective_joules[places] for found, places in zip(problem.options, kept, strict=True)]
+            [found.effective_joules[places] for found, places in zip(problem.options, indices, strict=True)]
         ),
     )
-    return _RoundingVariant(pipeline, first_options[graph.kind_of], np.concatenate(kept))
+    return _RoundingVariant(pipeline, first_options[graph.kind_of], np.concatenate(indices))

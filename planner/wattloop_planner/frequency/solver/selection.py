@@ -1,4 +1,4 @@
-"""Which of many plans to keep: those that lose least at the deadlines that fall between them (docs/frequency.md)."""
+"""Selects the plans with the smallest loss at deadlines between them (docs/frequency.md)."""
 
 from __future__ import annotations
 
@@ -11,58 +11,60 @@ from wattloop_planner.frequency.pipeline.plans import Plan, undominated
 from wattloop_planner.frequency.pipeline.problem import Floats
 from wattloop_planner.frequency.solver.relaxation import Frontier
 
-# The best choice is made among this many times the plans wanted; before, the least useful are left out one by one.
+# The optimal selection considers this many candidates per plan; the others are removed greedily before.
 CANDIDATES_PER_PLAN = 4
-# Beyond, the best choice takes too long: the time grows with the third power.
-MAX_CHOSEN_BEST = 64
+# Above this number of plans, the optimal selection takes too long: its time grows with the third power.
+MAX_OPTIMAL = 64
 
 
 def spread_plans(frontier: Frontier, plans: Sequence[Plan], count: int) -> list[Plan]:
-    """At most ``count`` plans: the fastest, the one of least energy, the slowest, and the most useful between.
+    """Select at most ``count`` plans, including the fastest, the slowest and the one of minimum energy.
 
-    A deadline between two plans is met by the faster one. What that takes beyond the relaxation is its loss. The plans
-    are those of least mean square loss over all deadlines from the fastest plan's time to the slowest one's, plus least
-    mean square loss at the plans' own times: a plan that is further from the bound than its neighbours is passed over.
+    A deadline between two plans is met by the faster plan; its excess energy over the relaxation is the
+    loss. The selection minimises the mean square loss over all deadlines between the fastest and the
+    slowest plan, plus the mean square loss at the plans' own times. The second term excludes plans that
+    are further from the bound than their neighbours.
 
     Args:
-        frontier: The relaxation's.
-        plans: To choose from.
-        count: At least 3.
+        frontier: The frontier of the relaxation.
+        plans: The candidates.
+        count: Maximum number of plans, at least 3.
 
     Returns:
-        Slowest first, none dominated.
+        The selected plans, slowest first, none dominated.
     """
     pool = undominated(plans)[::-1]
     losses = _Losses(frontier, pool, count)
-    if count > MAX_CHOSEN_BEST:
-        kept = _thinned(losses, count, losses.own.tolist())
+    if count > MAX_OPTIMAL:
+        selected = _thinned(losses, count, losses.own.tolist())
     else:
-        # Where the best choice follows, a plan far from the bound stays until it is compared with all others.
-        kept = _thinned(losses, CANDIDATES_PER_PLAN * count, [0.0] * len(pool))
-    if len(kept) > count:
-        kept = [kept[place] for place in _best(_Losses(frontier, [pool[index] for index in kept], count), count)]
-    return [pool[index] for index in kept[::-1]]
+        # The own loss is 0 here: the optimal selection, not the greedy one, excludes plans far from the bound.
+        selected = _thinned(losses, CANDIDATES_PER_PLAN * count, [0.0] * len(pool))
+    if len(selected) > count:
+        candidates = _Losses(frontier, [pool[index] for index in selected], count)
+        selected = [selected[index] for index in _optimal(candidates, count)]
+    return [pool[index] for index in selected[::-1]]
 
 
 class _Losses:
-    """What it costs to meet deadlines by plans; the plans are in order of rising time.
+    """Square losses of plans at deadlines; the plans are in order of rising time.
 
     Attributes:
-        count: Of the plans.
-        least: Place of the plan of least energy.
-        own: Square loss of each plan at its own time, times its share of the deadlines' range.
+        count: Number of plans.
+        cheapest: Index of the plan of minimum energy.
+        own: Square loss of each plan at its own time, times its share of the range of deadlines.
     """
 
     def __init__(self, frontier: Frontier, plans: Sequence[Plan], wanted: int) -> None:
         self.count = len(plans)
         self.times = np.array([plan.time_seconds for plan in plans])
         effective = np.array([plan.effective_joules for plan in plans])
-        self.least = int(np.argmin(effective + frontier.waiting_power_watts * self.times))
-        # Beyond the least there is, so that the squares keep their digits.
+        self.cheapest = int(np.argmin(effective + frontier.waiting_power_watts * self.times))
+        # Relative to the minimum, so that the squares keep their precision.
         self.costs = effective - frontier.effective_joules[0]
         # Integrals of the bound and of its square, from the fastest plan's time to each plan's.
         corners = frontier.times_seconds[::-1]
-        # With the index too, since NumPy imports its masked arrays to return the distinct values alone.
+        # return_index=True, because np.unique imports numpy.ma if only the values are requested.
         grid, _ = np.unique(np.concatenate([corners[corners > self.times[0]], self.times]), return_index=True)
         bounds_at = np.interp(grid, corners, frontier.effective_joules[::-1] - frontier.effective_joules[0])
         widths, before, after = np.diff(grid), bounds_at[:-1], bounds_at[1:]
@@ -72,8 +74,8 @@ class _Losses:
         self.squares = _running_sum(widths * (before**2 + before * after + after**2) / 3)[places]
 
     def between(self) -> Floats:
-        """The square loss of each plan when it is followed by each other one, shape (plans, plans)."""
-        # The integral of (cost - bound)² from the one plan's time to the other's.
+        """The square loss of each plan if each other plan is the next slower one, shape (plans, plans)."""
+        # The integral of (cost - bound)² between both plans' times.
         costs = self.costs[:, None]
         widths, bounds, squares = (values - values[:, None] for values in (self.times, self.bounds, self.squares))
         return np.asarray(costs**2 * widths - 2 * costs * bounds + squares + self.own[:, None])
@@ -84,12 +86,15 @@ def _running_sum(values: Floats) -> Floats:
 
 
 def _thinned(losses: _Losses, count: int, own: list[float]) -> list[int]:
-    """Leave out the plan whose absence costs least, one after another, until there are few enough.
+    """Remove the plan whose removal costs least, repeatedly, until `count` plans remain.
 
     Args:
-        losses: Of the plans.
-        count: How many are kept.
-        own: What each plan costs by being there.
+        losses: The losses of the plans.
+        count: Number of remaining plans.
+        own: Own loss of each plan.
+
+    Returns:
+        Indices of the remaining plans, rising.
     """
     times: list[float] = losses.times.tolist()
     costs: list[float] = losses.costs.tolist()
@@ -98,16 +103,16 @@ def _thinned(losses: _Losses, count: int, own: list[float]) -> list[int]:
     before, after = list(range(-1, last)), list(range(1, last + 2))
 
     def rise(plan: int) -> float:
-        """By how much the square loss rises without this plan: the one before it meets its deadlines."""
+        """Increase of the square loss if the next faster plan meets this plan's deadlines."""
         faster, slower = before[plan], after[plan]
         width, bound = times[slower] - times[plan], bounds[slower] - bounds[plan]
         return (costs[faster] - costs[plan]) * ((costs[faster] + costs[plan]) * width - 2 * bound) - own[plan]
 
-    needed = {0, losses.least, last}
-    rises = {plan: rise(plan) for plan in range(last + 1) if plan not in needed}
+    required = {0, losses.cheapest, last}
+    rises = {plan: rise(plan) for plan in range(last + 1) if plan not in required}
     heap = [(value, plan) for plan, value in rises.items()]
     heapq.heapify(heap)
-    while len(rises) + len(needed) > count and heap:
+    while len(rises) + len(required) > count and heap:
         value, plan = heapq.heappop(heap)
         if rises.get(plan) != value:
             continue
@@ -118,22 +123,22 @@ def _thinned(losses: _Losses, count: int, own: list[float]) -> list[int]:
             if neighbour in rises:
                 rises[neighbour] = rise(neighbour)
                 heapq.heappush(heap, (rises[neighbour], neighbour))
-    return sorted(needed | set(rises))
+    return sorted(required | set(rises))
 
 
-def _best(losses: _Losses, count: int) -> list[int]:
-    """So many plans of least square loss in all, by dynamic programming over the next plan and how many follow."""
+def _optimal(losses: _Losses, count: int) -> list[int]:
+    """Indices of `count` plans of minimum total square loss, by dynamic programming over the next plan."""
     costs = losses.between()
     costs[np.tril_indices(losses.count)] = np.inf
-    costs[: losses.least, losses.least + 1 :] = np.inf
+    costs[: losses.cheapest, losses.cheapest + 1 :] = np.inf
     last = losses.count - 1
-    # Of least loss from each plan on, when so many steps are left.
-    least = np.where(np.arange(losses.count) == last, 0.0, np.inf)
+    # Minimum loss from each plan on with the remaining number of steps.
+    min_loss = np.where(np.arange(losses.count) == last, 0.0, np.inf)
     followers = []
     for _ in range(count - 1):
-        totals = costs + least
+        totals = costs + min_loss
         followers.append(np.argmin(totals, axis=1))
-        least = totals[np.arange(losses.count), followers[-1]]
+        min_loss = totals[np.arange(losses.count), followers[-1]]
     chosen = [0]
     for following in reversed(followers):
         chosen.append(int(following[chosen[-1]]))

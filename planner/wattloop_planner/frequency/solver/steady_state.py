@@ -1,4 +1,4 @@
-"""Long iterations by their repeated structure: a few microbatches are solved, the rest repeats (docs/frequency.md)."""
+"""Plans long iterations by their repeated structure: solves a few microbatches (docs/frequency.md)."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from wattloop_planner.frequency.solver.fastest import fastest_plan
 from wattloop_planner.frequency.solver.relaxation import Frontier, Relaxation, Segment, relax
 from wattloop_planner.frequency.solver.repetition import Repetition
 
-# Below this many operations the whole problem is solved, exactly, in about a second.
+# Below this number of operations, solving the complete problem exactly takes about a second.
 MIN_OPERATIONS = 10_000
-# A microbatch more must change the value function by the same amount as the one before, to this relative accuracy.
-LINEAR_WITHIN = 1e-6
-# Prices that differ by less, relatively, are one price rounded twice.
+# Relative tolerance within which each further microbatch must change the value function equally.
+GROWTH_TOLERANCE = 1e-6
+# Relative tolerance within which two prices are equal except for rounding.
 SAME_PRICE = 1e-7
-# How many of the middles tried on a trial iteration are spread over the long one.
+# Number of middles, of those tried on the trial iteration, that are used for the long one.
 BEST_MIDDLES = 1
 
 
 @dataclass(frozen=True)
 class SteadyState:
-    """A short iteration that stands for a long one.
+    """A short iteration that represents a long one.
 
     Attributes:
-        frontier: Of the long iteration's relaxation.
+        frontier: Frontier of the long iteration's relaxation.
         short: The short iteration.
-        short_frontier: Of its relaxation.
-        trial: An iteration of twice its length, on which repetitions are tried before they are spread over the long.
-        repetition: Of the short iteration by the long one.
-        trial_repetition: Of the short iteration by the trial.
+        short_frontier: Frontier of the short iteration's relaxation.
+        trial: An iteration of twice the short length, on which middles are tried.
+        repetition: Maps the short iteration to the long one.
+        trial_repetition: Maps the short iteration to the trial iteration.
     """
 
     frontier: Frontier
@@ -46,8 +46,9 @@ class SteadyState:
     trial_repetition: Repetition
 
     def segments(self, spacing: float = 0.0) -> Iterator[Segment]:
-        """Walk the frontier by that of the short iteration, which has the same prices; see `Walk`."""
-        # Each breakpoint of the short frontier is best at the prices around it; so is one of the long frontier.
+        """Walk the frontier along that of the short iteration, which has the same prices; see `Walk`."""
+        # Each breakpoint of the short frontier is optimal at the prices next to it, and corresponds to the
+        # breakpoint of the long frontier that is optimal there.
         prices = _prices(self.short_frontier)
         between = np.sqrt(prices[1:] * prices[:-1])
         around = np.concatenate([prices[:1] / 2, between, prices[-1:] * 2]) if len(prices) else np.zeros(1)
@@ -76,17 +77,17 @@ class SteadyState:
         values = [self._trial_value(durations, middle, segment.price_watts) for middle in middles]
         best = sorted(range(len(middles)), key=values.__getitem__)[:BEST_MIDDLES]
         if at_the_end and time_seconds == fast:
-            # Most middles take more than the least time once they are repeated, and differ in how much is lost without.
+            # Repeated, most middles take more than the minimum time; meeting it costs different amounts.
             costs = [self._cost_at_min_time(durations, middle) for middle in middles]
             best.append(int(np.argmin(costs)))
         return [self.repetition.spread(durations, middles[index]) for index in dict.fromkeys(best)]
 
     def _cost_at_min_time(self, durations: Floats, middle: Floats) -> float:
-        """The effective energy of a real plan of the least time by the example of this middle."""
+        """Effective energy of a plan of minimum time from this middle, on the trial iteration."""
         return fastest_plan(self.trial, self.trial_repetition.spread(durations, middle)).effective_joules
 
     def _trial_value(self, durations: Floats, middle: Floats, price: float) -> float:
-        """What a real plan costs that repeats this middle, time included."""
+        """Cost of a plan that repeats this middle on the trial iteration: effective energy plus price times time."""
         pipeline = self.trial.pipeline
         repeated = self.trial_repetition.spread(durations, middle)
         choices = np.empty(self.trial.graph.operations, dtype=np.int16)
@@ -95,11 +96,15 @@ class SteadyState:
 
 
 def steady_state(problem: Problem) -> SteadyState | None:
-    """A short iteration that stands for this one; None where the iteration is not long, or does not repeat.
+    """A short iteration that represents this one.
 
-    For each price of time, the relaxation's value (least effective energy plus price times time) grows by the same
-    amount for each further microbatch, once there are enough of them. The frontier is the value's conjugate, so two
-    short iterations give the frontier of every longer one; a third checks that the growth is even.
+    For each price of time, the relaxation's value (minimum of effective energy plus price times time)
+    grows by the same amount for each further microbatch, if there are enough. The frontier is the
+    conjugate of the value, so two short iterations give the frontier of every longer one. A third checks
+    that the growth is constant.
+
+    Returns:
+        None if the iteration is not long enough, or does not repeat.
     """
     schedule = problem.graph.schedule
     if schedule is None or problem.graph.operations < MIN_OPERATIONS:
@@ -110,7 +115,7 @@ def steady_state(problem: Problem) -> SteadyState | None:
         count = length + (schedule.microbatches - length) % period
         problems = [_resized(problem, schedule, count + extra * period) for extra in range(3)]
         frontiers = [relax(short) for short in problems]
-        if _grows_evenly(frontiers):
+        if _grows_linearly(frontiers):
             short = problems[0]
             frontier = _extrapolated(frontiers[0], frontiers[1], (schedule.microbatches - count) // period)
             trial = _resized(problem, schedule, 2 * count - count % period)
@@ -130,40 +135,40 @@ def _prices(frontier: Frontier) -> Floats:
 
 
 def _common_prices(frontiers: list[Frontier]) -> Floats:
-    """The prices of every straight piece of any of the frontiers, rising."""
+    """The prices of all linear pieces of the frontiers, rising."""
     found = np.sort(np.concatenate([_prices(frontier) for frontier in frontiers]))
     return found[np.diff(found, prepend=-1.0) > SAME_PRICE * found]
 
 
 def _points(frontier: Frontier, prices: Floats) -> tuple[Floats, Floats]:
-    """Time and effective energy of the breakpoint that is best at each price."""
+    """Time and effective energy of the optimal breakpoint at each price."""
     at = np.searchsorted(_prices(frontier), prices)
     return frontier.times_seconds[at], frontier.effective_joules[at]
 
 
 def _values(frontier: Frontier, prices: Floats) -> Floats:
-    """Least effective energy plus price times time, for each price."""
+    """Minimum of effective energy plus price times time, for each price."""
     times, effective = _points(frontier, prices)
     return np.asarray(effective + prices * times)
 
 
-def _grows_evenly(frontiers: list[Frontier]) -> bool:
+def _grows_linearly(frontiers: list[Frontier]) -> bool:
     prices = _common_prices(frontiers)
     first, second, third = (_values(frontier, prices) for frontier in frontiers)
     energy = frontiers[1].energies_joules.min() - frontiers[0].energies_joules.min()
-    return bool(np.all(np.abs(third - 2 * second + first) <= LINEAR_WITHIN * energy))
+    return bool(np.all(np.abs(third - 2 * second + first) <= GROWTH_TOLERANCE * energy))
 
 
 def _extrapolated(short: Frontier, longer: Frontier, repeats: int) -> Frontier:
-    """The frontier whose value at each price is that of the short one plus so many times what the longer one adds."""
+    """The frontier whose value at each price is that of `short` plus `repeats` times the increase to `longer`."""
 
-    def longest(of_short: Floats, of_longer: Floats) -> Floats:
+    def extrapolate(of_short: Floats, of_longer: Floats) -> Floats:
         return np.asarray(of_short + repeats * (of_longer - of_short))
 
     prices = _common_prices([short, longer])
-    values = longest(_values(short, prices), _values(longer, prices))
-    slowest, fastest = (float(longest(short.times_seconds[end], longer.times_seconds[end])) for end in (0, -1))
-    # Each price gives a line under the frontier, effective = value - price * time; neighbours cross at the breakpoints.
+    values = extrapolate(_values(short, prices), _values(longer, prices))
+    slowest, fastest = (float(extrapolate(short.times_seconds[end], longer.times_seconds[end])) for end in (0, -1))
+    # Each price gives a supporting line, effective = value - price * time; neighbours cross at breakpoints.
     lines: list[int] = []
     crossings: list[float] = []
     for line in range(len(prices)):
@@ -178,8 +183,8 @@ def _extrapolated(short: Frontier, longer: Frontier, repeats: int) -> Frontier:
         lines.append(line)
         crossings.append(crossing)
     if not lines:
-        effective = longest(short.effective_joules[:1], longer.effective_joules[:1])
+        effective = extrapolate(short.effective_joules[:1], longer.effective_joules[:1])
         return Frontier(np.array([slowest]), effective, short.waiting_power_watts)
     times = np.array([*crossings, min(fastest, crossings[-1])])
-    kept = np.array([*lines, lines[-1]])
-    return Frontier(times, values[kept] - prices[kept] * times, short.waiting_power_watts)
+    ends = np.array([*lines, lines[-1]])
+    return Frontier(times, values[ends] - prices[ends] * times, short.waiting_power_watts)

@@ -1,4 +1,4 @@
-"""Every row of every policy, computed anew from the two trace files and the row's own choices, without our code."""
+"""Recomputes every row of every policy from the trace files and the row's choices, without product code."""
 
 import csv
 import math
@@ -23,7 +23,7 @@ def close(one: str | float, other: float) -> bool:
 
 
 class Recomputed:
-    """What the traces say of the workload of a row."""
+    """The traces of the workload of a row."""
 
     def __init__(self, train: Table, power: Table, row: dict[str, str], max_epochs: int) -> None:
         key = ("dataset", "network", "optimizer")
@@ -109,7 +109,7 @@ def check_all(output: Path, train: Path, power: dict[str, Path], max_epochs: dic
 
 @pytest.mark.parametrize("stop", ["inside", "epoch-end"])
 @pytest.mark.parametrize("policy", POLICIES)
-def test_on_small_traces(
+def test_every_row_of_small_traces_can_be_recomputed(
     simulate: Callable[..., int], traces: tuple[Path, Path], tmp_path: Path, policy: str, stop: str
 ) -> None:
     assert simulate(policy=policy, stop=stop, recurrences=25, switch_at=15, switch_target_metric=0.95) == 0
@@ -121,7 +121,7 @@ def test_on_small_traces(
 
 @pytest.mark.parametrize("stop", ["inside", "epoch-end"])
 @pytest.mark.parametrize("policy", POLICIES)
-def test_on_published_traces(
+def test_every_row_of_published_traces_can_be_recomputed(
     simulate: Callable[..., int], zeus_traces: Path, tmp_path: Path, policy: str, stop: str
 ) -> None:
     jobs = tmp_path / "jobs.csv"
@@ -144,6 +144,6 @@ def test_on_published_traces(
     train = zeus_traces / "summary_train.csv"
     assert simulate(**given, jobs=jobs, train=train, policy=policy, stop=stop, seeds="7", recurrences=40) == 0
     power = {gpu: zeus_traces / f"summary_power_{gpu}.csv" for gpu in ("a40", "v100")}
-    most = {"cifar100": 100, "imagenet": 100, "movielens-1m": 100, "sentiment140": 10}
-    rows = check_all(tmp_path / "out.csv", train, power, most, stop)
+    max_epochs = {"cifar100": 100, "imagenet": 100, "movielens-1m": 100, "sentiment140": 10}
+    rows = check_all(tmp_path / "out.csv", train, power, max_epochs, stop)
     assert len({(row["job"], row["recurrence"]) for row in rows}) == 8 * 40
