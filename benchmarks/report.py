@@ -30,7 +30,7 @@ from wattloop.reporting import ReportChannel
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from support.reporting.reporting_api import running_api
 from wattloop_operator.reporting.limits import ReportLimits, ReportRates
-from wattloop_operator.reporting.token_buckets import Rate
+from wattloop_operator.reporting.rate_limiters import Rate
 
 GPUS = 8
 ECHO = "bare FastAPI echo"

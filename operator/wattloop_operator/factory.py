@@ -37,7 +37,7 @@ from wattloop_operator.reconcile.learning.decision import sample_decision
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.limits import ReportLimits
 from wattloop_operator.reporting.nodes import NodeService
-from wattloop_operator.reporting.progress_thread import ProgressThread
+from wattloop_operator.reporting.progress_writer import ProgressWriterThread
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.settings import Settings
 from wattloop_operator.store import Store
@@ -124,7 +124,7 @@ class Factory:
             self.settings.report_bind,
             certificate=self._certificate,
             on_rejected=self.metrics.request_rejected,
-            background=ProgressThread(service.writes),
+            background=ProgressWriterThread(service.writer),
         )
 
     def _node_service(self, api: ClusterApi, reviews: TokenReviews) -> NodeService:

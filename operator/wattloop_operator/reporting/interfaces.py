@@ -26,6 +26,10 @@ class RecurrenceOwnershipError(Exception):
     """The caller is known, but the recurrence is not its own: answered with 403."""
 
 
+class UnknownRecurrenceError(Exception):
+    """There is no such recurrence: answered with 404."""
+
+
 class NodeOwnershipError(Exception):
     """The caller is known, but may not speak of this node: answered with 403."""
 

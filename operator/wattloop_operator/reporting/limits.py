@@ -6,9 +6,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from wattloop_operator.reporting.fair_shares import FairShares
 from wattloop_operator.reporting.interfaces import BearerToken, TooManyRequestsError
-from wattloop_operator.reporting.token_buckets import Rate, TokenBuckets
+from wattloop_operator.reporting.rate_limiters import FairShares, Rate, TokenBuckets
 
 MAX_TOKENS = 20_000
 MAX_RECURRENCES = 10_000

@@ -24,9 +24,9 @@ from wattloop_operator.reporting.interfaces import (
     RecurrenceOwnershipError,
     TooManyRequestsError,
     UnknownCallerError,
+    UnknownRecurrenceError,
 )
 from wattloop_operator.reporting.limits import ReportLimits
-from wattloop_operator.reporting.progress_writes import UnknownRecurrenceError
 
 Result = TypeVar("Result")
 Form = TypeVar("Form", bound=WireForm)

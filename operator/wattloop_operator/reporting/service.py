@@ -11,10 +11,16 @@ from wattloop.messages import MAX_REASON_CHARACTERS, Answer, Report
 from wattloop_operator.api.attempt import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.reconcile.attempt.progress import max_gpus, progress_after
-from wattloop_operator.reporting.interfaces import Authorizer, BearerToken, ProgressStore, Review
+from wattloop_operator.reporting.interfaces import (
+    Authorizer,
+    BearerToken,
+    ProgressStore,
+    Review,
+    UnknownRecurrenceError,
+)
 from wattloop_operator.reporting.limits import ReportLimits
-from wattloop_operator.reporting.progress_writes import ProgressWrites, UnknownRecurrenceError
-from wattloop_operator.reporting.token_buckets import Rate, TokenBuckets
+from wattloop_operator.reporting.progress_writer import ProgressWriter
+from wattloop_operator.reporting.rate_limiters import Rate, TokenBuckets
 
 MAX_SAID = 1_000
 
@@ -34,7 +40,7 @@ class ReportService:
 
     Attributes:
         limits: The limits of reports.
-        writes: Merges reports and writes progress.
+        writer: Merges reports and writes progress.
     """
 
     def __init__(
@@ -53,7 +59,7 @@ class ReportService:
         # A line an hour and recurrence, whatever it reports.
         self._said: TokenBuckets[str] = TokenBuckets(Rate(1 / 3600, 1.0), clock, MAX_SAID)
         self.limits = limits or ReportLimits(clock)
-        self.writes = ProgressWrites(progress_store, self._merged, clock, write_interval_seconds)
+        self.writer = ProgressWriter(progress_store, self._merged, clock, write_interval_seconds)
 
     def authorize(self, token: BearerToken, namespace: str, name: str, address: str = "") -> None:
         """Let a caller report for a recurrence, before the report is read.
@@ -75,7 +81,7 @@ class ReportService:
             TooManyRequestsError: Too many reports of this recurrence wait to be written.
             OperationError: It could not be kept now; the report may be sent again.
         """
-        status = self.writes.take(namespace, name, report).status
+        status = self.writer.take(namespace, name, report).status
         if status.result is not None:
             return Answer(True, f"the attempt has ended: {status.message}"[:MAX_REASON_CHARACTERS])
         progress = status.progress or Progress()

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from support.reporting.json_web_token import json_web_token
 from support.reporting.node_api import USAGE, report, running_node_api
 from support.reporting.reporting_api import BODY, running_api
-from wattloop_operator.reporting.fair_shares import FairShares
 from wattloop_operator.reporting.interfaces import BearerToken, TooManyRequestsError
 from wattloop_operator.reporting.limits import CLUSTER_RATES, MAX_TOKENS, ReportLimits
-from wattloop_operator.reporting.token_buckets import Rate, TokenBuckets
+from wattloop_operator.reporting.rate_limiters import FairShares, Rate, TokenBuckets
 
 
 @dataclass

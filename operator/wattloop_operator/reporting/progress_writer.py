@@ -12,26 +12,30 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
 
 from wattloop.errors import OperationError
 from wattloop.messages import Report
 from wattloop_operator.api.attempt import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.driver import StaleSnapshotError
-from wattloop_operator.reporting.interfaces import ProgressStore, ProgressTooLargeError, TooManyRequestsError
+from wattloop_operator.reporting.interfaces import (
+    ProgressStore,
+    ProgressTooLargeError,
+    TooManyRequestsError,
+    UnknownRecurrenceError,
+)
 
 logger = logging.getLogger(__name__)
 
 MAX_TRIES = 10
 # Far more than one recurrence's limit of reports lets pass in an interval, so that memory is bounded by it.
 MAX_WAITING_REPORTS = 2_048
+POLL_SECONDS = 0.25
 
 Key = tuple[str, str]
 Merge = Callable[[TrainingRecurrence, Report], Progress]
-
-
-class UnknownRecurrenceError(Exception):
-    """There is no such recurrence: answered with 404."""
 
 
 @dataclass
@@ -53,7 +57,7 @@ class _Attempt:
     written_at: float = -float("inf")
 
 
-class ProgressWrites:
+class ProgressWriter:
     """Merges reports and writes progress. Safe to use from several threads.
 
     Args:
@@ -166,6 +170,37 @@ class ProgressWrites:
                 attempt.users -= 1
                 if not attempt.users and not attempt.waiting and self._is_due(attempt):
                     self._attempts.pop(key, None)
+
+
+class ProgressWriterThread:
+    """A thread that writes what is due. Used as a context manager; at the end whatever waits is written.
+
+    Args:
+        writer: What waits.
+    """
+
+    def __init__(self, writer: ProgressWriter) -> None:
+        self._writer = writer
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="progress-writer", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ending.set()
+        self._thread.join()
+        self._writer.write_due(everything=True)
+
+    def _work(self) -> None:
+        while not self._ending.wait(POLL_SECONDS):
+            try:
+                self._writer.write_due()
+            except Exception:  # this thread must outlive whatever one recurrence is like
+                logger.exception("progress that waits could not be written; trying again")
 
 
 def _with(recurrence: TrainingRecurrence, progress: Progress) -> TrainingRecurrence:

@@ -21,9 +21,8 @@ from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.driver import StaleSnapshotError
 from wattloop_operator.reconcile.attempt.progress import progress_after
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
-from wattloop_operator.reporting.interfaces import BearerToken
-from wattloop_operator.reporting.progress_thread import ProgressThread
-from wattloop_operator.reporting.progress_writes import ProgressWrites, UnknownRecurrenceError
+from wattloop_operator.reporting.interfaces import BearerToken, UnknownRecurrenceError
+from wattloop_operator.reporting.progress_writer import ProgressWriter, ProgressWriterThread
 from wattloop_operator.reporting.service import ReportService
 
 NOW = datetime(2026, 3, 1, 13, 0, tzinfo=UTC)
@@ -81,10 +80,10 @@ def progress_store() -> Book:
     return Book()
 
 
-def writes_of(progress_store: Book) -> ProgressWrites:
+def writes_of(progress_store: Book) -> ProgressWriter:
     return ReportService(
         progress_store, progress_store, clock=lambda: progress_store.now, write_interval_seconds=1.0
-    ).writes
+    ).writer
 
 
 def epoch(number: int, **changes: object) -> Report:
@@ -219,7 +218,7 @@ def test_the_reports_of_a_recurrence_that_was_deleted_go_with_it(progress_store:
 
 def test_a_process_that_ends_writes_what_waits(progress_store: Book) -> None:
     writes = writes_of(progress_store)
-    with ProgressThread(writes):
+    with ProgressWriterThread(writes):
         writes.take("team", "run", epoch(1))
         writes.take("team", "run", epoch(2))
     assert progress_store.progress().epoch == 2
@@ -231,7 +230,7 @@ def test_whatever_is_reported_when_the_writes_are_bounded_and_the_end_is_the_sam
     sent: list[tuple[float, int, bool]],
 ) -> None:
     progress_store, plain = Book(), Book()
-    writes, at_once = writes_of(progress_store), ReportService(plain, plain, clock=lambda: plain.now).writes
+    writes, at_once = writes_of(progress_store), ReportService(plain, plain, clock=lambda: plain.now).writer
     for pause, number, result in sent:
         progress_store.now += pause
         if result:
