@@ -21,7 +21,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # A run has 12,000 lines until its last training has ended, and some 20,000 more for its results.
 LINES_OF_THE_LOOP, LINES_OF_A_RUN = 12_000, 34_000
 # Called from compiled code, which takes any exception for an error of its own.
-CALLED_BY_PYDANTIC = ("/wattloop_operator/api/times.py", "/wattloop_operator/api/metadata.py")
+CALLED_BY_PYDANTIC = ("/wattloop_operator/api/field_types.py", "/wattloop_operator/api/meta.py")
 CHAINS, POINTS_A_CHAIN = 10, 20
 
 
