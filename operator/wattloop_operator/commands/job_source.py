@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from wattloop_operator.history.cluster_history import cluster_context, cluster_history
 from wattloop_operator.history.job_history import JobHistory
-from wattloop_operator.history.stored_history import WantedJob, stored_history
+from wattloop_operator.history.stored_history import JobSelector, stored_history
 from wattloop_operator.store import open_store
 
 
@@ -26,7 +26,7 @@ def job_history(arguments: argparse.Namespace) -> JobHistory:
             found = cluster_history(context, arguments.job, arguments.namespace)
         overriding = {"eta": arguments.eta, "default_batch_size": arguments.default_batch_size}
         return replace(found, **{name: value for name, value in overriding.items() if value is not None})
-    wanted = WantedJob(arguments.job, arguments.namespace, arguments.uid, arguments.eta, arguments.default_batch_size)
+    wanted = JobSelector(arguments.job, arguments.namespace, arguments.uid, arguments.eta, arguments.default_batch_size)
     with open_store(arguments.database, create=False) as store:
         history = stored_history(store, wanted)
     if history.default_batch_size is None:

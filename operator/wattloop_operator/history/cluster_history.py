@@ -1,4 +1,4 @@
-"""A job's history as the objects of a cluster remember it."""
+"""Reads a job's history from the objects of a cluster."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ClusterContext:
 
     Attributes:
         name: Its name.
-        namespace: The namespace that it names, or ``default``.
+        namespace: Its namespace, or ``default`` if it names none.
         client: The official client with its address and credentials.
     """
 
@@ -63,17 +63,18 @@ def cluster_context(name: str | None = None) -> ClusterContext:
 
 
 def cluster_history(context: ClusterContext, job_name: str, namespace: str | None = None) -> JobHistory:
-    """Read a job and the recurrences that the cluster still keeps of it.
+    """Read a job and its recurrences that still exist in the cluster.
 
     Args:
-        context: Which cluster, as whom.
+        context: The cluster and credentials.
         job_name: The job's name.
-        namespace: Its namespace; None: the context's.
+        namespace: Its namespace; None for that of the context.
 
     Raises:
         UsageError: There is no such job.
-        OperationError: The cluster cannot be reached, does not know Wattloop, or does not let this user read.
-        InputError: An object is of another API than this version's.
+        OperationError: The cluster cannot be reached, does not have Wattloop's kinds, or denies
+            access.
+        InputError: An object does not match this version's API.
     """
     where = namespace or context.namespace
     api = ClusterApi(HttpTransport(context.client))
@@ -84,7 +85,7 @@ def cluster_history(context: ClusterContext, job_name: str, namespace: str | Non
         raise _missing(error, context, f"{where}/{job_name}") from None
     except RejectedError as error:
         raise OperationError(
-            f"context {context.name}: {error}; ask for the right to get and list Wattloop's objects, {OR_A_DATABASE}"
+            f"context {context.name}: {error}; ask for permission to get and list Wattloop's objects, {OR_A_DATABASE}"
         ) from None
     except OperationError as error:
         raise OperationError(
@@ -104,10 +105,10 @@ def cluster_history(context: ClusterContext, job_name: str, namespace: str | Non
 
 
 def _missing(error: NotFoundError, context: ClusterContext, job: str) -> OperationError | UsageError:
-    # So the server says of a whole kind; of an object it says its name.
+    # The server's message for an unknown kind. For a missing object, the message has its name.
     if "could not find the requested resource" in str(error):
         return OperationError(
-            f"context {context.name}: the cluster does not know Wattloop's kinds; install the chart first"
+            f"context {context.name}: the cluster does not have Wattloop's kinds; install the chart first"
         )
     return UsageError(
         f"context {context.name}: there is no RecurringTrainingJob {job}; list them with: "

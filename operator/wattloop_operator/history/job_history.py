@@ -1,4 +1,4 @@
-"""All that rows and pictures are made from: what is remembered of one job, and what its user wanted."""
+"""The history of one job: its records and profiles, and the settings to evaluate them with."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from wattloop_operator.reconcile.learning.costs import default_cost_of
 
 @dataclass(frozen=True)
 class JobHistory:
-    """What is remembered of one job.
+    """The history of one job.
 
     Attributes:
         namespace: The job's namespace.
         job_name: Its name.
         eta: Weight of energy in the cost, 0 to 1.
-        default_batch_size: The batch size to compare with; None: not known.
+        default_batch_size: The batch size to compare with; None if not known.
         records: Every attempt that ended, ordered by (recurrence, attempt).
         profiles: Its power profiles.
     """
@@ -33,7 +33,7 @@ class JobHistory:
 
     @classmethod
     def of_snapshot(cls, snapshot: Snapshot) -> Self:
-        """What the store and the objects together remember."""
+        """The history in a snapshot: the records of the store and of the objects."""
         spec = snapshot.job.spec
         return cls(
             namespace=snapshot.job.metadata.namespace,
@@ -46,11 +46,14 @@ class JobHistory:
 
     @property
     def title(self) -> str:
-        """The job as pictures and messages name it."""
+        """Namespace and name of the job, for plots and messages."""
         return f"{self.namespace}/{self.job_name}"
 
     def default_cost_joules(self) -> float | None:
-        """Expected cost of one recurrence in the default configuration; None before it is known."""
+        """Expected cost in joules of one recurrence in the default configuration.
+
+        None if not known yet.
+        """
         if self.default_batch_size is None:
             return None
         return default_cost_of(self.records, self.profiles, default_batch_size=self.default_batch_size, eta=self.eta)

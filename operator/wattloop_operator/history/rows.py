@@ -1,4 +1,4 @@
-"""The rows of a job's history: one an attempt, as ``recurrences.csv`` and `wattloop history` have them."""
+"""The rows of ``recurrences.csv`` and `wattloop history`: one for each attempt."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ Cell = int | float | str | None
 
 @dataclass(frozen=True)
 class RecurrenceRow:
-    """One attempt; the attributes are the columns, in their order.
+    """One attempt. The attributes are the columns, in this order.
 
     Attributes:
         recurrence: Index of the recurrence, from 0.
         attempt: Index of the attempt within it, from 0.
-        batch_size: The batch size that was decided.
-        power_limit_watts: The limit held on each GPU in the end; None: none was.
+        batch_size: The chosen batch size.
+        power_limit_watts: The power limit of each GPU at the end; None if there was none.
         epochs: Epochs run.
-        outcome: How it ended: reached, stopped, exhausted, crashed, deadline-exceeded, missing-metric, disrupted,
-            cancelled or refused.
+        outcome: Its result: reached, stopped, exhausted, crashed, deadline-exceeded,
+            missing-metric, disrupted, cancelled or refused.
         energy_joules: Energy of all its GPUs.
         time_seconds: Its duration.
-        cost_joules: Its cost; None where it never had a GPU, or its counters are not to be believed.
-        default_cost_joules: What a whole recurrence is expected to cost in the default configuration, by all that is
-            known today; the same in every row. None before the default batch size has reached the target.
+        cost_joules: Its cost; None if it never had a GPU, or if its counters are invalid.
+        default_cost_joules: Expected cost of a recurrence in the default configuration, from all
+            records; the same in every row. None before the default batch size has reached the
+            target.
         reason: Why the batch size was chosen.
     """
 
@@ -78,29 +79,38 @@ def rows_of(history: JobHistory) -> tuple[RecurrenceRow, ...]:
 
 
 def write_csv(stream: IO[str], rows: Iterable[RecurrenceRow]) -> None:
-    """The rows as CSV: a header, numbers with ten significant digits, an empty cell where there is no value."""
+    """Write the rows as CSV.
+
+    A header, numbers with ten significant digits, empty cells for missing values.
+    """
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(COLUMNS)
     writer.writerows([_text(getattr(row, column)) for column in COLUMNS] for row in rows)
 
 
 def write_json(stream: IO[str], rows: Iterable[RecurrenceRow]) -> None:
-    """The rows as a JSON list of objects with the same names and digits; null where there is no value."""
+    """Write the rows as a JSON list of objects with the same names and digits.
+
+    Null for missing values.
+    """
     json.dump([{column: _rounded(getattr(row, column)) for column in COLUMNS} for row in rows], stream, indent=2)
     stream.write("\n")
 
 
 def _outcome(result: str) -> str:
-    """The result in the words of the simulator's files: ``DeadlineExceeded`` is ``deadline-exceeded``."""
+    """The result as the simulator's files have it.
+
+    ``DeadlineExceeded`` is ``deadline-exceeded``.
+    """
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", result).lower()
 
 
 def _text(cell: Cell) -> str:
-    """Ten significant digits; empty where there is no value.
+    """Ten significant digits; empty for a missing value.
 
     Example:
-        >>> _text(1 / 3), _text(24.0), _text(None), _text("why")
-        ('0.3333333333', '24', '', 'why')
+        >>> _text(1 / 3), _text(24.0), _text(None), _text("reached")
+        ('0.3333333333', '24', '', 'reached')
     """
     if isinstance(cell, float):
         return f"{cell:.10g}"

@@ -1,4 +1,4 @@
-"""What each recurrence cost over all its attempts, and what was saved so far against the default configuration."""
+"""The cost of each recurrence, and the savings against the default configuration."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from wattloop_operator.history.rows import RecurrenceRow
 
 @dataclass(frozen=True)
 class RecurrenceCost:
-    """One recurrence.
+    """The cost of one recurrence.
 
     Attributes:
         recurrence: Its index, from 0.
-        attempts: Batch size and cost in joules of each attempt of known cost, in order.
+        attempts: Batch size and cost in joules of each attempt with a known cost, in order.
         reached: Whether it reached the target.
     """
 
@@ -30,7 +30,7 @@ class RecurrenceCost:
 
 
 def costs_of(rows: Sequence[RecurrenceRow]) -> tuple[RecurrenceCost, ...]:
-    """The recurrences that have a known cost, by rising index."""
+    """The recurrences with a known cost, by rising index."""
     ordered = sorted(rows, key=lambda row: (row.recurrence, row.attempt))
     recurrences = []
     for index, group in itertools.groupby(ordered, key=lambda row: row.recurrence):
@@ -42,7 +42,9 @@ def costs_of(rows: Sequence[RecurrenceRow]) -> tuple[RecurrenceCost, ...]:
 
 
 def running_saving_joules(costs: Sequence[RecurrenceCost], default_cost_joules: float) -> tuple[float, ...]:
-    """Joules saved up to and with each recurrence; negative while learning has cost more than it saved.
+    """Joules saved up to and including each recurrence.
+
+    Negative while learning has cost more than it saved.
 
     Example:
         >>> costs = [RecurrenceCost(0, ((8, 150.0),), True), RecurrenceCost(1, ((16, 40.0),), True)]
@@ -53,28 +55,30 @@ def running_saving_joules(costs: Sequence[RecurrenceCost], default_cost_joules: 
 
 
 def saving_sentence(rows: Sequence[RecurrenceRow]) -> str:
-    """One sentence for the end of a run: what a recurrence costs now against the default configuration.
+    """One sentence for the end of a run.
 
-    "Now" is the mean of the last five recurrences, so that the luck of one is not taken for a saving.
+    The current cost of a recurrence against the default configuration.
+
+    The current cost is the mean of the last five recurrences, which reduces the effect of chance.
     """
     costs = costs_of(rows)
     default = rows[0].default_cost_joules if rows else None
     if not costs:
-        return "Nothing is known of costs yet."
+        return "No costs are known yet."
     latest = costs[-5:]
     now = sum(each.cost_joules for each in latest) / len(latest)
     if default is None:
         return (
-            f"A recurrence costs {now:,.0f} J now (mean of the last {len(latest)}); what the default configuration "
-            "costs is not known before its batch size has reached the target once."
+            f"A recurrence costs {now:,.0f} J now (mean of the last {len(latest)}); the cost of the default "
+            "configuration is not known before its batch size has reached the target once."
         )
     saved = 100 * running_saving_joules(costs, default)[-1] / (default * len(costs))
     return (
         f"A recurrence costs {now:,.0f} J now (mean of the last {len(latest)}), {100 * now / default:.0f} % of the "
-        f"{default:,.0f} J in the default configuration; over {_all(len(costs))}, learning included, "
+        f"{default:,.0f} J in the default configuration; over {_count(len(costs))}, learning included, "
         f"{abs(saved):.0f} % was {'saved' if saved >= 0 else 'lost'}."
     )
 
 
-def _all(recurrences: int) -> str:
+def _count(recurrences: int) -> str:
     return "its one recurrence" if recurrences == 1 else f"all {recurrences} recurrences"

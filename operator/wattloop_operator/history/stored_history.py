@@ -1,4 +1,4 @@
-"""A job's history as a database remembers it."""
+"""Reads a job's history from a database."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from wattloop_operator.store import JobObservations, ObservationRecord, Store
 
 
 @dataclass(frozen=True)
-class WantedJob:
-    """Which job's history is wanted.
+class JobSelector:
+    """Selects a job in a database, and the settings to evaluate it with.
 
     Attributes:
         name: The job's name.
-        namespace: Its namespace; None: whichever has a job of this name.
-        uid: Its uid; None: the one that ran last of those that had the name.
-        eta: Weight of energy in the cost; None: as the job says, 0.5 where that is not known.
-        default_batch_size: The batch size to compare with; None: as the job says.
+        namespace: Its namespace; None for the only namespace with a job of this name.
+        uid: Its UID; None for the job of this name that ran last.
+        eta: Weight of energy in the cost; None for that of the job, or 0.5 if that is not known.
+        default_batch_size: The batch size to compare with; None for that of the job.
     """
 
     name: str
@@ -35,24 +35,24 @@ class WantedJob:
 DEFAULT_ETA = 0.5
 
 
-def stored_history(store: Store, wanted: WantedJob) -> JobHistory:
+def stored_history(store: Store, selector: JobSelector) -> JobHistory:
     """Read a job's history.
 
-    The local mode keeps the job itself beside its observations; of a cluster's job only the observations are there,
-    and η and the default batch size must be said.
+    The local mode stores the job itself beside its observations. Of a cluster's job there are only
+    observations, so η and the default batch size must be given.
 
     Raises:
-        UsageError: There is no such job, or there are several; the text names those that there are.
-        InputError: What the database keeps as the job is none.
+        UsageError: There is no such job, or there are several. The message lists the jobs.
+        InputError: The stored job is invalid.
         OperationError: The database failed.
     """
-    found = _the_one(store, wanted)
+    found = _find(store, selector)
     job = _job(store, found)
     spec = None if job is None else job.spec
-    eta = wanted.eta
+    eta = selector.eta
     if eta is None:
         eta = DEFAULT_ETA if spec is None else spec.objective.energy_weight_percent / 100
-    default_batch_size = wanted.default_batch_size
+    default_batch_size = selector.default_batch_size
     if default_batch_size is None and spec is not None:
         default_batch_size = spec.batch_size.default
     return JobHistory(
@@ -65,20 +65,20 @@ def stored_history(store: Store, wanted: WantedJob) -> JobHistory:
     )
 
 
-def _the_one(store: Store, wanted: WantedJob) -> JobObservations:
+def _find(store: Store, selector: JobSelector) -> JobObservations:
     jobs = store.observations.jobs()
     found = [
         job
         for job in jobs
-        if job.job_name == wanted.name
-        and wanted.namespace in (None, job.namespace)
-        and wanted.uid in (None, job.job_uid)
+        if job.job_name == selector.name
+        and selector.namespace in (None, job.namespace)
+        and selector.uid in (None, job.job_uid)
     ]
-    name = wanted.name if wanted.namespace is None else f"{wanted.namespace}/{wanted.name}"
-    name += "" if wanted.uid is None else f" of uid {wanted.uid}"
+    name = selector.name if selector.namespace is None else f"{selector.namespace}/{selector.name}"
+    name += "" if selector.uid is None else f" of uid {selector.uid}"
     if not found:
-        there = _listed(jobs) or "none yet"
-        raise UsageError(f"{store.name}: there are no recurrences of a job {name}; there are those of: {there}")
+        available = _listed(jobs) or "none yet"
+        raise UsageError(f"{store.name}: there are no recurrences of a job {name}; jobs with recurrences: {available}")
     if len({job.namespace for job in found}) > 1:
         raise UsageError(f"{store.name}: there are several jobs {name}; choose with --namespace: {_listed(found)}")
     return max(found, key=lambda job: _last_end(store.observations.of_job(job.job_uid)))

@@ -1,4 +1,4 @@
-"""The rows of a job's history as a table for people."""
+"""The rows of a job's history as a table for the terminal."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from rich.table import Table
 from wattloop_operator.history.rows import RecurrenceRow
 
 NUMBERS = ("run", "try", "batch", "limit (W)", "epochs")
-AMOUNTS = ("energy (J)", "time (s)", "cost (J)", "saved (%)")
+MEASUREMENTS = ("energy (J)", "time (s)", "cost (J)", "saved (%)")
 
 
 def table_of(rows: Iterable[RecurrenceRow], title: str = "") -> Table:
-    """One line an attempt, amounts to four digits; the files have all of them."""
+    """A table with one line for each attempt and four significant digits. Files have all digits."""
     table = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
     for name in NUMBERS:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("outcome", no_wrap=True)
-    for name in AMOUNTS:
+    for name in MEASUREMENTS:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("why", overflow="fold", ratio=1)
     for row in rows:
@@ -26,12 +26,12 @@ def table_of(rows: Iterable[RecurrenceRow], title: str = "") -> Table:
             str(row.recurrence),
             str(row.attempt),
             str(row.batch_size),
-            _amount(row.power_limit_watts),
-            _amount(row.epochs),
+            _number(row.power_limit_watts),
+            _number(row.epochs),
             row.outcome,
-            _amount(row.energy_joules),
-            _amount(row.time_seconds),
-            _amount(row.cost_joules),
+            _number(row.energy_joules),
+            _number(row.time_seconds),
+            _number(row.cost_joules),
             _saved(row),
             row.reason,
             style=None if row.reached else "dim",
@@ -39,11 +39,11 @@ def table_of(rows: Iterable[RecurrenceRow], title: str = "") -> Table:
     return table
 
 
-def _amount(value: float | None) -> str:
-    """Four digits, more only where the whole part has more.
+def _number(value: float | None) -> str:
+    """Four significant digits, or more if the integer part has more.
 
     Example:
-        >>> _amount(1234567.8), _amount(12.3456), _amount(250.0), _amount(None)
+        >>> _number(1234567.8), _number(12.3456), _number(250.0), _number(None)
         ('1,234,568', '12.35', '250', '–')
     """
     if value is None:

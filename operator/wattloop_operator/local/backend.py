@@ -1,4 +1,4 @@
-"""This machine as a world of the engine: objects in the store's database, workloads as processes."""
+"""The backend of the local mode: objects in the store's database, workloads as processes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 JOB = "RecurringTrainingJob"
 WORKLOAD = "Workload"
-SIGNALS_FROM_OUTSIDE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+DISRUPTING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class LocalBackend:
@@ -39,13 +39,13 @@ class LocalBackend:
     Args:
         store: The database.
         source: The manifest; processes run in its folder.
-        logs: Where the processes' outputs go.
-        addresses: Where a training process finds the reporting API and the agent.
-        tokens: Gives each attempt its token.
-        gpu_environment: What training processes need in their environment to see the GPUs.
+        logs: Folder for the processes' outputs.
+        addresses: Addresses of the reporting API and the agent, for training processes.
+        tokens: Creates the token of each attempt.
+        gpu_environment: Environment variables with which training processes find the GPUs.
         devices: GPUs that share the batch.
-        watchdog: Ends processes where this program cannot.
-        wake: Called, from any thread, when something has happened.
+        watchdog: Ends processes that outlive this program.
+        wake: Called, from any thread, when a process has ended.
     """
 
     def __init__(
@@ -70,16 +70,16 @@ class LocalBackend:
         self._devices = devices
         self._watchdog = watchdog
         self._wake = wake
-        # Those whose end is not written down yet.
-        self._processes: dict[JobKey, TrainingProcess] = {}
+        # Processes by namespace and name of their recurrence, until their end is stored.
+        self._processes: dict[tuple[str, str], TrainingProcess] = {}
 
     def snapshot(self, key: JobKey) -> Snapshot | None:
         """See `Backend`."""
-        self._write_down_ends()
-        return self.look(key)
+        self._store_ended()
+        return self.read(key)
 
-    def look(self, key: JobKey) -> Snapshot | None:
-        """The state of one job without writing anything down: for other threads than the one that takes the turns."""
+    def read(self, key: JobKey) -> Snapshot | None:
+        """The state of one job, without storing ended processes. Safe for any thread."""
         stored = self._store.objects.get(JOB, key.namespace, key.name)
         if stored is None:
             return None
@@ -91,7 +91,7 @@ class LocalBackend:
             job=job,
             recurrences=own,
             workloads={
-                each.name: self._workload(JobKey(each.namespace, each.name), each.body)
+                each.name: self._workload(each.namespace, each.name, each.body)
                 for each in self._store.objects.list(WORKLOAD, key.namespace)
             },
             records=self._store.observations.of_job(job.metadata.uid),
@@ -125,7 +125,10 @@ class LocalBackend:
                 logger.log(logging.WARNING if warning else logging.INFO, "%s: %s", reason, message)
 
     def ensure_job(self, job: RecurringTrainingJob) -> None:
-        """Bring the stored job up to the manifest: its status stays, a changed spec is a new generation."""
+        """Create or update the stored job.
+
+        Its status is kept; a changed spec is a new generation.
+        """
         metadata = job.metadata
         stored = self._store.objects.get(JOB, metadata.namespace, metadata.name)
         if stored is None:
@@ -141,15 +144,15 @@ class LocalBackend:
             )
 
     def end_all(self) -> None:
-        """End every process that still runs; what they were doing counts as disrupted."""
+        """End every process that still runs. Its attempt counts as disrupted."""
         try:
-            self._write_down_ends()
+            self._store_ended()
         finally:
             for process in self._processes.values():
                 process.end()
 
     def _create_recurrence(self, recurrence: TrainingRecurrence) -> None:
-        # Its uid and creation time, which an API server would give, are its name and the moment it was due.
+        # An API server would assign uid and creation time.
         metadata = recurrence.metadata.model_copy(
             update={"uid": recurrence.metadata.name, "creation_timestamp": datetime.now(UTC)}
         )
@@ -157,7 +160,7 @@ class LocalBackend:
         try:
             self._store.objects.create(RECURRENCE, metadata.namespace, metadata.name, body)
         except ObjectExistsError:
-            logger.debug("%s/%s was created before", metadata.namespace, metadata.name)
+            logger.debug("%s/%s exists already", metadata.namespace, metadata.name)
 
     def _start(self, job: RecurringTrainingJob, recurrence: TrainingRecurrence) -> None:
         namespace, name = recurrence.metadata.namespace, recurrence.metadata.name
@@ -169,16 +172,17 @@ class LocalBackend:
         injected = run_environment(job, recurrence, addresses, self._devices).variables()
         command = command_of(job, injected, str(self._source))
         environment = {**os.environ, **self._gpu_environment, **injected, **command.environment}
-        # The script shall find the same Python, with the same packages, as this program.
+        # The script uses the same Python, with the same packages, as this program.
         environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', '')}"
-        # Written down before it starts: where this program is killed in between, the attempt counts as disrupted.
+        # Stored before it starts. If this program is killed in between, the attempt counts as
+        # disrupted.
         try:
             self._store.objects.create(WORKLOAD, namespace, name, {})
         except ObjectExistsError:
             return
         try:
-            self._processes[JobKey(namespace, name)] = TrainingProcess(
-                command.words,
+            self._processes[namespace, name] = TrainingProcess(
+                command.arguments,
                 environment=environment,
                 folder=self._source.parent,
                 log=self._logs / f"{name}.log",
@@ -189,29 +193,29 @@ class LocalBackend:
             self._store.objects.delete(WORKLOAD, namespace, name)
             self._store.objects.create(WORKLOAD, namespace, name, _ended_body(Failure.CRASHED, str(error)))
 
-    def _write_down_ends(self) -> None:
-        """Keep how processes ended: a run that is started again goes on from there."""
-        for key, process in list(self._processes.items()):
+    def _store_ended(self) -> None:
+        """Store how processes ended, so that a later run resumes from there."""
+        for (namespace, name), process in list(self._processes.items()):
             if process.exit_code is None:
                 continue
-            stored = self._store.objects.get(WORKLOAD, key.namespace, key.name)
+            stored = self._store.objects.get(WORKLOAD, namespace, name)
             if stored is not None:
                 self._store.objects.replace(
                     WORKLOAD,
-                    key.namespace,
-                    key.name,
-                    _process_body(process, key.name),
+                    namespace,
+                    name,
+                    _process_body(process, name),
                     expected_version=stored.resource_version,
                 )
-            del self._processes[key]
+            del self._processes[namespace, name]
 
     def _end(self, recurrence: TrainingRecurrence) -> None:
-        process = self._processes.get(JobKey(recurrence.metadata.namespace, recurrence.metadata.name))
+        process = self._processes.get((recurrence.metadata.namespace, recurrence.metadata.name))
         if process is not None:
             process.end()
 
-    def _workload(self, key: JobKey, body: dict[str, Any]) -> WorkloadState:
-        process, name = self._processes.get(key), key.name
+    def _workload(self, namespace: str, name: str, body: dict[str, Any]) -> WorkloadState:
+        process = self._processes.get((namespace, name))
         if body:
             return WorkloadState(
                 name=name,
@@ -224,7 +228,7 @@ class LocalBackend:
                 message=body["message"],
             )
         if process is None:
-            text = "wattloop run was ended while it ran"
+            text = "wattloop run ended while it was running"
             return WorkloadState(
                 name, "v1", "Process", phase=WorkloadPhase.FAILED, failure=Failure.DISRUPTED, message=text
             )
@@ -236,12 +240,12 @@ class LocalBackend:
             try:
                 self._store.objects.delete(kind, namespace, name)
             except ObjectMissingError:
-                logger.debug("%s %s/%s was deleted before", kind, namespace, name)
+                logger.debug("%s %s/%s was deleted already", kind, namespace, name)
 
     def _write_job(self, job: RecurringTrainingJob) -> None:
         stored = self._store.objects.get(JOB, job.metadata.namespace, job.metadata.name)
         if stored is None:
-            raise StaleSnapshotError(f"{job.metadata.namespace}/{job.metadata.name} is gone")
+            raise StaleSnapshotError(f"{job.metadata.namespace}/{job.metadata.name} no longer exists")
         self._store.objects.replace(
             JOB,
             job.metadata.namespace,
@@ -255,7 +259,7 @@ def _process_body(process: TrainingProcess, name: str) -> dict[str, Any]:
     code = process.exit_code
     if code == 0:
         return _ended_body(None, "", process)
-    if process.ended_by_us or (code is not None and -code in SIGNALS_FROM_OUTSIDE):
+    if process.ended_by_run or (code is not None and -code in DISRUPTING_SIGNALS):
         return _ended_body(Failure.DISRUPTED, "its process was ended from outside", process)
     how = f"exit code {code}" if code is None or code > 0 else f"killed by signal {signal.Signals(-code).name}"
     return _ended_body(Failure.CRASHED, f"{how}; see logs/{name}.log", process)

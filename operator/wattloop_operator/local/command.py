@@ -1,4 +1,4 @@
-"""The command line of an attempt on this machine, from the container that the manifest's job template would run."""
+"""The command of an attempt on this machine, from the container of the job template."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ REFERENCE = re.compile(r"\$(\$|\(([A-Za-z_][A-Za-z0-9_.-]*)\))")
 
 @dataclass(frozen=True)
 class LocalCommand:
-    """What to start.
+    """A command to start.
 
     Attributes:
-        words: The program and its arguments.
+        arguments: The program and its arguments.
         environment: The container's own variables.
     """
 
-    words: tuple[str, ...]
+    arguments: tuple[str, ...]
     environment: Mapping[str, str]
 
 
@@ -35,7 +35,8 @@ def command_of(job: RecurringTrainingJob, injected: Mapping[str, str], source: s
         source: The manifest, for messages.
 
     Raises:
-        InputError: The template is no job, or its container has nothing that could be started without an image.
+        InputError: The template is not a job, or its container has no command that could be started
+            without an image.
     """
     template = job.spec.template
     if template.job is None:
@@ -43,13 +44,13 @@ def command_of(job: RecurringTrainingJob, injected: Mapping[str, str], source: s
     containers = template.job["template"]["spec"]["containers"]
     chosen = template.training_containers or (containers[0]["name"],)
     container = next(each for each in containers if each["name"] == chosen[0])
-    words = [*container.get("command", ()), *container.get("args", ())]
+    arguments = [*container.get("command", ()), *container.get("args", ())]
     if not container.get("command"):
         found = f"container {container['name']!r} without command"
         raise InputError(source, found, "a command: on this machine there is no image to take one from")
     environment = _own_environment(container, injected, source)
     known = {**injected, **environment}
-    return LocalCommand(tuple(_expanded(word, known) for word in words), environment)
+    return LocalCommand(tuple(_expanded(each, known) for each in arguments), environment)
 
 
 def _own_environment(container: Mapping[str, Any], injected: Mapping[str, str], source: str) -> dict[str, str]:
@@ -63,7 +64,7 @@ def _own_environment(container: Mapping[str, Any], injected: Mapping[str, str], 
 
 
 def _expanded(text: str, variables: Mapping[str, str]) -> str:
-    """Expand ``$(NAME)``; an unknown name stays as it is, ``$$`` is a dollar.
+    """Expand ``$(NAME)``; an unknown name is left unchanged, and ``$$`` gives a dollar.
 
     Example:
         >>> _expanded("--batch=$(B) $$(B) $(C)", {"B": "32"})

@@ -1,4 +1,7 @@
-"""What a local run shows while it goes on: a live table, JSON lines, and messages about attempts that failed."""
+"""What a local run shows while it goes on.
+
+A live table, JSON lines, and messages about attempts that failed.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +70,8 @@ class AttemptReporter:
         table: Whether a live table shows the expected results. Without one they are printed, too.
 
     Attributes:
-        results: The results of the attempts that ended in this run, unordered. Those of earlier runs are not included.
+        results: The results of the attempts that ended in this run, unordered. Those of earlier
+            runs are not included.
     """
 
     def __init__(self, print_line: Callable[[str], None], *, table: bool = True) -> None:
@@ -93,5 +97,8 @@ class AttemptReporter:
 
     @property
     def is_informative(self) -> bool:
-        """Whether an attempt of this run gave information about its batch size; True if there was no attempt."""
+        """Whether an attempt of this run gave information about its batch size.
+
+        True if there was no attempt.
+        """
         return not self.results or self._informative

@@ -22,14 +22,14 @@ MAX_TIME_SCALE = 1e6
 
 @dataclass(frozen=True)
 class Simulation:
-    """Which GPUs to simulate.
+    """The GPUs to simulate.
 
     Attributes:
-        count: How many, at most `MAX_GPUS`.
+        count: Number of GPUs, at most `MAX_GPUS`.
         model: One of `MODELS`.
-        time_scale: Simulated seconds per real second; None: time moves only with the training's work, so that the same
-            training gives the same figures on every machine.
-        seed: Of the GPUs' uuids and counters.
+        time_scale: Simulated seconds per real second. None: time advances only with the training's
+            work, so that the same training gives the same figures on every machine.
+        seed: Seed of the GPUs' uuids and counters.
     """
 
     count: int
@@ -47,53 +47,57 @@ def has_driver() -> bool:
     return True
 
 
-def simulated(simulation: Simulation, state: Path) -> dict[str, str]:
-    """Make the simulated GPUs, or find those of an earlier run, and return the environment in which they are seen.
+def simulate_gpus(simulation: Simulation, state: Path) -> dict[str, str]:
+    """Create the simulated GPUs, and return the environment variables that select them.
 
     Args:
-        simulation: Which.
-        state: Their state file.
+        simulation: The GPUs to simulate.
+        state: Their state file. An existing one is replaced.
 
     Raises:
-        OperationError: They cannot be made.
+        OperationError: They cannot be created.
         wattloop.interruption.Interrupted: This program was asked to end meanwhile.
     """
-    words = [sys.executable, "-m", "nvml_simulator", str(state), "--permission", "anyone"]
-    words += ["--model", simulation.model, "--count", str(simulation.count), "--seed", str(simulation.seed)]
+    arguments = [sys.executable, "-m", "nvml_simulator", str(state), "--permission", "anyone"]
+    arguments += ["--model", simulation.model, "--count", str(simulation.count), "--seed", str(simulation.seed)]
     if simulation.time_scale is None:
-        words += ["--clock", "virtual"]
+        arguments += ["--clock", "virtual"]
     else:
-        words += ["--clock", "scaled", "--scale", str(simulation.time_scale)]
-    # Simulated GPUs are gone with the run, as real ones are with a reboot: counters start anew, limits are the default.
+        arguments += ["--clock", "scaled", "--scale", str(simulation.time_scale)]
+    # Simulated GPUs end with the run, as after a reboot: counters restart, and limits are the
+    # default.
     state.unlink(missing_ok=True)
-    made = subprocess.Popen(  # noqa: S603  our own program, as a list
-        words,
+    process = subprocess.Popen(  # noqa: S603  our own program, as a list
+        arguments,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # Ctrl-C reaches it through this program alone.
+        # Only this program forwards Ctrl-C to it.
         start_new_session=True,
     )
-    with made:
-        output, told = interruption.call_cancellable(made.communicate, lambda: _interrupt(made.pid))
-    if made.returncode != 0:
-        raise OperationError(f"simulated GPUs cannot be made: {told.strip() or made.returncode}")
+    with process:
+        output, errors = interruption.call_cancellable(process.communicate, lambda: _interrupt(process.pid))
+    if process.returncode != 0:
+        raise OperationError(f"simulated GPUs cannot be created: {errors.strip() or process.returncode}")
     environment = json.loads(output)
     return {str(name): str(value) for name, value in environment.items()}
 
 
 def _interrupt(group: int) -> None:
-    """End a program and the compiler that it may have started; both remove their temporary files."""
+    """Interrupt a program and the compiler that it may have started.
+
+    Both remove their temporary files.
+    """
     with contextlib.suppress(ProcessLookupError):
         os.killpg(group, signal.SIGINT)
 
 
 def gpu_count(socket: Path) -> int:
-    """How many GPUs the agent at this socket offers to this user.
+    """Number of GPUs that the agent at this socket offers to this user.
 
     Raises:
-        OperationError: It cannot say, or there is none.
+        OperationError: The agent rejects the request, or has no GPU.
     """
     from wattloop.agent import AgentConnection, AgentRequestError  # noqa: PLC0415 - the options need the constants alone
 
@@ -102,8 +106,8 @@ def gpu_count(socket: Path) -> int:
             count = len(agent.gpus())
     except AgentRequestError as refusal:
         raise OperationError(
-            f"this machine's GPUs cannot be used: {refusal}; or simulate some: --simulated-gpus 1"
+            f"this machine's GPUs cannot be used: {refusal}; to simulate one: --simulated-gpus 1"
         ) from None
     if count == 0:
-        raise OperationError("this machine has a driver, but no GPU; simulate some: --simulated-gpus 1")
+        raise OperationError("this machine has an NVIDIA driver but no GPU; to simulate one: --simulated-gpus 1")
     return count

@@ -1,4 +1,4 @@
-"""The job of a manifest, made ready to run on this machine."""
+"""Reads the job of a manifest and adapts it to this machine."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ def read_job(path: Path) -> RecurringTrainingJob:
     """Read the one RecurringTrainingJob of a manifest.
 
     Raises:
-        InputError: The manifest is wrong, holds no such job, or one that cannot run as a process.
-        UsageError: It holds several.
+        InputError: The manifest does not contain exactly one job, or the job cannot run as a
+            process.
+        UsageError: The manifest is invalid.
     """
     checked = check_file(str(path))
     if checked.problems:
@@ -35,15 +36,14 @@ def read_job(path: Path) -> RecurringTrainingJob:
     return jobs[0]
 
 
-def made_local(
-    job: RecurringTrainingJob, seed: int, recurrences: int | None, created: datetime
-) -> RecurringTrainingJob:
-    """The job as the engine sees it on this machine.
+def local_job(job: RecurringTrainingJob, seed: int, recurrences: int | None, created: datetime) -> RecurringTrainingJob:
+    """The job with the identity and trigger that it has on this machine.
 
     Args:
-        job: As the manifest has it.
-        seed: Changes every random draw; the same seed gives the same run.
-        recurrences: Run this many, one after another, in place of the schedule.
+        job: The job of the manifest.
+        seed: Seed of every random draw. The same seed gives the same run.
+        recurrences: Run this many, one after another, instead of the schedule; None to follow the
+            schedule.
         created: When it first ran here.
     """
     spec = job.spec
@@ -56,7 +56,8 @@ def made_local(
             "metadata": ObjectMeta(
                 name=job.metadata.name,
                 namespace=namespace,
-                # Derived, not drawn: decisions follow from it, and the same seed must give the same run everywhere.
+                # Derived, not random: decisions depend on it, and the same seed must give the same
+                # run everywhere.
                 uid=str(uuid.uuid5(IDENTITY, f"{namespace}/{job.metadata.name}/{seed}")),
                 creation_timestamp=created,
                 generation=1,

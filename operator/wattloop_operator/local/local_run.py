@@ -1,4 +1,7 @@
-"""One local run put together: folder, store, GPUs, agent, reporting API, engine, and what it leaves behind."""
+"""A local run.
+
+Sets up folder, store, GPUs, agent, reporting API and backend, runs the job, and writes the results.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,8 @@ from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import rows_of, write_csv
 from wattloop_operator.local.backend import LocalBackend
-from wattloop_operator.local.gpus import Simulation, gpu_count, simulated
-from wattloop_operator.local.job_file import made_local
+from wattloop_operator.local.gpus import Simulation, gpu_count, simulate_gpus
+from wattloop_operator.local.job_file import local_job
 from wattloop_operator.local.output_folder import OutputFolder, lock_job
 from wattloop_operator.local.recurrence_store import LocalProgressStore
 from wattloop_operator.local.report_server import LocalTokens, running_report_server
@@ -40,16 +43,17 @@ from wattloop_operator.workloads.injection import RunAddresses
 
 @dataclass(frozen=True)
 class LocalRun:
-    """What is to be run, and where.
+    """A run of one job on this machine.
 
     Attributes:
         source: The manifest.
         job: The job in it.
         output: The output folder.
-        database: URL of the store; None: a SQLite file in the output folder.
-        recurrences: Run this many, one after another, in place of the schedule; None: by the schedule.
-        simulation: The GPUs to simulate; None: this machine's own.
-        seed: Changes every random draw.
+        database: URL of the store; None for a SQLite file in the output folder.
+        recurrences: Run this many, one after another, instead of the schedule; None to follow the
+            schedule.
+        simulation: The GPUs to simulate; None for this machine's own.
+        seed: Seed of every random draw.
     """
 
     source: Path
@@ -61,7 +65,10 @@ class LocalRun:
     seed: int = 0
 
     def owner(self) -> dict[str, object]:
-        """What an output folder belongs to: another value of one of these would mix two histories."""
+        """The settings that an output folder belongs to.
+
+        A change of one of them would mix two histories.
+        """
         simulation = self.simulation
         return {
             "job": self.job.metadata.name,
@@ -70,40 +77,42 @@ class LocalRun:
         }
 
     def carry_out(self, show: Callable[[Snapshot], None]) -> Snapshot:
-        """Run until all recurrences are done; what has been done is kept, however this ends.
+        """Run until all recurrences are done. The progress is kept however the run ends.
 
         Args:
             show: Called with the state after each change.
 
         Raises:
-            UsageError: The output folder is another job's.
-            OperationError: Something could not be done; the same run again goes on from there.
-            wattloop.interruption.Interrupted: The program was asked to end; the same run again goes on from there.
+            UsageError: The output folder belongs to another job.
+            OperationError: An operation failed. The same run, started again, resumes from there.
+            wattloop.interruption.Interrupted: The program was asked to end. The same run, started
+                again, resumes from there.
         """
         with interruption.deferred(), contextlib.ExitStack() as stack:
-            folder = stack.enter_context(OutputFolder.held(self.output, self.owner()))
+            folder = stack.enter_context(OutputFolder.locked(self.output, self.owner()))
             store = stack.enter_context(open_store(self.database or folder.database))
             interruption.raise_if_requested()
-            job = made_local(self.job, self.seed, self.recurrences, datetime.now(UTC))
+            job = local_job(self.job, self.seed, self.recurrences, datetime.now(UTC))
             if self.database is not None:
                 lock_job(store.objects, job, folder.path)
-            happened = threading.Event()
-            backend = self._backend(stack, folder, store, happened)
+            wake_event = threading.Event()
+            backend = self._backend(stack, folder, store, wake_event)
             backend.ensure_job(job)
             key = JobKey(job.metadata.namespace, job.metadata.name)
-            # In this order at the end: processes, results, then what both need.
-            stack.callback(self._leave_results, backend, key, folder)
+            # Order at the end: end the processes, write the results, then close what both need.
+            stack.callback(self._write_results, backend, key, folder)
             stack.callback(backend.end_all)
-            with interruption.wake_on_request(happened.set):
-                return Runner(backend, key, happened, show).run()
+            with interruption.wake_on_request(wake_event.set):
+                return Runner(backend, key, wake_event, show).run()
 
     def _backend(
-        self, stack: contextlib.ExitStack, folder: OutputFolder, store: Store, happened: threading.Event
+        self, stack: contextlib.ExitStack, folder: OutputFolder, store: Store, wake_event: threading.Event
     ) -> LocalBackend:
         environment: dict[str, str] = {}
         if self.simulation is not None:
-            environment = simulated(self.simulation, folder.gpus_state)
-        # Its folder is in the system's folder for temporary files: a socket's path has at most 107 characters.
+            environment = simulate_gpus(self.simulation, folder.gpus_state)
+        # Its folder is in the system's temporary folder, because a socket's path has at most 107
+        # characters.
         watchdog = stack.enter_context(Watchdog())
         socket = watchdog.folder / "agent.sock"
         stack.enter_context(
@@ -119,10 +128,10 @@ class LocalRun:
 
         def review(recurrence: TrainingRecurrence, progress: Progress) -> Progress:
             key = JobKey(recurrence.metadata.namespace, recurrence.spec.job_ref.name)
-            return review_cost_limit(lambda: backend.look(key), recurrence, progress)
+            return review_cost_limit(lambda: backend.read(key), recurrence, progress)
 
         limits = ReportLimits(time.monotonic, LOCAL_RATES)
-        service = ReportService(LocalProgressStore(store.objects, happened.set), tokens, review, limits=limits)
+        service = ReportService(LocalProgressStore(store.objects, wake_event.set), tokens, review, limits=limits)
         url = stack.enter_context(running_report_server(service))
         backend = LocalBackend(
             store,
@@ -133,15 +142,15 @@ class LocalRun:
             gpu_environment=environment,
             devices=gpu_count(socket) if self.simulation is None else self.simulation.count,
             watchdog=watchdog,
-            wake=happened.set,
+            wake=wake_event.set,
         )
         return backend
 
-    def _leave_results(self, backend: LocalBackend, key: JobKey, folder: OutputFolder) -> None:
-        """Write the table and the pictures, also of a run that was interrupted."""
+    def _write_results(self, backend: LocalBackend, key: JobKey, folder: OutputFolder) -> None:
+        """Write the table and the plots, also if the run was interrupted."""
         snapshot = backend.snapshot(key)
         if snapshot is None:
-            raise OperationError(f"{key} is gone from the database; there are no results to write")
+            raise OperationError(f"{key} no longer exists in the database; there are no results to write")
         history = JobHistory.of_snapshot(snapshot)
         with open_atomic(folder.recurrences) as stream:
             write_csv(stream, rows_of(history))

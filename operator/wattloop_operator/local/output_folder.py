@@ -1,6 +1,7 @@
 """The output folder of `wattloop run`: its files, and the locks that keep two runs apart.
 
-A folder belongs to one job and is used by one run at a time. A job of a shared database is run from one folder.
+A folder belongs to one job and is used by one run at a time. A job of a shared database is run from
+one folder.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ LOCK_FILE = ".lock"
 
 @dataclass(frozen=True)
 class OutputFolder:
-    """An output folder that this process holds.
+    """An output folder that this process has locked.
 
     Attributes:
         path: The folder, absolute.
@@ -38,22 +39,25 @@ class OutputFolder:
 
     @classmethod
     @contextlib.contextmanager
-    def held(cls, path: Path, owner: dict[str, object]) -> Iterator[Self]:
-        """Hold a folder for a job: a new one, or one of an earlier run of the same job with the same settings.
+    def locked(cls, path: Path, owner: dict[str, object]) -> Iterator[Self]:
+        """Lock a folder for a job.
+
+        A new one, or one of an earlier run of the same job with the same settings.
 
         Args:
-            path: The folder; it is made where it is missing.
-            owner: What the folder belongs to: the job and what its figures depend on.
+            path: The folder. It is created if it does not exist.
+            owner: What the folder belongs to: the job and the settings that its results depend on.
 
         Raises:
-            UsageError: It belongs to another job, holds other files, or another run uses it now; it is left untouched.
-            OperationError: It cannot be made or written.
+            UsageError: It belongs to another job, contains other files, or is used by another run.
+                It is not changed.
+            OperationError: It cannot be created or written.
         """
         folder = cls(path.absolute())
-        with folder._failures_named():
-            folder._refuse_foreign()
+        with folder._named_failures():
+            folder._check_content()
             folder.path.mkdir(parents=True, exist_ok=True)
-            # Left where it is at the end: were it removed, two runs could hold two locks of the same name.
+            # Not removed at the end: otherwise two runs could lock two files of the same name.
             lock = os.open(folder.path / LOCK_FILE, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             try:
@@ -61,30 +65,30 @@ class OutputFolder:
             except BlockingIOError:
                 text = "another wattloop run is using it; wait for it or choose another folder"
                 raise UsageError(f"{folder.path}: {text}") from None
-            with folder._failures_named():
-                folder._claim(owner)
+            with folder._named_failures():
+                folder._check_owner(owner)
                 folder.logs.mkdir(exist_ok=True)
             yield folder
         finally:
             os.close(lock)
 
     @contextlib.contextmanager
-    def _failures_named(self) -> Iterator[None]:
+    def _named_failures(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
             text = f"cannot be used as output folder: {error.strerror}; choose another"
             raise OperationError(f"{self.path}: {text}") from error
 
-    def _refuse_foreign(self) -> None:
+    def _check_content(self) -> None:
         if not self.path.is_dir() or (self.path / OWNER_FILE).exists():
             return
         others = sorted(entry.name for entry in self.path.iterdir() if entry.name != LOCK_FILE)
         if others:
-            text = f"it holds {others[0]} and no {OWNER_FILE}; name an empty folder or one of an earlier run"
+            text = f"it contains {others[0]} and no {OWNER_FILE}; choose an empty folder or one of an earlier run"
             raise UsageError(f"{self.path} is no output folder of wattloop run: {text}")
 
-    def _claim(self, owner: dict[str, object]) -> None:
+    def _check_owner(self, owner: dict[str, object]) -> None:
         marker = self.path / OWNER_FILE
         if not marker.exists():
             with open_atomic(marker) as stream:
@@ -112,12 +116,12 @@ class OutputFolder:
 
     @property
     def logs(self) -> Path:
-        """Where the training processes' outputs go, a file an attempt."""
+        """Folder of the training processes' outputs, with one file for each attempt."""
         return self.path / "logs"
 
     @property
     def gpus_state(self) -> Path:
-        """The simulated GPUs."""
+        """State of the simulated GPUs."""
         return self.path / "simulated-gpus"
 
     @property
@@ -127,7 +131,7 @@ class OutputFolder:
 
     @property
     def agent_log(self) -> Path:
-        """What the node agent says."""
+        """Log of the node agent."""
         return self.path / "agent.log"
 
 

@@ -1,4 +1,4 @@
-"""Training processes: started so that they never outlive this one, watched, ended with all that they started."""
+"""Training processes: they never outlive this process, and end together with all their children."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class ProcessStartError(OperationError):
-    """A program that cannot be started: the fault of the manifest's command, not of this machine's state."""
+    """A program cannot be started because of the manifest's command."""
 
 
 class TrainingProcess:
     """One running training process and its group.
 
     Args:
-        words: The program and its arguments.
-        environment: All of its environment.
-        folder: Where it runs.
-        log: The file that its output is appended to.
-        watchdog: Ends its group where this program cannot.
-        on_end: Called, from another thread, once it has ended.
+        arguments: The program and its arguments.
+        environment: Its full environment.
+        folder: Its working directory.
+        log: File that its output is appended to.
+        watchdog: Ends its process group if this program is killed.
+        on_end: Called, from another thread, when it has ended.
 
     Raises:
-        ProcessStartError: There is no such program, or it may not be started.
+        ProcessStartError: The program does not exist or is not executable.
         OperationError: Its log cannot be written.
     """
 
     def __init__(
         self,
-        words: Sequence[str],
+        arguments: Sequence[str],
         *,
         environment: Mapping[str, str],
         folder: Path,
@@ -52,12 +52,12 @@ class TrainingProcess:
     ) -> None:
         self.started_at = datetime.now(UTC)
         self.ended_at: datetime | None = None
-        self.ended_by_us = False
+        self.ended_by_run = False
         self._watchdog = watchdog
-        with _opened(log) as output:
+        with _open_log(log) as output:
             try:
                 self._process = subprocess.Popen(  # noqa: S603  the user's own command, as a list, without a shell
-                    list(words),
+                    list(arguments),
                     env=dict(environment),
                     cwd=folder,
                     stdin=subprocess.DEVNULL,
@@ -67,25 +67,25 @@ class TrainingProcess:
                     preexec_fn=_end_with_parent,  # noqa: PLW1509  only async-signal-safe calls are made there
                 )
             except OSError as error:
-                raise ProcessStartError(f"{words[0]}: cannot be started: {error.strerror or error}") from error
+                raise ProcessStartError(f"{arguments[0]}: cannot be started: {error.strerror or error}") from error
         watchdog.watch(self._process.pid)
         self._watcher = threading.Thread(target=self._watch, args=(on_end,), daemon=True)
         self._watcher.start()
 
     @property
     def exit_code(self) -> int | None:
-        """Its exit code, negative for a signal; None while it runs."""
+        """Its exit code; negative for a signal; None while it runs."""
         return None if self.ended_at is None else self._process.returncode
 
     def end(self) -> None:
-        """End it and all that it started, and wait until it is gone."""
-        self.ended_by_us = True
+        """End it and all its children, and wait until it has ended."""
+        self.ended_by_run = True
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._watcher.join()
 
     def _watch(self, on_end: Callable[[], None]) -> None:
-        # Its pid stays its own until it is waited for: so what is left of its group can be ended without mistake.
+        # Its pid is not reused before it is waited for, so its group id is still valid here.
         os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
@@ -95,13 +95,14 @@ class TrainingProcess:
         on_end()
 
 
-def _opened(log: Path) -> IO[bytes]:
+def _open_log(log: Path) -> IO[bytes]:
     try:
         return log.open("ab")
     except OSError as error:
-        raise OperationError(f"{log}: cannot write: {error.strerror}; free space and run it again") from error
+        raise OperationError(f"{log}: cannot write: {error.strerror}; free some space and run it again") from error
 
 
 def _end_with_parent() -> None:
-    # The kernel ends the process when the thread that started it is gone: the main thread, so the whole run.
+    # The kernel kills the process when the thread that started it ends: the main thread, so the
+    # run.
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,4 +1,8 @@
-"""TrainingRecurrences as objects in the store's database, with optimistic locking by their resource version."""
+"""TrainingRecurrences as objects in the store's database.
+
+A write fails if the object has another resource version than the one that was read (optimistic
+locking).
+"""
 
 from __future__ import annotations
 

@@ -29,7 +29,8 @@ def running_report_server(service: ReportService) -> Iterator[str]:
     server = HttpService("reporting API", create_app(service), Address("127.0.0.1", 0))
     server.start()
     try:
-        # The socket is already listening. A request that arrives before the server is up waits in its queue.
+        # The socket is already listening. A request that arrives before the server is up waits in
+        # its queue.
         yield server.url
     finally:
         server.stop()

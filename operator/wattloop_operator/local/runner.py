@@ -1,4 +1,4 @@
-"""The loop of a local run: settle, wait for something to happen, settle again, until there is nothing more to come."""
+"""The loop of a local run: reconcile and wait, until nothing is active and nothing more is due."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.driver import Backend, reconcile
 from wattloop_operator.reconcile.job.conditions import READY
 
-# A clock that was set, or a laptop that slept, is noticed within this time.
+# A change of the clock, or the end of a suspend, is noticed within this time.
 MAX_SLEEP_SECONDS = 15.0
-# The one reason for which nothing more starts that is no failure.
+# The only reason for Ready to be False that is not a failure.
 ALL_STARTED = "AllStarted"
 
 
@@ -26,54 +26,55 @@ class Runner:
     Args:
         backend: This machine.
         key: The job.
-        happened: Set whenever something has happened, a request to end among it.
-        show: Called with the state as it is found, and after each change.
-        clock: The time that schedules follow.
+        wake_event: Set when a process has ended, a report has arrived, or the program is asked to
+            end.
+        show: Called with the state at the start and after each change.
+        clock: Returns the time, with a time zone.
     """
 
     def __init__(
         self,
         backend: Backend,
         key: JobKey,
-        happened: threading.Event,
+        wake_event: threading.Event,
         show: Callable[[Snapshot], None],
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._backend = backend
         self._key = key
-        self._happened = happened
+        self._wake_event = wake_event
         self._show = show
         self._clock = clock
 
     def run(self) -> Snapshot:
-        """Run until nothing is going on and nothing more will start.
+        """Run until nothing is active and nothing more will start.
 
         Raises:
-            OperationError: The database failed, or no recurrence can be started any more.
+            OperationError: The database failed, or no further recurrence can start.
             wattloop.interruption.Interrupted: The program was asked to end.
         """
-        self._shown()
+        self._show_snapshot()
         while True:
-            self._happened.clear()
+            self._wake_event.clear()
             wake_at = reconcile(self._backend, self._key, self._clock)
-            snapshot = self._shown()
+            snapshot = self._show_snapshot()
             status = snapshot.job.status
             if not status.active and wake_at is None:
                 self._check_done(snapshot)
                 return snapshot
             self._wait(wake_at)
 
-    def _shown(self) -> Snapshot:
+    def _show_snapshot(self) -> Snapshot:
         snapshot = self._backend.snapshot(self._key)
         if snapshot is None:
-            raise OperationError(f"{self._key} is gone from the database")
+            raise OperationError(f"{self._key} no longer exists in the database")
         self._show(snapshot)
         return snapshot
 
     def _wait(self, wake_at: datetime | None) -> None:
-        """Wait until something has happened, or that time has come by the clock."""
+        """Wait until the wake event is set, or the clock has reached this time."""
         interruption.raise_if_requested()
-        while not self._happened.wait(self._sleep_seconds(wake_at)):
+        while not self._wake_event.wait(self._sleep_seconds(wake_at)):
             if wake_at is not None and wake_at <= self._clock():
                 return
 

@@ -1,10 +1,10 @@
-"""Ends what a killed run leaves behind: a process that outlives `wattloop run` by as long as that takes.
+"""A watchdog process that cleans up after a local run that was killed.
 
-The kernel ends a training process with the run that started it, but not what the training process started in turn.
-The run names every group of processes to the guardian, and the node agent. When the run is gone, however it went, its
-pipe closes. The guardian then ends the groups that are left, waits until the agent has given every GPU back, and
-removes the run's folder for temporary files. It makes that folder itself, so that no moment exists at which nobody
-removes it.
+The kernel kills a training process together with the run that started it, but not the children of
+the training process. The run registers every process group, and the node agent, with the watchdog.
+When the run ends for any reason, its pipe to the watchdog closes. The watchdog then kills the
+remaining groups, waits until the agent has released every GPU, and removes the run's temporary
+folder. The watchdog creates that folder itself, so that it is always removed.
 """
 
 from __future__ import annotations
@@ -24,86 +24,89 @@ from typing import IO, Self
 
 logger = logging.getLogger(__name__)
 
-GOING = "going"
-# An agent gives every GPU back within 10 s, or is killed by its own watchdog.
+DONE = "done"
+# An agent releases every GPU within 10 s, or is killed by its own watchdog.
 AGENT_END_SECONDS = 15.0
 PREFIX = "wattloop-"
 
 
 class Watchdog:
-    """The run's end of the guardian: runs as long as the block.
+    """The watchdog process, as seen from the run. It runs until the block ends.
 
     Raises:
-        OperationError: The system's folder for temporary files cannot be written.
+        OperationError: The system's temporary folder cannot be written.
     """
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(  # noqa: S603  this very file, as a list
-            # Without site packages: it starts at once and holds little memory.
+            # Without site packages it starts fast and uses little memory.
             [sys.executable, "-I", "-S", __file__, tempfile.gettempdir()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
         )
         assert self._process.stdout is not None
-        with self._process.stdout as answers:
-            self._folder = Path(os.fsdecode(answers.readline().removesuffix(b"\n")))
+        with self._process.stdout as output:
+            self._folder = Path(os.fsdecode(output.readline().removesuffix(b"\n")))
         if not self._folder.name:
             self.__exit__(None, None, None)
-            # The guardian's own process runs this file too, and has no packages.
+            # The watchdog process runs this file too, and has no packages.
             from wattloop.errors import OperationError  # noqa: PLC0415
 
             raise OperationError(
-                f"{tempfile.gettempdir()}: no folder can be made there; set TMPDIR to a writable folder"
+                f"{tempfile.gettempdir()}: cannot create a folder there; set TMPDIR to a writable folder"
             )
         return self
 
     @property
     def folder(self) -> Path:
-        """The run's folder for temporary files, which this user alone may read; it is gone with the guardian."""
+        """The run's temporary folder. Only this user may read it. The watchdog removes it."""
         return self._folder
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._say(GOING)
+        self._send(DONE)
         if self._process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.close()
         self._process.wait()
         if self._folder.name:
-            # Where the guardian itself was killed.
+            # In case the watchdog itself was killed.
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def await_agent(self, process: int) -> None:
-        """Where the run ends before it says otherwise, leave this process to end by itself."""
-        self._say(f"={process}")
+        """Register the node agent.
+
+        If the run is killed, wait until this process has ended by itself.
+        """
+        self._send(f"={process}")
 
     def watch(self, group: int) -> None:
-        """End this group of processes where the run ends before it says otherwise."""
-        self._say(f"+{group}")
+        """Register a process group: if the run is killed, kill it."""
+        self._send(f"+{group}")
 
     def forget(self, group: int) -> None:
-        """This group is gone."""
-        self._say(f"-{group}")
+        """Unregister a process group that has ended."""
+        self._send(f"-{group}")
 
-    def _say(self, text: str) -> None:
+    def _send(self, text: str) -> None:
         if self._process.stdin is None:
             return
         try:
             self._process.stdin.write(f"{text}\n".encode())
             self._process.stdin.flush()
         except BrokenPipeError:
-            logger.warning("the guardian is gone: what training processes started may outlive a run that is killed")
+            logger.warning("the watchdog was killed: children of training processes may outlive a run that is killed")
 
 
-def watch_run(told: IO[bytes], folder: Path) -> None:
-    """Listen until the run is gone; where it did not say that it goes, end the groups that it left."""
+def watch_run(messages: IO[bytes], folder: Path) -> None:
+    """Read messages until the run ends. If it was killed, kill the process groups that remain."""
     groups: set[int] = set()
     agent: int | None = None
-    for line in told:
+    for line in messages:
         text = line.decode().strip()
-        if text == GOING:
+        if text == DONE:
             break
         if text.startswith("="):
             agent = int(text[1:])
@@ -119,29 +122,29 @@ def watch_run(told: IO[bytes], folder: Path) -> None:
 
 
 def _wait_for_end(process: int) -> None:
-    # OSError: it is gone, or the kernel has no such descriptors.
+    # OSError: it has ended, or the kernel has no such descriptors.
     with contextlib.suppress(OSError):
         poll = select.poll()
         poll.register(os.pidfd_open(process), select.POLLIN)
         poll.poll(AGENT_END_SECONDS * 1000)
 
 
-def _made_folder(parent: str) -> Path:
+def _create_folder(parent: str) -> Path:
     folder = Path(parent) / f"{PREFIX}{os.urandom(8).hex()}"
     folder.mkdir(mode=0o700)
     return folder
 
 
 def main() -> int:
-    """Make the run's folder in the one that is named, print its path, and watch the run."""
+    """Create the run's folder in the one given as argument, print its path, and watch the run."""
     try:
-        made = _made_folder(sys.argv[1])
+        folder = _create_folder(sys.argv[1])
     except OSError:
         return 1
     with contextlib.suppress(BrokenPipeError):
-        sys.stdout.buffer.write(os.fsencode(made) + b"\n")
+        sys.stdout.buffer.write(os.fsencode(folder) + b"\n")
         sys.stdout.buffer.flush()
-    watch_run(sys.stdin.buffer, made)
+    watch_run(sys.stdin.buffer, folder)
     return 0
 
 

@@ -1,4 +1,7 @@
-"""Plots of a job's history: the cost of each recurrence, and the trade-off between energy and time."""
+"""Plots of a job's history.
+
+The cost of each recurrence, and the trade-off between energy and time.
+"""
 
 from __future__ import annotations
 

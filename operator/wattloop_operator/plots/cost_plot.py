@@ -1,4 +1,4 @@
-"""``cost.png``: the cost of each recurrence by batch size, and the running saving."""
+"""``cost.png``: the cost of each recurrence by batch size, and the cumulative savings."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from wattloop_operator.plots.style import (
     colours_of,
     new_figure,
     save,
-    say,
+    show_text,
     style,
     unit_for,
 )
 
 
 def write_cost_plot(path: str | Path, title: str, rows: Sequence[RecurrenceRow]) -> None:
-    """Draw what each recurrence cost, its attempts stacked, above what was saved so far.
+    """Draw the cost of each recurrence, with its attempts stacked, above the cumulative savings.
 
     Args:
         path: The PNG file.
         title: The job's name.
-        rows: Its history; may be empty.
+        rows: Its history. It may be empty.
 
     Raises:
         OperationError: The file cannot be written.
@@ -49,13 +49,13 @@ def _draw(title: str, costs: tuple[RecurrenceCost, ...], default_cost_joules: fl
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     above.set_title(f"{title}: cost of each recurrence")
     if not costs:
-        say(above, "No recurrence has ended with a known cost yet.")
+        show_text(above, "No recurrence has ended with a known cost yet.")
         below.set_axis_off()
         return figure
     _draw_costs(above, costs, default_cost_joules)
-    below.set_title("saved so far against the default configuration")
+    below.set_title("cumulative savings against the default configuration")
     if default_cost_joules is None:
-        say(below, "The default batch size has not reached the target yet, so there is nothing to compare with.")
+        show_text(below, "The default batch size has not reached the target yet, so there is nothing to compare with.")
         above.tick_params(labelbottom=True)
         above.set_xlabel("recurrence")
     else:
@@ -78,7 +78,7 @@ def _draw_costs(axes: Axes, costs: tuple[RecurrenceCost, ...], default_cost_joul
                 bottom=bottom / size,
                 width=0.8,
                 color=colours[batch_size],
-                # An attempt without success is hatched: paid, but not for a model.
+                # Attempts that missed the target are hatched: their cost gave no model.
                 hatch=None if succeeded else "////",
                 edgecolor="white",
                 linewidth=0.0 if succeeded else 0.4,

@@ -1,4 +1,7 @@
-"""What the pictures share: a figure without a display, colours by batch size, units that read well, one way to save."""
+"""Shared parts of the plots.
+
+Figures without a display, colours by batch size, units, and saving.
+"""
 
 from __future__ import annotations
 
@@ -58,18 +61,18 @@ def unit_for(value: float, units: tuple[tuple[float, str], ...]) -> tuple[float,
 def colours_of(batch_sizes: Iterable[int]) -> dict[int, Colour]:
     """A colour for each batch size, from dark for the smallest to light for the largest."""
     ordered = sorted(set(batch_sizes))
-    # The lightest end of the map is hardly visible on white.
+    # The lightest colours of the map are hardly visible on white.
     steps = max(len(ordered) - 1, 1) / 0.88
     return {batch_size: colormaps["viridis"](number / steps) for number, batch_size in enumerate(ordered)}
 
 
 def new_figure(height_inches: float) -> Figure:
-    """A figure of the common width, which needs no display and leaves no state behind."""
+    """A figure of the common width that needs no display and no global state."""
     return Figure(figsize=(WIDTH_INCHES, height_inches), layout="constrained")
 
 
 def save(figure: Figure, path: str | Path) -> None:
-    """Save a figure as PNG, whole or not at all, the same bytes for the same figure.
+    """Save a figure as PNG, atomically, with the same bytes for the same figure.
 
     Raises:
         OperationError: The file cannot be written.
@@ -78,12 +81,12 @@ def save(figure: Figure, path: str | Path) -> None:
         figure.savefig(stream, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
 
 
-def say(axes: Axes, text: str) -> None:
-    """Write a sentence into axes that have nothing to show."""
+def show_text(axes: Axes, text: str) -> None:
+    """Show a sentence in axes without data."""
     axes.set_axis_off()
     axes.text(0.5, 0.5, text, ha="center", va="center", color=FAINT, transform=axes.transAxes, wrap=True)
 
 
 def style() -> AbstractContextManager[None]:
-    """The common look, for as long as the block."""
+    """Apply the common style until the block ends."""
     return rc_context(STYLE)

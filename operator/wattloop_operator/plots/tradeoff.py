@@ -1,4 +1,4 @@
-"""Energy against time of every batch size and power limit seen, and which of them no other one beats."""
+"""Energy and time to the target for every batch size and power limit, and their Pareto front."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from wattloop_planner.observations import Observation, Outcome
 
 @dataclass(frozen=True)
 class TradeoffPoint:
-    """What reaching the target takes with one batch size at one power limit.
+    """Energy and time to the target with one batch size at one power limit.
 
     Attributes:
         batch_size: The batch size.
-        power_limit_watts: The limit on each GPU; None: none was held.
+        power_limit_watts: The limit of each GPU; None if there was none.
         energy_joules: Mean energy to the target.
         time_seconds: Mean time to the target.
-        runs: How many runs reached the target there themselves; 0: their epochs at the profile's cost of an epoch.
+        runs: Number of runs that reached the target at this limit. 0 if energy and time follow from
+            the power profile.
     """
 
     batch_size: int
@@ -31,10 +32,11 @@ class TradeoffPoint:
 
 
 def tradeoff_points(history: JobHistory) -> tuple[TradeoffPoint, ...]:
-    """The points of every batch size that reached the target on the GPUs that the job ran on last.
+    """The points of batch sizes that reached the target on the GPUs of the latest attempt.
 
-    Where a power profile was measured, each of its limits is a point: the mean epochs to the target times the energy
-    and time of an epoch at that limit. Elsewhere a point is the mean of the runs that held that limit.
+    With a power profile, each of its limits is a point: the mean epochs to the target times the
+    energy and time of an epoch at that limit. Without one, a point is the mean of the runs at that
+    limit.
 
     Returns:
         The points, ordered by batch size and limit.
@@ -58,12 +60,12 @@ def tradeoff_points(history: JobHistory) -> tuple[TradeoffPoint, ...]:
 
 
 def pareto_front(points: Iterable[TradeoffPoint]) -> tuple[TradeoffPoint, ...]:
-    """The points that no other one beats in both energy and time, the fastest first.
+    """The points that no other point dominates in energy and time, the fastest first.
 
     Example:
-        >>> fast, thrifty = TradeoffPoint(8, 300, 9.0, 1.0, 1), TradeoffPoint(8, 100, 5.0, 2.0, 1)
-        >>> beaten = TradeoffPoint(16, 300, 9.5, 2.0, 1)
-        >>> pareto_front([beaten, thrifty, fast]) == (fast, thrifty)
+        >>> fast, efficient = TradeoffPoint(8, 300, 9.0, 1.0, 1), TradeoffPoint(8, 100, 5.0, 2.0, 1)
+        >>> dominated = TradeoffPoint(16, 300, 9.5, 2.0, 1)
+        >>> pareto_front([dominated, efficient, fast]) == (fast, efficient)
         True
     """
     front: list[TradeoffPoint] = []

@@ -1,4 +1,7 @@
-"""``tradeoff.png``: energy against time of every batch size and power limit seen, with the Pareto front."""
+"""``tradeoff.png``.
+
+Energy against time for every batch size and power limit, with the Pareto front.
+"""
 
 from __future__ import annotations
 
@@ -19,25 +22,26 @@ from wattloop_operator.plots.style import (
     colours_of,
     new_figure,
     save,
-    say,
+    show_text,
     style,
     unit_for,
 )
 from wattloop_operator.plots.tradeoff import TradeoffPoint, pareto_front
 
-# Points of the front nearer to each other than this part of the axis are not all named: overlapping names say nothing.
-NAME_HEIGHT = 0.045
-# Marks on a logarithmic axis that spans less than a decade or two.
-MARKS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)
+# Of points of the front that are nearer than this fraction of the axis, only one is labelled, so
+# that labels do not overlap.
+LABEL_HEIGHT = 0.045
+# Ticks of a logarithmic axis with a range of less than one or two decades.
+TICKS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)
 
 
 def write_tradeoff_plot(path: str | Path, title: str, points: Sequence[TradeoffPoint]) -> None:
-    """Draw what reaching the target takes in energy and in time.
+    """Draw energy and time to the target.
 
     Args:
         path: The PNG file.
         title: The job's name.
-        points: From `tradeoff_points`; may be empty.
+        points: From `tradeoff_points`. There may be none.
 
     Raises:
         OperationError: The file cannot be written.
@@ -51,7 +55,7 @@ def _draw(title: str, points: Sequence[TradeoffPoint]) -> Figure:
     axes = figure.subplots()
     axes.set_title(f"{title}: energy and time to the target")
     if not points:
-        say(axes, "No batch size has reached the target yet.")
+        show_text(axes, "No batch size has reached the target yet.")
         return figure
     energy, energy_unit = unit_for(min(point.energy_joules for point in points), ENERGY_UNITS)
     time, time_unit = unit_for(min(point.time_seconds for point in points), TIME_UNITS)
@@ -63,7 +67,8 @@ def _draw(title: str, points: Sequence[TradeoffPoint]) -> Figure:
             *_coordinates(of_size, scale), color=colours[batch_size], linewidth=1.2, alpha=0.7, label=str(batch_size)
         )
         for point in of_size:
-            # Filled where runs were measured there, open where the profile foretells it; a run is never covered.
+            # Filled if runs were measured, open if it follows from the profile. Measured points are
+            # on top.
             colour = colours[batch_size]
             axes.plot(
                 *_coordinates([point], scale),
@@ -87,13 +92,13 @@ def _draw(title: str, points: Sequence[TradeoffPoint]) -> Figure:
 
 
 def _make_logarithmic(axes: Axes) -> None:
-    """Equal ratios take equal room, so that the thrifty corner is not squeezed by what is many times as dear."""
-    # The names of the front stand to the left of it.
+    """Use logarithmic axes, so that very expensive points do not compress the others."""
+    # The labels of the front are to the left of it.
     axes.margins(x=0.15, y=0.1)
     axes.set_xscale("log")
     axes.set_yscale("log")
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(LogLocator(subs=MARKS))
+        axis.set_major_locator(LogLocator(subs=TICKS))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axis.set_minor_formatter(NullFormatter())
 
@@ -101,9 +106,9 @@ def _make_logarithmic(axes: Axes) -> None:
 def _draw_front(axes: Axes, front: Sequence[TradeoffPoint], scale: tuple[float, float]) -> None:
     times, energies = _coordinates(front, scale)
     axes.plot(times, energies, color=INK, linestyle=DASHES, linewidth=1.6, zorder=5)
-    for point in _far_apart(axes, front, scale[1]):
+    for point in _points_to_label(axes, front, scale[1]):
         axes.annotate(
-            _name(point),
+            _label(point),
             (point.time_seconds / scale[0], point.energy_joules / scale[1]),
             xytext=(-7, -3),
             textcoords="offset points",
@@ -113,24 +118,27 @@ def _draw_front(axes: Axes, front: Sequence[TradeoffPoint], scale: tuple[float, 
         )
 
 
-def _far_apart(axes: Axes, front: Sequence[TradeoffPoint], energy_scale: float) -> list[TradeoffPoint]:
-    """Those of the front whose names do not overlap; the fastest first, and the thriftiest if there is room."""
+def _points_to_label(axes: Axes, front: Sequence[TradeoffPoint], energy_scale: float) -> list[TradeoffPoint]:
+    """The points of the front whose labels do not overlap.
+
+    The fastest first, and the most efficient if possible.
+    """
 
     def height(point: TradeoffPoint) -> float:
         position = axes.transLimits.transform(axes.transScale.transform((1.0, point.energy_joules / energy_scale)))
         return float(position[1])
 
-    named = [front[0]]
+    labelled = [front[0]]
     for point in front[1:]:
         is_last = point is front[-1]
-        if height(named[-1]) - height(point) >= NAME_HEIGHT and (
-            is_last or height(point) - height(front[-1]) >= NAME_HEIGHT
+        if height(labelled[-1]) - height(point) >= LABEL_HEIGHT and (
+            is_last or height(point) - height(front[-1]) >= LABEL_HEIGHT
         ):
-            named.append(point)
-    return named
+            labelled.append(point)
+    return labelled
 
 
-def _name(point: TradeoffPoint) -> str:
+def _label(point: TradeoffPoint) -> str:
     limit = "no limit" if point.power_limit_watts is None else f"{point.power_limit_watts:g} W"
     return f"{point.batch_size} at {limit}"
 

@@ -115,7 +115,7 @@ def test_a_job_made_again_under_its_name_is_another_job(
 @pytest.mark.usefixtures("store")
 def test_a_job_that_is_not_there_is_answered_with_those_that_are(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["history", "letters", "--database", url]) == 2
-    assert "there are no recurrences of a job letters; there are those of: team/digits" in capsys.readouterr().err
+    assert "there are no recurrences of a job letters; jobs with recurrences: team/digits" in capsys.readouterr().err
 
 
 def test_a_name_in_two_namespaces_asks_which(url: str, store: Store, capsys: pytest.CaptureFixture[str]) -> None:

@@ -58,7 +58,7 @@ def test_the_sentence_counts_one_recurrence_as_one(history: Make, record: Make) 
 
 
 def test_the_sentence_promises_nothing_that_is_not_known(history: Make, record: Make) -> None:
-    assert saving_sentence(()) == "Nothing is known of costs yet."
+    assert saving_sentence(()) == "No costs are known yet."
     assert "is not known before its batch size has reached the target" in saving_sentence(
         rows_of(history(record(batch_size=64)))
     )

@@ -24,7 +24,7 @@ def env(**variables: str) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize(
-    ("container", "words"),
+    ("container", "arguments"),
     [
         ({"command": ["python", "train.py"]}, ("python", "train.py")),
         ({"command": ["python"], "args": ["train.py", "--lr", "0.1"]}, ("python", "train.py", "--lr", "0.1")),
@@ -36,8 +36,8 @@ def env(**variables: str) -> list[dict[str, str]]:
         ({"command": ["run", "; rm -rf /", "`id`"]}, ("run", "; rm -rf /", "`id`")),
     ],
 )
-def test_words_are_expanded_as_kubernetes_does(container: dict[str, Any], words: tuple[str, ...]) -> None:
-    assert command_of(job_of(container), INJECTED, "job.yaml").words == words
+def test_arguments_are_expanded_as_in_kubernetes(container: dict[str, Any], arguments: tuple[str, ...]) -> None:
+    assert command_of(job_of(container), INJECTED, "job.yaml").arguments == arguments
 
 
 def test_the_containers_own_variables_are_its_environment() -> None:
@@ -45,9 +45,9 @@ def test_the_containers_own_variables_are_its_environment() -> None:
     assert command.environment == {"A": "x", "B": "xy"}
 
 
-def test_the_container_that_trains_is_the_one_that_runs() -> None:
+def test_the_training_container_runs() -> None:
     made = job_of({"command": ["sidecar"]}, {"command": ["train"]}, trainingContainers=["c1"])
-    assert command_of(made, INJECTED, "job.yaml").words == ("train",)
+    assert command_of(made, INJECTED, "job.yaml").arguments == ("train",)
 
 
 def test_another_workload_than_a_job_cannot_run_here() -> None:
