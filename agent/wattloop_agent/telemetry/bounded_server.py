@@ -1,4 +1,4 @@
-"""An HTTP server with one thread per connection, and bounds on the number and duration of connections.
+"""An HTTP server with a thread per connection and bounds on their number and duration.
 
 `http.server` itself bounds neither, so that a few clients could take all threads of the agent.
 """
@@ -55,8 +55,9 @@ class _Admitted:
 class ConnectionLimiter:
     """Limits the connections of a server: in total, per client address, and in time. Thread-safe.
 
-    A client address at its limit is rejected. At the total limit, a new connection replaces the oldest
-    one of the address with the most connections, so that a few addresses can't lock out the others.
+    A client address at its limit is rejected. At the total limit, a new connection replaces the
+    oldest one of the address with the most connections, so that a few addresses can't lock out the
+    others.
 
     Attributes:
         dropped: Number of connections that were rejected or ended early, by reason:
@@ -143,7 +144,7 @@ class BoundedServer(ThreadingHTTPServer):
         super().__init__(address, handler)
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        """Accept a connection; pause if no descriptors are left, because the socket stays readable."""
+        """Accept a connection; pause if no descriptors are left, as the socket stays readable."""
         try:
             accepted = super().get_request()
         except OSError as error:

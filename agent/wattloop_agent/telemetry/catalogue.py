@@ -1,4 +1,4 @@
-"""The agent's metrics: name, kind, meaning and labels. docs/metrics.md is generated from this list."""
+"""Name, kind, meaning and labels of the agent's metrics; the source of docs/metrics.md."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ POD_LABELS = ("pod", "namespace", "container")
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric family. The name of a counter has no ``_total`` suffix; the Prometheus client adds it."""
+    """A metric family. The Prometheus client adds ``_total`` to the name of a counter."""
 
     name: str
     kind: str

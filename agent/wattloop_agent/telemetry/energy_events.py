@@ -1,4 +1,4 @@
-"""Energy as server-sent events. Each event has the whole ledger, so that a missed event loses nothing."""
+"""Energy as server-sent events. Each has the whole ledger, so that a missed event loses nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RETRY_MILLISECONDS = 2000
 
 
 class Response(Protocol):
-    """The part of an HTTP handler that a stream needs. Raises `OSError` after the client disconnected."""
+    """The part of an HTTP handler that a stream needs; `OSError` after a disconnection."""
 
     def begin(self, status: int, headers: dict[str, str]) -> None:
         """Send status and headers."""
@@ -65,7 +65,8 @@ class EnergyEvents:
     def stream(self, target: str, address: str, response: Response) -> None:
         """Answer a request with events until the client disconnects or the agent ends.
 
-        ``Last-Event-ID`` of a client that reconnects is ignored, because the first event is complete.
+        ``Last-Event-ID`` of a client that reconnects is ignored, because the first event is
+        complete.
 
         Args:
             target: Path and query of the request.

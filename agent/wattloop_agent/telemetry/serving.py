@@ -62,7 +62,7 @@ def serve(
 
 
 class _Exposition:
-    """Renders the metrics as text for one client at a time, which bounds the use of the processor."""
+    """Renders the metrics for one client at a time, which bounds the use of the processor."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._app = make_wsgi_app(registry)

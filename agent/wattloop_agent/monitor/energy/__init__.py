@@ -1,1 +1,1 @@
-"""Energy accounting of the monitor: energy of each GPU and its attribution to pods, stored across restarts."""
+"""Energy accounting: energy of each GPU and its attribution to pods, stored across restarts."""

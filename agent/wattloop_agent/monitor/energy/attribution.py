@@ -1,4 +1,4 @@
-"""Attribution of a GPU's energy to containers: turns observations of GPU assignments into usage intervals."""
+"""Attribution of GPU energy to containers: turns observed GPU assignments into usage intervals."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def _started(current: Assignment, window: ChangeWindow) -> UsageInterval:
 
 
 def with_shared_gpus(assignments: Iterable[Assignment]) -> list[Assignment]:
-    """Return the assignments without duplicates, with `shared` set for each GPU that several containers have.
+    """Return the assignments without duplicates, `shared` if several containers have the GPU.
 
     Example:
         >>> both = [Assignment("u1", "n", "p", "a", "GPU-1"), Assignment("u1", "n", "p", "b", "GPU-1")]

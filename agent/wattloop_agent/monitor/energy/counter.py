@@ -1,4 +1,4 @@
-"""Properties of an energy counter: its update period, and resets that happen while it is not read."""
+"""Properties of an energy counter: its update period, and resets between two readings."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class CounterUpdates:
         self.period_seconds = max(self.period_seconds, sample.clock_seconds - self._updated_clock_seconds)
 
     def earliest_update(self, last: GpuSample, sample: GpuSample) -> float:
-        """Return the earliest possible moment of the last update before a sample: at most one period before it."""
+        """Return the earliest possible moment of the last update before a sample."""
         drift = (sample.clock_seconds - sample.begin_seconds) - (last.clock_seconds - last.begin_seconds)
         if abs(drift) > self.period_seconds / 10:
             # Simulated time runs at another rate than the system clock, so the period does not
@@ -60,7 +60,7 @@ class CounterReset(enum.Enum):
 
 
 def can_have_risen(last: GpuSample, sample: GpuSample) -> bool:
-    """Return whether a counter can have risen from one sample to another; otherwise it was reset or jumped."""
+    """Return whether a counter can have risen between two samples, else it was reset or jumped."""
     if last.counter_millijoules is None or sample.counter_millijoules is None:
         return True
     return 0 <= sample.counter_millijoules - last.counter_millijoules <= _max_rise(last, sample)
@@ -73,7 +73,7 @@ def _max_rise(last: GpuSample, sample: GpuSample) -> float:
 
 @dataclass(frozen=True)
 class ResetGap:
-    """A gap between two readings of a counter, under the assumption that the counter was reset in it.
+    """A gap between two readings of a counter, assuming that the counter was reset in it.
 
     Attributes:
         begin_seconds: Energy clock of the GPU at the first reading.

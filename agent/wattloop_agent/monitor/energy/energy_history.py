@@ -1,4 +1,4 @@
-"""The recent history of a GPU's cumulative energy, and snapshots of it at moments between two readings."""
+"""Recent history of a GPU's cumulative energy, and snapshots of it between two readings."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ class EnergyHistory:
         self._edges.clear()
 
     def edges_until(self, last: GpuSample, energy_millijoules: float) -> list[Edge]:
-        """Return the edges, and the last sample if the energy has not changed since the last edge."""
+        """Return the edges, and the last sample if the energy is unchanged since the last edge."""
         edges = list(self._edges)
         if edges and last.begin_seconds > edges[-1].time_seconds:
             edges.append(Edge(last.begin_seconds, last.end_seconds, round(energy_millijoules)))
         return edges
 
     def last_edge_before(self, moment: float) -> Edge | None:
-        """Return the last edge that was certain at a moment, else the oldest; None if there is none."""
+        """Return the last edge that was certain at a moment, else the oldest, else None."""
         before = [edge for edge in self._edges if edge.latest_seconds <= moment]
         return before[-1] if before else next(iter(self._edges), None)
 
@@ -108,7 +108,10 @@ class EnergySnapshot:
     time_seconds: float
 
     def not_before(self, other: EnergySnapshot) -> EnergySnapshot:
-        """Return this snapshot with each cumulative value at least that of an older one, as both are estimates."""
+        """Return this snapshot with no cumulative value below that of an older one.
+
+        Both are estimates, so the newer one can be lower.
+        """
         return EnergySnapshot(
             max(self.energy_millijoules, other.energy_millijoules),
             self.uncertainty_millijoules,
@@ -144,17 +147,26 @@ def energy_from(start: EnergySnapshot, end: EnergySnapshot) -> tuple[float, floa
 
 
 def start_between(low: EnergySnapshot, high: EnergySnapshot) -> EnergySnapshot:
-    """Return the start of a usage between two snapshots: the middle, uncertain by half; errors count after it."""
+    """Return the start of a usage between two snapshots: their middle, uncertain by half.
+
+    Estimation errors of the time between them belong to the usage.
+    """
     return _middle(low, high, low)
 
 
 def end_between(low: EnergySnapshot, high: EnergySnapshot) -> EnergySnapshot:
-    """Return the end of a usage between two snapshots: the middle, uncertain by half; errors count before it."""
+    """Return the end of a usage between two snapshots: their middle, uncertain by half.
+
+    Estimation errors of the time between them belong to the usage.
+    """
     return _middle(low, high, high)
 
 
 def latest_end(low: EnergySnapshot, high: EnergySnapshot) -> EnergySnapshot:
-    """Return the end of a usage between two snapshots where nothing else can have used the GPU: all energy counts."""
+    """Return the end of a usage between two snapshots if nothing else can have used the GPU.
+
+    All energy between them belongs to the usage, and all of it is uncertain.
+    """
     spread = high.energy_millijoules - low.energy_millijoules
     return EnergySnapshot(
         high.energy_millijoules,

@@ -1,4 +1,4 @@
-"""Cumulative energy of one GPU, which never decreases: from its counter across resets, or from its power."""
+"""Cumulative energy of one GPU, which never decreases: from its counter or from its power."""
 
 from __future__ import annotations
 
@@ -55,11 +55,14 @@ class GpuAccount:
         self._reset = CounterReset.NO
 
     def expect_reset(self, reset: CounterReset) -> None:
-        """Set, before the next sample, whether the counter was reset, where its value does not show it."""
+        """Set, before the next sample, whether the counter was reset without showing it."""
         self._reset = reset
 
     def add(self, sample: GpuSample) -> None:
-        """Add a sample; samples are in order of time. A sample with neither counter nor power is ignored."""
+        """Add a sample; samples are in order of time.
+
+        A sample with neither counter nor power is ignored.
+        """
         last = self._last_sample
         if last is not None and sample.begin_seconds <= last.begin_seconds:
             return
@@ -166,7 +169,7 @@ class GpuAccount:
         return self._power.energy_since(self._last_energy_sample.begin_seconds)
 
     def snapshot_before(self, moment: float) -> EnergySnapshot:
-        """Return the account at its last reading before a moment, as far back as readings are stored."""
+        """Return the account at its last stored reading before a moment."""
         edge = self._history.last_edge_before(moment)
         at = self.snapshot_at(moment)
         energy = at.energy_millijoules if edge is None else min(edge.energy_millijoules, at.energy_millijoules)
@@ -188,7 +191,7 @@ class GpuAccount:
         return self._history.mean_milliwatts()
 
     def to_wire(self) -> NodeGpu:
-        """Return the account as it is reported; an estimate never falls below the value reported before."""
+        """Return the account as it is reported: never below the value reported before."""
         now = self.snapshot()
         self._reported = max(self._reported, now.energy_millijoules)
         excess = self._reported - now.energy_millijoules

@@ -1,4 +1,4 @@
-"""The ledger of a node's energy: cumulative energy of each GPU, and the part of it that each container used.
+"""The ledger of a node: cumulative energy of each GPU, and the part that each container used.
 
 The ledger does no input or output. A lock protects it: the sampler's thread writes, the event loop
 and the metrics' threads read.
@@ -187,7 +187,7 @@ class Ledger:
             return changed
 
     def _set_driver(self, driver: str | None) -> None:
-        """Tell the accounts of a counter reset: each load of the driver resets the counters, whatever their value."""
+        """Prepare the accounts for a counter reset: each load of the driver resets the counters."""
         state = self._state
         reset = CounterReset.POSSIBLE if state.resumed else CounterReset.NO
         if driver is not None and state.driver is not None:
@@ -227,7 +227,7 @@ class Ledger:
         return before != {key: interval.ended for key, interval in state.intervals.items()}
 
     def _listed_late(self, observation: Observation) -> list[tuple[str, float]]:
-        """Return (GPU UUID, begin of its first process) of each pod that the last observation missed.
+        """Return (GPU UUID, first process) of each pod that the last observation missed.
 
         A kubelet that restarts lists some pods later than others.
         """

@@ -1,4 +1,4 @@
-"""The ledger's file, which survives a kill of the monitor: at any time it is the older or the newer one, complete.
+"""The ledger's file. A kill of the monitor leaves the older or the newer file, complete.
 
 Each write goes to a temporary file, which is synced, renamed and synced with its folder, like the
 power controller's leases. Unlike those, the file may be seconds old, because the GPUs' counters
@@ -26,7 +26,7 @@ MAX_CORRUPT_FILES = 10
 
 
 class CorruptLedger(Exception):  # noqa: N818 - a state of the disk
-    """The file is not a valid ledger. It was moved aside; usages that only it contained are lost."""
+    """The file is not a valid ledger. It was moved aside; its usages are lost."""
 
 
 class FolderInUse(OSError):  # noqa: N818 - a state of the folder
@@ -97,7 +97,7 @@ class LedgerFile:
 
 
 def _create_folder(folder: Path) -> None:
-    """Create the folder with access for this user only, and its parent, the power controller's folder."""
+    """Create the folder and its parent, the power controller's, with access for this user only."""
     if not folder.is_dir():
         if not folder.parent.is_dir():
             folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

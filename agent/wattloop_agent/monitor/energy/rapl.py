@@ -51,7 +51,7 @@ class Rapl:
             logger.debug("no energy of processors and memory: no readable RAPL zone", extra={"folder": str(folder)})
 
     def read(self) -> None:
-        """Read the counters; must be called at least once in the time that a counter takes to wrap around (minutes)."""
+        """Read the counters; call this more often than a counter wraps around (minutes)."""
         for name, zone in self._zones.items():
             try:
                 counter = _counter(zone.folder)

@@ -1,4 +1,4 @@
-"""Keeps the ledger current and on disk: `EnergyRecorder` observes GPU assignments, `LedgerWriter` stores the ledger."""
+"""Updates the ledger with observations of GPU assignments, and writes it to disk."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ class Assignments(Protocol):
     """Source of the GPU assignments."""
 
     async def observe(self, known: Iterable[Assignment]) -> Observation:
-        """Return the current assignments, and the process starts of pods that are not among the known ones.
+        """Return the current assignments, and the first process of each pod that is new.
 
         Raises:
             RequestError: The assignments are unknown.

@@ -1,1 +1,1 @@
-"""Pushes the node's cumulative energy to the operator; a lost or repeated report changes nothing."""
+"""Pushes cumulative energy to the operator, so that a lost or repeated report changes nothing."""

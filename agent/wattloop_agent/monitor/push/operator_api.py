@@ -1,4 +1,4 @@
-"""Client of the operator's reporting API: sends one report and reads one answer, over HTTP or HTTPS."""
+"""Client of the operator's API for node reports, over HTTP or HTTPS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pushes the ledger to the operator, in a thread of its own, so that a slow operator delays nothing else."""
+"""Pushes the ledger to the operator, in a thread, so that a slow operator delays nothing else."""
 
 from __future__ import annotations
 
@@ -125,11 +125,11 @@ class Pusher:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop pushing, without waiting for a push in progress: the next agent repeats whatever is lost."""
+        """Stop without waiting for a push in progress; the next agent repeats what is lost."""
         self._stopping.set()
 
     def push(self) -> float:
-        """Push the ledger once and apply the answers; return the seconds to wait until the next push."""
+        """Push the ledger once and apply the answers; return the seconds until the next push."""
         problem = ""
         try:
             self._push_pages()
@@ -153,7 +153,10 @@ class Pusher:
         self._pushed_ends = _ended_keys(usages)
 
     def _read_ledger(self) -> tuple[str, tuple[NodeGpu, ...], tuple[PodGpuUsage, ...]]:
-        """Return the ledger's content with its id: under another id, the same numbers would count twice."""
+        """Return the content of the ledger with its id.
+
+        With the id of another ledger, the same numbers would count twice.
+        """
         while True:
             ledger, gpus, usages = self._ledger.id, self._ledger.gpus(), self._ledger.usages()
             if self._ledger.id == ledger:
