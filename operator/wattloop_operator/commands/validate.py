@@ -11,6 +11,8 @@ from wattloop_operator.api.manifests import CheckResult, check_file
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.schemas import Kind
 from wattloop_operator.reconcile.job.start import unsupported
+from wattloop_operator.workloads.injection import TemplateError
+from wattloop_operator.workloads.manifest import check_template
 
 EXIT_PROBLEMS = 2
 
@@ -66,7 +68,13 @@ def _verdict(manifest: Kind) -> str:
 
 def _unsupported(manifest: Kind) -> str | None:
     """Why the operator would start no run of an object that the API server accepts."""
-    return unsupported(manifest.spec) if isinstance(manifest, RecurringTrainingJob) else None
+    if not isinstance(manifest, RecurringTrainingJob):
+        return None
+    try:
+        check_template(manifest.spec.template)
+    except TemplateError as error:
+        return str(error)
+    return unsupported(manifest.spec)
 
 
 def _title(manifest: Kind) -> str:

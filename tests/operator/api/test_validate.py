@@ -22,6 +22,11 @@ VALID = sorted(MANIFESTS.glob("valid/*.yaml"))
 INVALID = sorted(MANIFESTS.glob("invalid/*.yaml"))
 MINIMAL = MANIFESTS / "valid" / "minimal.yaml"
 TOO_LARGE_WEIGHT = MANIFESTS / "invalid" / "energy-weight-200.yaml"
+TRAIN_JOB = {
+    "apiVersion": "trainer.kubeflow.org/v1alpha1",
+    "kind": "TrainJob",
+    "spec": {"runtimeRef": {"name": "torch"}},
+}
 WITH_OTHER_KINDS = MANIFESTS / "valid" / "with-other-kinds.yaml"
 
 
@@ -87,6 +92,7 @@ def test_the_output_can_be_json(capsys: pytest.CaptureFixture[str]) -> None:
         ({"reporting": {"source": "Logs"}}, "use Push"),
         ({"power": {"frequencyPlanRef": {"name": "plan"}}}, "leave it out"),
         ({"parameters": [{"name": "dropout", "default": "0.1", "candidates": ["0.1", "0.2"]}]}, "the only candidate"),
+        ({"template": {"workload": TRAIN_JOB}}, "such as Job, JobSet or PyTorchJob"),
     ],
 )
 def test_a_valid_job_that_is_not_supported_is_reported(
