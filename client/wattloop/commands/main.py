@@ -26,10 +26,10 @@ UNWRITABLE = {
 # Shown in the list of subcommands without importing the packages behind them.
 SUMMARIES = {
     "run": "run a RecurringTrainingJob on this machine, learning with each recurrence",
-    "history": "the recurrences of a job, from a database or a cluster",
-    "plot": "pictures of a job's costs and of its energy/time trade-off",
+    "history": "show the recurrences of a job, from a database or a cluster",
+    "plot": "plot a job's costs and its energy/time trade-off",
     "validate": "check manifests against the API's schema and rules, without a cluster",
-    "check": "run one tiny recurrence in a cluster, to see that Wattloop works there",
+    "check": "run one small recurrence in a cluster, to check that Wattloop works there",
     "operator": "start the Kubernetes operator in the foreground",
     "agent": "start the node agent in the foreground",
     "monitor": "energy and power of this machine's GPUs",

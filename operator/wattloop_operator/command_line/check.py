@@ -1,4 +1,4 @@
-"""`wattloop check`: one tiny recurrence in a cluster, which shows whether all of Wattloop works there."""
+"""Options of `wattloop check`."""
 
 from __future__ import annotations
 
@@ -11,25 +11,40 @@ from wattloop.errors import UsageError
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="the cluster; default: the pod's own, else "
-                        "the usual kubeconfig")  # fmt: skip
-    parser.add_argument("--context", default="", metavar="NAME", help="the kubeconfig's context; default: current")
-    parser.add_argument("--namespace", metavar="NAME", help="where the job runs; default: the pod's own, else default")
+    parser.add_argument(
+        "--kubeconfig",
+        type=Path,
+        metavar="FILE",
+        help="kubeconfig of the cluster (default: the pod's service account, else the usual kubeconfig)",
+    )
+    parser.add_argument(
+        "--context", default="", metavar="NAME", help="context of the kubeconfig (default: the current one)"
+    )
+    parser.add_argument(
+        "--namespace", metavar="NAME", help="namespace of the job (default: the pod's own, else default)"
+    )
     parser.add_argument(
         "--image",
         default=f"wattloop/operator:{version('wattloop')}",
         metavar="IMAGE",
-        help="an image with Python and Wattloop's client, for the training (default: %(default)s)",
+        help="image of the training, with Python and Wattloop's client (default: %(default)s)",
     )
     parser.add_argument(
-        "--image-pull-policy", choices=("Always", "IfNotPresent", "Never"), default="IfNotPresent", metavar="POLICY",
+        "--image-pull-policy",
+        choices=("Always", "IfNotPresent", "Never"),
+        default="IfNotPresent",
+        metavar="POLICY",
         help="Always, IfNotPresent (default) or Never",
-    )  # fmt: skip
-    parser.add_argument(
-        "--image-pull-secret", action="append", default=[], metavar="NAME", help="a secret to pull it with; repeatable"
     )
     parser.add_argument(
-        "--timeout-seconds", type=float, default=300.0, metavar="S", help="how long it may take (default: 300)"
+        "--image-pull-secret",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="secret to pull the image with; repeatable",
+    )
+    parser.add_argument(
+        "--timeout-seconds", type=float, default=300.0, metavar="S", help="time limit of the check (default: 300)"
     )
 
 
@@ -39,11 +54,12 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 COMMAND = Command(
-    summary="run one tiny recurrence in a cluster, to see that Wattloop works there",
-    description="Applies a RecurringTrainingJob whose training takes two epochs of no work and needs no GPU, waits "
-    "until its one recurrence has ended, and deletes it. It ends well only if the operator has started it, the "
-    "training has reported to the operator and the operator has told its end. Ends with 1 and the reason otherwise. "
-    "Needs the rights to create, get and delete recurringtrainingjobs and to list trainingrecurrences there.",
+    summary="run one small recurrence in a cluster, to check that Wattloop works there",
+    description="Creates a RecurringTrainingJob whose training has two epochs without work and needs no GPU, waits for "
+    "the end of its one recurrence, and deletes the job. The check passes if the operator starts the recurrence, the "
+    "training reports to the operator, and the operator records its end. Otherwise the command exits with 1 and the "
+    "reason. It needs the rights to create, get and delete recurringtrainingjobs and to list trainingrecurrences in "
+    "the namespace.",
     example="  wattloop check --namespace team-a\n"
     "  wattloop check --context production --image registry.example/wattloop/operator:0.1.0",
     configure=_configure,

@@ -1,11 +1,45 @@
-"""`wattloop history`: the recurrences of a job, from a database or a cluster."""
+"""Options of `wattloop history`, and the options by which `wattloop plot` finds a job too."""
 
 from __future__ import annotations
 
 import argparse
 
 from wattloop.commands.contract import Command, Deferred
-from wattloop_operator.command_line.job_source import add_source_arguments, check_source
+from wattloop.errors import UsageError
+
+
+def add_source_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add JOB and the options that locate it and set what it is compared with."""
+    parser.add_argument("job", metavar="JOB", help="name of the RecurringTrainingJob")
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument(
+        "--database", metavar="URL", help="read this database: sqlite:///PATH or postgresql://USER:PASSWORD@HOST/NAME"
+    )
+    source.add_argument(
+        "--context", metavar="NAME", help="read the cluster of this kubeconfig context (default: the current one)"
+    )
+    parser.add_argument("--namespace", metavar="NAME", help="namespace of the job (default: the context's)")
+    parser.add_argument(
+        "--uid", help="with --database: UID of the job, if several jobs had the name (default: the latest)"
+    )
+    parser.add_argument("--eta", type=float, help="weight of energy in the cost, 0 to 1 (default: the job's own)")
+    parser.add_argument(
+        "--default-batch-size", type=int, metavar="B", help="batch size to compare with (default: the job's own)"
+    )
+
+
+def check_source(arguments: argparse.Namespace) -> None:
+    """Check the values of these options.
+
+    Raises:
+        UsageError: A value is out of range, or an option lacks the option that it requires.
+    """
+    if arguments.eta is not None and not 0 <= arguments.eta <= 1:
+        raise UsageError(f"--eta: found {arguments.eta}, expected a weight of energy against time from 0 to 1")
+    if arguments.default_batch_size is not None and arguments.default_batch_size < 1:
+        raise UsageError(f"--default-batch-size: found {arguments.default_batch_size}, expected at least 1")
+    if arguments.uid is not None and arguments.database is None:
+        raise UsageError("--uid selects among the jobs of a database; add --database URL")
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -14,15 +48,15 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "--format",
         choices=("table", "csv", "json"),
         default="table",
-        help="table (default), csv (the form of recurrences.csv) or json (a list of the same)",
+        help="table (default), csv (as recurrences.csv) or json (a list of objects with the columns of the CSV)",
     )
-    parser.add_argument("--output", metavar="FILE", default="-", help="write to this file (default: -, stdout)")
+    parser.add_argument("--output", metavar="FILE", default="-", help="output file (default: -, stdout)")
 
 
 COMMAND = Command(
-    summary="the recurrences of a job, from a database or a cluster",
-    description="Shows what each attempt of a RecurringTrainingJob cost, and against the default configuration. A "
-    "cluster keeps only the latest recurrences as objects; the operator's database has all of them.",
+    summary="show the recurrences of a job, from a database or a cluster",
+    description="Shows the cost of each attempt of a RecurringTrainingJob, also relative to the default configuration. "
+    "A cluster keeps only the latest recurrences as objects; the operator's database keeps all.",
     example="  wattloop history digits --database sqlite:///wattloop-output/digits/wattloop.db\n"
     "  wattloop history digits --context production --namespace research --format csv --output digits.csv",
     configure=_configure,

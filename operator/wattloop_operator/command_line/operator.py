@@ -1,4 +1,4 @@
-"""``wattloop operator``: the Kubernetes operator in the foreground."""
+"""Options of ``wattloop operator``."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from wattloop.commands.settings import add_options
 from wattloop_operator.settings import PREFIX, SETTINGS
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``wattloop operator``."""
+def _configure(parser: argparse.ArgumentParser) -> None:
     add_options(parser, SETTINGS, PREFIX)
 
 
 COMMAND = Command(
     summary="start the Kubernetes operator in the foreground",
-    description="Starts the recurrences of every RecurringTrainingJob of a cluster, takes in what trainings report, "
-    "and writes what they cost into the jobs' status. Several may run at once: one acts, the others take in reports "
-    "and wait. Every setting is an option, an environment variable or a key of the config file, in this order.",
+    description="Starts the recurrences of all RecurringTrainingJobs of a cluster, receives the reports of their "
+    "trainings, and writes costs to the status of the jobs. Several operators may run at once: one leads, the others "
+    "receive reports and stand by. Each setting is read from the first of option, environment variable and config file "
+    "that has it.",
     example="  wattloop operator --context kind-dev --database sqlite:///wattloop.db\n"
     "  wattloop operator --report-bind 0.0.0.0:8080 --report-url https://wattloop-operator.wattloop.svc:8080 \\\n"
     "    --report-certificate tls.crt --report-key tls.key --report-certificate-authority ca.crt",
-    configure=configure,
+    configure=_configure,
     run=Deferred("wattloop_operator.commands.operator:run"),
 )

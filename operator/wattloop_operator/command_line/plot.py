@@ -1,25 +1,25 @@
-"""`wattloop plot`: pictures of a job's costs and of its energy/time trade-off."""
+"""Options of `wattloop plot`."""
 
 from __future__ import annotations
 
 import argparse
 
 from wattloop.commands.contract import Command, Deferred
-from wattloop_operator.command_line.job_source import add_source_arguments, check_source
+from wattloop_operator.command_line.history import add_source_arguments, check_source
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     add_source_arguments(parser)
     parser.add_argument(
-        "--output", metavar="DIR", default=".", help="the folder for cost.png and tradeoff.png (default: this one)"
+        "--output", metavar="DIR", default=".", help="folder for cost.png and tradeoff.png (default: the current one)"
     )
 
 
 COMMAND = Command(
-    summary="pictures of a job's costs and of its energy/time trade-off",
-    description="Draws cost.png (the cost of each recurrence by batch size, and the running saving) and tradeoff.png "
-    "(energy against time of every batch size and power limit seen, with the Pareto front).",
-    example="  wattloop plot digits --database sqlite:///wattloop-output/digits/wattloop.db --output pictures\n"
+    summary="plot a job's costs and its energy/time trade-off",
+    description="Plots cost.png (the cost of each recurrence by batch size, and the cumulative saving) and "
+    "tradeoff.png (energy against time of every batch size and power limit in use so far, with the Pareto front).",
+    example="  wattloop plot digits --database sqlite:///wattloop-output/digits/wattloop.db --output plots\n"
     "  wattloop plot digits --context production --namespace research",
     configure=_configure,
     run=Deferred("wattloop_operator.commands.plot:run"),

@@ -1,4 +1,4 @@
-"""`wattloop run`: the whole loop on this machine, from one manifest."""
+"""Options of `wattloop run`."""
 
 from __future__ import annotations
 
@@ -10,59 +10,67 @@ from wattloop_operator.local.gpus import MAX_GPUS, MAX_TIME_SCALE, MODELS
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=Path, metavar="FILE", help="a manifest that holds one RecurringTrainingJob")
+    parser.add_argument("file", type=Path, metavar="FILE", help="manifest that contains one RecurringTrainingJob")
     parser.add_argument(
         "--recurrences",
-        type=_positive,
+        type=_positive_integer,
         metavar="N",
-        help="run N recurrences one after another, in place of the schedule",
+        help="run N recurrences one after another, instead of by the job's schedule",
     )
     parser.add_argument(
         "--simulated-gpus",
-        type=_gpus,
+        type=_gpu_count,
         metavar="N",
-        help="simulate N GPUs (default: 1 where this machine has no NVIDIA driver, else its own GPUs)",
+        help="simulate N GPUs (default: 1 if this machine has no NVIDIA driver, else use its own GPUs)",
     )
     parser.add_argument(
-        "--gpu-model", choices=MODELS, default="A100", metavar="NAME", help=f"{', '.join(MODELS)} (default: A100)"
+        "--gpu-model",
+        choices=MODELS,
+        default="A100",
+        metavar="NAME",
+        help=f"model of simulated GPUs: {', '.join(MODELS)} (default: A100)",
     )
     parser.add_argument(
         "--time-scale",
         type=_positive_number,
         metavar="F",
-        help="simulated seconds per real second (default: simulated time moves with the training's work alone, so that "
-        "the same seed gives the same figures on every machine)",
+        help="simulated seconds per real second (default: simulated time advances only with the training's work, so "
+        "that the same seed gives the same results on every machine)",
     )
-    parser.add_argument("--database", metavar="URL", help="default: wattloop.db, a SQLite file in the output folder")
     parser.add_argument(
-        "--output", type=Path, metavar="DIR", help="where results go (default: wattloop-output/<name of the job>)"
+        "--database", metavar="URL", help="database (default: wattloop.db, a SQLite file in the output folder)"
     )
-    parser.add_argument("--seed", type=_whole, default=0, metavar="S", help="changes every random draw (default: 0)")
+    parser.add_argument(
+        "--output", type=Path, metavar="DIR", help="output folder (default: wattloop-output/<name of the job>)"
+    )
+    parser.add_argument(
+        "--seed", type=_non_negative_integer, default=0, metavar="S", help="seed of all random draws (default: 0)"
+    )
     parser.add_argument(
         "--format",
         choices=("table", "jsonl"),
         default="table",
-        help="table: a live table (default); jsonl: one JSON object on stdout for each attempt that ended",
+        help="table: a live table (default); jsonl: one JSON object on stdout for each ended attempt",
     )
 
 
-def _positive(text: str) -> int:
-    value = _whole(text)
+def _positive_integer(text: str) -> int:
+    value = _non_negative_integer(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"found {text}, expected at least 1")
     return value
 
 
-def _gpus(text: str) -> int:
-    value = _positive(text)
+def _gpu_count(text: str) -> int:
+    value = _positive_integer(text)
     if value > MAX_GPUS:
         raise argparse.ArgumentTypeError(f"found {text}, expected at most {MAX_GPUS}")
     return value
 
 
-def _whole(text: str) -> int:
+def _non_negative_integer(text: str) -> int:
     if not text.isascii() or not text.isdecimal() or len(text) > 18:
-        raise argparse.ArgumentTypeError(f"found {text[:40]!r}, expected a whole number of at least 0")
+        raise argparse.ArgumentTypeError(f"found {text[:40]!r}, expected an integer of at least 0")
     return int(text)
 
 
@@ -78,9 +86,9 @@ def _positive_number(text: str) -> float:
 
 COMMAND = Command(
     summary="run a RecurringTrainingJob on this machine, learning with each recurrence",
-    description="Runs the RecurringTrainingJob of a manifest on this machine: the operator's engine, planner, store "
-    "and agent, processes in place of pods. Interrupt it and start it again: it goes on where it was. Leaves "
-    "wattloop.db, recurrences.csv, cost.png and tradeoff.png in the output folder.",
+    description="Runs the RecurringTrainingJob of a manifest on this machine with the code of the operator, the "
+    "planner, the store and the agent; each training is a process instead of a pod. After an interruption, the same "
+    "command continues. It leaves wattloop.db, recurrences.csv, cost.png and tradeoff.png in the output folder.",
     example="  wattloop run examples/digits/job.yaml --recurrences 24 --simulated-gpus 1\n"
     "  wattloop run examples/digits/job.yaml --recurrences 24 --format jsonl > recurrences.jsonl",
     configure=_configure,

@@ -1,4 +1,4 @@
-"""`wattloop validate`: checks manifests as the API server would, without one."""
+"""Options of `wattloop validate`."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "--format",
         choices=("text", "json"),
         default="text",
-        help="text: a line a manifest or problem (default); json: one object with all of them",
+        help="text: one line for each object or problem (default); json: one JSON object",
     )
 
 
 COMMAND = Command(
     summary="check manifests against the API's schema and rules, without a cluster",
-    description="Checks RecurringTrainingJobs and Wattloop's other kinds as the API server would: schema, unknown "
-    "fields, rules across fields, and cron schedules. Every problem names file, line, column and field, what was "
-    "found and what would be right. Says, too, where a job that is right would be held back, as this version does not "
-    "carry out what it asks for. Manifests of other kinds are passed over. Ends with 0 (all right) or 2.",
+    description="Checks objects of Wattloop's kinds as the API server would: schema, unknown fields, rules and cron "
+    "schedules. Each problem has its file, line, column and field, the value found and the value expected. The command "
+    "also reports valid jobs that the operator would not start, since this version does not support what they request. "
+    "Objects of other kinds are skipped. It exits with 0 if all objects are valid, else with 2.",
     example="  wattloop validate examples/digits/job.yaml\n"
     "  kustomize build overlays/production | wattloop validate --format json -",
     configure=_configure,

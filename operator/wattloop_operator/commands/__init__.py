@@ -1,1 +1,1 @@
-"""The operator's subcommands of the `wattloop` command."""
+"""The operator's subcommands of the `wattloop` command; `command_line` has their options."""

@@ -1,24 +1,28 @@
-"""`wattloop history`: the recurrences of a job, from a database or a cluster."""
+"""`wattloop history`: shows the recurrences of a job, from a database or a cluster."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 
 from rich.console import Console
 
 from wattloop.files.atomic_write import open_atomic
-from wattloop_operator.commands.job_source import job_history
+from wattloop_operator.history.cluster_history import cluster_context, cluster_history
+from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import rows_of, write_csv, write_json
 from wattloop_operator.history.savings import saving_sentence
+from wattloop_operator.history.stored_history import JobSelector, stored_history
 from wattloop_operator.history.table import table_of
+from wattloop_operator.store import open_store
 
-# Where no terminal says how wide it is.
-COLUMNS_IN_A_FILE = 160
+# Width of the table if the output is not a terminal.
+FILE_COLUMNS = 160
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry out ``wattloop history``."""
+    """Run ``wattloop history``."""
     history = job_history(arguments)
     rows = rows_of(history)
     with open_atomic(arguments.output) as stream:
@@ -27,7 +31,34 @@ def run(arguments: argparse.Namespace) -> int:
         elif arguments.format == "json":
             write_json(stream, rows)
         else:
-            width = None if stream.isatty() else COLUMNS_IN_A_FILE
+            width = None if stream.isatty() else FILE_COLUMNS
             Console(file=stream, width=width).print(table_of(rows, history.title))
     sys.stderr.write(saving_sentence(rows) + "\n")
     return 0
+
+
+def job_history(arguments: argparse.Namespace) -> JobHistory:
+    """Read the history of the job that the arguments of `wattloop history` or `wattloop plot` name.
+
+    Raises:
+        UsageError: There is no such job.
+        InputError: An object cannot be parsed.
+        OperationError: The database or the cluster cannot be read.
+    """
+    if arguments.database is None:
+        context = cluster_context(arguments.context)
+        with context.client:
+            history = cluster_history(context, arguments.job, arguments.namespace)
+        overrides = {"eta": arguments.eta, "default_batch_size": arguments.default_batch_size}
+        return replace(history, **{name: value for name, value in overrides.items() if value is not None})
+    selector = JobSelector(
+        arguments.job, arguments.namespace, arguments.uid, arguments.eta, arguments.default_batch_size
+    )
+    with open_store(arguments.database, create=False) as store:
+        history = stored_history(store, selector)
+    if history.default_batch_size is None:
+        sys.stderr.write(
+            f"{history.title}: this database has no RecurringTrainingJob, so costs are at eta {history.eta:g} and "
+            "without comparison; give --eta and --default-batch-size\n"
+        )
+    return history

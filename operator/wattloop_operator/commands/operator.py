@@ -1,4 +1,4 @@
-"""``wattloop operator``: the Kubernetes operator in the foreground."""
+"""``wattloop operator``: runs the Kubernetes operator in the foreground."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from wattloop_operator.settings import settings_from
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the operator until it is told to end."""
+    """Run ``wattloop operator`` until it is asked to end."""
     settings = settings_from(arguments, os.environ)
-    # Only now, so that an error in the settings is shown at once. The modules stay until the end: without the garbage
-    # collector, which would look at their objects again and again, they are imported in five sixths of the time.
+    # Imported here, so that an error in the settings appears at once. The modules are never freed, and without the
+    # garbage collector, which would traverse their objects repeatedly, their import takes five sixths of the time.
     gc.disable()
     from wattloop_operator.cluster.connection import check_reachable  # noqa: PLC0415
     from wattloop_operator.factory import Factory, connect  # noqa: PLC0415
@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
         readable = check_reachable(transport, settings.namespaces)
         absent = tuple(name for name in settings.namespaces if name not in readable)
         settings = replace(settings, namespaces=readable)
-        # Until here nothing is begun, and a signal ends the process at once.
+        # Until here there is nothing to clean up, and a signal ends the process at once.
         with interruption.deferred(), open_store(settings.database) as store:
             interruption.raise_if_requested()
             asyncio.run(run_operator(Factory(settings, store, client, transport, absent_namespaces=absent)))

@@ -1,4 +1,4 @@
-"""`wattloop plot`: pictures of a job's costs and of its energy/time trade-off."""
+"""`wattloop plot`: plots a job's costs and its energy/time trade-off."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import sys
 from pathlib import Path
 
 from wattloop.errors import OperationError
-from wattloop_operator.commands.job_source import job_history
+from wattloop_operator.commands.history import job_history
 from wattloop_operator.plots import write_plots
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry out ``wattloop plot``."""
+    """Run ``wattloop plot``."""
     history = job_history(arguments)
     folder = Path(arguments.output)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OperationError(
-            f"{folder}: cannot be the folder of the pictures: {error.strerror}; name another"
+            f"{folder}: cannot create the output folder: {error.strerror}; choose another --output"
         ) from error
     for path in write_plots(folder, history):
         sys.stderr.write(f"{path}\n")

@@ -1,4 +1,4 @@
-"""`wattloop run`: the whole loop on this machine, from one manifest."""
+"""`wattloop run`: runs a job's recurrences on this machine, from one manifest."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ PIPED_WIDTH = 160
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry out ``wattloop run``."""
+    """Run ``wattloop run``."""
     job = read_job(arguments.file)
     output = arguments.output or Path("wattloop-output") / job.metadata.name
-    run = LocalRun(
+    local_run = LocalRun(
         source=arguments.file,
         job=job,
         output=output,
@@ -40,35 +40,37 @@ def run(arguments: argparse.Namespace) -> int:
         simulation=_simulation(arguments),
         seed=arguments.seed,
     )
-    words = Console(stderr=True, highlight=False, soft_wrap=True)
-    # A log file shows how far a long run is as well as a terminal does; a reader of JSON lines sees it there.
-    table = words.is_terminal or arguments.format == "jsonl"
-    attempt_reporter = AttemptReporter(lambda text: words.print(text, markup=False), table=table)
+    stderr = Console(stderr=True, highlight=False, soft_wrap=True)
+    # Without a live table, stderr has a line for each attempt. A reader of JSON lines has the attempts on stdout.
+    has_table = stderr.is_terminal or arguments.format == "jsonl"
+    reporter = AttemptReporter(lambda text: stderr.print(text, markup=False), table=has_table)
     try:
-        snapshot = _carried_out(run, arguments.format, words, attempt_reporter)
+        snapshot = _carry_out(local_run, arguments.format, stderr, reporter)
     except Interrupted:
-        words.print(f"wattloop run: interrupted; the same command goes on from what is kept in {output}")
+        stderr.print(f"wattloop run: interrupted; the same command continues the run in {output}")
         return EXIT_INTERRUPTED
     rows = rows_of(JobHistory.of_snapshot(snapshot))
     if arguments.format == "table":
-        _print_whole(rows)
-    words.print(f"\n{saving_sentence(rows)}\nTable and pictures: {output}")
-    if not attempt_reporter.results:
-        words.print("Nothing was left to run. To go on: a larger --recurrences; to begin anew: another --output.")
-    return 0 if attempt_reporter.is_informative else EXIT_FAILURE
+        _print_table(rows)
+    stderr.print(f"\n{saving_sentence(rows)}\nTable and plots: {output}")
+    if not reporter.results:
+        stderr.print(
+            "Nothing was left to run. To continue, give a larger --recurrences; to start over, another --output."
+        )
+    return 0 if reporter.is_informative else EXIT_FAILURE
 
 
-def _carried_out(run: LocalRun, form: str, words: Console, attempt_reporter: AttemptReporter) -> Snapshot:
-    """Carry out the run, and show what happens as it happens."""
-    if form == "jsonl":
+def _carry_out(run: LocalRun, output_format: str, stderr: Console, reporter: AttemptReporter) -> Snapshot:
+    """Carry out the run and show its progress."""
+    if output_format == "jsonl":
         lines = JsonLinesWriter(sys.stdout)
-        return run.carry_out(_both(attempt_reporter.show, lines.show))
-    if not words.is_terminal:
-        return run.carry_out(attempt_reporter.show)
-    with Live(console=words, transient=True, auto_refresh=False) as live:
+        return run.carry_out(_both(reporter.show, lines.show))
+    if not stderr.is_terminal:
+        return run.carry_out(reporter.show)
+    with Live(console=stderr, transient=True, auto_refresh=False) as live:
         return run.carry_out(
             _both(
-                attempt_reporter.show,
+                reporter.show,
                 lambda snapshot: live.update(live_table(snapshot, ROWS_WHILE_RUNNING), refresh=True),
             )
         )
@@ -82,10 +84,10 @@ def _both(first: Callable[[Snapshot], None], second: Callable[[Snapshot], None])
     return show
 
 
-def _print_whole(rows: Sequence[RecurrenceRow]) -> None:
-    """The whole table on stdout; where that is no terminal, nothing is cut to a terminal's width."""
-    out = Console()
-    (out if out.is_terminal else Console(width=PIPED_WIDTH)).print(table_of(rows))
+def _print_table(rows: Sequence[RecurrenceRow]) -> None:
+    """Print all rows on stdout, in a wide table if stdout is not a terminal."""
+    stdout = Console()
+    (stdout if stdout.is_terminal else Console(width=PIPED_WIDTH)).print(table_of(rows))
 
 
 def _simulation(arguments: argparse.Namespace) -> Simulation | None:
@@ -93,7 +95,7 @@ def _simulation(arguments: argparse.Namespace) -> Simulation | None:
     if count is None:
         if has_driver():
             if arguments.time_scale is not None:
-                raise UsageError("--time-scale is for simulated GPUs; add --simulated-gpus N")
+                raise UsageError("--time-scale needs simulated GPUs; add --simulated-gpus N")
             return None
         sys.stderr.write(f"no NVIDIA driver on this machine: simulating one {arguments.gpu_model}\n")
         count = 1

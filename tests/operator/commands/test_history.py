@@ -1,4 +1,4 @@
-"""`wattloop history` and `wattloop plot` on a database: rows, pictures, and what is said when there are none."""
+"""`wattloop history` and `wattloop plot` on a database: rows, plots, and errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.databases.sample_record import RECORD
 from wattloop.commands.main import main
 from wattloop_operator.store import PowerMeasurement, ProfileKey, Store, open_store
 
-# As `wattloop run` keeps it beside the observations.
+# As `wattloop run` stores it beside the observations.
 JOB = {
     "apiVersion": "wattloop.dev/v1alpha1",
     "kind": "RecurringTrainingJob",
@@ -53,31 +53,31 @@ def job(store: Store) -> None:
 
 
 @pytest.mark.usefixtures("job")
-def test_the_rows_are_at_the_weight_and_against_the_default_of_the_job(
+def test_costs_use_the_weight_and_the_default_batch_size_of_the_job(
     url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["history", "digits", "--database", url, "--format", "csv"]) == 0
-    said = capsys.readouterr()
-    rows = list(csv.DictReader(io.StringIO(said.out)))
+    output = capsys.readouterr()
+    rows = list(csv.DictReader(io.StringIO(output.out)))
     assert [(row["cost_joules"], row["default_cost_joules"]) for row in rows] == [("2000", "2000"), ("1000", "2000")]
-    assert "over all 2 recurrences, learning included, 25 % was saved" in said.err
+    assert "over all 2 recurrences, learning included, 25 % was saved" in output.err
 
 
 @pytest.mark.usefixtures("store")
-def test_without_the_job_the_weight_and_the_default_are_to_be_said(
+def test_without_the_job_weight_and_default_batch_size_are_options(
     url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["history", "digits", "--database", url, "--format", "json"]) == 0
-    said = capsys.readouterr()
-    assert [row["default_cost_joules"] for row in json.loads(said.out)] == [None, None]
-    assert "costs are at eta 0.5 and compared with nothing; give --eta and --default-batch-size" in said.err
-    told = ["--eta", "0", "--default-batch-size", "64"]
-    assert main(["history", "digits", "--database", url, "--format", "json", *told]) == 0
+    output = capsys.readouterr()
+    assert [row["default_cost_joules"] for row in json.loads(output.out)] == [None, None]
+    assert "costs are at eta 0.5 and without comparison; give --eta and --default-batch-size" in output.err
+    options = ["--eta", "0", "--default-batch-size", "64"]
+    assert main(["history", "digits", "--database", url, "--format", "json", *options]) == 0
     assert [row["default_cost_joules"] for row in json.loads(capsys.readouterr().out)] == [3000.0, 3000.0]
 
 
 @pytest.mark.usefixtures("job")
-def test_the_table_is_for_people_and_a_file_takes_any_form(
+def test_the_default_format_is_a_table_and_any_format_can_be_written_to_a_file(
     url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["history", "digits", "--database", url]) == 0
@@ -88,17 +88,17 @@ def test_the_table_is_for_people_and_a_file_takes_any_form(
 
 
 @pytest.mark.usefixtures("job")
-def test_plot_draws_both_pictures_into_a_folder_that_it_makes(url: str, store: Store, tmp_path: Path) -> None:
+def test_plot_writes_both_plots_to_a_folder_that_it_creates(url: str, store: Store, tmp_path: Path) -> None:
     key = ProfileKey(RECORD.job_uid, 32, "NVIDIA A40", 1)
     store.profiles.record(key, [PowerMeasurement(limit, 50.0, 300 / limit, 0.25) for limit in (100.0, 300.0)])
-    folder = tmp_path / "new" / "pictures"
+    folder = tmp_path / "new" / "plots"
     assert main(["plot", "digits", "--database", url, "--output", str(folder)]) == 0
     assert sorted(path.name for path in folder.iterdir()) == ["cost.png", "tradeoff.png"]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in folder.iterdir())
 
 
 @pytest.mark.usefixtures("job")
-def test_a_job_made_again_under_its_name_is_another_job(
+def test_a_job_that_is_created_again_with_its_name_is_another_job(
     url: str, store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
     later = dataclasses.replace(
@@ -113,12 +113,14 @@ def test_a_job_made_again_under_its_name_is_another_job(
 
 
 @pytest.mark.usefixtures("store")
-def test_a_job_that_is_not_there_is_answered_with_those_that_are(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_job_is_reported_with_the_existing_jobs(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["history", "letters", "--database", url]) == 2
     assert "there are no recurrences of a job letters; jobs with recurrences: team/digits" in capsys.readouterr().err
 
 
-def test_a_name_in_two_namespaces_asks_which(url: str, store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_in_two_namespaces_needs_the_option_namespace(
+    url: str, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
     store.observations.record(dataclasses.replace(RECORD, job_uid="uid-2", namespace="other"))
     assert main(["history", "digits", "--database", url]) == 2
     assert "choose with --namespace: other/digits, team/digits" in capsys.readouterr().err
@@ -126,7 +128,7 @@ def test_a_name_in_two_namespaces_asks_which(url: str, store: Store, capsys: pyt
     assert len(capsys.readouterr().out.splitlines()) == 2
 
 
-def test_a_job_that_this_version_cannot_read_is_named(
+def test_a_job_that_this_version_cannot_parse_is_named(
     url: str, store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store.objects.create("RecurringTrainingJob", "team", "digits", {**JOB, "spec": {}})
@@ -136,33 +138,35 @@ def test_a_job_that_this_version_cannot_read_is_named(
 
 @pytest.mark.usefixtures("store")
 @pytest.mark.parametrize(
-    ("arguments", "code", "complaint"),
+    ("arguments", "code", "message"),
     [
-        (["--eta", "2"], 2, "--eta is 2.0; it weighs energy against time and must lie from 0 to 1"),
-        (["--default-batch-size", "0"], 2, "--default-batch-size is 0"),
+        (["--eta", "2"], 2, "--eta: found 2.0, expected a weight of energy against time from 0 to 1"),
+        (["--default-batch-size", "0"], 2, "--default-batch-size: found 0, expected at least 1"),
         (["--output", "missing/history.csv"], 1, "name a file in an existing, writable folder"),
     ],
 )
-def test_wrong_usage_says_what_would_be_right(
-    url: str, arguments: list[str], code: int, complaint: str, capsys: pytest.CaptureFixture[str]
+def test_wrong_usage_is_reported_with_the_expected_value(
+    url: str, arguments: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["history", "digits", "--database", url, *arguments]) == code
-    assert complaint in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_a_uid_without_a_database_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["history", "digits", "--uid", "0c3b2d9e"]) == 2
-    assert "give --database URL with it" in capsys.readouterr().err
+    assert "add --database URL" in capsys.readouterr().err
 
 
-def test_a_database_that_is_not_there_is_not_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_database_is_not_created(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["history", "digits", "--database", f"sqlite:///{tmp_path / 'typo.db'}"]) == 1
     assert "there is no such file" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.usefixtures("job")
-def test_a_folder_that_cannot_be_made_is_said(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_cannot_be_created_is_reported(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "file").touch()
-    assert main(["plot", "digits", "--database", url, "--output", str(tmp_path / "file" / "pictures")]) == 1
-    assert "cannot be the folder of the pictures" in capsys.readouterr().err
+    assert main(["plot", "digits", "--database", url, "--output", str(tmp_path / "file" / "plots")]) == 1
+    assert "cannot create the output folder" in capsys.readouterr().err

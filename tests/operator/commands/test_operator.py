@@ -1,4 +1,4 @@
-"""`wattloop operator` says what it needs before it waits for anything."""
+"""`wattloop operator` reports a cluster or a setting that it cannot use before it starts."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from wattloop.commands.main import main
 
 pytestmark = pytest.mark.usefixtures("untouched_logging")
 
-Answers = dict[str, tuple[int, object]]
+Responses = dict[str, tuple[int, object]]
 RESOURCES = {"resources": [{"name": "recurringtrainingjobs"}, {"name": "trainingrecurrences"}]}
 API = "/apis/wattloop.dev/v1alpha1"
 
 
 @pytest.fixture
-def kubeconfig(tmp_path: Path) -> Iterator[Callable[[Answers], Path]]:
-    """Gives the kubeconfig of a server with these answers; without any, of none that listens."""
+def kubeconfig(tmp_path: Path) -> Iterator[Callable[[Responses], Path]]:
+    """Returns the kubeconfig of a server with these responses; without responses, no server listens."""
     servers: list[ThreadingHTTPServer] = []
 
-    def serve(answers: Answers) -> Path:
+    def serve(responses: Responses) -> Path:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                status, body = answers.get(self.path.partition("?")[0], (404, {"message": "not found"}))
+                status, body = responses.get(self.path.partition("?")[0], (404, {"message": "not found"}))
                 data = body if isinstance(body, bytes) else json.dumps(body).encode()
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(data)))
@@ -35,12 +35,12 @@ def kubeconfig(tmp_path: Path) -> Iterator[Callable[[Answers], Path]]:
                 self.wfile.write(data)
 
             def log_message(self, *_: object) -> None:
-                """Says nothing."""
+                """Logs nothing."""
 
         server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         servers.append(server)
         Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        if not answers:
+        if not responses:
             server.shutdown()
             server.server_close()
         path = tmp_path / "kubeconfig"
@@ -67,7 +67,7 @@ def kubeconfig(tmp_path: Path) -> Iterator[Callable[[Answers], Path]]:
 
 
 @pytest.mark.parametrize(
-    ("answers", "says"),
+    ("responses", "message"),
     [
         ({}, "no answer from the API server"),
         ({"/": (200, {})}, "the cluster does not know wattloop.dev/v1alpha1; install the custom resource definitions"),
@@ -83,52 +83,54 @@ def kubeconfig(tmp_path: Path) -> Iterator[Callable[[Answers], Path]]:
         ),
     ],
 )
-def test_a_cluster_that_cannot_be_worked_with_is_said_at_once(
-    answers: Answers,
-    says: str,
-    kubeconfig: Callable[[Answers], Path],
+def test_an_unusable_cluster_is_reported_at_once(
+    responses: Responses,
+    message: str,
+    kubeconfig: Callable[[Responses], Path],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     database = tmp_path / "wattloop.db"
-    assert main(["operator", f"--kubeconfig={kubeconfig(answers)}", f"--database=sqlite:///{database}"]) == 1
-    assert says in capsys.readouterr().err
-    assert not database.exists(), "nothing is left behind where nothing could be begun"
+    assert main(["operator", f"--kubeconfig={kubeconfig(responses)}", f"--database=sqlite:///{database}"]) == 1
+    assert message in capsys.readouterr().err
+    assert not database.exists(), "no file is left if the operator cannot start"
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "says"),
+    ("options", "code", "message"),
     [
         (["--kubeconfig=/nowhere/at/all"], 2, "there is no file /nowhere/at/all"),
         (["--workers=none"], 2, "expected a whole number from 1 to 64"),
     ],
 )
-def test_wrong_options_are_said(options: list[str], code: int, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_options_are_reported(
+    options: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["operator", *options]) == code
-    assert says in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
-def test_a_context_that_does_not_exist_is_said(
-    kubeconfig: Callable[[Answers], Path], capsys: pytest.CaptureFixture[str]
+def test_a_missing_context_is_reported(
+    kubeconfig: Callable[[Responses], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["operator", f"--kubeconfig={kubeconfig({'/': (200, {})})}", "--context=other"]) == 1
     assert "no cluster to work with" in capsys.readouterr().err
 
 
-NO_KUBECONFIGS = {
+INVALID_KUBECONFIGS = {
     "empty": b"",
-    "no text": b"\xde\x00\xff",
-    "no YAML": b"a: b: c: [",
+    "not text": b"\xde\x00\xff",
+    "not YAML": b"a: b: c: [",
     "a list": b"- a",
-    "a text": b"a",
+    "a string": b"a",
     "another kind": b"kind: Pod",
     "no clusters": b"{current-context: a, contexts: [{name: a, context: {cluster: c, user: u}}], clusters: 7}",
 }
 
 
-@pytest.mark.parametrize("content", NO_KUBECONFIGS.values(), ids=NO_KUBECONFIGS.keys())
+@pytest.mark.parametrize("content", INVALID_KUBECONFIGS.values(), ids=INVALID_KUBECONFIGS.keys())
 @pytest.mark.parametrize("command", [["operator"], ["check"], ["history", "digits"]])
-def test_a_file_that_is_no_kubeconfig_is_said(
+def test_an_invalid_kubeconfig_is_reported(
     command: list[str],
     content: bytes,
     tmp_path: Path,
@@ -140,13 +142,13 @@ def test_a_file_that_is_no_kubeconfig_is_said(
     monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(path))
     options = [] if command[0] == "history" else [f"--kubeconfig={path}"]
     assert main([*command, *options]) == 1
-    told = capsys.readouterr().err
-    assert told.startswith(f"wattloop {command[0]}: no cluster")
-    assert told.count("\n") == 1
+    message = capsys.readouterr().err
+    assert message.startswith(f"wattloop {command[0]}: no cluster")
+    assert message.count("\n") == 1
 
 
 def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as exited:
         main(["operator", "--help"])
-    assert ended.value.code == 0
+    assert exited.value.code == 0
     assert "wattloop operator --context kind-dev" in capsys.readouterr().out

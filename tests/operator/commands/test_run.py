@@ -1,4 +1,4 @@
-"""`wattloop run` from the manifest to the files it leaves."""
+"""`wattloop run`: from the manifest to the files in the output folder."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ FILES = {"wattloop.db", "recurrences.csv", "cost.png", "tradeoff.png"}
 
 @pytest.fixture
 def local_job(tmp_path: Path) -> LocalJob:
-    made = LocalJob(tmp_path / "run")
-    made.folder.mkdir()
-    return made
+    job = LocalJob(tmp_path / "run")
+    job.folder.mkdir()
+    return job
 
 
-def test_the_same_seed_gives_the_same_table_and_more_recurrences_go_on_from_there(
+def test_the_same_seed_gives_the_same_table_and_a_later_run_continues_it(
     local_job: LocalJob, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     local_job.job()
     other = tmp_path / "other"
     assert local_job.run("--recurrences", "2") == 0
-    told = capsys.readouterr()
-    assert told.out.count("reached") == 2
-    assert "A recurrence costs" in told.err
-    # No terminal shows a live table here.
-    assert [line.partition(" (")[0] for line in told.err.splitlines() if ": Reached: " in line] == [
+    output = capsys.readouterr()
+    assert output.out.count("reached") == 2
+    assert "A recurrence costs" in output.err
+    # stderr is not a terminal, so it has lines instead of a live table.
+    assert [line.partition(" (")[0] for line in output.err.splitlines() if ": Reached: " in line] == [
         "run 0, try 0",
         "run 1, try 0",
     ]
@@ -42,37 +42,39 @@ def test_the_same_seed_gives_the_same_table_and_more_recurrences_go_on_from_ther
     assert local_job.run("--recurrences", "2", output=other) == 0
     table = (local_job.output / "recurrences.csv").read_bytes()
     assert (other / "recurrences.csv").read_bytes() == table
-    two = local_job.rows()
+    rows = local_job.rows()
     capsys.readouterr()
-    # Started again, nothing is left to do; and it says how to do more.
+    # A second run has nothing to do, and its message says how to continue.
     assert local_job.run("--recurrences", "2", "--format", "jsonl") == 0
-    told = capsys.readouterr()
-    assert "Nothing was left to run. To go on: a larger --recurrences" in told.err
-    assert [json.loads(line)["recurrence"] for line in told.out.splitlines()] == [0, 1]
+    output = capsys.readouterr()
+    assert "Nothing was left to run. To continue, give a larger --recurrences" in output.err
+    assert [json.loads(line)["recurrence"] for line in output.out.splitlines()] == [0, 1]
     assert (local_job.output / "recurrences.csv").read_bytes() == table
     assert local_job.run("--recurrences", "3") == 0
-    assert local_job.rows()[:2] == two
+    assert local_job.rows()[:2] == rows
     assert local_job.outcomes() == [(str(index), "0", "reached") for index in range(3)]
 
 
-def test_another_seed_gpu_or_job_is_another_history(local_job: LocalJob, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_seed_gpu_or_job_needs_another_output_folder(
+    local_job: LocalJob, capsys: pytest.CaptureFixture[str]
+) -> None:
     local_job.job(suspend=True)
     assert local_job.run() == 1
-    for options, words in (
+    for options, message in (
         (("--seed", "1"), "its seed is 0, this run's is 1"),
         (("--simulated-gpus", "2"), "its gpus is '1 simulated A100', this run's is '2 simulated A100'"),
         (("--gpu-model", "V100"), "this run's is '1 simulated V100'"),
     ):
         capsys.readouterr()
         assert local_job.run(*options) == 2
-        assert words in capsys.readouterr().err
+        assert message in capsys.readouterr().err
     local_job.job(name="another")
     assert local_job.run() == 2
     assert "its job is 'tiny', this run's is 'another'; choose another --output" in capsys.readouterr().err
 
 
-# A training that ends in another way each time that it is run.
-WRONG_ENDS = """
+# A training that fails in another way in each run.
+FAILING = """
 import pathlib, sys
 import wattloop
 import nvml_simulator
@@ -87,54 +89,54 @@ with wattloop.Run() as run:
         if runs == 2:
             run.report(metric=0.1)
 """
-ENDLESS = "import time; time.sleep(600)"
+SLEEPING = "import time; time.sleep(600)"
 
 
-def test_what_went_wrong_is_in_the_table_and_why_is_said(
+def test_a_failure_is_in_the_table_and_its_reason_on_stderr(
     local_job: LocalJob, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = {"target": {"metric": "accuracy", "threshold": "0.4"}, "maxEpochs": 3}
-    local_job.job(WRONG_ENDS, objective=target, retryPolicy={"limit": 0})
+    local_job.job(FAILING, objective=target, retryPolicy={"limit": 0})
     assert local_job.run("--recurrences", "3") == 0
-    told = capsys.readouterr().err
+    stderr = capsys.readouterr().err
     assert local_job.outcomes() == [
         ("0", "0", "crashed"),
         ("1", "0", "missing-metric"),
         ("2", "0", "exhausted"),
     ]
-    for index, words in enumerate(
+    for index, message in enumerate(
         (
             "Crashed: batch size 32: exit code 3; see logs/",
             "MissingMetric: ended without reporting accuracy: call run.report(metric=…)",
             "Exhausted: accuracy got to 0.1, the target is 0.4, after 3 epochs",
         )
     ):
-        (line,) = [line for line in told.splitlines() if line.startswith(f"run {index}, try 0 (tiny-")]
-        assert words in line
+        (line,) = [line for line in stderr.splitlines() if line.startswith(f"run {index}, try 0 (tiny-")]
+        assert message in line
 
 
-def test_a_training_that_hangs_is_ended_at_its_deadline(
+def test_a_training_that_hangs_is_terminated_at_its_deadline(
     local_job: LocalJob, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    local_job.job(ENDLESS, retryPolicy={"limit": 0}, activeDeadlineSeconds=1)
+    local_job.job(SLEEPING, retryPolicy={"limit": 0}, activeDeadlineSeconds=1)
     assert local_job.run("--recurrences", "1") == 1
     assert local_job.outcomes() == [("0", "0", "deadline-exceeded")]
-    words = "DeadlineExceeded: still running at activeDeadlineSeconds; it never reported a metric"
-    assert words in capsys.readouterr().err
+    message = "DeadlineExceeded: still running at activeDeadlineSeconds; it never reported a metric"
+    assert message in capsys.readouterr().err
 
 
 def test_a_command_that_cannot_be_started_is_named(local_job: LocalJob, capsys: pytest.CaptureFixture[str]) -> None:
     local_job.job()
     manifest = local_job.manifest.read_text().replace("python", "no-such-program")
     local_job.manifest.write_text(manifest)
-    # Every batch size crashes as often as the crash budget allows; then none is left.
+    # Every batch size exhausts its crash budget; then none is left.
     assert local_job.run("--recurrences", "20") == 1
-    told = capsys.readouterr().err
-    assert "no-such-program: cannot be started: No such file or directory" in told
-    assert "wattloop run: tiny: NoArmLeft: " in told
+    stderr = capsys.readouterr().err
+    assert "no-such-program: cannot be started: No such file or directory" in stderr
+    assert "wattloop run: tiny: NoArmLeft: " in stderr
 
 
-def test_lines_say_each_attempt_once_with_its_gpus(local_job: LocalJob, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_json_lines_have_each_attempt_once(local_job: LocalJob, capsys: pytest.CaptureFixture[str]) -> None:
     local_job.job(batchSize={"default": 32, "candidates": [16, 32], "scope": "PerDevice"})
     options = ("--recurrences", "2", "--simulated-gpus", "2", "--format", "jsonl", "--time-scale", "100000")
     assert local_job.run(*options) == 0
@@ -144,7 +146,7 @@ def test_lines_say_each_attempt_once_with_its_gpus(local_job: LocalJob, capsys: 
     assert lines[0]["energy_joules"] > 0
 
 
-def test_a_database_of_its_own_may_be_named_and_belongs_to_one_folder(
+def test_a_job_of_a_shared_database_belongs_to_one_output_folder(
     local_job: LocalJob, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     local_job.job()
@@ -154,12 +156,14 @@ def test_a_database_of_its_own_may_be_named_and_belongs_to_one_folder(
     other = tmp_path / "other"
     capsys.readouterr()
     assert local_job.run("--recurrences", "1", *database, output=other) == 2
-    told = capsys.readouterr().err
-    assert f"job local/tiny of this database is run from {local_job.output}" in told
-    assert "name that folder with --output, or another database with --database" in told
+    stderr = capsys.readouterr().err
+    assert f"job local/tiny of this database is run from {local_job.output}" in stderr
+    assert "name that folder with --output, or another database with --database" in stderr
 
 
-def test_two_runs_at_once_are_one_too_many(local_job: LocalJob, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_second_run_in_the_same_output_folder_is_rejected(
+    local_job: LocalJob, capsys: pytest.CaptureFixture[str]
+) -> None:
     local_job.job(HANGING)
     running = local_job.start("--recurrences", "1")
     local_job.begun(running)
@@ -171,7 +175,7 @@ def test_two_runs_at_once_are_one_too_many(local_job: LocalJob, capsys: pytest.C
     assert running.ended() == 130
 
 
-def test_a_folder_of_other_files_is_left_untouched(local_job: LocalJob, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_with_other_files_is_left_unchanged(local_job: LocalJob, capsys: pytest.CaptureFixture[str]) -> None:
     local_job.job()
     local_job.output.mkdir()
     (local_job.output / "thesis.tex").write_text("precious")
@@ -182,49 +186,49 @@ def test_a_folder_of_other_files_is_left_untouched(local_job: LocalJob, capsys: 
 
 def test_a_folder_that_cannot_be_written_is_named(local_job: LocalJob, capsys: pytest.CaptureFixture[str]) -> None:
     local_job.job()
-    # A path below a file, and one in a file system that takes no folders: root may write anywhere else.
+    # A path below a file, and one in a file system without folders, since root may write anywhere else.
     for output in (local_job.manifest / "output", Path("/proc/output")):
         assert local_job.run("--recurrences", "1", output=output) == 1
         assert f"{output}: cannot be used as output folder: " in capsys.readouterr().err
 
 
-def test_a_database_that_is_not_ours_is_refused(local_job: LocalJob, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_not_a_database_is_rejected(local_job: LocalJob, capsys: pytest.CaptureFixture[str]) -> None:
     local_job.job()
-    foreign = local_job.folder / "foreign.db"
-    foreign.write_bytes(b"not a database at all" * 100)
-    assert local_job.run("--recurrences", "1", "--database", f"sqlite:///{foreign}") == 1
-    assert "foreign.db" in capsys.readouterr().err
+    other_file = local_job.folder / "other.db"
+    other_file.write_bytes(b"not a database at all" * 100)
+    assert local_job.run("--recurrences", "1", "--database", f"sqlite:///{other_file}") == 1
+    assert "other.db" in capsys.readouterr().err
     assert local_job.run("--recurrences", "1", "--database", "mysql://localhost/x") == 2
-    assert foreign.read_bytes().startswith(b"not a database")
+    assert other_file.read_bytes().startswith(b"not a database")
 
 
-WRONG: dict[str, tuple[dict[str, Any], str]] = {
+INVALID_SPECS: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown field": ({"maxRecurrence": 3}, "maxRecurrence"),
     "η of 2": (
         {"objective": {"energyWeightPercent": 200, "target": {"metric": "a", "threshold": "1"}, "maxEpochs": 3}},
         "energyWeightPercent",
     ),
     "no batch sizes": ({"batchSize": {"default": 32, "candidates": []}}, "candidates"),
-    "a default that is no candidate": ({"batchSize": {"default": 64, "candidates": [32]}}, "default"),
+    "a default that is not a candidate": ({"batchSize": {"default": 64, "candidates": [32]}}, "default"),
     "a bad schedule": ({"trigger": {"cron": {"schedule": "every day"}}}, "schedule"),
 }
 
 
-@pytest.mark.parametrize(("spec", "field"), WRONG.values(), ids=WRONG.keys())
-def test_a_wrong_manifest_is_refused_with_its_place(
+@pytest.mark.parametrize(("spec", "field"), INVALID_SPECS.values(), ids=INVALID_SPECS.keys())
+def test_an_invalid_manifest_is_rejected_with_its_position(
     local_job: LocalJob, capsys: pytest.CaptureFixture[str], spec: dict[str, Any], field: str
 ) -> None:
     local_job.job(**spec)
     assert local_job.run() == 2
-    told = capsys.readouterr().err
+    stderr = capsys.readouterr().err
     assert re.match(
-        rf"wattloop run: {re.escape(str(local_job.manifest))}:\d+:\d+: spec\.\S*{field}\S* found .*, expected ", told
+        rf"wattloop run: {re.escape(str(local_job.manifest))}:\d+:\d+: spec\.\S*{field}\S* found .*, expected ", stderr
     )
     assert not local_job.output.exists()
 
 
 CONTAINER = {"name": "train", "image": "none"}
-UNRUNNABLE: dict[str, tuple[dict[str, Any], str]] = {
+NEEDS_CLUSTER: dict[str, tuple[dict[str, Any], str]] = {
     "no command": ({"containers": [CONTAINER]}, "container 'train' without command"),
     "a variable of a secret": (
         {
@@ -241,17 +245,17 @@ UNRUNNABLE: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("pod", "words"), UNRUNNABLE.values(), ids=UNRUNNABLE.keys())
-def test_a_template_that_needs_a_cluster_is_refused(
-    local_job: LocalJob, capsys: pytest.CaptureFixture[str], pod: dict[str, Any], words: str
+@pytest.mark.parametrize(("pod", "message"), NEEDS_CLUSTER.values(), ids=NEEDS_CLUSTER.keys())
+def test_a_template_that_needs_a_cluster_is_rejected(
+    local_job: LocalJob, capsys: pytest.CaptureFixture[str], pod: dict[str, Any], message: str
 ) -> None:
     local_job.job(template={"job": {"template": {"spec": {"restartPolicy": "Never", **pod}}}})
     assert local_job.run() == 2
-    assert words in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not local_job.output.exists()
 
 
-def test_a_job_that_starts_nothing_says_why(local_job: LocalJob, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_that_starts_nothing_reports_the_reason(local_job: LocalJob, capsys: pytest.CaptureFixture[str]) -> None:
     local_job.job(suspend=True)
     assert local_job.run() == 1
     assert "tiny: Suspended: spec.suspend is true" in capsys.readouterr().err
@@ -273,31 +277,31 @@ def test_a_job_that_starts_nothing_says_why(local_job: LocalJob, capsys: pytest.
         ("--format", "xml"),
     ],
 )
-def test_wrong_options_are_wrong_usage(local_job: LocalJob, options: tuple[str, ...]) -> None:
+def test_invalid_options_are_rejected(local_job: LocalJob, options: tuple[str, ...]) -> None:
     local_job.job()
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as exited:
         local_job.run(*options)
-    assert ended.value.code == 2
+    assert exited.value.code == 2
     assert not local_job.output.exists()
 
 
 POLICY = """
 apiVersion: wattloop.dev/v1alpha1
 kind: GPUPowerPolicy
-metadata: {name: guard}
+metadata: {name: policy}
 spec: {}
 """
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "message"),
     [(None, "no readable file"), (POLICY, "found RecurringTrainingJobs: none, expected exactly one")],
 )
-def test_a_file_without_a_job_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | None, words: str
+def test_a_file_without_a_job_is_rejected(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | None, message: str
 ) -> None:
     path = tmp_path / "job.yaml"
     if content is not None:
         path.write_text(content)
     assert main(["run", str(path), "--simulated-gpus", "1", "--output", str(tmp_path / "output")]) == 2
-    assert words in capsys.readouterr().err
+    assert message in capsys.readouterr().err

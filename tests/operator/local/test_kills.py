@@ -84,7 +84,7 @@ def test_a_run_that_is_interrupted_leaves_its_results_and_goes_on_when_started_a
     hanging.signal(signal.SIGINT)
     assert hanging.ended() == 130
     words = hanging.told.read_text()
-    assert words == f"wattloop run: interrupted; the same command goes on from what is kept in {local_job.output}\n"
+    assert words == f"wattloop run: interrupted; the same command continues the run in {local_job.output}\n"
     wait_for_end(list(processes))
     assert local_job.limits() == [FOUND_WATTS]
     assert local_job.rows() == []
