@@ -22,7 +22,7 @@ help:
 	@echo "make constraints   the versions and hashes of all that is installed: constraints.txt, constraints-runtime.txt, constraints-fuzz.txt"
 	@echo "make generate      writes the generated files: CRDs, OpenAPI, the pages of the API and the metrics"
 
-# Every distribution is held to a hash; what builds Wattloop itself is among them.
+# Every distribution is checked against a hash, also those that build Wattloop itself.
 PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 OURSELVES := --no-deps --no-build-isolation --editable .
 
@@ -41,7 +41,7 @@ $(DEMO_STAMP): pyproject.toml setup.py constraints-runtime.txt
 	$(PIP_INSTALL) $(OURSELVES)
 	touch $@
 
-# The versions of before where they still fit; UPGRADE=--upgrade takes the newest. For every platform and Python from 3.11 on.
+# Keeps the present versions where they still fit; UPGRADE=--upgrade takes the newest. For every platform and Python from 3.11 on.
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	--no-emit-index-url --no-emit-find-links $(UPGRADE)
 constraints: $(STAMP)
@@ -122,7 +122,7 @@ test-e2e: $(STAMP) node-packages
 	$(BIN)/pytest -n 0 -m node tests/node
 
 SECONDS ?= 60
-# Which of socket, reporting and manifests; all by default.
+# Any of socket, reporting and manifests; all by default.
 TARGETS ?=
 # A failing input of one target, to replay it.
 INPUT ?=

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-# What wattloop's wheel is made of.
+# The sources of Wattloop's wheel.
 SOURCES = ("pyproject.toml", "setup.py", "README.md", "client", "operator", "agent", "planner", "simulator")
 # Versions and hashes of every wheel that images are made of.
 LOCK = REPOSITORY / "constraints-runtime.txt"
@@ -63,7 +63,7 @@ def project() -> dict[str, Any]:
 
 
 def requirements(extra: str) -> list[str]:
-    """What an extra asks for, and the extras it names, but for wattloop itself."""
+    """The requirements of an extra and of the extras that it names, except Wattloop itself."""
     found: list[str] = []
     for each in project()["optional-dependencies"][extra]:
         inner = re.fullmatch(r"wattloop\[(.+)\]", each)
@@ -76,8 +76,8 @@ def make_context(folder: Path, images: Sequence[Image], dependencies: Path | Non
 
     Args:
         folder: Is made where it is not there; must be empty.
-        images: Whose dependencies the wheels are.
-        dependencies: Where an earlier context has their wheels; None: downloads them.
+        images: The images whose dependencies are built.
+        dependencies: An earlier context with their wheels; None: downloads them.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if dependencies is not None:
@@ -96,7 +96,7 @@ def make_context(folder: Path, images: Sequence[Image], dependencies: Path | Non
 
 
 def download(folder: Path, images: Sequence[Image]) -> None:
-    """Makes a folder of wheels, each held to its hash, and of lists of what images need of them beside wattloop."""
+    """Creates a folder of wheels, each checked against its hash, and of lists of the requirements of each image."""
     folder.mkdir()
     for image in images:
         listed = folder / f"{image.extra}.txt"
@@ -183,7 +183,7 @@ def _run(command: Sequence[str], environment: Mapping[str, str] | None = None) -
 
 
 def write_output(folder: Path, context: Path, images: Sequence[Image], built: Sequence[Mapping[str, str]]) -> None:
-    """Writes what was built, and of what: images.json and NAME.cdx.json of each image."""
+    """Writes a description of the images: images.json and NAME.cdx.json of each image."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "images.json").write_text(json.dumps(built, indent=2) + "\n", encoding="utf-8")
     for image in images:

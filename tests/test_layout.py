@@ -1,4 +1,4 @@
-"""What the layout of the repository must keep to."""
+"""Rules for the layout of the repository."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_the_interpreter_keeps_its_own_operator_in_the_repository_s_root() -> No
 
 
 @pytest.mark.parametrize("root", ROOTS)
-def test_every_package_is_typed_and_every_file_is_of_a_size_to_read(root: str) -> None:
+def test_every_package_is_typed_and_no_file_is_too_long(root: str) -> None:
     packages = [path.parent for path in (ROOT / root).glob("*/__init__.py")]
     assert packages
     assert all((package / "py.typed").exists() for package in packages)

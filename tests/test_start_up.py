@@ -44,7 +44,7 @@ def imported_by(*words: str) -> tuple[int, list[str]]:
 
 
 @pytest.mark.parametrize("words", [["--help"], ["--version"], *([name, "--help"] for name in SUBCOMMANDS)])
-def test_help_needs_nothing_but_the_standard_library(words: list[str]) -> None:
+def test_help_imports_only_the_standard_library(words: list[str]) -> None:
     code, names = imported_by(*words)
     assert code == 0
     assert packages(names) == set()
@@ -64,7 +64,7 @@ def test_the_client_is_imported_without_an_http_client() -> None:
     assert not {"http.client", "urllib.request", "email", "ssl"} & set(names)
 
 
-def test_the_operator_is_ready_before_it_imports_what_it_needs_later() -> None:
+def test_the_operator_is_ready_before_it_imports_numerical_libraries() -> None:
     # Policies decide with NumPy and SciPy, kopf watches once it leads, Alembic changes a schema.
     names = imported("import wattloop_operator.running")
     assert {"fastapi", "kubernetes", "sqlalchemy"} <= packages(names)
@@ -97,14 +97,14 @@ REPLAY = ["--policy=zeus", "--history=h.csv", "--default-batch-size=8", "--outpu
         ["simulate", "--output=-", "--policy=best"],
     ],
 )
-def test_a_usage_error_needs_nothing_but_the_standard_library(words: list[str]) -> None:
+def test_a_usage_error_imports_only_the_standard_library(words: list[str]) -> None:
     code, names = imported_by(*words)
     assert code == 2
     assert packages(names) == set()
 
 
 @pytest.mark.parametrize("name", SUBCOMMANDS)
-def test_every_subcommand_has_a_function_that_carries_it_out(name: str) -> None:
+def test_every_subcommand_has_an_implementation(name: str) -> None:
     (entry,) = entry_points(group=GROUP, name=name)
     command = entry.load()
     assert isinstance(command, Command)
@@ -112,7 +112,7 @@ def test_every_subcommand_has_a_function_that_carries_it_out(name: str) -> None:
     assert callable(command.run.load())
 
 
-def test_a_plan_needs_numpy_alone(tmp_path: Path) -> None:
+def test_a_plan_imports_only_numpy(tmp_path: Path) -> None:
     pipeline = ["--stages=8", "--microbatches=12", "--blocking-power=83.64"]
     code, names = imported_by("plan", f"--profile={PROFILE}", *pipeline, f"--output={tmp_path / 'plans'}")
     assert code == 0

@@ -39,7 +39,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Finds or builds programs and images before the first test, and says how far it is."""
     if session.config.option.collectonly or not any(item.get_closest_marker("node") for item in session.items):
         return
-    # What goes wrong here, the fixtures say again.
+    # The fixtures report errors again.
     with past_capture(session.config), contextlib.suppress(BinariesUnavailableError, subprocess.CalledProcessError):
         if missing() is None and not runs_already():
             ensure(NODE)
@@ -48,7 +48,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Generator[None]:
-    """Says loudly at the very end, and counts, what was skipped for want of a node."""
+    """Prints at the very end how many tests were skipped without a node."""
     yield
     skipped = skipped_for(terminalreporter, SKIPPED)
     if skipped:

@@ -1,4 +1,4 @@
-"""What the chart promises and only a real kubelet shows: helm test, and a certificate rotated under running pods."""
+"""Behaviour of the chart that needs a real kubelet: helm test, and a certificate rotated under running pods."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def another(present: x509.Certificate, authority: Object) -> tuple[bytes, bytes]
     return builder.sign(signing, hashes.SHA256()).public_bytes(serialization.Encoding.PEM), encoded
 
 
-def test_helm_test_runs_a_tiny_recurrence_by_https(helm: ClusterCommand, kubectl: ClusterCommand) -> None:
+def test_helm_test_runs_a_tiny_recurrence_over_https(helm: ClusterCommand, kubectl: ClusterCommand) -> None:
     said = helm("test", RELEASE, "--timeout=300s", namespace=OPERATORS, timeout=330)
     assert "Phase:          Succeeded" in said
     left = kubectl(
@@ -98,7 +98,7 @@ def test_a_renewed_certificate_is_served_by_the_same_pods(kubectl: ClusterComman
         "tls.key": base64.b64encode(key).decode(),
     }
     body = {"apiVersion": "v1", "kind": "Secret", "type": found["type"], "metadata": kept, "data": data}
-    # As Helm, so that the next upgrade finds nobody else's words in it.
+    # Under Helm's field manager, so that the next upgrade finds no other manager's fields.
     options = ("--server-side", "--field-manager=helm", "--force-conflicts", "--filename=-")
     kubectl("apply", *options, stdin=json.dumps(body))
 

@@ -1,4 +1,4 @@
-"""A training pod that tries what it may not: each attempt is refused, and its neighbour notices nothing."""
+"""A training pod attempts forbidden requests: each is rejected, and its neighbour is not affected."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ STEP_JOULES = 0.1 * 400.0
 
 @dataclass(frozen=True)
 class Attack:
-    """What the attacker was answered, and what became of the victim meanwhile.
+    """The responses to the attacker, and the victim's outcome.
 
     Attributes:
-        answers: By what it tried.
+        answers: The response to each attempt.
         attacker: Its recurrence, when it had ended.
         victim: The victim's.
-        victim_joules: What the simulator integrated on the victim's GPU.
+        victim_joules: The energy of the victim's GPU in the simulator.
         worked_at: The limits at which the victim's GPU was seen to work.
         restarts: How often containers of operator and agent have been started again.
     """
@@ -148,18 +148,18 @@ def test_it_is_refused(tried: str, answer: str | int, attack: Attack) -> None:
     assert attack.answers[tried] == answer
 
 
-def test_a_flood_of_reports_is_refused_one_by_one(attack: Attack) -> None:
+def test_each_report_of_a_flood_is_rejected(attack: Attack) -> None:
     assert set(attack.answers["flood of reports"]) <= {"403", "429", "503"}, attack.answers
 
 
 def test_a_flood_of_its_own_reports_is_limited(attack: Attack) -> None:
     answers = attack.answers["flood of its own reports"]
     assert set(answers) <= {"200", "429", "503"}, answers
-    # 60 at once and 5 a second: 3,000 requests would take ten minutes.
+    # A burst of 60 and then 5 a second: 3,000 requests would take ten minutes.
     assert answers["429"] > sum(answers.values()) / 2, answers
 
 
-def test_a_flood_of_connections_takes_a_bounded_share(attack: Attack) -> None:
+def test_a_flood_of_connections_gets_a_bounded_share(attack: Attack) -> None:
     assert attack.answers["flood of connections"]["served"] <= 32, attack.answers
 
 
@@ -176,5 +176,5 @@ def test_the_attacker_gains_nothing(attack: Attack) -> None:
     assert attack.attacker["status"]["result"] != "Reached"
 
 
-def test_nothing_of_wattloop_had_to_be_started_again(attack: Attack) -> None:
+def test_no_part_of_wattloop_restarted(attack: Attack) -> None:
     assert attack.restarts == 0

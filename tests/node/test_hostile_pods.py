@@ -1,4 +1,4 @@
-"""Nine pods without a GPU attack a node's agent at once: a neighbour keeps its limit and gets its answers."""
+"""Nine pods without a GPU attack a node's agent together: a neighbour keeps its limit and gets its responses."""
 
 from __future__ import annotations
 
@@ -75,15 +75,15 @@ class AgentSeen(Poller):
 
 @dataclass(frozen=True)
 class Attacked:
-    """What came of it.
+    """The observations of one attack.
 
     Attributes:
         reported: By attack, what each attacker printed.
-        neighbour: What the neighbour printed, which held its limit before.
-        latecomer: What another pod with a GPU printed, which came while the attacks went on.
-        seen: What was seen of agent and GPU.
-        memory_before_kibibytes: What the agent's process had resident before.
-        log_bytes: What the agent's process logged meanwhile.
+        neighbour: The output of the neighbour, which held its limit before.
+        latecomer: The output of another pod with a GPU that started during the attacks.
+        seen: The observed state of agent and GPU.
+        memory_before_kibibytes: The agent's resident memory before.
+        log_bytes: The size of the agent's log during the attacks.
         restarts: How often a container of the agent was started again.
     """
 
@@ -163,7 +163,7 @@ def neighbour(
     """A pod that holds a limit on its GPU for so long, and asks for its leases again and again.
 
     Yields:
-        What it prints at its end; empty before.
+        Its output after its end; empty before.
     """
     printed: dict[str, Any] = {}
     script = f"sleep {seconds} | python {SCRIPTS}/hostile_client.py {SOCKET} victim --gpus $NVIDIA_VISIBLE_DEVICES"
@@ -273,12 +273,12 @@ def test_the_neighbour_is_answered_within_the_bound(attacked: Attacked) -> None:
     assert attacked.neighbour["longest_seconds"] <= MAX_ANSWER_SECONDS, attacked.neighbour
 
 
-def test_a_pod_with_a_gpu_that_comes_meanwhile_gets_a_place_and_holds_its_limit(attacked: Attacked) -> None:
+def test_a_pod_with_a_gpu_that_starts_during_the_attack_holds_its_limit(attacked: Attacked) -> None:
     assert (attacked.latecomer["unheld"], attacked.latecomer["failed"]) == (0, 0), attacked.latecomer
     assert attacked.latecomer["longest_seconds"] <= MAX_ANSWER_SECONDS, attacked.latecomer
 
 
-def test_what_the_agent_uses_is_bounded(attacked: Attacked) -> None:
+def test_the_agents_resources_are_bounded(attacked: Attacked) -> None:
     growth = attacked.seen.memory_kibibytes - attacked.memory_before_kibibytes
     print(
         f"grew by {growth} KiB, {attacked.seen.descriptors} descriptors, {attacked.seen.threads} threads, "
@@ -290,9 +290,9 @@ def test_what_the_agent_uses_is_bounded(attacked: Attacked) -> None:
     assert attacked.log_bytes <= MAX_LOG_BYTES
 
 
-def test_the_agent_goes_on(attacked: Attacked) -> None:
+def test_the_agent_does_not_restart(attacked: Attacked) -> None:
     assert attacked.restarts == 0
 
 
-def test_the_agents_unprivileged_process_has_confined_itself(node: About, kubectl: ClusterCommand) -> None:
+def test_the_agents_monitor_has_confined_itself(node: About, kubectl: ClusterCommand) -> None:
     assert "the monitor is confined" in monitor_log(kubectl)

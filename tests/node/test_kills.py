@@ -1,4 +1,4 @@
-"""Forty kills by turns while two jobs train: in the end all is told once, and everything is as it was found."""
+"""Forty kills in turns while two jobs train: all energy is reported once, and every GPU is restored."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ROUNDED_JOULES = 0.01
 
 @dataclass(frozen=True)
 class Aftermath:
-    """What there was when everything had come to rest.
+    """The state after everything has ended.
 
     Attributes:
         killed: How often each kind of thing was killed.
@@ -47,9 +47,9 @@ class Aftermath:
         statuses: Of each job.
         observations: (recurrence, attempt) of every row of the operator's database, by job.
         orphans: Jobs and pods whose owner is gone, and pods that still run.
-        joules: What the simulator integrated on all GPUs meanwhile.
-        energies: Of each attempt, what it was told to have used and what it truly used.
-        unclaimed: What no pod can have used, which would be a mistake of this test.
+        joules: The energy of all GPUs in the simulator.
+        energies: The reported and the actual energy of each attempt.
+        unclaimed: Energy that no pod can have used, which would be an error of this test.
         next: Of each job, a recurrence that was asked for afterwards.
     """
 
@@ -106,7 +106,7 @@ def aftermath(
 
 
 def kill(killer: Killer) -> collections.Counter[str]:
-    """Kills what is next in turn as soon as there is one, then lets some time pass."""
+    """Kills the next part in turn as soon as it runs, then waits for some time."""
     killed: collections.Counter[str] = collections.Counter()
     for kind in killer.rounds(KILLS):
         deadline = time.monotonic() + SLOWEST_SECONDS
@@ -119,7 +119,7 @@ def kill(killer: Killer) -> collections.Counter[str]:
 
 
 def come_to_rest(kubectl: ClusterCommand, jobs: dict[str, Runs]) -> None:
-    """Starts no more runs, and waits until those that were begun are over, with all their attempts.
+    """Requests no further runs, and waits for all attempts of those that have begun.
 
     A job's status is written after that of an attempt, so it is waited for until it has counted the last one.
     """
@@ -176,12 +176,12 @@ def is_tried_again(attempt: Object) -> bool:
 
 
 def energy_joules(gpus: Machine) -> dict[str, float]:
-    """What the simulator has integrated, by GPU."""
+    """The simulator's energy by GPU."""
     return {gpu.uuid: gpu.energy_microjoules / 1e6 for gpu in gpus.describe().gpus}
 
 
 def observations(node: About, job_uid: str) -> list[tuple[int, int]]:
-    """What the operator's database remembers, read beside the operator."""
+    """The rows of the operator's database, read beside the operator."""
     path = NodeFolders(Path(node.folder)).host / "volume" / "wattloop.db"
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
         question = "SELECT recurrence, attempt FROM observations WHERE job_uid = ?"
@@ -203,7 +203,7 @@ def orphans(kubectl: ClusterCommand) -> list[str]:
     ]
 
 
-def test_everything_was_killed_by_turns(aftermath: Aftermath) -> None:
+def test_every_part_was_killed_in_turn(aftermath: Aftermath) -> None:
     assert sum(aftermath.killed.values()) == KILLS
     assert len(aftermath.killed) == 7
     assert max(aftermath.killed.values()) - min(aftermath.killed.values()) <= 1
@@ -229,7 +229,7 @@ def test_the_recurrences_and_their_attempts_have_no_gap(aftermath: Aftermath) ->
             assert all(each["status"]["result"] != "Reached" for each in of_one[:-1]), job
 
 
-def test_the_next_run_is_as_if_nothing_had_been(aftermath: Aftermath) -> None:
+def test_the_next_run_is_not_affected(aftermath: Aftermath) -> None:
     for job, count in GPUS.items():
         status = aftermath.next[job]["status"]
         assert status["result"] == "Reached"
@@ -248,19 +248,19 @@ def test_the_sums_in_the_status_are_those_of_the_attempts(aftermath: Aftermath) 
         assert is_their_sum(status, attempts)
 
 
-def test_every_joule_that_the_gpus_drew_is_some_attempts(aftermath: Aftermath) -> None:
+def test_every_joule_of_the_gpus_belongs_to_an_attempt(aftermath: Aftermath) -> None:
     assert aftermath.unclaimed is None
     drawn = sum(each.use.worked_joules + each.use.aligned_joules for each in aftermath.energies)
     assert drawn == pytest.approx(aftermath.joules)
 
 
-def test_the_energy_of_every_attempt_is_what_its_gpus_used(aftermath: Aftermath) -> None:
+def test_the_energy_of_every_attempt_is_that_of_its_gpus(aftermath: Aftermath) -> None:
     print(*aftermath.energies, sep="\n")
     wrong = [str(each) for each in aftermath.energies if not each.min_joules <= each.reported_joules <= each.max_joules]
     assert wrong == []
 
 
-def test_the_sum_of_energies_matches_what_the_gpus_used(aftermath: Aftermath) -> None:
+def test_the_sum_of_energies_matches_the_gpus_energy(aftermath: Aftermath) -> None:
     energies = aftermath.energies
     reported = sum(each.reported_joules for each in energies)
     minimum, maximum = sum(each.min_joules for each in energies), sum(each.max_joules for each in energies)
@@ -273,13 +273,13 @@ def test_the_sum_of_energies_matches_what_the_gpus_used(aftermath: Aftermath) ->
     assert minimum <= reported <= maximum
 
 
-def test_every_gpu_is_as_it_was_found(aftermath: Aftermath, gpus: Machine) -> None:
+def test_every_gpu_is_restored(aftermath: Aftermath, gpus: Machine) -> None:
     for gpu in gpus.describe().gpus:
         assert gpu.power_limit_watts == 400.0
         assert gpu.locked_graphics_clocks_megahertz is None
 
 
-def test_no_job_pod_lease_or_file_is_left_behind(aftermath: Aftermath, node: About) -> None:
+def test_no_job_pod_lease_or_file_remains(aftermath: Aftermath, node: About) -> None:
     assert aftermath.orphans == []
     state = NodeFolders(Path(node.folder)).host / "state"
     assert '"leases": []' in (state / "agent" / "leases.json").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""A GPUPowerPolicy on the node: a limit outside of it fails no training and is told, one inside is held."""
+"""A GPUPowerPolicy on the node: a limit outside of it fails no training and is reported, one inside is held."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Tried:
     Attributes:
         recurrence: When it had ended.
         worked_at: The limits at which GPUs were seen to work, in watts.
-        limits_after: What the GPUs were left at.
+        limits_after: The limits of the GPUs at the end.
     """
 
     recurrence: Object
@@ -59,7 +59,7 @@ def policy(least_watts: int) -> Object:
 
 
 class Guarding:
-    """What the node's agent has been told of policies, by its log."""
+    """The policies that the node's agent has received, from its log."""
 
     def __init__(self, kubectl: ClusterCommand) -> None:
         self._kubectl = kubectl
@@ -87,7 +87,7 @@ def runs(
     user = kubectl.as_user(make_editor(node, kubectl, core, NAMESPACE))
     put_scripts(user, NAMESPACE)
     power = {"limit": {"mode": "Fixed", "watts": ASKED_WATTS}}
-    # Always the same batch size, so that none is stopped for being dear.
+    # One fixed batch size, so that no run is stopped as too expensive.
     user.apply(paced_job("guarded", epoch_seconds=0.3, power=power, policy={"fixed": {}}), namespace=NAMESPACE)
     asking = Runs(user, cluster, "guarded", NAMESPACE)
 
@@ -108,7 +108,7 @@ def runs(
         reported = kubectl.json("get", "events", namespace=NAMESPACE)["items"]
         yield outside, inside, reported
     finally:
-        # A policy holds for every pod of the node: the other tests' too.
+        # A policy applies to every pod of the node, also to other tests' pods.
         kubectl("delete", "gpupowerpolicy", "fleet", "--ignore-not-found")
         agent.await_news()
 
@@ -126,14 +126,14 @@ def test_a_limit_outside_of_a_policy_is_not_held_and_the_training_reaches_its_ta
     assert words in outside.held["message"]
 
 
-def test_the_job_says_so_as_an_event(runs: tuple[Tried, Tried, list[Object]]) -> None:
+def test_the_job_has_an_event_for_the_rejected_limit(runs: tuple[Tried, Tried, list[Object]]) -> None:
     _, _, reported = runs
     refused = [each for each in reported if each["reason"] == "PowerLimitRefused"]
     assert [each["type"] for each in refused] == ["Warning"], json.dumps([each["reason"] for each in reported])
     assert "GPUPowerPolicy fleet" in refused[0].get("message", refused[0].get("note", ""))
 
 
-def test_once_the_policy_allows_it_the_limit_is_held_and_given_back(runs: tuple[Tried, Tried, list[Object]]) -> None:
+def test_once_the_policy_allows_the_limit_it_is_held_and_restored(runs: tuple[Tried, Tried, list[Object]]) -> None:
     _, inside, _ = runs
     assert inside.recurrence["status"]["result"] == "Reached"
     assert inside.held["status"] == "True"
@@ -142,7 +142,7 @@ def test_once_the_policy_allows_it_the_limit_is_held_and_given_back(runs: tuple[
     assert inside.limits_after == {FOUND_WATTS}
 
 
-def test_the_policys_status_says_where_it_holds(
+def test_the_policys_status_lists_its_nodes(
     runs: tuple[Tried, Tried, list[Object]], cluster: DynamicClient, kubectl: ClusterCommand
 ) -> None:
     nodes = wait_until(

@@ -1,4 +1,4 @@
-"""What goes wrong around a training is named in a condition, and teaches the bandit nothing.
+"""A condition names each failure around a training, and the bandit learns nothing from it.
 
 It takes seconds, and the image as long as the kubelet tries to pull it; how many, each test prints.
 """
@@ -81,7 +81,7 @@ def test_an_image_that_does_not_exist_is_named(user: ClusterCommand, cluster: Dy
     assert observations_of(runs.status()) == 0
 
 
-def test_a_command_that_the_image_does_not_have_is_named_and_blames_no_batch_size(
+def test_a_missing_command_is_named_and_counts_against_no_batch_size(
     user: ClusterCommand, cluster: DynamicClient
 ) -> None:
     job = paced_job("no-command", retryPolicy={"limit": 0})
@@ -93,7 +93,7 @@ def test_a_command_that_the_image_does_not_have_is_named_and_blames_no_batch_siz
     assert observations_of(runs.status()) == 0
 
 
-def test_a_volume_that_is_not_there_is_where_the_condition_says_to_look(
+def test_a_missing_volume_is_shown_by_the_command_that_the_condition_names(
     user: ClusterCommand, cluster: DynamicClient
 ) -> None:
     job = paced_job("no-volume")
@@ -122,14 +122,14 @@ def test_a_volume_that_is_not_there_is_where_the_condition_says_to_look(
     assert 'configmap "nothing" not found' in user(*described[1].split(), namespace=NAMESPACE)
 
 
-def test_a_pod_that_fits_on_no_node_is_named(user: ClusterCommand, cluster: DynamicClient) -> None:
+def test_an_unschedulable_pod_is_named(user: ClusterCommand, cluster: DynamicClient) -> None:
     runs = start(user, cluster, paced_job("too-wide", gpus=8))
     condition = await_condition(cluster, NAMESPACE, "too-wide", "Running", status="False", message="Unschedulable")
     assert "Insufficient nvidia.com/gpu" in condition["message"]
     assert observations_of(runs.status()) == 0
 
 
-def test_a_gpu_that_becomes_unhealthy_is_named_and_a_crash_on_it_blames_no_batch_size(
+def test_an_unhealthy_gpu_is_named_and_a_crash_on_it_counts_against_no_batch_size(
     user: ClusterCommand, cluster: DynamicClient, gpus: Machine
 ) -> None:
     # Only the fault ends the first attempt.
@@ -137,7 +137,7 @@ def test_a_gpu_that_becomes_unhealthy_is_named_and_a_crash_on_it_blames_no_batch
     attempt = await_epoch(cluster, NAMESPACE, "unhealthy")["metadata"]["name"]
     gpu = gpu_of(cluster, attempt)
     try:
-        # What the device plugin asks a GPU; the training goes on.
+        # The device plugin's health check; the training continues.
         gpus.inject_fault("nvmlDeviceGetPowerUsage", code=LOST, gpu=gpu)
         named = await_condition(cluster, NAMESPACE, "unhealthy", "Running", status="True", message="unhealthy")
         assert gpu in named["message"]
@@ -153,7 +153,7 @@ def test_a_gpu_that_becomes_unhealthy_is_named_and_a_crash_on_it_blames_no_batch
     await_observations(cluster, NAMESPACE, "unhealthy", 1)
 
 
-def test_a_drained_node_disrupts_an_attempt_and_the_next_one_waits_for_a_node(
+def test_a_drain_disrupts_an_attempt_and_the_next_one_waits_for_a_node(
     user: ClusterCommand, kubectl: ClusterCommand, cluster: DynamicClient
 ) -> None:
     # Only the drain ends the first attempt.

@@ -37,11 +37,11 @@ class Round:
         self.worked_at = seen.worked_at
 
     def gpus_of(self, job: str) -> set[str]:
-        """Which GPUs a job's recurrence had."""
+        """The GPUs of a job's recurrence."""
         return {gpu["uuid"] for gpu in self.recurrences[job]["status"]["progress"]["gpus"]}
 
     def used_joules(self, uuids: set[str]) -> float:
-        """What the simulator integrated on these GPUs."""
+        """The energy of these GPUs in the simulator."""
         return sum(self.after[each].energy_microjoules - self.before[each].energy_microjoules for each in uuids) / 1e6
 
 
@@ -53,7 +53,7 @@ def rounds(
     put_scripts(user, NAMESPACE)
     for job, count in GPUS.items():
         power = {"limit": {"mode": "Fixed", "watts": LIMITS[job]}}
-        # A trial that is stopped for being dear would have another attempt, perhaps on another GPU.
+        # A trial that is stopped as too expensive would have another attempt, perhaps on another GPU.
         policy = {"fixed": {}}
         # Neither begins before the other is there, however long that takes.
         environment = {"HELD_GPUS": str(sum(GPUS.values()))}
@@ -74,7 +74,7 @@ def rounds(
     return found
 
 
-def test_both_reach_their_targets_at_the_same_time(rounds: list[Round]) -> None:
+def test_both_jobs_reach_their_targets_at_the_same_time(rounds: list[Round]) -> None:
     for each in rounds:
         assert [each.recurrences[job]["status"]["result"] for job in GPUS] == ["Reached", "Reached"]
     first = [each["status"] for each in rounds[0].recurrences.values()]
@@ -83,14 +83,14 @@ def test_both_reach_their_targets_at_the_same_time(rounds: list[Round]) -> None:
     assert begins < ends, "they did not run together"
 
 
-def test_each_has_gpus_of_its_own(rounds: list[Round]) -> None:
+def test_each_job_has_its_own_gpus(rounds: list[Round]) -> None:
     for each in rounds:
         assert {job: len(each.gpus_of(job)) for job in GPUS} == GPUS
         assert not each.gpus_of("narrow") & each.gpus_of("wide")
         assert all(each.recurrences[job]["status"]["usage"]["devices"] == count for job, count in GPUS.items())
 
 
-def test_each_is_charged_with_what_its_gpus_used(rounds: list[Round]) -> None:
+def test_each_job_is_charged_with_the_energy_of_its_gpus(rounds: list[Round]) -> None:
     for each in rounds:
         for job, count in GPUS.items():
             usage = each.recurrences[job]["status"]["usage"]
@@ -102,7 +102,7 @@ def test_each_is_charged_with_what_its_gpus_used(rounds: list[Round]) -> None:
         assert each.used_joules(idle) == 0
 
 
-def test_each_gpu_is_held_for_its_own_job_and_given_back(rounds: list[Round]) -> None:
+def test_each_gpu_is_held_for_its_own_job_and_restored(rounds: list[Round]) -> None:
     for each in rounds:
         assert {gpu.power_limit_watts for gpu in each.after.values()} == {FOUND_WATTS}
         for job, watts in LIMITS.items():

@@ -1,4 +1,4 @@
-"""Uninstalling in the midst of a training gives the GPUs back and keeps what was learned; installing again goes on."""
+"""An uninstallation during a training restores the GPUs and keeps what was learned; a new installation continues."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ FOUND_WATTS = 400.0
 
 @dataclass(frozen=True)
 class Seen:
-    """What there was.
+    """The observed state.
 
     Attributes:
         held: Power limits of the GPUs while the training ran, before the release was uninstalled.
         given_back: When it was uninstalled.
         left: Objects in the release's namespaces when its pods had ended.
-        deleted: What kubectl said of a recurrence that was deleted then.
+        deleted: kubectl's output for a recurrence that was deleted then.
         history: The names of the recurrences before, then, and after the release was installed again.
         after: The recurrence that was running all that time, when it had ended.
         next: The one that was asked for afterwards.
@@ -90,12 +90,12 @@ def names(kubectl: ClusterCommand) -> list[str]:
     return kubectl("get", "trec", "--output=name", namespace=NAMESPACE).split()
 
 
-def test_the_gpus_are_given_back_before_the_agent_is_gone(seen: Seen) -> None:
+def test_the_gpus_are_restored_before_the_agent_ends(seen: Seen) -> None:
     assert seen.held == {HELD_WATTS, FOUND_WATTS}
     assert seen.given_back == {FOUND_WATTS}
 
 
-def test_of_the_release_only_what_remembers_is_left(seen: Seen) -> None:
+def test_only_the_state_of_a_release_remains(seen: Seen) -> None:
     assert seen.left == {
         "persistentvolumeclaim/wattloop-database",
         "secret/wattloop-reporting-authority",
@@ -103,7 +103,7 @@ def test_of_the_release_only_what_remembers_is_left(seen: Seen) -> None:
     }
 
 
-def test_no_finalizer_holds_up_what_a_user_deletes_meanwhile(seen: Seen) -> None:
+def test_no_finalizer_blocks_a_deletion_by_a_user(seen: Seen) -> None:
     assert "deleted" in seen.deleted
 
 
@@ -112,7 +112,7 @@ def test_definitions_and_history_are_kept(seen: Seen) -> None:
     assert uninstalled == before
 
 
-def test_installed_again_it_goes_on_where_it_was(seen: Seen) -> None:
+def test_a_new_installation_continues_from_the_old_state(seen: Seen) -> None:
     assert seen.after["status"]["result"] == "Reached", seen.after["status"]
     assert seen.after["spec"]["attempt"] == 0
     assert seen.next["spec"]["index"] == 1

@@ -48,7 +48,7 @@ class Run:
 
     @property
     def energy_joules(self) -> float:
-        """What the simulator integrated on all GPUs: nothing else works on them."""
+        """The energy of all GPUs in the simulator; only this job uses them."""
         pairs = zip(self.before.gpus, self.after.gpus, strict=True)
         return sum(after.energy_microjoules - before.energy_microjoules for before, after in pairs) / 1e6
 
@@ -70,9 +70,9 @@ def runs(user: ClusterCommand, cluster: DynamicClient) -> Runs:
 
 @pytest.fixture(scope="module")
 def ended(runs: Runs, gpus: Machine, cluster: DynamicClient) -> list[Run]:
-    """The runs that the user asks for, one after another, until they are enough and it is seen what was learned.
+    """The runs that the user requests in sequence, until learning shows.
 
-    What a run costs is drawn with the job's uid: how many it takes until the batch size has moved differs.
+    The cost of a run depends on the job's uid, so the number of runs until the batch size moves differs.
     """
     found: list[Run] = []
     for index in range(MAX_RECURRENCES):
@@ -98,7 +98,7 @@ def has_moved(status: Object, ended: list[Run]) -> bool:
 
 
 def reported(ended: list[Run]) -> str:
-    """A line for each attempt: what it ran with, why, and what came of it."""
+    """A line for each attempt: its settings, the reason, and its outcome."""
     return "\n".join(
         f"{spec['index']}.{spec['attempt']} batch size {spec['batchSize']}: {status['result']}, "
         f"{status.get('cost', {}).get('joules')} J ({spec['decision']['reason']})"
@@ -111,7 +111,7 @@ def with_decided_limit(ended: list[Run]) -> list[Run]:
     return [run for run in ended if len(run.attempts) == 1 and "powerLimitWatts" in run.recurrence["spec"]]
 
 
-def test_every_recurrence_reaches_its_target_and_says_what_it_cost(ended: list[Run]) -> None:
+def test_every_recurrence_reaches_its_target_and_shows_its_cost(ended: list[Run]) -> None:
     for run in ended:
         status = run.recurrence["status"]
         assert status["result"] == "Reached", status
@@ -126,17 +126,17 @@ def test_the_batch_size_moves_to_a_better_one(runs: Runs, ended: list[Run]) -> N
     assert has_moved(runs.status(), ended), f"not even after {len(ended)} runs:\n{reported(ended)}"
 
 
-def test_the_energy_of_a_recurrence_is_what_its_gpu_used(ended: list[Run]) -> None:
+def test_the_energy_of_a_recurrence_is_that_of_its_gpu(ended: list[Run]) -> None:
     for run in ended:
         usages = [each["status"]["usage"] for each in run.attempts]
         assert {usage["attribution"] for usage in usages} == {"Exclusive"}
-        # The counter steps every 100 ms: what is measured lies within one step of full power at either end.
+        # The counter steps every 100 ms, so each measurement is within one step of full power at either end.
         within = sum(max(2 * 0.1 * 400.0, float(usage.get("uncertaintyJoules", 0))) for usage in usages)
         reported = sum(float(usage["gpuEnergyJoules"]) for usage in usages)
         assert reported == pytest.approx(run.energy_joules, abs=within)
 
 
-def test_a_gpu_works_at_the_limit_of_the_decision_and_is_as_found_afterwards(ended: list[Run]) -> None:
+def test_a_gpu_works_at_the_decided_limit_and_is_restored_afterwards(ended: list[Run]) -> None:
     decided = with_decided_limit(ended)
     assert decided, "no recurrence had a limit decided before it began"
     for run in ended:
@@ -149,7 +149,7 @@ def test_a_gpu_works_at_the_limit_of_the_decision_and_is_as_found_afterwards(end
 
 
 @pytest.mark.usefixtures("ended")
-def test_what_a_user_looks_at_reads_well(user: ClusterCommand, runs: Runs) -> None:
+def test_the_users_output_is_readable(user: ClusterCommand, runs: Runs) -> None:
     table = user("get", "rtj,trec")
     jobs, recurrences = table.strip().split("\n\n")
     assert jobs.splitlines()[0].split()[:4] == ["NAME", "BATCH", "BEST", "COST"]
@@ -174,7 +174,7 @@ def test_what_a_user_looks_at_reads_well(user: ClusterCommand, runs: Runs) -> No
     ],
     ids=lambda arguments: " ".join(arguments[:2]),
 )
-def test_a_user_with_the_role_edit_in_one_namespace_can_do_no_more(
+def test_the_role_edit_in_one_namespace_gives_no_other_rights(
     arguments: list[str], user: ClusterCommand, ended: list[Run]
 ) -> None:
     name = ended[-1].recurrence["metadata"]["name"]

@@ -130,7 +130,7 @@ def two(core: client.CoreV1Api, cluster: DynamicClient, release: Release) -> Ite
 
 
 @pytest.mark.parametrize(("message", "fields"), OF_PODS)
-def test_what_baseline_refuses_of_a_pod_is_refused(
+def test_a_pod_that_baseline_rejects_is_rejected(
     message: str, fields: dict[str, Any], two: tuple[str, str], core: client.CoreV1Api
 ) -> None:
     for volumes in ({}, {"volumes": [SOCKET]}):
@@ -142,7 +142,7 @@ def test_what_baseline_refuses_of_a_pod_is_refused(
 
 @pytest.mark.parametrize("where", ["of_train", "of_init"])
 @pytest.mark.parametrize(("message", "fields"), OF_CONTAINERS)
-def test_what_baseline_refuses_of_any_container_is_refused(
+def test_a_container_that_baseline_rejects_is_rejected(
     message: str, fields: dict[str, Any], where: str, two: tuple[str, str], core: client.CoreV1Api
 ) -> None:
     refused = pod(**{where: fields})  # type: ignore[arg-type]
@@ -150,12 +150,12 @@ def test_what_baseline_refuses_of_any_container_is_refused(
     assert "violates PodSecurity" in pod_refusal(core, two[1], refused)
 
 
-def test_an_unmasked_proc_is_refused_also_in_a_user_namespace(two: tuple[str, str], core: client.CoreV1Api) -> None:
+def test_an_unmasked_proc_is_rejected_also_in_a_user_namespace(two: tuple[str, str], core: client.CoreV1Api) -> None:
     unmasked = pod({"hostUsers": False}, {"securityContext": {"procMount": "Unmasked"}})
     assert "procMount" in pod_refusal(core, two[0], unmasked)
 
 
-def test_the_annotation_of_app_armor_is_refused(two: tuple[str, str], core: client.CoreV1Api) -> None:
+def test_the_annotation_of_app_armor_is_rejected(two: tuple[str, str], core: client.CoreV1Api) -> None:
     unconfined = pod(annotations={ANNOTATION: "unconfined"})
     assert "AppArmor" in pod_refusal(core, two[0], unconfined)
     assert "violates PodSecurity" in pod_refusal(core, two[1], unconfined)
@@ -165,7 +165,7 @@ def test_the_annotation_of_app_armor_is_refused(two: tuple[str, str], core: clie
 @pytest.mark.parametrize(
     "volume", [SOCKET, {"name": "socket", "hostPath": {"path": f"{FOLDER}/", "type": "Directory"}}], ids=str
 )
-def test_the_sockets_folder_is_admitted_where_it_is_read_only(
+def test_the_sockets_folder_is_admitted_if_read_only(
     volume: dict[str, Any], two: tuple[str, str], core: client.CoreV1Api
 ) -> None:
     assert pod_refusal(core, two[0], with_socket(volume)) == ""
@@ -189,7 +189,7 @@ def test_the_sockets_folder_is_admitted_where_it_is_read_only(
 def test_no_other_hostpath_is_admitted(host: dict[str, str], two: tuple[str, str], core: client.CoreV1Api) -> None:
     volume = {"name": "socket", "hostPath": host}
     assert "the only hostPath volume admitted" in pod_refusal(core, two[0], with_socket(volume))
-    # Beside the one that is admitted, and mounted by nobody.
+    # Beside the admitted one, and mounted by no container.
     assert "the only hostPath" in pod_refusal(core, two[0], pod({"volumes": [SOCKET, volume | {"name": "other"}]}))
 
 
@@ -204,7 +204,7 @@ def test_no_other_hostpath_is_admitted(host: dict[str, str], two: tuple[str, str
     ],
     ids=str,
 )
-def test_no_container_mounts_it_otherwise(
+def test_no_container_mounts_the_socket_in_another_way(
     mount: dict[str, Any], where: str, two: tuple[str, str], core: client.CoreV1Api
 ) -> None:
     fields = {where: {"volumeMounts": [MOUNT | {"mountPath": "/also"}, mount], "env": [{"name": "X", "value": "y"}]}}
@@ -218,7 +218,7 @@ def test_no_container_mounts_it_otherwise(
     of_train=st.sampled_from([fields for _, fields in OF_CONTAINERS] + ADMITTED_OF_CONTAINERS * 4),
     of_init=st.sampled_from([fields for _, fields in OF_CONTAINERS] + ADMITTED_OF_CONTAINERS * 4),
 )
-def test_of_any_pod_the_policy_says_what_pod_security_says(
+def test_the_policy_agrees_with_pod_security_about_any_pod(
     of_pod: dict[str, Any],
     of_train: dict[str, Any],
     of_init: dict[str, Any],
@@ -231,7 +231,7 @@ def test_of_any_pod_the_policy_says_what_pod_security_says(
 
 
 @pytest.mark.parametrize("fields", ADMITTED_OF_PODS, ids=str)
-def test_what_baseline_admits_of_a_pod_is_admitted(
+def test_a_pod_that_baseline_admits_is_admitted(
     fields: dict[str, Any], two: tuple[str, str], core: client.CoreV1Api
 ) -> None:
     assert pod_refusal(core, two[1], pod(fields)) == ""
@@ -239,7 +239,7 @@ def test_what_baseline_admits_of_a_pod_is_admitted(
 
 
 @pytest.mark.parametrize("fields", ADMITTED_OF_CONTAINERS, ids=str)
-def test_what_baseline_admits_of_a_container_is_admitted(
+def test_a_container_that_baseline_admits_is_admitted(
     fields: dict[str, Any], two: tuple[str, str], core: client.CoreV1Api
 ) -> None:
     for probe in (pod(of_train=fields), pod(of_init=fields)):
@@ -247,7 +247,7 @@ def test_what_baseline_admits_of_a_container_is_admitted(
         assert pod_refusal(core, two[0], probe) == ""
 
 
-def test_a_debug_container_keeps_to_the_same(two: tuple[str, str], core: client.CoreV1Api) -> None:
+def test_the_same_rules_apply_to_debug_containers(two: tuple[str, str], core: client.CoreV1Api) -> None:
     running = with_socket()
     running["metadata"]["name"] = "debugged"
     core.create_namespaced_pod(two[0], running)
@@ -263,5 +263,5 @@ def test_a_debug_container_keeps_to_the_same(two: tuple[str, str], core: client.
     assert debugged(volumeMounts=[MOUNT]) == ""
 
 
-def test_other_namespaces_are_as_before(namespace: str, core: client.CoreV1Api) -> None:
+def test_other_namespaces_are_not_affected(namespace: str, core: client.CoreV1Api) -> None:
     assert pod_refusal(core, namespace, pod({"hostPID": True})) == ""

@@ -1,4 +1,4 @@
-"""Who writes a RecurringTrainingJob must be allowed to create the workload that the operator starts for it."""
+"""The author of a RecurringTrainingJob needs the right to create the workload that the operator starts for it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def users(
                      ("editor", "--clusterrole=edit")):  # fmt: skip
         kubectl("create", "serviceaccount", name, namespace=namespace)
         kubectl("create", "rolebinding", name, of, f"--serviceaccount={namespace}:{name}", namespace=namespace)
-    # The policy is in force, whoever asks: the kind of this workload is nobody's.
+    # Waits until the policy is in force: no user may create a workload of this kind.
     await_refusal(lambda: object_refusal(cluster, job(workload=OTHER_KIND), namespace=namespace), "workloadKinds")
     without, having, editor = (
         kubectl.as_user(service_account_kubeconfig(namespace, name)) for name in ("without-jobs", "with-jobs", "editor")
@@ -72,19 +72,19 @@ def refused(user: ClusterCommand, body: dict[str, Any], namespace: str) -> str:
     return ""
 
 
-def test_who_may_not_create_jobs_creates_no_recurring_training_job(users: Users) -> None:
+def test_an_author_without_the_right_to_create_jobs_creates_no_recurring_training_job(users: Users) -> None:
     message = refused(users.without_jobs, JOB, users.namespace)
     account = f"system:serviceaccount:{users.namespace}:without-jobs"
     assert f"{account} may not create jobs.batch in the namespace {users.namespace}" in message
     assert "(Forbidden)" in message
 
 
-def test_who_may_create_jobs_does(users: Users) -> None:
+def test_an_author_with_the_right_to_create_jobs_creates_one(users: Users) -> None:
     assert refused(users.with_jobs, JOB, users.namespace) == ""
     assert refused(users.editor, job(suspend=True), users.namespace) == ""
 
 
-def test_nobody_else_changes_what_it_starts(users: Users, kubectl: ClusterCommand) -> None:
+def test_only_an_author_with_the_right_changes_the_workload(users: Users, kubectl: ClusterCommand) -> None:
     kubectl.apply(JOB, namespace=users.namespace)
 
     def patch(user: ClusterCommand, *words: str) -> str:
@@ -98,12 +98,12 @@ def test_nobody_else_changes_what_it_starts(users: Users, kubectl: ClusterComman
     for change in (template, '{"spec":{"runRequest":"now"}}'):
         assert "may not create jobs.batch" in patch(users.without_jobs, f"--patch={change}")
         assert "patched" in patch(users.with_jobs, f"--patch={change}")
-    # What starts nothing is as before.
+    # A change that starts nothing is admitted.
     assert "patched" in patch(users.without_jobs, '--patch={"metadata":{"labels":{"team":"a"}}}')
     assert "deleted" in users.without_jobs("delete", "rtj", "digits", namespace=users.namespace)
 
 
-def test_the_right_in_another_namespace_is_none_here(users: Users, kubectl: ClusterCommand, namespace: str) -> None:
+def test_a_right_in_another_namespace_does_not_count(users: Users, kubectl: ClusterCommand, namespace: str) -> None:
     kubectl("create", "namespace", f"{namespace}-other")
     binding = ("create", "rolebinding", "elsewhere", "--clusterrole=edit")
     kubectl(*binding, f"--serviceaccount={namespace}:without-jobs", namespace=f"{namespace}-other")
@@ -111,7 +111,7 @@ def test_the_right_in_another_namespace_is_none_here(users: Users, kubectl: Clus
     kubectl("delete", "namespace", f"{namespace}-other", "--wait=false")
 
 
-def test_a_kind_that_the_values_do_not_name_is_nobodys(users: Users) -> None:
+def test_a_kind_that_the_values_do_not_list_is_rejected_for_all_users(users: Users) -> None:
     message = refused(users.editor, job(workload=OTHER_KIND), users.namespace)
     assert "the operator may not create JobSet of jobset.x-k8s.io" in message
     assert "operator.workloadKinds" in message
@@ -128,7 +128,7 @@ def test_the_operator_writes_its_statuses(users: Users, kubectl: ClusterCommand,
 
 
 @pytest.mark.parametrize("name", ["wattloop-authors", "wattloop-report-tokens", "wattloop-agent-socket"])
-def test_the_server_finds_no_fault_in_a_policys_expressions(
+def test_the_api_server_accepts_a_policys_expressions(
     name: str, release: Release, cluster: DynamicClient, kubectl: ClusterCommand
 ) -> None:
     def checked(policies: list[dict[str, Any]]) -> dict[str, Any] | None:

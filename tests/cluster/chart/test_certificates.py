@@ -1,4 +1,4 @@
-"""The certificate that the chart makes: what it is good for, and what of it stays over upgrades and reinstallations."""
+"""The chart's certificate: its uses, and its parts that survive upgrades and reinstallations."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Installed:
         self.helm(verb, "wattloop", str(CHART), settings, *options, namespace=self.namespace)
 
     def certificates(self) -> Certificates:
-        """What is in the cluster now."""
+        """The certificates in the cluster."""
         authority = self._secret("wattloop-reporting-authority")
         served = self._secret("wattloop-reporting")
         config_map = self.kubectl.json("get", "configmap", "wattloop-reporting-authority", namespace=self.namespace)
@@ -58,7 +58,7 @@ def installed(helm: ClusterCommand, kubectl: ClusterCommand, namespace: str) -> 
     helm("uninstall", "wattloop", "--ignore-not-found", namespace=namespace)
 
 
-def test_pods_and_agents_trust_what_the_operator_serves_by_its_services_name(
+def test_pods_and_agents_trust_the_operators_certificate_for_the_services_name(
     installed: Installed, tmp_path: Path
 ) -> None:
     made = installed.certificates()
@@ -81,7 +81,7 @@ def test_an_upgrade_keeps_the_certificate(installed: Installed) -> None:
 @pytest.mark.parametrize(
     "why", ["half of its time is over", "its name has changed", "its address has changed", "it was lost"]
 )
-def test_an_upgrade_makes_the_certificate_anew_but_not_the_authority(
+def test_an_upgrade_renews_the_certificate_and_keeps_the_authority(
     why: str, installed: Installed, tmp_path: Path
 ) -> None:
     made = installed.certificates()
@@ -121,7 +121,7 @@ def test_trainings_that_outlive_the_release_trust_the_next_one(installed: Instal
     assert handshake(new, f"wattloop-operator.{installed.namespace}.svc", tmp_path) == "welcome"
 
 
-def test_an_upgrade_to_certificates_of_ones_own_leaves_no_key_of_the_charts(installed: Installed) -> None:
+def test_an_upgrade_to_own_certificates_removes_the_charts_keys(installed: Installed) -> None:
     installed.helm_does("upgrade", "--set=reporting.tls.mode=secret,reporting.tls.secretName=corporate")
     names = installed.kubectl("get", "secrets", "--output=name", namespace=installed.namespace)
     assert "secret/wattloop-reporting\n" not in names

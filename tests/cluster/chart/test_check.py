@@ -76,7 +76,7 @@ def left_of_the_check(kubectl: ClusterCommand, release: Release) -> list[str]:
     return kubectl("get", kinds, selector, "--output=name", namespace=release.namespace).split()
 
 
-def test_helm_test_runs_one_recurrence_and_leaves_nothing(
+def test_helm_test_runs_one_recurrence_and_removes_everything(
     helm_test: Callable[[], Future[str]],
     operator: OperatorProcess,
     cluster: DynamicClient,
@@ -117,14 +117,14 @@ def test_helm_test_runs_one_recurrence_and_leaves_nothing(
     assert "Phase:          Succeeded" in running.result()
     assert left_of_the_check(kubectl, release) == []
     assert kubectl("get", "rtj", "--output=name", namespace=release.namespace) == ""
-    # What the job owned goes with it, a moment later.
+    # The job's dependents are deleted a moment later.
     kubectl("wait", "--for=delete", "trec", "--all", "--timeout=150s", namespace=release.namespace)
     kubectl(
         "wait", "--for=delete", f"pod/{training['metadata']['name']}", "--timeout=150s", namespace=release.namespace
     )
 
 
-def test_a_check_that_fails_fails_helm_test_and_its_pod_stays_to_be_looked_at(
+def test_a_failed_check_fails_helm_test_and_keeps_its_pod(
     helm_test: Callable[[], Future[str]],
     cluster: DynamicClient,
     kubectl: ClusterCommand,

@@ -1,4 +1,4 @@
-"""What the chart holds agrees with what the rest of the repository says."""
+"""The chart agrees with the rest of the repository."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_the_definitions_are_those_of_crds_and_are_kept(helm: ClusterCommand, tm
     assert sorted(rendered, key=str) == sorted(files, key=str)
 
 
-def test_a_package_of_the_chart_has_the_definitions_in_it(helm: ClusterCommand, tmp_path: Path) -> None:
+def test_a_package_of_the_chart_contains_the_definitions(helm: ClusterCommand, tmp_path: Path) -> None:
     helm("package", str(CHART), f"--destination={tmp_path}")
     (package,) = tmp_path.glob("wattloop-*.tgz")
     from_package = helm("template", "probe", str(package), TO_LOOK_AT)
@@ -43,7 +43,7 @@ def test_a_package_of_the_chart_has_the_definitions_in_it(helm: ClusterCommand, 
         ({"database": {"type": "postgresql", "postgresql": {"secretName": "db"}}}, "postgresql://from-secret/x"),
     ],
 )
-def test_the_operator_understands_what_it_is_started_with(
+def test_the_operator_accepts_the_charts_arguments_and_environment(
     values: dict[str, Any], database: str, helm: ClusterCommand, tmp_path: Path
 ) -> None:
     (deployment,) = chosen(render(helm, values, tmp_path), "Deployment")
@@ -69,11 +69,13 @@ def test_the_operator_understands_what_it_is_started_with(
 
 
 @pytest.mark.parametrize("part", ["power-controller", "monitor"])
-def test_the_agent_understands_what_it_is_started_with(part: str, helm: ClusterCommand, tmp_path: Path) -> None:
+def test_the_agent_accepts_the_charts_arguments_and_environment(
+    part: str, helm: ClusterCommand, tmp_path: Path
+) -> None:
     values = {"agent": {"minimumPowerLimitWatts": 100, "maximumPowerLimitWatts": 300}}
     (daemon_set,) = chosen(render(helm, values, tmp_path), "DaemonSet")
     container = at(daemon_set, f"spec.template.spec.containers[{part}]")
-    # What a field of the pod says is its node's name.
+    # A field of the pod names its node.
     environment = {each["name"]: each.get("value", "node-1") for each in container["env"]}
 
     parser = argparse.ArgumentParser()

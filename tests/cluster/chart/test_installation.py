@@ -72,7 +72,7 @@ def uid_of(cluster: EmptyCluster, kind: str, name: str, namespace: str) -> str:
 
 
 def left_of(cluster: EmptyCluster, manifest: str) -> set[str]:
-    """What of a release's manifest still is in the cluster, as Kind/name."""
+    """The objects of a release's manifest that are still in the cluster, as Kind/name."""
     found = cluster.kubectl("get", "--filename=-", "--ignore-not-found", "--output=json", stdin=manifest)
     if not found:
         return set()
@@ -83,7 +83,7 @@ def left_of(cluster: EmptyCluster, manifest: str) -> set[str]:
     }
 
 
-def test_a_release_is_admitted_goes_and_comes_again(empty: EmptyCluster) -> None:
+def test_a_release_is_admitted_uninstalled_and_installed_again(empty: EmptyCluster) -> None:
     notes = install(empty)
     assert "kubectl apply --filename examples/digits/job.yaml" in notes
     manifest = empty.helm("get", "manifest", "wattloop", namespace=HOME)
@@ -120,7 +120,7 @@ def test_a_release_is_admitted_goes_and_comes_again(empty: EmptyCluster) -> None
     assert [uid_of(empty, "rtj", "digits", "default"), uid_of(empty, "pvc", "wattloop-database", HOME)] == kept
 
 
-def test_without_the_operator_users_can_be_rid_of_what_is_theirs(empty: EmptyCluster) -> None:
+def test_users_can_delete_their_objects_without_the_operator(empty: EmptyCluster) -> None:
     install(empty)
     empty.kubectl("wait", "--for=condition=Established", f"--filename={REPOSITORY / 'crds'}", "--timeout=150s")
     empty.kubectl.apply(JOB, namespace="default")
@@ -147,7 +147,7 @@ def test_the_pods_of_helm_test_are_as_restricted_as_the_operators(empty: EmptyCl
         empty.kubectl.apply(training, namespace=HOME, dry_run=True)
 
 
-def test_definitions_that_are_there_are_taken_over_only_when_told(empty: EmptyCluster) -> None:
+def test_existing_definitions_are_taken_over_only_on_request(empty: EmptyCluster) -> None:
     empty.kubectl("apply", "--server-side", f"--filename={REPOSITORY / 'crds'}")
     with pytest.raises(CommandError, match="invalid ownership metadata"):
         install(empty)
@@ -156,7 +156,7 @@ def test_definitions_that_are_there_are_taken_over_only_when_told(empty: EmptyCl
     assert labels["app.kubernetes.io/managed-by"] == "Helm"
 
 
-def test_a_second_release_is_refused_and_without_an_operator_it_does_not_meet_the_first(empty: EmptyCluster) -> None:
+def test_a_second_operator_is_rejected_and_a_release_without_one_is_installed(empty: EmptyCluster) -> None:
     install(empty)
     options = ("--create-namespace", "--set=crds.install=false,agent.namespace=agents-of-b")
     with pytest.raises(CommandError, match=f'already, by the release "wattloop" in the namespace "{HOME}"'):
@@ -214,7 +214,7 @@ def test_an_upgrade_brings_new_fields_of_the_definitions_and_keeps_every_object(
     assert empty.kubectl.json("get", "rtj", "digits", namespace="default")["spec"]["maxRecurrences"] == 3
 
 
-def test_an_upgrade_changes_what_changed(empty: EmptyCluster) -> None:
+def test_an_upgrade_applies_changed_values(empty: EmptyCluster) -> None:
     install(empty)
     empty.helm("upgrade", "wattloop", str(CHART), "--set=operator.image.tag=next", namespace=HOME)
     deployment = empty.kubectl.json("get", "deployment", "wattloop-operator", namespace=HOME)

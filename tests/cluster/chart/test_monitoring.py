@@ -24,7 +24,7 @@ from wattloop_operator.telemetry.certificate_metrics import CertificateCollector
 from wattloop_operator.telemetry.metrics import Metrics, StateCollector
 
 DASHBOARDS = sorted((CHART / "dashboards").glob("*.json"))
-# What Prometheus adds to whatever it reads from a pod, where the metric does not say it itself.
+# The labels that Prometheus adds to a pod's metrics unless the metric has them.
 OF_THE_SCRAPE = frozenset({"namespace", "pod", "container", "job", "instance", "endpoint"})
 SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count"), "gauge": ("",)}
 
@@ -111,7 +111,7 @@ def selectors_in(query: promql_parser.Expr) -> list[promql_parser.VectorSelector
 
 
 def troubles(text: str, series: Mapping[str, frozenset[str]]) -> list[str]:
-    """What is wrong with a query: its grammar, its metrics, the labels that it selects and groups by."""
+    """The errors of a query: its grammar, its metrics, the labels that it selects and groups by."""
     try:
         query = promql_parser.parse(re.sub(r"\$__(range|rate_interval|interval)", "1h", text))
     except ValueError as error:
@@ -149,7 +149,7 @@ def panels(path: Path) -> Iterator[dict[str, Any]]:
             yield panel
 
 
-def test_alerts_ask_for_what_there_is(
+def test_alerts_query_existing_metrics(
     series: Mapping[str, frozenset[str]], helm: ClusterCommand, tmp_path: Path
 ) -> None:
     alerts = rules(helm, tmp_path)
@@ -158,7 +158,7 @@ def test_alerts_ask_for_what_there_is(
 
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
-def test_dashboards_ask_for_what_there_is(path: Path, series: Mapping[str, frozenset[str]]) -> None:
+def test_dashboards_query_existing_metrics(path: Path, series: Mapping[str, frozenset[str]]) -> None:
     queries = [target["expr"] for panel in panels(path) for target in panel["targets"]]
     variables = [
         found.group(1)
@@ -179,7 +179,7 @@ def test_dashboards_ask_for_what_there_is(path: Path, series: Mapping[str, froze
         ("sum by (owner) (wattloop_gpu_power_watts)", "nothing has owner"),
     ],
 )
-def test_a_query_for_what_there_is_not_is_noticed(
+def test_a_query_for_an_unknown_metric_is_detected(
     query: str, trouble: str, series: Mapping[str, frozenset[str]]
 ) -> None:
     (found,) = troubles(query, series)
@@ -187,7 +187,7 @@ def test_a_query_for_what_there_is_not_is_noticed(
 
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
-def test_a_dashboard_is_whole(path: Path) -> None:
+def test_a_dashboard_is_complete(path: Path) -> None:
     dashboard = json.loads(path.read_text(encoding="utf-8"))
     assert dashboard["uid"] == f"wattloop-{path.stem}"
     ids = [panel["id"] for panel in dashboard["panels"]]
@@ -210,7 +210,7 @@ def test_a_dashboard_is_whole(path: Path) -> None:
         assert sources == {"${datasource}"}
 
 
-def test_every_alert_says_what_is_wrong_and_the_docs_what_to_do(helm: ClusterCommand, tmp_path: Path) -> None:
+def test_every_alert_describes_the_problem_and_the_docs_the_remedy(helm: ClusterCommand, tmp_path: Path) -> None:
     alerts = rules(helm, tmp_path)
     for alert in alerts:
         assert alert["annotations"].keys() == {"summary", "description"}, alert["alert"]
@@ -232,7 +232,7 @@ def test_the_docs_have_every_metric_of_the_operator(registry: CollectorRegistry)
     assert "\n".join(sorted(written)) == "\n".join(sorted(rows))
 
 
-def test_an_agent_that_is_down_is_told_by_the_name_of_its_scrape(helm: ClusterCommand, tmp_path: Path) -> None:
+def test_an_agent_that_is_down_is_alerted_by_the_name_of_its_scrape(helm: ClusterCommand, tmp_path: Path) -> None:
     prometheus = {"networkPolicy.metricsFrom": [{"namespaceSelector": {}}], "metrics.podMonitor.enabled": True}
     others = {**prometheus, "agent.namespace": "gpus", "nameOverride": "loop"}
     (down,) = [alert for alert in rules(helm, tmp_path, others) if alert["alert"] == "WattloopAgentDown"]

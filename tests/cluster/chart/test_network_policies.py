@@ -71,7 +71,7 @@ class Chart:
         return flows
 
     def refused(self) -> dict[str, Flow]:
-        """Connections that nobody needs, some of which an attacker would like."""
+        """Connections that Wattloop does not need, some of which an attacker would like."""
         operator, agent = self.operator, self.agent
         flows = {
             "the agent asks the API server": Flow(agent, OUTSIDE, self._api_server_ports[0]),
@@ -120,7 +120,7 @@ def rendered(helm: ClusterCommand, tmp_path: Path) -> Rendered:
     [{}, FROM_MONITORING, WITH_POSTGRESQL | FROM_MONITORING, OTHER_PORTS | WITH_POSTGRESQL | FROM_MONITORING],
     ids=["default", "scraped", "db", "ports"],
 )
-def test_what_wattloop_lives_by_is_let_through_and_nothing_else(values: Values, rendered: Rendered) -> None:
+def test_only_the_connections_that_wattloop_needs_are_allowed(values: Values, rendered: Rendered) -> None:
     chart = rendered(values)
     held_up = [what for what, flow in chart.needed().items() if not is_allowed(flow, chart.policies)]
     assert held_up == []
@@ -128,7 +128,7 @@ def test_what_wattloop_lives_by_is_let_through_and_nothing_else(values: Values, 
     assert passing == []
 
 
-def test_without_any_one_of_the_rules_something_is_held_up(rendered: Rendered) -> None:
+def test_each_network_policy_rule_is_needed(rendered: Rendered) -> None:
     chart = rendered(WITH_POSTGRESQL | FROM_MONITORING)
     superfluous = []
     for number, policy in enumerate(chart.policies):
@@ -141,7 +141,7 @@ def test_without_any_one_of_the_rules_something_is_held_up(rendered: Rendered) -
     assert superfluous == []
 
 
-def test_who_may_report_and_who_may_read_metrics_can_be_narrowed(rendered: Rendered) -> None:
+def test_values_narrow_the_sources_of_reports_and_scrapes(rendered: Rendered) -> None:
     def of(namespace: str) -> list[Object]:
         return [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}]
 
@@ -153,12 +153,12 @@ def test_who_may_report_and_who_may_read_metrics_can_be_narrowed(rendered: Rende
         assert not is_allowed(Flow(stranger, pod, pod.ports[port]), chart.policies)
 
 
-def test_of_a_release_with_another_name_each_finds_the_other(rendered: Rendered) -> None:
+def test_the_parts_of_a_release_with_another_name_find_each_other(rendered: Rendered) -> None:
     chart = rendered({"nameOverride": "loop", "agent.namespace": "gpus", "commonLabels": {"team": "trains"}})
     assert [what for what, flow in chart.needed().items() if not is_allowed(flow, chart.policies)] == []
 
 
-def test_of_the_policies_that_the_api_server_keeps_by_default_none_lets_anybody_read_metrics(
+def test_by_default_no_network_policy_allows_reading_metrics(
     kubectl: ClusterCommand, namespace: str, rendered: Rendered
 ) -> None:
     chart = rendered({})
@@ -171,7 +171,7 @@ def test_of_the_policies_that_the_api_server_keeps_by_default_none_lets_anybody_
             for item in kubectl.json("get", "networkpolicies", namespace=namespace)["items"]
             if item["metadata"]["name"] == name
         ]
-        # An empty list of rules is left out by the API server; it stands for none because the policy is of this type.
+        # The API server omits an empty list of rules; it means no rule because the policy is of this type.
         assert found["spec"]["policyTypes"] == ["Ingress", "Egress"]
         kept.append({**found, "spec": {"ingress": [], **found["spec"]}, "metadata": {"name": name, "namespace": home}})
     assert len(kept) == 2

@@ -1,4 +1,4 @@
-"""The chart gives the operator what it needs and nothing else: asked of the real API server."""
+"""The chart gives the operator the rights that it needs and no others, as a real API server confirms."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ALLOWED = {
 
 
 @pytest.mark.parametrize("resource", ALLOWED)
-def test_in_any_namespace_the_operator_may_do_what_it_needs_and_no_more(
+def test_in_any_namespace_the_operator_has_exactly_the_rights_that_it_needs(
     resource: str, admin: client.ApiClient, release: Release
 ) -> None:
     expected = ALLOWED[resource]
@@ -59,7 +59,7 @@ def test_in_any_namespace_the_operator_may_do_what_it_needs_and_no_more(
 
 
 @pytest.mark.parametrize(("own", "expected"), [(True, {"get", "create", "update"}), (False, set())])
-def test_leases_are_its_own_in_its_own_namespace_alone(
+def test_the_operator_has_leases_only_in_its_own_namespace(
     own: bool, expected: set[str], admin: client.ApiClient, release: Release
 ) -> None:
     verbs = granted_soon(
@@ -95,7 +95,7 @@ def test_with_its_own_token_the_operator_reaches_the_api(kubectl: ClusterCommand
         ("admin", "recurringtrainingjobs.wattloop.dev", set(VERBS)),
     ],
 )
-def test_users_of_a_namespace_get_their_share(
+def test_the_roles_of_a_namespace_include_its_training_jobs(
     role: str,
     resource: str,
     verbs: set[str],

@@ -1,4 +1,4 @@
-"""What is no value of the chart is refused before anything is installed, and the refusal says where."""
+"""Invalid values are rejected before anything is installed, and the message names the value."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from support.control_plane.commands import ClusterCommand, CommandError
         ("reporting.port", 70000, "at '/reporting/port': maximum: got 70,000, want 65,535"),
         ("reporting.url", "wattloop.example", "at '/reporting/url'"),
         ("reporting.url", "http://wattloop.example", "at '/reporting/tls/mode': value must be 'none'"),
-        # What an upgrade with --reuse-values from a version without them would leave out.
+        # Values that an upgrade with --reuse-values from an older version would omit.
         ("reporting.tls.mode", None, "at '/reporting/tls': missing property 'mode'"),
         ("metrics.alerts", None, "at '/metrics': missing property 'alerts'"),
         ("check", None, "at '': missing property 'check'"),
@@ -65,7 +65,9 @@ from support.control_plane.commands import ClusterCommand, CommandError
     ],
     ids=lambda given: given if isinstance(given, str) and "'" not in given else "",
 )
-def test_a_wrong_value_is_refused(path: str, value: Any, message: str, helm: ClusterCommand, tmp_path: Path) -> None:
+def test_an_invalid_value_is_rejected(
+    path: str, value: Any, message: str, helm: ClusterCommand, tmp_path: Path
+) -> None:
     with pytest.raises(CommandError) as refusal:
         render(helm, nested(path, value), tmp_path)
     assert "values don't meet the specifications of the schema" in refusal.value.stderr
@@ -91,21 +93,19 @@ def test_a_wrong_value_is_refused(path: str, value: Any, message: str, helm: Clu
         ),
     ],
 )
-def test_values_that_disagree_are_refused(
+def test_conflicting_values_are_rejected(
     values: dict[str, Any], message: str, helm: ClusterCommand, tmp_path: Path
 ) -> None:
     with pytest.raises(CommandError, match=re.escape(message)):
         render(helm, nested("global", {}, values), tmp_path)
 
 
-def test_a_pod_monitor_needs_no_peers_where_there_is_no_policy(helm: ClusterCommand, tmp_path: Path) -> None:
+def test_a_pod_monitor_needs_no_peers_without_network_policies(helm: ClusterCommand, tmp_path: Path) -> None:
     values = nested("networkPolicy.enabled", False, {"metrics.podMonitor.enabled": True})
     assert [item["kind"] for item in render(helm, values, tmp_path)].count("PodMonitor") == 2
 
 
-def test_an_issuer_of_the_operators_namespace_alone_is_refused_for_the_agents(
-    helm: ClusterCommand, tmp_path: Path
-) -> None:
+def test_an_issuer_of_the_operators_namespace_is_rejected_for_the_agents(helm: ClusterCommand, tmp_path: Path) -> None:
     values = nested(
         "reporting.tls.certManager.issuer", {"name": "own", "kind": "Issuer"}, {"reporting.tls.mode": "certManager"}
     )
@@ -116,7 +116,7 @@ def test_an_issuer_of_the_operators_namespace_alone_is_refused_for_the_agents(
 
 
 @pytest.mark.parametrize(("interval", "patience", "admitted"), [(5, 10, True), (5.5, 10, False), (60, 120, True)])
-def test_an_operator_that_would_not_wait_for_two_pushes_is_refused(
+def test_an_operator_that_waits_less_than_two_push_intervals_is_rejected(
     interval: float, patience: int, admitted: bool, helm: ClusterCommand, tmp_path: Path
 ) -> None:
     values = {"agent": {"pushIntervalSeconds": interval}, "operator": {"agentPatienceSeconds": patience}}

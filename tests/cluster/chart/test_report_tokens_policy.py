@@ -1,4 +1,4 @@
-"""Only the pods of recurrences get a token for reports: nobody else makes such a pod, or asks for such a token."""
+"""Only pods of recurrences get a report token: no user can create such a pod, or request such a token."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def editor(
     kubectl: ClusterCommand,
     service_account_kubeconfig: Callable[[str, str], Path],
 ) -> Iterator[client.ApiClient]:
-    """Somebody with Kubernetes' own role edit in the namespace."""
+    """A user with Kubernetes' own role edit in the namespace."""
     kubectl("create", "serviceaccount", "editor", namespace=namespace)
     account = f"--serviceaccount={namespace}:editor"
     kubectl("create", "rolebinding", "editor", "--clusterrole=edit", account, namespace=namespace)
@@ -70,18 +70,18 @@ def token_refusal(core: client.CoreV1Api, namespace: str, audience: str, pod: di
     return refusal(lambda: core.create_namespaced_service_account_token("default", namespace, body))
 
 
-def test_a_user_makes_no_pod_that_gets_one(editor: client.ApiClient, namespace: str) -> None:
+def test_a_user_cannot_create_a_pod_with_a_report_token(editor: client.ApiClient, namespace: str) -> None:
     core = client.CoreV1Api(editor)
     assert SAYS in pod_refusal(core, namespace, pod())
     assert pod_refusal(core, namespace, pod("another.example")) == ""
     without = pod()
     del without["spec"]["volumes"]
-    # What only speaks of it is no token.
+    # A text that only mentions the audience is not a token.
     without["spec"]["containers"][0]["env"] = [{"name": "A", "value": f"audience: {AUDIENCE}"}]
     assert pod_refusal(core, namespace, without) == ""
 
 
-def test_a_user_makes_no_job_whose_pods_get_one(editor: client.ApiClient, namespace: str) -> None:
+def test_a_user_cannot_create_a_job_whose_pods_get_a_report_token(editor: client.ApiClient, namespace: str) -> None:
     batch = client.BatchV1Api(editor)
 
     def job_refusal(body: dict[str, Any]) -> str:
@@ -109,7 +109,7 @@ def impersonating(api_client: client.ApiClient, user: str, *groups: str) -> clie
 
 
 @pytest.mark.parametrize("controller", ["cronjob-controller", "replicaset-controller", "daemon-set-controller"])
-def test_controllers_of_other_kinds_make_none(
+def test_controllers_of_other_kinds_cannot_create_one(
     controller: str, editor: client.ApiClient, admin: client.ApiClient, namespace: str
 ) -> None:
     user = impersonating(admin, f"system:serviceaccount:kube-system:{controller}", "system:serviceaccounts")
@@ -120,7 +120,7 @@ def test_controllers_of_other_kinds_make_none(
     assert SAYS in message
 
 
-def test_no_user_asks_for_one_and_the_kubelet_does(
+def test_no_user_can_request_one_and_the_kubelet_can(
     editor: client.ApiClient, admin: client.ApiClient, namespace: str, kubelet: Kubelet
 ) -> None:
     core = client.CoreV1Api(editor)
@@ -140,7 +140,7 @@ def test_no_user_asks_for_one_and_the_kubelet_does(
     assert message == ""
 
 
-def test_what_the_operator_made_runs_and_may_be_changed(
+def test_a_workload_of_the_operator_runs_and_can_be_changed(
     editor: client.ApiClient, namespace: str, operator_kubeconfig: Path, cluster: DynamicClient, kubelet: Kubelet
 ) -> None:
     with config.new_client_from_config(str(operator_kubeconfig)) as operator:

@@ -55,7 +55,7 @@ def in_days(days: int) -> str:
     return (datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=days)).date().isoformat()
 
 
-# The value's path, another value for it, where its effect shows, what is there then, and other values that it needs.
+# The path, another value, where its effect shows, the expected content there, and the values that it needs.
 TABLE: list[tuple[str, Any, str, str, Any, dict[str, Any]]] = [
     ("nameOverride", "loop", "Deployment", "metadata.name", "probe-loop-operator", {}),
     ("fullnameOverride", "loop", "Deployment", "metadata.name", "loop-operator", {}),
@@ -382,7 +382,7 @@ def rendered_without(
 
 
 def test_the_table_has_every_value() -> None:
-    # What is seen without a cluster test_without_cluster.py shows.
+    # test_without_cluster.py covers the rendering without a cluster.
     assert {row[0] for row in TABLE} == {path for path, _ in leaves(SCHEMA)} - {"global", RENDERED}
 
 
@@ -393,7 +393,7 @@ def test_every_value_has_a_default_and_a_description() -> None:
             default_of(path)
 
 
-def test_the_chart_and_the_distribution_are_of_one_version() -> None:
+def test_the_chart_and_the_distribution_have_the_same_version() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
     project = (CHART.parents[1] / "pyproject.toml").read_text(encoding="utf-8")
     assert f'\nversion = "{chart["appVersion"]}"\n' in project

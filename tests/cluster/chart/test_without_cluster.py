@@ -21,13 +21,13 @@ from support.control_plane.commands import ClusterCommand, CommandError
 DOCUMENT = REPOSITORY / "docs" / "installation.md"
 
 
-def test_an_authority_that_would_be_another_each_time_is_refused(helm: ClusterCommand) -> None:
+def test_a_rendering_that_would_create_another_authority_is_rejected(helm: ClusterCommand) -> None:
     with pytest.raises(CommandError, match=r"Set reporting\.tls\.mode to certManager or secret"):
         helm("template", "wattloop", str(CHART))
 
 
-def test_where_the_cluster_is_seen_it_is_rendered_with_what_is_there(helm: ClusterCommand, namespace: str) -> None:
-    # Whoever had this control plane before may have left the definitions and a release without an operator.
+def test_a_rendering_with_a_cluster_uses_its_objects(helm: ClusterCommand, namespace: str) -> None:
+    # An earlier test on this control plane may have left the definitions and a release without an operator.
     options = ("--dry-run=server", "--set=operator.replicas=0,crds.install=false")
     assert "kind: Secret" in helm("template", "wattloop", str(CHART), *options, namespace=namespace)
 
@@ -41,7 +41,7 @@ def documented_commands() -> str:
 
 
 def used_by(rendered: str, kubectl: ClusterCommand) -> Certificates:
-    """What the pods of a rendered chart mount."""
+    """The certificates that the pods of a rendered chart mount."""
     objects: list[dict[str, Any]] = [item for item in yaml.safe_load_all(rendered) if item]
     (deployment,), (daemon_set,) = chosen(objects, "Deployment"), chosen(objects, "DaemonSet")
     assert chosen(objects, "Secret") == []

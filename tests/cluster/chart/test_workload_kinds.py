@@ -58,12 +58,12 @@ def cluster(empty: EmptyCluster) -> EmptyCluster:
     return empty
 
 
-def test_such_a_kind_is_the_operators_and_its_authors(cluster: EmptyCluster) -> None:
+def test_a_listed_kind_is_allowed_for_the_operator_and_authors(cluster: EmptyCluster) -> None:
     expected = {"get", "create", "delete"}
     access = {"admin": cluster.client.client, "namespace": HOME, "service_account": "wattloop-operator"}
     assert granted_soon(expected, resource=f"trainsets.{GROUP}", where="default", **access) == expected
 
-    # Kubernetes' role edit lets nobody create objects of this kind.
+    # Kubernetes' role edit does not include objects of this kind.
     cluster.kubectl("create", "rolebinding", "editor", "--clusterrole=edit", "--user=eve", namespace="default")
     recurring = job(workload={key: train_set("x")[key] for key in ("apiVersion", "kind", "spec")})
     as_editor = ("apply", "--server-side", "--filename=-", "--as=eve")
@@ -74,7 +74,7 @@ def test_such_a_kind_is_the_operators_and_its_authors(cluster: EmptyCluster) -> 
     assert applied_soon(cluster, recurring, *as_editor)
 
 
-def test_only_the_operator_and_the_kinds_controller_make_one_whose_pods_report(cluster: EmptyCluster) -> None:
+def test_only_the_operator_and_the_kinds_controller_create_workloads_with_report_tokens(cluster: EmptyCluster) -> None:
     mine = train_set("wattloop.dev/report")
     assert TOKENS in object_refusal(cluster.client, mine, namespace="default")
     assert object_refusal(cluster.client, train_set("another.example"), namespace="default") == ""
@@ -83,7 +83,7 @@ def test_only_the_operator_and_the_kinds_controller_make_one_whose_pods_report(c
     cluster.kubectl(*binding, f"--user={operator}", f"--user={CONTROLLER}")
     for user in (operator, CONTROLLER):
         assert applied_soon(cluster, mine, "apply", "--server-side", "--filename=-", f"--as={user}")
-    # Whoever may change one that the operator made may go on doing so.
+    # A user with the right to change an object of the operator keeps it.
     cluster.kubectl("label", "trainset", "probe", "team=a", namespace="default")
 
 

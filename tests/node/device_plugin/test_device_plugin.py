@@ -61,7 +61,9 @@ def uuids(gpus: nvml_simulator.Machine) -> list[str]:
     return [gpu.uuid for gpu in gpus.describe().gpus]
 
 
-def test_it_registers_as_nvidias_does_and_offers_every_gpu(plugin: Registered, gpus: nvml_simulator.Machine) -> None:
+def test_the_plugin_registers_as_nvidias_does_and_offers_every_gpu(
+    plugin: Registered, gpus: nvml_simulator.Machine
+) -> None:
     assert (plugin.request.version, plugin.request.resource_name) == ("v1beta1", "nvidia.com/gpu")
     options = plugin.options()
     assert not options.pre_start_required
@@ -69,7 +71,7 @@ def test_it_registers_as_nvidias_does_and_offers_every_gpu(plugin: Registered, g
     assert plugin.next_devices() == dict.fromkeys(uuids(gpus), "Healthy")
 
 
-def test_a_gpu_that_is_lost_is_unhealthy_until_it_is_back(plugin: Registered, gpus: nvml_simulator.Machine) -> None:
+def test_a_lost_gpu_is_unhealthy_until_it_returns(plugin: Registered, gpus: nvml_simulator.Machine) -> None:
     first, second = uuids(gpus)
     assert plugin.next_devices() == {first: "Healthy", second: "Healthy"}
     ticket = gpus.inject_fault("*", code=LOST, gpu=second)
@@ -86,9 +88,7 @@ def test_without_a_driver_every_gpu_is_unhealthy(plugin: Registered, gpus: nvml_
     assert plugin.next_devices() == dict.fromkeys(uuids(gpus), "Healthy")
 
 
-def test_the_parts_of_a_gpu_are_offered_in_its_place_and_fall_ill_with_it(
-    plugin: Registered, gpus: nvml_simulator.Machine
-) -> None:
+def test_mig_devices_replace_their_gpu_and_share_its_health(plugin: Registered, gpus: nvml_simulator.Machine) -> None:
     first, second = uuids(gpus)
     plugin.next_devices()
     gpus.partition(first, 2)
@@ -119,20 +119,20 @@ def test_a_container_with_a_gpu_gets_the_library_and_the_state_and_uses_them(
     assert Path(state_folder) / Path(state).name == folder / "gpus"
 
 
-def test_a_device_that_is_none_of_its_own_is_not_given(plugin: Registered) -> None:
+def test_an_unknown_device_is_not_allocated(plugin: Registered) -> None:
     plugin.next_devices()
     with pytest.raises(grpc.RpcError, match="there is no device GPU-other"):
         plugin.allocate(["GPU-other"])
 
 
-def test_it_registers_again_with_a_kubelet_that_starts_again(folder: Path, gpus: nvml_simulator.Machine) -> None:
+def test_the_plugin_registers_again_with_a_restarted_kubelet(folder: Path, gpus: nvml_simulator.Machine) -> None:
     with running(folder):
         for _ in range(2):
             with kubelet_in(folder / "kubelet") as kubelet, kubelet.registered() as plugin:
                 assert set(plugin.next_devices()) == set(uuids(gpus))
 
 
-def test_time_sliced_gpus_are_offered_as_many_times_as_they_have_shares(
+def test_a_time_sliced_gpu_is_offered_once_for_each_share(
     folder: Path, gpus: nvml_simulator.Machine, kubelet: FakeKubelet
 ) -> None:
     with running(folder, replicas=2), kubelet.registered() as plugin:

@@ -1,4 +1,4 @@
-"""What is kept of a build, and when it is made anew."""
+"""The cache of a build: its contents, and when it builds again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Making:
         (folder / "made").write_text(str(self.times))
 
 
-def test_a_folder_is_made_once_for_the_same_sources_and_anew_for_others(tmp_path: Path, source: Path) -> None:
+def test_a_folder_is_built_once_for_the_same_sources_and_again_for_others(tmp_path: Path, source: Path) -> None:
     make, cache = Making(), tmp_path / "cache"
     first = made_once(cache, "thing", ["1.0", source], make)
     (source / "__pycache__").mkdir()
@@ -45,14 +45,14 @@ def test_a_folder_is_made_once_for_the_same_sources_and_anew_for_others(tmp_path
     assert make.times == 4
 
 
-def test_only_the_folders_used_last_are_kept(tmp_path: Path) -> None:
+def test_only_recently_used_folders_are_kept(tmp_path: Path) -> None:
     make, cache = Making(), tmp_path / "cache"
     folders = [made_once(cache, "thing", [word], make, keep=2) for word in ("one", "two", "three")]
     other = made_once(cache, "other", ["one"], make, keep=1)
     assert [folder.exists() for folder in (*folders, other)] == [False, True, True, True]
 
 
-def test_what_could_not_be_made_whole_is_not_there(tmp_path: Path) -> None:
+def test_a_failed_build_leaves_no_folder(tmp_path: Path) -> None:
     def fail(folder: Path) -> None:
         (folder / "half").write_text("half")
         raise OSError("no space left")

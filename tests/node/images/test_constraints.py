@@ -1,4 +1,4 @@
-"""What is installed is pinned by version and hash, without an address, and both files agree."""
+"""Every distribution is pinned by version and hash, without an address, and both files agree."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def pins(file: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_every_distribution_has_a_version_and_hashes_and_nothing_else_is_in_the_file(file: str) -> None:
+def test_every_distribution_has_a_version_and_hashes_and_the_file_contains_nothing_else(file: str) -> None:
     assert len(pins(file)) > 50
 
 
@@ -37,7 +37,7 @@ def test_both_files_agree() -> None:
 @pytest.mark.parametrize(
     ("file", "extras"), [("constraints.txt", ["dev"]), ("constraints-runtime.txt", ["operator", "agent"])]
 )
-def test_what_the_project_asks_for_is_pinned_within_its_bounds(file: str, extras: list[str]) -> None:
+def test_the_projects_requirements_are_pinned_within_their_bounds(file: str, extras: list[str]) -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     found = pins(file)
     asked = [Requirement(each) for extra in extras for each in project["optional-dependencies"][extra]]

@@ -1,4 +1,4 @@
-"""The images are as the documentation promises: lean, labelled, without tools, and what is in them runs."""
+"""The images are as the documentation states: small, labelled, without build tools, and their programs run."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def files(image: OpenedImage) -> Iterator[Path]:
         yield from (Path(folder, each) for each in names)
 
 
-def test_it_runs_as_a_fixed_user_that_is_not_root(image: OpenedImage) -> None:
+def test_an_image_runs_as_a_fixed_user_other_than_root(image: OpenedImage) -> None:
     assert image.configuration["User"] == USER
     assert image.run("id").startswith("uid=65532(wattloop) gid=65532(wattloop) ")
 
 
-def test_it_says_what_it_is(image: OpenedImage, name: str) -> None:
+def test_an_image_is_labelled(image: OpenedImage, name: str) -> None:
     prefix = "org.opencontainers.image."
     labels = {
         key.removeprefix(prefix): value
@@ -73,7 +73,7 @@ def test_it_says_what_it_is(image: OpenedImage, name: str) -> None:
     }
 
 
-def test_its_sbom_lists_exactly_what_is_installed(image: OpenedImage) -> None:
+def test_an_images_sbom_lists_exactly_the_installed_distributions(image: OpenedImage) -> None:
     document = json.loads((image.root / "usr/share/sbom/wattloop.cdx.json").read_text())
     (packages,) = image.root.glob("opt/wattloop/lib/python3*/site-packages")
     installed = {
@@ -82,11 +82,11 @@ def test_its_sbom_lists_exactly_what_is_installed(image: OpenedImage) -> None:
     assert {(each["name"], each["version"]) for each in document["components"]} == installed
 
 
-def test_its_logs_do_not_wait_in_a_buffer(image: OpenedImage) -> None:
+def test_an_images_output_is_unbuffered(image: OpenedImage) -> None:
     assert "PYTHONUNBUFFERED=1" in image.configuration["Env"]
 
 
-def test_no_compiler_no_installer_and_no_downloader_is_in_it(image: OpenedImage) -> None:
+def test_an_image_contains_no_compiler_installer_or_downloader(image: OpenedImage) -> None:
     programs = [path for path in files(image) if path.parent.name in {"bin", "sbin"}]
     assert len(programs) > 50
     assert [path.name for path in programs if TOOLS.fullmatch(path.name)] == []
@@ -95,19 +95,19 @@ def test_no_compiler_no_installer_and_no_downloader_is_in_it(image: OpenedImage)
     assert not (image.root / "dependencies").exists()
 
 
-def test_its_dependencies_came_without_their_tests_and_with_their_bytecode(image: OpenedImage) -> None:
+def test_an_images_dependencies_have_bytecode_and_no_tests(image: OpenedImage) -> None:
     (packages,) = image.root.glob("opt/wattloop/lib/python3*/site-packages")
     assert [path for path in packages.glob("**/tests") if path.is_dir()] == []
     assert (packages / "wattloop" / "__pycache__").is_dir()
 
 
-def test_nobody_but_root_can_change_what_it_runs(image: OpenedImage) -> None:
+def test_only_root_can_change_an_images_programs(image: OpenedImage) -> None:
     ours = [path for path in files(image) if path.is_relative_to(image.root / "opt") and not path.is_symlink()]
     assert ours
     assert [path for path in ours if path.stat().st_mode & 0o022 or path.stat().st_uid != 0] == []
 
 
-def test_it_is_no_larger_than_the_documentation_says(image: OpenedImage, name: str) -> None:
+def test_an_image_is_no_larger_than_documented(image: OpenedImage, name: str) -> None:
     text = (REPOSITORY / "docs" / "installation.md").read_text(encoding="utf-8")
     documented = {found[1]: (int(found[2]), int(found[3])) for found in DOCUMENTED.finditer(text)}
     whole_mb, ours_mb = documented[name]
@@ -119,7 +119,7 @@ def test_it_is_no_larger_than_the_documentation_says(image: OpenedImage, name: s
     ("name", "command"),
     [("operator", "operator"), ("operator", "history"), ("agent", "agent"), ("agent", "monitor")],
 )
-def test_the_commands_of_its_role_have_all_they_need(images: dict[str, OpenedImage], name: str, command: str) -> None:
+def test_an_images_commands_have_all_dependencies(images: dict[str, OpenedImage], name: str, command: str) -> None:
     assert images[name].configuration["Entrypoint"] == ["wattloop"]
     assert f"usage: wattloop {command}" in images[name].run("wattloop", command, "--help")
 
@@ -132,7 +132,7 @@ def test_the_planners_extensions_are_in_the_operators_image(images: dict[str, Op
     )
 
 
-def test_the_example_trains_without_anything_of_operator_and_agent(images: dict[str, OpenedImage]) -> None:
+def test_the_example_trains_without_the_packages_of_operator_and_agent(images: dict[str, OpenedImage]) -> None:
     image = images["digits"]
     assert image.configuration["WorkingDir"] == "/opt/digits"
     assert "epoch 60 batch_size 1024 accuracy=0.9" in image.run(*image.configuration["Cmd"])

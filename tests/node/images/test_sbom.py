@@ -1,4 +1,4 @@
-"""The SBOM of an image lists exactly what is installed in it, the same each time."""
+"""The SBOM of an image lists exactly the installed distributions, the same at each build."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def put_wheel(folder: Path, name: str, version: str, *needs: str) -> None:
 
 
 def context_of(folder: Path) -> Path:
-    """A build context in which the agent needs one distribution, that one another, and nobody the third."""
+    """A build context with one distribution for the agent, one for another image, and one that no image needs."""
     put_wheel(folder / "dependencies", "direct", "1.2", "indirect>=3")
     put_wheel(folder / "dependencies", "indirect", "3.4")
     put_wheel(folder / "dependencies", "unneeded", "9.9")
@@ -55,7 +55,7 @@ def context_of(folder: Path) -> Path:
     return folder
 
 
-def test_the_sbom_lists_exactly_what_is_installed_the_same_each_time(build: ModuleType, tmp_path: Path) -> None:
+def test_the_sbom_lists_exactly_the_installed_distributions_reproducibly(build: ModuleType, tmp_path: Path) -> None:
     texts = [
         build.write_sbom(context_of(tmp_path / each), build.IMAGES["agent"]).read_text() for each in ("first", "second")
     ]
@@ -76,7 +76,7 @@ def test_a_base_is_named_by_digest_or_by_tag(base: str, digest: str, build: Modu
     assert build.digest_of(base) == digest
 
 
-def test_a_base_by_tag_is_refused_where_a_digest_is_required(
+def test_a_base_by_tag_is_rejected_if_a_digest_is_required(
     build: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["build.py", "--require-digest", "--base", "python:3.11-slim", "agent"])
@@ -85,7 +85,7 @@ def test_a_base_by_tag_is_refused_where_a_digest_is_required(
     assert "--base: the base python:3.11-slim is named by a tag" in capsys.readouterr().err
 
 
-def test_what_was_built_is_written_down(build: ModuleType, tmp_path: Path) -> None:
+def test_the_built_images_are_recorded(build: ModuleType, tmp_path: Path) -> None:
     context = context_of(tmp_path / "context")
     (context / "sbom" / "agent.cdx.json").write_text("{}")
     built = [{"name": "wattloop/agent", "tag": "1", "id": DIGEST, "base": f"python@{DIGEST}"}]

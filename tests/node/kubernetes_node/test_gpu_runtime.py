@@ -1,4 +1,4 @@
-"""What stands in runc's place gives GPUs to those containers that ask for them, and to no others."""
+"""The replacement of runc gives GPUs to the containers that request them, and to no others."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def started(tmp_path: Path) -> Any:
     return start
 
 
-def test_a_container_that_asks_for_gpus_gets_the_drivers_library(started: Any) -> None:
+def test_a_container_that_requests_gpus_gets_the_drivers_library(started: Any) -> None:
     configuration = started("NVIDIA_VISIBLE_DEVICES=all")
     assert "LD_LIBRARY_PATH=/driver" in configuration["process"]["env"]
     (mount,) = configuration["mounts"]
@@ -48,5 +48,5 @@ def test_a_container_that_asks_for_gpus_gets_the_drivers_library(started: Any) -
 
 
 @pytest.mark.parametrize("variables", [(), ("NVIDIA_VISIBLE_DEVICES=none",), ("NVIDIA_VISIBLE_DEVICES=",)])
-def test_one_that_does_not_is_left_as_it_is(variables: tuple[str, ...], started: Any) -> None:
+def test_a_container_that_requests_none_is_unchanged(variables: tuple[str, ...], started: Any) -> None:
     assert started(*variables) == {"process": {"env": list(variables)}, "mounts": []}

@@ -1,4 +1,4 @@
-"""Where a machine cannot be a node, one line says why and what to do."""
+"""On a machine that cannot be a node, one line names the reason and the remedy."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
 
 
-def test_without_root_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_root_the_message_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert requirements.missing_requirement() == "a node needs root: run it as root, on a machine that you may change"
 
 
-def test_packages_that_are_not_there_are_named_with_the_command(root: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_packages_are_named_with_the_command(root: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda program: None if program in {"containerd", "ctr", "runc"} else program)
     assert (missing := requirements.missing_requirement()) is not None
     assert "apt-get install containerd runc" in missing

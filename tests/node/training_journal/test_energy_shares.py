@@ -1,4 +1,4 @@
-"""Every joule that simulated GPUs drew is somebody's, also where pods are killed in the midst of a step."""
+"""Every joule of the simulated GPUs is attributed, also when pods are killed in the middle of a step."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def parts(
     return {pod: (use.worked_joules, use.aligned_joules, use.disputed_joules) for pod, use in found.items()}
 
 
-def test_what_a_pod_did_after_its_last_note_is_its_own() -> None:
+def test_energy_after_a_pods_last_record_belongs_to_the_pod() -> None:
     entries = [note("a", BEGINS, g=0), note("a", WORKED, g=100), note("b", BEGINS, g=130), note("b", WORKED, g=200)]
     assert parts(entries, {"g": 0}, {"g": 205}) == {"a": (130, 0, 0), "b": (75, 0, 0)}
 
 
-def test_aligning_is_told_apart_from_work() -> None:
+def test_alignment_is_counted_apart_from_work() -> None:
     entries = [
         note("a", BEGINS, g=0, h=50),
         note("a", HAS_ALIGNED, g=40, h=50),
@@ -51,17 +51,17 @@ def test_a_burst_is_the_most_in_a_second() -> None:
     assert energy_uses(entries, {"g": 0}, {"g": 95})["a"].burst_joules == 60
 
 
-def test_what_nobody_noted_is_nobodys() -> None:
+def test_unrecorded_energy_belongs_to_no_pod() -> None:
     assert parts([note("a", BEGINS, g=30)], {"g": 10}, {"g": 30}) == {NOBODY: (20, 0, 0), "a": (0, 0, 0)}
 
 
-def test_what_two_pods_did_on_one_gpu_at_once_is_disputed() -> None:
+def test_concurrent_work_of_two_pods_on_one_gpu_is_disputed() -> None:
     entries = [note("a", BEGINS, g=0), note("b", BEGINS, g=10), note("a", WORKED, g=30), note("b", WORKED, g=60)]
     assert parts(entries, {"g": 0}, {"g": 60}) == {"a": (30, 0, 20), "b": (30, 0, 20)}
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([BEGINS, HAS_ALIGNED, WORKED]), st.integers(0, 9))))
-def test_the_sum_is_what_the_simulator_integrated(steps: list[tuple[str, str, int]]) -> None:
+def test_the_sum_equals_the_simulators_energy(steps: list[tuple[str, str, int]]) -> None:
     total = 5.0
     entries = []
     for pod, what, joules in steps:

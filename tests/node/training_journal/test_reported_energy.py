@@ -1,4 +1,4 @@
-"""An energy that is lost, or told of nobody's work, is found; what is told to be uncertain may be off by that."""
+"""Lost or misattributed energy is detected; energy within its stated uncertainty is accepted."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ A_PART = {"energySource": "Agent", "uncertaintyJoules": "100", "coveragePercent"
         (None, {}, True),
     ],
 )
-def test_told_and_used_differ_by_no_more_than_is_said(
+def test_reported_and_actual_energy_differ_by_at_most_the_stated_uncertainty(
     joules: float | None, usage: dict[str, str], can_be: bool
 ) -> None:
     reported = ReportedEnergy.of(attempt(joules, **usage), ENERGY_USES)
@@ -53,6 +53,6 @@ def test_told_and_used_differ_by_no_more_than_is_said(
     ("joules", "usage", "missing"),
     [(None, {}, True), (4_000, {"energySource": "Process"}, True), (4_000, A_PART, True), (10_000, BY_AGENT, False)],
 )
-def test_what_an_agent_knew_may_not_remain_unknown(joules: float | None, usage: dict[str, str], missing: bool) -> None:
+def test_energy_that_an_agent_knew_must_be_reported(joules: float | None, usage: dict[str, str], missing: bool) -> None:
     assert list(not_reported([attempt(joules, **usage)], {"pod-uid"})) == (["digits-0"] if missing else [])
     assert list(not_reported([attempt(joules, **usage)], {"another"})) == []

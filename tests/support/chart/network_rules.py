@@ -1,4 +1,4 @@
-"""What NetworkPolicies let through, by their specification: evaluated, as no network of the tests enforces any.
+"""The connections that NetworkPolicies allow by their specification; no network of the tests enforces any.
 
 https://kubernetes.io/docs/concepts/services-networking/network-policies/: a pod that no policy selects in a direction
 is open in it; else it needs one rule of one policy that selects it. A connection needs both ends' leave.
@@ -21,7 +21,7 @@ class Endpoint:
     Attributes:
         namespace: Its namespace.
         labels: Its labels.
-        ports: What its containers call the ports that they listen on.
+        ports: The names of its containers' ports.
     """
 
     namespace: str = ""
@@ -31,7 +31,7 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Flow:
-    """Somebody connects to somebody's port."""
+    """A connection from one endpoint to a port of another."""
 
     source: Endpoint
     destination: Endpoint

@@ -1,4 +1,4 @@
-"""What `helm template` makes of values: objects by kind and component, and places in them."""
+"""The objects that `helm template` renders: by kind and component, and values at places in them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def chosen(objects: list[Object], selector: str) -> list[Object]:
 
 
 def at(item: Any, place: str) -> Any:
-    """What is at a place such as `spec.containers[operator].env[WATTLOOP_DATABASE].value`; ABSENT if nothing is.
+    """The value at a place such as `spec.containers[operator].env[WATTLOOP_DATABASE].value`; ABSENT if there is none.
 
     In brackets stands an element's index, its name, or of arguments the option; a dot of a name is written `\\.`.
     """

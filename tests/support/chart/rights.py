@@ -1,4 +1,4 @@
-"""What RBAC grants an account, asked of the API server."""
+"""The rights that RBAC grants an account, as the API server answers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def granted(admin: client.ApiClient, namespace: str, service_account: str, resou
 
 
 def granted_soon(expected: set[str], **access: Any) -> set[str]:
-    """What is granted once the API server's caches have caught up with roles and bindings just made."""
+    """The granted verbs once the API server's caches include new roles and bindings."""
     deadline = time.monotonic() + CACHES_CATCH_UP_WITHIN_SECONDS
     while (verbs := granted(**access)) != expected and time.monotonic() < deadline:
         time.sleep(0.02)

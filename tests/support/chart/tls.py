@@ -1,4 +1,4 @@
-"""What the reporting API serves and what pods and agents check it by, and whether the one is trusted by the other."""
+"""The reporting API's certificate and the authorities of pods and agents, and a handshake between them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cryptography import x509
 
 @dataclass(frozen=True)
 class Certificates:
-    """What the secrets and the agent's ConfigMap hold."""
+    """The contents of the secrets and of the agent's ConfigMap."""
 
     authority: bytes
     authority_key: bytes

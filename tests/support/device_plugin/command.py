@@ -6,18 +6,18 @@ import sys
 from pathlib import Path
 
 KUBELET_FOLDER = Path("/var/lib/kubelet/device-plugins")
-"""The kubelet's own choice, whatever its root is."""
+"""Fixed by the kubelet for any root."""
 _PACKAGES = Path(__file__).resolve().parents[2]
 
 
 def device_plugin_command(state: Path, *, replicas: int = 1, kubelet_folder: Path = KUBELET_FOLDER) -> list[str]:
-    """The command of a plugin that runs until it is told to end.
+    """The command of a plugin that runs until SIGTERM.
 
     Args:
         state: The state file of the simulated GPUs. Their state is their health: with
             ``Machine(state).inject_fault("*", code=15, gpu=uuid)`` a GPU is lost, and unhealthy.
         replicas: How many containers share each device by time slicing; 1: none does.
-        kubelet_folder: Where the kubelet's registration socket is.
+        kubelet_folder: The folder of the kubelet's registration socket.
     """
     options = [f"--state={state}", f"--replicas={replicas}", f"--kubelet-folder={kubelet_folder}"]
     return ["/usr/bin/env", f"PYTHONPATH={_PACKAGES}", sys.executable, "-m", "support.device_plugin", *options]

@@ -1,4 +1,4 @@
-"""What there is to give to containers, how well it is, and what a container gets with it."""
+"""The devices, their health, and the content of a container that gets them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nvml_simulator import STATE_VARIABLE, Description
 from nvml_simulator.compilation import LIBRARY_VARIABLE, SONAME
 from nvml_simulator.device_ids import device_plugin_ids
 
-# Where the library and the GPUs' state are in containers; any folders that images do not have.
+# The folders of the library and of the GPUs' state in containers, which images do not have.
 LIBRARY_FOLDER = "/usr/local/nvidia/lib64"
 STATE_FOLDER = "/run/simulated-gpus"
 
@@ -34,7 +34,7 @@ class Mount:
 
 @dataclass(frozen=True)
 class Allocation:
-    """What a container is given with its devices."""
+    """The response for a container with its devices."""
 
     environment: dict[str, str]
     mounts: tuple[Mount, ...]
@@ -65,12 +65,12 @@ def uuid_of(device: str) -> str:
 
 
 def allocation(devices: Iterable[str], *, library: Path, state: Path) -> Allocation:
-    """What NVIDIA's toolkit gives to a container that has these devices: the driver's library, and the devices.
+    """The same as NVIDIA's toolkit gives to a container: the driver's library and the devices.
 
     Args:
         devices: Their ids.
         library: The simulated library on the machine.
-        state: The state file on the machine; what stands for the device nodes.
+        state: The state file on the machine, in place of the device nodes.
     """
     uuids = dict.fromkeys(uuid_of(device) for device in devices)
     return Allocation(

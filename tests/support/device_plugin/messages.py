@@ -49,7 +49,7 @@ def _classes() -> dict[str, Any]:
                 name=field, number=number, type=kind, type_name=f".{VERSION}.{of}" if of else None, label=label
             )
         if name == "ContainerAllocateResponse":
-            # What the protobuf language writes as map<string, string>.
+            # The protobuf type map<string, string>.
             entry = message.nested_type.add(name="EnvsEntry", options=descriptor_pb2.MessageOptions(map_entry=True))
             entry.field.add(name="key", number=1, type=TEXT, label=_ONE)
             entry.field.add(name="value", number=2, type=TEXT, label=_ONE)

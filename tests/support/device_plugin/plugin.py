@@ -28,7 +28,7 @@ class Plugin:
     Args:
         folder: The kubelet's, where its socket is and ours has to be.
         devices: Tells the devices as they are now.
-        service: What the kubelet calls.
+        service: The service that the kubelet calls.
     """
 
     def __init__(self, folder: Path, devices: Callable[[], tuple[Device, ...]], service: Service) -> None:
@@ -39,7 +39,7 @@ class Plugin:
         self._registered_with: tuple[int, int] | None = None
 
     def run(self, stopping: threading.Event) -> None:
-        """Works until it is told to stop."""
+        """Works until the event is set."""
         try:
             while True:
                 self.poll()
@@ -53,7 +53,7 @@ class Plugin:
         """Takes in how GPUs and kubelet are, and does what follows."""
         self._service.offer(self._devices())
         kubelet = _identity(self._folder / _KUBELET_SOCKET)
-        # A kubelet that starts empties its folder: our socket has to be made anew, then told to it.
+        # A new kubelet empties its folder, so the plugin creates its socket again and registers again.
         if kubelet is None or (kubelet == self._registered_with and (self._folder / ENDPOINT).exists()):
             return
         self._stop_serving()

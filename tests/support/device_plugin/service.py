@@ -30,7 +30,7 @@ class Service:
     """Answers the kubelet.
 
     Args:
-        allocate: What a container gets with devices of these ids.
+        allocate: The content of a container with devices of these ids.
     """
 
     def __init__(self, allocate: Callable[[Iterable[str]], Allocation]) -> None:
@@ -40,7 +40,7 @@ class Service:
         self._ended = False
 
     def offer(self, devices: tuple[Device, ...]) -> None:
-        """Makes these the devices there are; kubelets that watch are told if they differ."""
+        """Replaces the devices; watching kubelets get a message if they differ."""
         with self._changed:
             if devices != self._devices:
                 self._devices = devices
@@ -53,7 +53,7 @@ class Service:
             self._changed.notify_all()
 
     def serve(self, socket: Path) -> grpc.Server:
-        """Serves at a unix socket, in place of whatever is at that path."""
+        """Serves at a unix socket, replacing any file at that path."""
         socket.unlink(missing_ok=True)
         server = grpc.server(ThreadPoolExecutor(8))
         server.add_generic_rpc_handlers(

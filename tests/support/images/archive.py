@@ -21,7 +21,7 @@ def write_archive(root: Path, archive: Path, name: str, command: Sequence[str] =
         root: The tar file, uncompressed: it is the layer as it is.
         archive: To be written.
         name: With its tag, as in ``docker.io/wattloop-tests/base:1``.
-        command: What a container of it runs, if it is not told.
+        command: The default command of its containers.
     """
     with root.open("rb") as file:
         layer = hashlib.file_digest(file, "sha256").hexdigest()

@@ -10,7 +10,7 @@ from support.images.caching import made_once
 
 SUITE = "bookworm"
 VARIANT = ("--variant=minbase", "--include=python3")
-# As the official base images for containers leave it out.
+# The official base images omit it too.
 LEFT_OUT = ("doc", "info", "locale", "man")
 
 

@@ -32,7 +32,7 @@ _LINES_OF_OUTPUT_IN_AN_ERROR = 40
 
 
 class BuildFailedError(Exception):
-    """A build failed; the text ends with what it said last."""
+    """A build failed; the text ends with the last lines of its output."""
 
 
 class ImagesUnavailableError(Exception):
@@ -40,7 +40,7 @@ class ImagesUnavailableError(Exception):
 
 
 def default_cache() -> Path:
-    """Where bases and images are kept: ``$XDG_CACHE_HOME/wattloop/images``."""
+    """The folder of bases and images: ``$XDG_CACHE_HOME/wattloop/images``."""
     configured = os.environ.get("XDG_CACHE_HOME")
     return (Path(configured) if configured else Path.home() / ".cache") / "wattloop" / "images"
 
@@ -80,7 +80,7 @@ def built_images(cache: Path | None = None) -> dict[str, Path]:
 
 def _build(cache: Path, base: Path, folder: Path) -> None:
     sys.stderr.write(f"images: building {', '.join(NAMES)}; a minute or two\n")
-    # What changes seldom is kept: the dependencies' wheels, and the layers made from them.
+    # Seldom-changing parts are cached: the dependencies' wheels, and the layers made from them.
     seldom: list[str | Path] = [base.parent.name, sys.version, *(REPOSITORY / name for name in SELDOM)]
     dependencies = made_once(cache, "dependencies", seldom, _download, keep=1) / "dependencies"
     storage = made_once(cache, "layers", seldom, lambda _: None, keep=1)

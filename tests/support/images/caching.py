@@ -1,4 +1,4 @@
-"""Folders that are made once for what they are made from."""
+"""Folders that are built once per digest of their inputs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 NOT_A_SOURCE = {"__pycache__", ".mypy_cache", ".ruff_cache"}
-# What a build of another day left in the tree.
+# Leftovers of earlier builds in the tree.
 NOT_A_SOURCE_SUFFIX = {".so", ".pyc", ".egg-info"}
 
 
@@ -25,7 +25,7 @@ def made_once(
 
     Args:
         cache: The cache's folder.
-        kind: What is made, a word.
+        kind: The kind of the folder, one word.
         made_from: Words, files and folders; others make another folder.
         make: Is given an empty folder.
         keep: How many folders of this kind stay in the cache, those used last.

@@ -17,7 +17,7 @@ class OpenedImage:
     """A container made from an image.
 
     Attributes:
-        configuration: As the image format has it: ``User``, ``Labels``, ``Env``, ``Entrypoint``, ``Cmd``, ….
+        configuration: In the image format: ``User``, ``Labels``, ``Env``, ``Entrypoint``, ``Cmd``, ….
         layer_bytes: Of each layer, uncompressed, the base's first.
         root: Its root file system.
     """
@@ -27,10 +27,10 @@ class OpenedImage:
     root: Path
 
     def run(self, *command: str) -> str:
-        """Runs a program in it as its user and returns what it printed.
+        """Runs a program in it as its user and returns the output.
 
         Raises:
-            AssertionError: It failed; the text says what it wrote.
+            AssertionError: It failed; the text is the program's output.
         """
         environment = self.configuration["Env"]
         folder = self.configuration["WorkingDir"] or "/"

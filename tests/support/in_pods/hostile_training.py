@@ -1,4 +1,4 @@
-"""A training pod that tries what it may not, and prints what came of it as one line of JSON.
+"""A training pod that attempts forbidden requests and prints the responses as one line of JSON.
 
 Told by its environment: VICTIM_GPU, VICTIM_NAMESPACE, VICTIM_RECURRENCE, VICTIM_TOKEN (a token that was stolen).
 """
@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def asked(question: Callable[[], object]) -> str:
-    """What the agent answers: the reason of its refusal, or that it did not refuse."""
+    """The agent's response: the reason of its rejection, or that it granted the request."""
     try:
         return f"granted: {question()}"
     except AgentRequestError as refusal:
@@ -90,7 +90,7 @@ def posted(url: str, token: str, *, method: str = "POST", body: object = REPORT)
 
 
 def trusting_context(url: str) -> ssl.SSLContext:
-    """By which authority a server is checked: the cluster's own, or that of the reporting API."""
+    """The context with the authority of a server: the cluster's own, or that of the reporting API."""
     of_cluster = url.startswith("https://kubernetes.default.svc")
     return ssl.create_default_context(cafile=API_TOKEN / "ca.crt" if of_cluster else os.environ["WATTLOOP_CA_FILE"])
 
@@ -109,7 +109,7 @@ def flood(url: str, token: str, body: object = REPORT) -> dict[str, int]:
 
 
 def connections(socket: str) -> dict[str, int]:
-    """What becomes of many connections to the agent that are all kept open."""
+    """The outcome of many connections to the agent that all stay open."""
     opened = [AgentConnection(socket) for _ in range(FLOOD_CONNECTIONS)]
     answers: collections.Counter[str] = collections.Counter()
     for each in opened:

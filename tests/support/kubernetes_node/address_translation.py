@@ -20,7 +20,7 @@ def remove_chains() -> None:
 
 
 def removal_of_chains(saved: str) -> str:
-    """What iptables-restore has to be told, given what iptables-save printed; empty where nothing is to be removed.
+    """The input of iptables-restore for an output of iptables-save; empty if nothing is to be removed.
 
     >>> print(removal_of_chains('''*nat
     ... :OUTPUT ACCEPT [1:2]

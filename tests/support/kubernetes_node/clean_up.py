@@ -56,7 +56,7 @@ def pods_run_here() -> bool:
 
 
 def _end_processes(find: Callable[[], set[int]], what: str) -> None:
-    """Kills until none is found any more: one that is being killed may still start another."""
+    """Kills until no process is left, because a process may start another while it is killed."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while found := find():
         for process in found:

@@ -10,7 +10,7 @@ from support.kubernetes_node.folders import NodeFolders
 from support.kubernetes_node.requirements import CNI_PROGRAMS
 
 NAMESPACE = "k8s.io"
-"""Where the kubelet's images and containers are."""
+"""The folder of the kubelet's images and containers."""
 GPU_RUNTIME = "nvidia"
 _IMPORT_TIMEOUT_SECONDS = 400.0
 
@@ -21,8 +21,8 @@ def write_configuration(folders: NodeFolders, *, pause_image: str, cni_folder: P
     Args:
         folders: The node's folder.
         pause_image: The image that holds a pod's namespaces.
-        cni_folder: Where the network's configuration is.
-        gpu_runtime: What stands in runc's place for pods of the runtime class `nvidia`.
+        cni_folder: The folder of the network's configuration.
+        gpu_runtime: The replacement of runc for pods of the runtime class `nvidia`.
     """
     path = folders.folder / "containerd.toml"
     path.write_text(
@@ -63,7 +63,7 @@ disabled_plugins = [
 
 
 def control(folders: NodeFolders, *arguments: str) -> str:
-    """Runs `ctr` on the node's containerd and returns what it printed.
+    """Runs `ctr` on the node's containerd and returns its output.
 
     Raises:
         subprocess.CalledProcessError: It failed; `.stderr` says why.

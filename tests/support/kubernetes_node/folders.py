@@ -1,4 +1,4 @@
-"""Where a node keeps things: all in one temporary folder, but for what the kubelet has fixed."""
+"""The node's folders: one temporary folder, except for the kubelet's fixed paths."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 DEVICE_PLUGINS = Path("/var/lib/kubelet/device-plugins")
-"""The kubelet's own choice, whatever its root is."""
+"""Fixed by the kubelet for any root."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class NodeFolders:
 
     @property
     def containerd_state(self) -> Path:
-        """What containerd forgets at a reboot; containers' root file systems are mounted here."""
+        """State that containerd loses at a reboot; the mounts of containers' root file systems."""
         return self.folder / "run"
 
     @property
@@ -41,7 +41,7 @@ class NodeFolders:
 
     @property
     def pod_resources_socket(self) -> Path:
-        """Where the kubelet says which pod has which device."""
+        """The socket that lists the devices of pods."""
         return self.kubelet_root / "pod-resources" / "kubelet.sock"
 
     @property
@@ -61,7 +61,7 @@ class NodeFolders:
 
     @property
     def about(self) -> Path:
-        """What the supervisor tells those who use the node, JSON."""
+        """The supervisor's description of the node for its users, JSON."""
         return self.folder / "node.json"
 
     def make(self) -> None:

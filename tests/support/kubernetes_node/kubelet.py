@@ -23,7 +23,7 @@ def kubelet_command(
         folders: The node's folder.
         plane: The control plane that it joins.
         node: The node's name.
-        port: Where it serves logs and exec.
+        port: The port of logs and exec.
     """
     configuration = folders.folder / "kubelet.yaml"
     configuration.write_text(yaml.safe_dump(_configuration(folders, plane, port)), encoding="utf-8")
@@ -34,7 +34,7 @@ def kubelet_command(
         f"--root-dir={folders.kubelet_root}",
         f"--hostname-override={node}",
         f"--node-ip={ADDRESS}",
-        # As GPU feature discovery labels a node.
+        # The label of GPU feature discovery.
         "--node-labels=nvidia.com/gpu.present=true",
     ]
 

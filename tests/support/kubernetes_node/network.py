@@ -61,11 +61,11 @@ def make_bridge() -> None:
 
 
 def write_cni_configuration(folder: Path, state: Path) -> Path:
-    """What containerd connects pods by; returns the folder of it.
+    """Writes the configuration by which containerd connects pods; returns its folder.
 
     Args:
-        folder: Where to make the configuration's folder.
-        state: Where it is kept which address is whose.
+        folder: The parent of the configuration's folder.
+        state: The folder of assigned addresses.
     """
     bridge = {
         "type": "bridge",

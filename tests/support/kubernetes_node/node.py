@@ -33,12 +33,12 @@ _DEVICE_PLUGIN = "device-plugin"
 
 @dataclass(frozen=True)
 class About:
-    """What those who use a node have to know.
+    """The description of a node for its users.
 
     Attributes:
-        folder: Its folder; `NodeFolders` says what is where in it.
+        folder: Its folder; `NodeFolders` describes the contents.
         kubeconfig: An administrator's kubeconfig.
-        programs: Where kubectl, helm and the others are.
+        programs: The paths of kubectl, helm and the other programs.
         processes: The process id of each part, as of now.
         gpus_state: The state file of its simulated GPUs.
         supervisor: The process that holds it together.
@@ -53,7 +53,7 @@ class About:
 
     @staticmethod
     def read(folder: Path) -> About:
-        """As the supervisor wrote it last."""
+        """The supervisor's latest description."""
         return About(**json.loads(NodeFolders(folder).about.read_text(encoding="utf-8")))
 
 
@@ -61,7 +61,7 @@ class Node:
     """A node and its control plane. `clean_up` ends it: nothing of it is worth an orderly end.
 
     Args:
-        programs: Where each program is, by its name.
+        programs: The path of each program, by its name.
         folder: An empty temporary folder.
         gpus: How many simulated GPUs it has.
     """

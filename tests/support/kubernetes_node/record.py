@@ -22,7 +22,7 @@ from support.kubernetes_node.folders import DEVICE_PLUGINS
 _LOCK = "\0wattloop-test-node"
 _LOOKS_EVERY_SECONDS = 0.5
 _RECORD = Path("/run/wattloop-test-node.json")
-# Made by containerd, its shims, the kubelet, CNI and the agent's pods wherever their roots are.
+# Created by containerd, its shims, the kubelet, CNI and the agent's pods, independent of their roots.
 _FIXED_FOLDERS = (
     DEVICE_PLUGINS.parent,
     Path("/run/containerd"),
@@ -38,7 +38,7 @@ class NodeAlreadyRunsError(Exception):
 
 @dataclass(frozen=True)
 class Record:
-    """What a node has changed on the machine.
+    """The changes of a node to the machine.
 
     Attributes:
         folder: Its temporary folder.
@@ -55,7 +55,7 @@ class Record:
     )
 
     def write(self) -> None:
-        """Keeps it, so that it outlives whoever wrote it."""
+        """Stores it, so that it outlives its author."""
         content = {
             "folder": str(self.folder),
             "supervisor": self.supervisor,

@@ -1,4 +1,4 @@
-"""What a machine must have for a node of the tests, and what to say where it has not."""
+"""The requirements of a node of the tests, and the message for a missing one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROGRAMS = {
     "ip": "iproute2",
     "cc": "gcc and libc6-dev",
 }
-"""What has to be on PATH, and the Debian package that has it."""
+"""The programs that must be on PATH, and their Debian packages."""
 CNI_PROGRAMS = Path("/usr/lib/cni")
 CGROUPS = Path("/sys/fs/cgroup")
 
@@ -37,7 +37,7 @@ def missing_requirement() -> str | None:
 
 
 def _forbidden_requirement() -> str | None:
-    """What root may not do here, as in a container without privileges: tried, and undone at once."""
+    """Actions that root may not do here, as in an unprivileged container: each is tried and undone."""
     link = f"wl{os.getpid()}"
     if not _works("ip", "link", "add", link, "type", "bridge"):
         return "a node needs a bridge, and root may make none here: is this a container without NET_ADMIN?"
@@ -50,7 +50,7 @@ def _forbidden_requirement() -> str | None:
         _works("umount", folder)
     for root in cgroup_roots():
         try:
-            # A cgroup has files that nobody can remove before it.
+            # The kernel removes the files of a cgroup with it.
             Path(tempfile.mkdtemp(prefix="wattloop-needs-", dir=root)).rmdir()
         except OSError as error:
             return f"a node needs cgroups, and root may make none in {root}: {error.strerror}"

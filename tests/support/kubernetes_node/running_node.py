@@ -22,7 +22,7 @@ _WAITS_SECONDS = 800.0
 
 
 class NodeFailedError(Exception):
-    """The node did not start, or did not end in order; the text is what it said."""
+    """The node did not start or did not end in order; the text is its output."""
 
 
 def runs_already() -> bool:

@@ -30,7 +30,7 @@ def make_gpus(folders: NodeFolders, count: int) -> Path:
 def write_gpu_runtime(folders: NodeFolders, state: Path) -> Path:
     """Writes the program that containerd calls in runc's place for pods of the class: they get what a device gets."""
     given = asdict(allocation([], library=nvml_simulator.build_library(), state=state))
-    # Which ones it sees the container has said itself.
+    # The container itself has named its visible GPUs.
     del given["environment"]["NVIDIA_VISIBLE_DEVICES"]
     described = folders.folder / "gpu-runtime.json"
     described.write_text(json.dumps(given), encoding="utf-8")

@@ -18,9 +18,9 @@ SOCKET_LABELS = {"pod-security.kubernetes.io/enforce": "privileged", "wattloop.d
 
 
 def make_editor(about: About, kubectl: ClusterCommand, core: client.CoreV1Api, namespace: str) -> Path:
-    """Makes a namespace, and in it somebody with Kubernetes' own role `edit`, and no other right; their kubeconfig."""
+    """Creates a namespace and a user with only Kubernetes' own role `edit` in it; returns the kubeconfig."""
     kubectl.apply(
-        # As docs/installation.md labels a namespace whose trainings mount the agent's socket.
+        # The labels of docs/installation.md for namespaces whose trainings mount the agent's socket.
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": SOCKET_LABELS}},
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": PERSON, "namespace": namespace}},
         {

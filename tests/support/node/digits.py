@@ -39,9 +39,9 @@ class Runs:
 
     Args:
         kubectl: The user's.
-        cluster: Who watches.
+        cluster: The client of watches.
         job: The job's name.
-        namespace: Where it is.
+        namespace: The job's namespace.
     """
 
     def __init__(self, kubectl: ClusterCommand, cluster: DynamicClient, job: str, namespace: str) -> None:

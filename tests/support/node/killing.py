@@ -20,16 +20,16 @@ TRAININGS = "wattloop.dev/recurrence"
 
 
 class Killer:
-    """Knows how to find what it is asked to kill.
+    """Finds and kills parts of the node.
 
     Args:
         folder: The node's.
         kubectl: An administrator's.
-        namespace: Where the training pods are.
-        seed: Which of several training pods it takes.
+        namespace: The namespace of the training pods.
+        seed: The seed of the choice among several training pods.
 
     Attributes:
-        kinds: What can be killed. Each returns whether there was such a thing to kill.
+        kinds: The kinds of parts. Each function returns False if there was nothing to kill.
     """
 
     def __init__(self, folder: Path, kubectl: ClusterCommand, namespace: str, seed: int) -> None:

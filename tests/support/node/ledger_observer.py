@@ -1,4 +1,4 @@
-"""Which pods an agent's ledger on disk has held, watched from outside while agents come and go."""
+"""The pods that an agent's ledger on disk has held, observed while agents restart."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support.node.polling import Poller
 class LedgerObserver(Poller):
     """A context that looks at the ledger's file again and again.
 
-    A look that is missed says less, never something wrong: what was in the file was durable.
+    A missed poll can miss a pod, but everything in the file was durable.
 
     Args:
         path: The file.

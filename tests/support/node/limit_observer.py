@@ -1,4 +1,4 @@
-"""Which power limits GPUs worked at, watched from outside while something runs."""
+"""The power limits at which GPUs work, observed while something runs."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def paced_job(
         name: Its name.
         epoch_seconds: Real seconds that an epoch takes; simulated ones are ten at the least.
         gpus: How many a pod.
-        script: Which of in_pods/.
+        script: A file of in_pods/.
         environment: Further variables of its environment.
         spec: Fields of the spec to replace.
     """

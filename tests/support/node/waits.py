@@ -13,7 +13,7 @@ from support.node.digits import API_VERSION, await_recurrences
 SLOWEST_SECONDS = 180.0
 """How long anything that takes a few seconds may take on a machine that does much else."""
 CAUSE_NAMED_WITHIN_SECONDS = 60.0
-"""What is promised; it took 10 s at most where the machine had nine times the work that it can do at once."""
+"""The promised bound; it took at most 10 s at nine times the load that the machine can handle."""
 
 
 def attempt_of(recurrences: list[Object], job: str, index: int, attempt: int) -> Object | None:

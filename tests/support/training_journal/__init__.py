@@ -1,4 +1,4 @@
-"""What pods truly used of simulated GPUs: each training notes the simulator's own energy as it begins and works."""
+"""The actual energy of pods on simulated GPUs: each training records the simulator's energy around each step."""
 
 from support.training_journal.energy_shares import NOBODY, EnergyUse, energy_uses
 from support.training_journal.journal import BEGINS, FOLDER, HAS_ALIGNED, WORKED, Entry, read_journal

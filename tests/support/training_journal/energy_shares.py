@@ -20,7 +20,7 @@ BURST_SECONDS = 1.0
 
 @dataclass
 class EnergyUse:
-    """What a pod used.
+    """The energy of one pod.
 
     Attributes:
         worked_joules: By its work.
@@ -38,15 +38,15 @@ class EnergyUse:
 def energy_uses(
     entries: Iterable[Entry], first: Mapping[str, float], last: Mapping[str, float]
 ) -> dict[str, EnergyUse]:
-    """What each pod used, by its name.
+    """The energy of each pod, by its name.
 
     Args:
-        entries: What pods noted, in any order.
+        entries: The records of all pods, in any order.
         first: Of each GPU, by uuid, what the simulator had integrated before any of the pods began.
         last: Likewise, after all had ended.
 
     Returns:
-        By pod; under `NOBODY` what no pod can have used.
+        By pod; `NOBODY` has the energy that no pod can have used.
 
     Example:
         >>> entries = [Entry("a", "begins", 1.0, {"GPU": 10.0}), Entry("a", "worked", 2.0, {"GPU": 15.0})]

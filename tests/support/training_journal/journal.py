@@ -14,7 +14,7 @@ WORKED = "worked"
 
 @dataclass(frozen=True)
 class Entry:
-    """What a pod noted.
+    """One record of a pod.
 
     Attributes:
         pod: Its name.

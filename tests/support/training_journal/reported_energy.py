@@ -1,4 +1,4 @@
-"""What attempts were told to have used beside what their pods truly used, and how far the two may differ."""
+"""The reported energy of attempts compared with the actual energy of their pods, and the permitted difference."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from support.control_plane.waiting import Object
 from support.training_journal.energy_shares import EnergyUse
 
-# What a counter may not show yet at one reading: an A100 steps every 100 ms and draws 400 W at most.
+# The energy that a counter may not show yet: an A100 steps every 100 ms and draws at most 400 W.
 STEP_JOULES = 0.1 * 400.0
 
 
@@ -18,11 +18,11 @@ class ReportedEnergy:
 
     Attributes:
         name: Of its TrainingRecurrence.
-        reported_joules: What its status says, 0 where it says nothing.
-        uncertainty_joules: How far that may be off, in its own words; None: it says that it does not know.
-        by_agent: Whether it is an agent's word, which is from when the pod was given its GPUs, aligning included.
-        devices: How many GPUs it speaks of.
-        use: What its pods truly used.
+        reported_joules: The energy in its status; 0 without one.
+        uncertainty_joules: The uncertainty in its status; None: unknown.
+        by_agent: True if an agent reported it, from the assignment of the GPUs on, alignment included.
+        devices: The number of GPUs in the report.
+        use: The actual energy of its pods.
     """
 
     name: str
@@ -55,20 +55,20 @@ class ReportedEnergy:
 
     @property
     def min_joules(self) -> float:
-        """The least that may be told; without a known uncertainty anything may be missing."""
+        """The minimum of a correct report; without a known uncertainty anything may be missing."""
         if self.uncertainty_joules is None:
             return 0.0
         return self.use.worked_joules - self.uncertainty_joules - self._reading_joules
 
     @property
     def max_joules(self) -> float:
-        """The most that may be told."""
+        """The maximum of a correct report."""
         aligned = self.use.aligned_joules if self.by_agent else 0.0
         return self.use.worked_joules + aligned + (self.uncertainty_joules or 0.0) + self._reading_joules
 
     @property
     def _reading_joules(self) -> float:
-        """What may be off though nobody says so.
+        """The error that no report includes.
 
         Between two readings of a counter an agent spreads energy as power was, over our time. Simulated GPUs live
         faster: how much of it was before a pod's begin or end is not known.
