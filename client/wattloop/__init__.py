@@ -1,6 +1,6 @@
-"""Wattloop's client: what a training script imports, and the ground on which the other packages stand.
+"""Wattloop's client: the library for training scripts, and the base of the other packages.
 
-Nothing here needs more than the standard library, so that a training image takes on no dependency.
+It uses only the standard library, so that it adds no dependency to a training image.
 
 Example:
     >>> from wattloop import Run
@@ -20,8 +20,8 @@ __all__ = ["Run"]
 
 
 def __getattr__(name: str) -> object:
-    # Loaded when first used: what stands on the client (the privileged power controller above all) needs no
-    # HTTP client with it.
+    # Imported on first use: other packages, above all the privileged power controller, need no HTTP
+    # client.
     if name == "Run":
         from wattloop.run import Run  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""Starts the node agent as a process of one's own: for the local mode, for tests, for a notebook."""
+"""Runs the node agent as a child process, for the local mode, for tests and for notebooks."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from wattloop import interruption
 from wattloop.agent import AgentUnavailable
 from wattloop.agent_supervisor import AgentSupervisor
 
-# A change of all GPUs and a power controller that hangs fit into it; see the agent's own times.
-END_SECONDS = 10.0
+# Enough for a change of all GPUs and for a power controller that hangs; see the agent's own timeouts.
+STOP_SECONDS = 10.0
 
 
 def start_agent(
@@ -27,24 +27,23 @@ def start_agent(
     log: Path | None = None,
     on_start: Callable[[int], None] = lambda _: None,
 ) -> subprocess.Popen[bytes]:
-    """Start an agent that lives as long as this process at most; it serves its socket when this returns.
+    """Start an agent that ends with this process at the latest, and return once it serves its socket.
 
-    Whatever kills this process, the agent gives every GPU back and ends; whatever kills the agent, its power
-    controller gives
-    every GPU back. It is in a session of its own: Ctrl-C reaches it only through `stop_agent`, after the last energy
-    reading.
+    If this process is killed, the agent restores every GPU and ends. If the agent is killed, its power
+    controller restores every GPU. The agent has a session of its own, so that Ctrl-C does not end it
+    before the last energy reading; `stop_agent` ends it.
 
     Args:
-        socket: Where it shall serve; at most 107 bytes long, as the kernel has it.
-        state_directory: Where it keeps its leases.
-        nvml_library: The ``libnvidia-ml.so.1`` to load in place of the system's.
-        environment: Its environment; default: this process's.
-        log: A file that its log is appended to; default: this process's stderr.
-        on_start: Called with its process id before it serves.
+        socket: Path of the agent's socket; the kernel allows at most 107 bytes.
+        state_directory: Folder of the agent's leases.
+        nvml_library: The ``libnvidia-ml.so.1`` to load instead of the system's.
+        environment: The agent's environment; default: this process's.
+        log: A file to append the agent's log to; default: this process's stderr.
+        on_start: Called with the agent's process id before the agent serves.
 
     Raises:
-        AgentUnavailable: It cannot be started, its log cannot be written, it ended before it served (its log says why),
-            or the ``agent`` extra is not installed.
+        AgentUnavailable: The agent cannot be started, its log cannot be written, it ended before it
+            served (its log says why), or the ``agent`` extra is not installed.
         wattloop.interruption.Interrupted: This program was asked to end meanwhile; the agent has ended.
     """
     reading, writing = os.pipe()
@@ -84,15 +83,15 @@ def start_agent(
         if interruption.call_cancellable(lambda: os.read(reading, 16), lambda: stop_agent(process)):
             return process
     code = process.wait()
-    told = f"its log is {log}" if log is not None else "its log is above"
-    raise AgentUnavailable(f"the agent for {socket} ended with {code} before it served; {told}")
+    hint = f"its log is {log}" if log is not None else "its log is above"
+    raise AgentUnavailable(f"the agent for {socket} ended with {code} before it served; {hint}")
 
 
 def stop_agent(process: subprocess.Popen[bytes]) -> int:
-    """Have an agent give every GPU back and end; returns 0 where it has done so, else its exit code."""
+    """Stop an agent, which restores every GPU; returns 0 on success, else the agent's exit code."""
     process.terminate()
     try:
-        code = process.wait(END_SECONDS)
+        code = process.wait(STOP_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
         code = process.wait()
@@ -109,13 +108,13 @@ def running_agent(
     log: Path | None = None,
     on_start: Callable[[int], None] = lambda _: None,
 ) -> Iterator[None]:
-    """An agent for the time of a block, started again whenever it dies: what the kubelet does on a node.
+    """Run an agent during a block and restart it when it ends, as the kubelet does on a node.
 
-    One that dies soon after each start is started ever later, every half minute at last. Connections find the next one
-    by themselves, and hold with it what they held.
+    Restarts back off exponentially up to half a minute if the agent keeps ending soon. Connections
+    reconnect to the next agent and hold the same settings there.
 
     Raises:
-        AgentUnavailable: As `start_agent`, for the first.
+        AgentUnavailable: As in `start_agent`, for the first agent.
     """
 
     def start() -> subprocess.Popen[bytes]:
@@ -124,10 +123,10 @@ def running_agent(
         )
 
     supervisor = AgentSupervisor(start, stop_agent)
-    thread = threading.Thread(target=supervisor.keep, name="wattloop-agent-supervisor", daemon=True)
+    thread = threading.Thread(target=supervisor.run, name="wattloop-agent-supervisor", daemon=True)
     thread.start()
     try:
         yield
     finally:
-        supervisor.end()
+        supervisor.stop()
         thread.join()

@@ -1,4 +1,4 @@
-"""Starts the node agent again whenever it ends: at once, and ever later where it ends soon after each start."""
+"""Restarts the node agent when it ends: immediately, and with exponential backoff if it keeps ending soon."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from wattloop.agent import AgentUnavailable
 
 logger = logging.getLogger("wattloop")
 
-# Of starting it again, one after another.
+# Maximum number of consecutive failed restarts.
 MAX_FAILURES = 3
-# An agent that served for so long did not end of its start: the next one is started at once.
+# An agent that ran for this long resets the backoff.
 LONG_RUN_SECONDS = 10.0
-FIRST_PAUSE_SECONDS = 0.1
-MAX_PAUSE_SECONDS = 30.0
+FIRST_BACKOFF_SECONDS = 0.1
+MAX_BACKOFF_SECONDS = 30.0
 
 
-class RestartPause:
-    """How long to wait before the next start, by how long the agents before ran.
+class RestartBackoff:
+    """The delay before the next start, from the run times of the agents before.
 
     Example:
-        >>> pause = RestartPause()
-        >>> [pause.after(ran_seconds) for ran_seconds in (3600.0, 0.0, 0.0, 0.0, 60.0)]
+        >>> backoff = RestartBackoff()
+        >>> [backoff.after(ran_seconds) for ran_seconds in (3600.0, 0.0, 0.0, 0.0, 60.0)]
         [0.0, 0.0, 0.1, 0.2, 0.0]
     """
 
@@ -33,61 +33,61 @@ class RestartPause:
         self._short_runs = 0
 
     def after(self, ran_seconds: float) -> float:
-        """The pause after an agent that ran for so long, in seconds: none after the first short run, then doubling."""
+        """The delay in seconds after an agent that ran for this long: 0 after the first short run, then doubling."""
         self._short_runs = 0 if ran_seconds >= LONG_RUN_SECONDS else self._short_runs + 1
         if self._short_runs < 2:
             return 0.0
-        # Doubled a few times it is beyond the longest; doubled a thousand times it is no number any more.
-        return min(FIRST_PAUSE_SECONDS * 2.0 ** min(self._short_runs - 2, 20), MAX_PAUSE_SECONDS)
+        # The bounded exponent avoids an overflow.
+        return min(FIRST_BACKOFF_SECONDS * 2.0 ** min(self._short_runs - 2, 20), MAX_BACKOFF_SECONDS)
 
 
 class AgentSupervisor:
-    """Keeps one agent running until it is told to end it.
+    """Keeps one agent running until `stop` is called.
 
     Args:
-        start: Starts an agent that serves when this returns; raises `wattloop.agent.AgentUnavailable`.
-        end: Ends one.
-        clock: Measures how long each ran.
-        ends_within: Waits for so many seconds and tells whether the agent is to end; default: until it is told to.
+        start: Starts an agent, and returns once it serves; raises `wattloop.agent.AgentUnavailable`.
+        stop: Stops an agent.
+        clock: Measures the run time of each agent.
+        stopped_within: Waits for this number of seconds and returns whether `stop` was called meanwhile.
 
     Raises:
-        AgentUnavailable: The first can't be started.
+        AgentUnavailable: The first agent cannot be started.
     """
 
     def __init__(
         self,
         start: Callable[[], subprocess.Popen[bytes]],
-        end: Callable[[subprocess.Popen[bytes]], int],
+        stop: Callable[[subprocess.Popen[bytes]], int],
         *,
         clock: Callable[[], float] = time.monotonic,
-        ends_within: Callable[[float], bool] | None = None,
+        stopped_within: Callable[[float], bool] | None = None,
     ) -> None:
         self._start = start
-        self._end = end
+        self._stop = stop
         self._clock = clock
-        self._ending = threading.Event()
-        self._ends_within = ends_within or self._ending.wait
+        self._stopping = threading.Event()
+        self._stopped_within = stopped_within or self._stopping.wait
         self._lock = threading.Lock()
         self._process = start()
         self._began = clock()
 
-    def keep(self) -> None:
-        """Start it again whenever it ends, until `end` is called or it could not be started several times in a row."""
-        pause, failures = RestartPause(), 0
+    def run(self) -> None:
+        """Restart the agent when it ends, until `stop` is called or too many consecutive restarts fail."""
+        backoff, failures = RestartBackoff(), 0
         while failures < MAX_FAILURES:
             code = self._process.wait()
-            seconds = pause.after(self._clock() - self._began)
-            if not self._ending.is_set():
-                logger.warning("the node agent ended with %d; starting it again%s", code, _in(seconds))
-            if self._ends_within(seconds):
+            seconds = backoff.after(self._clock() - self._began)
+            if not self._stopping.is_set():
+                logger.warning("the node agent ended with %d; restarting it%s", code, _in(seconds))
+            if self._stopped_within(seconds):
                 return
-            failures = 0 if self._started_again() else failures + 1
-        if not self._ending.is_set():
-            logger.error("the node agent does not start any more: energy is not measured, no power limit is held")
+            failures = 0 if self._restarted() else failures + 1
+        if not self._stopping.is_set():
+            logger.error("the node agent cannot be restarted: energy is not measured, no power limit is held")
 
-    def _started_again(self) -> bool:
+    def _restarted(self) -> bool:
         with self._lock:
-            if self._ending.is_set():
+            if self._stopping.is_set():
                 return False
             try:
                 self._process = self._start()
@@ -98,11 +98,11 @@ class AgentSupervisor:
                 self._began = self._clock()
             return True
 
-    def end(self) -> None:
-        """Have it give every GPU back and end; none is started any more."""
+    def stop(self) -> None:
+        """Stop the agent, which restores every GPU, and restart it no more."""
         with self._lock:
-            self._ending.set()
-            self._end(self._process)
+            self._stopping.set()
+            self._stop(self._process)
 
 
 def _in(seconds: float) -> str:

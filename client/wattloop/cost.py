@@ -1,7 +1,7 @@
-"""The cost of a training run: one number in joules that weighs energy against time.
+"""The cost of a training run, in joules: a weighted sum of energy and time.
 
-Zeus (NSDI '23), equation 2: ``C = η·ETA + (1−η)·MaxPower·TTA``. Costs are always computed from a stored energy and
-time, never stored alone, so that a change of η re-ranks the whole history.
+Zeus (NSDI '23), equation 2: ``C = η·ETA + (1−η)·MaxPower·TTA``. Costs are always computed from the
+stored energy and time, so that a change of η applies to the whole history.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from wattloop.errors import UsageError
 
 @dataclass(frozen=True)
 class CostModel:
-    """How energy and time weigh against each other.
+    """The weights of energy and time.
 
     Attributes:
-        eta: Weight of energy, from 0 (only time counts) to 1 (only energy counts).
-        max_power_watts: Sum of the maximum power limits of all GPUs of the job, in watts; converts seconds to joules.
+        eta: Weight of energy, from 0 (only time) to 1 (only energy).
+        max_power_watts: Sum of the maximum power limits of all GPUs of the job, in watts. Converts
+            seconds to joules.
 
     Raises:
         UsageError: eta is outside 0 … 1, or the maximum power is not positive.
@@ -32,7 +33,7 @@ class CostModel:
 
     def __post_init__(self) -> None:
         if not 0 <= self.eta <= 1:
-            raise UsageError(f"eta is {self.eta}; it weighs energy against time and must lie from 0 to 1")
+            raise UsageError(f"eta is {self.eta}; the weight of energy must be from 0 to 1")
         if not 0 < self.max_power_watts < float("inf"):
             raise UsageError(f"the maximum power is {self.max_power_watts} W; it must be positive and finite")
 

@@ -1,7 +1,7 @@
-"""The variables that Wattloop injects into a training process, written and read in one place.
+"""The environment variables that Wattloop injects into a training process.
 
-The operator and the local mode write them with `RunEnvironment.variables`, the training process reads them with
-`RunEnvironment.read`; so both sides agree by construction.
+The operator and the local mode write them with `RunEnvironment.variables`, and the training process
+reads them with `RunEnvironment.read`, so that both sides agree.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from typing import overload
 
 from wattloop.errors import InputError
 
-# Reserved as a whole, so that a variable that Wattloop sets in a later version breaks no manifest of today.
+# The whole prefix is reserved, so that variables of later versions break no existing manifest.
 PREFIX = "WATTLOOP_"
 PARAMETER_PREFIX = f"{PREFIX}PARAM_"
 SELECTORS = ("Energy", "Time", "Cost", "MaxSlowdown")
-MAX_WHOLE_CHARACTERS = 20
+MAX_INTEGER_CHARACTERS = 20
 RANK_VARIABLES = ("RANK", "JOB_COMPLETION_INDEX")
 
 
 @dataclass(frozen=True)
 class RunTarget:
-    """What a run has to reach.
+    """The metric value at which a run is done.
 
     Attributes:
-        metric: Its name.
+        metric: Name of the metric.
         threshold: The value to reach.
         maximize: Whether higher is better.
-        consecutive_evaluations: How many evaluations in a row must reach it.
+        consecutive_evaluations: Number of consecutive evaluations that must reach the threshold.
 
     Example:
         >>> RunTarget("loss", 0.1, maximize=False).reached_by(0.05)
@@ -48,28 +48,29 @@ class RunTarget:
 
 @dataclass(frozen=True)
 class RunEnvironment:
-    """What a training process is told.
+    """The settings of a training process.
 
     Attributes:
-        job: namespace/name of the RecurringTrainingJob; empty when run outside Wattloop.
+        job: namespace/name of the RecurringTrainingJob; empty outside Wattloop.
         recurrence: Name of the TrainingRecurrence.
-        batch_size: The global batch size to train with; None when run outside Wattloop.
-        per_device_batch_size: The batch size of one GPU; None when run outside Wattloop.
-        learning_rate_scale: Factor on the script's learning rate for this batch size.
-        max_epochs: Epochs after which to give up; None when run outside Wattloop.
-        target: What to reach; None when run outside Wattloop.
-        power_limit_watts: The limit to hold on each GPU; None to leave GPUs as they are.
-        profile_power_limits: Whether to measure the power limits first and then hold the best.
-        power_selector: How the best limit is chosen: Energy, Time, Cost or MaxSlowdown.
-        max_slowdown_percent: For MaxSlowdown.
-        eta: Weight of energy against time in the cost.
-        seed: A number for the training's own random draws, another one for each attempt; None outside Wattloop.
-        parameters: Further knobs by name.
-        report_url: Where reports go; empty for nowhere.
-        token_file: File with the token that reports carry.
-        certificate_authority_file: Certificates that the report URL is checked against.
+        batch_size: The global batch size; None outside Wattloop.
+        per_device_batch_size: The batch size of one GPU; None outside Wattloop.
+        learning_rate_scale: Factor for the script's learning rate at this batch size.
+        max_epochs: Maximum number of epochs; None outside Wattloop.
+        target: The target of the run; None outside Wattloop.
+        power_limit_watts: The limit to hold on each GPU; None to leave GPUs unchanged.
+        profile_power_limits: Whether to measure the power limits first and then hold the best one.
+        power_selector: Rule that selects the best limit: Energy, Time, Cost or MaxSlowdown.
+        max_slowdown_percent: Allowed slowdown for MaxSlowdown.
+        eta: Weight of energy in the cost, from 0 to 1.
+        seed: Seed of the training's random numbers, different for each attempt; None outside Wattloop.
+        parameters: Further hyperparameters by name.
+        report_url: Destination of reports; empty to send none.
+        token_file: File with the bearer token of reports.
+        certificate_authority_file: Certificates to verify the server of the report URL with.
         agent_socket: The node agent's socket; empty for none.
-        rank: Which process of a distributed run this is, as its launcher says it; the metric of rank 0 counts.
+        rank: Rank of this process in a distributed run, from its launcher; only the metric of rank 0
+            counts.
     """
 
     job: str = ""
@@ -98,20 +99,20 @@ class RunEnvironment:
         return bool(self.job)
 
     def variables(self) -> dict[str, str]:
-        """The environment variables that say this; empty values are left out."""
+        """These settings as environment variables; empty values are omitted."""
         named = {
             "WATTLOOP_JOB": self.job,
             "WATTLOOP_RECURRENCE": self.recurrence,
-            "WATTLOOP_BATCH_SIZE": _shown(self.batch_size),
-            "WATTLOOP_PER_DEVICE_BATCH_SIZE": _shown(self.per_device_batch_size),
-            "WATTLOOP_LEARNING_RATE_SCALE": _shown(self.learning_rate_scale),
-            "WATTLOOP_MAX_EPOCHS": _shown(self.max_epochs),
-            "WATTLOOP_POWER_LIMIT_WATTS": _shown(self.power_limit_watts),
+            "WATTLOOP_BATCH_SIZE": _formatted(self.batch_size),
+            "WATTLOOP_PER_DEVICE_BATCH_SIZE": _formatted(self.per_device_batch_size),
+            "WATTLOOP_LEARNING_RATE_SCALE": _formatted(self.learning_rate_scale),
+            "WATTLOOP_MAX_EPOCHS": _formatted(self.max_epochs),
+            "WATTLOOP_POWER_LIMIT_WATTS": _formatted(self.power_limit_watts),
             "WATTLOOP_PROFILE_POWER_LIMITS": "1" if self.profile_power_limits else "",
             "WATTLOOP_POWER_SELECTOR": self.power_selector,
-            "WATTLOOP_MAX_SLOWDOWN_PERCENT": _shown(self.max_slowdown_percent),
-            "WATTLOOP_ETA": _shown(self.eta),
-            "WATTLOOP_SEED": _shown(self.seed),
+            "WATTLOOP_MAX_SLOWDOWN_PERCENT": _formatted(self.max_slowdown_percent),
+            "WATTLOOP_ETA": _formatted(self.eta),
+            "WATTLOOP_SEED": _formatted(self.seed),
             "WATTLOOP_REPORT_URL": self.report_url,
             "WATTLOOP_TOKEN_FILE": self.token_file,
             "WATTLOOP_CA_FILE": self.certificate_authority_file,
@@ -119,7 +120,7 @@ class RunEnvironment:
         }
         if self.target is not None:
             named["WATTLOOP_TARGET_METRIC"] = self.target.metric
-            named["WATTLOOP_TARGET_THRESHOLD"] = _shown(self.target.threshold)
+            named["WATTLOOP_TARGET_THRESHOLD"] = _formatted(self.target.threshold)
             named["WATTLOOP_TARGET_DIRECTION"] = "Maximize" if self.target.maximize else "Minimize"
             named["WATTLOOP_TARGET_CONSECUTIVE_EVALUATIONS"] = str(self.target.consecutive_evaluations)
         parameters = {f"{PARAMETER_PREFIX}{name}": value for name, value in self.parameters.items()}
@@ -127,10 +128,10 @@ class RunEnvironment:
 
     @staticmethod
     def read(variables: Mapping[str, str]) -> RunEnvironment:
-        """Read the variables of a process; without ``WATTLOOP_JOB`` it runs outside Wattloop, with defaults.
+        """Read the variables of a process. Without ``WATTLOOP_JOB`` the process runs outside Wattloop.
 
         Raises:
-            InputError: A variable does not say what it should.
+            InputError: A variable has an invalid value.
 
         Example:
             >>> RunEnvironment.read({}).managed
@@ -178,15 +179,15 @@ def _target(variables: Mapping[str, str]) -> RunTarget | None:
 
 
 def _rank(variables: Mapping[str, str]) -> int:
-    """The rank as torchrun sets it, or as Kubernetes does for the pods of an indexed Job; these are not Wattloop's."""
+    """The rank from torchrun, or from Kubernetes in the pods of an indexed Job; 0 outside Wattloop."""
     if not variables.get("WATTLOOP_JOB"):
         return 0
     named = (variables.get(name, "") for name in RANK_VARIABLES)
     text = next((text for text in named if text), "0")
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < MAX_WHOLE_CHARACTERS else 0
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < MAX_INTEGER_CHARACTERS else 0
 
 
-def _shown(value: float | None) -> str:
+def _formatted(value: float | None) -> str:
     return "" if value is None else repr(value)
 
 
@@ -203,7 +204,7 @@ def _number(variables: Mapping[str, str], name: str, default: float | None = Non
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise InputError("the environment", _cut(text), f"a finite number in {name}")
+        raise InputError("the environment", _quoted(text), f"a finite number in {name}")
     return value
 
 
@@ -211,18 +212,18 @@ def _integer(variables: Mapping[str, str], name: str, *, minimum: int = 1) -> in
     text = variables.get(name, "")
     if not text:
         return None
-    digits = text.isascii() and text.isdecimal() and len(text) <= MAX_WHOLE_CHARACTERS
+    digits = text.isascii() and text.isdecimal() and len(text) <= MAX_INTEGER_CHARACTERS
     if not digits or not minimum <= int(text) < 2**64:
-        raise InputError("the environment", _cut(text), f"a whole number from {minimum} to 2^64-1 in {name}")
+        raise InputError("the environment", _quoted(text), f"a whole number from {minimum} to 2^64-1 in {name}")
     return int(text)
 
 
 def _choice(variables: Mapping[str, str], name: str, choices: tuple[str, ...], default: str) -> str:
     text = variables.get(name) or default
     if text not in choices:
-        raise InputError("the environment", _cut(text), f"one of {', '.join(choices)} in {name}")
+        raise InputError("the environment", _quoted(text), f"one of {', '.join(choices)} in {name}")
     return text
 
 
-def _cut(text: str) -> str:
+def _quoted(text: str) -> str:
     return repr(text[:80])

@@ -1,4 +1,4 @@
-"""What went wrong, said so that the reader can mend it: where, what was found, what would be right."""
+"""Errors for users: each names the place, the value found and the value expected."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from dataclasses import dataclass
 
 
 class WattloopError(Exception):
-    """Base of every error that Wattloop raises for its user: its text is complete, no traceback is needed."""
+    """Base of the errors that Wattloop raises for its user. The text is complete without a traceback."""
 
 
 class OperationError(WattloopError):
-    """The input was right, but it could not be done (a server away, a disk full). A command ends with exit code 1."""
+    """The input is valid, but the operation failed (server unreachable, disk full). A command exits with code 1."""
 
 
 class UsageError(WattloopError):
-    """The command was used wrongly. A command ends with exit code 2."""
+    """The arguments of a command are invalid. A command exits with code 2."""
 
 
 @dataclass(eq=False)
 class InputError(WattloopError):
-    """An input that cannot be accepted. A command ends with exit code 2.
+    """The content of an input is invalid. A command exits with code 2.
 
     Attributes:
-        source: The file (or the object, as namespace/name) that the input came from.
-        found: What stands there.
-        expected: What would be right.
-        line: 1-based line in the file, where there is one.
-        column: 1-based column, or the name of a table's column.
+        source: The file, or the object as namespace/name.
+        found: The value found.
+        expected: The value expected.
+        line: 1-based line in the file, if known.
+        column: 1-based column, or the name of a table's column, if known.
 
     Example:
         >>> print(InputError("trace.csv", found="'x'", expected="a number", line=3, column="power_limit"))
@@ -40,8 +40,8 @@ class InputError(WattloopError):
     column: int | str | None = None
 
     def __str__(self) -> str:
-        """Source, place, what was found and what would be right, on one line."""
+        """Source, place, value found and value expected, on one line."""
         place = ", ".join(
-            f"{word} {value}" for word, value in (("line", self.line), ("column", self.column)) if value is not None
+            f"{kind} {value}" for kind, value in (("line", self.line), ("column", self.column)) if value is not None
         )
         return f"{self.source}: {place + ': ' if place else ''}found {self.found}, expected {self.expected}"

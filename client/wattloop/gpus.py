@@ -1,7 +1,7 @@
-"""The GPUs of a training process, reached through the node agent: their energy, and the power limit held on them.
+"""The GPUs of a training process, through the node agent: their energy, and the power limit held on them.
 
-The training process needs no privilege and never loads NVML: it asks the agent on its unix socket, and only when a run
-begins, reports, ends or measures limits.
+The training process needs no privilege and never loads NVML. It sends requests to the agent's Unix
+socket only when a run begins, reports, ends or measures limits.
 """
 
 from __future__ import annotations
@@ -15,24 +15,25 @@ from wattloop.power.profiling import LimitProfiling, Totals, limits_to_measure
 
 logger = logging.getLogger("wattloop")
 
-# A node's agent may just be replaced by a newer one; what a run does not measure from its start teaches nothing.
-ARRIVAL_SECONDS = 15.0
+# The agent may be restarting for an upgrade. A run that is not measured from its start has no cost, so
+# nothing is learned from it.
+AGENT_START_SECONDS = 15.0
 
 
 class ProcessGpus:
-    """What a run knows of its GPUs. Where no agent answers, there are none, and training goes on unmeasured.
+    """The GPUs of a run. Without an agent there are none, and the training continues without measurement.
 
     Args:
         socket_path: The agent's socket; empty for none.
-        arrival_seconds: How long to wait for an agent when the run begins.
+        agent_start_seconds: How long to wait for an agent when the run begins.
     """
 
-    def __init__(self, socket_path: str, arrival_seconds: float = ARRIVAL_SECONDS) -> None:
-        self._arrival_seconds = arrival_seconds
+    def __init__(self, socket_path: str, agent_start_seconds: float = AGENT_START_SECONDS) -> None:
+        self._agent_start_seconds = agent_start_seconds
         self._agent = AgentConnection(socket_path) if socket_path else None
         self._start: dict[str, EnergyReading] = {}
         self._range_watts: tuple[float, float] | None = None
-        self._most_watts = 0.0
+        self._max_watts = 0.0
         self._interruptions = 0
         self._profiling: LimitProfiling | None = None
         self.product = ""
@@ -42,14 +43,14 @@ class ProcessGpus:
 
     @property
     def count(self) -> int:
-        """How many GPUs this process uses."""
+        """Number of GPUs of this process."""
         return len(self._start)
 
     def begin(self) -> None:
-        """Take stock of the GPUs and read their counters for the first time."""
+        """Read the GPUs' descriptions and the start values of their energy counters."""
         if self._agent is None:
             return
-        self._agent.wait(self._arrival_seconds)
+        self._agent.wait(self._agent_start_seconds)
         try:
             described = self._agent.gpus()
             self._start = {reading.uuid: reading for reading in self._agent.energy()}
@@ -62,14 +63,14 @@ class ProcessGpus:
         self.max_power_limit_watts = sum(limit.maximum_watts for limit in limits)
         if not limits or len(limits) < len(described):
             return
-        self._most_watts = min(limit.maximum_watts for limit in limits)
+        self._max_watts = min(limit.maximum_watts for limit in limits)
         allowed = [limit.allowed_watts for limit in limits if limit.allowed_watts is not None]
         if len(allowed) == len(described):
-            least, most = max(least for least, _ in allowed), min(most for _, most in allowed)
-            self._range_watts = (least, most) if least <= most else None
+            lowest, highest = max(low for low, _ in allowed), min(high for _, high in allowed)
+            self._range_watts = (lowest, highest) if lowest <= highest else None
 
     def energy(self) -> tuple[GpuEnergy, ...]:
-        """First and newest reading of each GPU; empty where no agent answers."""
+        """First and newest reading of each GPU; empty if no agent answers."""
         return tuple(
             GpuEnergy(
                 uuid=now.uuid,
@@ -83,7 +84,7 @@ class ProcessGpus:
         )
 
     def hold(self, watts: float) -> None:
-        """Hold a power limit on every GPU of this process; a refusal is logged and training goes on without."""
+        """Hold a power limit on every GPU of this process. On failure, log it and continue without a limit."""
         if self._agent is None or not self._start:
             return
         try:
@@ -96,22 +97,22 @@ class ProcessGpus:
         self.limit_watts, self.refusal = held[0].enforced_watts, ""
 
     def begin_profiling(self) -> None:
-        """Start to measure the power limits, from the maximum down."""
-        if self._agent is None or not self._most_watts:
+        """Begin to measure the power limits, from the maximum down."""
+        if self._agent is None or not self._max_watts:
             return
         if self._range_watts is None:
-            # Nothing may be asked for: asked all the same, the agent says why.
-            self.hold(self._most_watts)
+            # No limit is allowed. The request fails, and the agent's error gives the reason.
+            self.hold(self._max_watts)
             return
         self._profiling = LimitProfiling(limits_to_measure(*self._range_watts))
         self.hold(self._profiling.limit_watts)
 
     def step_done(self, samples: float, choose: Callable[[tuple[LimitMeasurement, ...]], float]) -> None:
-        """Count an optimizer step towards the measurement of limits, and hold the next limit when it is time.
+        """Count an optimizer step for the measurement of limits, and hold the next limit when a window ends.
 
         Args:
-            samples: How many samples the step was made on.
-            choose: Gives the limit to hold once all are measured.
+            samples: Number of samples of the step.
+            choose: Selects the limit to hold once all are measured.
         """
         profiling = self._profiling
         if profiling is None or not profiling.step_done(samples):
@@ -123,7 +124,7 @@ class ProcessGpus:
             profiling.restart_window()
             return
         before = profiling.limit_watts
-        profiling.read(totals)
+        profiling.add_totals(totals)
         if profiling.finished:
             self.hold(choose(profiling.measurements(1.0)))
         elif profiling.limit_watts != before:
@@ -134,21 +135,19 @@ class ProcessGpus:
         return () if self._profiling is None else self._profiling.measurements(samples_per_epoch)
 
     def end(self) -> None:
-        """Give the GPUs back as they were found."""
+        """Release the power limit and close the connection."""
         if self._agent is None:
             return
         try:
             if self.limit_watts is not None:
                 self._agent.release(list(self._start))
         except (AgentUnavailable, AgentRequestError) as error:
-            logger.warning(
-                "the power limit was not released: %s; the agent restores it when this process is gone", error
-            )
+            logger.warning("the power limit was not released: %s; the agent restores it when this process ends", error)
         finally:
             self._agent.close()
 
     def _was_interrupted(self) -> bool:
-        """Whether the agent was away since this was last asked: the limit was not held for a moment."""
+        """Whether the agent disconnected since the last call, so that the limit was not held for a moment."""
         before, self._interruptions = self._interruptions, 0 if self._agent is None else self._agent.interruptions
         return self._interruptions != before
 
@@ -158,7 +157,7 @@ class ProcessGpus:
         try:
             return self._agent.energy()
         except (AgentUnavailable, AgentRequestError) as error:
-            logger.warning("the energy counters could not be read: %s; the next report says it again", error)
+            logger.warning("the energy counters could not be read: %s; the next report retries", error)
             return []
 
     def _totals(self) -> Totals | None:
@@ -172,5 +171,5 @@ class ProcessGpus:
 
 
 def _printable(text: str) -> str:
-    """The text as a report can carry it."""
+    """The text in the characters and length that a report allows."""
     return "".join(each if each.isascii() and each.isprintable() else "?" for each in text)[:MAX_REFUSAL_CHARACTERS]

@@ -25,8 +25,8 @@ from typing import TypeVar
 EXIT_INTERRUPTED = 130
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SAME_REQUEST_SECONDS = 0.1
-# The handler runs between two instructions of the main thread. Where that thread is inside a longer call of compiled
-# code, another thread ends the process after this time.
+# The handler runs between two instructions of the main thread. If that thread is inside a longer call of
+# compiled code, another thread ends the process after this time.
 MAX_HANDLER_DELAY_SECONDS = 1.0
 STANDARD_ERROR = 2
 # No signal has this number.
@@ -37,17 +37,17 @@ Result = TypeVar("Result")
 
 
 class Interrupted(KeyboardInterrupt):
-    """The program was asked to end. Raised at safe points only, once, in the main thread."""
+    """The program was asked to end. Raised once, at a safe point of the main thread."""
 
 
 class _Requests:
-    """The signals as one thread sees them, in order."""
+    """Counts signals in one thread, to tell a second request from repeats of the first."""
 
     def __init__(self) -> None:
         self._first_at: float | None = None
 
     def ends_at_once(self, *, is_deferred: bool) -> bool:
-        """Note one more signal; returns whether the process ends at once."""
+        """Count a signal; returns whether the process must end at once."""
         now = time.monotonic()
         if self._first_at is None:
             self._first_at = now
@@ -61,10 +61,10 @@ class _Interruption:
         self.title = "wattloop"
         self.deferrals = 0
         self.requested = False
-        self.taken = False
+        self.accepted = False
         self.wakers: list[Callable[[], object]] = []
-        self.undos: list[Callable[[], object]] = []
-        self._seen_by_handler, self._seen_by_thread = _Requests(), _Requests()
+        self.cleanups: list[Callable[[], object]] = []
+        self._handler_requests, self._thread_requests = _Requests(), _Requests()
         self._stopped = threading.Event()
         self._reading, self._writing = (_above_streams(end) for end in os.pipe())
         os.set_blocking(self._writing, False)
@@ -80,16 +80,16 @@ class _Interruption:
         return thread
 
     def end_thread(self) -> None:
-        """End the thread; what signals write from then on waits for the next one."""
+        """End the thread; bytes of later signals wait in the pipe for the next thread."""
         os.write(self._writing, END_OF_THREAD)
         self._thread.join()
 
     def start_thread(self) -> None:
-        """Start another thread."""
+        """Start a new thread."""
         self._thread = self._started_thread()
 
     def remove(self) -> None:
-        """Put the handlers before these in their place."""
+        """Restore the previous handlers."""
         for each, handler in self._handlers.items():
             signal.signal(each, handler)
         signal.set_wakeup_fd(self._wakeup)
@@ -99,9 +99,9 @@ class _Interruption:
         os.close(self._reading)
 
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
-        # In the main thread, at any instruction: no lock may be taken here and nothing may be raised.
+        # Runs in the main thread at any instruction, so it must not take a lock or raise.
         self.requested = True
-        if self._seen_by_handler.ends_at_once(is_deferred=self.deferrals > 0):
+        if self._handler_requests.ends_at_once(is_deferred=self.deferrals > 0):
             self._end_at_once()
 
     def _watch(self) -> None:
@@ -109,16 +109,16 @@ class _Interruption:
             if byte[0] not in self._handlers:
                 continue
             self.requested = True
-            ends = self._seen_by_thread.ends_at_once(is_deferred=self.deferrals > 0)
+            ends = self._thread_requests.ends_at_once(is_deferred=self.deferrals > 0)
             for wake in list(self.wakers):
                 wake()
             if ends and not self._stopped.wait(MAX_HANDLER_DELAY_SECONDS):
                 self._end_at_once()
 
     def _end_at_once(self) -> None:
-        for undo in reversed(self.undos):
+        for cleanup in reversed(self.cleanups):
             with contextlib.suppress(OSError):
-                undo()
+                cleanup()
         again = " again: ended at once" if self.deferrals else ""
         with contextlib.suppress(OSError):
             cursor = SHOW_CURSOR if os.isatty(STANDARD_ERROR) else b""
@@ -127,16 +127,16 @@ class _Interruption:
 
 
 class _Process:
-    """The process's one `_Interruption`, where there is one."""
+    """The process's `_Interruption`; None without handlers."""
 
     now: _Interruption | None = None
 
 
 def install(title: str = "wattloop") -> None:
-    """Handle the signals from now on until the process ends.
+    """Handle the signals until the process ends.
 
     Args:
-        title: Begins the words of an end at once.
+        title: Name of the program, for the message of an immediate end.
     """
     if _Process.now is None:
         _Process.now = _Interruption()
@@ -145,10 +145,10 @@ def install(title: str = "wattloop") -> None:
 
 @contextlib.contextmanager
 def handled(title: str = "wattloop") -> Iterator[None]:
-    """Handle the signals during a block; in a thread that is not the main one, and where they are handled, no change.
+    """Handle the signals during a block. No effect outside the main thread, or if they are handled already.
 
     Args:
-        title: Begins the words of an end at once.
+        title: Name of the program, for the message of an immediate end.
     """
     if _Process.now is not None or not _in_main_thread():
         yield
@@ -163,20 +163,20 @@ def handled(title: str = "wattloop") -> Iterator[None]:
 
 
 def ignore_signals() -> None:
-    """Ignore the signals: for the last moments of a process whose work is done and whose exit code is known."""
+    """Ignore the signals, at the end of a process whose exit code is known."""
     for each in SIGNALS:
         signal.signal(each, signal.SIG_IGN)
 
 
 def set_title(title: str) -> None:
-    """Name the program in the words of an end at once."""
+    """Set the name of the program, for the message of an immediate end."""
     if _Process.now is not None:
         _Process.now.title = title
 
 
 @contextlib.contextmanager
 def deferred() -> Iterator[None]:
-    """Take the first signal as a request during a block; the end of the outermost block is a safe point.
+    """Treat the first signal as a request during a block. The end of the outermost block is a safe point.
 
     Raises:
         Interrupted: The program was asked to end, and the block ended without an exception.
@@ -196,10 +196,11 @@ def deferred() -> Iterator[None]:
 
 @contextlib.contextmanager
 def without_thread() -> Iterator[None]:
-    """End the thread that watches for signals during a block: the process has none but those of its caller.
+    """Run a block without the thread that watches for signals.
 
-    A restriction that the kernel puts on one thread, such as a Landlock rule set, then holds for every thread that
-    begins later. Signals of that time are handled after the block.
+    The kernel applies some restrictions, such as a Landlock rule set, to one thread and to those that it
+    starts later. Without another thread they cover the process. Signals during the block are handled
+    after it.
     """
     state = _Process.now
     if state is None:
@@ -213,29 +214,30 @@ def without_thread() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def cleanup_on_exit(undo: Callable[[], object]) -> Iterator[None]:
-    """Call `undo` where the process ends at once during a block, such as to remove a file that is not whole.
+def cleanup_on_exit(cleanup: Callable[[], object]) -> Iterator[None]:
+    """Call `cleanup` if a signal ends the process at once during a block, for example to remove a partial file.
 
     Args:
-        undo: Called at an arbitrary instruction of the block, so it takes no lock; its `OSError` is passed over.
+        cleanup: Called at an arbitrary instruction of the block, so it must not take a lock. Its
+            `OSError` is ignored.
     """
     state = _Process.now
     if state is None:
         yield
         return
-    state.undos.append(undo)
+    state.cleanups.append(cleanup)
     try:
         yield
     finally:
-        state.undos.remove(undo)
+        state.cleanups.remove(cleanup)
 
 
 @contextlib.contextmanager
 def wake_on_request(wake: Callable[[], object]) -> Iterator[None]:
-    """Call `wake` when the program is asked to end during a block; at once where it was asked before.
+    """Call `wake` if the program is asked to end during a block, and immediately if it was asked before.
 
     Args:
-        wake: Called from another thread; called again is called once.
+        wake: Called from another thread, possibly several times; must be idempotent.
     """
     state = _Process.now
     if state is None:
@@ -256,26 +258,26 @@ def requested() -> bool:
 
 
 def accept_request() -> bool:
-    """Whether the program was asked to end and nobody has taken the request: the caller then ends the program."""
+    """Accept a request to end; returns True once, and the caller must then end the program."""
     state = _Process.now
-    if state is None or not state.requested or state.taken or not _in_main_thread():
+    if state is None or not state.requested or state.accepted or not _in_main_thread():
         return False
-    state.taken = True
+    state.accepted = True
     return True
 
 
 def raise_if_requested() -> None:
-    """A safe point: what was begun is whole here, and can be ended.
+    """A safe point, where no work is half done. Raises if the program was asked to end.
 
     Raises:
-        Interrupted: The program was asked to end; at the first safe point of the main thread only.
+        Interrupted: The program was asked to end; only at the first safe point of the main thread.
     """
     if accept_request():
         raise Interrupted
 
 
 def sleep(seconds: float | None) -> None:
-    """Wait; None: until the program is asked to end.
+    """Wait for this number of seconds, or until the program is asked to end; None: without a timeout.
 
     Raises:
         Interrupted: The program was asked to end.
@@ -287,11 +289,11 @@ def sleep(seconds: float | None) -> None:
 
 
 def call_cancellable(call: Callable[[], Result], cancel: Callable[[], object]) -> Result:
-    """The result of a call that blocks, such as one that waits for a process.
+    """The result of a blocking call, such as one that waits for a process.
 
     Args:
-        call: Carried out in another thread.
-        cancel: Called where the program is asked to end meanwhile; it has `call` return soon.
+        call: Runs in another thread.
+        cancel: Called if the program is asked to end meanwhile; must make `call` return soon.
 
     Raises:
         Interrupted: The program was asked to end; `call` has returned.
@@ -300,15 +302,15 @@ def call_cancellable(call: Callable[[], Result], cancel: Callable[[], object]) -
     results: list[Result] = []
     errors: list[BaseException] = []
 
-    def carry_out() -> None:
+    def run() -> None:
         try:
             results.append(call())
-        except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
+        except BaseException as error:  # noqa: BLE001 - raised again in the calling thread
             errors.append(error)
         finally:
             woken.set()
 
-    thread = threading.Thread(target=carry_out, name="wattloop-call", daemon=True)
+    thread = threading.Thread(target=run, name="wattloop-call", daemon=True)
     thread.start()
     with wake_on_request(woken.set):
         woken.wait()
@@ -323,7 +325,7 @@ def call_cancellable(call: Callable[[], Result], cancel: Callable[[], object]) -
 
 
 def _above_streams(descriptor: int) -> int:
-    """The same file at a number above the standard streams', which may be closed and are opened later."""
+    """The same file at a number above those of the standard streams, which may be closed and opened later."""
     if descriptor > STANDARD_ERROR:
         return descriptor
     above = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, STANDARD_ERROR + 1)

@@ -1,23 +1,24 @@
-"""Text of others, such as a driver's or a caller's, for a terminal or a log file: no character of it acts on either."""
+"""Escapes untrusted text, such as a driver's or a caller's, so that it cannot control a terminal or forge log lines."""
 
 from __future__ import annotations
 
 import logging
 
-# A refusal that names 256 GPUs is longer; its beginning says what is wrong.
+# Enough for the cause at the beginning of a message; one that names 256 GPUs is longer.
 MAX_TEXT_CHARACTERS = 2048
 _INDENTATION = "    "
 
 
 def printable(text: str, limit: int = MAX_TEXT_CHARACTERS) -> str:
-    r"""The text with an escape in place of every character that is not printable, and with at most so many characters.
+    r"""The text with each unprintable character escaped, truncated to a limit.
 
-    Not printable are control characters (among them line ends and the escape of terminals' sequences), separators of
-    lines and paragraphs, characters that turn the direction of writing, and lone surrogates.
+    Unprintable are control characters (line ends and the escape character of terminal sequences among
+    them), line and paragraph separators, bidirectional controls, and lone surrogates.
 
     Args:
-        text: What somebody else has written.
-        limit: How many characters are kept; an ellipsis stands for the rest. An escape is never cut.
+        text: The untrusted text.
+        limit: Maximum number of characters of the text; an ellipsis replaces the rest. An escape is
+            never cut.
 
     Example:
         >>> printable("NVIDIA H200")
@@ -27,10 +28,10 @@ def printable(text: str, limit: int = MAX_TEXT_CHARACTERS) -> str:
         >>> printable("0123456789", limit=4)
         '0123…'
     """
-    kept = text[:limit]
-    if not kept.isprintable():
-        kept = "".join(each if each.isprintable() else _escaped(each) for each in kept)
-    return kept if len(text) <= limit else f"{kept}…"
+    shown = text[:limit]
+    if not shown.isprintable():
+        shown = "".join(each if each.isprintable() else _escaped(each) for each in shown)
+    return shown if len(text) <= limit else f"{shown}…"
 
 
 def _escaped(character: str) -> str:
@@ -38,7 +39,7 @@ def _escaped(character: str) -> str:
 
 
 class PrintableFormatter(logging.Formatter):
-    """Formats one line a record; a traceback follows indented, so that no line of it looks like another record."""
+    """Formats a record as one line, and indents its traceback so that no line of it looks like another record."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         """The record's line."""

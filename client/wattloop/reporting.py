@@ -1,9 +1,9 @@
-"""Delivering reports over HTTP without ever holding up the training.
+"""Sends reports over HTTP without blocking the training.
 
-A report that cannot be delivered is not kept: the next one says all that it said. After a failure, further attempts
-wait, at most half a minute apart, so that an operator that is away costs a training step nothing; only the last report
-of a run is worth waiting for. Where the operator says when to come again (429 or 503 with Retry-After), that is when
-the newest report is sent again.
+An undelivered report is dropped, because the next one contains all its data. After a failure the channel
+backs off, up to half a minute, so that an unreachable operator does not slow training steps. Only the
+last report of a run is retried until a timeout. If the operator asks for a later report (429 or 503 with
+Retry-After), the newest report is sent again at that time.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ TIMEOUT_SECONDS = 5.0
 FIRST_WAIT_SECONDS = 1.0
 MAX_WAIT_SECONDS = 30.0
 MAX_ANSWER_BYTES = 64 * 1024
-# Refusals that the same report may not meet again: a token just rotated, a server that is busy.
-PASSING_REFUSALS = frozenset({401, 408, 425, 429})
-# Refusals by a server that is there and says when it accepts the next request.
-REFUSALS_WITH_A_TIME = frozenset({429, 503})
+# Client errors that a retry may not get: a rotated token, a busy server.
+RETRYABLE_CODES = frozenset({401, 408, 425, 429})
+# Errors whose Retry-After says when the server accepts the next request.
+RETRY_AFTER_CODES = frozenset({429, 503})
 
 
 class ReportChannel:
     """Sends the reports of one attempt to the reporting API.
 
     Args:
-        url: Address of the recurrence at the reporting API; empty: reports go nowhere.
-        token_file: File with the bearer token, read anew for each report because Kubernetes rotates it.
-        certificate_authority_file: Certificates that the server is checked against; empty: the system's.
-        clock: Monotonic seconds.
-        sleep: Waits for seconds.
+        url: URL of the recurrence at the reporting API; empty to send no reports.
+        token_file: File with the bearer token, read again for each report because Kubernetes rotates it.
+        certificate_authority_file: Certificates to verify the server with; empty: the system's.
+        clock: Monotonic clock, in seconds.
+        sleep: Waits for a number of seconds.
     """
 
     def __init__(
@@ -59,68 +59,68 @@ class ReportChannel:
         self._sleep = sleep
         self._wait_seconds = 0.0
         self._next_attempt = -float("inf")
-        self._refused_for_good = False
-        self._waiting: Report | None = None
+        self._rejected_permanently = False
+        self._delayed: Report | None = None
 
     def send(self, report: Report) -> Answer | None:
-        """Deliver a report, or give up at once where delivery failed a moment ago.
+        """Deliver a report, or return immediately during the backoff after a failure.
 
         Returns:
-            The answer, or None where the report was not delivered; the next one will say all that it said.
+            The answer, or None if the report was not delivered; the next one contains all its data.
         """
         if not self._url:
             return None
         if self._clock() < self._next_attempt:
-            # Of the reports that wait the newest is enough: it says all that the others say.
-            self._waiting = None if self._waiting is None else report
+            # The newest report contains the data of the delayed one.
+            self._delayed = None if self._delayed is None else report
             return None
         try:
             answer = self._post(report)
         except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
-            self._refused_for_good = isinstance(error, urllib.error.HTTPError) and _for_good(error.code)
-            told = _told_to_wait(error)
-            self._waiting = None if told is None else report
+            self._rejected_permanently = isinstance(error, urllib.error.HTTPError) and _is_permanent(error.code)
+            requested = _retry_after(error)
+            self._delayed = None if requested is None else report
             doubled = max(2 * self._wait_seconds, FIRST_WAIT_SECONDS)
-            self._wait_seconds = min(doubled if told is None else told, MAX_WAIT_SECONDS)
+            self._wait_seconds = min(doubled if requested is None else requested, MAX_WAIT_SECONDS)
             self._next_attempt = self._clock() + self._wait_seconds
             logger.warning(
-                "report %d of %s was not delivered (%s); training goes on, the next report says it again",
+                "report %d of %s was not delivered (%s); training continues, and the next report contains its data",
                 report.sequence,
                 self._url,
                 _described(error),
             )
             return None
         self._wait_seconds = 0.0
-        self._waiting = None
+        self._delayed = None
         return answer
 
-    def send_waiting(self) -> Answer | None:
-        """Send the report that a server asked to have later, once that time has come; cheap where there is none.
+    def send_delayed(self) -> Answer | None:
+        """Send the report that the server asked to receive later, once it is due; cheap if there is none.
 
         Returns:
-            The answer, or None where nothing was delivered.
+            The answer, or None if no report was delivered.
         """
-        if self._waiting is None or self._clock() < self._next_attempt:
+        if self._delayed is None or self._clock() < self._next_attempt:
             return None
-        return self.send(self._waiting)
+        return self.send(self._delayed)
 
     def send_last(self, report: Report, timeout_seconds: float) -> Answer | None:
-        """Deliver the last report, trying again until the timeout.
+        """Deliver the last report, with retries until a timeout.
 
         Args:
             report: The last report.
-            timeout_seconds: How long to go on trying.
+            timeout_seconds: How long to retry; 0 for one attempt.
 
         Returns:
-            The answer, or None where it could not be delivered or was refused for good.
+            The answer, or None if the report was not delivered or was permanently rejected.
         """
-        give_up = self._clock() + timeout_seconds
+        deadline = self._clock() + timeout_seconds
         self._next_attempt = -float("inf")
         while True:
             answer = self.send(report)
-            if answer is not None or not self._url or self._refused_for_good:
+            if answer is not None or not self._url or self._rejected_permanently:
                 return answer
-            if self._clock() + self._wait_seconds >= give_up:
+            if self._clock() + self._wait_seconds >= deadline:
                 return None
             self._sleep(self._wait_seconds)
 
@@ -128,7 +128,7 @@ class ReportChannel:
         headers = {"Content-Type": "application/json"}
         if self._token_file:
             headers["Authorization"] = f"Bearer {Path(self._token_file).read_text(encoding='ascii').strip()}"
-        request = urllib.request.Request(  # noqa: S310  the opener below knows http and https alone
+        request = urllib.request.Request(  # noqa: S310  the opener below supports only http and https
             f"{self._url}/progress",
             data=json.dumps(report.to_json(), allow_nan=False).encode(),
             headers=headers,
@@ -140,8 +140,8 @@ class ReportChannel:
             return Answer.from_json(json.loads(response.read(MAX_ANSWER_BYTES)))
 
     def _opener(self, scheme: str) -> urllib.request.OpenerDirector:
-        # No redirect handler and no proxy: the token goes to the operator and to nobody else. Made for each report:
-        # the certificates may be rotated as the token is, and where they are missing only this report is lost.
+        # No redirects and no proxies: the token must reach only the operator. Created for each report, since
+        # certificates can be rotated, and missing ones then fail only this report.
         handlers: list[urllib.request.BaseHandler] = [
             urllib.request.HTTPErrorProcessor(),
             urllib.request.HTTPDefaultErrorHandler(),
@@ -157,17 +157,17 @@ class ReportChannel:
         return opener
 
 
-def _told_to_wait(error: Exception) -> float | None:
-    """After how many seconds the server accepts the next report; None where it does not say."""
-    if not isinstance(error, urllib.error.HTTPError) or error.code not in REFUSALS_WITH_A_TIME:
+def _retry_after(error: Exception) -> float | None:
+    """The Retry-After of an error, in seconds; None without one."""
+    if not isinstance(error, urllib.error.HTTPError) or error.code not in RETRY_AFTER_CODES:
         return None
-    told = error.headers.get("Retry-After", "")
-    # The other form, a date, depends on two clocks; without a number the wait is this client's own.
-    return float(max(int(told[:9]), FIRST_WAIT_SECONDS)) if told.isascii() and told.isdecimal() else None
+    text = error.headers.get("Retry-After", "")
+    # Ignores the date form, which compares two clocks; the backoff then applies.
+    return float(max(int(text[:9]), FIRST_WAIT_SECONDS)) if text.isascii() and text.isdecimal() else None
 
 
-def _for_good(code: int) -> bool:
-    return code < 500 and code not in PASSING_REFUSALS
+def _is_permanent(code: int) -> bool:
+    return code < 500 and code not in RETRYABLE_CODES
 
 
 def _described(error: Exception) -> str:
@@ -175,7 +175,7 @@ def _described(error: Exception) -> str:
         with error:
             try:
                 text = error.read(512).decode("utf-8", "replace")
-            except (OSError, http.client.HTTPException):  # its status is known, its words are lost
+            except (OSError, http.client.HTTPException):  # the body is lost, the status is known
                 text = ""
         return f"HTTP {error.code} {error.reason}{': ' if text else ''}{text}"
     return str(error) or type(error).__name__

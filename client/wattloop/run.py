@@ -1,4 +1,4 @@
-"""One training run as the script sees it: which batch size, how many epochs, and when to stop."""
+"""A training run for the script: its batch size, its epochs, and when to stop."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ LAST_REPORT_TIMEOUT_SECONDS = 60.0
 
 
 class Run:
-    """A training run. Inside Wattloop it carries the operator's decision; outside, the defaults given here.
+    """A training run. Inside Wattloop it has the operator's settings, outside Wattloop these defaults.
 
     Args:
-        batch_size: The batch size when run by hand.
-        max_epochs: The most epochs when run by hand.
-        devices: GPUs that share the global batch, for `per_device_batch_size` when run by hand.
-        environment: The variables to read; the process's own unless given.
+        batch_size: The global batch size outside Wattloop.
+        max_epochs: The maximum number of epochs outside Wattloop.
+        devices: Number of GPUs that share the global batch, for `per_device_batch_size` outside Wattloop.
+        environment: The variables to read; default: the process's environment.
 
     Raises:
-        InputError: A variable of Wattloop's says something that it cannot mean.
+        InputError: A variable of Wattloop has an invalid value.
 
     Example:
         >>> with Run(batch_size=32, max_epochs=2, environment={}) as run:
@@ -48,7 +48,7 @@ class Run:
         devices: int = 1,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        # A script that only imports this needs no HTTP client yet.
+        # Imported here because it loads an HTTP client.
         from wattloop.reporting import ReportChannel  # noqa: PLC0415
 
         self.environment = RunEnvironment.read(os.environ if environment is None else environment)
@@ -62,13 +62,13 @@ class Run:
         self._channel = ReportChannel(
             self.environment.report_url, self.environment.token_file, self.environment.certificate_authority_file
         )
-        # A process that is started again within its attempt goes on above the numbers of the one before.
+        # Milliseconds since the epoch: a process restarted within its attempt continues with higher numbers.
         self._sequence = time.time_ns() // 1_000_000
         self._evaluations = 0
         self._reached_in_a_row = 0
         self._metric: float | None = None
         self._samples = 0.0
-        self._samples_of_whole_epochs = 0.0
+        self._samples_of_complete_epochs = 0.0
         self._reported_epochs = 0
 
     def __enter__(self) -> Self:
@@ -83,94 +83,96 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # A run that ends by an exception says what it used, but not that it finished.
+        # A run that ends by an exception reports its energy, but not that it finished.
         report = self._report(finished=kind is None)
         self._gpus.end()
         self._channel.send_last(report, LAST_REPORT_TIMEOUT_SECONDS if kind is None else 0.0)
 
     @property
     def reached(self) -> bool:
-        """Whether the target has been reached by as many evaluations in a row as the job asks for."""
+        """Whether enough consecutive evaluations have reached the target."""
         target = self.environment.target
         return target is not None and self._reached_in_a_row >= target.consecutive_evaluations
 
     @property
     def stopped(self) -> bool:
-        """Whether the operator told this run to stop; `stop_reason` says why."""
+        """Whether the operator stopped this run; `stop_reason` gives the reason."""
         return bool(self.stop_reason)
 
     @property
     def seed(self) -> int:
-        """A number for the training's own random draws: the attempt's, or 0 when run by hand."""
+        """Seed for the training's random numbers: the attempt's, or 0 outside Wattloop."""
         return self.environment.seed or 0
 
     @property
     def parameters(self) -> Mapping[str, str]:
-        """Further knobs that the job searches over, by name."""
+        """Further hyperparameters that the job searches over, by name."""
         return self.environment.parameters
 
     def epochs(self) -> Iterator[int]:
-        """Yield the index of each epoch, from 0, until the target is reached, the epochs run out, or told to stop.
+        """Yield the index of each epoch, from 0, until the target, the last epoch, or a stop by the operator.
 
-        An epoch in which the body reports no metric is reported without one, so that a run too dear is still stopped.
+        If the body reports no metric, the epoch is reported without one, so that the operator can still
+        stop a run that is too expensive.
         """
         while self.completed_epochs < self.max_epochs and not self.reached and not self.stopped:
             epoch = self.completed_epochs
             yield epoch
             self.completed_epochs = epoch + 1
             if self._reported_epochs < self.completed_epochs:
-                self._samples_of_whole_epochs = self._samples
+                self._samples_of_complete_epochs = self._samples
                 self._send()
 
     def step(self, samples: int | None = None) -> None:
-        """Say that an optimizer step is done. It is cheap.
+        """Count an optimizer step. This is cheap.
 
-        A run that measures power limits needs to know. A report that the operator asked to have later is sent here too.
+        The measurement of power limits needs it. It also sends a report that the operator asked to
+        receive later.
 
         Args:
-            samples: How many samples it was made on, where the last batch of an epoch is smaller; default: a whole
-                batch.
+            samples: Number of samples of the step; default: a full batch. Pass it if the last batch of
+                an epoch is smaller.
         """
         counted = float(self.batch_size if samples is None else samples)
         self._samples += counted
         self._gpus.step_done(counted, self._best_limit)
-        self._hear(self._channel.send_waiting())
+        self._handle(self._channel.send_delayed())
 
     def report(self, *, metric: float) -> None:
-        """Say what the evaluation after this epoch gave, before the body of `epochs` ends.
+        """Report the result of an evaluation, before the body of the epoch ends.
 
         Args:
             metric: The target metric.
 
         Raises:
-            ValueError: The metric is not finite; a training that diverged has no result, and says so by ending.
+            ValueError: The metric is not finite. End the run if the training diverged.
         """
         value = float(metric)
         if not math.isfinite(value):
             raise ValueError(f"the metric is {value}; report a finite number, or end the run where training diverged")
         target = self.environment.target
-        # A loss on its way to infinity says no more than the largest number that a report can carry.
+        # Clamps a diverging loss to the largest number that a report can carry.
         self._metric = min(max(value, -MAX_NUMBER), MAX_NUMBER)
         self._evaluations += 1
         reached = target is not None and target.reached_by(self._metric)
         self._reached_in_a_row = self._reached_in_a_row + 1 if reached else 0
         self._reported_epochs = self.completed_epochs + 1
-        self._samples_of_whole_epochs = self._samples
+        self._samples_of_complete_epochs = self._samples
         self._send()
 
     def _send(self) -> None:
-        self._hear(self._channel.send(self._report(finished=False)))
+        self._handle(self._channel.send(self._report(finished=False)))
 
-    def _hear(self, answer: Answer | None) -> None:
+    def _handle(self, answer: Answer | None) -> None:
         if answer is not None and answer.stop and not self.stopped:
-            self.stop_reason = answer.reason or "told to stop"
+            self.stop_reason = answer.reason or "stopped by the operator"
             logger.warning("%s: stopping: %s", self.environment.recurrence, self.stop_reason)
 
     def _report(self, *, finished: bool) -> Report:
         self._sequence += 1
         epochs = max(self.completed_epochs, self._reported_epochs)
-        # A run that breaks off inside an epoch has counted samples that belong to no whole one.
-        samples_per_epoch = self._samples_of_whole_epochs / max(epochs, 1)
+        # Excludes the samples of an incomplete epoch.
+        samples_per_epoch = self._samples_of_complete_epochs / max(epochs, 1)
         return Report(
             sequence=self._sequence,
             epoch=float(epochs),
@@ -188,8 +190,10 @@ class Run:
         )
 
     def _best_limit(self, measurements: tuple[LimitMeasurement, ...]) -> float:
-        told = self.environment
-        selector = selector_named(told.power_selector, eta=told.eta, max_slowdown_percent=told.max_slowdown_percent)
+        settings = self.environment
+        selector = selector_named(
+            settings.power_selector, eta=settings.eta, max_slowdown_percent=settings.max_slowdown_percent
+        )
         per_epoch = [
             Measurement(
                 each.power_limit_watts,

@@ -1,4 +1,4 @@
-"""When an agent that ended is started again; tests/agent/test_running_agent.py has real agents that are killed."""
+"""When an agent is restarted after it ends; tests/agent/test_running_agent.py kills real agents."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -14,87 +15,88 @@ from hypothesis import strategies as st
 
 from wattloop import agent_supervisor
 from wattloop.agent import AgentUnavailable
+from wattloop.agent_process import start_agent
 from wattloop.agent_supervisor import (
     LONG_RUN_SECONDS,
+    MAX_BACKOFF_SECONDS,
     MAX_FAILURES,
-    MAX_PAUSE_SECONDS,
     AgentSupervisor,
-    RestartPause,
+    RestartBackoff,
 )
 
 Agent = subprocess.Popen[bytes]
-ENDS_AT_ONCE = [sys.executable, "-S", "-c", "raise SystemExit(3)"]
+EXITS = [sys.executable, "-S", "-c", "raise SystemExit(3)"]
 WAITS = [sys.executable, "-S", "-c", "import sys; sys.stdin.read()"]
 LONG = LONG_RUN_SECONDS
 
 
-def dies_at_once() -> Agent:
-    return subprocess.Popen(ENDS_AT_ONCE)
+def exits_immediately() -> Agent:
+    return subprocess.Popen(EXITS)
 
 
-def ended(process: Agent) -> int:
+def killed(process: Agent) -> int:
     process.kill()
     return process.wait()
 
 
-def pauses(start: Callable[[], Agent], runs_seconds: Sequence[float]) -> list[float]:
-    """How long is waited after each run, where agents run so long by the supervisor's clock."""
+def delays(start: Callable[[], Agent], runs_seconds: Sequence[float]) -> list[float]:
+    """The delay after each run, if agents run for these times by the supervisor's clock."""
     moments = itertools.chain.from_iterable((0.0, seconds) for seconds in runs_seconds)
     waited: list[float] = []
 
-    def ends_within(seconds: float) -> bool:
+    def stopped_within(seconds: float) -> bool:
         waited.append(seconds)
         return len(waited) == len(runs_seconds)
 
-    AgentSupervisor(start, ended, clock=moments.__next__, ends_within=ends_within).keep()
+    AgentSupervisor(start, killed, clock=moments.__next__, stopped_within=stopped_within).run()
     return waited
 
 
-def test_an_agent_that_dies_soon_after_each_start_is_started_ever_later() -> None:
-    assert pauses(dies_at_once, [1.0] * 5) == [0.0, 0.1, 0.2, 0.4, 0.8]
+def test_restarts_of_an_agent_that_keeps_ending_soon_back_off() -> None:
+    assert delays(exits_immediately, [1.0] * 5) == [0.0, 0.1, 0.2, 0.4, 0.8]
 
 
-def test_an_agent_that_ran_for_long_is_started_again_at_once() -> None:
-    assert pauses(dies_at_once, [1.0, 1.0, LONG, 1.0, 1.0]) == [0.0, 0.1, 0.0, 0.0, 0.1]
+def test_an_agent_that_ran_for_long_is_restarted_immediately() -> None:
+    assert delays(exits_immediately, [1.0, 1.0, LONG, 1.0, 1.0]) == [0.0, 0.1, 0.0, 0.0, 0.1]
 
 
 @given(st.lists(st.floats(0, 2 * LONG), max_size=60))
-def test_a_pause_is_bounded_and_grows_until_an_agent_runs_for_long(runs_seconds: list[float]) -> None:
-    pause, before = RestartPause(), 0.0
+def test_the_backoff_is_bounded_and_grows_until_an_agent_runs_for_long(runs_seconds: list[float]) -> None:
+    backoff, before = RestartBackoff(), 0.0
     for ran in runs_seconds:
-        seconds = pause.after(ran)
-        assert 0.0 <= seconds <= MAX_PAUSE_SECONDS
+        seconds = backoff.after(ran)
+        assert 0.0 <= seconds <= MAX_BACKOFF_SECONDS
         assert seconds == 0.0 if ran >= LONG else seconds >= before
         before = seconds
 
 
-def test_an_agent_that_never_runs_for_long_is_tried_at_the_longest_pause_for_ever() -> None:
-    pause = RestartPause()
-    assert [pause.after(0.0) for _ in range(5000)][-1] == MAX_PAUSE_SECONDS
+def test_the_backoff_stays_at_its_maximum_for_an_agent_that_never_runs_for_long() -> None:
+    backoff = RestartBackoff()
+    assert [backoff.after(0.0) for _ in range(5000)][-1] == MAX_BACKOFF_SECONDS
 
 
-def test_an_agent_that_cannot_be_started_again_is_given_up_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_supervisor_gives_up_after_repeated_failures_and_logs_it(caplog: pytest.LogCaptureFixture) -> None:
     starts: list[str] = []
 
     def starts_once() -> Agent:
         starts.append("")
         if len(starts) > 1:
-            raise AgentUnavailable("no agent is here")
-        return dies_at_once()
+            raise AgentUnavailable("cannot be started")
+        return exits_immediately()
 
-    AgentSupervisor(starts_once, ended, clock=lambda: 0.0, ends_within=lambda _: False).keep()
+    AgentSupervisor(starts_once, killed, clock=lambda: 0.0, stopped_within=lambda _: False).run()
     assert len(starts) == 1 + MAX_FAILURES
     assert "no power limit is held" in caplog.messages[-1]
 
 
-def test_told_to_end_in_a_pause_it_starts_none_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent_supervisor, "MAX_PAUSE_SECONDS", 3600.0)
-    monkeypatch.setattr(agent_supervisor, "FIRST_PAUSE_SECONDS", 3600.0)
+def test_stop_during_the_backoff_prevents_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_supervisor, "MAX_BACKOFF_SECONDS", 3600.0)
+    monkeypatch.setattr(agent_supervisor, "FIRST_BACKOFF_SECONDS", 3600.0)
     starts: list[Agent] = []
     second_ended = threading.Event()
 
     def start() -> Agent:
-        starts.append(dies_at_once())
+        starts.append(exits_immediately())
         return starts[-1]
 
     def clock() -> float:
@@ -102,39 +104,50 @@ def test_told_to_end_in_a_pause_it_starts_none_any_more(monkeypatch: pytest.Monk
             second_ended.set()
         return 0.0
 
-    supervisor = AgentSupervisor(start, ended, clock=clock)
-    thread = threading.Thread(target=supervisor.keep)
+    supervisor = AgentSupervisor(start, killed, clock=clock)
+    thread = threading.Thread(target=supervisor.run)
     thread.start()
     assert second_ended.wait(60)
-    supervisor.end()
+    supervisor.stop()
     thread.join(60)
     assert not thread.is_alive()
     assert len(starts) == 2
 
 
-def test_told_to_end_just_as_a_pause_is_over_it_starts_none_any_more(caplog: pytest.LogCaptureFixture) -> None:
+def test_stop_at_the_end_of_the_backoff_prevents_a_restart(caplog: pytest.LogCaptureFixture) -> None:
     starts: list[Agent] = []
 
     def start() -> Agent:
-        starts.append(dies_at_once())
+        starts.append(exits_immediately())
         return starts[-1]
 
-    def is_told_meanwhile(_: float) -> bool:
-        supervisor.end()
+    def stopped_meanwhile(_: float) -> bool:
+        supervisor.stop()
         return False
 
-    supervisor = AgentSupervisor(start, ended, ends_within=is_told_meanwhile)
-    supervisor.keep()
+    supervisor = AgentSupervisor(start, killed, stopped_within=stopped_meanwhile)
+    supervisor.run()
     assert len(starts) == 1
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
 
-def test_told_to_end_while_the_agent_runs_it_ends_it() -> None:
+def test_stop_ends_a_running_agent() -> None:
     with subprocess.Popen(WAITS, stdin=subprocess.PIPE) as process:
-        supervisor = AgentSupervisor(lambda: process, ended)
-        thread = threading.Thread(target=supervisor.keep)
+        supervisor = AgentSupervisor(lambda: process, killed)
+        thread = threading.Thread(target=supervisor.run)
         thread.start()
-        supervisor.end()
+        supervisor.stop()
         thread.join(60)
         assert not thread.is_alive()
         assert process.returncode is not None
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_an_unwritable_log_is_an_error_and_leaves_no_file_open(tmp_path: Path) -> None:
+    before = open_files()
+    with pytest.raises(AgentUnavailable, match=r"the agent for .*agent.sock cannot be started: .*Is a directory"):
+        start_agent(tmp_path / "agent.sock", tmp_path / "state", log=tmp_path)
+    assert open_files() == before

@@ -1,4 +1,4 @@
-"""The variables of a training process: what is written is what is read."""
+"""The environment variables of a training process: written, read and validated."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from wattloop.environment import SELECTORS, RunEnvironment, RunTarget
 from wattloop.errors import InputError
 
-# What the kernel takes as a variable's value.
+# The values that the kernel accepts for a variable.
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), min_size=1, max_size=30)
-WHOLE = st.integers(1, 2**63)
+INTEGERS = st.integers(1, 2**63)
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 TARGETS = st.builds(RunTarget, TEXTS, NUMBERS, st.booleans(), st.integers(1, 100))
 NAMES = st.from_regex(r"[A-Z][A-Z0-9_]{0,20}", fullmatch=True)
@@ -19,10 +19,10 @@ ENVIRONMENTS = st.builds(
     RunEnvironment,
     job=TEXTS,
     recurrence=TEXTS,
-    batch_size=st.none() | WHOLE,
-    per_device_batch_size=st.none() | WHOLE,
+    batch_size=st.none() | INTEGERS,
+    per_device_batch_size=st.none() | INTEGERS,
     learning_rate_scale=NUMBERS,
-    max_epochs=st.none() | WHOLE,
+    max_epochs=st.none() | INTEGERS,
     target=st.none() | TARGETS,
     power_limit_watts=st.none() | NUMBERS,
     profile_power_limits=st.booleans(),
@@ -39,11 +39,11 @@ ENVIRONMENTS = st.builds(
 
 
 @given(ENVIRONMENTS)
-def test_what_is_written_is_what_is_read(environment: RunEnvironment) -> None:
+def test_settings_survive_a_round_trip_through_the_environment(environment: RunEnvironment) -> None:
     assert RunEnvironment.read(environment.variables()) == environment
 
 
-def test_without_variables_nothing_is_managed() -> None:
+def test_a_process_without_variables_runs_outside_wattloop() -> None:
     assert RunEnvironment.read({}) == RunEnvironment()
     assert not RunEnvironment().managed
     assert RunEnvironment(job="team/digits").managed
@@ -60,11 +60,11 @@ def test_without_variables_nothing_is_managed() -> None:
         ({"RANK": "first"}, 0),
     ],
 )
-def test_the_rank_is_the_launchers(variables: dict[str, str], rank: int) -> None:
+def test_the_rank_comes_from_the_launcher(variables: dict[str, str], rank: int) -> None:
     assert RunEnvironment.read({"WATTLOOP_JOB": "team/digits", **variables}).rank == rank
 
 
-REFUSED = {
+INVALID = {
     "WATTLOOP_BATCH_SIZE": ("0", "-3", "32.0", "many", "1" * 5000, "٣", str(2**64)),
     "WATTLOOP_MAX_EPOCHS": ("0", "1e3"),
     "WATTLOOP_SEED": ("-1", "0x1"),
@@ -74,14 +74,14 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("name", "text"), [(name, text) for name, texts in REFUSED.items() for text in texts])
-def test_a_variable_that_says_nothing_is_refused_by_name(name: str, text: str) -> None:
-    with pytest.raises(InputError, match=name) as refusal:
+@pytest.mark.parametrize(("name", "text"), [(name, text) for name, texts in INVALID.items() for text in texts])
+def test_an_invalid_value_is_an_error_that_names_the_variable(name: str, text: str) -> None:
+    with pytest.raises(InputError, match=name) as raised:
         RunEnvironment.read({"WATTLOOP_JOB": "team/digits", name: text})
-    assert len(str(refusal.value)) < 250
+    assert len(str(raised.value)) < 250
 
 
-def test_an_unknown_direction_of_the_target_is_refused() -> None:
+def test_an_unknown_direction_of_the_target_is_an_error() -> None:
     variables = {
         "WATTLOOP_TARGET_METRIC": "loss",
         "WATTLOOP_TARGET_THRESHOLD": "1",

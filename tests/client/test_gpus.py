@@ -1,4 +1,4 @@
-"""A run on simulated GPUs behind a real agent: energy in the reports, limits held and given back."""
+"""Runs on simulated GPUs with a real agent: energy in reports, and power limits held and released."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from wattloop import Run
 from wattloop.agent_process import running_agent
 from wattloop.gpus import ProcessGpus
 
-WORK_OF_A_SECOND = 312.0  # teraflop: what an A100 does in a second at its highest clock
+WORK_OF_A_SECOND = 312.0  # teraflop of an A100 in a second at its highest clock
 
 
 @dataclass(frozen=True)
 class Node:
-    """GPUs and the agent that looks after them."""
+    """Simulated GPUs and their agent."""
 
     gpus: nvml_simulator.Machine
     state: Path
@@ -32,7 +32,7 @@ class Node:
     def limits(self) -> list[float]:
         return [gpu.power_limit_watts for gpu in self.gpus.describe().gpus]
 
-    def told(self, report_server: ReportServer, **variables: str) -> dict[str, str]:
+    def variables(self, report_server: ReportServer, **variables: str) -> dict[str, str]:
         return {
             "WATTLOOP_JOB": "team/digits",
             "WATTLOOP_BATCH_SIZE": "64",
@@ -45,7 +45,7 @@ class Node:
 
 @pytest.fixture(scope="module")
 def node() -> Iterator[Node]:
-    # A socket's path has 107 bytes at most; pytest's own folders are longer.
+    # The path of a socket has at most 107 bytes; pytest's folders are longer.
     with tempfile.TemporaryDirectory(prefix="wattloop-", dir="/tmp") as name:
         folder = Path(name)
         state = nvml_simulator.create(folder / "gpus", model="A100", count=2, clock="virtual", permission="anyone")
@@ -59,7 +59,7 @@ def node() -> Iterator[Node]:
 
 
 def test_reports_carry_cumulative_energy_of_every_gpu(node: Node, report_server: ReportServer) -> None:
-    with Run(environment=node.told(report_server)) as run:
+    with Run(environment=node.variables(report_server)) as run:
         for _ in run.epochs():
             node.gpus.occupy([0, 1], work=10 * WORK_OF_A_SECOND, intensity=0.8)
             run.report(metric=0.5)
@@ -76,24 +76,27 @@ def test_reports_carry_cumulative_energy_of_every_gpu(node: Node, report_server:
         assert 100 < watts < 400
 
 
-def test_the_limit_of_the_decision_is_held_while_the_run_lasts(node: Node, report_server: ReportServer) -> None:
-    with Run(environment=node.told(report_server, WATTLOOP_POWER_LIMIT_WATTS="250.0")) as run:
+def test_a_run_holds_the_limit_of_the_decision_until_it_ends(node: Node, report_server: ReportServer) -> None:
+    with Run(environment=node.variables(report_server, WATTLOOP_POWER_LIMIT_WATTS="250.0")) as run:
         assert node.limits == [250.0, 250.0]
         run.report(metric=0.5)
     assert node.limits == [400.0, 400.0]
     assert {report["power_limit_watts"] for report in report_server.reports} == {250.0}
 
 
-def test_a_run_that_fails_gives_its_gpus_back(node: Node, report_server: ReportServer) -> None:
-    with pytest.raises(KeyboardInterrupt), Run(environment=node.told(report_server, WATTLOOP_POWER_LIMIT_WATTS="250")):
+def test_a_failed_run_releases_its_limit(node: Node, report_server: ReportServer) -> None:
+    with (
+        pytest.raises(KeyboardInterrupt),
+        Run(environment=node.variables(report_server, WATTLOOP_POWER_LIMIT_WATTS="250")),
+    ):
         raise KeyboardInterrupt
     assert node.limits == [400.0, 400.0]
 
 
-def test_a_limit_that_the_gpu_refuses_is_left_out_of_the_run(
+def test_a_run_continues_without_a_limit_that_the_gpu_rejects(
     node: Node, report_server: ReportServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with Run(environment=node.told(report_server, WATTLOOP_POWER_LIMIT_WATTS="50.0")) as run:
+    with Run(environment=node.variables(report_server, WATTLOOP_POWER_LIMIT_WATTS="50.0")) as run:
         run.report(metric=0.5)
     assert node.limits == [400.0, 400.0]
     assert {report["power_limit_watts"] for report in report_server.reports} == {None}
@@ -101,12 +104,12 @@ def test_a_limit_that_the_gpu_refuses_is_left_out_of_the_run(
 
 
 @pytest.mark.parametrize(("selector", "chosen"), [("Time", 400.0), ("Energy", None)])
-def test_every_limit_is_measured_from_the_maximum_and_the_best_is_held(
+def test_a_run_measures_every_limit_from_the_maximum_and_holds_the_best(
     node: Node, report_server: ReportServer, selector: str, chosen: float | None
 ) -> None:
-    told = node.told(report_server, WATTLOOP_PROFILE_POWER_LIMITS="1", WATTLOOP_POWER_SELECTOR=selector)
-    with Run(environment=told | {"WATTLOOP_MAX_EPOCHS": "40"}) as run:
-        for _ in run.epochs():  # of about three seconds each, less than a window
+    variables = node.variables(report_server, WATTLOOP_PROFILE_POWER_LIMITS="1", WATTLOOP_POWER_SELECTOR=selector)
+    with Run(environment=variables | {"WATTLOOP_MAX_EPOCHS": "40"}) as run:
+        for _ in run.epochs():  # an epoch of about three seconds, less than a window
             for samples in (64, 64, 22):
                 node.gpus.occupy([0, 1], work=WORK_OF_A_SECOND * samples / 64, intensity=0.9)
                 run.step(samples)
@@ -116,7 +119,7 @@ def test_every_limit_is_measured_from_the_maximum_and_the_best_is_held(
     assert limits == sorted(limits, reverse=True)
     assert limits[0] == 400.0
     assert all(point["time_seconds"] >= 5 for point in profile)
-    # An epoch takes the same work in every window: what differs between windows is the limit alone.
+    # The work of an epoch is the same in every window; only the limit differs.
     seconds_per_epoch = [point["time_seconds"] / point["epochs"] for point in profile]
     assert seconds_per_epoch == pytest.approx(sorted(seconds_per_epoch), rel=0.03)
     held = report_server.reports[-1]["power_limit_watts"]
@@ -125,9 +128,9 @@ def test_every_limit_is_measured_from_the_maximum_and_the_best_is_held(
     assert node.limits == [400.0, 400.0]
 
 
-def test_a_run_that_breaks_off_inside_an_epoch_keeps_its_profile_right(node: Node, report_server: ReportServer) -> None:
+def test_a_run_that_fails_inside_an_epoch_reports_a_correct_profile(node: Node, report_server: ReportServer) -> None:
     def train() -> None:
-        with Run(environment=node.told(report_server, WATTLOOP_PROFILE_POWER_LIMITS="1")) as run:
+        with Run(environment=node.variables(report_server, WATTLOOP_PROFILE_POWER_LIMITS="1")) as run:
             for step in range(15):
                 node.gpus.occupy([0, 1], work=WORK_OF_A_SECOND, intensity=0.9)
                 run.step()
@@ -137,11 +140,11 @@ def test_a_run_that_breaks_off_inside_an_epoch_keeps_its_profile_right(node: Nod
 
     with pytest.raises(MemoryError):
         train()
-    whole, broken = report_server.reports[-2:]
-    assert broken["profile"][0] == whole["profile"][0]
+    complete, incomplete = report_server.reports[-2:]
+    assert incomplete["profile"][0] == complete["profile"][0]
 
 
-def test_a_run_that_begins_while_its_agent_is_replaced_is_measured(node: Node) -> None:
+def test_a_run_that_begins_during_a_restart_of_the_agent_is_measured(node: Node) -> None:
     with tempfile.TemporaryDirectory(prefix="wattloop-", dir="/tmp") as name:
         folder = Path(name)
         environment = {
@@ -158,14 +161,14 @@ def test_a_run_that_begins_while_its_agent_is_replaced_is_measured(node: Node) -
             gpus.end()
 
 
-def test_nobody_is_waited_for_where_no_socket_can_come(tmp_path: Path) -> None:
-    gpus = ProcessGpus(str(tmp_path / "no folder" / "agent.sock"), arrival_seconds=math.inf)
+def test_a_run_does_not_wait_for_a_socket_in_a_missing_folder(tmp_path: Path) -> None:
+    gpus = ProcessGpus(str(tmp_path / "no folder" / "agent.sock"), agent_start_seconds=math.inf)
     gpus.begin()
     assert gpus.count == 0
 
 
-def test_a_run_waits_for_an_agent_no_longer_than_it_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    gpus = ProcessGpus(str(tmp_path / "agent.sock"), arrival_seconds=0.0)
+def test_a_run_waits_for_an_agent_until_its_timeout(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    gpus = ProcessGpus(str(tmp_path / "agent.sock"), agent_start_seconds=0.0)
     gpus.begin()
     assert gpus.count == 0
     assert "energy is not measured" in caplog.text

@@ -1,4 +1,4 @@
-"""Signals are a request: honoured at safe points, waits are woken, and a second one ends the process at once."""
+"""The first signal is a request, honoured at safe points and in waits; the second ends the process at once."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from wattloop import interruption
 from wattloop.interruption import Interrupted, handled, raise_if_requested
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-END_SECONDS = 60.0
+TIMEOUT_SECONDS = 60.0
 
 
-def ended(program: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """A program of its own, which signals itself."""
+def run_program(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a program that sends signals to itself."""
     begin = "import os, signal, sys, time\nfrom wattloop import interruption\ninterruption.install('wattloop try')\n"
     return subprocess.run(
-        [sys.executable, "-c", begin + textwrap.dedent(program), *words],
+        [sys.executable, "-c", begin + textwrap.dedent(program), *arguments],
         capture_output=True,
         text=True,
         check=False,
-        timeout=END_SECONDS,
+        timeout=TIMEOUT_SECONDS,
     )
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_what_has_begun_nothing_ends_at_once(number: int) -> None:
-    done = ended("signal.raise_signal(int(sys.argv[1]))\nprint('goes on')", str(int(number)))
+def test_a_program_that_has_begun_no_work_ends_at_once(number: int) -> None:
+    done = run_program("signal.raise_signal(int(sys.argv[1]))\nprint('continues')", str(int(number)))
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "wattloop try: interrupted\n")
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_a_deferred_signal_is_raised_at_the_next_safe_point_and_once(number: int) -> None:
+def test_a_deferred_signal_raises_once_at_the_next_safe_point(number: int) -> None:
     steps = []
 
     def work() -> None:
@@ -70,7 +70,7 @@ def test_the_end_of_the_outermost_block_is_a_safe_point() -> None:
     assert reached
 
 
-def test_an_error_that_is_raised_meanwhile_is_not_hidden() -> None:
+def test_an_error_inside_the_block_takes_precedence_over_the_request() -> None:
     def work() -> None:
         signal.raise_signal(signal.SIGTERM)
         raise ValueError("disk")
@@ -79,16 +79,16 @@ def test_an_error_that_is_raised_meanwhile_is_not_hidden() -> None:
         work()
 
 
-def test_waits_are_woken() -> None:
+def test_a_signal_ends_waits() -> None:
     happened = threading.Event()
     with handled(), interruption.deferred(), interruption.wake_on_request(happened.set):
         signal.raise_signal(signal.SIGHUP)
-        assert happened.wait(END_SECONDS)
+        assert happened.wait(TIMEOUT_SECONDS)
         with pytest.raises(Interrupted):
-            interruption.sleep(END_SECONDS)
+            interruption.sleep(TIMEOUT_SECONDS)
 
 
-def test_a_call_that_blocks_is_cancelled_and_waited_for() -> None:
+def test_a_signal_cancels_a_blocking_call_and_waits_for_its_end() -> None:
     reading, writing = os.pipe()
     with handled(), interruption.deferred():
         threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
@@ -97,7 +97,7 @@ def test_a_call_that_blocks_is_cancelled_and_waited_for() -> None:
     os.close(reading)
 
 
-def test_a_call_gives_its_result_and_its_error_where_nothing_is_asked() -> None:
+def test_a_call_without_a_signal_returns_its_result_or_raises_its_error() -> None:
     assert interruption.call_cancellable(lambda: 3, lambda: None) == 3
     with pytest.raises(FileNotFoundError):
         interruption.call_cancellable(lambda: os.stat("/no/such"), lambda: None)  # noqa: PTH116
@@ -124,21 +124,21 @@ def test_other_threads_are_not_interrupted() -> None:
         work()
 
 
-def test_an_end_at_once_removes_what_is_not_whole(tmp_path: Path) -> None:
+def test_an_immediate_end_removes_a_partial_file(tmp_path: Path) -> None:
     program = """
     from wattloop.files.atomic_write import open_atomic
     with open_atomic(sys.argv[1]) as stream:
         stream.write("half")
         assert len(os.listdir(os.path.dirname(sys.argv[1]))) == 1
         signal.raise_signal(signal.SIGTERM)
-        print("goes on")
+        print("continues")
     """
-    done = ended(program, str(tmp_path / "table.csv"))
+    done = run_program(program, str(tmp_path / "table.csv"))
     assert (done.returncode, done.stdout) == (130, "")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_second_signal_ends_what_is_deferred() -> None:
+def test_a_second_signal_ends_a_deferred_block_at_once() -> None:
     program = """
     with interruption.deferred():
         signal.raise_signal(signal.SIGINT)
@@ -146,14 +146,14 @@ def test_a_second_signal_ends_what_is_deferred() -> None:
         print("one request", flush=True)
         interruption.SAME_REQUEST_SECONDS = 0.0
         signal.raise_signal(signal.SIGTERM)
-        print("goes on", flush=True)
+        print("continues", flush=True)
     """
-    done = ended(program)
-    words = "wattloop try: interrupted again: ended at once\n"
-    assert (done.returncode, done.stdout, done.stderr) == (130, "one request\n", words)
+    done = run_program(program)
+    message = "wattloop try: interrupted again: ended at once\n"
+    assert (done.returncode, done.stdout, done.stderr) == (130, "one request\n", message)
 
 
-def test_a_second_signal_ends_it_inside_compiled_code_too(tmp_path: Path) -> None:
+def test_a_second_signal_ends_a_process_inside_compiled_code(tmp_path: Path) -> None:
     program = """
     import sqlite3, threading
     interruption.SAME_REQUEST_SECONDS = 0.0
@@ -164,21 +164,21 @@ def test_a_second_signal_ends_it_inside_compiled_code_too(tmp_path: Path) -> Non
     with interruption.deferred():
         second.execute("BEGIN EXCLUSIVE")
     """
-    done = ended(program, str(tmp_path / "a.db"))
+    done = run_program(program, str(tmp_path / "a.db"))
     assert (done.returncode, done.stderr) == (130, "wattloop try: interrupted again: ended at once\n")
 
 
-def test_what_nohup_ignores_stays_ignored() -> None:
+def test_a_signal_that_nohup_ignores_stays_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        done = ended("signal.raise_signal(signal.SIGHUP)\nprint('goes on')")
+        done = run_program("signal.raise_signal(signal.SIGHUP)\nprint('continues')")
     finally:
         signal.signal(signal.SIGHUP, before)
-    assert (done.returncode, done.stdout) == (0, "goes on\n")
+    assert (done.returncode, done.stdout) == (0, "continues\n")
 
 
-def test_a_signal_while_the_interpreter_ends_leaves_the_exit_code() -> None:
-    # Modules are taken down after the last handler of atexit.
+def test_a_signal_while_the_interpreter_exits_does_not_change_the_exit_code() -> None:
+    # The interpreter clears modules after the last atexit handler.
     program = """
     import sys
     from wattloop.commands import entry
@@ -188,18 +188,18 @@ def test_a_signal_while_the_interpreter_ends_leaves_the_exit_code() -> None:
     sys.modules["late"] = Late()
     sys.exit(entry.main(["--version"]))
     """
-    done = ended(program)
+    done = run_program(program)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_handlers_are_as_before_after_the_block() -> None:
+def test_the_previous_handlers_are_restored_after_the_block() -> None:
     before = [signal.getsignal(each) for each in SIGNALS]
     with handled():
         assert all(signal.getsignal(each) is not handler for each, handler in zip(SIGNALS, before, strict=True))
     assert [signal.getsignal(each) for each in SIGNALS] == before
 
 
-def test_without_the_thread_signals_wait_and_after_it_waits_are_woken_again() -> None:
+def test_the_thread_restarts_after_the_block_and_ends_waits_again() -> None:
     woken = threading.Event()
 
     def work() -> None:
@@ -207,14 +207,14 @@ def test_without_the_thread_signals_wait_and_after_it_waits_are_woken_again() ->
             assert [each.name for each in threading.enumerate() if "interruption" in each.name] == []
         with interruption.wake_on_request(woken.set):
             signal.raise_signal(signal.SIGTERM)
-            assert woken.wait(END_SECONDS)
+            assert woken.wait(TIMEOUT_SECONDS)
 
     with handled(), pytest.raises(Interrupted), interruption.deferred():
         work()
     assert woken.is_set()
 
 
-def test_a_signal_in_the_time_without_the_thread_is_a_request() -> None:
+def test_a_signal_while_the_thread_is_stopped_is_a_request() -> None:
     def work() -> None:
         with interruption.without_thread():
             signal.raise_signal(signal.SIGTERM)

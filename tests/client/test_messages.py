@@ -1,4 +1,4 @@
-"""Reports and answers: what is accepted comes back the same, what is refused names its field."""
+"""Reports and answers survive a round trip, and an error names the field."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GPU = {
 LIMIT = {"power_limit_watts": 300.0, "energy_joules": 10.0, "time_seconds": 5.0, "epochs": 0.1}
 HUGE = 10**5000
 
-REFUSED: dict[str, tuple[Any, str]] = {
+INVALID: dict[str, tuple[Any, str]] = {
     "no object": ([1, 2], "the message: found a list, expected an object"),
     "a text": ("report", "the message: found 'report', expected an object"),
     "nothing at all": ({}, "sequence: found nothing"),
@@ -78,12 +78,12 @@ REFUSED: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize(("body", "words"), REFUSED.values(), ids=REFUSED.keys())
-def test_a_wrong_report_is_refused_with_field_and_what_would_be_right(body: object, words: str) -> None:
-    with pytest.raises(MessageError) as refusal:
+@pytest.mark.parametrize(("body", "message"), INVALID.values(), ids=INVALID.keys())
+def test_an_invalid_report_is_an_error_that_names_the_field_and_valid_values(body: object, message: str) -> None:
+    with pytest.raises(MessageError) as raised:
         Report.from_json(body)
-    assert str(refusal.value).startswith(words)
-    assert len(str(refusal.value)) < 400
+    assert str(raised.value).startswith(message)
+    assert len(str(raised.value)) < 400
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_wrong_report_is_refused_with_field_and_what_would_be_right(body: obje
         "MIG-GPU-1232c39e-102e-cf73-b8b6-1bc34c8e069f/7/0",
     ],
 )
-def test_the_uuids_that_nvml_gives_are_known(uuid: str) -> None:
+def test_the_uuid_formats_of_nvml_are_valid(uuid: str) -> None:
     assert Report.from_json({"sequence": 1, "epoch": 1, "gpus": [GPU | {"uuid": uuid}]}).gpus[0].uuid == uuid
 
 
@@ -102,13 +102,13 @@ def test_the_uuids_that_nvml_gives_are_known(uuid: str) -> None:
     "uuid",
     ["", "GPU-", "gpu-1", "GPU-" + "0" * 37, "GPU-x", "GPU-0\n", "G" * 96, "MIG-GPU-0/1000/0", "GPU-0/1/1", "GPU-०", 7],
 )
-def test_an_invalid_gpu_uuid_is_rejected_with_its_place(uuid: object) -> None:
+def test_an_invalid_uuid_is_an_error_that_names_its_place(uuid: object) -> None:
     with pytest.raises(MessageError, match=r"^gpus\[0\]\.uuid: found .*expected a GPU's UUID as NVML writes it"):
         Report.from_json({"sequence": 1, "epoch": 1, "gpus": [GPU | {"uuid": uuid}]})
 
 
-def numbers(least: float, most: float) -> st.SearchStrategy[float]:
-    return st.floats(least, most, allow_nan=False, allow_infinity=False)
+def numbers(minimum: float, maximum: float) -> st.SearchStrategy[float]:
+    return st.floats(minimum, maximum, allow_nan=False, allow_infinity=False)
 
 
 TEXTS = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=messages.MAX_UUID_CHARACTERS)
@@ -129,30 +129,30 @@ LIMITS = st.builds(
     numbers(messages.MIN_MEASURED, messages.MAX_TIME_SECONDS),
     numbers(messages.MIN_MEASURED, messages.MAX_NUMBER),
 )
-WHOLE = st.integers(0, 2**63 - 1)
+INTEGERS = st.integers(0, 2**63 - 1)
 REPORTS = st.builds(
     Report,
-    sequence=WHOLE,
+    sequence=INTEGERS,
     epoch=numbers(0, messages.MAX_NUMBER),
     metric=st.none() | numbers(-messages.MAX_NUMBER, messages.MAX_NUMBER),
-    evaluations=WHOLE,
-    reached_in_a_row=st.none() | WHOLE,
+    evaluations=INTEGERS,
+    reached_in_a_row=st.none() | INTEGERS,
     gpus=st.lists(gpu_energies(), max_size=4, unique_by=lambda gpu: gpu.uuid).map(tuple),
     gpu_product=TEXTS,
     max_power_limit_watts=numbers(0, messages.MAX_POWER_WATTS),
     power_limit_watts=st.none() | numbers(0, messages.MAX_LIMIT_WATTS),
     profile=st.lists(LIMITS, max_size=4, unique_by=lambda limit: round(limit.power_limit_watts)).map(tuple),
     finished=st.booleans(),
-    rank=WHOLE,
+    rank=INTEGERS,
 )
 
 
 @given(REPORTS)
-def test_every_report_survives_the_wire(report: Report) -> None:
+def test_a_report_survives_a_round_trip(report: Report) -> None:
     assert Report.from_json(json.loads(json.dumps(report.to_json(), allow_nan=False))) == report
 
 
-def test_the_largest_report_fits_into_its_bytes() -> None:
+def test_the_largest_report_fits_the_size_limit() -> None:
     gpu = GpuEnergy(f"MIG-GPU-{'f' * 36}/127/127", 10**14 - 1, 10**14, 123456789.123456789, 1234567890.123456789)
     largest = Report(
         sequence=2**63 - 1,
@@ -169,17 +169,17 @@ def test_the_largest_report_fits_into_its_bytes() -> None:
     assert len(body) <= messages.MAX_REPORT_BYTES
 
 
-def test_an_answer_of_a_later_version_is_understood() -> None:
-    assert Answer.from_json({"stop": True, "reason": "too dear", "hint": 7}) == Answer(True, "too dear")
+def test_an_answer_of_a_later_version_is_valid() -> None:
+    assert Answer.from_json({"stop": True, "reason": "too expensive", "hint": 7}) == Answer(True, "too expensive")
 
 
-def test_a_long_reason_is_cut_not_lost() -> None:
+def test_a_long_reason_is_truncated() -> None:
     answer = Answer.from_json({"stop": True, "reason": "x" * 10_000})
     assert answer.stop
     assert len(answer.reason) == messages.MAX_REASON_CHARACTERS
 
 
 @pytest.mark.parametrize("body", [None, [], {"stop": 1}, {"stop": True, "reason": 5}])
-def test_a_wrong_answer_is_refused(body: object) -> None:
+def test_an_invalid_answer_is_an_error(body: object) -> None:
     with pytest.raises(MessageError):
         Answer.from_json(body)

@@ -1,4 +1,4 @@
-"""Node reports and their answers: what is accepted comes back the same, what is refused names its field."""
+"""Node reports and their answers survive a round trip, and an error names the field."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def without(body: dict[str, Any], name: str) -> dict[str, Any]:
     return {key: value for key, value in body.items() if key != name}
 
 
-REFUSED_REPORTS: dict[str, tuple[Any, str]] = {
+INVALID_REPORTS: dict[str, tuple[Any, str]] = {
     "no object": ([1], "the message: found a list, expected an object"),
     "an unknown field": (REPORT | {"pods": []}, "found the unknown field 'pods', expected only"),
     "no node": (without(REPORT, "node"), "node: found nothing, expected a string of at most 253"),
@@ -55,11 +55,11 @@ REFUSED_REPORTS: dict[str, tuple[Any, str]] = {
     "an unknown source": (REPORT | {"gpus": [GPU | {"source": "guess"}]}, "gpus[0].source: found 'guess', expected"),
     "too many usages": (REPORT | {"usages": [USAGE] * 1025}, "usages: found 1025 entries, expected a list"),
     "the same usage twice": (REPORT | {"usages": [USAGE, USAGE]}, "usages: found \"('u-1', 'train', 'GPU"),
-    "not said whether shared": (
+    "no shared": (
         REPORT | {"usages": [without(USAGE, "shared")]},
         "usages[0].shared: found nothing, expected true or false",
     ),
-    "not said whether ended": (
+    "no ended": (
         REPORT | {"usages": [without(USAGE, "ended")]},
         "usages[0].ended: found nothing, expected true or false",
     ),
@@ -77,12 +77,12 @@ REFUSED_REPORTS: dict[str, tuple[Any, str]] = {
     ),
     "a line break in a name": (REPORT | {"usages": [USAGE | {"pod": "a\nb"}]}, "usages[0].pod: found 'a\\nb'"),
 }
-REFUSED_ANSWERS: dict[str, tuple[Any, str]] = {
+INVALID_ANSWERS: dict[str, tuple[Any, str]] = {
     "no object": ("acknowledged", "the message: found 'acknowledged', expected an object"),
     "acknowledged that is no list": ({"acknowledged": "u-1"}, "acknowledged: found 'u-1', expected a list"),
     "a uid that is none": ({"acknowledged": ["u-1", 7]}, "acknowledged[1]: found 7, expected a string"),
     "bounds of nothing": ({"bounds": [{}]}, "bounds[0].policy: found nothing"),
-    "a guard rail of a later version": (
+    "a bound of a later version": (
         {"bounds": [{"policy": "p", "hours": []}]},
         "bounds[0]: found the unknown field 'hours', expected only",
     ),
@@ -98,32 +98,32 @@ REFUSED_ANSWERS: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED_REPORTS)
-def test_a_report_that_is_none_is_refused_with_its_field(case: str) -> None:
-    body, expected = REFUSED_REPORTS[case]
-    with pytest.raises(MessageError) as refusal:
+@pytest.mark.parametrize("case", INVALID_REPORTS)
+def test_an_invalid_report_is_an_error_that_names_its_field(case: str) -> None:
+    body, expected = INVALID_REPORTS[case]
+    with pytest.raises(MessageError) as raised:
         NodeReport.from_json(body)
-    assert str(refusal.value).startswith(expected)
+    assert str(raised.value).startswith(expected)
 
 
-@pytest.mark.parametrize("case", REFUSED_ANSWERS)
-def test_an_answer_that_is_none_is_refused_with_its_field(case: str) -> None:
-    body, expected = REFUSED_ANSWERS[case]
-    with pytest.raises(MessageError) as refusal:
+@pytest.mark.parametrize("case", INVALID_ANSWERS)
+def test_an_invalid_answer_is_an_error_that_names_its_field(case: str) -> None:
+    body, expected = INVALID_ANSWERS[case]
+    with pytest.raises(MessageError) as raised:
         NodeAnswer.from_json(body)
-    assert str(refusal.value).startswith(expected)
+    assert str(raised.value).startswith(expected)
 
 
-def test_an_answer_of_a_later_version_is_read_as_far_as_it_is_known() -> None:
+def test_unknown_fields_of_an_answer_are_ignored() -> None:
     assert NodeAnswer.from_json({"acknowledged": ["u-1"], "later": 1}) == NodeAnswer(("u-1",), None)
 
 
-def test_no_policies_and_policies_that_are_not_known_are_told_apart() -> None:
+def test_an_answer_distinguishes_no_policies_from_unknown_policies() -> None:
     assert NodeAnswer.from_json({"bounds": []}).bounds == ()
     assert NodeAnswer.from_json({}).bounds is None
 
 
-def test_the_largest_report_fits_into_the_bytes_of_one() -> None:
+def test_the_largest_report_fits_the_size_limit() -> None:
     gpus = tuple(
         NodeGpu(f"{index:0>96}", 2 * 10**14, 2 * 10**14, 9999999999.123456, "integrated", "P" * 128)
         for index in range(messages.MAX_GPUS)
@@ -167,8 +167,8 @@ REPORTS = st.builds(
 )
 
 
-def ranges(most: float) -> st.SearchStrategy[tuple[float, float] | None]:
-    ends = st.tuples(st.floats(0, most), st.floats(0, most)).map(lambda pair: (min(pair), max(pair)))
+def ranges(maximum: float) -> st.SearchStrategy[tuple[float, float] | None]:
+    ends = st.tuples(st.floats(0, maximum), st.floats(0, maximum)).map(lambda pair: (min(pair), max(pair)))
     return st.none() | ends
 
 
@@ -189,12 +189,12 @@ ANSWERS = st.builds(
 
 
 @given(REPORTS)
-def test_a_report_comes_back_the_same(report: NodeReport) -> None:
+def test_a_report_survives_a_round_trip(report: NodeReport) -> None:
     assert NodeReport.from_json(json.loads(json.dumps(report.to_json()))) == report
 
 
 @given(ANSWERS)
-def test_an_answer_comes_back_the_same(answer: NodeAnswer) -> None:
+def test_an_answer_survives_a_round_trip(answer: NodeAnswer) -> None:
     assert NodeAnswer.from_json(json.loads(json.dumps(answer.to_json()))) == answer
 
 
@@ -211,7 +211,7 @@ def test_an_answer_comes_back_the_same(answer: NodeAnswer) -> None:
         max_leaves=8,
     )
 )
-def test_whatever_is_sent_is_read_or_refused(body: Any) -> None:
+def test_any_message_is_valid_or_an_error(body: Any) -> None:
     for form in (NodeReport, NodeAnswer):
         with contextlib.suppress(MessageError):
             assert form.from_json(form.from_json(body).to_json()) == form.from_json(body)

@@ -1,4 +1,4 @@
-"""Text of others acts neither on a terminal nor on who reads a log."""
+"""Untrusted text cannot control a terminal or forge log lines."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_what_acts_on_a_terminal_is_escaped(text: str) -> None:
+def test_characters_that_control_a_terminal_are_escaped(text: str) -> None:
     shown = printable(text)
     assert shown.isprintable()
     assert shown != text
-    assert codecs.decode(shown, "unicode_escape") == text, "nothing is lost"
+    assert codecs.decode(shown, "unicode_escape") == text, "the escape is reversible"
 
 
 @given(st.text(st.characters(codec=None), max_size=400), st.integers(1, 300))
-def test_whatever_the_text_it_is_one_printable_line_of_a_bounded_length(text: str, limit: int) -> None:
+def test_any_text_becomes_one_printable_line_of_bounded_length(text: str, limit: int) -> None:
     shown = printable(text, limit)
     assert shown.isprintable()
     assert len(shown.splitlines()) <= 1
@@ -46,7 +46,7 @@ def test_whatever_the_text_it_is_one_printable_line_of_a_bounded_length(text: st
 
 
 @given(st.text(st.characters(categories=("L", "N", "P", "S")), max_size=200))
-def test_what_is_printable_stays_as_it_is(text: str) -> None:
+def test_printable_text_is_unchanged(text: str) -> None:
     assert printable(text) == text
 
 
@@ -66,7 +66,7 @@ def test_a_record_is_one_line(text: str) -> None:
     assert logged("pod %s", text) == f"ERROR pod {printable(text)}\n"
 
 
-def test_a_long_message_is_cut() -> None:
+def test_a_long_message_is_truncated() -> None:
     assert len(logged("x" * 10 * MAX_TEXT_CHARACTERS)) < MAX_TEXT_CHARACTERS + 20
 
 

@@ -1,4 +1,4 @@
-"""A run as the script sees it: by hand and inside Wattloop, where the operator answers and where it is away."""
+"""`wattloop.Run` outside and inside Wattloop, with a reachable and an unreachable operator."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ print(sorted(name for name in sys.modules if name.partition(".")[0] in {"numpy",
 """
 
 
-def told(url: str, **variables: str) -> dict[str, str]:
-    """What Wattloop tells a run."""
+def variables(url: str, **others: str) -> dict[str, str]:
+    """The environment variables of a run."""
     return {
         "WATTLOOP_JOB": "team/digits",
         "WATTLOOP_RECURRENCE": "digits-0",
@@ -38,12 +38,12 @@ def told(url: str, **variables: str) -> dict[str, str]:
         "WATTLOOP_TARGET_METRIC": "accuracy",
         "WATTLOOP_TARGET_THRESHOLD": "0.9",
         "WATTLOOP_REPORT_URL": url,
-        **variables,
+        **others,
     }
 
 
-def test_a_script_by_hand_needs_nothing_but_the_standard_library() -> None:
-    # -S leaves every installed package out, -I the environment: what is left is the standard library and the client.
+def test_a_script_outside_wattloop_needs_only_the_standard_library() -> None:
+    # -S excludes installed packages and -I the environment.
     code = f"import sys; sys.path.insert(0, {str(CLIENT)!r})\n{SCRIPT}"
     ran = subprocess.run(
         [sys.executable, "-I", "-S", "-W", "error", "-c", code], capture_output=True, text=True, check=False
@@ -52,7 +52,7 @@ def test_a_script_by_hand_needs_nothing_but_the_standard_library() -> None:
     assert ran.stdout.splitlines() == [*(f"{epoch} 64 64 1.0 0 False" for epoch in range(3)), "[]"]
 
 
-def test_every_module_of_the_client_but_nvml_can_be_imported_with_the_standard_library_alone() -> None:
+def test_every_module_of_the_client_except_nvml_imports_only_the_standard_library() -> None:
     modules = [
         ".".join(path.relative_to(CLIENT).with_suffix("").parts).removesuffix(".__init__")
         for path in CLIENT.rglob("*.py")
@@ -66,15 +66,15 @@ def test_every_module_of_the_client_but_nvml_can_be_imported_with_the_standard_l
     assert ran.stderr == ""
 
 
-def test_a_run_by_hand_ends_after_its_epochs_whatever_it_reports() -> None:
+def test_a_run_outside_wattloop_ends_after_its_epochs_at_any_metric() -> None:
     with Run(batch_size=8, max_epochs=4, devices=3, environment={}) as run:
         for _ in run.epochs():
             run.report(metric=1.0)
     assert (run.completed_epochs, run.per_device_batch_size, run.reached, run.stopped) == (4, 2, False, False)
 
 
-def test_a_run_does_what_it_is_told(report_server: ReportServer) -> None:
-    environment = told(report_server.url, WATTLOOP_PARAM_DROPOUT="0.5", WATTLOOP_SEED="7")
+def test_a_run_uses_the_settings_of_its_environment(report_server: ReportServer) -> None:
+    environment = variables(report_server.url, WATTLOOP_PARAM_DROPOUT="0.5", WATTLOOP_SEED="7")
     with Run(batch_size=1, max_epochs=1, environment=environment) as run:
         assert (run.batch_size, run.per_device_batch_size, run.learning_rate_scale) == (256, 128, 2.0)
         assert (run.max_epochs, run.seed, dict(run.parameters)) == (5, 7, {"DROPOUT": "0.5"})
@@ -84,10 +84,10 @@ def test_a_run_does_what_it_is_told(report_server: ReportServer) -> None:
     assert [report["finished"] for report in report_server.reports] == [False] * 6 + [True]
 
 
-def test_a_run_numbers_its_reports_from_its_moment_on(report_server: ReportServer) -> None:
-    # So does the next process of the same attempt, whose reports must not count as old.
+def test_a_run_numbers_its_reports_from_the_current_time(report_server: ReportServer) -> None:
+    # The reports of the next process of the same attempt must not count as old.
     milliseconds = time.time_ns() // 1_000_000
-    with Run(environment=told(report_server.url)) as run:
+    with Run(environment=variables(report_server.url)) as run:
         list(run.epochs())
     numbers = [report["sequence"] for report in report_server.reports]
     assert numbers == list(range(numbers[0], numbers[0] + 7))
@@ -95,7 +95,7 @@ def test_a_run_numbers_its_reports_from_its_moment_on(report_server: ReportServe
 
 
 def test_a_run_ends_at_its_target(report_server: ReportServer) -> None:
-    with Run(environment=told(report_server.url)) as run:
+    with Run(environment=variables(report_server.url)) as run:
         for epoch in run.epochs():
             run.report(metric=0.5 + epoch / 5)
     assert run.reached
@@ -104,8 +104,8 @@ def test_a_run_ends_at_its_target(report_server: ReportServer) -> None:
     assert (last["epoch"], last["metric"], last["evaluations"], last["finished"]) == (3, 0.9, 3, True)
 
 
-def test_a_target_is_reached_by_evaluations_in_a_row(report_server: ReportServer) -> None:
-    environment = told(report_server.url, WATTLOOP_TARGET_CONSECUTIVE_EVALUATIONS="2")
+def test_a_target_is_reached_by_consecutive_evaluations(report_server: ReportServer) -> None:
+    environment = variables(report_server.url, WATTLOOP_TARGET_CONSECUTIVE_EVALUATIONS="2")
     metrics = [0.95, 0.1, 0.95, 0.95, 0.95]
     with Run(environment=environment) as run:
         for epoch in run.epochs():
@@ -114,23 +114,23 @@ def test_a_target_is_reached_by_evaluations_in_a_row(report_server: ReportServer
     assert [report["reached_in_a_row"] for report in report_server.reports] == [0, 1, 0, 1, 2, 2]
 
 
-def test_a_run_stops_when_told_and_says_why(report_server: ReportServer) -> None:
+def test_a_run_stops_on_request_of_the_operator_and_has_the_reason(report_server: ReportServer) -> None:
     def stop_at_second_epoch(request: object) -> None:
         stop = report_server.reports[-1]["epoch"] >= 2
-        answering(200, b'{"stop": true, "reason": "too dear"}' if stop else b'{"stop": false}')(request)  # type: ignore[arg-type]
+        answering(200, b'{"stop": true, "reason": "too expensive"}' if stop else b'{"stop": false}')(request)  # type: ignore[arg-type]
 
     report_server.behaviour = stop_at_second_epoch
-    with Run(environment=told(report_server.url)) as run:
+    with Run(environment=variables(report_server.url)) as run:
         for _ in run.epochs():
             run.report(metric=0.1)
-    assert (run.completed_epochs, run.stopped, run.stop_reason, run.reached) == (2, True, "too dear", False)
+    assert (run.completed_epochs, run.stopped, run.stop_reason, run.reached) == (2, True, "too expensive", False)
 
 
-def test_a_run_goes_on_while_the_operator_is_away_and_the_last_report_says_everything(
+def test_a_run_continues_without_the_operator_and_its_last_report_is_complete(
     report_server: ReportServer,
 ) -> None:
     report_server.behaviour = answering(503)
-    with Run(environment=told(report_server.url, WATTLOOP_TARGET_THRESHOLD="2")) as run:
+    with Run(environment=variables(report_server.url, WATTLOOP_TARGET_THRESHOLD="2")) as run:
         for epoch in run.epochs():
             run.report(metric=epoch / 10)
         report_server.behaviour = answering(200)
@@ -139,9 +139,9 @@ def test_a_run_goes_on_while_the_operator_is_away_and_the_last_report_says_every
     assert (last["epoch"], last["metric"], last["evaluations"], last["finished"]) == (5, 0.4, 5, True)
 
 
-def test_a_run_that_fails_says_what_it_used_but_not_that_it_finished(report_server: ReportServer) -> None:
+def test_a_failed_run_reports_its_progress_but_not_that_it_finished(report_server: ReportServer) -> None:
     def train() -> None:
-        with Run(environment=told(report_server.url)) as run:
+        with Run(environment=variables(report_server.url)) as run:
             run.report(metric=0.1)
             _ = 1 / 0
 
@@ -151,40 +151,40 @@ def test_a_run_that_fails_says_what_it_used_but_not_that_it_finished(report_serv
     assert (last["epoch"], last["metric"], last["finished"]) == (1, 0.1, False)
 
 
-def test_a_run_that_fails_while_the_operator_is_away_ends_at_once(report_server: ReportServer) -> None:
+def test_a_failed_run_does_not_wait_for_an_unreachable_operator(report_server: ReportServer) -> None:
     report_server.behaviour = answering(503)
-    with pytest.raises(ZeroDivisionError), Run(environment=told(report_server.url)):
+    with pytest.raises(ZeroDivisionError), Run(environment=variables(report_server.url)):
         _ = 1 / 0
     assert len(report_server.reports) == 2
 
 
 @pytest.mark.parametrize("metric", [float("nan"), float("inf"), -float("inf")])
-def test_a_metric_that_is_no_number_is_refused(metric: float) -> None:
+def test_a_metric_that_is_not_finite_is_an_error(metric: float) -> None:
     with Run(environment={}) as run, pytest.raises(ValueError, match="report a finite number"):
         run.report(metric=metric)
 
 
-def test_a_loss_on_its_way_to_infinity_can_be_reported(report_server: ReportServer) -> None:
-    with Run(environment=told(report_server.url)) as run:
+def test_a_diverging_loss_is_reported_as_the_largest_number(report_server: ReportServer) -> None:
+    with Run(environment=variables(report_server.url)) as run:
         run.report(metric=-1e300)
     assert report_server.reports[-1]["metric"] == -1e14
 
 
-def test_processes_of_a_distributed_run_say_their_rank(report_server: ReportServer) -> None:
-    with Run(environment=told(report_server.url, RANK="3")):
+def test_processes_of_a_distributed_run_report_their_rank(report_server: ReportServer) -> None:
+    with Run(environment=variables(report_server.url, RANK="3")):
         pass
     assert {report["rank"] for report in report_server.reports} == {3}
 
 
-def test_a_variable_that_says_nothing_is_an_error_at_the_start() -> None:
+def test_an_invalid_variable_is_an_error_at_the_start() -> None:
     with pytest.raises(InputError, match="WATTLOOP_BATCH_SIZE"):
         Run(environment={"WATTLOOP_JOB": "team/digits", "WATTLOOP_BATCH_SIZE": "many"})
 
 
-def test_without_an_agent_training_goes_on_unmeasured(
+def test_training_continues_without_an_agent_and_without_measurement(
     report_server: ReportServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    environment = told(
+    environment = variables(
         report_server.url, WATTLOOP_AGENT_SOCKET="/nowhere/agent.sock", WATTLOOP_PROFILE_POWER_LIMITS="1"
     )
     with Run(environment=environment) as run:

@@ -21,7 +21,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 COMMAND = Command(
-    summary="start the node agent in the foreground",
     description="Holds GPUs at power limits for those who ask, as leases that are given back whatever dies, and tells "
     "the GPUs' energy counters. Every setting is an option, an environment variable or a key of the config file, in "
     "this order.",

@@ -31,7 +31,6 @@ def _seconds(text: str) -> float:
 
 
 COMMAND = Command(
-    summary="energy and power of this machine's GPUs",
     description="Energy used since it began, power, limit and clock of each GPU: a live table until Ctrl-C, or for "
     "--seconds. Reads only; needs neither root nor an agent.",
     example="  wattloop monitor\n  wattloop monitor --seconds 10 --format json",

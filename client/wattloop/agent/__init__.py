@@ -1,8 +1,9 @@
-"""The client's side of the node agent's socket: GPUs, energy counters, power limits held as leases.
+"""Client of the node agent's socket: GPUs, energy counters, and power limits held as leases.
 
-One JSON object a line over a unix socket, a request at a time: ``{"verb": "energy", "gpus": [...]}`` is answered by
-``{"result": ...}`` or ``{"error": {"reason": ..., "message": ...}}``. docs/agent.md describes every verb. The agent
-knows the caller by the kernel's word (SO_PEERCRED), so nothing here carries an identity.
+The protocol is one JSON object per line over a Unix socket, one request at a time. The answer to
+``{"verb": "energy", "gpus": [...]}`` is ``{"result": ...}`` or ``{"error": {"reason": ..., "message":
+...}}``. docs/agent.md describes every verb. Requests carry no identity: the kernel identifies the
+caller to the agent (SO_PEERCRED).
 """
 
 from __future__ import annotations
@@ -22,8 +23,7 @@ from wattloop.agent.connection import (
     AgentConnection,
     connected_agent,
 )
-from wattloop.agent.errors import AgentRequestError, AgentUnavailable
-from wattloop.agent.transport import ANSWER_LIMIT_BYTES, REQUEST_LIMIT_BYTES
+from wattloop.agent.transport import ANSWER_LIMIT_BYTES, REQUEST_LIMIT_BYTES, AgentRequestError, AgentUnavailable
 
 __all__ = [
     "ANSWER_LIMIT_BYTES",

@@ -1,4 +1,4 @@
-"""What the agent answers, as data: each verb's entries and how they are read."""
+"""The agent's answers as dataclasses, and their parsers."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ class PowerLimits:
     """The power limits of one GPU, in watts.
 
     Attributes:
-        found_watts: The limit before the agent held any: what the GPU goes back to.
+        found_watts: The limit before the agent held one, which it restores on release.
         current_watts: The limit set now.
-        minimum_watts: The least that the device accepts.
-        maximum_watts: The most that the device accepts.
+        minimum_watts: The lowest limit that the device accepts.
+        maximum_watts: The highest limit that the device accepts.
         default_watts: The vendor's default.
-        allowed_watts: The least and the most that the caller may ask for, within what the device accepts; None: it may
-            ask for none at all.
+        allowed_watts: The lowest and the highest limit that the caller may request, within the range of
+            the device; None if the caller may request no limit.
     """
 
     found_watts: float
@@ -31,7 +31,7 @@ class PowerLimits:
 
 @dataclass(frozen=True)
 class GpuDescription:
-    """One GPU that the caller may use; ``power_limits`` is None where the device has none to set."""
+    """One GPU that the caller may use; ``power_limits`` is None if the device has no settable limit."""
 
     uuid: str
     name: str
@@ -45,9 +45,9 @@ class EnergyReading:
 
     Attributes:
         uuid: The GPU.
-        energy_millijoules: Cumulative: only differences of two readings mean anything.
-        time_seconds: The clock that the energy was integrated on: CLOCK_BOOTTIME on real GPUs, the simulator's own
-            clock on simulated ones. Again only differences mean anything.
+        energy_millijoules: Cumulative energy; only the difference of two readings is meaningful.
+        time_seconds: Time of the reading, on CLOCK_BOOTTIME for real GPUs and on the simulator's clock
+            for simulated ones; only the difference of two readings is meaningful.
     """
 
     uuid: str
@@ -61,9 +61,10 @@ class HeldLimit:
 
     Attributes:
         uuid: The GPU.
-        found_watts: What the GPU goes back to.
-        held_watts: What was asked for and set.
-        enforced_watts: What the device says that it enforces, read back after the change; another actor may win.
+        found_watts: The limit that is restored on release.
+        held_watts: The limit requested and set.
+        enforced_watts: The limit that the device enforces, read back after the change; it can be lower
+            than the held one because of another actor.
     """
 
     uuid: str
@@ -74,7 +75,7 @@ class HeldLimit:
 
 @dataclass(frozen=True)
 class HeldClock:
-    """A clock that the agent holds locked for the caller, at the supported step nearest to what was asked for."""
+    """A clock that the agent holds locked for the caller, at the supported step nearest to the requested clock."""
 
     uuid: str
     held_megahertz: float
@@ -82,15 +83,15 @@ class HeldClock:
 
 @dataclass(frozen=True)
 class LeaseDescription:
-    """A setting of a GPU that the agent holds.
+    """A lease: a setting of a GPU that the agent holds for an owner.
 
     Attributes:
         uuid: The GPU.
         setting: ``power_limit`` (values in watts), ``graphics_clock`` or ``memory_clock`` (in megahertz).
-        found: What it goes back to; None: not locked.
-        held: What is held.
-        owner: Whose it is, as the agent names owners.
-        yours: Whether the caller is that owner.
+        found: The value that is restored on release; None: not locked.
+        held: The value held.
+        owner: The owner, as the agent names owners.
+        yours: Whether the caller is the owner.
     """
 
     uuid: str
@@ -102,7 +103,7 @@ class LeaseDescription:
 
 
 def gpu_of(entry: Mapping[str, Any]) -> GpuDescription:
-    """The GPU of an entry of ``gpus``."""
+    """Parse an entry of ``gpus``."""
     limits = entry["power_limits"]
     return GpuDescription(
         uuid=str(entry["uuid"]),
@@ -124,7 +125,7 @@ def _power_limits(limits: Mapping[str, Any]) -> PowerLimits:
 
 
 def reading_of(entry: Mapping[str, Any]) -> EnergyReading:
-    """The reading of an entry of ``energy`` or ``subscribe``."""
+    """Parse an entry of ``energy`` or ``subscribe``."""
     return EnergyReading(
         uuid=str(entry["uuid"]),
         energy_millijoules=int(entry["energy_millijoules"]),
@@ -133,7 +134,7 @@ def reading_of(entry: Mapping[str, Any]) -> EnergyReading:
 
 
 def held_limit_of(entry: Mapping[str, Any]) -> HeldLimit:
-    """The limit of an entry of ``hold_limit``."""
+    """Parse an entry of ``hold_limit``."""
     return HeldLimit(
         uuid=str(entry["uuid"]),
         found_watts=float(entry["found_watts"]),
@@ -143,12 +144,12 @@ def held_limit_of(entry: Mapping[str, Any]) -> HeldLimit:
 
 
 def held_clock_of(entry: Mapping[str, Any]) -> HeldClock:
-    """The clock of an entry of ``hold_clocks``."""
+    """Parse an entry of ``hold_clocks``."""
     return HeldClock(str(entry["uuid"]), float(entry["held_megahertz"]))
 
 
 def lease_of(entry: Mapping[str, Any]) -> LeaseDescription:
-    """The lease of an entry of ``list``."""
+    """Parse an entry of ``list``."""
     return LeaseDescription(
         uuid=str(entry["uuid"]),
         setting=str(entry["setting"]),

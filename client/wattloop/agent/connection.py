@@ -1,4 +1,4 @@
-"""A connection to the agent: its verbs, and how it outlives the agent's death."""
+"""A connection to the agent: its verbs, and its recovery from a restart of the agent."""
 
 from __future__ import annotations
 
@@ -23,32 +23,31 @@ from wattloop.agent.answers import (
     lease_of,
     reading_of,
 )
-from wattloop.agent.errors import AgentDisconnected, AgentRequestError, AgentUnavailable
-from wattloop.agent.transport import AgentTransport
+from wattloop.agent.transport import AgentDisconnected, AgentRequestError, AgentTransport, AgentUnavailable
 
 logger = logging.getLogger("wattloop")
 
 SOCKET_VARIABLE = "WATTLOOP_AGENT_SOCKET"
-# Longer than the agent takes to replace a power controller that hangs, so that the caller hears the agent's
-# own word on it.
+# Longer than the agent takes to replace a hanging power controller, so that the caller receives the
+# agent's own error.
 TIMEOUT_SECONDS = 15.0
-# An agent that was killed is started again in about a second, by the kubelet or by the local mode.
+# The kubelet and the local mode restart a killed agent in about a second.
 RECONNECT_SECONDS = 5.0
-# The agent's reason when it has closed the connection and answers no request over it.
+# The agent's reason if it closed the connection before it read the request.
 CONNECTION_CLOSED = "ConnectionClosed"
 
 
 class AgentConnection:
     """A connection to the agent of this node.
 
-    It connects when first used. When the agent goes away, it waits for the one that comes in its place, holds with it
-    again what was held with the one before, and repeats the request: every verb is idempotent. It may be shared between
-    threads: one request is under way at a time.
+    It connects on first use. If the agent disconnects, the connection waits for its successor, holds
+    there all settings held before, and repeats the request; every verb is idempotent. Threads may share
+    the connection, which sends one request at a time.
 
     Args:
         path: The agent's socket; default: the environment's ``WATTLOOP_AGENT_SOCKET``.
-        timeout_seconds: How long one answer may take.
-        reconnect_seconds: How long to wait, once, for the agent that comes in place of one that is gone.
+        timeout_seconds: Timeout of one answer.
+        reconnect_seconds: How long to wait, once, for the successor of an agent that disconnected.
 
     Attributes:
         path: The agent's socket.
@@ -77,12 +76,12 @@ class AgentConnection:
         self.path = Path(named)
         self._reconnect_seconds = reconnect_seconds
         self._holds: dict[tuple[str, str], Mapping[str, object]] = {}
-        self._patient = True
+        self._may_reconnect = True
         self._lock = threading.Lock()
-        self._line = AgentTransport(self.path, timeout_seconds)
+        self._transport = AgentTransport(self.path, timeout_seconds)
 
     def __enter__(self) -> Self:
-        """The connection itself; leaving the block closes it. Leases stay: they belong to the process, not to it."""
+        """The connection itself; the end of the block closes it. Leases remain: they belong to the process."""
         return self
 
     def __exit__(
@@ -92,33 +91,33 @@ class AgentConnection:
 
     def close(self) -> None:
         """Close the socket; the next request opens it again."""
-        self._line.close()
+        self._transport.close()
 
     @property
     def interruptions(self) -> int:
-        """How often the agent went away.
+        """Number of times that the agent disconnected.
 
-        What was held was not held for a moment each time, so a measurement during which this changed is none.
+        Settings are not held for a moment each time, so discard a measurement during which this changes.
         """
-        return self._line.interruptions
+        return self._transport.interruptions
 
     def wait(self, seconds: float) -> None:
-        """Wait until an agent listens, for so long at most; not where the socket's folder is not there: nobody comes.
+        """Wait until an agent listens, unless the socket's folder is missing.
 
         Args:
-            seconds: How long.
+            seconds: The longest wait.
         """
         deadline = time.monotonic() + seconds
         while self.path.parent.is_dir():
             try:
-                self._line.connect()
+                self._transport.connect()
             except (FileNotFoundError, ConnectionRefusedError):
                 if time.monotonic() >= deadline:
                     return
-                # Nothing says when a path appears.
+                # There is no notification of a new path.
                 time.sleep(0.05)
             except OSError:
-                # The first request says what is wrong.
+                # The first request raises the error.
                 return
             else:
                 return
@@ -128,16 +127,16 @@ class AgentConnection:
 
         Raises:
             AgentUnavailable: No agent answers.
-            AgentRequestError: The agent cannot name them (no driver, say).
+            AgentRequestError: The agent cannot list them, for example without a driver.
         """
         return [gpu_of(entry) for entry in self._ask({"verb": "gpus"})]
 
     def energy(self, uuids: Sequence[str] | None = None) -> list[EnergyReading]:
-        """The energy counters of these GPUs, read now; default: all that the caller may use.
+        """The energy counters of these GPUs, read now; default: all GPUs that the caller may use.
 
         Raises:
             AgentUnavailable: No agent answers.
-            AgentRequestError: A GPU is not the caller's, or has no counter that can be read.
+            AgentRequestError: A GPU is not the caller's, or has no readable counter.
         """
         request: dict[str, object] = {"verb": "energy"}
         if uuids is not None:
@@ -145,11 +144,11 @@ class AgentConnection:
         return [reading_of(entry) for entry in self._ask(request)]
 
     def hold_limit(self, uuids: Sequence[str], watts: float) -> list[HeldLimit]:
-        """Hold all of these GPUs at a power limit until released, or until this process is gone. All or none.
+        """Hold all of these GPUs at a power limit until released or until this process ends. All or none.
 
         Raises:
             AgentUnavailable: No agent answers.
-            AgentRequestError: It may not or cannot be set on one of them; none is changed.
+            AgentRequestError: One of them does not allow or support the limit; none is changed.
         """
         asked = {"verb": "hold_limit", "watts": watts}
         held = self._ask({**asked, "gpus": list(uuids)})
@@ -159,11 +158,11 @@ class AgentConnection:
     def hold_clocks(
         self, uuids: Sequence[str], megahertz: float, domain: Literal["graphics", "memory"] = "graphics"
     ) -> list[HeldClock]:
-        """Hold a clock of all of these GPUs locked until released, or until this process is gone. All or none.
+        """Lock a clock of all of these GPUs until released or until this process ends. All or none.
 
         Raises:
             AgentUnavailable: No agent answers.
-            AgentRequestError: It may not or cannot be locked on one of them; none is changed.
+            AgentRequestError: One of them does not allow or support the clock; none is changed.
         """
         asked = {"verb": "hold_clocks", "megahertz": megahertz, "domain": domain}
         held = self._ask({**asked, "gpus": list(uuids)})
@@ -171,106 +170,106 @@ class AgentConnection:
         return [held_clock_of(entry) for entry in held]
 
     def release(self, uuids: Sequence[str] | None = None) -> list[str]:
-        """Give back what the caller holds on these GPUs (default: on all); returns the GPUs that were given back.
+        """Release the caller's leases on these GPUs (default: on all); returns the GPUs released.
 
-        A GPU on which the caller holds nothing is no error: releasing twice is releasing once.
+        A GPU without a lease of the caller is ignored, so a second release does nothing.
 
         Raises:
             AgentUnavailable: No agent answers.
-            AgentRequestError: A GPU could not be restored now; the agent keeps trying.
+            AgentRequestError: A GPU could not be restored now; the agent retries.
         """
         request: dict[str, object] = {"verb": "release"}
         if uuids is not None:
             request["gpus"] = list(uuids)
-        # Given up in any case: what is released must not be held again with the next agent.
+        # Also on failure: a released setting must not be held again after a restart of the agent.
         self._holds = {key: held for key, held in self._holds.items() if uuids is not None and key[1] not in uuids}
         return [str(uuid) for uuid in self._ask(request)]
 
     def leases(self) -> list[LeaseDescription]:
-        """What the agent holds on the GPUs that the caller may use.
+        """The agent's leases on the GPUs that the caller may use.
 
         Raises:
             AgentUnavailable: No agent answers.
-            AgentRequestError: The agent cannot say.
+            AgentRequestError: The agent cannot list them.
         """
         return [lease_of(entry) for entry in self._ask({"verb": "list"})]
 
     def subscribe(self, interval_seconds: float = 1.0) -> Iterator[list[EnergyReading]]:
-        """The energy counters of all of the caller's GPUs, again and again; closing the iterator ends it.
+        """The energy counters of all of the caller's GPUs, at an interval, until the iterator is closed.
 
-        Uses the connection for itself until it is closed. A reading missed (a slow reader) is lost and loses nothing:
+        Reserves the connection until then. A slow reader misses readings, which loses no energy because
         counters are cumulative.
 
         Raises:
-            AgentUnavailable: The agent is gone.
-            AgentRequestError: The interval is none that the agent offers.
+            AgentUnavailable: The agent disconnected.
+            AgentRequestError: The agent does not offer this interval.
         """
         with self._lock:
             try:
-                # On a connection of its own: the agent may have closed one that was idle.
-                self._line.close()
-                self._line.send({"verb": "subscribe", "interval_seconds": interval_seconds})
+                # Reconnects first, because the agent may have closed an idle connection.
+                self._transport.close()
+                self._transport.send({"verb": "subscribe", "interval_seconds": interval_seconds})
                 while True:
-                    yield [reading_of(entry) for entry in self._line.answer()]
+                    yield [reading_of(entry) for entry in self._transport.answer()]
             finally:
                 self.close()
 
     def _ask(self, request: Mapping[str, object]) -> Any:
         with self._lock:
-            if self._line.broke:
-                self._find_again()
+            if self._transport.failed:
+                self._reconnect()
             try:
-                return self._exchange_again_if_closed(request)
+                return self._exchange_with_retry(request)
             except AgentDisconnected:
-                if not self._patient:
+                if not self._may_reconnect:
                     raise
-            # Every verb is idempotent: ask the agent that comes in place of the one that was there.
-            self._find_again()
+            # Repeats the request at the next agent; every verb is idempotent.
+            self._reconnect()
             return self._exchange(request)
 
-    def _find_again(self) -> None:
-        """Connect to the agent that comes next, and hold with it what was held with the one that is gone."""
-        self._line.broke = False
+    def _reconnect(self) -> None:
+        """Connect to the next agent, and hold the same settings there."""
+        self._transport.failed = False
         deadline = time.monotonic() + self._reconnect_seconds
         while True:
             try:
-                self._line.connect()
+                self._transport.connect()
                 for held in list(self._holds.values()):
                     self._exchange(held)
             except AgentRequestError as error:
-                logger.warning("not held any more, since the agent started again: %s", error)
+                logger.warning("settings are no longer held after a restart of the agent: %s", error)
                 self._holds.clear()
                 return
             except (OSError, AgentUnavailable):
                 if time.monotonic() >= deadline:
-                    # Not for each request again, until one comes by itself.
-                    self._patient = False
+                    # Later requests do not wait, until one succeeds.
+                    self._may_reconnect = False
                     self._holds.clear()
                     return
-                # Nothing says when a path appears.
+                # There is no notification of a new path.
                 time.sleep(0.05)
             else:
                 return
 
-    def _exchange_again_if_closed(self, request: Mapping[str, object]) -> Any:
+    def _exchange_with_retry(self, request: Mapping[str, object]) -> Any:
         try:
             return self._exchange(request)
-        except AgentRequestError as refused:
-            if refused.reason != CONNECTION_CLOSED:
+        except AgentRequestError as error:
+            if error.reason != CONNECTION_CLOSED:
                 raise
-        # The agent needed the place of an idle connection: it is there, nothing of the request was done, and it holds
-        # what it held.
-        self._line.close()
+        # The agent closed an idle connection to make room. It did not execute the request, and still holds
+        # its leases.
+        self._transport.close()
         return self._exchange(request)
 
     def _exchange(self, request: Mapping[str, object]) -> Any:
-        answer = self._line.exchange(request)
-        self._patient = True
+        answer = self._transport.exchange(request)
+        self._may_reconnect = True
         return answer
 
 
 def connected_agent(path: str | Path | None = None) -> AgentConnection | None:
-    """A connection to this node's agent, or None where there is none: energy is then not known, and that is no error.
+    """A connection to this node's agent, or None if no agent answers.
 
     Args:
         path: The agent's socket; default: the environment's ``WATTLOOP_AGENT_SOCKET``.

@@ -1,4 +1,4 @@
-"""The line to the agent: one JSON object a line over a unix socket, opened when first used."""
+"""The transport to the agent: one JSON object per line over a Unix socket, and the errors of a request."""
 
 from __future__ import annotations
 
@@ -10,22 +10,45 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from wattloop.agent.errors import AgentDisconnected, AgentRequestError, AgentUnavailable
+from wattloop.errors import OperationError, WattloopError
 
 REQUEST_LIMIT_BYTES = 64 * 1024
 ANSWER_LIMIT_BYTES = 1024 * 1024
 
 
+class AgentUnavailable(OperationError):  # noqa: N818 - it is a state of the node, not a mistake of the caller
+    """No agent answers at the socket: it is not running, is restarting, or exceeds the timeout."""
+
+
+class AgentDisconnected(AgentUnavailable):
+    """The agent closed an open connection."""
+
+
+class AgentRequestError(WattloopError):
+    """The agent rejected the request and changed no GPU.
+
+    Attributes:
+        reason: One of the reasons in docs/agent.md: ``NotYours``, ``OutOfRange``, ``UnknownGpu``,
+            ``NotPermitted``, ``NotSupported``, ``BadRequest``, ``Unavailable``, ….
+        message: What is wrong, and what is valid.
+    """
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(f"the agent rejected the request: {message} ({reason})")
+        self.reason = reason
+        self.message = message
+
+
 class AgentTransport:
-    """A socket to the agent, one request at a time.
+    """A socket to the agent, for one request at a time; opened on first use.
 
     Args:
         path: The agent's socket.
-        timeout_seconds: How long one answer may take.
+        timeout_seconds: Timeout of one answer.
 
     Attributes:
-        interruptions: How often an open line broke.
-        broke: Whether the last one did, and nobody has connected anew since.
+        interruptions: Number of open connections that failed.
+        failed: Whether the last connection failed and has not been replaced.
     """
 
     def __init__(self, path: Path, timeout_seconds: float) -> None:
@@ -34,22 +57,22 @@ class AgentTransport:
         self._socket: socket.socket | None = None
         self._received = b""
         self.interruptions = 0
-        self.broke = False
+        self.failed = False
 
     def connect(self) -> socket.socket:
         """The open socket.
 
         Raises:
-            OSError: Nobody listens there.
+            OSError: No process listens on the socket.
         """
         if self._socket is None:
             opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             try:
-                _wait_in_line(opened, self._timeout_seconds)
+                _set_connect_timeout(opened, self._timeout_seconds)
                 opened.connect(str(self._path))
             except BlockingIOError as error:
                 opened.close()
-                raise TimeoutError(errno.ETIMEDOUT, "too many others are connecting to it") from error
+                raise TimeoutError(errno.ETIMEDOUT, "too many processes are connecting to it") from error
             except OSError:
                 opened.close()
                 raise
@@ -61,17 +84,17 @@ class AgentTransport:
         """The result of one request.
 
         Raises:
-            AgentUnavailable: No agent answers; `AgentDisconnected` where an open line broke.
-            AgentRequestError: The agent says no.
+            AgentUnavailable: No agent answers; `AgentDisconnected` if an open connection failed.
+            AgentRequestError: The agent rejects the request.
         """
         self.send(request)
         return self.answer()
 
     def send(self, request: Mapping[str, object]) -> None:
-        """Ask.
+        """Send a request.
 
         Raises:
-            AgentUnavailable: As `exchange`.
+            AgentUnavailable: As in `exchange`.
             AgentRequestError: The request is too long.
         """
         line = json.dumps(request, allow_nan=False).encode() + b"\n"
@@ -80,22 +103,22 @@ class AgentTransport:
         try:
             self.connect().sendall(line)
         except BrokenPipeError:
-            # It has closed already, but not without a word: a refusal of the caller itself is still to be read.
+            # The agent closed the connection after an error that concerns the caller; `answer` reads it.
             return
         except OSError as error:
-            raise self._failed(error) from error
+            raise self._disconnected(error) from error
 
     def answer(self) -> Any:
-        """The result that comes next.
+        """Receive the next result.
 
         Raises:
-            AgentUnavailable: As `exchange`.
-            AgentRequestError: As `exchange`.
+            AgentUnavailable: As in `exchange`.
+            AgentRequestError: As in `exchange`.
         """
         try:
-            answer = json.loads(self._line())
+            answer = json.loads(self._read_line())
         except (OSError, ValueError) as error:
-            raise self._failed(error) from error
+            raise self._disconnected(error) from error
         if "error" in answer:
             raise AgentRequestError(str(answer["error"]["reason"]), str(answer["error"]["message"]))
         return answer["result"]
@@ -107,7 +130,7 @@ class AgentTransport:
             self._socket = None
         self._received = b""
 
-    def _line(self) -> bytes:
+    def _read_line(self) -> bytes:
         connected = self.connect()
         while b"\n" not in self._received:
             if len(self._received) > ANSWER_LIMIT_BYTES:
@@ -119,17 +142,17 @@ class AgentTransport:
         line, _, self._received = self._received.partition(b"\n")
         return line
 
-    def _failed(self, error: Exception) -> AgentUnavailable:
+    def _disconnected(self, error: Exception) -> AgentUnavailable:
         if self._socket is not None:
-            self.broke = True
+            self.failed = True
             self.interruptions += 1
         self.close()
-        told = getattr(error, "strerror", None) or str(error)
+        cause = getattr(error, "strerror", None) or str(error)
         kind = AgentDisconnected if isinstance(error, ConnectionError) else AgentUnavailable
-        return kind(f"{self._path}: no agent answers ({told}); is one running?")
+        return kind(f"{self._path}: no agent answers ({cause}); is one running?")
 
 
-def _wait_in_line(opened: socket.socket, seconds: float) -> None:
-    """Have `connect` wait for so long where many connect at once: by Python's own timeout it does not wait at all."""
-    whole, part = divmod(round(seconds * 1e6), 1_000_000)
-    opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", whole, part))
+def _set_connect_timeout(opened: socket.socket, seconds: float) -> None:
+    """Let `connect` wait while the listen queue is full. With Python's own timeout it fails immediately."""
+    full_seconds, microseconds = divmod(round(seconds * 1e6), 1_000_000)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", full_seconds, microseconds))

@@ -1,1 +1,1 @@
-"""The ``wattloop`` command: a frame to which every package contributes its subcommands."""
+"""The ``wattloop`` command, to which every package contributes subcommands."""

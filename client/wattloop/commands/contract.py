@@ -1,10 +1,10 @@
-"""What a package contributes to the ``wattloop`` command.
+"""The interface between the ``wattloop`` command and the packages that contribute subcommands.
 
-A package names its subcommands in the entry-point group ``wattloop.commands``: ``simulate =
-"wattloop_planner.command_line.simulate:COMMAND"``. Such a module declares a subcommand: its options, its help and the
-checks of what is given. It imports nothing that takes long to import, so that ``--help`` and a usage error are shown at
-once. The function that carries the subcommand out is named by a `Deferred` and imported when it is called, so that a
-missing extra concerns that subcommand alone.
+A package registers its subcommands in the entry-point group ``wattloop.commands``: ``simulate =
+"wattloop_planner.command_line.simulate:COMMAND"``. The module declares a subcommand: its options, its
+help and the checks of its arguments. It imports no slow module, so that ``--help`` and usage errors are
+fast. A `Deferred` names the function that runs the subcommand, and imports it when it is called, so that
+a missing extra affects only that subcommand.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ EXTRAS = {"wattloop_operator": "operator", "wattloop_agent": "agent", "wattloop_
 
 
 def _accept(_: argparse.Namespace) -> None:
-    """Every combination of the arguments is valid."""
+    """Accept every combination of arguments."""
 
 
 @dataclass(frozen=True)
@@ -28,18 +28,17 @@ class Command:
     """One subcommand.
 
     Attributes:
-        summary: One line for the list of subcommands.
-        description: What it does, for its own ``--help``.
-        example: One or more command lines, shown at the end of its ``--help``.
+        description: Description for ``--help``.
+        example: One or more command lines, shown at the end of ``--help``.
         configure: Adds the subcommand's arguments to its parser.
-        run: Carries it out and returns the exit code: 0 done, 1 failed. It raises `wattloop.errors.UsageError` or
-            `InputError` (exit 2) and `OperationError` (exit 1) with a complete message. A signal ends it at once with
-            130, except inside of `wattloop.interruption.deferred`.
-        check: Called before ``run``, with the same arguments: raises `wattloop.errors.UsageError` (exit 2) for values
-            that the parser cannot reject by itself, such as two options that exclude each other.
+        run: Runs the subcommand and returns the exit code: 0 on success, 1 on failure. It raises
+            `wattloop.errors.UsageError` or `InputError` (exit 2) and `OperationError` (exit 1) with a
+            complete message. A signal ends it at once with 130, except inside
+            `wattloop.interruption.deferred`.
+        check: Called before ``run`` with the same arguments. It raises `wattloop.errors.UsageError`
+            (exit 2) for values that the parser cannot reject, such as options that exclude each other.
     """
 
-    summary: str
     description: str
     example: str
     configure: Callable[[argparse.ArgumentParser], None]
@@ -52,35 +51,35 @@ class Deferred:
     """A command's ``run`` that imports its function when it is called.
 
     Attributes:
-        function: The function's module and name, as in ``wattloop_planner.commands.plan:run``.
+        function: Module and name of the function, as in ``wattloop_planner.commands.plan:run``.
     """
 
     function: str
 
     def load(self) -> Callable[[argparse.Namespace], int]:
-        """The function.
+        """Import the function.
 
         Raises:
-            OperationError: A module that it needs is not installed.
+            OperationError: A required module is not installed.
         """
         module, _, name = self.function.partition(":")
         try:
-            found: Callable[[argparse.Namespace], int] = getattr(import_module(module), name)
+            function: Callable[[argparse.Namespace], int] = getattr(import_module(module), name)
         except ModuleNotFoundError as error:
             raise OperationError(missing_module(module, error)) from error
-        return found
+        return function
 
     def __call__(self, arguments: argparse.Namespace) -> int:
-        """Carry the subcommand out."""
+        """Run the subcommand."""
         return self.load()(arguments)
 
 
 def missing_module(module: str, error: ModuleNotFoundError) -> str:
-    """What is missing for a command, and what to install.
+    """The message for a missing module: its name, and the extra to install.
 
     Args:
-        module: The module that is imported.
-        error: What its import raised.
+        module: The module of the command.
+        error: The error of its import.
     """
     extra = EXTRAS.get(module.partition(".")[0], "operator")
     return f"needs the module {error.name}, which is not installed; install it with: pip install 'wattloop[{extra}]'"

@@ -1,4 +1,4 @@
-"""The start of the ``wattloop`` program: signals are handled before anything else is imported."""
+"""Entry point of the ``wattloop`` program. Handles signals before it imports anything else."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from wattloop import interruption
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run ``wattloop`` as a process of its own; see `wattloop.commands.main.main`."""
+    """Run ``wattloop`` as a process; see `wattloop.commands.main.main`."""
     interruption.install()
-    # The work is done by then: a signal while the interpreter ends must not change the exit code.
+    # A signal while the interpreter exits must not change the exit code.
     atexit.register(interruption.ignore_signals)
-    from wattloop.commands.main import main as run_command  # noqa: PLC0415 - imports take time, during which one may end it
+    from wattloop.commands.main import main as run_command  # noqa: PLC0415 - after install, since imports take time
 
     return run_command(arguments)

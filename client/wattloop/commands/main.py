@@ -1,4 +1,4 @@
-"""The frame of the ``wattloop`` command: finds the subcommand, runs it, turns errors into exit codes."""
+"""The ``wattloop`` command: finds the subcommand, runs it, and converts errors to exit codes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ GROUP = "wattloop.commands"
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = interruption.EXIT_INTERRUPTED
-# What the system says where a file, standard output among them, cannot be written any further.
-UNWRITABLE = {
+# Errors of a failed write, to standard output among others, with the next step.
+WRITE_ERRORS = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS), "free space and run it again"),
-    errno.EBADF: "standard output was closed before it began",
+    errno.EBADF: "standard output was closed at the start",
 }
-# Shown in the list of subcommands without importing the packages behind them.
+# For the list of subcommands, which imports no package.
 SUMMARIES = {
     "run": "run a RecurringTrainingJob on this machine, learning with each recurrence",
     "history": "show the recurrences of a job, from a database or a cluster",
@@ -32,18 +32,18 @@ SUMMARIES = {
     "check": "run one small recurrence in a cluster, to check that Wattloop works there",
     "operator": "start the Kubernetes operator in the foreground",
     "agent": "start the node agent in the foreground",
-    "monitor": "energy and power of this machine's GPUs",
-    "simulate": "recurrences on measured traces",
-    "replay": "what a policy decides on a given history",
-    "plan": "GPU frequency plans of a training pipeline",
-    "power": "which power limit a measured profile calls for",
+    "monitor": "show energy and power of this machine's GPUs",
+    "simulate": "simulate recurrences on measured traces",
+    "replay": "show the decisions of a policy on a given history",
+    "plan": "compute GPU frequency plans of a training pipeline",
+    "power": "select a power limit from a measured profile",
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``wattloop`` with these arguments (default: the process's own) and return its exit code.
 
-    SIGINT, SIGTERM and SIGHUP end it with 130, as `wattloop.interruption` says.
+    SIGINT, SIGTERM and SIGHUP end it with 130; see `wattloop.interruption`.
     """
     with interruption.handled():
         open_closed_streams()
@@ -51,30 +51,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _main(list(sys.argv[1:] if arguments is None else arguments))
 
 
-def _main(words: list[str]) -> int:
+def _main(arguments: list[str]) -> int:
     found = {entry.name: entry for entry in entry_points(group=GROUP)}
-    if not words or words[0].startswith("-"):
-        return _carried_out("wattloop", lambda: _overview(words, found))
-    name, *rest = words
+    if not arguments or arguments[0].startswith("-"):
+        return _exit_code("wattloop", lambda: _overview(arguments, found))
+    name, *rest = arguments
     if name not in found:
         known = ", ".join(sorted(found)) or "none is installed"
-        return _say(f"wattloop: there is no subcommand {name!r}; there are: {known}", EXIT_USAGE)
+        return _print_error(f"wattloop: unknown subcommand {name!r}; the subcommands are: {known}", EXIT_USAGE)
     return _run(name, found[name], rest)
 
 
-def _overview(words: list[str], found: dict[str, EntryPoint]) -> int:
+def _overview(arguments: list[str], found: dict[str, EntryPoint]) -> int:
     lines = "\n".join(f"  {name:10} {SUMMARIES.get(name, '')}" for name in sorted(found, key=_order))
     parser = argparse.ArgumentParser(
         prog="wattloop",
-        description="Makes a training job that runs again and again cost less each time it runs.",
+        description="Lowers the energy and time of recurring training jobs.",
         epilog=f"subcommands:\n{lines}\n\nexample:\n  wattloop run examples/digits/job.yaml --recurrences 24",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="wattloop SUBCOMMAND [OPTIONS]",
     )
     parser.add_argument("--version", action="version", version=f"wattloop {version('wattloop')}")
-    parser.parse_args(words)
+    parser.parse_args(arguments)
     parser.print_help()
-    return 0 if words else EXIT_USAGE
+    return 0 if arguments else EXIT_USAGE
 
 
 def _order(name: str) -> tuple[int, str]:
@@ -82,14 +82,14 @@ def _order(name: str) -> tuple[int, str]:
     return (names.index(name) if name in names else len(names), name)
 
 
-def _run(name: str, entry: EntryPoint, words: list[str]) -> int:
+def _run(name: str, entry: EntryPoint, arguments: list[str]) -> int:
     interruption.set_title(f"wattloop {name}")
     try:
         command = entry.load()
     except ModuleNotFoundError as error:
-        return _say(f"wattloop {name}: {missing_module(entry.module, error)}", EXIT_FAILURE)
+        return _print_error(f"wattloop {name}: {missing_module(entry.module, error)}", EXIT_FAILURE)
     if not isinstance(command, Command):
-        raise TypeError(f"entry point {entry.value} of {GROUP} is no wattloop.commands.contract.Command")
+        raise TypeError(f"entry point {entry.value} of {GROUP} is not a wattloop.commands.contract.Command")
     parser = argparse.ArgumentParser(
         prog=f"wattloop {name}",
         description=command.description,
@@ -100,53 +100,55 @@ def _run(name: str, entry: EntryPoint, words: list[str]) -> int:
     command.configure(parser)
 
     def run() -> int:
-        arguments = parser.parse_args(words)
-        command.check(arguments)
-        return command.run(arguments)
+        options = parser.parse_args(arguments)
+        command.check(options)
+        return command.run(options)
 
-    return _carried_out(parser.prog, run)
+    return _exit_code(parser.prog, run)
 
 
-def _carried_out(title: str, call: Callable[[], int]) -> int:
-    code = _code_of(title, call)
+def _exit_code(title: str, call: Callable[[], int]) -> int:
+    code = _call(title, call)
     if interruption.accept_request():
-        # The request came after the last safe point: the work was ended, and so were its words said.
-        return _say(f"{title}: interrupted", EXIT_INTERRUPTED)
+        # The request came after the last safe point.
+        return _print_error(f"{title}: interrupted", EXIT_INTERRUPTED)
     return EXIT_INTERRUPTED if interruption.requested() else code
 
 
-def _code_of(title: str, call: Callable[[], int]) -> int:
+def _call(title: str, call: Callable[[], int]) -> int:
     try:
         try:
             code = call()
         finally:
-            # Also where it ends by SystemExit, as --help does.
+            # Also on SystemExit, which --help raises.
             sys.stdout.flush()
     except (UsageError, InputError) as error:
-        return _say(f"{title}: {error}", EXIT_USAGE)
+        return _print_error(f"{title}: {error}", EXIT_USAGE)
     except OperationError as error:
-        return _say(f"{title}: {error}", EXIT_FAILURE)
+        return _print_error(f"{title}: {error}", EXIT_FAILURE)
     except BrokenPipeError:
         _silence_stdout()
         return EXIT_FAILURE
     except KeyboardInterrupt:
-        return _say(f"{title}: interrupted", EXIT_INTERRUPTED)
+        return _print_error(f"{title}: interrupted", EXIT_INTERRUPTED)
     except OSError as error:
-        if error.errno not in UNWRITABLE:
+        if error.errno not in WRITE_ERRORS:
             raise
         where = f" {error.filename}" if error.filename else ""
         _silence_stdout()
-        return _say(f"{title}: cannot write{where}: {error.strerror}; {UNWRITABLE[error.errno]}", EXIT_FAILURE)
+        return _print_error(
+            f"{title}: cannot write{where}: {error.strerror}; {WRITE_ERRORS[error.errno]}", EXIT_FAILURE
+        )
     return code
 
 
 def _silence_stdout() -> None:
-    """Point stdout elsewhere, so that the interpreter's last flush of what could not be written is silent."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+    """Redirect stdout to the null device, so that the interpreter's last flush prints no error."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
 
 
-def _say(text: str, code: int) -> int:
+def _print_error(text: str, code: int) -> int:
     sys.stderr.write(text + "\n")
     return code

@@ -1,7 +1,7 @@
-"""Settings of a long-running command: an option, else an environment variable, else the config file, else a default.
+"""Settings of a long-running command, from an option, an environment variable, a config file or a default.
 
-A command lists its settings once; options, variables, the file's keys and the table of its documentation come from
-that list.
+Earlier sources take precedence. A command lists its settings once; its options, its variables, the keys
+of its file and the table in its documentation come from that list.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from wattloop.files.reading import read_text
 from wattloop.message_fields import json_problem, shown
 
 MAX_CONFIG_BYTES = 1024 * 1024
-# Python refuses to read whole numbers of thousands of digits; no setting has a fiftieth of that.
+# Python rejects integers of more than 4300 digits; no setting needs nearly as many.
 MAX_DIGITS = 80
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where to listen; port 0 is any that is free."""
+    """An address to listen on; port 0 selects a free port."""
 
     host: str
     port: int
@@ -39,11 +39,11 @@ class Setting:
     """One setting.
 
     Attributes:
-        name: Its name, with dashes.
-        read: Makes a value of its text; raises `ValueError` with what would be right.
-        default: The default's text; None: it has none.
-        help: What it means.
-        metavar: What its value is, for --help.
+        name: Name, with dashes.
+        read: Parses the text of a value; raises `ValueError` with a description of valid values.
+        default: Text of the default; None without one.
+        help: Meaning, for --help.
+        metavar: Placeholder of the value, for --help.
     """
 
     name: str
@@ -54,11 +54,11 @@ class Setting:
 
     @property
     def key(self) -> str:
-        """Its name in the config file and among the values."""
+        """The setting's key in the config file and among the values."""
         return self.name.replace("-", "_")
 
     def variable(self, prefix: str) -> str:
-        """Its environment variable."""
+        """The setting's environment variable."""
         return prefix + self.key.upper()
 
 
@@ -67,18 +67,18 @@ def add_options(parser: argparse.ArgumentParser, settings: Sequence[Setting], pr
     parser.add_argument("--config", type=Path, metavar="FILE", help=f"a TOML file of settings ({prefix}CONFIG)")
     for setting in settings:
         default = f"; default: {setting.default}" if setting.default else ""
-        told = f"{setting.help} ({setting.variable(prefix)}{default})"
-        parser.add_argument(f"--{setting.name}", metavar=setting.metavar, help=told)
+        description = f"{setting.help} ({setting.variable(prefix)}{default})"
+        parser.add_argument(f"--{setting.name}", metavar=setting.metavar, help=description)
 
 
 def values_of(
     settings: Sequence[Setting], prefix: str, arguments: argparse.Namespace, environment: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The values in force, by key; None where a setting has neither a value nor a default.
+    """The effective values by key; None for a setting without a value and a default.
 
     Raises:
-        UsageError: An option or a variable has a value that it cannot have.
-        InputError: The config file is no TOML, or a key or a value in it is wrong.
+        UsageError: An option or a variable has an invalid value.
+        InputError: The config file is not valid TOML, or has an unknown key or an invalid value.
     """
     config = arguments.config or environment.get(f"{prefix}CONFIG")
     file = _file_values(Path(config), settings) if config else {}
@@ -95,7 +95,7 @@ def values_of(
 
 
 def one_of(*choices: str) -> Callable[[str], str]:
-    """Reads one of a few words."""
+    """Parses one of several choices."""
 
     def read(text: str) -> str:
         if text not in choices:
@@ -106,7 +106,7 @@ def one_of(*choices: str) -> Callable[[str], str]:
 
 
 def integer(minimum: int, maximum: int) -> Callable[[str], int]:
-    """Reads a whole number within bounds."""
+    """Parses an integer within bounds."""
 
     def read(text: str) -> int:
         if not text.isdecimal() or len(text) > MAX_DIGITS or not minimum <= int(text) <= maximum:
@@ -117,7 +117,7 @@ def integer(minimum: int, maximum: int) -> Callable[[str], int]:
 
 
 def positive(text: str) -> float:
-    """Reads a number above 0.
+    """Parse a number above 0.
 
     Example:
         >>> positive("0.5")
@@ -133,7 +133,7 @@ def positive(text: str) -> float:
 
 
 def seconds(minimum: float, maximum: float) -> Callable[[str], float]:
-    """Reads a time within bounds: what clocks can count, and what a busy machine can keep to."""
+    """Parses a duration within bounds."""
 
     def read(text: str) -> float:
         try:
@@ -148,14 +148,14 @@ def seconds(minimum: float, maximum: float) -> Callable[[str], float]:
 
 
 def path(text: str) -> Path:
-    """Reads a path; an empty one would be the current folder, which nobody meant."""
+    """Parse a path; rejects an empty one, which would mean the current folder."""
     if not text:
         raise ValueError("a path")
     return Path(text)
 
 
 def address(text: str) -> Address:
-    """Reads where to listen.
+    """Parse an address to listen on.
 
     Example:
         >>> address("127.0.0.1:9402")
@@ -168,7 +168,7 @@ def address(text: str) -> Address:
 
 
 def address_or_off(text: str) -> Address | None:
-    """Reads where to listen, or `off`."""
+    """Parse an address to listen on, or `off`."""
     if text == "off":
         return None
     try:
@@ -180,7 +180,7 @@ def address_or_off(text: str) -> Address | None:
 def _given(
     setting: Setting, prefix: str, arguments: argparse.Namespace, environment: Mapping[str, str]
 ) -> tuple[Any, ...]:
-    """The value of an option or a variable, which may itself be None; empty where neither is given."""
+    """The value of an option or a variable, which may itself be None; empty if neither is given."""
     option = getattr(arguments, setting.key)
     variable = environment.get(setting.variable(prefix)) or None
     for source, text in ((f"--{setting.name}", option), (setting.variable(prefix), variable)):

@@ -1,4 +1,4 @@
-"""The process's own streams, as whoever started it left them: closed, or of an encoding that knows few characters."""
+"""Prepares the standard streams, which the parent process may have closed or given a limited encoding."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ STANDARD_INPUT, STANDARD_OUTPUT, STANDARD_ERROR = range(3)
 
 
 def open_closed_streams() -> None:
-    """Put something at the numbers 0 to 2 where nothing is: else the next file to be opened, a database say, is there.
+    """Open closed descriptors 0 to 2, which the next opened file, such as a database, would otherwise get.
 
-    An output that was closed refuses what is written to it, since it was asked for; input is empty, and errors go
-    nowhere.
+    Input is empty, writes to standard output fail, because the output was requested, and standard error
+    is discarded.
     """
-    # In this order: what is opened gets the lowest number that is free.
+    # In this order, because an opened file gets the lowest free number.
     for number in (STANDARD_INPUT, STANDARD_OUTPUT, STANDARD_ERROR):
         try:
             os.fstat(number)
@@ -31,6 +31,6 @@ def open_closed_streams() -> None:
 
 
 def write_every_character() -> None:
-    r"""Have standard output show what its encoding does not know as ``\xf6``, as standard error does; else it fails."""
+    r"""Let standard output escape characters outside its encoding, as ``\xf6``, instead of failing."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")

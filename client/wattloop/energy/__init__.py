@@ -1,12 +1,12 @@
-"""Energy between two moments, from a counter that moves in steps: edges, interpolation, uncertainty.
+"""Energy between two moments from a counter that advances in steps: edges, interpolation, uncertainty.
 
-A GPU's energy counter steps every 20 to 100 ms and a call of it takes up to milliseconds, so the difference of two
-readings says little of a short window. What a sampler saw is enough: the counter is exact at its edges, and between
-two edges energy is interpolated. One implementation, for the client and for the agent.
+A GPU's energy counter advances every 20 to 100 ms and a call to read it takes up to milliseconds, so
+the difference of two readings is inaccurate for a short window. The counter is exact at its edges, the
+moments at which it advances. This package finds the edges in a series of readings and interpolates
+between them. The client and the agent share it.
 """
 
 from wattloop.energy.edges import CounterHistory, Edge, Reading
-from wattloop.energy.integration import energy_of_power
-from wattloop.energy.interpolation import Energy, energy_at, energy_between
+from wattloop.energy.interpolation import Energy, energy_at, energy_between, energy_of_power
 
 __all__ = ["CounterHistory", "Edge", "Energy", "Reading", "energy_at", "energy_between", "energy_of_power"]

@@ -1,21 +1,26 @@
-"""Energy at and between moments, interpolated between the edges of a counter, with what is not known of it."""
+"""Energy at and between moments, interpolated between the edges of a counter or integrated from power readings."""
 
 from __future__ import annotations
 
 import bisect
+import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from wattloop.energy.edges import Edge
 
+# Interval between updates of an H200's power sensor; a change of power in between is not visible.
+SENSOR_STEP_SECONDS = 0.042
+
 
 @dataclass(frozen=True)
 class Energy:
-    """An amount of energy.
+    """An estimate of energy.
 
     Attributes:
         joules: The estimate.
-        uncertainty_joules: The truth is within so much of it, where power changed at most once between two edges.
+        uncertainty_joules: Bound of the error, provided that power changed at most once between two edges.
     """
 
     joules: float
@@ -25,13 +30,13 @@ class Energy:
 def energy_between(edges: Sequence[Edge], begin_seconds: float, end_seconds: float) -> Energy:
     """The energy used between two moments.
 
-    Beyond the last edge the last step's power goes on: an estimate while a window is open, with an uncertainty to
-    match. Before the first edge likewise.
+    Beyond the last edge, and before the first, the power of the adjacent step is extrapolated, with a
+    larger uncertainty.
 
     Args:
-        edges: Of the counter, oldest first; at least two.
-        begin_seconds: On the clock of the readings.
-        end_seconds: Not before the begin.
+        edges: Edges of the counter, oldest first; at least two.
+        begin_seconds: Begin, on the clock of the readings.
+        end_seconds: End, not before the begin.
 
     Raises:
         ValueError: Fewer than two edges, or an end before the begin.
@@ -42,22 +47,21 @@ def energy_between(edges: Sequence[Edge], begin_seconds: float, end_seconds: flo
         Energy(joules=5.0, uncertainty_joules=0.0)
     """
     if len(edges) < 2:
-        raise ValueError(f"{len(edges)} edges of the counter were seen; at least two are needed")
+        raise ValueError(f"{len(edges)} edges of the counter; at least two are needed")
     if end_seconds < begin_seconds:
-        raise ValueError("the end is before the begin")
+        raise ValueError("the window ends before it begins")
     begin, end = energy_at(edges, begin_seconds), energy_at(edges, end_seconds)
     joules = end.joules - begin.joules
     uncertainty = begin.uncertainty_joules + end.uncertainty_joules
-    # A short window within one step can't be wrong by more than the window at the step's uncertain power.
     return Energy(round(joules, 9), round(uncertainty, 9))
 
 
 def energy_at(edges: Sequence[Edge], moment: float) -> Energy:
-    """Energy used until a moment, counted as the counter counts.
+    """Energy used until a moment, counted from the zero of the counter.
 
     Args:
-        edges: Of the counter, oldest first; at least two, no two of one time.
-        moment: On the clock of the readings, in seconds.
+        edges: Edges of the counter, oldest first; at least two, at distinct times.
+        moment: Time in seconds, on the clock of the readings.
 
     Example:
         >>> energy_at([Edge(k, k, 10_000 * k) for k in range(5)], 2.5)
@@ -69,11 +73,11 @@ def energy_at(edges: Sequence[Edge], moment: float) -> Energy:
     power = _power(before, behind)
     joules = before.energy_millijoules / 1000 + power * (moment - before.time_seconds)
     timing = power * max(before.uncertainty_seconds, behind.uncertainty_seconds)
-    return Energy(joules, timing + _unseen(edges, index, moment))
+    return Energy(joules, timing + _invisible_change(edges, index, moment))
 
 
-def _unseen(edges: Sequence[Edge], index: int, moment: float) -> float:
-    """What a change of power within the step, which the counter does not show, can make of the moment."""
+def _invisible_change(edges: Sequence[Edge], index: int, moment: float) -> float:
+    """The largest error, in joules, from a change of power within a step, which the counter does not show."""
     before, behind = edges[index - 1], edges[index]
     power = _power(before, behind)
     length = behind.time_seconds - before.time_seconds
@@ -85,11 +89,40 @@ def _unseen(edges: Sequence[Edge], index: int, moment: float) -> float:
     swing = max(neighbours) - min(neighbours)
     outside = max(before.time_seconds - moment, moment - behind.time_seconds, 0.0)
     if outside > 0:
-        # Nothing was seen there yet: power may have fallen to nothing or doubled.
+        # There are no readings yet: power may have fallen to zero or doubled.
         return power * outside + swing * length / 4
-    # A jump by `swing` inside a step bends the line by at most a quarter of swing times step.
+    # A jump by `swing` inside a step bends the line by at most a quarter of swing times length.
     return swing * length / 4
 
 
 def _power(before: Edge, behind: Edge) -> float:
     return (behind.energy_millijoules - before.energy_millijoules) / 1000 / (behind.time_seconds - before.time_seconds)
+
+
+def energy_of_power(
+    readings: Sequence[tuple[float, float]], sensor_step_seconds: float = SENSOR_STEP_SECONDS
+) -> Energy:
+    """The energy between the first and the last power reading, by the trapezoidal rule.
+
+    Args:
+        readings: (seconds, watts), in order of time, at least two.
+        sensor_step_seconds: Interval between updates of the sensor.
+
+    Returns:
+        The energy. The time of a change of power is known to within one step of the sensor. Changes are
+        independent of the steps, so their errors add in squares.
+
+    Raises:
+        ValueError: Fewer than two readings.
+
+    Example:
+        >>> energy_of_power([(0.0, 100.0), (4.0, 100.0), (10.0, 100.0)])
+        Energy(joules=1000.0, uncertainty_joules=0.0)
+    """
+    if len(readings) < 2:
+        raise ValueError(f"{len(readings)} power readings; at least two are needed")
+    joules, squares = 0.0, 0.0
+    for (begin, before), (end, after) in itertools.pairwise(readings):
+        joules += (end - begin) * (before + after) / 2
+        squares += (abs(after - before) * max(end - begin, sensor_step_seconds) / 2) ** 2
+    return Energy(joules, math.sqrt(squares))

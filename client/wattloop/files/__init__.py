@@ -1,1 +1,1 @@
-"""Files as Wattloop reads and writes them: whole or not at all, with errors that name line and column."""
+"""File input and output: bounded reads, atomic writes, and errors that name line and column."""

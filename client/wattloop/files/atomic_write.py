@@ -1,7 +1,7 @@
-"""Writing a file so that it appears whole or not at all: aside, then renamed.
+"""Writes a file atomically: to a temporary file, which then replaces the target.
 
-What is no file, such as ``/dev/null``, ``/dev/stdout`` or a pipe, is written as it stands: it would be gone if it were
-renamed over.
+Special files such as ``/dev/null``, ``/dev/stdout`` or a pipe are written in place, because a rename
+would replace them.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from wattloop.errors import OperationError
 
 @contextlib.contextmanager
 def open_atomic(path: str | Path) -> Iterator[IO[str]]:
-    r"""Open a text file that takes its place only when the block ends without an exception.
+    r"""Open a text file that replaces the target when the block ends without an exception.
 
     Args:
-        path: Where the file shall appear; ``-`` writes to standard output instead.
+        path: The target; ``-`` writes to standard output instead.
 
     Yields:
         A text stream, UTF-8, with ``\n`` line ends.
 
     Raises:
-        OperationError: The folder is missing or read-only, or the disk is full; an older file at ``path`` stays.
+        OperationError: The folder is missing or read-only, or the disk is full. The target is unchanged.
     """
     if str(path) == "-":
         yield sys.stdout
@@ -48,17 +48,17 @@ def open_atomic(path: str | Path) -> Iterator[IO[str]]:
 
 @contextlib.contextmanager
 def open_atomic_bytes(path: str | Path) -> Iterator[IO[bytes]]:
-    """The same for a file of bytes, such as a picture; ``-`` is a file name here."""
+    """Open a binary file, such as an image, in the same way; ``-`` is a file name here."""
     target = Path(path)
-    with _written_as_it_stands(target) if _is_no_file(target) else _written_aside(target) as stream:
+    with _open_in_place(target) if _is_special(target) else _open_temporary(target) as stream:
         yield stream
 
 
-# What is open already, whatever it leads to.
+# Paths that lead to files that are open already.
 OPEN_FILES = ("/dev/fd/", "/dev/std", "/proc/")
 
 
-def _is_no_file(target: Path) -> bool:
+def _is_special(target: Path) -> bool:
     try:
         mode = target.stat().st_mode
     except OSError:
@@ -68,7 +68,7 @@ def _is_no_file(target: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _written_as_it_stands(target: Path) -> Iterator[IO[bytes]]:
+def _open_in_place(target: Path) -> Iterator[IO[bytes]]:
     try:
         with target.open("wb") as stream:
             yield stream
@@ -79,14 +79,14 @@ def _written_as_it_stands(target: Path) -> Iterator[IO[bytes]]:
 
 
 @contextlib.contextmanager
-def _written_aside(link: Path) -> Iterator[IO[bytes]]:
-    # A link stays one: what it leads to is written.
+def _open_temporary(link: Path) -> Iterator[IO[bytes]]:
+    # Replaces the target of a symbolic link, not the link.
     target = Path(os.path.realpath(link))
-    aside = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
-    # An end at once removes it too: see `interruption`.
-    with interruption.cleanup_on_exit(functools.partial(aside.unlink, missing_ok=True)):
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
+    # Also removed if a signal ends the process at once; see `interruption`.
+    with interruption.cleanup_on_exit(functools.partial(temporary.unlink, missing_ok=True)):
         try:
-            descriptor = os.open(aside, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+            descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise OperationError(
                 f"{target}: cannot write: {error.strerror}; name a file in an existing, writable folder"
@@ -96,16 +96,16 @@ def _written_aside(link: Path) -> Iterator[IO[bytes]]:
                 yield stream
                 stream.flush()
                 os.fsync(stream.fileno())
-            aside.chmod(_mode_of(target))
-            aside.replace(target)
+            temporary.chmod(_mode_of(target))
+            temporary.replace(target)
         except OSError as error:
-            raise OperationError(f"{target}: cannot write: {error.strerror}; the file is as it was before") from error
+            raise OperationError(f"{target}: cannot write: {error.strerror}; the file is unchanged") from error
         finally:
-            aside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
 
 
 def _mode_of(target: Path) -> int:
-    """Who may read and write it: as of the file before, else everybody may read."""
+    """The permissions of the existing file; for a new one readable by all, writable by the owner."""
     try:
         return stat.S_IMODE(target.stat().st_mode)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Reading a file that a user names: a bounded part of it, and nothing that could keep a command waiting for ever."""
+"""Reads files that a user names: a bounded number of bytes, and no file that could block forever."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ KINDS = {
 
 
 def read_bounded(path: str | Path, max_bytes: int) -> bytes:
-    """The first bytes of a file: one more than are allowed, so that the caller sees that there are too many.
+    """The first bytes of a file: up to one more than allowed, so that the caller detects a file that is too large.
 
     Args:
-        path: A regular file, or one that is open already (``/dev/stdin``, ``/dev/fd/63``), whatever it is.
-        max_bytes: How many bytes it may have.
+        path: A regular file, or any file that is open already (``/dev/stdin``, ``/dev/fd/63``).
+        max_bytes: The maximum size of the file.
 
     Raises:
-        OSError: There is no such file, it cannot be read, or it is a folder, a named pipe, a socket or a device;
-            ``strerror`` says which, and what to do instead.
+        OSError: The file does not exist, is not readable, or is a folder, a named pipe, a socket or a
+            device; ``strerror`` says which, and what to do instead.
 
     Example:
         >>> read_bounded("/dev/zero", 10)
@@ -36,7 +36,7 @@ def read_bounded(path: str | Path, max_bytes: int) -> bytes:
     """
     name = os.fspath(path)
     try:
-        # Without O_NONBLOCK the opening of a named pipe waits for a writer.
+        # Without O_NONBLOCK, opening a named pipe waits for a writer.
         descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         if error.errno == errno.ENXIO:
@@ -47,14 +47,15 @@ def read_bounded(path: str | Path, max_bytes: int) -> bytes:
         if kind in KINDS:
             if not _is_open_already(path):
                 raise _wrong_kind(kind, name)
-            # A pipe that is open already has a writer, as in `wattloop validate <(helm template …)`: wait for its end.
+            # A pipe that is open already has a writer, as in `wattloop validate <(helm template …)`.
+            # Wait for its end.
             os.set_blocking(descriptor, True)
-        # None: a file of the kernel's that has nothing to read now.
+        # None: a kernel file without data at this time.
         return stream.read(max_bytes + 1) or b""
 
 
 def special_file_kind(path: str | Path) -> str | None:
-    """What is at a path that another library would open and perhaps wait for: "a named pipe", say; None: it may."""
+    """The kind of a special file that a library should not open, such as "a named pipe"; None for any other file."""
     if _is_open_already(path):
         return None
     try:
@@ -68,21 +69,21 @@ def _is_open_already(path: str | Path) -> bool:
 
 
 def _wrong_kind(kind: int, name: str) -> OSError:
-    told = f"it is {KINDS[kind]}; name a file, or pass the content as /dev/stdin"
-    return OSError(errno.EINVAL, told, name)
+    message = f"it is {KINDS[kind]}; name a file, or pass the content as /dev/stdin"
+    return OSError(errno.EINVAL, message, name)
 
 
 def read_text(path: str | Path, max_bytes: int, expected: str, *, encoding: str = "utf-8") -> str:
-    """The whole text of a file that a user names.
+    """The text of a file that a user names.
 
     Args:
         path: As in `read_bounded`.
-        max_bytes: How many bytes it may have.
-        expected: What the file should be, for errors.
+        max_bytes: The maximum size of the file.
+        expected: Description of the expected file, for errors.
         encoding: UTF-8, with or without a byte order mark.
 
     Raises:
-        InputError: The file cannot be read, is too large, or is not UTF-8.
+        InputError: The file is not readable, is too large, or is not UTF-8.
     """
     source = str(path)
     try:

@@ -1,4 +1,4 @@
-"""Reading CSV tables whose columns are found by name, with errors that name the line and the column."""
+"""Reads CSV tables by column name, with errors that name the line and the column."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ MAX_SHOWN_CHARACTERS = 80
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a table: its cells by column name, and where it stands for error messages.
+    """One row of a table: its cells by column name, and its place for error messages.
 
     Attributes:
-        source: The file's name.
-        line: 1-based line in the file on which the row ends.
+        source: Name of the file.
+        line: 1-based line of the file on which the row ends.
         cells: Text of each cell by column name, stripped.
     """
 
@@ -41,10 +41,10 @@ class Row:
         return value
 
     def number(self, column: str, *, minimum: float = -math.inf, above: float | None = None) -> float:
-        """The cell as a finite number of at least ``minimum`` and, where given, greater than ``above``.
+        """The cell as a finite number of at least ``minimum`` and, if given, greater than ``above``.
 
         Raises:
-            InputError: The cell is empty, not a number, not finite or out of range.
+            InputError: The cell is empty, is not a finite number, or is out of range.
         """
         text = self.text(column)
         expected = "a finite number"
@@ -61,10 +61,10 @@ class Row:
         return value
 
     def integer(self, column: str, *, minimum: int | None = None) -> int:
-        """The cell as a whole number, ``12`` or ``12.0``, of at least ``minimum`` where given.
+        """The cell as an integer, ``12`` or ``12.0``, of at least ``minimum`` if given.
 
         Raises:
-            InputError: The cell is empty, not a whole number or too small.
+            InputError: The cell is empty, is not an integer, or is too small.
         """
         value = self.number(column)
         if value != int(value) or (minimum is not None and value < minimum):
@@ -73,24 +73,24 @@ class Row:
         return int(value)
 
     def optional_number(self, column: str, *, minimum: float = -math.inf) -> float | None:
-        """The cell as a number, or None where it is empty, NaN or its column is missing."""
+        """The cell as a number, or None if it is empty, NaN or its column is missing."""
         text = self.cells.get(column, "")
         return None if text == "" or text.lower() == "nan" else self.number(column, minimum=minimum)
 
 
 def read_table(path: str | Path, columns: Sequence[str]) -> Iterator[Row]:
-    """Read the rows of a CSV file that has at least these columns, in any order; other columns are kept.
+    """Read the rows of a CSV file that has at least these columns, in any order.
 
     Args:
-        path: The file: UTF-8, comma, a header on line 1.
-        columns: Names that the header must have.
+        path: The file: UTF-8, comma-separated, with a header on line 1.
+        columns: Names that the header must contain.
 
     Yields:
-        The rows, top to bottom; empty lines are passed over.
+        The rows in order, with all columns of the file. Empty lines are skipped.
 
     Raises:
-        InputError: The file is missing, empty, too large, no UTF-8, lacks a column, names one twice, or a row has more
-            or fewer cells than the header.
+        InputError: The file is missing, empty, too large or not UTF-8, the header lacks a column or has it
+            twice, or a row has more or fewer cells than the header.
     """
     source = str(path)
     text = read_text(path, MAX_FILE_BYTES, "a CSV file", encoding="utf-8-sig")
@@ -112,7 +112,7 @@ def _rows(source: str, text: str, columns: Sequence[str]) -> Iterator[Row]:
                     f"{len(cells)} cells",
                     f"{len(header)} as in the header",
                     reader.line_num,
-                    _odd_cell(header, cells),
+                    _mismatched_column(header, cells),
                 )
             yield Row(source, reader.line_num, dict(zip(header, (cell.strip() for cell in cells), strict=True)))
     except csv.Error as error:
@@ -123,8 +123,8 @@ def _shown(text: str) -> str:
     return repr(text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[:MAX_SHOWN_CHARACTERS]}…")
 
 
-def _odd_cell(header: list[str], cells: list[str]) -> int | str:
-    """Where a row departs from the header: the first column it lacks, or the first cell too many."""
+def _mismatched_column(header: list[str], cells: list[str]) -> int | str:
+    """The first column without a cell, or the number of the first cell without a column."""
     return header[len(cells)] if len(cells) < len(header) else len(header) + 1
 
 

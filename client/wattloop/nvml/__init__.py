@@ -1,6 +1,5 @@
-"""NVIDIA's management library, typed and in our units. The only importer of pynvml, which it loads when first used."""
+"""A typed interface to NVML, in watts, joules and megahertz. The only package that imports pynvml, on first use."""
 
-from wattloop.nvml.driver import driver_load
 from wattloop.nvml.errors import (
     GpuLost,
     GpuNotFound,
@@ -11,6 +10,7 @@ from wattloop.nvml.errors import (
     NvmlError,
 )
 from wattloop.nvml.gpu import Gpu
+from wattloop.nvml.library import driver_load
 from wattloop.nvml.session import Session
 
 __all__ = [

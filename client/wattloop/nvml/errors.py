@@ -1,4 +1,4 @@
-"""What NVML refused, said with the GPU, the call and what to do about it."""
+"""NVML's errors as exceptions whose text names the GPU, the call and the next step."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class NvmlError(OperationError):
     Attributes:
         call: NVML's function, as in ``nvmlDeviceSetPowerManagementLimit``.
         code: NVML's return code.
-        text: NVML's words for it.
-        gpu: UUID of the GPU it was about; None where it was about none.
+        text: NVML's description of the code.
+        gpu: UUID of the GPU concerned; None if the call concerns no GPU.
     """
 
     next_step = "see NVML's documentation of this call"
@@ -38,38 +38,38 @@ class NvmlError(OperationError):
         super().__init__(f"{on}{call}: {text} (NVML code {code}); {self.next_step}")
 
 
-class NoPermission(NvmlError):  # noqa: N818 - reads as what NVML answered
-    """The process may not do this: changing a GPU needs root, and in a container CAP_SYS_ADMIN."""
+class NoPermission(NvmlError):  # noqa: N818 - named after NVML's code
+    """The process lacks the privilege: changing a GPU needs root, and in a container CAP_SYS_ADMIN."""
 
-    next_step = "changing a GPU needs root (in a container CAP_SYS_ADMIN); ask the Wattloop agent for it instead"
+    next_step = "changing a GPU needs root (in a container CAP_SYS_ADMIN); use the Wattloop agent instead"
 
 
 class NotSupported(NvmlError):  # noqa: N818
-    """This GPU, or this driver, does not offer it."""
+    """The GPU or its driver does not support the call."""
 
-    next_step = "this GPU or its driver does not offer it; go on without"
+    next_step = "this GPU or its driver does not support the call"
 
 
 class InvalidArgument(NvmlError):  # noqa: N818
-    """A value is outside of what the GPU accepts."""
+    """A value is outside the range that the GPU accepts."""
 
-    next_step = "give a value within the ranges that the GPU states"
+    next_step = "use a value within the ranges that the GPU reports"
 
 
 class GpuNotFound(NvmlError):  # noqa: N818
     """No GPU of that UUID or index is visible to this process."""
 
-    next_step = "nvidia-smi -L lists the GPUs of this machine; a container sees its own alone"
+    next_step = "nvidia-smi -L lists the GPUs of this machine; a container sees only its own"
 
 
 class GpuLost(NvmlError):  # noqa: N818
-    """The GPU has fallen off the bus, or needs a reset: it answers nothing any more."""
+    """The GPU has fallen off the bus, or needs a reset. No call on it succeeds."""
 
-    next_step = "take its work elsewhere, then reset the GPU or restart the machine"
+    next_step = "move its workloads to another GPU, then reset it or restart the machine"
 
 
 class LibraryMissing(NvmlError):  # noqa: N818
-    """NVML cannot be used on this machine at all: no binding, no library, no driver, or two that do not fit."""
+    """NVML is not available on this machine: no binding, no library, no driver, or versions that do not match."""
 
     next_step = "install the NVIDIA driver (and nvidia-ml-py: pip install 'wattloop[agent]'), or use simulated GPUs"
 
@@ -90,11 +90,11 @@ _KINDS: dict[int, type[NvmlError]] = {
 
 
 def nvml_error(call: str, code: int, text: str, *, gpu: str | None = None) -> NvmlError:
-    """The error of the class that fits the code.
+    """The error for a return code, of the class for that code.
 
     Example:
         >>> print(nvml_error("nvmlDeviceGetPowerUsage", 15, "GPU is lost", gpu="GPU-1"))
-        GPU GPU-1: nvmlDeviceGetPowerUsage: GPU is lost (NVML code 15); take its work elsewhere, then reset the GPU or \
-restart the machine
+        GPU GPU-1: nvmlDeviceGetPowerUsage: GPU is lost (NVML code 15); move its workloads to another GPU, then \
+reset it or restart the machine
     """
     return _KINDS.get(code, NvmlError)(call, code, text, gpu=gpu)

@@ -1,4 +1,4 @@
-"""One GPU in our units. NVML's milliwatts and millijoules end here."""
+"""One GPU of NVML, in watts and megahertz. Converts NVML's milliwatts."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ _FIELD_POWER_INSTANT = 186
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU of this machine; `wattloop.nvml.Session` gives them out, and they live as long as it is open.
+    """A GPU of this machine, valid while the `wattloop.nvml.Session` that returned it is open.
 
     Every method calls NVML, which takes from microseconds to some milliseconds under load, and raises
-    `wattloop.nvml.NvmlError`: `NotSupported` where the GPU has no such thing, `NoPermission` where a power
-    controller needs root,
-    `GpuLost` where the GPU does not answer any more.
+    `wattloop.nvml.NvmlError`: `NotSupported` if the GPU lacks the feature, `NoPermission` if the call
+    needs root, `GpuLost` if the GPU no longer responds.
 
     Attributes:
-        uuid: ``GPU-…``, the name to use everywhere: a container's indices are not the host's.
-        index: NVML's index, in this process.
-        name: The model as NVML names it.
+        uuid: ``GPU-…``. Use it to identify a GPU: a container's indices differ from the host's.
+        index: NVML's index in this process.
+        name: The model, as NVML names it.
     """
 
     uuid: str
@@ -37,11 +36,11 @@ class Gpu:
     # Power
 
     def power_limit_watts(self) -> float:
-        """The limit that was asked for last."""
+        """The limit requested last."""
         return self._number("nvmlDeviceGetPowerManagementLimit") / 1e3
 
     def enforced_power_limit_watts(self) -> float:
-        """The limit in force: the least of what was asked for and what other actors hold the GPU to."""
+        """The limit in force: the lowest of the requested limit and the limits of other actors."""
         return self._number("nvmlDeviceGetEnforcedPowerLimit") / 1e3
 
     def default_power_limit_watts(self) -> float:
@@ -49,26 +48,26 @@ class Gpu:
         return self._number("nvmlDeviceGetPowerManagementDefaultLimit") / 1e3
 
     def power_limit_range_watts(self) -> tuple[float, float]:
-        """The least and the largest limit that can be set."""
-        least, largest = self._invoke("nvmlDeviceGetPowerManagementLimitConstraints")
-        return int(least) / 1e3, int(largest) / 1e3
+        """The lowest and the highest limit that can be set."""
+        lowest, highest = self._invoke("nvmlDeviceGetPowerManagementLimitConstraints")
+        return int(lowest) / 1e3, int(highest) / 1e3
 
     def set_power_limit_watts(self, watts: float) -> None:
-        """Sets the limit, to the milliwatt. Needs root.
+        """Set the limit, to the milliwatt. Needs root.
 
         Raises:
-            InvalidArgument: Outside `power_limit_range_watts`.
+            InvalidArgument: The limit is outside `power_limit_range_watts`.
         """
         self._invoke("nvmlDeviceSetPowerManagementLimit", round(watts * 1e3))
 
     def power_watts(self) -> float:
-        """What the GPU draws: the mean of the last second from Ampere on (not A100), before that the last reading."""
+        """The GPU's power: the mean of the last second on Ampere and newer (not A100), else the last reading."""
         return self._number("nvmlDeviceGetPowerUsage") / 1e3
 
     def instant_power_watts(self) -> float:
-        """The last reading of the power, without a mean: what to integrate where there is no energy counter.
+        """The last reading of the power, not averaged, to integrate on GPUs without an energy counter.
 
-        Falls back to `power_watts` on GPUs that do not have it apart (before Ampere, where that is the last reading).
+        Falls back to `power_watts` on GPUs older than Ampere, where that is the last reading.
         """
         (value,) = self._invoke("nvmlDeviceGetFieldValues", [_FIELD_POWER_INSTANT])
         if value.nvmlReturn != 0:
@@ -78,13 +77,14 @@ class Gpu:
     # Energy
 
     def energy_millijoules(self) -> int:
-        """The energy counter: since the driver was loaded, in steps of 20 to 100 ms. Volta and newer."""
+        """Energy since the driver was loaded, in millijoules. Updates every 20 to 100 ms. Volta and newer."""
         return self._number("nvmlDeviceGetTotalEnergyConsumption")
 
     def clock_seconds(self) -> float:
-        """The clock that this GPU's energy is to be measured against.
+        """The clock to measure this GPU's energy against, in seconds.
 
-        The system's monotonic clock; with simulated GPUs the simulator's, which may go faster, or move with work alone.
+        The system's monotonic clock. On simulated GPUs the simulator's clock, which may run faster or
+        advance only with work.
         """
         simulated = simulated_clock_nanoseconds(self.handle)
         return time.monotonic() if simulated is None else simulated / 1e9
@@ -92,38 +92,38 @@ class Gpu:
     # Clocks
 
     def memory_clocks_megahertz(self) -> tuple[int, ...]:
-        """The supported memory clocks, falling."""
+        """The supported memory clocks, in descending order."""
         return tuple(int(clock) for clock in self._invoke("nvmlDeviceGetSupportedMemoryClocks"))
 
     def graphics_clocks_megahertz(self) -> tuple[int, ...]:
-        """The supported graphics (SM) clocks at the highest memory clock, falling."""
+        """The supported graphics (SM) clocks at the highest memory clock, in descending order."""
         memory = self.memory_clocks_megahertz()[0]
         return tuple(int(clock) for clock in self._invoke("nvmlDeviceGetSupportedGraphicsClocks", memory))
 
     def graphics_clock_megahertz(self) -> int:
-        """The graphics clock it runs at."""
+        """The current graphics clock."""
         return self._number("nvmlDeviceGetClockInfo", _CLOCK_GRAPHICS)
 
     def lock_graphics_clocks(self, min_megahertz: int, max_megahertz: int) -> None:
-        """Holds the graphics clock within a range, ends included. Needs root. NVML offers no way to read it back."""
+        """Lock the graphics clock to a range, ends included. Needs root. NVML cannot read the lock back."""
         self._invoke("nvmlDeviceSetGpuLockedClocks", min_megahertz, max_megahertz)
 
     def reset_graphics_clocks(self) -> None:
-        """Takes the lock off. Needs root."""
+        """Unlock the graphics clock. Needs root."""
         self._invoke("nvmlDeviceResetGpuLockedClocks")
 
     def lock_memory_clocks(self, min_megahertz: int, max_megahertz: int) -> None:
-        """Holds the memory clock within a range. Needs root; Ampere and newer."""
+        """Lock the memory clock to a range. Needs root; Ampere and newer."""
         self._invoke("nvmlDeviceSetMemoryLockedClocks", min_megahertz, max_megahertz)
 
     def reset_memory_clocks(self) -> None:
-        """Takes the memory clock's lock off. Needs root."""
+        """Unlock the memory clock. Needs root."""
         self._invoke("nvmlDeviceResetMemoryLockedClocks")
 
-    # What it is
+    # Identity
 
     def is_partitioned(self) -> bool:
-        """Whether MIG is on: then limits and energy are of several owners together."""
+        """Whether MIG is enabled: limits and energy then belong to several owners together."""
         try:
             current, _pending = self._invoke("nvmlDeviceGetMigMode")
         except NotSupported:
@@ -131,7 +131,7 @@ class Gpu:
         return bool(current)
 
     def mig_device_uuids(self) -> tuple[str, ...]:
-        """``MIG-…`` of each MIG device that it is cut into; none: MIG is off, or the GPU has none."""
+        """``MIG-…`` uuids of the GPU's MIG devices; empty if MIG is disabled or no device exists."""
         if not self.is_partitioned():
             return ()
         uuids = []
@@ -139,14 +139,14 @@ class Gpu:
             try:
                 part = self._invoke("nvmlDeviceGetMigDeviceHandleByIndex", index)
             except GpuNotFound:
-                # Between two cuts an index may be free.
+                # Indices of MIG devices may have gaps.
                 continue
             uuids.append(str(invoke("nvmlDeviceGetUUID", part, gpu=self.uuid)))
         return tuple(uuids)
 
     @cached_property
     def minor_number(self) -> int:
-        """The number in the name of its device node, ``/dev/nvidia<number>``."""
+        """The number in the name of the GPU's device node, ``/dev/nvidia<number>``."""
         return self._number("nvmlDeviceGetMinorNumber")
 
     def _invoke(self, call: str, *arguments: object) -> Any:

@@ -1,4 +1,4 @@
-"""NVML, initialised for as long as it is needed."""
+"""An initialised NVML."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wattloop.nvml.library import invoke
 
 
 class Session:
-    """NVML from `open` to `close`, or in a ``with`` statement. Sessions in one process may overlap: NVML counts them.
+    """NVML from `open` to `close`, or in a ``with`` statement. Sessions may overlap: NVML counts references.
 
     Example:
         ``with Session() as nvml: print([gpu.name for gpu in nvml.gpus()])``
@@ -21,11 +21,11 @@ class Session:
         self._is_open = False
 
     def open(self) -> Self:
-        """Initialises NVML.
+        """Initialise NVML.
 
         Raises:
-            LibraryMissing: pynvml, the library or the driver is not there.
-            NvmlError: NVML refused for another reason.
+            LibraryMissing: pynvml, the library or the driver is missing.
+            NvmlError: NVML returned another error.
         """
         if not self._is_open:
             invoke("nvmlInit")
@@ -33,7 +33,7 @@ class Session:
         return self
 
     def close(self) -> None:
-        """Lets NVML go; its GPUs answer no more. Closing twice is harmless."""
+        """Shut NVML down; the session's GPUs become invalid. A second call does nothing."""
         if self._is_open:
             self._is_open = False
             invoke("nvmlShutdown")
@@ -47,11 +47,11 @@ class Session:
         self.close()
 
     def gpus(self) -> tuple[Gpu, ...]:
-        """The GPUs that this process sees, by index."""
+        """The GPUs visible to this process, by index."""
         return tuple(self._gpu(invoke("nvmlDeviceGetHandleByIndex", index)) for index in self._indices())
 
     def gpus_or_errors(self) -> tuple[Gpu | NvmlError, ...]:
-        """The same, with NVML's word in place of a GPU that it can't even name: one that has fallen off the bus."""
+        """The same, with NVML's error in place of a GPU without a handle, such as one that fell off the bus."""
 
         def gpu_or_error(index: int) -> Gpu | NvmlError:
             try:
@@ -62,15 +62,15 @@ class Session:
         return tuple(gpu_or_error(index) for index in self._indices())
 
     def gpu(self, uuid: str) -> Gpu:
-        """The GPU of that UUID.
+        """The GPU with this UUID.
 
         Raises:
-            GpuNotFound: There is none, or this process does not see it.
+            GpuNotFound: No such GPU is visible to this process.
         """
         return self._gpu(invoke("nvmlDeviceGetHandleByUUID", uuid.encode(), gpu=uuid))
 
     def driver_version(self) -> str:
-        """Of the kernel driver: ``580.95.05``."""
+        """Version of the kernel driver, such as ``580.95.05``."""
         return str(invoke("nvmlSystemGetDriverVersion"))
 
     def _indices(self) -> range:

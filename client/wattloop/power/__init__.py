@@ -1,1 +1,1 @@
-"""GPU power: choosing a limit."""
+"""GPU power limits: measures them during training and selects one."""

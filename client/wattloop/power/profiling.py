@@ -1,8 +1,9 @@
-"""Measuring power limits during training, one after another, without a cost of its own on most steps.
+"""Measures power limits during training, one after another, with no overhead on most steps.
 
-Zeus (NSDI '23, section 4.2): the first epoch of a batch size is cut into windows, each under another limit. Here a
-window lasts until the energy counter, which moves only every 20 to 100 ms, gives a small error; windows go on into the
-next epoch where an epoch is short, and between a window's edges no step reads anything.
+Zeus (NSDI '23, section 4.2) divides the first epoch of a batch size into windows, each under another
+limit. Here a window lasts long enough for a small error, because energy counters advance only every 20
+to 100 ms. Windows continue into the next epoch if an epoch is short. Within a window no step reads a
+counter.
 """
 
 from __future__ import annotations
@@ -19,36 +20,37 @@ WARM_UP_STEPS = 1
 
 @dataclass(frozen=True)
 class Totals:
-    """Cumulative energy of all GPUs of the process, and the clock it was read at."""
+    """Cumulative energy of all GPUs of the process, and the time of the reading."""
 
     energy_joules: float
     time_seconds: float
 
 
-def limits_to_measure(least_watts: float, most_watts: float) -> tuple[float, ...]:
-    """The limits to measure: from the maximum down, 25 W apart, or further where that would be more than nine.
+def limits_to_measure(min_watts: float, max_watts: float) -> tuple[float, ...]:
+    """The limits to measure: from the maximum down in steps of 25 W, or of a multiple of it for at most nine limits.
 
     Args:
-        least_watts: The lowest limit that may be held.
-        most_watts: The highest.
+        min_watts: The lowest limit that may be held.
+        max_watts: The highest limit that may be held.
 
     Returns:
-        Limits in falling order, the maximum first: what the default configuration costs is always measured.
+        Limits in descending order. The maximum is first, so that the default configuration is always
+        measured.
 
     Example:
         >>> limits_to_measure(100, 250)
         (250.0, 225.0, 200.0, 175.0, 150.0, 125.0, 100.0)
     """
-    span = most_watts - least_watts
-    step = 25.0 * max(1, math.ceil(span / 25.0 / (MAX_LIMITS - 1)))
-    return tuple(most_watts - step * index for index in range(int(span // step) + 1))
+    width = max_watts - min_watts
+    step = 25.0 * max(1, math.ceil(width / 25.0 / (MAX_LIMITS - 1)))
+    return tuple(max_watts - step * index for index in range(int(width // step) + 1))
 
 
 class LimitProfiling:
-    """The state of one measurement of all limits: told of each step, says when to read and which limit to hold next.
+    """The state of one measurement of all limits.
 
-    Use: hold `limit_watts`; call `step_done` after each step; where it answers True, read the totals, give them to
-    `read`, and hold `limit_watts` again, which may have changed; until `finished`.
+    To use it, hold `limit_watts` and call `step_done` after each step. If that returns True, read the
+    totals, pass them to `add_totals`, and hold `limit_watts`, which may have changed. Repeat until `finished`.
     """
 
     def __init__(self, limits_watts: tuple[float, ...]) -> None:
@@ -70,15 +72,15 @@ class LimitProfiling:
         return self._limits[min(len(self._measured), len(self._limits) - 1)]
 
     def step_done(self, samples: float) -> bool:
-        """Count one optimizer step on so many samples; answers whether the totals are to be read now."""
+        """Count one optimizer step on this number of samples; returns whether to read the totals now."""
         if self.finished:
             return False
         self._steps += 1
         self._samples += samples
         return self._steps >= self._steps_until_read
 
-    def read(self, totals: Totals) -> None:
-        """Take the totals: the start of a window, its end, or a sign of how many steps it still needs."""
+    def add_totals(self, totals: Totals) -> None:
+        """Begin a window with these totals, end it, or estimate how many more steps it needs."""
         if self._start is None:
             self._start, self._steps, self._samples, self._steps_until_read = totals, 0, 0.0, 1
             return
@@ -86,7 +88,7 @@ class LimitProfiling:
         if elapsed < MIN_WINDOW_SECONDS:
             per_step = elapsed / self._steps
             more = math.ceil((MIN_WINDOW_SECONDS - elapsed) / per_step) if per_step > 0 else self._steps
-            # At most doubled: the first steps after a change of limit are no sure guide to the rest.
+            # At most doubled, because the first steps after a change of limit may not be typical.
             self._steps_until_read = self._steps + max(1, min(more, self._steps))
             return
         spent = Totals(totals.energy_joules - self._start.energy_joules, elapsed)
@@ -94,14 +96,14 @@ class LimitProfiling:
         self.restart_window()
 
     def restart_window(self) -> None:
-        """Begin the window of the limit anew: nothing of it so far counts."""
+        """Discard the current window and begin it again."""
         self._start, self._steps, self._samples, self._steps_until_read = None, 0, 0.0, WARM_UP_STEPS
 
     def measurements(self, samples_per_epoch: float) -> tuple[LimitMeasurement, ...]:
-        """What has been measured so far.
+        """The limits measured so far.
 
         Args:
-            samples_per_epoch: Turns counted samples into parts of an epoch.
+            samples_per_epoch: Converts counted samples to fractions of an epoch.
         """
         return tuple(
             LimitMeasurement(limit, spent.energy_joules, spent.time_seconds, samples / samples_per_epoch)

@@ -1,7 +1,7 @@
-"""Which power limit to hold, given what each limit measured. Standard library only: a trainer chooses by itself too.
+"""Selects a power limit from the measurements of each limit.
 
-Zeus (NSDI '23), section 4.2, with the number of GPUs counted over all ranks: a cost that forgets the other ranks' GPUs
-weighs time too little and picks limits that are far too low.
+Zeus (NSDI '23), section 4.2, with the GPUs of all ranks counted. A cost that omits the GPUs of other
+ranks gives time too little weight and selects limits that are far too low.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from wattloop.errors import UsageError
 
 @dataclass(frozen=True)
 class Measurement:
-    """What the same work took at one power limit.
+    """Energy and time of the same work at one power limit.
 
     Attributes:
-        power_limit_watts: The limit of each GPU, watts.
-        energy_joules: Energy of all GPUs of all ranks, joules.
-        time_seconds: Duration, seconds: that of the slowest rank.
+        power_limit_watts: The limit of each GPU, in watts.
+        energy_joules: Energy of all GPUs of all ranks, in joules.
+        time_seconds: Duration of the slowest rank, in seconds.
         gpus: Number of GPUs of all ranks.
 
     Raises:
@@ -42,38 +42,38 @@ class Measurement:
 
 
 class Selector(Protocol):
-    """A rule that picks one of several measurements; among equals the lowest power limit."""
+    """Selects one of several measurements; of equal ones that of the lowest power limit."""
 
     def select(self, measurements: Sequence[Measurement]) -> Measurement:
-        """The measurement whose power limit is to be held.
+        """The measurement whose power limit to hold.
 
         Raises:
-            UsageError: There is no measurement, or two of the same power limit.
+            UsageError: There is no measurement, or there are two of the same power limit.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Energy:
-    """The least energy."""
+    """Selects the lowest energy."""
 
     def select(self, measurements: Sequence[Measurement]) -> Measurement:
-        """The measurement of least energy."""
+        """The measurement with the lowest energy."""
         return min(_checked(measurements), key=lambda m: m.energy_joules)
 
 
 @dataclass(frozen=True)
 class Time:
-    """The least time."""
+    """Selects the lowest time."""
 
     def select(self, measurements: Sequence[Measurement]) -> Measurement:
-        """The measurement of least time."""
+        """The measurement with the lowest time."""
         return min(_checked(measurements), key=lambda m: m.time_seconds)
 
 
 @dataclass(frozen=True)
 class Cost:
-    """The least cost η·energy + (1−η)·MaxPower·time, MaxPower being the highest limit measured times the GPUs.
+    """Selects the lowest cost η·energy + (1−η)·MaxPower·time. MaxPower is the highest limit measured, times the GPUs.
 
     Attributes:
         eta: Weight of energy, 0 to 1.
@@ -84,12 +84,12 @@ class Cost:
     max_power_watts: float | None = None
 
     def select(self, measurements: Sequence[Measurement]) -> Measurement:
-        """The measurement of least cost."""
+        """The measurement with the lowest cost."""
         known = _checked(measurements)
         return min(known, key=lambda m: self.cost_joules(m, known))
 
     def cost_joules(self, measurement: Measurement, measurements: Sequence[Measurement]) -> float:
-        """Cost of one of the measurements, joules."""
+        """Cost of one of the measurements, in joules."""
         highest = self.max_power_watts or max(m.power_limit_watts for m in measurements)
         model = CostModel(self.eta, highest * measurement.gpus)
         return model.cost_joules(measurement.energy_joules, measurement.time_seconds)
@@ -97,7 +97,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class MaxSlowdown:
-    """The lowest limit that is at most ``factor`` times slower than the highest limit measured.
+    """Selects the lowest limit whose time is at most ``factor`` times that of the highest limit measured.
 
     Attributes:
         factor: At least 1.
@@ -110,22 +110,24 @@ class MaxSlowdown:
 
     def __post_init__(self) -> None:
         if not 1 <= self.factor < float("inf"):
-            raise UsageError(f"the slowdown factor is {self.factor}; it must be at least 1, as 1.1 for 10 % slower")
+            raise UsageError(
+                f"the slowdown factor is {self.factor}; it must be at least 1, such as 1.1 for 10 % slower"
+            )
 
     def select(self, measurements: Sequence[Measurement]) -> Measurement:
-        """The measurement of the lowest limit that is fast enough."""
+        """The measurement of the lowest limit within the slowdown."""
         known = _checked(measurements)
         bound = self.factor * known[-1].time_seconds
         return next(m for m in known if m.time_seconds <= bound)
 
 
 def selector_named(name: str, *, eta: float, max_slowdown_percent: float) -> Selector:
-    """The selector of a manifest's `spec.power.limit.selector`.
+    """The selector for a manifest's `spec.power.limit.selector`.
 
     Args:
-        name: Energy, Time or MaxSlowdown; anything else is Cost, the default.
+        name: Energy, Time or MaxSlowdown; any other value selects by Cost, the default.
         eta: Weight of energy, for Cost.
-        max_slowdown_percent: How much slower than at the highest limit, for MaxSlowdown.
+        max_slowdown_percent: Allowed slowdown from the highest limit, for MaxSlowdown.
 
     Example:
         >>> selector_named("MaxSlowdown", eta=0.5, max_slowdown_percent=50)
@@ -149,5 +151,7 @@ def _checked(measurements: Sequence[Measurement]) -> list[Measurement]:
     ordered = sorted(measurements, key=lambda m: m.power_limit_watts)
     for one, other in itertools.pairwise(ordered):
         if one.power_limit_watts == other.power_limit_watts:
-            raise UsageError(f"power limit {one.power_limit_watts:g} W was measured twice; each limit counts once")
+            raise UsageError(
+                f"power limit {one.power_limit_watts:g} W was measured twice; give one measurement per limit"
+            )
     return ordered

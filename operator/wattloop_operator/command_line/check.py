@@ -54,7 +54,6 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 COMMAND = Command(
-    summary="run one small recurrence in a cluster, to check that Wattloop works there",
     description="Creates a RecurringTrainingJob whose training has two epochs without work and needs no GPU, waits for "
     "the end of its one recurrence, and deletes the job. The check passes if the operator starts the recurrence, the "
     "training reports to the operator, and the operator records its end. Otherwise the command exits with 1 and the "

@@ -54,7 +54,6 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 COMMAND = Command(
-    summary="show the recurrences of a job, from a database or a cluster",
     description="Shows the cost of each attempt of a RecurringTrainingJob, also relative to the default configuration. "
     "A cluster keeps only the latest recurrences as objects; the operator's database keeps all.",
     example="  wattloop history digits --database sqlite:///wattloop-output/digits/wattloop.db\n"

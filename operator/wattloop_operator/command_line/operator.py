@@ -14,7 +14,6 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 COMMAND = Command(
-    summary="start the Kubernetes operator in the foreground",
     description="Starts the recurrences of all RecurringTrainingJobs of a cluster, receives the reports of their "
     "trainings, and writes costs to the status of the jobs. Several operators may run at once: one leads, the others "
     "receive reports and stand by. Each setting is read from the first of option, environment variable and config file "

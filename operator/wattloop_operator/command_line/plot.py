@@ -16,7 +16,6 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 COMMAND = Command(
-    summary="plot a job's costs and its energy/time trade-off",
     description="Plots cost.png (the cost of each recurrence by batch size, and the cumulative saving) and "
     "tradeoff.png (energy against time of every batch size and power limit in use so far, with the Pareto front).",
     example="  wattloop plot digits --database sqlite:///wattloop-output/digits/wattloop.db --output plots\n"

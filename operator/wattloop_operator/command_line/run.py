@@ -85,7 +85,6 @@ def _positive_number(text: str) -> float:
 
 
 COMMAND = Command(
-    summary="run a RecurringTrainingJob on this machine, learning with each recurrence",
     description="Runs the RecurringTrainingJob of a manifest on this machine with the code of the operator, the "
     "planner, the store and the agent; each training is a process instead of a pod. After an interruption, the same "
     "command continues. It leaves wattloop.db, recurrences.csv, cost.png and tradeoff.png in the output folder.",

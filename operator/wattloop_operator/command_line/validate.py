@@ -18,7 +18,6 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 COMMAND = Command(
-    summary="check manifests against the API's schema and rules, without a cluster",
     description="Checks objects of Wattloop's kinds as the API server would: schema, unknown fields, rules and cron "
     "schedules. Each problem has its file, line, column and field, the value found and the value expected. The command "
     "also reports valid jobs that the operator would not start, since this version does not support what they request. "

@@ -116,7 +116,6 @@ def _need(arguments: argparse.Namespace, *names: str) -> None:
 
 
 COMMAND = Command(
-    summary="GPU frequency plans of a training pipeline",
     description="Finds the time-energy frontier of a pipeline-parallel training iteration, and plans along it: "
     "one GPU frequency for each operation of each stage.",
     example="  wattloop plan --profile profile.csv --stages 8 --microbatches 12 --blocking-power 83.64 --output plans\n"

@@ -25,7 +25,6 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 COMMAND = Command(
-    summary="select a power limit from a measured profile",
     description="Selects the power limit of minimum energy, time or cost, or the lowest limit within a slowdown.",
     example=EXAMPLE,
     configure=_configure,

@@ -50,7 +50,6 @@ def batch_sizes_of(text: str) -> tuple[int, ...]:
 
 
 COMMAND = Command(
-    summary="show the decisions of a policy on a given history",
     description=(
         "Runs a policy before each observation of a history, and after the last. Policy zeus follows the published "
         "algorithm: in the sampling stage, the cost of a run that missed the target counts as a reward. In the "

@@ -26,7 +26,6 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 COMMAND = Command(
-    summary="simulate recurrences on measured traces",
     description=(
         "Simulates a recurring training job, or a file of jobs, on measured traces: every recurrence draws a measured "
         "training path, the policy chooses the batch size, and the cost of every attempt counts."

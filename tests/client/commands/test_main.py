@@ -1,4 +1,4 @@
-"""The frame of the `wattloop` command: exit codes, and errors said without a traceback."""
+"""The `wattloop` command: exit codes, and errors without a traceback."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--count", type=int, default=1)
 
 
-COMMAND = Command("tries", "Tries the frame.", "  wattloop try --count 2", _configure, _end)
+COMMAND = Command("Tests the command.", "  wattloop try --count 2", _configure, _end)
 
 
 @pytest.fixture
 def subcommand(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[argparse.Namespace], int]], None]]:
-    """Makes `wattloop try` end as the test wants."""
+    """Sets the function that `wattloop try` runs."""
     entry = EntryPoint("try", f"{__name__}:COMMAND", frame.GROUP)
     monkeypatch.setitem(sys.modules, __name__, sys.modules.get(__name__, type(sys)(__name__)))
     monkeypatch.setattr(sys.modules[__name__], "COMMAND", COMMAND, raising=False)
@@ -50,7 +50,7 @@ def failing(error: BaseException) -> Callable[[argparse.Namespace], int]:
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "words"),
+    ("error", "code", "message"),
     [
         (UsageError("--a goes with --b"), 2, "wattloop try: --a goes with --b\n"),
         (InputError("t.csv", "'x'", "a number", 3, "power"), 2, "wattloop try: t.csv: line 3, column power: found 'x'"),
@@ -58,75 +58,77 @@ def failing(error: BaseException) -> Callable[[argparse.Namespace], int]:
         (KeyboardInterrupt(), 130, "wattloop try: interrupted\n"),
     ],
 )
-def test_an_error_is_a_sentence_and_an_exit_code(
-    subcommand: Callable[..., None], capsys: pytest.CaptureFixture[str], error: BaseException, code: int, words: str
+def test_an_error_is_a_message_and_an_exit_code(
+    subcommand: Callable[..., None], capsys: pytest.CaptureFixture[str], error: BaseException, code: int, message: str
 ) -> None:
     subcommand(failing(error))
     assert frame.main(["try"]) == code
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.startswith(words)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith(message)
 
 
-def test_a_mistake_in_the_code_keeps_its_traceback(subcommand: Callable[..., None]) -> None:
-    subcommand(failing(PermissionError(1, "not ours")))
+def test_an_unexpected_error_keeps_its_traceback(subcommand: Callable[..., None]) -> None:
+    subcommand(failing(PermissionError(1, "unexpected")))
     with pytest.raises(PermissionError):
         frame.main(["try"])
 
 
-def test_the_commands_own_code_is_the_exit_code(subcommand: Callable[..., None]) -> None:
+def test_the_exit_code_is_the_result_of_the_subcommand(subcommand: Callable[..., None]) -> None:
     subcommand(lambda arguments: arguments.count)
     assert frame.main(["try", "--count", "0"]) == 0
     assert frame.main(["try"]) == 1
 
 
-@pytest.mark.parametrize("words", [["try", "--cou", "2"], ["try", "--count", "two"], ["try", "more"]])
-def test_wrong_arguments_are_wrong_usage(
-    subcommand: Callable[..., None], capsys: pytest.CaptureFixture[str], words: list[str]
+@pytest.mark.parametrize("arguments", [["try", "--cou", "2"], ["try", "--count", "two"], ["try", "more"]])
+def test_invalid_arguments_are_a_usage_error(
+    subcommand: Callable[..., None], capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
-        frame.main(words)
+        frame.main(arguments)
     assert ended.value.code == 2
     assert "wattloop try: error:" in capsys.readouterr().err
 
 
-def test_an_unknown_subcommand_is_told_which_there_are(
+def test_an_unknown_subcommand_is_an_error_that_lists_the_subcommands(
     subcommand: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert frame.main(["tri"]) == 2
-    assert capsys.readouterr().err == "wattloop: there is no subcommand 'tri'; there are: try\n"
+    assert capsys.readouterr().err == "wattloop: unknown subcommand 'tri'; the subcommands are: try\n"
 
 
-def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_entry_point_without_its_extra_is_an_error_that_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     entry = EntryPoint("plan", "wattloop_planner.no_such_module:COMMAND", frame.GROUP)
     monkeypatch.setattr(frame, "entry_points", lambda group: [entry])
     assert frame.main(["plan"]) == 1
     assert "pip install 'wattloop[planner]'" in capsys.readouterr().err
 
 
-def test_a_missing_extra_is_named_once_the_subcommand_runs(
+def test_a_subcommand_without_its_extra_is_an_error_that_names_the_extra(
     subcommand: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     subcommand(Deferred("wattloop_planner.no_such_module:run"))
     assert frame.main(["try"]) == 1
-    told = capsys.readouterr().err
-    assert told.startswith("wattloop try: needs the module wattloop_planner.no_such_module, which is not installed")
-    assert "pip install 'wattloop[planner]'" in told
+    captured = capsys.readouterr().err
+    assert captured.startswith("wattloop try: needs the module wattloop_planner.no_such_module, which is not installed")
+    assert "pip install 'wattloop[planner]'" in captured
 
 
-def test_what_the_parser_cannot_refuse_is_refused_before_the_subcommand_runs(
+def test_the_check_of_arguments_runs_before_the_subcommand(
     monkeypatch: pytest.MonkeyPatch, subcommand: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def refuse(arguments: argparse.Namespace) -> None:
+    def reject(arguments: argparse.Namespace) -> None:
         raise UsageError(f"--count: found {arguments.count}, expected 1")
 
-    monkeypatch.setattr(sys.modules[__name__], "COMMAND", dataclasses.replace(COMMAND, check=refuse))
+    monkeypatch.setattr(sys.modules[__name__], "COMMAND", dataclasses.replace(COMMAND, check=reject))
     subcommand(failing(AssertionError("it must not run")))
     assert frame.main(["try", "--count", "2"]) == 2
     assert capsys.readouterr().err == "wattloop try: --count: found 2, expected 1\n"
 
 
-def test_the_list_of_subcommands_imports_none_of_them() -> None:
+def test_the_list_of_subcommands_imports_no_subcommand() -> None:
     code = (
         "import sys\nfrom wattloop.commands.main import main\nmain(['--version']) if '-v' in sys.argv else main([])\n"
         "print(sorted(name for name in sys.modules if name.startswith('wattloop_')))"
@@ -140,25 +142,25 @@ def test_the_list_of_subcommands_imports_none_of_them() -> None:
 
 PRINTING = """
 import sys
-from wattloop.commands.main import _carried_out
-sys.exit(_carried_out("wattloop history", lambda: print("row\\n" * 50_000) or 0))
+from wattloop.commands.main import _exit_code
+sys.exit(_exit_code("wattloop history", lambda: print("row\\n" * 50_000) or 0))
 """
 HELPING = "import sys; from wattloop.commands.main import main; sys.exit(main(['--help']))"
 
 
-def test_a_reader_that_goes_away_is_no_traceback() -> None:
+def test_a_closed_pipe_causes_no_traceback() -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    with os.fdopen(writing, "wb") as gone:
+    with os.fdopen(writing, "wb") as closed:
         ran = subprocess.run(
-            [sys.executable, "-c", PRINTING], stdout=gone, stderr=subprocess.PIPE, text=True, check=False
+            [sys.executable, "-c", PRINTING], stdout=closed, stderr=subprocess.PIPE, text=True, check=False
         )
     assert (ran.returncode, ran.stderr) == (1, "")
 
 
 @pytest.mark.parametrize(("program", "title"), [(PRINTING, "wattloop history"), (HELPING, "wattloop")])
-def test_an_output_that_takes_nothing_more_is_told(program: str, title: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Unbuffered, argparse would swallow the error by itself.
+def test_a_full_output_is_an_error(program: str, title: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # If output is unbuffered, argparse suppresses the error.
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     with Path("/dev/full").open("w") as full:
         ran = subprocess.run(
@@ -173,7 +175,7 @@ import os, sys
 from wattloop.commands import main as frame
 from wattloop.commands.contract import Command, Deferred
 def run(arguments):
-    # Whatever is opened now must not take the place of a stream.
+    # A file opened now must not get the descriptor of a stream.
     assert os.open(os.devnull, os.O_RDONLY) > 2
     assert sys.stdin.read() == ""
     sys.stderr.write("warned")
@@ -181,35 +183,35 @@ def run(arguments):
         print("row")
     return 0
 frame.entry_points = lambda group: [type("Entry", (), {"name": "try", "load": lambda self: COMMAND})()]
-COMMAND = Command("", "", "", lambda parser: None, run)
+COMMAND = Command("", "", lambda parser: None, run)
 sys.exit(frame.main(["try"]))
 """
 
 
 @pytest.mark.parametrize(
-    ("does", "code", "told"),
+    ("does", "code", "captured"),
     [
-        ("prints", 1, "cannot write: Bad file descriptor; standard output was closed before it began\n"),
+        ("prints", 1, "cannot write: Bad file descriptor; standard output was closed at the start\n"),
         ("nothing", 0, "warned"),
     ],
 )
-def test_streams_that_are_closed_are_no_traceback(does: str, code: int, told: str) -> None:
-    words = [sys.executable, "-c", CLOSED, does]
+def test_closed_streams_cause_no_traceback(does: str, code: int, captured: str) -> None:
+    arguments = [sys.executable, "-c", CLOSED, does]
     ran = subprocess.run(
-        ["sh", "-c", 'exec "$@" <&- >&-', "sh", *words], stderr=subprocess.PIPE, text=True, check=False
+        ["sh", "-c", 'exec "$@" <&- >&-', "sh", *arguments], stderr=subprocess.PIPE, text=True, check=False
     )
     assert ran.returncode == code
-    assert ran.stderr.endswith(told)
+    assert ran.stderr.endswith(captured)
     assert "Traceback" not in ran.stderr
-    silent = subprocess.run(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *words], check=False)
+    silent = subprocess.run(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *arguments], check=False)
     assert silent.returncode == code
 
 
-def test_a_character_that_the_terminal_does_not_know_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_character_outside_the_encoding_causes_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     code = (
         "from wattloop.commands import main as frame\n"
-        "frame._overview = lambda words, found: print('größe – α') or 0\n"
+        "frame._overview = lambda arguments, found: print('größe – α') or 0\n"
         "raise SystemExit(frame.main([]))"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""A file appears whole or not at all."""
+"""A file is replaced atomically or not at all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from wattloop.errors import OperationError
 from wattloop.files.atomic_write import open_atomic, open_atomic_bytes
 
 
-def test_a_file_appears_when_the_block_ends(tmp_path: Path) -> None:
+def test_the_file_is_created_when_the_block_ends(tmp_path: Path) -> None:
     target = tmp_path / "table.csv"
     with open_atomic(target) as stream:
         stream.write("größe\n")
@@ -26,7 +26,7 @@ def test_a_file_appears_when_the_block_ends(tmp_path: Path) -> None:
     assert stat.S_IMODE(target.stat().st_mode) == 0o644
 
 
-def test_a_file_stays_as_it_was_when_the_block_fails(tmp_path: Path) -> None:
+def test_the_file_is_unchanged_when_the_block_fails(tmp_path: Path) -> None:
     target = tmp_path / "table.csv"
     target.write_text("before")
     with pytest.raises(ZeroDivisionError), open_atomic(target) as stream:
@@ -35,7 +35,7 @@ def test_a_file_stays_as_it_was_when_the_block_fails(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_a_file_is_not_touched_when_the_writer_is_killed(tmp_path: Path) -> None:
+def test_the_file_is_unchanged_when_the_writer_is_killed(tmp_path: Path) -> None:
     target = tmp_path / "table.csv"
     target.write_text("before")
     code = (
@@ -49,7 +49,7 @@ def test_a_file_is_not_touched_when_the_writer_is_killed(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("where", ["missing/table.csv", "file/table.csv"])
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, where: str) -> None:
+def test_an_unwritable_folder_is_an_error_that_names_it(tmp_path: Path, where: str) -> None:
     (tmp_path / "file").write_text("")
     with (
         pytest.raises(OperationError, match="name a file in an existing, writable folder"),
@@ -58,8 +58,8 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, where: str) ->
         pass
 
 
-def test_a_full_disk_leaves_the_older_file(tmp_path: Path) -> None:
-    # The limit on file sizes fails a write as a full disk does; SIGXFSZ is ignored by Python.
+def test_the_file_is_unchanged_when_the_disk_is_full(tmp_path: Path) -> None:
+    # The limit on file sizes makes a write fail like a full disk; Python ignores SIGXFSZ.
     target = tmp_path / "table.csv"
     target.write_text("before")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -74,23 +74,23 @@ def test_a_full_disk_leaves_the_older_file(tmp_path: Path) -> None:
 
 
 def device(path: Path, minor: int) -> Path:
-    """A device of memory: 3 is null, 7 is always full."""
+    """A memory device: minor 3 is null, 7 is full."""
     try:
         os.mknod(path, 0o600 | stat.S_IFCHR, os.makedev(1, minor))
         path.open("wb").close()
     except PermissionError:
-        pytest.skip("this user may not make a device here, so none was written")
+        pytest.skip("this user may not create a device here")
     return path
 
 
-def test_a_device_stays_one(tmp_path: Path) -> None:
+def test_a_device_remains_a_device(tmp_path: Path) -> None:
     null = device(tmp_path / "null", 3)
     with open_atomic(null) as stream:
         stream.write("row\n")
     assert stat.S_ISCHR(null.stat().st_mode)
 
 
-def test_a_full_device_is_said(tmp_path: Path) -> None:
+def test_a_full_device_is_an_error(tmp_path: Path) -> None:
     full = device(tmp_path / "full", 7)
     with (
         pytest.raises(OperationError, match="full: cannot write: No space left on device"),
@@ -100,7 +100,7 @@ def test_a_full_device_is_said(tmp_path: Path) -> None:
     assert stat.S_ISCHR(full.stat().st_mode)
 
 
-def test_a_pipe_is_written_as_it_stands(tmp_path: Path) -> None:
+def test_a_pipe_is_written_in_place(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with ThreadPoolExecutor(1) as threads:
@@ -112,7 +112,7 @@ def test_a_pipe_is_written_as_it_stands(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["/dev/stdout", "/proc/self/fd/1"])
-def test_standard_output_by_its_name_goes_where_it_leads(name: str, tmp_path: Path) -> None:
+def test_a_path_of_standard_output_is_written_in_place(name: str, tmp_path: Path) -> None:
     code = (
         "import sys\nfrom wattloop.files.atomic_write import open_atomic\n"
         "with open_atomic(sys.argv[1]) as stream:\n    stream.write('row')\n"
@@ -123,7 +123,7 @@ def test_standard_output_by_its_name_goes_where_it_leads(name: str, tmp_path: Pa
     assert os.path.lexists(name)
 
 
-def test_a_link_stays_one_and_a_file_keeps_its_mode(tmp_path: Path) -> None:
+def test_a_symbolic_link_remains_and_the_file_keeps_its_mode(tmp_path: Path) -> None:
     target, link = tmp_path / "table.csv", tmp_path / "latest.csv"
     target.write_text("before")
     target.chmod(0o600)
@@ -134,7 +134,7 @@ def test_a_link_stays_one_and_a_file_keeps_its_mode(tmp_path: Path) -> None:
     assert (target.read_text(), stat.S_IMODE(target.stat().st_mode)) == ("after", 0o600)
 
 
-def test_a_dash_is_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dash_writes_to_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
     with open_atomic("-") as stream:
         stream.write("row\n")
     assert capsys.readouterr().out == "row\n"

@@ -1,4 +1,4 @@
-"""Files that a user names: pipes, devices, sockets and files without an end keep no command waiting. Real processes."""
+"""Commands never block on pipes, devices, sockets or endless files that a user names."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from wattloop.files.reading import read_bounded, read_text, special_file_kind
 
 ROOT = Path(__file__).parents[3]
 JOB = ROOT / "examples" / "digits" / "job.yaml"
-# For the machine's slowness alone: a command that waits for a writer waits for ever.
-SECONDS = 60
+# Allows for a slow machine; a command that waits for a writer never ends.
+TIMEOUT_SECONDS = 60
 PIPELINE = ["--blocking-power", "80", "--output", "plans"]
 TRACES = ["--dataset", "d", "--network", "n", "--optimizer", "o", "--target-metric", "1", "--max-epochs", "1"]
 COMMANDS = {
@@ -40,17 +40,17 @@ COMMANDS = {
 }  # fmt: skip
 
 
-def wattloop(*words: str, folder: Path, **options: object) -> subprocess.CompletedProcess[str]:
+def wattloop(*arguments: str, folder: Path, **options: object) -> subprocess.CompletedProcess[str]:
     script = "import sys; from wattloop.commands.main import main; sys.exit(main())"
-    command = [sys.executable, "-c", script, *words]
+    command = [sys.executable, "-c", script, *arguments]
     return subprocess.run(  # type: ignore[call-overload, no-any-return]
-        command, capture_output=True, text=True, timeout=SECONDS, check=False, cwd=folder, **options
+        command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False, cwd=folder, **options
     )
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    # A socket's path fits into the kernel's 107 bytes, as pytest's own folders' do not.
+    # The path of a socket has at most 107 bytes; pytest's folders are longer.
     with tempfile.TemporaryDirectory(prefix="wattloop-") as name:
         yield Path(name)
 
@@ -63,42 +63,42 @@ def pipe(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_named_pipe_is_refused_by_each_command_that_reads_a_file(command: str, pipe: Path, folder: Path) -> None:
-    done = wattloop(*(word.format(pipe) for word in COMMANDS[command]), folder=folder)
+def test_every_command_rejects_a_named_pipe(command: str, pipe: Path, folder: Path) -> None:
+    done = wattloop(*(argument.format(pipe) for argument in COMMANDS[command]), folder=folder)
     assert done.returncode == 2, done.stderr
-    said = done.stdout + done.stderr
-    assert "a named pipe" in said
-    assert str(pipe) in said
-    assert "Traceback" not in said
+    output = done.stdout + done.stderr
+    assert "a named pipe" in output
+    assert str(pipe) in output
+    assert "Traceback" not in output
 
 
 @pytest.mark.parametrize("command", ["validate", "run", "power", "agent"])
-def test_a_device_without_an_end_is_refused(command: str, folder: Path) -> None:
-    done = wattloop(*(word.format("/dev/zero") for word in COMMANDS[command]), folder=folder)
+def test_commands_reject_a_device(command: str, folder: Path) -> None:
+    done = wattloop(*(argument.format("/dev/zero") for argument in COMMANDS[command]), folder=folder)
     assert (done.returncode, "it is a device" in done.stdout + done.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("command", ["validate", "run", "power"])
-def test_a_socket_is_refused(command: str, folder: Path) -> None:
+def test_commands_reject_a_socket(command: str, folder: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(folder / "socket"))
-        done = wattloop(*(word.format(folder / "socket") for word in COMMANDS[command]), folder=folder)
+        done = wattloop(*(argument.format(folder / "socket") for argument in COMMANDS[command]), folder=folder)
     assert (done.returncode, "it is a socket" in done.stdout + done.stderr) == (2, True)
 
 
-def test_a_pipe_that_is_open_already_is_read_to_its_end(folder: Path) -> None:
+def test_an_open_pipe_is_read_to_its_end(folder: Path) -> None:
     reading, writing = os.pipe()
     with os.fdopen(writing, "wb") as stream:
         stream.write(JOB.read_bytes())
     done = wattloop("validate", f"/dev/fd/{reading}", folder=folder, pass_fds=[reading])
     os.close(reading)
-    assert done.stdout == f"/dev/fd/{reading}: RecurringTrainingJob digits: right\n"
+    assert done.stdout == f"/dev/fd/{reading}: RecurringTrainingJob digits: valid\n"
     for name in ("-", "/dev/stdin"):
         done = wattloop("validate", name, folder=folder, input=JOB.read_text())
-        assert done.stdout == f"{name}: RecurringTrainingJob digits: right\n"
+        assert done.stdout == f"{name}: RecurringTrainingJob digits: valid\n"
 
 
-def test_standard_input_without_an_end_is_read_up_to_the_limit(folder: Path) -> None:
+def test_endless_standard_input_is_read_up_to_the_limit(folder: Path) -> None:
     with Path("/dev/zero").open("rb") as endless:
         for name in ("-", "/dev/stdin"):
             done = wattloop("validate", name, folder=folder, stdin=endless)
@@ -106,21 +106,19 @@ def test_standard_input_without_an_end_is_read_up_to_the_limit(folder: Path) -> 
             assert "found more than 1048576 bytes" in done.stdout
 
 
-def test_of_a_named_pipe_on_standard_input_the_rest_is_read_though_its_writer_has_gone(
-    pipe: Path, folder: Path
-) -> None:
+def test_a_named_pipe_on_standard_input_is_read_after_its_writer_closed_it(pipe: Path, folder: Path) -> None:
     reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     pipe.write_bytes(JOB.read_bytes())
     done = wattloop("validate", "/dev/stdin", folder=folder, stdin=reading)
     os.close(reading)
-    assert done.stdout == "/dev/stdin: RecurringTrainingJob digits: right\n"
+    assert done.stdout == "/dev/stdin: RecurringTrainingJob digits: valid\n"
 
 
-def test_a_file_is_read_whole_or_refused_with_its_place(folder: Path) -> None:
+def test_a_file_that_is_too_large_or_not_utf8_is_an_error(folder: Path) -> None:
     path = folder / "file"
     path.write_bytes(b"ab\ncd\n")
     assert read_bounded(path, 6) == b"ab\ncd\n"
-    assert read_bounded(path, 3) == b"ab\nc", "one byte more than is allowed"
+    assert read_bounded(path, 3) == b"ab\nc", "one byte more than allowed"
     assert read_text(path, 6, "a file") == "ab\ncd\n"
     with pytest.raises(InputError, match="found more than 5 bytes, expected a file of at most 5 bytes"):
         read_text(path, 5, "a file")
@@ -133,7 +131,7 @@ def test_a_file_is_read_whole_or_refused_with_its_place(folder: Path) -> None:
         read_text("a\0b", 6, "a file")
 
 
-def test_what_another_library_opens_is_looked_at_before(pipe: Path, folder: Path) -> None:
+def test_special_files_are_identified_by_kind(pipe: Path, folder: Path) -> None:
     assert special_file_kind(pipe) == "a named pipe"
     assert special_file_kind("/dev/null") == "a device"
     assert special_file_kind(folder / "none") is None

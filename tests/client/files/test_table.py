@@ -1,4 +1,4 @@
-"""Tables: columns found by name, and errors that name the line and the column."""
+"""CSV tables: columns found by name, and errors that name the line and the column."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_columns_are_found_by_name_in_any_order(tmp_path: Path) -> None:
     ]
 
 
-REFUSED: dict[str, tuple[str | bytes, str]] = {
+INVALID: dict[str, tuple[str | bytes, str]] = {
     "empty": ("", "line 1, column 1: found no header, expected line 1 with the columns a, b"),
     "a missing column": ("a,c\n", "line 1, column b: found no such column (columns: a, c), expected one column b"),
     "a column twice": ("a,b,a\n", "line 1, column a: found the column twice (columns: a, b, a)"),
@@ -35,13 +35,13 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
 }
 
 
-@pytest.mark.parametrize(("content", "words"), REFUSED.values(), ids=REFUSED.keys())
-def test_a_wrong_table_is_refused_with_its_place(tmp_path: Path, content: str | bytes, words: str) -> None:
+@pytest.mark.parametrize(("content", "message"), INVALID.values(), ids=INVALID.keys())
+def test_an_invalid_table_is_an_error_that_names_its_place(tmp_path: Path, content: str | bytes, message: str) -> None:
     path = table(tmp_path, content)
-    with pytest.raises(InputError) as refusal:
+    with pytest.raises(InputError) as raised:
         list(read_table(path, ["a", "b"]))
-    assert str(refusal.value).startswith(f"{path}: ")
-    assert words in str(refusal.value)
+    assert str(raised.value).startswith(f"{path}: ")
+    assert message in str(raised.value)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         list(read_table(tmp_path / "nowhere.csv", ["a"]))
 
 
-def test_a_file_too_large_is_not_read(tmp_path: Path) -> None:
+def test_a_file_that_is_too_large_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "large.csv"
     with path.open("wb") as stream:
         stream.truncate(65 * 1024 * 1024)
@@ -61,7 +61,7 @@ ROW = Row("t.csv", 3, {"n": "12.0", "x": "1.5", "nan": "NaN", "inf": "inf", "wor
 
 
 @pytest.mark.parametrize(
-    ("read", "words"),
+    ("read", "message"),
     [
         (lambda: ROW.text("empty"), "column empty: found an empty cell, expected a value"),
         (lambda: ROW.number("word"), "column word: found 'many', expected a finite number"),
@@ -73,12 +73,12 @@ ROW = Row("t.csv", 3, {"n": "12.0", "x": "1.5", "nan": "NaN", "inf": "inf", "wor
         (lambda: ROW.integer("n", minimum=13), "column n: found '12.0', expected a whole number of at least 13"),
     ],
 )
-def test_a_wrong_cell_is_refused_with_line_and_column(read: object, words: str) -> None:
-    with pytest.raises(InputError) as refusal:
+def test_an_invalid_cell_is_an_error_that_names_line_and_column(read: object, message: str) -> None:
+    with pytest.raises(InputError) as raised:
         read()  # type: ignore[operator]
-    assert str(refusal.value) == f"t.csv: line 3, {words}"
+    assert str(raised.value) == f"t.csv: line 3, {message}"
 
 
-def test_cells_are_read_as_what_they_are() -> None:
+def test_cells_are_read_by_their_type() -> None:
     assert (ROW.integer("n"), ROW.number("x"), ROW.text("word")) == (12, 1.5, "many")
     assert [ROW.optional_number(name) for name in ("x", "nan", "empty", "missing")] == [1.5, None, None, None]

@@ -1,4 +1,4 @@
-"""Our NVML module on simulated GPUs."""
+"""`wattloop.nvml` on simulated GPUs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wattloop.nvml import Session
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
-    """Two H200 on the virtual clock, for anyone to change, that this process is pointed at."""
+    """Two simulated H200 on the virtual clock, which any user may change, selected by the environment."""
     nvml_simulator.load()
     path = nvml_simulator.create(tmp_path / "gpus", model="H200", count=2, clock="virtual", permission="anyone")
     monkeypatch.setenv(nvml_simulator.STATE_VARIABLE, str(path))
@@ -24,6 +24,6 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine
 
 @pytest.fixture
 def session(machine: Machine) -> Iterator[Session]:
-    """NVML on them."""
+    """An NVML session on the simulated GPUs."""
     with Session() as opened:
         yield opened

@@ -1,4 +1,4 @@
-"""What NVML refuses, and what it says where it is missing."""
+"""Errors of NVML, and of a machine without NVML."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from wattloop.nvml import (
         (999, NvmlError),
     ],
 )
-def test_each_code_has_its_class_and_names_gpu_call_and_next_step(
+def test_an_error_has_the_class_of_its_code_and_names_gpu_call_and_next_step(
     code: int, kind: type[NvmlError], machine: Machine, session: Session
 ) -> None:
     gpu = session.gpus()[1]
@@ -67,21 +67,21 @@ def test_each_code_has_its_class_and_names_gpu_call_and_next_step(
         Gpu.reset_memory_clocks,
     ],
 )
-def test_a_change_without_permission_says_what_to_do(
+def test_a_change_without_permission_names_the_next_step(
     change: object, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = create(machine.path.with_name("locked"), permission="nobody", count=1)
     monkeypatch.setenv(STATE_VARIABLE, str(path))
-    with Session() as session, pytest.raises(NoPermission, match=r"CAP_SYS_ADMIN.*ask the Wattloop agent"):
+    with Session() as session, pytest.raises(NoPermission, match=r"CAP_SYS_ADMIN.*use the Wattloop agent"):
         change(session.gpus()[0])  # type: ignore[operator]
 
 
 def test_an_unknown_uuid_is_not_found(session: Session) -> None:
-    with pytest.raises(GpuNotFound, match=r"GPU GPU-nobody: .*nvidia-smi -L"):
-        session.gpu("GPU-nobody")
+    with pytest.raises(GpuNotFound, match=r"GPU GPU-none: .*nvidia-smi -L"):
+        session.gpu("GPU-none")
 
 
-def test_a_closed_session_can_be_closed_again_and_opened_again(machine: Machine) -> None:
+def test_a_session_can_be_closed_twice_and_opened_again(machine: Machine) -> None:
     session = Session()
     session.close()
     for _ in range(2):
@@ -99,13 +99,15 @@ def test_sessions_may_overlap(machine: Machine) -> None:
         assert len(outer.gpus()) == 2
 
 
-def test_a_machine_without_a_driver_says_what_to_install(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_driver_is_an_error_that_names_what_to_install(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv(STATE_VARIABLE)
     with pytest.raises(LibraryMissing, match=r"Driver Not Loaded .*install the NVIDIA driver"):
         Session().open()
 
 
-def test_a_machine_without_the_library_says_what_to_install() -> None:
+def test_a_missing_library_is_an_error_that_names_it() -> None:
     script = "from wattloop.nvml import Session; Session().open()"
     environment = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
     result = subprocess.run(
@@ -116,7 +118,7 @@ def test_a_machine_without_the_library_says_what_to_install() -> None:
     assert "LibraryMissing: nvmlInit: NVML Shared Library Not Found" in result.stderr
 
 
-def test_without_the_binding_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_binding_is_an_error_that_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     library.binding.cache_clear()
     monkeypatch.setitem(sys.modules, "pynvml", None)
     with pytest.raises(LibraryMissing, match=r"the Python binding is not installed.*wattloop\[agent\]"):
@@ -124,16 +126,16 @@ def test_without_the_binding_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
     library.binding.cache_clear()
 
 
-def test_the_module_imports_with_the_standard_library_alone() -> None:
+def test_the_module_imports_without_pynvml() -> None:
     root = Path(wattloop.__file__).parents[1]
     script = f"import sys; sys.path.insert(0, {str(root)!r}); import wattloop.nvml; print('pynvml' in sys.modules)"
     result = subprocess.run([sys.executable, "-I", "-S", "-c", script], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "False"
 
 
-def test_nothing_else_in_the_project_imports_pynvml() -> None:
+def test_no_other_module_imports_pynvml() -> None:
     root = Path(wattloop.__file__).parents[2]
-    packages = [root / room for room in ("client", "operator", "agent", "planner", "simulator")]
+    packages = [root / folder for folder in ("client", "operator", "agent", "planner", "simulator")]
     importers = {
         file.relative_to(root).as_posix()
         for package in packages

@@ -1,4 +1,4 @@
-"""A GPU in our units, against what the simulator knows of it."""
+"""A GPU in watts and megahertz, compared with the state of the simulator."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from wattloop.nvml import Gpu, GpuLost, InvalidArgument, Session
 H200 = model_named("H200")
 
 
-def test_gpus_are_named_by_uuid_index_and_model(machine: Machine, session: Session) -> None:
+def test_gpus_are_identified_by_uuid_index_and_model(machine: Machine, session: Session) -> None:
     gpus = session.gpus()
     assert [(gpu.uuid, gpu.index, gpu.name) for gpu in gpus] == [
-        (truth.uuid, truth.index, "NVIDIA H200") for truth in machine.describe().gpus
+        (state.uuid, state.index, "NVIDIA H200") for state in machine.describe().gpus
     ]
     assert session.gpu(gpus[1].uuid) == gpus[1]
     assert gpus[1].minor_number == 1
@@ -33,7 +33,7 @@ def test_limits_are_in_watts(machine: Machine, session: Session) -> None:
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(milliwatts=st.integers(200_000, 700_000))
-def test_a_limit_is_set_to_the_milliwatt_on_that_gpu_alone(machine: Machine, session: Session, milliwatts: int) -> None:
+def test_a_limit_is_set_to_the_milliwatt_on_one_gpu(machine: Machine, session: Session, milliwatts: int) -> None:
     other, gpu = session.gpus()
     gpu.set_power_limit_watts(milliwatts / 1e3)
     assert gpu.power_limit_watts() == milliwatts / 1e3 == machine.describe().gpus[1].power_limit_watts
@@ -41,7 +41,7 @@ def test_a_limit_is_set_to_the_milliwatt_on_that_gpu_alone(machine: Machine, ses
 
 
 @pytest.mark.parametrize("watts", [199.9, 700.1, 0.0])
-def test_a_limit_out_of_range_changes_nothing(watts: float, session: Session) -> None:
+def test_a_limit_out_of_range_is_an_error_and_changes_nothing(watts: float, session: Session) -> None:
     gpu = session.gpus()[0]
     with pytest.raises(InvalidArgument, match=gpu.uuid):
         gpu.set_power_limit_watts(watts)
@@ -59,14 +59,14 @@ def test_energy_and_power_of_a_steady_load_agree_over_the_gpus_own_clock(machine
     assert other.clock_seconds() == 0
 
 
-def test_instant_power_is_ahead_of_the_mean_of_a_second(machine: Machine, session: Session) -> None:
+def test_instant_power_rises_before_the_mean_of_a_second(machine: Machine, session: Session) -> None:
     gpu = session.gpus()[0]
     machine.idle(0, 10.0)
     machine.occupy(0, 0.3 * H200.teraflops_per_second, 0.5)
     assert gpu.instant_power_watts() > gpu.power_watts() > H200.idle_watts
 
 
-def test_instant_power_is_the_plain_reading_where_there_is_no_such_field(
+def test_instant_power_falls_back_to_the_reading_without_the_field(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = create(machine.path.with_name("volta"), model="V100", count=1, clock="virtual")
@@ -83,26 +83,26 @@ def test_clocks_are_locked_and_reset(machine: Machine, session: Session) -> None
     assert gpu.memory_clocks_megahertz() == (3201, 2201)
     gpu.lock_graphics_clocks(900, 1200)
     gpu.lock_memory_clocks(2201, 2201)
-    truth = machine.describe().gpus[0]
-    assert truth.locked_graphics_clocks_megahertz == (900, 1200)
-    assert truth.locked_memory_clocks_megahertz == (2201, 2201)
-    assert (gpu.graphics_clock_megahertz(), truth.memory_clock_megahertz) == (900, 2201)
+    state = machine.describe().gpus[0]
+    assert state.locked_graphics_clocks_megahertz == (900, 1200)
+    assert state.locked_memory_clocks_megahertz == (2201, 2201)
+    assert (gpu.graphics_clock_megahertz(), state.memory_clock_megahertz) == (900, 2201)
     gpu.reset_graphics_clocks()
     gpu.reset_memory_clocks()
-    truth = machine.describe().gpus[0]
-    assert truth.locked_graphics_clocks_megahertz is None
-    assert truth.locked_memory_clocks_megahertz is None
+    state = machine.describe().gpus[0]
+    assert state.locked_graphics_clocks_megahertz is None
+    assert state.locked_memory_clocks_megahertz is None
 
 
-def test_a_gpu_that_is_cut_names_its_mig_devices(machine: Machine, session: Session) -> None:
+def test_a_partitioned_gpu_lists_its_mig_devices(machine: Machine, session: Session) -> None:
     machine.partition(1, 3)
-    whole, cut = session.gpus()
-    assert (whole.is_partitioned(), whole.mig_device_uuids()) == (False, ())
-    assert cut.is_partitioned()
-    assert cut.mig_device_uuids() == tuple(part.uuid for part in machine.describe().gpus[1].mig_devices)
+    undivided, partitioned = session.gpus()
+    assert (undivided.is_partitioned(), undivided.mig_device_uuids()) == (False, ())
+    assert partitioned.is_partitioned()
+    assert partitioned.mig_device_uuids() == tuple(part.uuid for part in machine.describe().gpus[1].mig_devices)
 
 
-def test_without_a_simulator_the_clock_is_the_systems(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_real_gpu_uses_the_systems_clock(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wattloop.nvml.gpu.simulated_clock_nanoseconds", lambda _handle: None)
     before = time.monotonic()
     assert before <= session.gpus()[0].clock_seconds() <= time.monotonic()
@@ -125,7 +125,9 @@ READERS: list[Callable[[Gpu], object]] = [
 
 
 @pytest.mark.parametrize("read", READERS, ids=lambda read: read.__name__)
-def test_every_reading_of_a_lost_gpu_says_so(read: Callable[[Gpu], object], machine: Machine, session: Session) -> None:
+def test_every_reading_of_a_lost_gpu_is_an_error(
+    read: Callable[[Gpu], object], machine: Machine, session: Session
+) -> None:
     gpu, other = session.gpus()
     machine.inject_fault("*", code=15, gpu=0)
     with pytest.raises(GpuLost, match=rf"GPU {gpu.uuid}: nvmlDevice\w+: GPU is lost \(NVML code 15\); .*reset"):

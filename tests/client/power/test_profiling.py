@@ -1,4 +1,4 @@
-"""Measuring power limits while training: each once, from the maximum, in windows that are long enough."""
+"""Power limits are measured during training: each once, from the maximum, in long enough windows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RANGES = st.tuples(st.integers(50, 400), st.integers(0, 800)).map(lambda pair: (
 
 @dataclass
 class Training:
-    """A training under measurement: each step takes its time and energy at the limit that is held."""
+    """A training under measurement: a step takes time and energy according to the limit held."""
 
     profiling: LimitProfiling
     seconds_per_sample: float
@@ -38,24 +38,24 @@ class Training:
 
     def step(self, samples: float) -> None:
         self.steps += 1
-        # Half the limit takes twice as long, and less energy: a shape by which windows can be told apart.
+        # Half the limit takes twice the time and half the energy, so that each window is distinguishable.
         limit = self.held[-1]
         self.time_seconds += samples * self.seconds_per_sample * 400 / limit
         self.energy_joules += samples * self.joules_per_sample * limit / 400
         if self.profiling.step_done(samples):
             self.reads += 1
-            self.profiling.read(Totals(self.energy_joules, self.time_seconds))
+            self.profiling.add_totals(Totals(self.energy_joules, self.time_seconds))
             if self.profiling.limit_watts != self.held[-1]:
                 self.held.append(self.profiling.limit_watts)
 
 
 @given(RANGES)
-def test_limits_fall_from_the_maximum_in_even_steps_within_the_range(bounds: tuple[int, int]) -> None:
-    least, most = bounds
-    limits = limits_to_measure(least, most)
-    assert limits[0] == most
+def test_limits_descend_from_the_maximum_in_equal_steps_within_the_range(bounds: tuple[int, int]) -> None:
+    lowest, highest = bounds
+    limits = limits_to_measure(lowest, highest)
+    assert limits[0] == highest
     assert len(limits) <= MAX_LIMITS
-    assert all(least <= limit <= most for limit in limits)
+    assert all(lowest <= limit <= highest for limit in limits)
     steps = {before - after for before, after in itertools.pairwise(limits)}
     assert len(steps) <= 1
     assert all(step % 25 == 0 for step in steps)
@@ -67,7 +67,7 @@ def test_limits_fall_from_the_maximum_in_even_steps_within_the_range(bounds: tup
     st.floats(0.01, 10.0),
     st.lists(st.integers(1, 64), min_size=1, max_size=8),
 )
-def test_every_limit_is_measured_once_over_a_window_that_is_long_enough(
+def test_every_limit_is_measured_once_in_a_long_enough_window(
     bounds: tuple[int, int], seconds_per_sample: float, batches: list[int]
 ) -> None:
     limits = limits_to_measure(*bounds)
@@ -80,7 +80,7 @@ def test_every_limit_is_measured_once_over_a_window_that_is_long_enough(
     for each in measured:
         samples = each.epochs * 1000
         assert each.time_seconds >= MIN_WINDOW_SECONDS
-        # Energy and time are those of the counted samples at this limit: no step of another limit is among them.
+        # Energy and time belong to the counted samples, without a step at another limit.
         assert each.time_seconds == pytest.approx(samples * seconds_per_sample * 400 / each.power_limit_watts)
         assert each.energy_joules == pytest.approx(samples * 2.0 * each.power_limit_watts / 400)
 
@@ -91,20 +91,20 @@ def test_few_steps_read_the_counters(seconds_per_sample: float) -> None:
     training = Training(LimitProfiling((400.0, 300.0)), seconds_per_sample)
     while not training.profiling.finished:
         training.step(1)
-    # Doubling: a read for each power of two of a window's steps, one at its start, and a few for the last approach.
+    # One read per power of two of a window's steps, one at its start, and a few near its end.
     assert training.reads <= 2 * (training.steps.bit_length() + 8)
 
 
 @settings(deadline=None, max_examples=40)
 @given(st.floats(0.01, 3.0), st.sets(st.integers(1, 60), max_size=6))
-def test_a_window_that_was_broken_in_on_counts_nothing_of_before(
+def test_a_restarted_window_excludes_earlier_steps_at_any_step(
     seconds_per_sample: float, interruptions: set[int]
 ) -> None:
     training = Training(LimitProfiling((400.0, 300.0)), seconds_per_sample)
     while not training.profiling.finished:
         training.step(1)
         if training.steps in interruptions:
-            # The limit was not held for a moment: this energy and time belong to no limit.
+            # The limit was not held for a moment, so this energy and time belong to no limit.
             training.energy_joules += 1e6
             training.time_seconds += 100
             training.profiling.restart_window()
@@ -114,9 +114,9 @@ def test_a_window_that_was_broken_in_on_counts_nothing_of_before(
         assert each.energy_joules == pytest.approx(each.epochs * 2.0 * each.power_limit_watts / 400)
 
 
-def test_windows_go_on_over_short_epochs() -> None:
+def test_a_window_continues_over_short_epochs() -> None:
     training = Training(LimitProfiling((400.0,)), seconds_per_sample=1.0)
-    for _epoch in range(10):  # of two seconds each
+    for _epoch in range(10):  # an epoch of two seconds
         training.step(1)
         training.step(1)
     (measured,) = training.profiling.measurements(samples_per_epoch=2.0)
@@ -124,16 +124,16 @@ def test_windows_go_on_over_short_epochs() -> None:
     assert measured.epochs > 2
 
 
-def test_a_clock_that_stands_still_ends_no_window() -> None:
+def test_a_window_does_not_end_while_the_clock_does_not_advance() -> None:
     profiling = LimitProfiling((400.0, 300.0))
     for _ in range(100):
         if profiling.step_done(8):
-            profiling.read(Totals(5.0, 7.0))
+            profiling.add_totals(Totals(5.0, 7.0))
     assert not profiling.finished
     assert profiling.limit_watts == 400.0
 
 
-def test_nothing_is_read_once_all_limits_are_measured() -> None:
+def test_no_step_reads_the_counters_after_all_limits_are_measured() -> None:
     training = Training(LimitProfiling((400.0,)), seconds_per_sample=10.0)
     while not training.profiling.finished:
         training.step(1)
@@ -143,11 +143,11 @@ def test_nothing_is_read_once_all_limits_are_measured() -> None:
     assert training.profiling.limit_watts == 400.0
 
 
-def test_a_window_begun_anew_counts_nothing_of_what_came_before() -> None:
+def test_a_restarted_window_excludes_energy_from_before() -> None:
     training = Training(LimitProfiling((400.0, 200.0)), seconds_per_sample=0.1)
     for _ in range(3):
         training.step(10)
-    training.energy_joules += 1e6  # while the agent was away, at whatever limit
+    training.energy_joules += 1e6  # at an unknown limit, without an agent
     training.profiling.restart_window()
     while not training.profiling.finished:
         training.step(10)

@@ -1,4 +1,4 @@
-"""An agent that turns a caller away before it has asked anything."""
+"""An agent that closes the connection before the first request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wattloop.agent import AgentConnection, AgentRequestError, AgentUnavailable
 
 @pytest.fixture
 def listening() -> Iterator[tuple[socket.socket, Path]]:
-    # A socket's path has 107 bytes at most; pytest's own folders are longer.
+    # The path of a socket has at most 107 bytes; pytest's folders are longer.
     with tempfile.TemporaryDirectory(prefix="wattloop-", dir="/tmp") as folder, socket.socket(socket.AF_UNIX) as server:
         path = Path(folder) / "agent.sock"
         server.bind(str(path))
@@ -22,29 +22,29 @@ def listening() -> Iterator[tuple[socket.socket, Path]]:
         yield server, path
 
 
-def turned_away(listening: tuple[socket.socket, Path], word: bytes) -> AgentConnection:
-    """A connection that the other end has closed after this word, before anything was asked."""
+def closed_connection(listening: tuple[socket.socket, Path], line: bytes) -> AgentConnection:
+    """A connection that the agent closed after this line, before the first request."""
     server, path = listening
     connection = AgentConnection(path, reconnect_seconds=0)
     connection.wait(0)
     caller, _ = server.accept()
     with caller:
-        caller.sendall(word)
+        caller.sendall(line)
     return connection
 
 
-def test_its_reason_is_heard(listening: tuple[socket.socket, Path]) -> None:
-    word = b'{"error": {"reason": "NotPermitted", "message": "you are in no pod"}}\n'
+def test_the_error_that_the_agent_sent_before_it_closed_is_raised(listening: tuple[socket.socket, Path]) -> None:
+    line = b'{"error": {"reason": "NotPermitted", "message": "you are in no pod"}}\n'
     with (
-        turned_away(listening, word) as connection,
+        closed_connection(listening, line) as connection,
         pytest.raises(AgentRequestError, match="you are in no pod") as caught,
     ):
         connection.gpus()
     assert caught.value.reason == "NotPermitted"
 
 
-def test_without_a_word_it_counts_as_gone(listening: tuple[socket.socket, Path]) -> None:
-    with turned_away(listening, b"") as connection:
+def test_a_connection_closed_without_an_error_is_unavailable(listening: tuple[socket.socket, Path]) -> None:
+    with closed_connection(listening, b"") as connection:
         listening[0].close()
         with pytest.raises(AgentUnavailable):
             connection.gpus()
