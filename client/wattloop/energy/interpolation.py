@@ -20,7 +20,8 @@ class Energy:
 
     Attributes:
         joules: The estimate.
-        uncertainty_joules: Bound of the error, provided that power changed at most once between two edges.
+        uncertainty_joules: Bound of the error between the second and the last but one edge, provided
+            that power changed at most once between two edges.
     """
 
     joules: float
