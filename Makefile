@@ -1,4 +1,4 @@
-# The commands of the project. Everything is installed into .venv; caches live outside the tree.
+# The commands of the project. Everything is installed into .venv; caches are outside the tree.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -34,7 +34,7 @@ $(STAMP): pyproject.toml setup.py constraints.txt
 
 install: $(STAMP)
 
-# The demo needs no development tools; where they are installed already, it takes that installation.
+# The demo needs no development tools; it uses a complete installation if there is one.
 $(DEMO_STAMP): pyproject.toml setup.py constraints-runtime.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP_INSTALL) --require-hashes --requirement constraints-runtime.txt
@@ -74,8 +74,8 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The node's tests wait more than they compute, so they run beside the others, which follow one another. What both would
-# install is installed before. Every part runs, whatever fails; the end says which failed.
+# The node's tests wait more than they compute, so they run beside the others, which run in sequence. Shared packages are
+# installed before. Every part runs even if another fails; the end names the failed ones.
 test: $(STAMP) postgres faketime node-packages programs
 	@echo "Two parts at a time; about 10 minutes once the programs are built. The node's part is shown when it has ended."
 	@$(BIN)/python tests/run_parts.py test-unit test-processes test-cluster --beside test-e2e
@@ -87,8 +87,8 @@ test-unit: $(STAMP) postgres
 test-processes: $(STAMP) faketime
 	$(BIN)/pytest -n 2 -m processes tests/agent tests/operator
 
-# The store's tests start a PostgreSQL server of their own. Where it is missing and may be installed, this installs
-# Debian's package (without the cluster that the package would set up and start); elsewhere the tests skip it, and say so.
+# The store's tests start a PostgreSQL server. If it is missing and root may install it, this installs Debian's package
+# without the package's own database cluster. Otherwise the tests skip PostgreSQL and print that.
 postgres:
 	@if command -v initdb || ls /usr/lib/postgresql/*/bin/initdb 2> /dev/null; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get; then \
@@ -97,27 +97,27 @@ postgres:
 			-o Dpkg::Options::=--force-confold postgresql; \
 	fi > /dev/null || echo "PostgreSQL could not be installed; its tests will be skipped" >&2
 
-# By it tests set the wall clock of agents while they run; where it can't be installed they are skipped, and say so.
+# Tests set the wall clock of running agents with it. If it cannot be installed, they are skipped and print that.
 faketime:
 	@if ls /usr/lib/*/faketime/libfaketime.so.1 2> /dev/null; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get; then \
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends libfaketime; \
 	fi > /dev/null || echo "libfaketime could not be installed; tests of a wall clock that jumps will be skipped" >&2
 
-# Built here first, where progress is seen; what goes wrong there, the tests say again: they fail, or without Go are skipped
-# and counted. Those of a node only where there can be one.
+# Built before the tests, to show progress. The tests report an error again: they fail, or without Go are skipped and
+# counted. The node's programs are built only where a node can run.
 programs: $(STAMP)
 	-@$(BIN)/python tests/support/binaries/build.py
 	-@if [ "$$(id -u)" = 0 ] && command -v containerd > /dev/null; then \
 		$(BIN)/python tests/support/binaries/build.py kubelet kube-proxy coredns; \
 	fi
 
-# Each of the two processes has a control plane of its own; docs/testing.md.
+# Each of the two test processes has its own control plane; docs/testing.md.
 test-cluster: programs
 	$(BIN)/pytest -n 2 -m cluster tests/cluster
 
-# The chart on a node of its own: containerd, kubelet, the product's images, simulated GPUs; docs/testing.md. Needs root;
-# elsewhere its tests are skipped, and counted.
+# The chart on a node: containerd, kubelet, the product's images, simulated GPUs; docs/testing.md. Needs root; otherwise
+# its tests are skipped and counted.
 test-e2e: $(STAMP) node-packages
 	$(BIN)/pytest -n 0 -m node tests/node
 
@@ -128,7 +128,7 @@ TARGETS ?=
 INPUT ?=
 FUZZ_STAMP := $(VENV)/.installed-fuzz
 
-# Without a build of Atheris for this machine the mutations of tests/fuzz are the engine; docs/testing.md.
+# Without a build of Atheris for this machine, the mutations of tests/support/fuzzing are the engine; docs/testing.md.
 $(FUZZ_STAMP): $(STAMP) constraints-fuzz.txt
 	$(PIP_INSTALL) --require-hashes --requirement constraints-fuzz.txt || \
 		echo "Atheris could not be installed; inputs will be mutated without regard to coverage" >&2
@@ -147,8 +147,7 @@ cluster-down:
 NODE := PYTHONPATH=tests $(BIN)/python -m support.kubernetes_node
 NODE_PACKAGES := containerd runc containernetworking-plugins iptables conntrack iproute2 buildah mmdebstrap
 
-# Installs what a node is made of where it is missing and may be installed. The daemon that the package would start stays
-# off: the tests start one of their own.
+# Installs the missing packages of a node, if root may. The packages' daemons stay off: the tests start their own.
 node-packages:
 	@if dpkg --status $(NODE_PACKAGES); then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get; then \
@@ -161,7 +160,7 @@ node-packages:
 	fi > /dev/null 2>&1 || echo "the packages of a node could not be installed; its tests will be skipped" >&2
 
 IMAGE_BUILDER ?= docker
-# See images/build.py --help: --base, --tag, which ones.
+# See images/build.py --help: --base, --tag, the names of images.
 IMAGE_OPTIONS ?=
 
 images: $(STAMP)

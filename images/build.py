@@ -49,7 +49,7 @@ class Image:
 IMAGES = {
     image.name: image
     for image in (
-        Image("operator", "controller", "service", "Runs recurring training jobs and learns what they cost"),
+        Image("operator", "controller", "service", "Runs recurring training jobs and learns from their cost"),
         Image("agent", "agent", "service", "Holds power limits and meters energy of a node's GPUs"),
         Image("digits", "examples", "training", "An example training that Wattloop runs again and again"),
     )

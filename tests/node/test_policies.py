@@ -25,7 +25,7 @@ from support.node.waits import SLOWEST_SECONDS
 NAMESPACE = "guarded"
 ASKED_WATTS = 120
 FOUND_WATTS = 400.0
-AGENTS_HEAR_WITHIN_SECONDS = 180.0
+AGENT_UPDATE_SECONDS = 180.0
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,9 @@ class Guarding:
 
     def await_news(self) -> None:
         """Wait until the agent has taken in a change."""
-        deadline = time.monotonic() + AGENTS_HEAR_WITHIN_SECONDS
+        deadline = time.monotonic() + AGENT_UPDATE_SECONDS
         while len(self._lines()) <= self._heard:
-            assert time.monotonic() < deadline, f"the agent heard of no change within {AGENTS_HEAR_WITHIN_SECONDS} s"
+            assert time.monotonic() < deadline, f"the agent received no change within {AGENT_UPDATE_SECONDS} s"
             time.sleep(0.5)
         self._heard = len(self._lines())
 

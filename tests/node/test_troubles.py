@@ -116,7 +116,7 @@ def test_a_missing_volume_is_shown_by_the_command_that_the_condition_names(
         kind="Event",
         namespace=NAMESPACE,
         condition=message,
-        what="the kubelet to say what it cannot mount",
+        what="the kubelet to name the volume",
         timeout_seconds=SLOWEST_SECONDS,
     )
     assert 'configmap "nothing" not found' in user(*described[1].split(), namespace=NAMESPACE)

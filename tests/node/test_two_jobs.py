@@ -55,15 +55,15 @@ def rounds(
         power = {"limit": {"mode": "Fixed", "watts": LIMITS[job]}}
         # A trial that is stopped as too expensive would have another attempt, perhaps on another GPU.
         policy = {"fixed": {}}
-        # Neither begins before the other is there, however long that takes.
+        # Each job waits for the other before it begins.
         environment = {"HELD_GPUS": str(sum(GPUS.values()))}
         manifest = paced_job(job, gpus=count, epoch_seconds=0.5, environment=environment, power=power, policy=policy)
         user.apply(manifest, namespace=NAMESPACE)
     jobs = {job: Runs(user, cluster, job, NAMESPACE) for job in GPUS}
     found = []
     for index in range(ROUNDS):
-        # Each GPU has a time of its own. A pod brings its two to the same one, in which the one that is behind draws
-        # idle power: a jump that no real GPU makes, and that nobody is charged with who has not begun to measure.
+        # Each GPU has its own time. A pod aligns its two GPUs, and the later one draws idle power meanwhile. No real
+        # GPU makes this jump, and no training that has not begun to measure is charged with it.
         gpus.idle(sorted(gpu.uuid for gpu in gpus.describe().gpus), 0)
         before = gpus.describe()
         with LimitObserver(gpus) as seen:

@@ -67,7 +67,7 @@ class Chart:
             flows[f"the operator asks for a name by {protocol}"] = Flow(operator, NAME_SERVER, 53, protocol)
             flows[f"the agent asks for a name by {protocol}"] = Flow(agent, NAME_SERVER, 53, protocol)
         if self._has_postgresql:
-            flows["the operator keeps what it learns"] = Flow(operator, POSTGRESQL, self._database_port)
+            flows["the operator stores observations"] = Flow(operator, POSTGRESQL, self._database_port)
         return flows
 
     def refused(self) -> dict[str, Flow]:
@@ -80,11 +80,11 @@ class Chart:
             "the operator sends mail": Flow(operator, OUTSIDE, 25),
             "a training reads the operator's probes of another port": Flow(TRAINING, operator, 9999),
             "a training asks the agent by its network": Flow(TRAINING, agent, 9999),
-            "somebody outside reports": Flow(OUTSIDE, operator, operator.ports["report"]),
+            "a report from outside": Flow(OUTSIDE, operator, operator.ports["report"]),
         }
-        flows |= self._scrapes(TRAINING, "a training") | self._scrapes(OUTSIDE, "somebody outside")
+        flows |= self._scrapes(TRAINING, "a training") | self._scrapes(OUTSIDE, "a scrape from outside")
         if not self._is_scraped:
-            flows |= self._scrapes(PROMETHEUS, "a Prometheus that nobody has named")
+            flows |= self._scrapes(PROMETHEUS, "an unnamed Prometheus")
         if not self._has_postgresql:
             flows["the operator asks a database that it does not have"] = Flow(operator, POSTGRESQL, 5432)
         return flows

@@ -58,8 +58,8 @@ def missing_requirement() -> str | None:
 def built_images(cache: Path | None = None) -> dict[str, Path]:
     """The docker archives of the product's images, by name: operator, agent, digits.
 
-    What they are called is in them: ``docker.io/wattloop/<name>:<version>``. Where the cache has them for the sources
-    as they are now, nothing is built; elsewhere it takes about a minute and a half, and a base half a minute more.
+    Each archive contains its name, ``docker.io/wattloop/<name>:<version>``. If the cache has the archives of the
+    present sources, nothing is built. Otherwise the build takes about two minutes.
 
     Args:
         cache: Default: `default_cache`.

@@ -1,10 +1,11 @@
-"""A training whose length a test chooses: its target is reached after as many epochs as the batch size is far from 64.
+"""A training whose length a test chooses: it needs the more epochs the further the batch size is from 64.
 
-Runs in a pod of the example's image, with the real client, on the simulated GPUs that the pod was given. Where a test
-has made a folder for it, it notes what the simulator has integrated on its GPUs, for tests/node/training_journal.
+It runs in a pod of the example's image, with the real client, on the pod's simulated GPUs. If a test
+has created the folder `journal`, it records the simulator's energy of its GPUs there, for
+`support.training_journal`.
 
-Told by its environment: EPOCH_SECONDS; HELD_GPUS, for how many held GPUs of the node it waits before it begins;
-ENDLESS_ATTEMPT, the attempt whose second epoch does not end: a test then has all the time it needs to end it.
+Environment: EPOCH_SECONDS; HELD_GPUS, the number of held GPUs of the node that it waits for before it
+begins; ENDLESS_ATTEMPT, the attempt whose second epoch does not end, so that a test can end it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def main() -> None:
     gpus = os.environ["NVIDIA_VISIBLE_DEVICES"].split(",")
     machine = nvml_simulator.machine()
     note(machine, gpus, "begins")
-    # Each GPU has a time of its own; those that others have used before are brought to the same one.
+    # Each GPU has its own time; this brings GPUs that other pods have used to the same time.
     machine.idle(gpus, 0)
     note(machine, gpus, "has aligned")
     attempt = os.environ["WATTLOOP_RECURRENCE"].rpartition("-")[2]
@@ -48,13 +49,13 @@ def main() -> None:
 
 
 def await_held(machine: nvml_simulator.Machine, gpus: int) -> None:
-    """Waits until so many GPUs of the node are held below the limit they came with: each training holds its own."""
+    """Waits until this number of GPUs of the node is held below its original limit."""
     while sum(gpu.power_limit_watts < FOUND_WATTS for gpu in machine.describe().gpus) < gpus:
         time.sleep(LOOKS_EVERY_SECONDS)
 
 
 def note(machine: nvml_simulator.Machine, gpus: list[str], what: str) -> None:
-    """Writes down what the simulator has integrated on these GPUs; whole or not at all, whenever this is killed."""
+    """Records the simulator's energy of these GPUs, atomically even if this process is killed."""
     folder = machine.path.parent / "journal"
     if not folder.exists():
         return

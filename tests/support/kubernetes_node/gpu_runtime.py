@@ -1,9 +1,9 @@
-"""Stands in runc's place for pods of the runtime class `nvidia`, as NVIDIA's container runtime does.
+"""Replaces runc for pods of the runtime class `nvidia`, as NVIDIA's container runtime does.
 
     python gpu_runtime.py GIVEN RUNC_ARGUMENT…
 
-A container whose environment asks for GPUs (NVIDIA_VISIBLE_DEVICES) is given what the JSON file GIVEN says: the
-driver's library, and what stands for the devices. Standard library only.
+A container whose environment requests GPUs (NVIDIA_VISIBLE_DEVICES) gets the content of the JSON file
+GIVEN: the driver's library and the simulated devices. It needs only the standard library.
 """
 
 import json

@@ -43,7 +43,7 @@ def _forbidden_requirement() -> str | None:
         return "a node needs a bridge, and root may make none here: is this a container without NET_ADMIN?"
     _works("ip", "link", "delete", link)
     if not _works("iptables-save"):
-        return "a node needs iptables, and the kernel lets nobody read its tables here"
+        return "a node needs iptables, and the kernel does not allow reading its tables here"
     with tempfile.TemporaryDirectory(prefix="wattloop-needs-") as folder:
         if not _works("mount", "-t", "tmpfs", "none", folder):
             return "a node needs mounts, and root may make none here: is this a container without SYS_ADMIN?"

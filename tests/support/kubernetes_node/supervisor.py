@@ -1,9 +1,9 @@
-"""Holds a node together: starts it, starts again what ends, and cleans up, whatever becomes of who asked for it.
+"""Runs a node's processes: starts them, restarts those that end, and cleans up in any case.
 
-    python -m kubernetes_node.supervisor [--gpus N] [--end-with-stdin] [--wait SECONDS]
+    python -m support.kubernetes_node.supervisor [--gpus N] [--end-with-stdin] [--wait SECONDS]
 
-Prints where the node's folder is as soon as the node is ready, and ends with SIGTERM, or when whoever holds the other
-end of its standard input is gone.
+It prints the node's folder when the node is ready, and ends on SIGTERM or at the end of its standard
+input.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _run(programs: dict[str, Path], *, gpus: int, end_with_stdin: bool) -> None:
         print(folder, flush=True)
         while not (_waited_for_end_of_stdin() if end_with_stdin else _waited()):
             node.look_after()
-    except _AskedToEnd:
+    except _EndRequested:
         pass
     finally:
         # Cleaning up is not to be broken off.
@@ -82,12 +82,12 @@ def _run(programs: dict[str, Path], *, gpus: int, end_with_stdin: bool) -> None:
         clean_up(record)
 
 
-class _AskedToEnd(BaseException):
-    """A signal came, at whatever the supervisor was doing."""
+class _EndRequested(BaseException):
+    """A signal arrived at an arbitrary moment."""
 
 
 def _end(_number: int, _frame: FrameType | None) -> None:
-    raise _AskedToEnd
+    raise _EndRequested
 
 
 def _waited() -> bool:

@@ -1,8 +1,8 @@
-"""Whose a simulated GPU's energy was, by what the trainings noted: every joule is somebody's.
+"""Attributes a simulated GPU's energy to pods, from the trainings' records.
 
-With the virtual clock a GPU draws only while somebody works on it, or aligns its time with another GPU's. So what is
-between two notes is of the one who wrote the second, and what is before a pod's first note of the pod before: it was
-killed in the midst of a step.
+With the virtual clock a GPU draws power only while a training works on it or aligns its time with
+another GPU's. The energy between two records therefore belongs to the author of the second one. The
+energy before a pod's first record belongs to the previous pod, which was killed during a step.
 """
 
 from __future__ import annotations
