@@ -30,7 +30,7 @@ REPORT_HINT = (
     "the reporting API (the chart's reporting.url), and that network policies and the certificate allow it"
 )
 # Reasons of conditions with which the job never starts.
-PERMANENT_REASONS = frozenset({"TemplateRefused"})
+PERMANENT_REASONS = frozenset({"TemplateRejected"})
 # Two epochs without work.
 TRAINING_SCRIPT = """\
 from wattloop import Run

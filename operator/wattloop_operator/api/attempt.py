@@ -23,7 +23,7 @@ class Result(StrEnum):
     MISSING_METRIC: It succeeded without reporting the metric; the policy learns nothing from it.
     DISRUPTED: The cluster terminated it (eviction, lost node); the policy learns nothing from it.
     CANCELLED: A user or the concurrency policy Replace cancelled it; the policy learns nothing from it.
-    REFUSED: The API server rejected its workload.
+    NAME_CONFLICT: An object that Wattloop did not create has the name of its workload.
     """
 
     REACHED = "Reached"
@@ -34,7 +34,7 @@ class Result(StrEnum):
     MISSING_METRIC = "MissingMetric"
     DISRUPTED = "Disrupted"
     CANCELLED = "Cancelled"
-    REFUSED = "Refused"
+    NAME_CONFLICT = "NameConflict"
 
 
 class GpuReading(ApiModel):

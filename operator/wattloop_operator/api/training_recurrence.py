@@ -214,8 +214,8 @@ class TrainingRecurrenceStatus(ApiModel):
         description="Result of the attempt. Absent while it is active. Reached: it reached the target. Stopped: it "
         "became too expensive. Exhausted: it ran all epochs without reaching the target. Crashed: its process "
         "failed. DeadlineExceeded: it exceeded activeDeadlineSeconds. MissingMetric: it did not report the metric. "
-        "Disrupted: the cluster terminated it. Cancelled: a user or concurrencyPolicy Replace cancelled it. Refused: "
-        "the API server rejected its workload.",
+        "Disrupted: the cluster terminated it. Cancelled: a user or concurrencyPolicy Replace cancelled it. "
+        "NameConflict: an object that Wattloop did not create has the name of its workload.",
     )
     epochs: NonNegativeDecimalString | None = Field(default=None, description="Number of epochs run.")
     message: str = Field(default="", description="Explanation of the result.", max_length=4096)

@@ -13,7 +13,7 @@ from wattloop_operator.workloads.injection import TemplateError
 
 logger = logging.getLogger(__name__)
 
-REASON = "TemplateRefused"
+REASON = "TemplateRejected"
 READY = "Ready"
 # Quotas, policies and webhooks change without the job's knowing.
 RECHECK_SECONDS = 60.0

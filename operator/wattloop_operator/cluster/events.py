@@ -23,7 +23,7 @@ from wattloop_operator.reconcile.attempt.conditions import DEVICES_HEALTHY, ENER
 CONTROLLER = "wattloop.dev/operator"
 MAX_NOTE_CHARACTERS = 1024
 WORTH_ATTENTION = frozenset(
-    {Result.CRASHED, Result.DEADLINE_EXCEEDED, Result.MISSING_METRIC, Result.DISRUPTED, Result.REFUSED}
+    {Result.CRASHED, Result.DEADLINE_EXCEEDED, Result.MISSING_METRIC, Result.DISRUPTED, Result.NAME_CONFLICT}
 )
 # Conditions of a recurrence, and the reason of the Event that says that one does not hold.
 TOLD_WHERE_FALSE = {
@@ -31,7 +31,7 @@ TOLD_WHERE_FALSE = {
     POWER_LIMIT_HELD: "PowerLimitRefused",
     DEVICES_HEALTHY: "DeviceUnhealthy",
 }
-BLOCKED_BY_MISTAKE = frozenset({"TemplateRefused", "InvalidSchedule", "NotSupported"})
+BLOCKED_BY_MISTAKE = frozenset({"TemplateRejected", "InvalidSchedule", "NotSupported"})
 
 
 def events_of(snapshot: Snapshot, action: Action) -> Iterator[EmitEvent]:

@@ -26,7 +26,7 @@ class RecurrenceRow:
         power_limit_watts: The power limit of each GPU at the end; None if there was none.
         epochs: Epochs run.
         outcome: Its result: reached, stopped, exhausted, crashed, deadline-exceeded,
-            missing-metric, disrupted, cancelled or refused.
+            missing-metric, disrupted, cancelled or name-conflict.
         energy_joules: Energy of all its GPUs.
         time_seconds: Its duration.
         cost_joules: Its cost; None if it never had a GPU, or if its counters are invalid.

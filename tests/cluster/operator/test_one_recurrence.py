@@ -225,11 +225,11 @@ def test_a_template_that_the_server_refuses_is_said_and_starts_nothing_until_it_
     key = make_job(template={"job": {"template": {"spec": bad}}})
     operator.look(key)
     ready = condition(job_of(key), "Ready")
-    assert (ready["status"], ready["reason"]) == ("False", "TemplateRefused")
+    assert (ready["status"], ready["reason"]) == ("False", "TemplateRejected")
     assert "Duplicate value" in ready["message"]
     assert recurrences_of(key) == []
     events = kubectl.json("get", "events", namespace=key.namespace)["items"]
-    assert "TemplateRefused" in {each["reason"] for each in events}
+    assert "TemplateRejected" in {each["reason"] for each in events}
     make_job()
     operator.look(key)
     assert condition(job_of(key), "Ready")["status"] == "True"
@@ -251,8 +251,8 @@ def test_a_foreign_object_of_the_same_name_is_never_touched(
     before = kubectl.json("get", "job", first_of(key), namespace=key.namespace)
     operator.look(key)
     (recurrence,) = recurrences_of(key)
-    assert recurrence["status"]["result"] == "Refused"
-    assert "not Wattloop's" in recurrence["status"]["message"]
+    assert recurrence["status"]["result"] == "NameConflict"
+    assert "that Wattloop did not create" in recurrence["status"]["message"]
     after = kubectl.json("get", "job", first_of(key), namespace=key.namespace)
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     assert after["spec"] == before["spec"]

@@ -142,5 +142,5 @@ def test_a_kind_that_the_cluster_does_not_have_is_said(
     operator.look(key)
     job = kubectl.json("get", "rtj", key.name, namespace=key.namespace)
     (ready,) = [each for each in job["status"]["conditions"] if each["type"] == "Ready"]
-    assert ready["reason"] == "TemplateRefused"
+    assert ready["reason"] == "TemplateRejected"
     assert "the cluster has no nowhere.example.com/v1; install what defines TrainSet" in ready["message"]

@@ -87,7 +87,7 @@ def test_a_refusal_stands_until_the_job_changes_or_some_time_has_passed(server: 
     [
         (ready("Scheduled"), 0),
         (ready("Suspended"), 0),
-        (ready("TemplateRefused"), 1),
+        (ready("TemplateRejected"), 1),
         (ready("Scheduled", generation=0), 1),
         ({}, 1),
     ],

@@ -70,7 +70,7 @@ def ready(reason: str) -> WriteJobStatus:
         (ended(Result.CRASHED), [("RecurrenceCrashed", True)]),
         (ended(Result.MISSING_METRIC), [("RecurrenceMissingMetric", True)]),
         (ready("Suspended"), []),
-        (ready("TemplateRefused"), [("TemplateRefused", True)]),
+        (ready("TemplateRejected"), [("TemplateRejected", True)]),
         (EmitEvent(True, "MissedStarts", "three"), [("MissedStarts", True)]),
     ],
 )
@@ -79,7 +79,7 @@ def test_the_user_is_told_of_starts_ends_and_mistakes(action: Action, told: list
 
 
 def test_a_mistake_that_stands_is_told_once() -> None:
-    action = ready("TemplateRefused")
+    action = ready("TemplateRejected")
     known = Snapshot(JOB.model_copy(update={"status": action.status}))
     assert list(events_of(known, action)) == []
 

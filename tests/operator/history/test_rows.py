@@ -42,7 +42,9 @@ def test_a_row_reads_back_with_ten_digits(history: Make, record: Make) -> None:
 
 
 def test_what_is_not_known_is_empty(history: Make, record: Make) -> None:
-    written = as_csv(history(record(power_limit_watts=None, result="Refused", max_power_watts=0.0, gpu_product="")))
+    written = as_csv(
+        history(record(power_limit_watts=None, result="NameConflict", max_power_watts=0.0, gpu_product=""))
+    )
     (row,) = csv.DictReader(io.StringIO(written))
     assert (row["power_limit_watts"], row["cost_joules"], row["default_cost_joules"]) == ("", "", "")
 
@@ -56,7 +58,7 @@ def test_every_result_has_its_word(history: Make, record: Make) -> None:
     outcomes = {row.outcome for result in RESULTS for row in rows_of(history(record(result=result)))}
     assert outcomes == {
         *("reached", "stopped", "exhausted", "crashed", "deadline-exceeded", "missing-metric"),
-        *("disrupted", "cancelled", "refused"),
+        *("disrupted", "cancelled", "name-conflict"),
     }
 
 

@@ -22,7 +22,7 @@ def test_the_attempts_of_a_recurrence_add_up(history: Make, record: Make) -> Non
 
 
 def test_a_recurrence_without_a_known_cost_is_left_out(history: Make, record: Make) -> None:
-    unknown = record(0, result="Refused", max_power_watts=0.0)
+    unknown = record(0, result="NameConflict", max_power_watts=0.0)
     assert [each.recurrence for each in costs_of(rows_of(history(unknown, record(1))))] == [1]
 
 

@@ -57,7 +57,7 @@ def assess(
         return _without_workload(recurrence, progress)
     if not workload.owned:
         text = f"an object named {workload.name} exists that Wattloop did not create; delete or rename it"
-        return Ended(Result.REFUSED, text)
+        return Ended(Result.NAME_CONFLICT, text)
     if workload.phase is WorkloadPhase.SUCCEEDED:
         return _from_reports(recurrence, progress)
     if workload.phase is WorkloadPhase.FAILED:

@@ -121,7 +121,7 @@ def _blocked(snapshot: Snapshot, open_now: tuple[Recurrence, ...]) -> Readiness 
     if unsupported_field is not None:
         return Readiness(ready=False, reason="NotSupported", message=unsupported_field)
     if snapshot.refusal:
-        return Readiness(ready=False, reason="TemplateRefused", message=snapshot.refusal)
+        return Readiness(ready=False, reason="TemplateRejected", message=snapshot.refusal)
     done = spec.max_recurrences is not None and next_index(snapshot) >= spec.max_recurrences
     if done and not any(is_retry_due(each, spec.retry_policy.limit) for each in open_now):
         text = f"all {spec.max_recurrences} recurrences of spec.maxRecurrences were started"

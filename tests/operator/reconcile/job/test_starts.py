@@ -143,7 +143,7 @@ def test_no_more_than_the_recurrences_asked_for_are_started(backend_with: Backen
     ("changes", "refusal", "expected"),
     [
         ({"trigger": {"cron": {"schedule": "0 0 31 2 *"}}}, "", "InvalidSchedule"),
-        ({}, "Job is invalid: spec.template.spec.containers[0].image: Required value", "TemplateRefused"),
+        ({}, "Job is invalid: spec.template.spec.containers[0].image: Required value", "TemplateRejected"),
         ({"suspend": True}, "", "Suspended"),
         ({"reporting": {"source": "Logs"}}, "", "NotSupported"),
         ({"power": {"frequencyPlanRef": {"name": "plan"}}}, "", "NotSupported"),
