@@ -1,4 +1,4 @@
-"""Which container of which pod has which GPU, for the energy ledger: the kubelet's list joined with the pods' uids."""
+"""Which container has which GPU, for the energy ledger: the kubelet's list joined with the pods' uids."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from wattloop_agent.request_error import Reason, RequestError
 
 
 class PodAssignments:
-    """Looks at who has which GPU.
+    """Observes the assignments of GPUs to containers.
 
     Args:
         authenticator: Asks the kubelet, and knows the pods' processes.
@@ -23,52 +23,54 @@ class PodAssignments:
 
     def __init__(self, authenticator: PodAuthenticator) -> None:
         self._authenticator = authenticator
-        self._pods = PodLiveness(authenticator)
+        self._processes = authenticator.processes
+        self._pods = PodLiveness(self._processes)
 
     async def observe(self, known: Iterable[Assignment]) -> Observation:
-        """Who has which GPU now.
+        """The current assignments.
 
         Args:
-            known: Who had which until now.
+            known: The assignments so far.
 
         Raises:
-            RequestError: The kubelet does not say, or which pods run is not known.
+            RequestError: The kubelet does not answer, or it is unknown which pods run.
         """
-        view = await self._authenticator.ask_kubelet()
-        lists = [ids for containers in view.devices.values() for ids in containers.values()]
+        answer = await self._authenticator.ask_kubelet()
+        lists = [ids for containers in answer.devices.values() for ids in containers.values()]
         names = await self._authenticator.device_names(frozenset[str]().union(*lists))
-        had = tuple(known)
+        before = tuple(known)
 
         def joined() -> Observation:
-            uids = uids_by_name(view.names, self._living, {each.pod_uid for each in had})
-            devices = assignments_of(view.devices, uids, names)
+            uids = uids_by_name(answer.names, self._running, {each.pod_uid for each in before})
+            devices = assignments_of(answer.devices, uids, names)
             running = self._pods.among({each.pod_uid for each in devices})
             listed = [each for each in devices if each.pod_uid in running]
-            still = {each.key for each in devices}
-            missing = [each for each in had if each.key not in still]
-            assigned = (*listed, *unlisted(missing, listed, self._living))
-            new = {each.pod_uid for each in assigned} - {each.pod_uid for each in had}
-            first = self._authenticator.first_processes(new) if new else {}
-            return Observation(view.asked_seconds, max(time.monotonic(), view.asked_seconds), assigned, first)
+            listed_keys = {each.key for each in devices}
+            missing = [each for each in before if each.key not in listed_keys]
+            assigned = (*listed, *unlisted(missing, listed, self._running))
+            new = {each.pod_uid for each in assigned} - {each.pod_uid for each in before}
+            first = self._processes.first_processes(new) if new else {}
+            end = max(time.monotonic(), answer.requested_seconds)
+            return Observation(answer.requested_seconds, end, assigned, first)
 
         try:
             return await asyncio.to_thread(joined)
         except OSError as error:
-            told = f"which pods run is not known: {error}; their GPUs stay theirs until it is"
-            raise RequestError(Reason.UNAVAILABLE, told) from error
+            message = f"it is unknown which pods run: {error}; they keep their GPUs until it is known"
+            raise RequestError(Reason.UNAVAILABLE, message) from error
 
-    def _living(self, uids: set[str]) -> set[str]:
-        return set(self._authenticator.process_by_pod(uids))
+    def _running(self, uids: set[str]) -> set[str]:
+        return set(self._processes.process_by_pod(uids))
 
 
 def uids_by_name(
     names: Mapping[str, PodName], running: Callable[[set[str]], set[str]], known: set[str]
 ) -> dict[PodName, list[str]]:
-    """Which uids a pod's name stands for: one, or several where pods of one name (deleted by force) still run.
+    """The uids of each pod name; several where pods of one name (deleted by force) still run.
 
     Args:
-        names: By uid, the pods that have logs here, perhaps of one that is gone.
-        running: Which of these uids still have processes; asked only where names alone do not tell.
+        names: By uid, the pods that have logs here, some of which may have ended.
+        running: Which of these uids still have processes; called only for names with several uids.
         known: Uids that had a GPU until now.
     """
     by_name: dict[PodName, list[str]] = {}
@@ -78,7 +80,7 @@ def uids_by_name(
     run = running(several) if several else set()
     for name, uids in by_name.items():
         if len(uids) > 1:
-            # One that has not started yet is new: those of before had a GPU, or have ended.
+            # A pod that has not started yet is new; older ones had a GPU or have ended.
             by_name[name] = [uid for uid in uids if uid in run] or [uid for uid in uids if uid not in known] or uids
     return by_name
 
@@ -88,7 +90,7 @@ def assignments_of(
     uids: Mapping[PodName, list[str]],
     names: Mapping[str, str],
 ) -> list[Assignment]:
-    """Who has which GPU, by the kubelet's list; a pod whose uid is not known yet is in the next one.
+    """The assignments in the kubelet's list; a pod whose uid is unknown yet is in the next one.
 
     Args:
         devices: By pod and container, the ids of devices.
@@ -110,10 +112,10 @@ def assignments_of(
 def unlisted(
     known: Iterable[Assignment], listed: Iterable[Assignment], running: Callable[[set[str]], set[str]]
 ) -> list[Assignment]:
-    """Those that the kubelet lists no more while their pods still run, and nobody else has the GPU.
+    """Assignments that the kubelet lists no more, while their pods run and no other pod has the GPU.
 
-    A kubelet that starts again lists nothing for a moment: a pod has ended when its processes have,
-    too.
+    A kubelet that restarts lists nothing for a moment, so a pod has ended only when its processes
+    have, too.
     """
     seen = list(listed)
     keys, taken = {each.key for each in seen}, {each.gpu for each in seen}

@@ -22,7 +22,7 @@ _CONTAINER = re.compile(r"(?:[a-z]+(?:-[a-z]+)*-)?([0-9a-f]{64})(?:\.scope)?")
 
 @dataclass(frozen=True)
 class PodCgroup:
-    """Where a process is.
+    """The pod and the container of a process.
 
     Attributes:
         pod_uid: Of its pod, as the API server writes it.
@@ -34,7 +34,7 @@ class PodCgroup:
 
 
 class NotInPodError(ValueError):
-    """The process is in no pod of the kubelet's, or in two at once."""
+    """The process is in no pod, or in two at once."""
 
 
 def pod_of(cgroup: str) -> PodCgroup:

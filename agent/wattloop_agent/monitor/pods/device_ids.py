@@ -1,4 +1,4 @@
-"""What a device plugin's id says of a GPU: whose it is, and whether others have it too."""
+"""Parses device plugin ids: which GPU an id names, and whether it is shared."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ class PodGpus:
     """The GPUs of one pod.
 
     Attributes:
-        exclusive: Uuids of those that it has to itself.
-        shared: Uuids of those that others have too, by time slicing or MIG: its limit is not one
-            owner's to set.
-        unknown: Ids that name no device of this machine, or have no form that we know.
+        exclusive: Uuids of those that only it uses.
+        shared: Uuids of those that others use too, by time slicing or MIG: it may not set their limit.
+        unknown: Ids that name no device of this machine, or have an unknown form.
     """
 
     exclusive: frozenset[str]
@@ -33,7 +32,7 @@ class PodGpus:
 
 
 def needs_names(ids: Iterable[str]) -> bool:
-    """Whether one of these ids names a GPU otherwise than by its uuid, so that `gpus_of` has to be told."""
+    """Whether one of these ids names no GPU uuid, so that `gpus_of` needs `uuid_by_device`."""
     return not all(_FULL_GPU.fullmatch(device) or _REPLICA.fullmatch(device) for device in ids)
 
 
@@ -43,8 +42,8 @@ def gpus_of(ids: Iterable[str], uuid_by_device: Mapping[str, str]) -> PodGpus:
     Args:
         ids: As the kubelet lists them: ``GPU-…``, ``GPU-…::replica``, ``MIG-…``,
             ``MIG-…::replica``, ``nvidia0``, ``nvidia0/gi1``.
-        uuid_by_device: Each GPU's uuid, under the name of its device node (``nvidia0``) and its MIG
-            devices' uuids.
+        uuid_by_device: Each GPU's uuid, by the name of its device node (``nvidia0``) and by the uuids
+            of its MIG devices.
 
     Example:
         >>> uuid = "GPU-00000000-0000-0000-0000-000000000001"

@@ -1,4 +1,6 @@
-"""One unary gRPC call over a unix socket: https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md on h2.
+"""One unary gRPC call over a unix socket, by h2.
+
+https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md describes the protocol.
 
 The grpc library would more than double the monitor's memory for the one call a second that it
 makes.
@@ -20,7 +22,7 @@ ANSWER_LIMIT_BYTES = 16 * 1024 * 1024
 
 
 class GrpcCallError(Exception):
-    """The call was not answered, or with a status other than OK; the text says which."""
+    """The call was not answered, or with a status other than OK; the message says which."""
 
 
 def unary_call(path: Path, method: str, request: bytes, timeout_seconds: float) -> bytes:
@@ -30,7 +32,7 @@ def unary_call(path: Path, method: str, request: bytes, timeout_seconds: float) 
         path: The server's socket.
         method: ``/package.Service/Method``.
         request: The message, encoded.
-        timeout_seconds: For the whole call.
+        timeout_seconds: For the complete call.
 
     Raises:
         GrpcCallError: It was not answered in time, or with an error.
@@ -40,7 +42,7 @@ def unary_call(path: Path, method: str, request: bytes, timeout_seconds: float) 
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(timeout_seconds)
             connection.connect(str(path))
-            return _Call(connection, deadline).carry_out(method, request)
+            return _Call(connection, deadline).run(method, request)
     except (OSError, h2.exceptions.H2Error, ValueError) as error:
         raise GrpcCallError(f"{path}: {method}: {error}") from error
 
@@ -54,7 +56,7 @@ class _Call:
         self._status: dict[str, str] = {}
         self._ended = False
 
-    def carry_out(self, method: str, request: bytes) -> bytes:
+    def run(self, method: str, request: bytes) -> bytes:
         self._http.initiate_connection()
         stream = self._http.get_next_available_stream_id()
         self._http.send_headers(
@@ -89,7 +91,7 @@ class _Call:
             if isinstance(event, h2.events.DataReceived):
                 self._answer += event.data
                 if len(self._answer) > ANSWER_LIMIT_BYTES:
-                    raise ValueError(f"an answer of more than {ANSWER_LIMIT_BYTES} bytes")
+                    raise ValueError(f"the answer has more than {ANSWER_LIMIT_BYTES} bytes")
                 self._http.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
             elif isinstance(event, (h2.events.ResponseReceived, h2.events.TrailersReceived)):
                 self._status.update({str(name): str(value) for name, value in event.headers})
@@ -103,8 +105,8 @@ class _Call:
         if status != "0":
             raise ValueError(f"status {status}: {self._status.get('grpc-message', 'no message')}")
         if len(self._answer) < 5:
-            raise ValueError("no message in the answer")
+            raise ValueError("the answer has no message")
         compressed, size = struct.unpack(">?I", self._answer[:5])
         if compressed or len(self._answer) != 5 + size:
-            raise ValueError("an answer in a form that was not asked for")
+            raise ValueError("the answer has an unrequested encoding")
         return bytes(self._answer[5:])

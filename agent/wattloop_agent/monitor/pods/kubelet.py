@@ -1,4 +1,4 @@
-"""What the kubelet of this node says: which pod has which devices, and which pod has which uid.
+"""Reads from the kubelet of this node which pod has which devices, and which pod has which uid.
 
 Its pod-resources API (v1) names pods, not uids. The join needs no token and no API server: the
 kubelet keeps each pod's logs in a folder ``<namespace>_<name>_<uid>``.
@@ -30,7 +30,7 @@ class PodName:
 
 
 def devices_by_pod(socket: Path, timeout_seconds: float) -> dict[PodName, dict[str, frozenset[str]]]:
-    """The ids of NVIDIA's devices that each container of each pod of this node was given.
+    """The ids of the NVIDIA devices assigned to each container of each pod of this node.
 
     Args:
         socket: The kubelet's, ``/var/lib/kubelet/pod-resources/kubelet.sock``.
@@ -78,11 +78,11 @@ def _ids(message: bytes) -> set[str]:
 
 
 def names_by_uid(log_folder: Path) -> dict[str, PodName]:
-    """The pods that have a log folder on this node, by uid: those that run, and some that did.
+    """The pods that have a log folder on this node, by uid: running ones, and some that have ended.
 
     Raises:
         OSError: The folder can't be read.
     """
-    # No underscore is allowed in a namespace or in a pod's name.
+    # Namespaces and pod names contain no underscore.
     parts = [folder.name.split("_") for folder in log_folder.iterdir()]
     return {part[2]: PodName(part[0], part[1]) for part in parts if len(part) == 3}

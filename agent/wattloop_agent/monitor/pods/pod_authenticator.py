@@ -1,38 +1,36 @@
-"""Owners that are pods of this node."""
+"""Identifies callers and lease owners as pods of this node."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import math
-import os
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from wattloop_agent.monitor.identity import Caller, UncertainOwners, identification_failed, no_step
-from wattloop_agent.monitor.pods.cgroup import NotInPodError, pod_of
 from wattloop_agent.monitor.pods.device_ids import gpus_of, needs_names
 from wattloop_agent.monitor.pods.grpc_call import GrpcCallError
 from wattloop_agent.monitor.pods.kubelet import PodName, devices_by_pod, names_by_uid
-from wattloop_agent.monitor.watched_process import WatchedProcess, start_ticks
+from wattloop_agent.monitor.pods.pod_processes import PodProcesses
+from wattloop_agent.monitor.watched_process import WatchedProcess
 from wattloop_agent.request_error import Reason, RequestError
 
-# A GPU that the kubelet gives to another pod can be set by the pod before for so long at most, if
-# that still runs.
+# After the kubelet has given a GPU to another pod, the previous pod can set it for so long at most,
+# if it still runs.
 ANSWER_AGE_SECONDS = 1.0
-# Whoever is not listed is looked for again, so often at most.
+# The shortest time between two requests to the kubelet for pods that it does not list.
 NEW_POD_SECONDS = 0.05
 KUBELET_TIMEOUT_SECONDS = 3.0
-_KIND = "pod:"
+_PREFIX = "pod:"
 
 
 @dataclass(frozen=True)
 class Node:
-    """Where this node's truths are.
+    """The places on this node that identify pods.
 
     Attributes:
         kubelet: The kubelet's pod-resources socket.
@@ -46,27 +44,27 @@ class Node:
 
 
 @dataclass(frozen=True)
-class KubeletView:
-    """What the kubelet said last.
+class KubeletAnswer:
+    """The kubelet's last answer.
 
     Attributes:
-        devices: By pod and container, the ids of the devices that it was given.
-        names: By uid, the pods that have logs here.
-        asked_seconds: When it was asked, on the monotonic clock.
+        devices: By pod and container, the ids of the assigned devices.
+        names: By uid, the pods that have logs on this node.
+        requested_seconds: Time of the request, on the monotonic clock.
     """
 
     devices: Mapping[PodName, Mapping[str, frozenset[str]]]
     names: Mapping[str, PodName]
-    asked_seconds: float
+    requested_seconds: float
 
 
 class PodPeer:
     """A process of a pod at the other end of a connection.
 
     Args:
-        authenticator: Who gave it out.
+        authenticator: The authenticator that created it.
         process: The process; the peer closes it.
-        pod_uid: Where it was when it connected.
+        pod_uid: The process's pod at the time of the connection.
     """
 
     def __init__(self, authenticator: PodAuthenticator, process: WatchedProcess, pod_uid: str) -> None:
@@ -76,20 +74,20 @@ class PodPeer:
 
     @property
     def owner(self) -> str:
-        """The pod's name as an owner."""
-        return f"{_KIND}{self._pod_uid}"
+        """The pod's owner name."""
+        return f"{_PREFIX}{self._pod_uid}"
 
     async def caller(self) -> Caller:
-        """Its pod, with the GPUs that the kubelet says it has.
+        """Its pod, with the GPUs that the kubelet reports for it.
 
         Raises:
             RequestError: The process has ended or has moved, the kubelet does not know its pod, or
-                the system does not tell.
+                the system does not report the process.
         """
         caller = await self._authenticator.caller(self._pod_uid)
         try:
-            now = self._authenticator.pod_uid_of(self._process.pid)
-            # The cgroup was read by pid: if the process still is there, it was its own.
+            now = self._authenticator.processes.pod_uid_of(self._process.pid)
+            # The cgroup was read by pid: it was this process's if the process still runs.
             ended = self._process.has_ended()
         except OSError as error:
             raise identification_failed(error) from error
@@ -101,17 +99,20 @@ class PodPeer:
         return caller
 
     def close(self) -> None:
-        """Watch the process no more."""
+        """Stop watching the process."""
         self._process.close()
 
 
 class PodAuthenticator:
-    """Identifies authenticator and owners as pods of this node.
+    """Identifies callers and lease owners as pods of this node.
 
     Args:
-        uuid_by_device: Gives, under the name of its device node and the uuids of its MIG devices,
-            each GPU's uuid.
-        node: Where this node's truths are.
+        uuid_by_device: Gives each GPU's uuid, by the name of its device node and by the uuids of its
+            MIG devices.
+        node: The places on this node that identify pods.
+
+    Attributes:
+        processes: The processes of this node's pods.
     """
 
     def __init__(
@@ -121,28 +122,31 @@ class PodAuthenticator:
     ) -> None:
         self._uuid_by_device = uuid_by_device
         self._node = node or Node()
-        self._told: KubeletView | None = None
+        self._answer: KubeletAnswer | None = None
         self._failed: tuple[float, RequestError] = (
             -math.inf,
-            RequestError(Reason.UNAVAILABLE, "the kubelet was not asked"),
+            RequestError(Reason.UNAVAILABLE, "the kubelet was not asked yet"),
         )
-        self._asking = asyncio.Lock()
+        self._requesting = asyncio.Lock()
         self._uncertain = UncertainOwners()
+        self.processes = PodProcesses(self._node.processes)
 
     def peer(self, connection: socket.socket) -> PodPeer:
         """The pod's process that opened this connection.
 
         Raises:
-            RequestError: It has ended, or is in no pod, or the system does not tell.
+            RequestError: It has ended, or is in no pod, or the system does not report it.
         """
         try:
             process = WatchedProcess.of_peer(connection)
         except ProcessLookupError as error:
-            raise RequestError(Reason.NOT_PERMITTED, f"who opened this connection is gone: {error.strerror}") from error
+            raise RequestError(
+                Reason.NOT_PERMITTED, f"the process that opened this connection is gone: {error.strerror}"
+            ) from error
         except OSError as error:
             raise identification_failed(error) from error
         try:
-            uid = self.pod_uid_of(process.pid)
+            uid = self.processes.pod_uid_of(process.pid)
             ended = process.has_ended()
         except OSError as error:
             process.close()
@@ -155,165 +159,99 @@ class PodAuthenticator:
         return PodPeer(self, process, uid)
 
     async def caller(self, pod_uid: str) -> Caller:
-        """The caller that a pod is.
+        """The identity of a pod.
 
         Raises:
             RequestError: The kubelet does not answer or knows no such pod, two pods of its name
-                still run, or the system does not tell whether they do.
+                still run, or the system does not report whether they do.
         """
-        told = await self.ask_kubelet()
-        if told.names.get(pod_uid) not in told.devices:
-            # The pod may have come since. The wait bounds how often unknown pods have the kubelet
-            # asked.
-            await asyncio.sleep(max(told.asked_seconds + NEW_POD_SECONDS - time.monotonic(), 0.0))
-            told = await self.ask_kubelet(NEW_POD_SECONDS / 2)
-        pod = told.names.get(pod_uid)
-        if pod is None or pod not in told.devices:
+        answer = await self.ask_kubelet()
+        if answer.names.get(pod_uid) not in answer.devices:
+            # The pod may be newer than the answer. The wait bounds how often unknown pods cause
+            # requests to the kubelet.
+            await asyncio.sleep(max(answer.requested_seconds + NEW_POD_SECONDS - time.monotonic(), 0.0))
+            answer = await self.ask_kubelet(NEW_POD_SECONDS / 2)
+        pod = answer.names.get(pod_uid)
+        if pod is None or pod not in answer.devices:
             raise RequestError(Reason.NOT_PERMITTED, f"pod {pod_uid}: the kubelet lists no such pod; it has ended")
-        namesakes = {uid for uid, name in told.names.items() if name == pod} - {pod_uid}
+        namesakes = {uid for uid, name in answer.names.items() if name == pod} - {pod_uid}
         if namesakes and self._any_runs(namesakes):
             raise RequestError(
                 Reason.NOT_PERMITTED,
-                f"pod {pod.namespace}/{pod.name}: another of this name still runs here, and the kubelet says not whose "
-                "the GPUs are; ask again when one has ended",
+                f"pod {pod.namespace}/{pod.name}: another pod of this name still runs here, and the kubelet does not "
+                "report which of them has the GPUs; try again when one has ended",
             )
-        ids = frozenset[str]().union(*told.devices[pod].values())
+        ids = frozenset[str]().union(*answer.devices[pod].values())
         gpus = gpus_of(ids, await self.device_names(ids))
-        return Caller(f"{_KIND}{pod_uid}", gpus.exclusive, gpus.shared, pod.namespace)
+        return Caller(f"{_PREFIX}{pod_uid}", gpus.exclusive, gpus.shared, pod.namespace)
 
     def alive(self, owner: str, step: Callable[[], None] = no_step) -> bool:
-        """Whether any process of the pod is there. In doubt: yes."""
-        if not owner.startswith(_KIND):
+        """Whether any process of the pod runs; True where it is unknown."""
+        if not owner.startswith(_PREFIX):
             return True
         try:
-            there = next(self._processes_of({owner.removeprefix(_KIND)}, step), None) is not None
+            runs = next(self.processes.find({owner.removeprefix(_PREFIX)}, step), None) is not None
         except OSError as error:
             self._uncertain.add(owner, error)
             return True
         self._uncertain.clear(owner)
-        return there
+        return runs
 
     def process_of(self, owner: str, step: Callable[[], None] = no_step) -> WatchedProcess | None:
-        """A process of the pod, for the caller to close: whether another is there is for `alive` to say.
+        """One process of the pod, which the caller closes; `alive` tells whether another one runs.
 
-        None also where processes cannot be looked at now, so call again.
+        None also where processes can't be read now, so call again.
         """
-        if owner.startswith(_KIND):
+        if owner.startswith(_PREFIX):
             with contextlib.suppress(OSError):
-                for pid in self._processes_of({owner.removeprefix(_KIND)}, step):
+                for pid in self.processes.find({owner.removeprefix(_PREFIX)}, step):
                     with contextlib.suppress(ProcessLookupError):
                         return WatchedProcess.opened(pid)
         return None
 
-    def pod_uid_of(self, pid: int) -> str | None:
-        """The pod that a process is in now; None: in none, or there is no such process.
-
-        Raises:
-            OSError: It is not known, as where no descriptor or memory is left.
-        """
-        try:
-            cgroup = (self._node.processes / str(pid) / "cgroup").read_bytes()
-            return pod_of(os.fsdecode(cgroup)).pod_uid
-        except (FileNotFoundError, ProcessLookupError, NotInPodError):
-            return None
-        except OSError as error:
-            # A process may nest cgroups of its own deeper than the kernel shows. No container
-            # begins there.
-            if error.errno == errno.ENAMETOOLONG:
-                return None
-            raise
-
     def _any_runs(self, pod_uids: set[str]) -> bool:
         try:
-            return any(self._processes_of(pod_uids))
+            return any(self.processes.find(pod_uids))
         except OSError as error:
             raise identification_failed(error) from error
 
-    def _processes_of(self, pod_uids: set[str], step: Callable[[], None] = no_step) -> Iterator[int]:
-        """The processes of these pods that there are; raises `OSError` at the end where one could not be looked at."""
-        failed: OSError | None = None
-        for folder in self._node.processes.iterdir():
-            step()
-            pid = int(folder.name) if folder.name.isdecimal() else 0
-            try:
-                if pid and self.pod_uid_of(pid) in pod_uids and start_ticks(pid, self._node.processes) is not None:
-                    yield pid
-            except PermissionError:
-                # A security module hides it, for as long as it runs: it is no process that was ever
-                # served.
-                continue
-            except OSError as error:
-                failed = error
-        if failed is not None:
-            raise failed
-
-    def process_by_pod(self, pod_uids: set[str]) -> dict[str, int]:
-        """By uid, a process of each of these pods that has one here; looks at every process of the node.
-
-        Raises:
-            OSError: Processes can't be looked at.
-        """
-        return {uid: pid for pid in self._processes_of(pod_uids) if (uid := self.pod_uid_of(pid)) is not None}
-
-    def first_processes(self, pod_uids: set[str]) -> dict[str, float]:
-        """By uid, when the first process of each of these pods began that is there, on the monotonic clock.
-
-        Raises:
-            OSError: Processes can't be looked at.
-        """
-        first: dict[str, float] = {}
-        since_boot = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
-        for pid in self._processes_of(pod_uids):
-            uid, ticks = self.pod_uid_of(pid), start_ticks(pid, self._node.processes)
-            if uid is not None and ticks is not None:
-                first[uid] = min(first.get(uid, math.inf), ticks / os.sysconf("SC_CLK_TCK") - since_boot)
-        return first
-
-    def is_in(self, pid: int, pod_uid: str) -> bool:
-        """Whether this process is there, and in this pod.
-
-        Raises:
-            OSError: It is not known.
-        """
-        return self.pod_uid_of(pid) == pod_uid and start_ticks(pid, self._node.processes) is not None
-
-    async def ask_kubelet(self, age_seconds: float | None = None) -> KubeletView:
-        """What the kubelet says.
+    async def ask_kubelet(self, age_seconds: float | None = None) -> KubeletAnswer:
+        """The kubelet's answer, requested again when it is too old.
 
         Args:
-            age_seconds: How old that may be; default: `ANSWER_AGE_SECONDS`.
+            age_seconds: The greatest age; default: `ANSWER_AGE_SECONDS`.
 
         Raises:
-            RequestError: It does not say.
+            RequestError: The kubelet does not answer.
         """
         age = ANSWER_AGE_SECONDS if age_seconds is None else min(age_seconds, ANSWER_AGE_SECONDS)
-        came_seconds = time.monotonic()
-        async with self._asking:
+        arrived_seconds = time.monotonic()
+        async with self._requesting:
             failed_seconds, refusal = self._failed
-            if failed_seconds >= came_seconds:
-                # A kubelet that hangs makes everyone wait once, not one after another.
+            if failed_seconds >= arrived_seconds:
+                # All callers wait for a kubelet that hangs at the same time, not one after another.
                 raise refusal
-            if self._told is None or time.monotonic() - self._told.asked_seconds > age:
-                asked = time.monotonic()
+            if self._answer is None or time.monotonic() - self._answer.requested_seconds > age:
+                requested = time.monotonic()
                 try:
                     devices, names = await asyncio.to_thread(self._read_kubelet)
                 except (GrpcCallError, OSError, ValueError) as error:
-                    told = f"the kubelet does not say which GPUs are whose: {error}; try again"
-                    self._failed = time.monotonic(), RequestError(Reason.UNAVAILABLE, told)
-                    raise RequestError(Reason.UNAVAILABLE, told) from error
-                self._told = KubeletView(devices, names, asked)
-            return self._told
+                    message = f"the kubelet does not report which pods have which GPUs: {error}; try again"
+                    self._failed = time.monotonic(), RequestError(Reason.UNAVAILABLE, message)
+                    raise RequestError(Reason.UNAVAILABLE, message) from error
+                self._answer = KubeletAnswer(devices, names, requested)
+            return self._answer
 
     def _read_kubelet(self) -> tuple[Mapping[PodName, Mapping[str, frozenset[str]]], Mapping[str, PodName]]:
-        # Names first: a pod that came between the two is known by its name and not by its uid, so
-        # it has to ask again.
+        # Names first: a pod that starts between the two reads has devices but no uid, so its caller
+        # asks again.
         names = names_by_uid(self._node.pod_logs)
         return devices_by_pod(self._node.kubelet, KUBELET_TIMEOUT_SECONDS), names
 
     async def device_names(self, ids: Iterable[str]) -> Mapping[str, str]:
-        """What `gpus_of` has to be told for these ids.
+        """The names that `gpus_of` needs for these ids.
 
         Raises:
-            RequestError: The driver does not say.
+            RequestError: The driver does not report them.
         """
         return await self._uuid_by_device() if needs_names(ids) else {}

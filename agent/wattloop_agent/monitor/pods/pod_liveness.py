@@ -1,4 +1,4 @@
-"""Whether a pod that the kubelet lists still runs: older ones list completed pods with their devices, too."""
+"""Tracks whether listed pods still run, because older kubelets also list completed pods."""
 
 from __future__ import annotations
 
@@ -6,36 +6,35 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-# How long a pod that is listed may have no process yet: its volumes are mounted before its sandbox
-# runs.
+# A listed pod may have no process for so long: its volumes are mounted before its sandbox runs.
 START_SECONDS = 60.0
-# A look at all processes of the node takes milliseconds.
+# The shortest time between two scans of all processes of the node, which take milliseconds.
 SEARCH_SECONDS = 10.0
 
 
 class Processes(Protocol):
-    """The seam to the node's processes."""
+    """The interface to the node's processes."""
 
     def process_by_pod(self, pod_uids: set[str]) -> dict[str, int]:
-        """By uid, a process of each of these pods that has one; looks at every process of the node.
+        """By uid, one process of each of these pods that has any; scans every process of the node.
 
         Raises:
-            OSError: Processes can't be looked at.
+            OSError: Processes can't be read.
         """
 
     def is_in(self, pid: int, pod_uid: str) -> bool:
-        """Whether this process is there, and in this pod.
+        """Whether this process runs, in this pod.
 
         Raises:
-            OSError: It is not known.
+            OSError: It is unknown.
         """
 
 
 class PodLiveness:
-    """Remembers a process of each pod, so that whether the pod runs takes no look at all processes.
+    """Remembers one process of each pod, so that checking a pod needs no scan of all processes.
 
     Args:
-        processes: The node's.
+        processes: The node's processes.
         clock: Monotonic seconds.
     """
 
@@ -43,24 +42,24 @@ class PodLiveness:
         self._processes = processes
         self._clock = clock
         self._pids: dict[str, int] = {}
-        self._first_seconds: dict[str, float] = {}
-        self._lived: set[str] = set()
+        self._first_listed_seconds: dict[str, float] = {}
+        self._started: set[str] = set()
         self._searched_seconds: dict[str, float] = {}
         self._any_found = False
 
     def among(self, pod_uids: set[str]) -> set[str]:
-        """Which of these pods run, or may be about to; the others are forgotten.
+        """The pods among these that run or may still start; all other pods are forgotten.
 
         Raises:
-            OSError: It is not known of all.
+            OSError: It is unknown for some of them.
         """
         now = self._clock()
-        for memory in (self._pids, self._first_seconds, self._searched_seconds):
-            for uid in [uid for uid in memory if uid not in pod_uids]:
-                del memory[uid]
-        self._lived &= pod_uids
+        for by_uid in (self._pids, self._first_listed_seconds, self._searched_seconds):
+            for uid in [uid for uid in by_uid if uid not in pod_uids]:
+                del by_uid[uid]
+        self._started &= pod_uids
         for uid in pod_uids:
-            self._first_seconds.setdefault(uid, now)
+            self._first_listed_seconds.setdefault(uid, now)
         self._search({uid for uid in pod_uids if not self._runs(uid)}, now)
         return {uid for uid in pod_uids if uid in self._pids or self._may_start(uid, now)}
 
@@ -70,10 +69,10 @@ class PodLiveness:
             if pid is not None and self._processes.is_in(pid, uid):
                 return True
         except OSError:
-            # The look failed, which tells nothing of the process.
+            # A failed read says nothing about the process.
             return True
         if self._pids.pop(uid, None) is not None:
-            # It has just ended, or another process of the pod goes on.
+            # The pod has just ended, or another of its processes runs: search at once.
             self._searched_seconds.pop(uid, None)
         return False
 
@@ -84,11 +83,12 @@ class PodLiveness:
         found = self._processes.process_by_pod(missing)
         self._searched_seconds |= dict.fromkeys(missing, now)
         self._pids |= found
-        self._lived |= found.keys()
+        self._started |= found.keys()
         self._any_found = self._any_found or bool(found)
 
     def _may_start(self, uid: str, now: float) -> bool:
-        if uid in self._lived:
+        if uid in self._started:
             return False
-        # Where no process of any pod was ever seen, they can't be seen from here, and say nothing.
-        return not self._any_found or now - self._first_seconds[uid] < START_SECONDS
+        # If no process of any pod was ever found, processes can't be seen from here, and their
+        # absence says nothing.
+        return not self._any_found or now - self._first_listed_seconds[uid] < START_SECONDS

@@ -1,4 +1,7 @@
-"""Reads protobuf's wire form, as far as the kubelet's answer needs it: https://protobuf.dev/programming-guides/encoding."""
+"""Decodes the protobuf wire format, as far as the kubelet's answers need it.
+
+https://protobuf.dev/programming-guides/encoding describes the format.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,10 @@ _VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
 
 
 def fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """The (number, content) of each length-delimited field of a message; fields of other kinds are passed over.
+    """The (number, content) of each length-delimited field of a message; others are skipped.
 
     Raises:
-        ValueError: It is no protobuf message.
+        ValueError: It is not a protobuf message.
 
     Example:
         >>> list(fields(bytes([0x0A, 2]) + b"ab" + bytes([0x10, 7])))
@@ -29,9 +32,9 @@ def fields(message: bytes) -> Iterator[tuple[int, bytes]]:
         elif kind in {_EIGHT_BYTES, _FOUR_BYTES}:
             size = 8 if kind == _EIGHT_BYTES else 4
         else:
-            raise ValueError(f"a field of wire type {kind}")
+            raise ValueError(f"unknown wire type {kind}")
         if position + size > len(message):
-            raise ValueError("a field longer than its message")
+            raise ValueError("a field is longer than its message")
         if kind == _LENGTH:
             yield tag >> 3, message[position : position + size]
         position += size
@@ -41,10 +44,10 @@ def _varint(message: bytes, position: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 70, 7):
         if position >= len(message):
-            raise ValueError("a number cut off")
+            raise ValueError("a number is truncated")
         byte = message[position]
         position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, position
-    raise ValueError("a number of more than ten bytes")
+    raise ValueError("a number has more than ten bytes")

@@ -109,7 +109,7 @@ def test_a_pod_runs_since_the_first_of_its_processes_that_is_there_began(node: P
         fields = ["1"] * 30
         fields[18] = str(round((since_boot - seconds_ago) * ticks))
         (node.folder / "proc" / str(pid) / "stat").write_text(f"{pid} (a name) S {' '.join(fields)}")
-    found = node.authenticator().first_processes({UID, "nobody"})
+    found = node.authenticator().processes.first_processes({UID, "nobody"})
     assert found == {UID: pytest.approx(before - 60, abs=0.5)}
 
 
@@ -182,8 +182,8 @@ def test_of_two_pods_of_one_name_that_both_run_neither_is_served(node: PretendNo
     authenticator = node.authenticator()
     with connection, old_connection:
         old_peer, peer = authenticator.peer(old_connection), authenticator.peer(connection)
-        assert "another of this name still runs" in refusal(peer).message
-        assert "another of this name still runs" in refusal(old_peer).message
+        assert "another pod of this name still runs" in refusal(peer).message
+        assert "another pod of this name still runs" in refusal(old_peer).message
         node.end(old)
         assert asyncio.run(peer.caller()).gpus == {GPUS[0]}
         for each in (old_peer, peer):
@@ -301,7 +301,7 @@ def test_a_pod_whose_process_cannot_be_looked_at_is_alive(node: PretendNode, fil
         assert authenticator.alive(f"pod:{OTHER}") == (file == "cgroup"), "whose it is, its cgroup tells"
         assert authenticator.process_of(f"pod:{UID}") is None
         with pytest.raises(OSError, match=file):
-            authenticator.process_by_pod({UID})
+            authenticator.processes.process_by_pod({UID})
         if file == "cgroup":
             assert refusal(peer).reason is Reason.UNAVAILABLE
             with pytest.raises(RequestError, match="can't be identified") as caught:
@@ -310,7 +310,7 @@ def test_a_pod_whose_process_cannot_be_looked_at_is_alive(node: PretendNode, fil
         path.rmdir()
         path.write_text(content)
         assert not authenticator.alive(f"pod:{OTHER}")
-        assert authenticator.process_by_pod({UID}) == {UID: process.pid}
+        assert authenticator.processes.process_by_pod({UID}) == {UID: process.pid}
         peer.close()
 
 
@@ -327,7 +327,7 @@ def test_without_a_look_at_the_processes_no_pod_is_gone_and_none_is_served(node:
         assert refusal(peer).reason is Reason.UNAVAILABLE, "its namesake may run"
         assignments = PodAssignments(authenticator)
         had = Assignment(UID, "default", "trainer", "main", GPUS[0])
-        with pytest.raises(RequestError, match="which pods run is not known"):
+        with pytest.raises(RequestError, match="it is unknown which pods run"):
             asyncio.run(assignments.observe([had]))
         peer.close()
 
@@ -340,6 +340,6 @@ def test_names_of_programs_and_cgroups_may_hold_any_bytes(node: PretendNode) -> 
     (folder / "stat").write_bytes(b"1 (\xff\n) S " + b"1 " * 30)
     (folder / "cgroup").write_bytes(cgroup(UID).encode() + b"/\xff\xfe")
     authenticator = node.authenticator()
-    assert authenticator.process_by_pod({UID, OTHER}) == {UID: process.pid}
+    assert authenticator.processes.process_by_pod({UID, OTHER}) == {UID: process.pid}
     assert authenticator.alive(f"pod:{UID}")
     assert not authenticator.alive(f"pod:{OTHER}")
