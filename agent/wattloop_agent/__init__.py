@@ -1,1 +1,1 @@
-"""The node agent: holds power limits as leases and streams the GPUs' energy counters."""
+"""The node agent: holds GPU power limits and clocks as leases, and measures the GPUs' energy."""

@@ -1,4 +1,4 @@
-"""``python -m wattloop_agent``: the same as ``wattloop agent``, for a process that starts one without a PATH."""
+"""``python -m wattloop_agent``: ``wattloop agent`` for a process that has no PATH."""
 
 import sys
 

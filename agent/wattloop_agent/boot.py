@@ -1,4 +1,4 @@
-"""This boot of the machine: its id, and its clock."""
+"""The current boot of the machine: its id and its clock."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ def boot_id() -> str:
 
 
 def boot_time_seconds() -> float:
-    """Seconds since boot, time asleep included."""
+    """Seconds since boot, including suspended time."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)

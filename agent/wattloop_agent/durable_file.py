@@ -1,4 +1,7 @@
-"""Writing a file so that whatever dies, at any instruction, leaves the older or the newer one whole; and reading it."""
+"""Writes a file atomically and durably, and reads one with a bound on its size.
+
+A process that is killed at any instruction, or a power cut, leaves the old or the new file intact.
+"""
 
 from __future__ import annotations
 
@@ -8,37 +11,41 @@ from pathlib import Path
 
 
 def write_durably(path: Path, folder: int, data: bytes) -> None:
-    """Make this the content of a file; durable when it returns: written aside, fsync, renamed, fsync of the folder.
+    """Replace the content of a file; durable on return.
+
+    It writes to a temporary file, syncs it, renames it, and syncs the folder.
 
     Args:
-        path: The file; one writer at a time.
-        folder: A descriptor of its folder.
+        path: The file; there may be one writer at a time.
+        folder: An open descriptor of its folder.
         data: The content.
 
     Raises:
-        OSError: A full disk, a read-only folder, …; what was written aside is removed where it can
-            be.
+        OSError: The disk is full, the folder is read-only, …; the temporary file is removed if
+            possible.
     """
-    aside = path.with_name(f".{path.name}.aside")
+    temporary = path.with_name(f".{path.name}.aside")
     try:
-        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(data)
             stream.flush()
             os.fsync(descriptor)
-        aside.rename(path)
+        temporary.rename(path)
         os.fsync(folder)
     except OSError:
         with contextlib.suppress(OSError):
-            aside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
         raise
 
 
 def read_bounded(path: Path, limit_bytes: int) -> bytes:
-    """The content of a file, a byte more than the limit at most; of what is no file, a pipe say, whatever is there now.
+    """The content of a file, at most one byte more than the limit.
+
+    Of a pipe or another special file, it is the content that is available at once.
 
     Raises:
-        OSError: It can't be read, or there is none.
+        OSError: It does not exist or can't be read.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     data = b""

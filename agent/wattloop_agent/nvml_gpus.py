@@ -1,4 +1,7 @@
-"""NVML for a process that never ends: opened when first needed, opened anew when the driver was, errors as refusals."""
+"""NVML for a long-running process: opened on first use, reopened after a driver restart.
+
+NVML's errors become `RequestError`.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ from wattloop_agent.request_error import Reason, RequestError
 
 logger = logging.getLogger(__name__)
 
-# How long until a GPU that could not be named is looked for again.
+# Delay until NVML is reopened to find a GPU that it could not enumerate.
 LOST_SECONDS = 10.0
 
 _REASONS: tuple[tuple[type[NvmlError], Reason], ...] = (
@@ -45,7 +48,7 @@ _UNKNOWN = 999
 
 @dataclass(frozen=True)
 class _LostGpu(Gpu):
-    """A GPU that NVML named before and can't name now: it has fallen off the bus, say. The others go on."""
+    """A GPU that NVML no longer enumerates, for example because it fell off the bus."""
 
     error: NvmlError
 
@@ -57,18 +60,18 @@ class NvmlGpus:
     """The GPUs of this machine, by uuid.
 
     Args:
-        library: The ``libnvidia-ml.so.1`` to load in place of the one that the system finds.
+        library: The ``libnvidia-ml.so.1`` to load; None: the system's.
 
     Attributes:
-        unnamed: By index, NVML's word on each GPU that it could not name since this began: one that
-            was lost before. Each is looked for again every `LOST_SECONDS`.
+        unnamed: By index, NVML's error for each GPU that it could not enumerate since the start, so
+            that its uuid is unknown. NVML is reopened every `LOST_SECONDS` to find it.
     """
 
     def __init__(self, library: Path | None = None) -> None:
         self._library = library
         self._session: Session | None = None
         self._gpus: dict[str, Gpu] = {}
-        self._named: dict[int, Gpu] = {}
+        self._enumerated: dict[int, Gpu] = {}
         self.unnamed: Mapping[int, str] = {}
         self._failed: frozenset[int] = frozenset()
         self._open_again_seconds = math.inf
@@ -77,13 +80,13 @@ class NvmlGpus:
         """The GPU of that uuid.
 
         Raises:
-            RequestError: There is none, or no driver.
+            RequestError: It does not exist, or there is no driver.
         """
         gpus = self._known()
         if uuid not in gpus:
-            lost = "".join(f"; its GPU of index {index} can't be named: {told}" for index, told in self.unnamed.items())
+            lost = "".join(f"; NVML can't enumerate GPU {index}: {error}" for index, error in self.unnamed.items())
             raise RequestError(
-                Reason.UNKNOWN_GPU, f"GPU {uuid}: there is none; this machine has {', '.join(gpus) or 'none'}{lost}"
+                Reason.UNKNOWN_GPU, f"GPU {uuid} does not exist; this machine has {', '.join(gpus) or 'none'}{lost}"
             )
         return gpus[uuid]
 
@@ -91,7 +94,7 @@ class NvmlGpus:
         """All GPUs, by index.
 
         Raises:
-            RequestError: There is no driver, or it does not say.
+            RequestError: There is no driver, or it fails.
         """
         return sorted(self._known().values(), key=lambda gpu: gpu.index)
 
@@ -106,45 +109,45 @@ class NvmlGpus:
     def _open(self) -> None:
         if self._library is not None:
             try:
-                # By its soname it then is the one that pynvml asks the linker for.
+                # pynvml then gets this library from the linker, by its soname.
                 ctypes.CDLL(str(self._library))
             except OSError as error:
                 raise RequestError(Reason.NO_DRIVER, f"{self._library}: can't be loaded: {error}") from error
         session = Session().open()
         try:
-            self._gpus = self._told(session.gpus_or_errors())
+            self._gpus = self._enumerate(session.gpus_or_errors())
         except BaseException:
             session.close()
             raise
         self._session = session
 
-    def _told(self, answers: Sequence[Gpu | NvmlError]) -> dict[str, Gpu]:
+    def _enumerate(self, answers: Sequence[Gpu | NvmlError]) -> dict[str, Gpu]:
         gpus = {answer.uuid: answer for answer in answers if isinstance(answer, Gpu)}
         errors = {index: answer for index, answer in enumerate(answers) if isinstance(answer, NvmlError)}
         unnamed: dict[int, str] = {}
         for index, error in errors.items():
             if not gpus:
                 raise error
-            before = self._named.get(index)
+            before = self._enumerated.get(index)
             if before is not None and before.uuid not in gpus:
                 gpus[before.uuid] = _LostGpu(before.uuid, index, before.name, None, error)
             else:
                 unnamed[index] = str(error)
             if index not in self._failed:
-                logger.error("the GPU of index %d can't be named: %s", index, error)
+                logger.error("NVML can't enumerate GPU %d: %s", index, error)
         for index in self._failed - frozenset(errors):
-            logger.info("the GPU of index %d is named again", index)
-        self._named = {gpu.index: gpu for gpu in gpus.values()}
+            logger.info("NVML enumerates GPU %d again", index)
+        self._enumerated = {gpu.index: gpu for gpu in gpus.values()}
         self._failed, self.unnamed = frozenset(errors), unnamed
         self._open_again_seconds = time.monotonic() + LOST_SECONDS if errors else math.inf
         return gpus
 
     @contextmanager
     def request_errors(self) -> Iterator[None]:
-        """Within the block, what NVML refuses is `RequestError`.
+        """Convert NVML's errors to `RequestError` within a block.
 
         Raises:
-            RequestError: With NVML's own words.
+            RequestError: With NVML's message.
         """
         try:
             yield
@@ -152,21 +155,20 @@ class NvmlGpus:
             raise self.request_error(error) from error
 
     def request_error(self, error: NvmlError) -> RequestError:
-        """What NVML refused, as a refusal. A driver that was restarted is opened anew at the next question."""
+        """Convert an error of NVML; after a driver restart, NVML is reopened at the next use."""
         if isinstance(error, (LibraryMissing, GpuLost)) or error.code in {_UNINITIALIZED, _UNKNOWN}:
-            # It may know nothing of the handles of before; closed later, since those of other GPUs
-            # may be good still.
+            # Its handles may be invalid. It is closed later, since those of other GPUs may still work.
             self._open_again_seconds = 0.0
         reason = next((reason for kind, reason in _REASONS if isinstance(error, kind)), Reason.DEVICE_FAILED)
         return RequestError(reason, str(error))
 
     def close(self) -> None:
-        """Let NVML go; the next question opens it again."""
+        """Close NVML; the next use reopens it."""
         session, self._session, self._gpus = self._session, None, {}
         self._open_again_seconds = math.inf
         if session is not None:
             try:
                 session.close()
             except NvmlError:
-                # It was closed by what made us forget it.
+                # The driver restart that caused the close has closed it already.
                 return

@@ -1,4 +1,4 @@
-"""Puts the power controller together and runs it."""
+"""The main program of the power controller process, and of ``wattloop agent --restore-only``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 def run_power_controller(settings: Settings, connections: Sequence[socket.socket] = ()) -> int:
-    """Serve holds until told to end, then give everything back.
+    """Serve the monitor until asked to end, then restore every GPU.
 
     Args:
         settings: The agent's.
@@ -57,17 +57,17 @@ def _run_power_controller(settings: Settings, connections: Sequence[socket.socke
         for connection in connections:
             server.adopt(connection)
         return server.run()
-    assert settings.power_controller_socket is not None, "settings_from demands it of --part power controller"
+    assert settings.power_controller_socket is not None, "settings_from requires it with --part power-controller"
     with _listening(settings) as listening, removed_on_exit(settings.power_controller_socket):
         server.listen(listening)
         return server.run()
 
 
 def restore_everything(settings: Settings) -> int:
-    """Give back whatever an agent that is gone left held on this state folder; a signal does not keep it from that.
+    """Restore the GPUs that a dead agent left held, by the leases in its state folder; signals are deferred.
 
     Raises:
-        OperationError: An agent runs on it, it can't be read, or a GPU could not be restored.
+        OperationError: An agent uses the folder, it can't be read, or a GPU could not be restored.
     """
     with interruption.deferred():
         return _restore_everything(settings)
@@ -86,7 +86,7 @@ def _restore_everything(settings: Settings) -> int:
         lease_manager.close()
     if lease_manager.warning:
         raise OperationError(lease_manager.warning)
-    logger.info("everything is as found", extra={"restored": len(restored)})
+    logger.info("every GPU is restored", extra={"restored": len(restored)})
     return 0
 
 
@@ -114,5 +114,5 @@ def _listening(settings: Settings) -> socket.socket:
         path.parent.mkdir(parents=True, exist_ok=True)
         return listening_socket(path, 0o600 if len(settings.power_controller_uids) == 1 else 0o666)
     except OSError as error:
-        told = "another power controller listens there" if error.errno == errno.EADDRINUSE else error.strerror
-        raise OperationError(f"{path}: cannot listen: {told}; one agent a node") from error
+        cause = "another power controller listens there" if error.errno == errno.EADDRINUSE else error.strerror
+        raise OperationError(f"{path}: cannot listen: {cause}; only one agent may run per node") from error

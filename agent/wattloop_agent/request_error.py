@@ -1,4 +1,4 @@
-"""Why a request is refused: a reason a program can act on, a message a person can."""
+"""The error of a refused request: a reason for programs and a message for people."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 
 
 class Reason(enum.StrEnum):
-    """The reasons of docs/agent.md; the list only grows."""
+    """The reasons listed in docs/agent.md; reasons are only added."""
 
     BAD_REQUEST = "BadRequest"
     NOT_YOURS = "NotYours"
@@ -27,11 +27,11 @@ class Reason(enum.StrEnum):
 
 
 class RequestError(Exception):
-    """A request that is answered with no. Nothing of it was done.
+    """A refused request. It had no effect.
 
     Attributes:
         reason: For programs.
-        message: For people: what was wrong, what would be right.
+        message: For people: what is wrong, and what to do.
     """
 
     def __init__(self, reason: Reason, message: str) -> None:
@@ -41,5 +41,5 @@ class RequestError(Exception):
 
 
 def error_answer(refusal: RequestError) -> dict[str, object]:
-    """The answer's JSON form."""
+    """The answer to a refused request."""
     return {"error": {"reason": str(refusal.reason), "message": refusal.message}}

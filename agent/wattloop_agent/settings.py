@@ -1,4 +1,4 @@
-"""The agent's settings: an option, else ``WATTLOOP_AGENT_<NAME>``, else the config file, else the default.
+"""The agent's settings: option, else ``WATTLOOP_AGENT_<NAME>``, else config file, else default.
 
 `SETTINGS` is the one list of them; options, variables, the file's keys and docs/agent.md's table
 come from it.
@@ -32,7 +32,7 @@ PREFIX = "WATTLOOP_AGENT_"
 
 @dataclass(frozen=True)
 class Settings:
-    """What `SETTINGS` describes, with the values in force."""
+    """The values of `SETTINGS`."""
 
     socket: Path
     state_directory: Path
@@ -65,10 +65,10 @@ class Settings:
 
 
 def _uids(text: str) -> frozenset[int]:
-    words = [word.strip() for word in text.split(",")]
-    if not all(word.isdecimal() and len(word) <= MAX_DIGITS for word in words):
+    ids = [each.strip() for each in text.split(",")]
+    if not all(each.isdecimal() and len(each) <= MAX_DIGITS for each in ids):
         raise ValueError("user ids, separated by commas")
-    return frozenset(int(word) for word in words)
+    return frozenset(int(each) for each in ids)
 
 
 def _runtime_folder() -> Path:
@@ -84,40 +84,40 @@ def _state_folder() -> Path:
 
 
 def _lock_folder() -> Path:
-    # Not the socket's folder: pods have that, and whoever can open a file can lock it.
+    # Not the socket's folder, which pods can open: a process that can open a file can lock it.
     return Path("/run/wattloop-gpus") if os.geteuid() == 0 else _runtime_folder()
 
 
 SETTINGS = (
     Setting("socket", path, None, "the socket to serve; default: agent.sock in /run/wattloop (root) or the user's "
             "runtime folder", "PATH"),
-    Setting("state-directory", path, None, "where leases are kept, so that they outlive a crash; default: "
+    Setting("state-directory", path, None, "where leases are stored, to survive a crash; default: "
             "/var/lib/wattloop/agent (root) or the user's state folder", "PATH"),
-    Setting("lock-directory", path, None, "where the node's one power controller locks, whatever its state folder is; "
-            "default: /run/wattloop-gpus (root) or the user's runtime folder", "PATH"),
-    Setting("monitor-state-directory", path, None, "where the monitor keeps its energy ledger, so that a restart loses "
-            "no energy; default: monitor in the state directory", "PATH"),
+    Setting("lock-directory", path, None, "where the node's only power controller takes its lock, with any state "
+            "folder; default: /run/wattloop-gpus (root) or the user's runtime folder", "PATH"),
+    Setting("monitor-state-directory", path, None, "where the monitor stores its energy ledger, so that a restart "
+            "loses no energy; default: monitor in the state directory", "PATH"),
     Setting("part", one_of("both", "power-controller", "monitor"), "both", "which part to run: in a pod the "
             "privileged power controller and the unprivileged monitor are two containers; both: the monitor starts a "
             "power controller of its own", "PART"),
     Setting("power-controller-socket", path, None, "with --part power-controller or monitor: the socket between "
             "the two", "PATH"),
-    Setting("power-controller-uids", _uids, None, "with --part power-controller: whose connections it takes; default: "
-            "its own user's", "UID,…"),
-    Setting("identity", one_of("process", "pod"), "process", "what an owner is: a process of this machine, or a pod "
+    Setting("power-controller-uids", _uids, None, "with --part power-controller: the users that may connect; default: "
+            "its own user", "UID,…"),
+    Setting("identity", one_of("process", "pod"), "process", "what owns leases: a process of this machine, or a pod "
             "of this node", "KIND"),
     Setting("kubelet-socket", path, "/var/lib/kubelet/pod-resources/kubelet.sock", "with --identity pod: the kubelet's "
-            "pod-resources socket, which says which GPUs are whose", "PATH"),
-    Setting("pod-logs", path, "/var/log/pods", "with --identity pod: the kubelet's folder of pod logs, which says "
-            "which pod has which uid", "PATH"),
+            "pod-resources socket, which reports which pod has which GPU", "PATH"),
+    Setting("pod-logs", path, "/var/log/pods", "with --identity pod: the kubelet's folder of pod logs, which names "
+            "pods with their uids", "PATH"),
     Setting("metrics-bind", address_or_off, "off", "where to serve Prometheus metrics, HOST:PORT or off", "ADDRESS"),
-    Setting("push-url", str, "", "the operator's reporting API, http://… or https://…, that is told what pods use; "
-            "default: nobody is told", "URL"),
-    Setting("push-token-file", path, None, "with --push-url: the token to show there, read anew each time", "PATH"),
-    Setting("push-ca-file", path, None, "with --push-url: certificates (PEM) that it is checked against; default: "
+    Setting("push-url", str, "", "the operator's reporting API, http://… or https://…, to report pods' energy to; "
+            "default: no reports", "URL"),
+    Setting("push-token-file", path, None, "with --push-url: the token to send, read for each report", "PATH"),
+    Setting("push-ca-file", path, None, "with --push-url: the certificates (PEM) to verify it with; default: "
             "the system's", "PATH"),
-    Setting("push-interval", seconds(0.1, 3600), "5", "with --push-url: how often it is told", "SECONDS"),
-    Setting("node-name", str, "", "with --push-url: the Kubernetes node that this is", "NAME"),
+    Setting("push-interval", seconds(0.1, 3600), "5", "with --push-url: the interval of reports", "SECONDS"),
+    Setting("node-name", str, "", "with --push-url: the name of this Kubernetes node", "NAME"),
     Setting("nvml-library", path, None, "the libnvidia-ml.so.1 to load, in place of the system's", "PATH"),
     Setting("minimum-power-limit", positive, None, "refuse power limits below this", "WATTS"),
     Setting("maximum-power-limit", positive, None, "refuse power limits above this", "WATTS"),
@@ -125,13 +125,13 @@ SETTINGS = (
     Setting("maximum-graphics-clock", positive, None, "refuse graphics clocks above this", "MEGAHERTZ"),
     Setting("minimum-memory-clock", positive, None, "refuse memory clocks below this", "MEGAHERTZ"),
     Setting("maximum-memory-clock", positive, None, "refuse memory clocks above this", "MEGAHERTZ"),
-    Setting("sample-interval", seconds(0.01, 3600), "1", "how often GPUs are looked at: power each time", "SECONDS"),
-    Setting("counter-interval", seconds(0, 60), "1", "how often a GPU's energy counter is read, which costs a driver "
-            "up to 15 ms of CPU time; in between its energy is told by power. 0: at each look", "SECONDS"),
+    Setting("sample-interval", seconds(0.01, 3600), "1", "the interval at which GPUs are sampled", "SECONDS"),
+    Setting("counter-interval", seconds(0, 60), "1", "the interval at which a GPU's energy counter is read, which costs "
+            "up to 15 ms of CPU time; in between its energy is derived from power. 0: at each sample", "SECONDS"),
     Setting("heartbeat-timeout", seconds(0.5, 600), "4", "how long the two parts wait for each other: without the "
-            "monitor the power controller gives everything back, a power controller that hangs is replaced", "SECONDS"),
-    Setting("log-format", one_of("text", "json"), "text", "how log lines look, text or json", "FORMAT"),
-    Setting("log-level", one_of("debug", "info", "warning", "error"), "info", "the least level logged", "LEVEL"),
+            "monitor the power controller restores every GPU; a power controller that hangs is replaced", "SECONDS"),
+    Setting("log-format", one_of("text", "json"), "text", "the format of log lines, text or json", "FORMAT"),
+    Setting("log-level", one_of("debug", "info", "warning", "error"), "info", "the lowest level logged", "LEVEL"),
 )  # fmt: skip
 
 
@@ -144,7 +144,7 @@ def settings_from(arguments: argparse.Namespace, environment: Mapping[str, str])
     """The settings in force.
 
     Raises:
-        UsageError: An option or a variable has a value that it can't have.
+        UsageError: An option or a variable has an invalid value.
         InputError: The config file is no TOML, or a key or a value in it is wrong.
     """
     values = values_of(SETTINGS, PREFIX, arguments, environment)
@@ -154,7 +154,7 @@ def settings_from(arguments: argparse.Namespace, environment: Mapping[str, str])
     values["monitor_state_directory"] = values["monitor_state_directory"] or values["state_directory"] / "monitor"
     values["power_controller_uids"] = values["power_controller_uids"] or frozenset({os.geteuid()})
     if values["part"] != "both" and values["power_controller_socket"] is None:
-        raise UsageError(f"--part {values['part']} needs --power-controller-socket: where the two parts meet")
+        raise UsageError(f"--part {values['part']} needs --power-controller-socket, the socket between the two parts")
     settings = Settings(**values)
     _check_ranges(values)
     if settings.push_url:
@@ -164,18 +164,20 @@ def settings_from(arguments: argparse.Namespace, environment: Mapping[str, str])
 
 def _check_ranges(values: Mapping[str, float | None]) -> None:
     for what in ("power-limit", "graphics-clock", "memory-clock"):
-        least, most = (values[f"{end}_{what.replace('-', '_')}"] for end in ("minimum", "maximum"))
-        if least is not None and most is not None and least > most:
-            raise UsageError(f"--minimum-{what} is {least:g} and --maximum-{what} {most:g}: nothing is within both")
+        minimum, maximum = (values[f"{end}_{what.replace('-', '_')}"] for end in ("minimum", "maximum"))
+        if minimum is not None and maximum is not None and minimum > maximum:
+            raise UsageError(
+                f"--minimum-{what} ({minimum:g}) is above --maximum-{what} ({maximum:g}); no value is within both"
+            )
 
 
 def _check_push(settings: Settings) -> None:
     try:
         address = urlsplit(settings.push_url)
-        sound = address.scheme in ("http", "https") and address.hostname and address.port != 0
-    except ValueError:  # a port that is none
-        sound = False
-    if not sound:
+        valid = address.scheme in ("http", "https") and address.hostname and address.port != 0
+    except ValueError:  # an invalid port
+        valid = False
+    if not valid:
         raise UsageError(f"--push-url: found {settings.push_url!r}, expected http://HOST:PORT or https://HOST:PORT")
     if settings.push_token_file is None or not settings.node_name:
-        raise UsageError("--push-url needs --push-token-file and --node-name: who tells, and of which node")
+        raise UsageError("--push-url needs --push-token-file and --node-name, which identify the agent and its node")

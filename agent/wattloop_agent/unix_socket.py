@@ -1,4 +1,4 @@
-"""A unix socket at a path: what a dead process left there is replaced, what lives there is not."""
+"""Listens at the path of a unix socket; replaces the socket of a dead process, not that of a running one."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pathlib import Path
 
 
 def listening_socket(path: Path, mode: int = 0o600) -> socket.socket:
-    """A socket listening at a path; what a dead process left there is replaced.
+    """A socket that listens at a path; the socket of a dead process there is replaced.
 
     Raises:
-        OSError: The path is no socket, or something listens there (``EADDRINUSE``), or its folder
-            can't be used.
+        OSError: The path is no socket, a process listens there (``EADDRINUSE``), or the folder can't
+            be used.
     """
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if path.is_socket() and not _answers(path):
             path.unlink()
         listening.bind(str(path))
-        # Nobody can connect before listen(), so there is no moment of another mode.
+        # No process can connect before listen(), so the default mode is never effective.
         path.chmod(mode)
         listening.listen(128)
     except OSError:
@@ -31,9 +31,9 @@ def listening_socket(path: Path, mode: int = 0o600) -> socket.socket:
 
 @contextmanager
 def removed_on_exit(path: Path) -> Iterator[None]:
-    """Removes what is at a path now when the block ends, and leaves alone what another has put there meanwhile.
+    """Remove the file at a path when the block ends, unless another process has replaced it.
 
-    While a process ends, and no longer listens, the next one may listen at the path already.
+    The next process may listen at the path before this one has ended.
     """
     own = _identity(path)
     try:
@@ -48,7 +48,7 @@ def _identity(path: Path) -> tuple[int, int, int] | None:
         found = path.stat()
     except FileNotFoundError:
         return None
-    # The number of an inode is soon another file's.
+    # Inode numbers are reused.
     return found.st_dev, found.st_ino, found.st_ctime_ns
 
 

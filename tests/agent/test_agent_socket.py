@@ -171,7 +171,7 @@ def test_every_bad_request_is_answered_with_what_is_wrong(agent: AgentFixture) -
     assert said["thousands of digits"].endswith("one line: a whole number of more than 4300 digits")
     assert said["deep nesting"].endswith("one line: lists or objects nested too deeply")
     too_long = raw_answer(agent.socket, b"x" * 70_000)
-    assert too_long["error"]["message"] == "a request has 65536 bytes at most"
+    assert too_long["error"]["message"] == "the request is too long: at most 65536 bytes are allowed"
     unknown = raw_answer(agent.socket, b'{"verb": "hold_limit", "gpus": ["GPU-0"], "watts": 200}\n')
     assert unknown["error"]["reason"] == "UnknownGpu"
     assert agent.uuids[0] in unknown["error"]["message"]

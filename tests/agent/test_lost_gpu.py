@@ -63,8 +63,8 @@ def test_one_that_was_lost_before_is_found_when_it_answers(
     caplog.set_level("INFO")
     agent_fixture.gpus.inject_fault("*", code=GPU_IS_LOST, gpu=1)
     assert [gpu.index for gpu in gpus.all()] == [0, 2]
-    assert "the GPU of index 1 can't be named: " in caplog.text
-    with pytest.raises(RequestError, match=r"its GPU of index 1 can't be named: .*is lost") as caught:
+    assert "NVML can't enumerate GPU 1: " in caplog.text
+    with pytest.raises(RequestError, match=r"NVML can't enumerate GPU 1: .*is lost") as caught:
         gpus.gpu(agent_fixture.uuids[1])
     assert caught.value.reason is Reason.UNKNOWN_GPU
     assert list(gpus.unnamed) == [1]
@@ -72,7 +72,7 @@ def test_one_that_was_lost_before_is_found_when_it_answers(
     monkeypatch.setattr("wattloop_agent.nvml_gpus.time.monotonic", lambda: float("inf"))
     assert [gpu.uuid for gpu in gpus.all()] == agent_fixture.uuids
     assert gpus.unnamed == {}
-    assert "the GPU of index 1 is named again" in caplog.text
+    assert "NVML enumerates GPU 1 again" in caplog.text
 
 
 def monitored(agent_fixture: AgentFixture, form: str) -> str:
@@ -107,7 +107,7 @@ def test_one_that_was_lost_at_the_agents_start_is_shown_and_comes_back_without_a
         until(lambda: readable(metrics) == dict.fromkeys(others, 1.0), "the others are read", MINUTE)
         assert [gpu.uuid for gpu in connection.gpus()] == others
         connection.hold_limit(others, 200)
-        with pytest.raises(AgentRequestError, match="its GPU of index 1 can't be named") as caught:
+        with pytest.raises(AgentRequestError, match="NVML can't enumerate GPU 1") as caught:
             connection.hold_limit([agent_fixture.uuids[1]], 200)
         assert caught.value.reason == Reason.UNKNOWN_GPU
         assert [each["index"] for each in json.loads(monitored(agent_fixture, "json"))["lost"]] == [1]

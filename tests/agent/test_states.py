@@ -278,4 +278,4 @@ def test_of_two_agents_on_one_node_one_holds_and_the_other_waits_and_takes_over(
         assert agent_fixture.limits == [150, 150, 150]
         assert children_of(process.pid) == power_controllers, "the power controller was started again"
     assert agent_fixture.limits == [400, 400, 400]
-    assert log.read_text().count("no lease can be given out") == 1, "said once"
+    assert log.read_text().count("no lease can be granted") == 1, "logged once"

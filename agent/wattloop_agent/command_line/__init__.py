@@ -1,1 +1,1 @@
-"""The options, the help and the checks of the subcommands; what carries them out is in `commands`."""
+"""Options, help and checks of the agent's subcommands; `commands` runs them."""

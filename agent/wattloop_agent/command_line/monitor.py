@@ -17,9 +17,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--seconds",
         type=_seconds,
         metavar="S",
-        help="measure for so long, then say what was used; default: until Ctrl-C",
+        help="measure for this time, then print the usage; default: until Ctrl-C",
     )
-    parser.add_argument("--format", choices=("table", "json"), default="table", help="how; default: table")
+    parser.add_argument("--format", choices=("table", "json"), default="table", help="output format; default: table")
     parser.add_argument("--nvml-library", type=Path, metavar="PATH", help="the libnvidia-ml.so.1 to load")
 
 
@@ -31,8 +31,9 @@ def _seconds(text: str) -> float:
 
 
 COMMAND = Command(
-    description="Energy used since it began, power, limit and clock of each GPU: a live table until Ctrl-C, or for "
-    "--seconds. Reads only; needs neither root nor an agent.",
+    summary="energy and power of this machine's GPUs",
+    description="Shows the energy that each GPU used since the start, its power, limit and clock: a live table until "
+    "Ctrl-C, or for --seconds. It only reads, and needs neither root nor an agent.",
     example="  wattloop monitor\n  wattloop monitor --seconds 10 --format json",
     configure=configure,
     run=Deferred("wattloop_agent.commands.monitor:run"),

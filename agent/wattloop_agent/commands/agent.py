@@ -11,11 +11,11 @@ from wattloop_agent.settings import settings_from
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the part asked for until it is told to end."""
+    """Run the requested part until it is asked to end."""
     settings = settings_from(arguments, os.environ)
     if arguments.ready_descriptor is not None:
         _check_descriptor(arguments.ready_descriptor)
-    # Each part imports what it needs and no more: the power controller is to stay small.
+    # Each part imports only what it needs, to keep the power controller small.
     from wattloop_agent.logs import set_up_logs  # noqa: PLC0415
 
     set_up_logs(settings.log_format, settings.log_level)
@@ -28,8 +28,8 @@ def run(arguments: argparse.Namespace) -> int:
 
         return run_power_controller(settings)
     if settings.part == "monitor":
-        # With a power controller of its own it has to be able to end that, and is its user's on a
-        # laptop.
+        # Not with a power controller of its own: it must be able to end that, and on a laptop it runs as
+        # the user.
         from wattloop_agent.monitor.confinement.confine import confine  # noqa: PLC0415
 
         with interruption.without_thread():

@@ -19,7 +19,7 @@ REFRESH_SECONDS = 1.0
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure, show."""
+    """Measure and show the GPUs' energy."""
     try:
         readings = NvmlReadings(arguments.nvml_library)
         with interruption.deferred():
@@ -53,10 +53,10 @@ def _live(readings: NvmlReadings, seconds: float | None) -> bool:
     from wattloop_agent.commands.monitor_table import usage_table  # noqa: PLC0415
 
     begin = readings.statuses()
-    until = float("inf") if seconds is None else time.monotonic() + seconds
+    end_seconds = float("inf") if seconds is None else time.monotonic() + seconds
     with Live(usage_table(usage_between(begin, begin), readings.unnamed), auto_refresh=False) as live:
         ended = False
-        while not ended and (left := until - time.monotonic()) > 0:
+        while not ended and (left := end_seconds - time.monotonic()) > 0:
             ended = _wait(min(left, REFRESH_SECONDS))
             usages = usage_between(begin, readings.statuses())
             live.update(usage_table(usages, readings.unnamed), refresh=True)
@@ -64,7 +64,7 @@ def _live(readings: NvmlReadings, seconds: float | None) -> bool:
 
 
 def _wait(seconds: float | None) -> bool:
-    """Wait; returns whether a signal ended it, as a measurement without an end is ended: what was used is shown."""
+    """Wait; returns whether a signal ended the wait, in which case the usage so far is shown."""
     with contextlib.suppress(interruption.Interrupted):
         interruption.sleep(seconds)
         return False
@@ -88,6 +88,6 @@ def _document(usages: Sequence[Usage], lost: Mapping[int, str]) -> dict[str, obj
         for usage in usages
     ]
     known = [usage.energy_joules for usage in usages if usage.energy_joules is not None]
-    all_known = len(known) == len(usages) and not lost
+    is_complete = len(known) == len(usages) and not lost
     unnamed = [{"index": index, "problem": problem} for index, problem in lost.items()]
-    return {"energy_joules": sum(known) if all_known else None, "gpus": gpus, "lost": unnamed}
+    return {"energy_joules": sum(known) if is_complete else None, "gpus": gpus, "lost": unnamed}

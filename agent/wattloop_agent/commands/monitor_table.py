@@ -15,9 +15,9 @@ UNKNOWN = "–"
 
 
 def usage_table(usages: Sequence[Usage], lost: Mapping[int, str]) -> Table:
-    """A row a GPU, and their sum; beneath it, by index, those that can't even be named."""
-    told = Text("\n".join(f"GPU {index}: {printable(problem)}" for index, problem in lost.items()))
-    table = Table(title="GPU energy", show_footer=len(usages) > 1, caption=told if lost else None)
+    """One row per GPU, and their sum; below it, by index, the GPUs that NVML can't enumerate."""
+    caption = Text("\n".join(f"GPU {index}: {printable(problem)}" for index, problem in lost.items()))
+    table = Table(title="GPU energy", show_footer=len(usages) > 1, caption=caption if lost else None)
     energies = [usage.energy_joules for usage in usages]
     powers = [usage.now.power_watts for usage in usages]
     table.add_column("GPU", footer="sum")

@@ -1,4 +1,4 @@
-"""``python -m wattloop_agent.commands.power_controller --connection FD FD``: run by a monitor that starts its own."""
+"""``python -m wattloop_agent.commands.power_controller --connection FD FD``: started by a monitor."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from wattloop_agent.settings import add_options, settings_from
 
 
 def main() -> int:
-    """Run the power controller on the connections that were inherited."""
+    """Run the power controller on the inherited connections."""
     parser = argparse.ArgumentParser(
         prog="python -m wattloop_agent.commands.power_controller", description=__doc__, allow_abbrev=False
     )
     parser.add_argument("--connection", type=int, nargs="+", required=True, metavar="FD", help="the inherited sockets")
     add_options(parser)
     arguments = parser.parse_args()
-    # Only what the monitor says on the command line: it has read the environment and the file
-    # already.
+    # Only the command line counts: the monitor has read the environment and the config file.
     settings = settings_from(arguments, {})
     set_up_logs(settings.log_format, settings.log_level)
     for descriptor in arguments.connection:

@@ -1,4 +1,4 @@
-"""What GPUs used between two looks at them."""
+"""The energy that GPUs used between two readings."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from wattloop_agent.monitor.gpu_readings import GpuStatus
 
 @dataclass(frozen=True)
 class Usage:
-    """What one GPU used since the monitor began.
+    """The usage of one GPU since the command started.
 
     Attributes:
-        now: Its status.
-        energy_joules: By its counter; None: it has none, or one that began anew meanwhile.
-        duration_seconds: On the clock that its energy was integrated on.
+        now: Its current status.
+        energy_joules: By its counter; None: it has none, or the counter was reset meanwhile.
+        duration_seconds: On the clock that its energy is integrated on.
     """
 
     now: GpuStatus
@@ -24,14 +24,14 @@ class Usage:
 
     @property
     def mean_power_watts(self) -> float | None:
-        """Energy by duration; None where either is not known."""
+        """Energy divided by duration; None if either is unknown."""
         if self.energy_joules is None or self.duration_seconds <= 0:
             return None
         return self.energy_joules / self.duration_seconds
 
 
 def usage_between(begin: Sequence[GpuStatus], end: Sequence[GpuStatus]) -> list[Usage]:
-    """What each GPU of the end used since the begin."""
+    """The usage of each GPU of the second reading since the first."""
     before = {status.uuid: status for status in begin}
     return [_usage(before.get(status.uuid, status), status) for status in end]
 
@@ -42,5 +42,5 @@ def _usage(begin: GpuStatus, end: GpuStatus) -> Usage:
         energy = (end.energy_millijoules - begin.energy_millijoules) / 1000
     if energy is not None and energy < 0:
         energy = None
-        end = replace(end, problem=end.problem or "its energy counter began anew while it was measured")
+        end = replace(end, problem=end.problem or "its energy counter was reset during the measurement")
     return Usage(end, energy, end.time_seconds - begin.time_seconds)

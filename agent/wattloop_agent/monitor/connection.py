@@ -1,7 +1,7 @@
-"""One connection to the agent's socket: lines in, lines out, with bounds on both.
+"""One connection to the agent's socket, with bounds on what it receives and sends.
 
-It reads the socket itself: a stream of asyncio's takes up to 256 KiB at once, whatever its limit
-is.
+It reads the socket directly, because a stream of asyncio reads up to 256 KiB at once whatever its
+limit is.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from wattloop_agent.json_lines import REQUEST_LIMIT_BYTES, encoded
+from wattloop_agent.json_lines import REQUEST_LIMIT_BYTES, encoded, request_too_long
 from wattloop_agent.request_error import Reason, RequestError, error_answer
 
 READ_BYTES = 16 * 1024
 # Of requests whose end has not come yet, of all connections together; a request of one piece always
 # has room.
 MAX_PARTIAL_REQUESTS_BYTES = 8 * 1024 * 1024
-# A caller that takes no answer for this long is dropped.
+# A caller that does not read its answer for so long is disconnected.
 MAX_ANSWER_SECONDS = 10.0
 
 
 @dataclass
 class PartialRequests:
-    """What all connections have received of requests whose end has not come yet."""
+    """The size of all incomplete requests of all connections."""
 
     size_bytes: int = 0
 
@@ -36,12 +36,12 @@ class Connection:
 
     Args:
         accepted: The socket; closed with this.
-        partial_requests: Of all connections.
+        partial_requests: Shared by all connections.
 
     Attributes:
         socket: The socket.
-        partial_since_seconds: Since when the end of a request has been missing, on the monotonic
-            clock; None: none is missing.
+        partial_since_seconds: Since when a request has been incomplete, on the monotonic clock; None:
+            none is.
     """
 
     def __init__(self, accepted: socket.socket, partial_requests: PartialRequests) -> None:
@@ -53,7 +53,7 @@ class Connection:
         self._counted_bytes = 0
 
     async def line(self) -> bytes | None:
-        """The next request's line; None: the caller has closed.
+        """The next request's line; None: the caller has closed the connection.
 
         Raises:
             RequestError: The request is too long, or too many are incomplete.
@@ -62,7 +62,7 @@ class Connection:
         end = self._received.find(b"\n")
         while end < 0:
             if len(self._received) > REQUEST_LIMIT_BYTES:
-                raise RequestError(Reason.BAD_REQUEST, f"a request has {REQUEST_LIMIT_BYTES} bytes at most")
+                raise request_too_long()
             self._count_partial_request()
             part = await asyncio.get_running_loop().sock_recv(self.socket, READ_BYTES)
             if not part:
@@ -77,7 +77,7 @@ class Connection:
         return line
 
     async def ended(self) -> None:
-        """Wait until the caller of a subscription closes, or sends anything more: a subscription takes no request."""
+        """Wait until the caller closes a subscription or sends anything; it may send no further request."""
         with contextlib.suppress(OSError):
             await asyncio.get_running_loop().sock_recv(self.socket, READ_BYTES)
 
@@ -85,7 +85,7 @@ class Connection:
         """Send a message.
 
         Raises:
-            OSError: The caller is gone, or takes nothing (`TimeoutError`).
+            OSError: The caller is gone, or does not read (`TimeoutError`).
         """
         data = encoded(message)
         try:
@@ -97,12 +97,12 @@ class Connection:
                 await asyncio.get_running_loop().sock_sendall(self.socket, data[sent:])
 
     def send_last(self, refusal: RequestError) -> None:
-        """Send why it is closed, if the caller takes it at once."""
+        """Send the reason for closing, if the socket's buffer has room."""
         with contextlib.suppress(OSError):
             self.socket.send(encoded(error_answer(refusal)))
 
     def close(self) -> None:
-        """Close it."""
+        """Close the connection."""
         self._count(0)
         self.socket.close()
 
@@ -113,7 +113,7 @@ class Connection:
             self.partial_since_seconds = time.monotonic()
         self._count(len(self._received))
         if len(self._received) > READ_BYTES and self._partial_requests.size_bytes > MAX_PARTIAL_REQUESTS_BYTES:
-            raise RequestError(Reason.TOO_MANY, "too many long requests are incomplete; send each at once")
+            raise RequestError(Reason.TOO_MANY, "too many long requests are incomplete; send each without a pause")
 
     def _count(self, size_bytes: int) -> None:
         self._partial_requests.size_bytes += size_bytes - self._counted_bytes

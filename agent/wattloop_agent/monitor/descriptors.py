@@ -1,4 +1,4 @@
-"""File descriptors: the limit is raised at the start, and how many connections it allows."""
+"""Raises the limit on file descriptors, and derives the number of connections from it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import resource
 
 logger = logging.getLogger(__name__)
 
-# A connection has its socket, and the pidfd of the process that connected.
+# The socket, and the pidfd of the connected process.
 DESCRIPTORS_PER_CONNECTION = 2
-# For what the agent itself opens: /proc, ledger, leases, the kubelet, the metrics' connections, the
-# owners' pidfds.
+# For the agent's own files: /proc, ledger, leases, the kubelet, metrics connections, owners' pidfds.
 RESERVED_DESCRIPTORS = 256
 MAX_CONNECTIONS = 512
 MIN_CONNECTIONS = 16
@@ -18,7 +17,7 @@ WANTED_DESCRIPTORS = RESERVED_DESCRIPTORS + DESCRIPTORS_PER_CONNECTION * MAX_CON
 
 
 def raised_limit() -> int:
-    """Raise the soft limit of this process's descriptors to what is wanted, or as far as the hard limit allows.
+    """Raise this process's soft limit on descriptors to the wanted one, as far as the hard limit allows.
 
     Returns:
         The limit in force.
@@ -32,7 +31,7 @@ def raised_limit() -> int:
 
 
 def connections_allowed(limit: int) -> int:
-    """How many connections a limit of descriptors allows beside the agent's own files.
+    """The number of connections that a descriptor limit allows beside the agent's own files.
 
     Example:
         >>> connections_allowed(20_000), connections_allowed(1024), connections_allowed(64)
@@ -43,10 +42,10 @@ def connections_allowed(limit: int) -> int:
 
 
 def allowed_connections() -> int:
-    """How many connections this process may have, after its limit was raised."""
+    """Raise the descriptor limit, and return the number of connections that it allows."""
     limit = raised_limit()
     allowed = connections_allowed(limit)
     if allowed < MAX_CONNECTIONS:
-        words = {"limit": limit, "wanted": WANTED_DESCRIPTORS, "connections": allowed}
-        logger.warning("fewer connections: the hard limit of open files (RLIMIT_NOFILE) is low", extra=words)
+        extra = {"limit": limit, "wanted": WANTED_DESCRIPTORS, "connections": allowed}
+        logger.warning("fewer connections: the hard limit of open files (RLIMIT_NOFILE) is low", extra=extra)
     return allowed

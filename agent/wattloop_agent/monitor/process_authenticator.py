@@ -1,6 +1,6 @@
-"""Owners that are processes of this machine: on a laptop, where every GPU is everyone's that no one holds.
+"""Identifies callers and lease owners as processes of this machine: on a laptop, every process may use every GPU.
 
-A pid alone is no identity, it is used again; with the process's start time it is.
+An owner is a pid with the process's start time, since pids are reused.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ class ProcessPeer:
 
     @property
     def owner(self) -> str:
-        """The process's name as an owner."""
+        """The process's owner name."""
         return self._owner
 
     async def caller(self) -> Caller:
         """The process, which may use every GPU of the machine.
 
         Raises:
-            RequestError: It ended; a child that inherited its socket is not it. Or the system does
-                not tell.
+            RequestError: It has ended (a child that inherited the socket is another owner), or the
+                system does not report it.
         """
         try:
             ended = self._process.has_ended()
@@ -47,12 +47,12 @@ class ProcessPeer:
         return Caller(self._owner, None)
 
     def close(self) -> None:
-        """Watch the process no more."""
+        """Stop watching the process."""
         self._process.close()
 
 
 class ProcessAuthenticator:
-    """Identifies callers and owners as processes."""
+    """Identifies callers and lease owners as processes."""
 
     def __init__(self) -> None:
         self._uncertain = UncertainOwners()
@@ -61,17 +61,19 @@ class ProcessAuthenticator:
         """The process that opened this connection.
 
         Raises:
-            RequestError: It has ended already, or the system does not tell.
+            RequestError: It has ended, or the system does not report it.
         """
         try:
             return ProcessPeer(WatchedProcess.of_peer(connection))
         except ProcessLookupError as error:
-            raise RequestError(Reason.NOT_PERMITTED, f"who opened this connection is gone: {error.strerror}") from error
+            raise RequestError(
+                Reason.NOT_PERMITTED, f"the process that opened this connection is gone: {error.strerror}"
+            ) from error
         except OSError as error:
             raise identification_failed(error) from error
 
     def alive(self, owner: str, step: Callable[[], None] = no_step) -> bool:  # noqa: ARG002 - one process is one step
-        """Whether the process is there, and is the same one. In doubt: yes."""
+        """Whether the process runs, and is the same one; True where it is unknown."""
         pid = _pid(owner)
         if pid is None:
             return True
@@ -88,9 +90,9 @@ class ProcessAuthenticator:
         owner: str,
         step: Callable[[], None] = no_step,  # noqa: ARG002 - one process is one step
     ) -> WatchedProcess | None:
-        """The process, for the caller to close.
+        """The process, which the caller closes.
 
-        None: it is gone, or cannot be looked at now, or the owner is no process.
+        None: it is gone, can't be read now, or the owner is no process.
         """
         pid = _pid(owner)
         if pid is None:
@@ -108,7 +110,7 @@ class ProcessAuthenticator:
 
 
 def owner_name(pid: int, start: int | None) -> str:
-    """The name of an owner that is a process.
+    """The owner name of a process.
 
     Example:
         >>> owner_name(17, 4711)

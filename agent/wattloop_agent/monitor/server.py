@@ -1,7 +1,7 @@
-"""The agent's socket: takes connections, bounds them, gives each request to `RequestHandlers`.
+"""Serves the agent's socket: accepts connections, bounds them, and passes requests to `RequestHandlers`.
 
-Any caller may be hostile: after each request the event loop turns to the others, an owner has one
-request of a kind in progress, and a connection's slot may be given to another (`slots`).
+Any caller may be hostile. After each request the event loop serves other connections, an owner has
+one request of a kind in progress, and a connection can lose its slot to another (`connection_slots`).
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ logger = logging.getLogger(__name__)
 
 MIN_INTERVAL_SECONDS = 0.02
 MAX_INTERVAL_SECONDS = 10.0
-# The kubelet answers in milliseconds, and has three seconds.
+# The kubelet answers in milliseconds, and times out after three seconds.
 MAX_IDENTIFICATION_SECONDS = 5.0
 MAX_BAD_REQUESTS = 8
-# After each refusal: what is refused costs its sender more time than the agent.
+# The delay after each refusal, so that bad requests cost their sender more time than the agent.
 REFUSAL_SECONDS = 0.01
 MAX_PARTIAL_REQUEST_SECONDS = 10.0
 SWEEP_SECONDS = 1.0
-# Requests beyond this size are decoded one at a time: JSON of 64 KiB takes a millisecond.
+# Larger requests are decoded one at a time, since 64 KiB of JSON take a millisecond.
 SMALL_REQUEST_BYTES = 4096
 MAX_ACCEPTED_AT_ONCE = 32
-# How long no connection is taken after the machine has run out of something.
+# The pause after the machine has run out of descriptors or memory.
 ACCEPT_PAUSE_SECONDS = 0.1
 ACCEPT_LOG_SECONDS = 10.0
 MAX_LOGGED_CHARACTERS = 200
-# What the driver's thread answers; all else is the power controller's. An owner's kinds do not wait
-# for each other.
+# Requests that the driver's thread answers; the power controller answers the others. An owner may
+# have one request of each kind in progress.
 READS = frozenset({"gpus", "energy"})
 
 
@@ -51,12 +51,12 @@ class Server:
 
     Args:
         authenticator: Identifies connections.
-        handlers: Answers.
-        connections_limit: How many connections there may be.
+        handlers: Answer requests.
+        connections_limit: The maximum number of connections.
 
     Attributes:
-        refusals: How many requests were refused, by reason.
-        slots: Who has how many connections.
+        refusals: Number of refused requests, by reason.
+        slots: The slots of the connections.
     """
 
     def __init__(
@@ -74,17 +74,17 @@ class Server:
 
     @property
     def connections(self) -> int:
-        """How many are open."""
+        """Number of open connections."""
         return len(self._tasks)
 
     async def serve(self, listening: socket.socket) -> None:
-        """Take connections from this listening socket."""
+        """Accept connections from a listening socket."""
         listening.setblocking(False)
         self._listening = listening
         self._serving = [asyncio.create_task(self._accept(listening)), asyncio.create_task(self._sweep())]
 
     async def close(self) -> None:
-        """Take no more connections, and end those that are open."""
+        """Stop accepting connections, and close the open ones."""
         ending = [*self._serving, *self._tasks]
         for task in ending:
             task.cancel()
@@ -103,7 +103,7 @@ class Server:
             except OSError as error:
                 if time.monotonic() - logged_seconds >= ACCEPT_LOG_SECONDS:
                     logged_seconds = time.monotonic()
-                    logger.error("connections can't be taken", extra={"told": error.strerror})  # noqa: TRY400
+                    logger.error("can't accept connections", extra={"error": error.strerror})  # noqa: TRY400
                 self.slots.close_longest_idle()
                 await asyncio.sleep(ACCEPT_PAUSE_SECONDS)
             await asyncio.sleep(0)
@@ -138,7 +138,7 @@ class Server:
         task.add_done_callback(lambda done: self._ended(done, connection, peer, slot))
 
     def _ended(self, task: asyncio.Task[None], connection: Connection, peer: Peer, slot: ConnectionSlot) -> None:
-        # Here, not in the task: one that is cancelled before its first step runs no `finally`.
+        # Not in the task, since one that is cancelled before its first step runs no `finally`.
         self.slots.release(slot)
         peer.close()
         connection.close()
@@ -153,10 +153,10 @@ class Server:
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             oldest = time.monotonic() - MAX_PARTIAL_REQUEST_SECONDS
-            told = f"the end of a request was missing for {MAX_PARTIAL_REQUEST_SECONDS:g} s"
+            why = f"a request was incomplete for {MAX_PARTIAL_REQUEST_SECONDS:g} s"
             for task, connection in list(self._tasks.items()):
                 if connection.partial_since_seconds is not None and connection.partial_since_seconds < oldest:
-                    connection.send_last(RequestError(Reason.CONNECTION_CLOSED, f"the connection is closed: {told}"))
+                    connection.send_last(RequestError(Reason.CONNECTION_CLOSED, f"the connection is closed: {why}"))
                     task.cancel()
 
     async def _serve(self, connection: Connection, peer: Peer, slot: ConnectionSlot) -> None:
@@ -169,18 +169,18 @@ class Server:
                     return
                 bad_requests = bad_requests + 1 if reason is Reason.BAD_REQUEST else 0
                 await asyncio.sleep(REFUSAL_SECONDS if reason is not None else 0)
-            told = f"the connection is closed after {MAX_BAD_REQUESTS} bad requests"
-            await self._refuse(connection, RequestError(Reason.CONNECTION_CLOSED, told), peer.owner)
+            message = f"the connection is closed after {MAX_BAD_REQUESTS} bad requests"
+            await self._refuse(connection, RequestError(Reason.CONNECTION_CLOSED, message), peer.owner)
         except RequestError as refusal:
             with contextlib.suppress(OSError):
                 await self._refuse(connection, refusal, peer.owner)
         except OSError:
             logger.debug("caller gone")
         except Exception:
-            logger.exception("unexpected failure of a request; its connection is closed", extra={"owner": peer.owner})
+            logger.exception("unexpected failure of a request; closing its connection", extra={"owner": peer.owner})
 
     async def _request(self, connection: Connection, peer: Peer, slot: ConnectionSlot) -> Reason | None:
-        """Answer one request; returns why it was refused, if it was, and `CONNECTION_CLOSED` after the last one."""
+        """Answer one request; returns the reason if it was refused, and `CONNECTION_CLOSED` after the last."""
         slot.idle_seconds = time.monotonic()
         line = await connection.line()
         slot.idle_seconds = None
@@ -224,7 +224,7 @@ class Server:
         try:
             self.slots.subscribe(slot)
         except RequestError:
-            # Subscriptions that have just been closed are noticed meanwhile.
+            # Subscriptions that are just closing free their slots meanwhile.
             await asyncio.sleep(REFUSAL_SECONDS)
             self.slots.subscribe(slot)
         sending = asyncio.create_task(self._send_readings(connection, peer, request, interval))
@@ -252,8 +252,8 @@ class Server:
 
     def _count(self, refusal: RequestError, owner: str) -> None:
         self.refusals[refusal.reason] += 1
-        told = refusal.message[:MAX_LOGGED_CHARACTERS]
-        logger.info("refused", extra={"owner": owner, "reason": refusal.reason, "told": told})
+        message = refusal.message[:MAX_LOGGED_CHARACTERS]
+        logger.info("refused", extra={"owner": owner, "reason": refusal.reason, "error": message})
 
 
 async def _identified(peer: Peer) -> Caller:
@@ -261,10 +261,10 @@ async def _identified(peer: Peer) -> Caller:
         async with asyncio.timeout(MAX_IDENTIFICATION_SECONDS):
             return await peer.caller()
     except TimeoutError as error:
-        told = f"it was not known within {MAX_IDENTIFICATION_SECONDS:g} s which GPUs are yours; try again"
-        raise RequestError(Reason.UNAVAILABLE, told) from error
+        message = f"your GPUs could not be determined within {MAX_IDENTIFICATION_SECONDS:g} s; try again"
+        raise RequestError(Reason.UNAVAILABLE, message) from error
 
 
 def _require_gpus(caller: Caller) -> None:
     if not caller.has_gpus:
-        raise RequestError(Reason.NOT_YOURS, f"no GPU was given to {caller.owner}, so there is nothing to subscribe to")
+        raise RequestError(Reason.NOT_YOURS, f"{caller.owner} has no GPU, so there is nothing to subscribe to")

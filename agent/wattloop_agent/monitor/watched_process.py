@@ -1,7 +1,7 @@
-"""A process that is told from every other, also from one that gets its pid later, and that says when it ends.
+"""Watches one process, distinguishes it from a later one with the same pid, and reports its end.
 
-By pidfd where the kernel has them and lets us (Linux 5.3; a container's seccomp profile may not),
-else by its start time, looked at again and again.
+It uses a pidfd where the kernel offers one (Linux 5.3; a container's seccomp profile may forbid it),
+else it polls the start time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
-# Linux 6.5 and newer: a pidfd of the process that connected, made when it did. Not in the socket
+# Linux 6.5 and newer: a pidfd of the connected process, created when it connected. Not in the socket
 # module yet.
 _SO_PEERPIDFD = 77
 _NO_PEER_PIDFD = frozenset({errno.ENOPROTOOPT, errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM})
@@ -25,15 +25,15 @@ POLL_SECONDS = 0.2
 
 
 class WatchedProcess:
-    """One process, by pidfd or by pid and start time.
+    """One process, identified by a pidfd or by pid and start time.
 
     Args:
-        pid: In our PID namespace.
-        pidfd: Of the process; closed with this. None: there are none here.
+        pid: Its id in this process's PID namespace.
+        pidfd: Its pidfd, closed with this; None: the kernel offers none.
 
     Raises:
         ProcessLookupError: It has ended.
-        OSError: It is not known whether it has.
+        OSError: It is unknown whether it has.
     """
 
     def __init__(self, pid: int, pidfd: int | None) -> None:
@@ -58,7 +58,7 @@ class WatchedProcess:
 
         Raises:
             ProcessLookupError: There is none.
-            OSError: It is not known whether there is.
+            OSError: It is unknown whether there is one.
         """
         return cls(pid, _pidfd(pid))
 
@@ -67,12 +67,12 @@ class WatchedProcess:
         """The process that opened this connection.
 
         Raises:
-            ProcessLookupError: It has ended, or is in no PID namespace that we see.
-            OSError: It is not known whether it has ended.
+            ProcessLookupError: It has ended, or is in a PID namespace that is invisible from here.
+            OSError: It is unknown whether it has ended.
         """
         pid = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
         if pid == 0:
-            raise ProcessLookupError(errno.ESRCH, "a process that is not seen from here (the agent needs hostPID)")
+            raise ProcessLookupError(errno.ESRCH, "a process that is invisible from here (the agent needs hostPID)")
         try:
             pidfd = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
         except OSError as error:
@@ -80,48 +80,48 @@ class WatchedProcess:
                 return cls.opened(pid)
             if error.errno in (errno.ESRCH, errno.EINVAL):
                 raise ProcessLookupError(errno.ESRCH, f"process {pid} has ended") from error
-            # By its number another process could be taken for it, which has the number by now.
+            # Looking it up by pid could find another process that has reused the pid.
             raise
         return cls(pid, pidfd)
 
     @property
     def descriptor(self) -> int | None:
-        """The pidfd, which can be read once the process has ended; None: there are none here."""
+        """The pidfd, which becomes readable when the process ends; None: the kernel offers none."""
         return self._pidfd
 
     def has_ended(self) -> bool:
         """Whether it has ended.
 
         Raises:
-            OSError: It is not known.
+            OSError: It is unknown.
         """
         if self._pidfd is not None:
             return _readable(self._pidfd)
         return start_ticks(self.pid) != self.start_ticks
 
     def when_ended(self, call: Callable[[], None]) -> None:
-        """Close this and call, once, on the running event loop, when it has ended."""
+        """When the process ends, close this and call a function once, on the running event loop."""
 
         def ended() -> None:
             self.close()
             call()
 
-        def look() -> None:
-            # A look that failed tells nothing; the next one may.
+        def poll() -> None:
+            # A failed read says nothing; try again.
             with contextlib.suppress(OSError):
                 if self.has_ended():
                     ended()
                     return
-            self._timer = loop.call_later(POLL_SECONDS, look)
+            self._timer = loop.call_later(POLL_SECONDS, poll)
 
         loop = asyncio.get_running_loop()
         if self._pidfd is not None:
             loop.add_reader(self._pidfd, ended)
         else:
-            look()
+            poll()
 
     def close(self) -> None:
-        """Watch it no more."""
+        """Stop watching the process."""
         if self._timer is not None:
             self._timer.cancel()
         if self._pidfd is not None:
@@ -132,11 +132,11 @@ class WatchedProcess:
 
 
 def start_ticks(pid: int, processes: Path = Path("/proc")) -> int | None:
-    """When a process that is there started, in clock ticks since boot; None: there is none, or a zombie.
+    """The start time of a process, in clock ticks since boot; None: there is none, or it is a zombie.
 
     Raises:
-        OSError: It is not known, as where no descriptor or memory is left; the process may be
-            there.
+        OSError: It is unknown, for example because no descriptor or memory is left; the process may
+            run.
 
     Example:
         >>> start_ticks(os.getpid()) == start_ticks(os.getpid()) is not None
@@ -153,7 +153,7 @@ def start_ticks(pid: int, processes: Path = Path("/proc")) -> int | None:
     try:
         return None if fields[0] in (b"Z", b"X") else int(fields[19])
     except (IndexError, ValueError) as error:
-        raise OSError(errno.EIO, "not in the form that proc(5) describes", str(path)) from error
+        raise OSError(errno.EIO, "its format is not that of proc(5)", str(path)) from error
 
 
 def _pidfd(pid: int) -> int | None:

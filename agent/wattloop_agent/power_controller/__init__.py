@@ -1,1 +1,1 @@
-"""The privileged part: the only process that may change a GPU. No network, no token; five verbs on a unix socket."""
+"""The privileged process: the only one that changes GPUs, with leases that survive crashes."""

@@ -1,8 +1,8 @@
-"""What may become of leases, as pure functions: no device, no disk, no clock.
+"""Decides on leases, as pure functions: no device, no disk, no clock.
 
-A change is two steps, so that one that is cut off anywhere can be undone: `begin_hold` gives the
-leases to write down before any device is touched, `finish_hold` those to write down after all were.
-`restoration` says what has to be set to give a lease back, seen what is set now.
+A change has two steps, so that it can be undone wherever it is interrupted: `begin_hold` gives the
+leases to store before any device is set, `finish_hold` those to store after all are set.
+`restoration` decides how to restore a device, given its current value.
 """
 
 from __future__ import annotations
@@ -12,25 +12,24 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from wattloop_agent.power_controller.lease import UNITS, Key, Lease, Leases, Setting
+from wattloop_agent.power_controller.lease import UNITS, Lease, LeaseKey, Leases, Setting
 from wattloop_agent.request_error import Reason, RequestError
 
-# NVML holds whole milliwatts; two readings of one limit can't differ by more.
+# NVML uses integer milliwatts; two readings of one limit can't differ by more.
 TOLERANCE_WATTS = 0.002
 
 
 @dataclass(frozen=True)
 class HoldRequest:
-    """Hold one setting of all of these GPUs at a value, for an owner.
+    """A request to hold one setting of some GPUs at a value, for an owner.
 
     Attributes:
-        gpus: Uuids, none twice.
-        setting: Which setting.
+        gpus: Uuids, none of them twice.
+        setting: The setting.
         value: Watts or megahertz.
-        owner: For whom.
-        expires_seconds: On CLOCK_BOOTTIME, when it ends by itself; None: never.
-        within: What the monitor lets its caller ask for: it narrows the other ranges and never
-            widens them.
+        owner: The owner of the leases.
+        expires_seconds: When the leases expire, on CLOCK_BOOTTIME; None: never.
+        within: The range that the node's policies allow; it only narrows the other ranges.
     """
 
     gpus: tuple[str, ...]
@@ -43,14 +42,20 @@ class HoldRequest:
 
 @dataclass(frozen=True)
 class AllowedRange:
-    """What a device accepts for a setting: a range, and for clocks the steps in it (ascending; empty: any value)."""
+    """The values allowed for a setting: a range, and for clocks the steps in it.
+
+    Attributes:
+        minimum: The lowest value.
+        maximum: The highest value.
+        steps: The allowed values in ascending order; empty: every value in the range.
+    """
 
     minimum: float
     maximum: float
     steps: tuple[float, ...] = ()
 
     def narrowed(self, other: AllowedRange | None) -> AllowedRange:
-        """What both accept, with the steps of this one."""
+        """The intersection with another range, with the steps of this one."""
         if other is None:
             return self
         minimum, maximum = max(self.minimum, other.minimum), min(self.maximum, other.maximum)
@@ -73,7 +78,7 @@ class AllowedRange:
 
 
 def refuse_held_by_others(leases: Leases, request: HoldRequest) -> None:
-    """Refuse a GPU of which another owner holds any setting.
+    """Refuse GPUs of which another owner holds any setting.
 
     Raises:
         RequestError: `Reason.NOT_YOURS`.
@@ -83,32 +88,32 @@ def refuse_held_by_others(leases: Leases, request: HoldRequest) -> None:
         if lease.gpu in wanted and lease.owner != request.owner:
             raise RequestError(
                 Reason.NOT_YOURS,
-                f"GPU {lease.gpu}: {lease.owner} holds its {lease.setting.words} until it releases it or is gone",
+                f"GPU {lease.gpu}: {lease.owner} holds its {lease.setting.label} until it releases it or is gone",
             )
 
 
 def values_to_set(
     request: HoldRequest, allowed: Mapping[str, AllowedRange], bounds: AllowedRange | None
 ) -> dict[str, float]:
-    """What is to be set on each GPU of a request: the value asked for, for clocks the nearest step within all ranges.
+    """The value to set on each GPU of a request: the requested one; for clocks the nearest allowed step.
 
     Args:
-        request: What is asked for.
-        allowed: By GPU, what the device accepts.
-        bounds: What the administrator allows, on top; None: no bounds.
+        request: The request.
+        allowed: By GPU, the range that the device accepts.
+        bounds: The administrator's range; None: none.
 
     Raises:
-        RequestError: `Reason.OUT_OF_RANGE`, naming both ranges.
+        RequestError: `Reason.OUT_OF_RANGE`, with all ranges.
     """
     values = {}
     for gpu in request.gpus:
         device = allowed[gpu]
-        both = device.narrowed(bounds).narrowed(request.within)
-        if not both.minimum <= request.value <= both.maximum:
+        common = device.narrowed(bounds).narrowed(request.within)
+        if not common.minimum <= request.value <= common.maximum:
             raise _out_of_range(gpu, request, device, bounds, "is out of range")
-        if device.steps and not both.steps:
-            raise _out_of_range(gpu, request, device, bounds, "has no step of the device near it that is in range")
-        values[gpu] = both.nearest(request.value)
+        if device.steps and not common.steps:
+            raise _out_of_range(gpu, request, device, bounds, "has no step of the device within all ranges")
+        values[gpu] = common.nearest(request.value)
     return values
 
 
@@ -116,32 +121,32 @@ def _out_of_range(
     gpu: str, request: HoldRequest, device: AllowedRange, bounds: AllowedRange | None, how: str
 ) -> RequestError:
     unit = UNITS[request.setting]
-    told = [f"the device accepts {device.minimum:g} to {device.maximum:g} {unit}"]
-    for who, its in (("the administrator allows", bounds), ("the policies of this node allow", request.within)):
-        if its is not None:
-            told.append(f"{who} {its.minimum:g} to {its.maximum:g}")
-    if len(told) == 1:
-        told.append("no other bounds")
+    ranges = [f"the device accepts {device.minimum:g} to {device.maximum:g} {unit}"]
+    for label, bound in (("the administrator allows", bounds), ("the policies of this node allow", request.within)):
+        if bound is not None:
+            ranges.append(f"{label} {bound.minimum:g} to {bound.maximum:g}")
+    if len(ranges) == 1:
+        ranges.append("no other bounds")
     return RequestError(
         Reason.OUT_OF_RANGE,
-        f"GPU {gpu}: a {request.setting.words} of {request.value:g} {unit} {how}: {', '.join(told)}",
+        f"GPU {gpu}: a {request.setting.label} of {request.value:g} {unit} {how}: {', '.join(ranges)}",
     )
 
 
 def begin_hold(
     leases: Leases, request: HoldRequest, values: Mapping[str, float], found: Mapping[str, float | None], boot_id: str
-) -> dict[Key, Lease]:
-    """The leases to write down before the first device of a request is touched.
+) -> dict[LeaseKey, Lease]:
+    """The leases to store before the first device of a request is set.
 
     Args:
-        leases: Those of now.
-        request: Not refused by `refuse_held_by_others` or `values_to_set`.
-        values: By GPU, what will be set.
-        found: By GPU, what is set now; it matters where there is no lease yet.
-        boot_id: Of now.
+        leases: The current leases.
+        request: A request that `refuse_held_by_others` and `values_to_set` admit.
+        values: By GPU, the value to set.
+        found: The current value, for each GPU that has no lease yet.
+        boot_id: The current boot.
 
     Returns:
-        All leases, those of the request with their value pending.
+        All leases; those of the request have a pending value.
     """
     begun = dict(leases)
     for gpu in request.gpus:
@@ -153,16 +158,16 @@ def begin_hold(
     return begun
 
 
-def finish_hold(leases: Leases, keys: Iterable[Key], expires_seconds: float | None) -> dict[Key, Lease]:
-    """The leases to write down after every device of a request was set: what was pending is held, for so long.
+def finish_hold(leases: Leases, keys: Iterable[LeaseKey], expires_seconds: float | None) -> dict[LeaseKey, Lease]:
+    """The leases to store after every device of a request was set: their pending values are held.
 
-    Not before, so that a change that fails leaves the lease that was there its time too.
+    The expiry changes only now, so that a failed change leaves that of the previous lease as it was.
     """
     finished = dict(leases)
     for key in keys:
         lease = finished[key]
-        # One that was given up and not restored yet stays so until here: undone, it is still to be
-        # restored.
+        # A lease that is releasing stays so until here: if the change is undone, the device must
+        # still be restored.
         finished[key] = lease.changed(
             held=lease.pending, pending=None, expires_seconds=expires_seconds, releasing=False
         )
@@ -170,16 +175,16 @@ def finish_hold(leases: Leases, keys: Iterable[Key], expires_seconds: float | No
 
 
 def leases_to_release(leases: Leases, owner: str | None, gpus: Sequence[str] | None) -> list[Lease]:
-    """The leases to give back: of this owner (None: of all), on these GPUs (None: on all).
+    """The leases of this owner (None: of all) on these GPUs (None: on all).
 
     Raises:
-        RequestError: `Reason.NOT_YOURS`: one of the GPUs named is held, but for another owner.
+        RequestError: `Reason.NOT_YOURS`: another owner holds one of the GPUs.
     """
     if owner is not None and gpus is not None:
         for lease in leases.values():
             if lease.gpu in gpus and lease.owner != owner:
                 raise RequestError(
-                    Reason.NOT_YOURS, f"GPU {lease.gpu}: its {lease.setting.words} is held for {lease.owner}"
+                    Reason.NOT_YOURS, f"GPU {lease.gpu}: its {lease.setting.label} is held for {lease.owner}"
                 )
     return [
         lease
@@ -189,19 +194,19 @@ def leases_to_release(leases: Leases, owner: str | None, gpus: Sequence[str] | N
 
 
 def expired(leases: Leases, now_seconds: float) -> list[Lease]:
-    """The leases whose time is over (``now_seconds`` on CLOCK_BOOTTIME)."""
+    """The expired leases (``now_seconds`` on CLOCK_BOOTTIME)."""
     return [
         each for each in leases.values() if each.expires_seconds is not None and each.expires_seconds <= now_seconds
     ]
 
 
-def of_this_boot(leases: Iterable[Lease], boot_id: str) -> dict[Key, Lease]:
-    """The leases that still mean something: a reboot has reset the devices of the others."""
+def of_this_boot(leases: Iterable[Lease], boot_id: str) -> dict[LeaseKey, Lease]:
+    """The leases of the current boot; a reboot has reset the devices of the others."""
     return {lease.key: lease for lease in leases if lease.boot_id == boot_id}
 
 
-def clocks_pending(leases: Leases) -> dict[Key, Lease]:
-    """The same leases, with clocks that are held yet to be set."""
+def clocks_pending(leases: Leases) -> dict[LeaseKey, Lease]:
+    """The same leases, with held clocks marked as pending, so that they are set again."""
     return {
         key: replace(lease, pending=lease.pending or lease.held) if lease.setting is not Setting.POWER_LIMIT else lease
         for key, lease in leases.items()
@@ -209,19 +214,18 @@ def clocks_pending(leases: Leases) -> dict[Key, Lease]:
 
 
 class Restoration(enum.Enum):
-    """What giving a lease back asks of the device."""
+    """How to restore a device when its lease ends."""
 
-    SET_FOUND = "set what was found"
-    NOTHING = "it is already as found"
-    LEAVE = "another actor has set it to something of its own, which is left"
+    SET_FOUND = "set the value found before the hold"
+    NOTHING = "the device already has that value"
+    LEAVE = "another actor has set another value, which is left"
 
 
 def restoration(lease: Lease, current: float | None) -> Restoration:
-    """What has to be done to give a lease back, seen what is set now.
+    """How to restore the device of a lease, given its current value.
 
-    Clocks can be locked and unlocked but their lock can't be read, so they are always set. A power
-    limit that is neither what was found nor anything that we set is another actor's: it is reported
-    and left, not fought.
+    NVML does not report a clock lock, so clocks are always set. A power limit that is neither the
+    found value nor one that the agent set is another actor's: it is reported, and not changed.
 
     Example:
         >>> lease = Lease("GPU-1", Setting.POWER_LIMIT, 300.0, 200.0, None, "process:1@2", "boot")
@@ -232,7 +236,5 @@ def restoration(lease: Lease, current: float | None) -> Restoration:
         return Restoration.SET_FOUND
     if abs(current - lease.found) <= TOLERANCE_WATTS:
         return Restoration.NOTHING
-    ours = [value for value in (lease.held, lease.pending) if value is not None]
-    return (
-        Restoration.SET_FOUND if any(abs(current - value) <= TOLERANCE_WATTS for value in ours) else Restoration.LEAVE
-    )
+    own = [value for value in (lease.held, lease.pending) if value is not None]
+    return Restoration.SET_FOUND if any(abs(current - value) <= TOLERANCE_WATTS for value in own) else Restoration.LEAVE

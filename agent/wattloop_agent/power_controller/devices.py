@@ -1,4 +1,4 @@
-"""The GPUs that the power controller sets: the interface that tests replace, and its implementation by NVML."""
+"""The GPUs that the power controller sets: the interface, and its implementation by NVML."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class NvmlDevices:
         self._allowed: dict[tuple[str, Setting], AllowedRange] = {}
 
     def close(self) -> None:
-        """Let NVML go; the next question opens it again."""
+        """Close NVML; the next use reopens it."""
         self._gpus.close()
 
     def allowed(self, gpu: str, setting: Setting) -> AllowedRange:
-        """What the device accepts; asked once, it is a property of the device."""
+        """The range that the device accepts; read once, since it does not change."""
         key = (gpu, setting)
         device = self._gpus.gpu(gpu)
         if key not in self._allowed:
@@ -73,7 +73,7 @@ class NvmlDevices:
             return device.enforced_power_limit_watts()
 
     def put(self, gpu: str, setting: Setting, value: float | None) -> None:
-        """Set it; None takes a clock's lock away."""
+        """Set a value; None unlocks a clock."""
         device = self._gpus.gpu(gpu)
         with self._gpus.request_errors():
             match setting, value:

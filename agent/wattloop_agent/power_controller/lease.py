@@ -1,7 +1,6 @@
-"""A lease: a setting of a GPU that is held for an owner, and what the GPU goes back to.
+"""A lease: a setting of a GPU held for an owner, and the value to restore.
 
-Leases are data: `decisions` decides on them, `lease_file` keeps them on disk, `lease_manager`
-applies them.
+Leases are data: `decisions` decides on them, `lease_file` stores them, `lease_manager` applies them.
 """
 
 from __future__ import annotations
@@ -14,21 +13,21 @@ from typing import Any
 
 
 class Setting(enum.StrEnum):
-    """What of a GPU can be held. Power limits are in watts, clocks in megahertz."""
+    """A setting that can be held. Power limits are in watts, clocks in megahertz."""
 
     POWER_LIMIT = "power_limit"
     GRAPHICS_CLOCK = "graphics_clock"
     MEMORY_CLOCK = "memory_clock"
 
     @property
-    def words(self) -> str:
-        """Its name in a sentence."""
+    def label(self) -> str:
+        """Its name in messages."""
         return self.value.replace("_", " ")
 
 
 UNITS = {Setting.POWER_LIMIT: "watts", Setting.GRAPHICS_CLOCK: "megahertz", Setting.MEMORY_CLOCK: "megahertz"}
 
-Key = tuple[str, Setting]
+LeaseKey = tuple[str, Setting]
 
 
 @dataclass(frozen=True)
@@ -38,17 +37,15 @@ class Lease:
     Attributes:
         gpu: The GPU's uuid.
         setting: Which of its settings.
-        found: What was set before the first hold, and what it goes back to; None: a clock that was
-            not locked.
-        held: What is set for the owner; None while the first change is under way.
-        pending: What a change under way is about to set; None when none is. A change that was cut
-            off is known by it.
-        owner: Whose it is: an opaque name that the monitor gave.
-        boot_id: The boot in which it was made; another boot has reset the device, so there is
-            nothing to restore.
-        expires_seconds: On CLOCK_BOOTTIME, when it ends by itself; None: never.
-        releasing: It was given up, but the device could not be restored yet; it is tried again
-            until it can.
+        found: The value before the first hold, which is restored; None: an unlocked clock.
+        held: The value set for the owner; None while the first change is in progress.
+        pending: The value that a change in progress is about to set; None: no change is in
+            progress. It identifies an interrupted change.
+        owner: The owner, an opaque name from the monitor.
+        boot_id: The boot in which it was created. A reboot resets the device, so leases of earlier
+            boots need no restoring.
+        expires_seconds: When it expires, on CLOCK_BOOTTIME; None: never.
+        releasing: It was released, but the device could not be restored yet; restoring is retried.
     """
 
     gpu: str
@@ -62,15 +59,15 @@ class Lease:
     releasing: bool = False
 
     @property
-    def key(self) -> Key:
-        """What there can be one lease of."""
+    def key(self) -> LeaseKey:
+        """Its GPU and setting; there is one lease for each."""
         return (self.gpu, self.setting)
 
     def changed(self, **fields: object) -> Lease:
-        """This lease with other values in these fields.
+        """A copy with other values in these fields.
 
-        As `dataclasses.replace`, in a tenth of its time: a plan moves the clocks of all GPUs at
-        every instruction.
+        Ten times as fast as `dataclasses.replace`: a plan moves the clocks of all GPUs at every
+        instruction.
 
         Example:
             >>> from dataclasses import replace
@@ -83,19 +80,19 @@ class Lease:
         return copy
 
 
-Leases = Mapping[Key, Lease]
+Leases = Mapping[LeaseKey, Lease]
 
 
 def lease_to_record(lease: Lease) -> dict[str, object]:
-    """The JSON form of a lease."""
+    """A lease as JSON data."""
     return asdict(lease)
 
 
 def lease_from_record(record: object) -> Lease:
-    """The lease of a JSON form.
+    """Decode a lease.
 
     Raises:
-        ValueError: The record is none of ours; the text says which field.
+        ValueError: The record is no valid lease; the message names the field.
 
     Example:
         >>> lease = Lease("GPU-1", Setting.POWER_LIMIT, 300.0, 200.0, None, "process:1@2", "boot")
@@ -105,22 +102,22 @@ def lease_from_record(record: object) -> Lease:
     if not isinstance(record, dict):
         raise ValueError(f"a lease is an object, not {type(record).__name__}")  # noqa: TRY004 - bad data, not a bug
     return Lease(
-        gpu=_text(record, "gpu"),
-        setting=Setting(_text(record, "setting")),
+        gpu=_string(record, "gpu"),
+        setting=Setting(_string(record, "setting")),
         found=_number(record, "found"),
         held=_number(record, "held"),
         pending=_number(record, "pending"),
-        owner=_text(record, "owner"),
-        boot_id=_text(record, "boot_id"),
+        owner=_string(record, "owner"),
+        boot_id=_string(record, "boot_id"),
         expires_seconds=_number(record, "expires_seconds"),
         releasing=record.get("releasing") is True,
     )
 
 
-def _text(record: dict[str, Any], name: str) -> str:
+def _string(record: dict[str, Any], name: str) -> str:
     value = record.get(name)
     if not isinstance(value, str) or not value:
-        raise ValueError(f"{name} is {value!r}, not a text")
+        raise ValueError(f"{name} is {value!r}, not a string")
     return value
 
 

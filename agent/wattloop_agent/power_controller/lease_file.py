@@ -1,7 +1,7 @@
-"""Leases on disk, written so that whatever dies, at any instruction, leaves the older or the newer file whole.
+"""Stores leases on disk, atomically and durably.
 
-Written aside, fsync, renamed, fsync of the folder: when `LeaseFile.write` returns, the leases
-survive a power cut too.
+A process that is killed at any instruction leaves the old or the new file intact. When
+`LeaseFile.write` returns, the leases survive a power cut too.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ LIMIT_BYTES = 1024 * 1024
 
 
 class CorruptLeaseFileError(Exception):
-    """The file is not one that we wrote. It was moved aside, and what the GPUs were found at is not known.
+    """The file has no valid leases and was moved aside; the values to restore are unknown.
 
     Attributes:
-        moved_to: Where it is kept for a person to look at; None: it could not be moved.
+        moved_to: Its new path, for an administrator to inspect; None: it could not be moved.
     """
 
     def __init__(self, path: Path, why: str, moved_to: Path | None) -> None:
-        kept = f"kept as {moved_to}" if moved_to else "and it could not be moved aside"
-        super().__init__(f"{path}: no lease file of ours ({why}); {kept}; compare each GPU's limit with its default")
+        moved = f"moved to {moved_to}" if moved_to else "it could not be moved aside"
+        super().__init__(f"{path}: not a valid lease file ({why}); {moved}; compare each GPU's limit with its default")
         self.moved_to = moved_to
 
 
 class LeaseFile:
-    """The lease file of one state folder, locked for this process.
+    """The lease file of a state folder, locked for this process.
 
     Args:
-        folder: The state folder; it is made if it is missing.
+        folder: The state folder; created if missing.
 
     Raises:
         RequestError: `Reason.STATE_NOT_DURABLE`: the folder can't be used, or another agent uses
@@ -56,22 +56,23 @@ class LeaseFile:
         except OSError as error:
             raise _not_durable(folder, error) from error
         try:
-            # On the folder itself, so that a read-only one is known to be in use too.
+            # The lock is on the folder itself, so that it works for a read-only folder too.
             fcntl.flock(self._folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             self.close()
             if isinstance(error, BlockingIOError):
                 raise RequestError(
-                    Reason.STATE_NOT_DURABLE, f"{folder}: another agent uses this state folder; one agent a node"
+                    Reason.STATE_NOT_DURABLE,
+                    f"{folder}: another agent uses this state folder; only one agent may run per node",
                 ) from error
             raise _not_durable(folder, error) from error
 
     def close(self) -> None:
-        """Give up the lock."""
+        """Release the lock."""
         os.close(self._folder)
 
     def read(self) -> list[Lease]:
-        """The leases as last written; none where there is no file.
+        """The leases as last written; none if there is no file.
 
         Raises:
             CorruptLeaseFileError: It is damaged; it was moved aside, so that the next start is a
@@ -90,10 +91,10 @@ class LeaseFile:
             raise CorruptLeaseFileError(self.path, str(error), self._moved_aside()) from error
 
     def write(self, leases: Iterable[Lease]) -> None:
-        """Make these the leases on disk; durable when it returns.
+        """Replace the leases on disk; durable on return.
 
         Raises:
-            RequestError: `Reason.STATE_NOT_DURABLE`: a full disk, a read-only folder, ….
+            RequestError: `Reason.STATE_NOT_DURABLE`: the disk is full, the folder is read-only, ….
         """
         try:
             write_durably(self.path, self._folder, _encoded(leases))
@@ -122,7 +123,7 @@ def _decoded(data: bytes) -> list[Lease]:
     if content["format"] != FORMAT:
         raise ValueError(f"format {content['format']!r}, this agent reads {FORMAT}")
     if content["sha256"] != _digest(content["leases"]):
-        raise ValueError("its checksum does not fit its leases")
+        raise ValueError("its checksum does not match its leases")
     return [lease_from_record(record) for record in content["leases"]]
 
 
@@ -133,6 +134,6 @@ def _digest(records: object) -> str:
 def _not_durable(path: Path, error: OSError) -> RequestError:
     return RequestError(
         Reason.STATE_NOT_DURABLE,
-        f"{path}: leases can't be kept there ({error.strerror}), so no GPU is changed; "
+        f"{path}: leases can't be stored there ({error.strerror}), so no GPU is changed; "
         "the state folder must be writable, with space left",
     )

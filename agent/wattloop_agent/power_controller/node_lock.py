@@ -1,7 +1,7 @@
-"""One power controller a node: a lock in a folder that all of them know, whatever their state folders are.
+"""A lock that admits one power controller per node, in a folder that does not depend on its state folder.
 
-Two power controllers on the same GPUs would each take for found what the other holds, and give it
-back at the wrong time.
+Each of two power controllers on the same GPUs would take the value that the other holds for the one
+to restore.
 """
 
 from __future__ import annotations
@@ -18,17 +18,16 @@ MAX_NOTE_BYTES = 4096
 
 
 class NodeLock:
-    """The node's lock, held from now until `close` or the end of the process, however it ends.
+    """The node's lock, held until `close` or the end of the process, however it ends.
 
     Args:
-        folder: Where all power controllers of the node look; made, for root alone, where it is
+        folder: The folder that all power controllers of the node use; created, for root alone, if
             missing.
-        note: Who this is, for the one that comes second.
+        note: A description of this process, for the error message of a second one.
 
     Raises:
-        RequestError: `Reason.ANOTHER_AGENT`: another power controller holds it;
-            `Reason.STATE_NOT_DURABLE`:
-        it can't be used.
+        RequestError: `Reason.ANOTHER_AGENT`: another power controller holds the lock;
+            `Reason.STATE_NOT_DURABLE`: the lock can't be used.
     """
 
     def __init__(self, folder: Path, note: str) -> None:
@@ -41,26 +40,26 @@ class NodeLock:
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            holder = self._note()
+            holder = self._read_note()
             self.close()
             raise RequestError(
                 Reason.ANOTHER_AGENT,
-                f"another power controller holds this node's GPUs ({holder or 'it does not say who it is'}; {path}); "
-                "one agent a node: this one changes nothing and takes over when the other ends",
+                f"another power controller holds this node's GPUs ({holder or 'it left no note'}; {path}); "
+                "only one agent may run per node: this one changes nothing and takes over when the other ends",
             ) from error
         except OSError as error:
             self.close()
             raise _unusable(path, error) from error
-        # A full disk leaves no note; the lock holds all the same.
+        # On a full disk the note is missing; the lock is held all the same.
         with contextlib.suppress(OSError):
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, note.encode()[:MAX_NOTE_BYTES], 0)
 
     def close(self) -> None:
-        """Give it up."""
+        """Release the lock."""
         os.close(self._descriptor)
 
-    def _note(self) -> str:
+    def _read_note(self) -> str:
         with contextlib.suppress(OSError):
             return os.pread(self._descriptor, MAX_NOTE_BYTES, 0).decode(errors="replace").strip()
         return ""
@@ -69,7 +68,6 @@ class NodeLock:
 def _unusable(path: Path, error: OSError) -> RequestError:
     return RequestError(
         Reason.STATE_NOT_DURABLE,
-        f"{path}: can't be locked ({error.strerror}), so another power controller might hold the same GPUs and none "
-        "is changed; "
-        "--lock-directory names another folder",
+        f"{path}: can't be locked ({error.strerror}), so another power controller might hold the same GPUs and "
+        "none is changed; choose another folder with --lock-directory",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from wattloop_agent.json_lines import gpu_names, number, text
+from wattloop_agent.json_lines import gpu_names, number, string
 from wattloop_agent.power_controller.decisions import AllowedRange, HoldRequest
 from wattloop_agent.power_controller.lease import Setting
 from wattloop_agent.power_controller.lease_manager import HeldLease, LeaseManager
@@ -16,7 +16,7 @@ CLOCKS = {"graphics": Setting.GRAPHICS_CLOCK, "memory": Setting.MEMORY_CLOCK}
 
 
 class RequestHandlers:
-    """Answers the monitor's requests from a holder.
+    """Answers the monitor's requests.
 
     Args:
         lease_manager: The leases.
@@ -39,29 +39,29 @@ class RequestHandlers:
             case "hold_clocks":
                 return self._hold(request, _clock_setting(request), number(request, "megahertz"))
             case "release":
-                owner = text(request, "owner") if "owner" in request else None
+                owner = string(request, "owner") if "owner" in request else None
                 gpus = gpu_names(request) if "gpus" in request else None
                 return [{"uuid": gpu, "setting": setting} for gpu, setting in self._lease_manager.release(owner, gpus)]
             case "list" | "heartbeat":
                 return self._list()
             case verb:
-                raise RequestError(Reason.BAD_REQUEST, f"no verb {verb!r:.60}; there are {', '.join(NAMES)}")
+                raise RequestError(Reason.BAD_REQUEST, f"unknown verb {verb!r:.60}; there are {', '.join(NAMES)}")
 
     def _hold(self, request: Mapping[str, object], setting: Setting, value: float) -> list[dict[str, object]]:
         expires = None
         if request.get("for_seconds") is not None:
             seconds = number(request, "for_seconds")
             if seconds <= 0:
-                raise RequestError(Reason.BAD_REQUEST, f'"for_seconds" is {seconds:g}; more than 0, or none for no end')
+                raise RequestError(Reason.BAD_REQUEST, f'found "for_seconds" {seconds:g}, expected a positive number')
             expires = self._clock() + seconds
-        wanted = HoldRequest(gpu_names(request), setting, value, text(request, "owner"), expires, _within(request))
-        return [_record(held) for held in self._lease_manager.hold(wanted)]
+        hold = HoldRequest(gpu_names(request), setting, value, string(request, "owner"), expires, _within(request))
+        return [_record(held) for held in self._lease_manager.hold(hold)]
 
     def _list(self) -> dict[str, object]:
         return {
             "state": self._lease_manager.state,
             "warning": self._lease_manager.warning,
-            "bounds": {setting: _ends(bounds) for setting, bounds in self._lease_manager.bounds.items()},
+            "bounds": {setting: _bounds(bounds) for setting, bounds in self._lease_manager.bounds.items()},
             "leases": [
                 {
                     "uuid": lease.gpu,
@@ -79,7 +79,7 @@ class RequestHandlers:
 def _clock_setting(request: Mapping[str, object]) -> Setting:
     domain = request.get("domain", "graphics")
     if not isinstance(domain, str) or domain not in CLOCKS:
-        raise RequestError(Reason.BAD_REQUEST, f'"domain" is {domain!r:.60}; it is "graphics" or "memory"')
+        raise RequestError(Reason.BAD_REQUEST, f'found "domain" {domain!r:.60}, expected "graphics" or "memory"')
     return CLOCKS[domain]
 
 
@@ -90,9 +90,9 @@ def _within(request: Mapping[str, object]) -> AllowedRange | None:
     return AllowedRange(-math.inf if minimum is None else minimum, math.inf if maximum is None else maximum)
 
 
-def _ends(bounds: AllowedRange) -> list[float | None]:
-    """The lowest and the highest; None: the device's own."""
-    return [end if math.isfinite(end) else None for end in (bounds.minimum, bounds.maximum)]
+def _bounds(bounds: AllowedRange) -> list[float | None]:
+    """The minimum and the maximum; None: the device's own."""
+    return [bound if math.isfinite(bound) else None for bound in (bounds.minimum, bounds.maximum)]
 
 
 def _record(held: HeldLease) -> dict[str, object]:

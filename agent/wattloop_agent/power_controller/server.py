@@ -1,9 +1,9 @@
-"""The power controller's loop: the monitor's connections, the heartbeat, the signals.
+"""The power controller's event loop: the monitor's connections, heartbeats and signals.
 
-One thread handles all of them, so nothing interrupts a change. Only the request ``heartbeat``
-counts as a heartbeat: the monitor's thread that watches the owners sends it. After the heartbeat
-timeout nobody watches the owners any more, so the power controller restores every GPU; it keeps
-running for the next monitor.
+One thread handles them all, so nothing interrupts a change. Only the ``heartbeat`` request counts as
+a heartbeat; the monitor's thread that checks the owners sends it. Without one for the heartbeat
+timeout, owners are no longer checked, so the power controller restores every GPU; it keeps running
+for the next monitor.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ import struct
 import time
 
 from wattloop import interruption
-from wattloop_agent.json_lines import REQUEST_LIMIT_BYTES, decoded_request, encoded
+from wattloop_agent.json_lines import REQUEST_LIMIT_BYTES, decoded_request, encoded, request_too_long
 from wattloop_agent.power_controller.lease_manager import LeaseManager
 from wattloop_agent.power_controller.request_handlers import RequestHandlers
-from wattloop_agent.request_error import Reason, RequestError, error_answer
+from wattloop_agent.request_error import RequestError, error_answer
 
 logger = logging.getLogger(__name__)
 
-# A monitor has two, and the monitor that takes its place connects before the old ones have ended.
+# A monitor has two, and its successor connects before the old ones have ended.
 MAX_CONNECTIONS = 8
 TICK_SECONDS = 0.5
 
 
 class Server:
-    """Serves one holder until told to end.
+    """Serves the monitor until it is asked to end.
 
     Args:
         lease_manager: The leases.
-        handlers: What answers a request.
-        heartbeat_timeout_seconds: How long without a heartbeat until everything is given back.
-        allowed_uids: Whose connections to a listening socket are taken.
+        handlers: Answer requests.
+        heartbeat_timeout_seconds: The time without a heartbeat after which every GPU is restored.
+        allowed_uids: The users that may connect to the listening socket.
     """
 
     def __init__(
@@ -53,93 +53,93 @@ class Server:
         self._allowed_uids = allowed_uids
         self._selector = selectors.DefaultSelector()
         self._received: dict[socket.socket, bytes] = {}
-        self._lifelines: set[socket.socket] = set()
-        self._silent_seconds = 0.0
-        self._passed = time.monotonic()
-        self._next_tick = time.monotonic()
-        self._armed = 0.0
+        self._adopted: set[socket.socket] = set()
+        self._unheard_seconds = 0.0
+        self._last_pass_seconds = time.monotonic()
+        self._next_tick_seconds = time.monotonic()
+        self._armed_seconds = 0.0
         self._ending: str | None = None
         self._handing_over = False
         self._ended_by_signal = False
 
     def adopt(self, connection: socket.socket) -> None:
-        """Serve a connection of the monitor that started this power controller; it ends with the last of them."""
-        self._lifelines.add(connection)
+        """Serve a connection of the monitor that started this process, which ends when the last of them closes."""
+        self._adopted.add(connection)
         self._add(connection)
 
     def listen(self, listening: socket.socket) -> None:
-        """Take connections from this socket."""
+        """Accept connections from a listening socket."""
         listening.setblocking(False)
         self._selector.register(listening, selectors.EVENT_READ, self._accept)
 
     def run(self) -> bool:
-        """Serve until an ending signal or the end of the adopted connection; then give everything back.
+        """Serve until an ending signal or the close of the adopted connections, then restore every GPU.
 
-        SIGUSR2 ends it too, but leaves the leases to the power controller that comes next: an
-        upgrade hands over. While it gives back, further signals change nothing.
+        SIGUSR2 ends it too, but leaves the leases to the next power controller, as for an upgrade.
+        Further signals are ignored while it restores.
 
         Returns:
             Whether an ending signal ended it.
         """
-        wake, woken = socket.socketpair()
-        for end in (wake, woken):
+        wake_sender, wake_receiver = socket.socketpair()
+        for end in (wake_sender, wake_receiver):
             end.setblocking(False)
-        self._selector.register(woken, selectors.EVENT_READ, lambda _: self._signalled(woken))
-        before = signal.set_wakeup_fd(wake.fileno())
+        self._selector.register(wake_receiver, selectors.EVENT_READ, lambda _: self._receive_signals(wake_receiver))
+        before = signal.set_wakeup_fd(wake_sender.fileno())
         for number in (*ending_signals(), signal.SIGUSR2):
             signal.signal(number, lambda *_: None)
         if interruption.requested():
-            self._end_by("a signal that came before it served")
+            self._end_by("a signal before it served")
         try:
             while self._ending is None:
-                self._pass()
+                self._run_once()
         finally:
             signal.set_wakeup_fd(before)
-        logger.info("power controller ends", extra={"because": self._ending, "handing_over": self._handing_over})
+        logger.info("power controller ends", extra={"reason": self._ending, "handing_over": self._handing_over})
         if not self._handing_over:
-            self._give_everything_back()
+            self._restore_all()
         self._lease_manager.close()
         return self._ended_by_signal
 
-    def _pass(self) -> None:
-        self._stay_awake()
+    def _run_once(self) -> None:
+        self._rearm_watchdog()
         ready = self._selector.select(TICK_SECONDS)
-        # Before the requests are answered: a heartbeat that came while a driver was slow is among
-        # them. A machine that stood still stood still for the monitor too: one pass counts for two
-        # ticks at most.
+        # Counted before the requests are answered, since a heartbeat that arrived during a slow driver
+        # call is among them. Suspending the machine suspends the monitor too, so one pass counts for
+        # two ticks at most.
         now = time.monotonic()
-        self._silent_seconds += min(now - self._passed, 2 * TICK_SECONDS)
-        self._passed = now
+        self._unheard_seconds += min(now - self._last_pass_seconds, 2 * TICK_SECONDS)
+        self._last_pass_seconds = now
         for key, _ in ready:
             key.data(key.fileobj)
-        if now >= self._next_tick:
+        if now >= self._next_tick_seconds:
             self._lease_manager.tick()
-            self._next_tick = now + TICK_SECONDS
-        if self._silent_seconds > self._timeout_seconds:
+            self._next_tick_seconds = now + TICK_SECONDS
+        if self._unheard_seconds > self._timeout_seconds:
             if self._lease_manager.leases:
-                logger.error("no heartbeat of the monitor: giving everything back")
-            self._give_everything_back()
-            self._silent_seconds = 0.0
+                logger.error("no heartbeat from the monitor; restoring every GPU")
+            self._restore_all()
+            self._unheard_seconds = 0.0
 
-    def _stay_awake(self) -> None:
-        """Have this process end, with a trace, when a call of the driver hangs: the next one restores what it held."""
-        if self._passed >= self._armed + TICK_SECONDS:
+    def _rearm_watchdog(self) -> None:
+        """End this process with a stack trace if a driver call hangs; the next one restores the GPUs."""
+        if self._last_pass_seconds >= self._armed_seconds + TICK_SECONDS:
             faulthandler.dump_traceback_later(2 * TICK_SECONDS + self._timeout_seconds, exit=True)
-            self._armed = self._passed
+            self._armed_seconds = self._last_pass_seconds
 
-    def _give_everything_back(self) -> None:
+    def _restore_all(self) -> None:
         try:
             self._lease_manager.release()
         except RequestError as refusal:
-            logger.error("not everything could be given back", extra={"told": refusal.message})  # noqa: TRY400
+            logger.error("not every GPU could be restored", extra={"error": refusal.message})  # noqa: TRY400
 
-    def _signalled(self, woken: socket.socket) -> None:
-        numbers = woken.recv(64)
+    def _receive_signals(self, wake_receiver: socket.socket) -> None:
+        numbers = wake_receiver.recv(64)
         self._handing_over = signal.SIGUSR2 in numbers
         self._end_by(", ".join(signal.Signals(number).name for number in numbers))
 
-    def _end_by(self, signals: str) -> None:
-        self._ending = signals
+    def _end_by(self, reason: str) -> None:
+        self._ending = reason
         self._ended_by_signal = not self._handing_over
 
     def _accept(self, listening: socket.socket) -> None:
@@ -170,15 +170,13 @@ class Server:
         self._received[connection] = rest
         for line in lines:
             answer, is_heartbeat = self._answer(line)
-            answered = self._send(connection, answer)
+            was_sent = self._send(connection, answer)
             if is_heartbeat:
-                self._silent_seconds = 0.0
-            if not answered:
+                self._unheard_seconds = 0.0
+            if not was_sent:
                 return
-        if len(rest) > REQUEST_LIMIT_BYTES:
-            refusal = RequestError(Reason.BAD_REQUEST, f"a request has {REQUEST_LIMIT_BYTES} bytes at most")
-            if self._send(connection, error_answer(refusal)):
-                self._drop(connection)
+        if len(rest) > REQUEST_LIMIT_BYTES and self._send(connection, error_answer(request_too_long())):
+            self._drop(connection)
 
     def _answer(self, line: bytes) -> tuple[dict[str, object], bool]:
         try:
@@ -190,8 +188,8 @@ class Server:
     def _send(self, connection: socket.socket, answer: dict[str, object]) -> bool:
         data = encoded(answer)
         with contextlib.suppress(OSError):
-            # Answers are far smaller than the socket's buffer: one that does not fit has a monitor
-            # that takes none.
+            # Answers are far smaller than the socket's buffer, so one that does not fit has a monitor
+            # that does not read.
             if connection.send(data) == len(data):
                 return True
         self._drop(connection)
@@ -201,9 +199,9 @@ class Server:
         self._selector.unregister(connection)
         del self._received[connection]
         connection.close()
-        if connection in self._lifelines:
-            self._lifelines.remove(connection)
-            if not self._lifelines:
+        if connection in self._adopted:
+            self._adopted.remove(connection)
+            if not self._adopted:
                 self._ending = "the monitor that started it is gone"
 
 

@@ -80,7 +80,7 @@ def test_a_truncated_file_is_moved_aside_once_and_the_next_read_is_clean(tmp_pat
     file.write([LEASE])
     path = tmp_path / NAME
     path.write_bytes(path.read_bytes()[:length])
-    with pytest.raises(CorruptLeaseFileError, match="no lease file of ours") as caught:
+    with pytest.raises(CorruptLeaseFileError, match="not a valid lease file") as caught:
         file.read()
     assert caught.value.moved_to is not None
     assert len(caught.value.moved_to.read_bytes()) == length

@@ -1,1 +1,1 @@
-"""What the monitor takes from itself before it serves anybody, so that whoever takes it over has it neither."""
+"""Drops rights that the monitor does not need before it serves callers, so that a compromised one lacks them."""

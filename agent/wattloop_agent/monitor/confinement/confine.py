@@ -1,4 +1,4 @@
-"""Confines the monitor as far as the kernel lets it, and says what it does not."""
+"""Confines the monitor as far as the kernel supports it, and logs what the kernel does not support."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ logger = logging.getLogger(__name__)
 
 
 def confine(pod_logs: Path | None) -> None:
-    """Have this process reach no other process and read no pod's log; before its first thread.
+    """Deny this process access to other processes and to pods' logs; call it before starting threads.
 
-    A kernel that lacks one of the two is no reason to leave a node's GPUs without their agent: it
-    is logged.
+    A kernel that supports only one of the two must not leave a node's GPUs without an agent, so a
+    failure is logged.
 
     Args:
-        pod_logs: The kubelet's folder of pod logs; None: the process does not look there.
+        pod_logs: The kubelet's folder of pod logs; None: the process does not use it.
     """
-    is_blind = pod_logs is None or _done("contents of pods' logs", lambda: deny_reads_below(pod_logs))
-    if _done("signals, memory and limits of other processes", deny_other_processes) and is_blind:
+    reads_denied = pod_logs is None or _try("contents of pods' logs", lambda: deny_reads_below(pod_logs))
+    if _try("signals, memory and limits of other processes", deny_other_processes) and reads_denied:
         logger.info("the monitor is confined")
 
 
-def _done(what: str, restrict: Callable[[], None]) -> bool:
+def _try(access: str, restrict: Callable[[], None]) -> bool:
     try:
         restrict()
     except OSError as error:
-        logger.warning("the kernel does not confine the monitor", extra={"open": what, "problem": str(error)})
+        logger.warning("the kernel does not confine the monitor", extra={"access": access, "error": str(error)})
         return False
     return True

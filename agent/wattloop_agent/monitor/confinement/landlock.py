@@ -1,13 +1,14 @@
-"""A Landlock rule set (landlock(7), Linux 5.13) under which a process lists a folder and reads no file in it.
+"""A Landlock rule set (landlock(7), Linux 5.13) that denies reading files below a folder, not listing it.
 
-The monitor needs the names of the folders of pods' logs, and nothing of what is in them. A process
-under any rule set also traces none outside of it, and reads no memory, environment or open files of
-one through ``/proc``.
+The monitor needs the names of the folders of pods' logs, not their contents. A process under any
+rule set also can't trace processes outside of it, or read their memory, environment or open files
+through ``/proc``.
 """
 
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import struct
 from pathlib import Path
@@ -20,23 +21,24 @@ _READ_FILE = 1 << 2
 
 
 def deny_reads_below(folder: Path) -> None:
-    """Read files anywhere but below this folder, from now on; its folders can be listed.
+    """Deny this process reading files below a folder; listing folders stays allowed.
 
-    Rules only ever allow: so each folder beside the way to this one is allowed, and the way itself
-    is not. What is made later beside the way can't be read.
+    Landlock rules only allow access, so every entry beside the path to the folder is allowed, and the
+    path itself is not. Entries created beside the path later can't be read.
 
     Raises:
-        OSError: The kernel has no Landlock, or it is switched off.
+        OSError: The kernel has no Landlock, or it is disabled.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     handled = struct.pack("=Q", _READ_FILE)
     rules = _call(libc, _CREATE_RULESET, handled, len(handled), 0)
     try:
-        way = folder.resolve()
-        for parent, next_on_way in zip(reversed(way.parents), [*reversed(way.parents), way][1:], strict=True):
-            for beside in parent.iterdir():
-                if beside != next_on_way and not beside.is_symlink():
-                    _allow(libc, rules, beside)
+        denied = folder.resolve()
+        path = [*reversed(denied.parents), denied]
+        for parent, on_path in itertools.pairwise(path):
+            for entry in parent.iterdir():
+                if entry != on_path and not entry.is_symlink():
+                    _allow(libc, rules, entry)
         control(libc, PR_SET_NO_NEW_PRIVS, 1)
         _call(libc, _RESTRICT_SELF, rules, 0)
     finally:
@@ -55,7 +57,7 @@ def _allow(libc: ctypes.CDLL, rules: int, path: Path) -> None:
 
 
 def _call(libc: ctypes.CDLL, number: int, *arguments: int | bytes) -> int:
-    # As longs: what has no type is passed as an int of 32 bits.
+    # As longs, since ctypes passes plain integers as 32 bits.
     result: int = libc.syscall(
         ctypes.c_long(number), *(ctypes.c_long(each) if isinstance(each, int) else each for each in arguments)
     )

@@ -1,8 +1,8 @@
-"""A seccomp filter (seccomp(2)) under which a process reaches no other: no signal, trace, memory, limit or schedule.
+"""A seccomp filter (seccomp(2)) that denies signals, tracing, memory and limits of other processes.
 
-The monitor runs as user 0 in the host's PID namespace, and the kernel lets a user's process signal
-all others of that user without any capability. A profile of the container runtime would have to be
-a file on each node; this needs none.
+The monitor runs as user 0 in the host's PID namespace, and the kernel lets a user signal all of its
+processes without any capability. A seccomp profile of the container runtime would have to be
+installed as a file on each node; this filter needs none.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ class _Architecture:
     calls: dict[str, int]
 
 
-# Calls that are refused whatever their arguments: each acts on a process that it names.
+# Calls that are refused with any arguments: each acts on a process given by id.
 _REFUSED = (
     *("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal"),
     *("ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "kcmp", "perf_event_open"),
     *("process_madvise", "process_mrelease", "migrate_pages", "move_pages", "setpriority", "ioprio_set"),
 )
-# Calls that act on the process that their first argument names; 0 is the caller itself.
-_OF_ITSELF_ALONE = ("prlimit64", "sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr")
+# Calls that act on the process in their first argument; 0 is the calling process.
+_SELF_ONLY = ("prlimit64", "sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr")
 # Second arguments of calls that change the owner of a descriptor. The kernel then sends any signal
 # to that owner: F_SETOWN, F_SETSIG, F_SETOWN_EX; FIOSETOWN, SIOCSPGRP.
 _REFUSED_COMMANDS = {"fcntl": (8, 10, 15), "ioctl": (0x8901, 0x8902)}
-# The same everywhere, as all calls since Linux 5.1.
+# Since Linux 5.1, new calls have the same number on every architecture.
 _NEW = {"pidfd_send_signal": 424, "pidfd_getfd": 438, "process_madvise": 440, "process_mrelease": 448}
 _ARCHITECTURES = {
     "x86_64": _Architecture(
@@ -72,34 +72,34 @@ class _Program(ctypes.Structure):
 
 
 def deny_other_processes() -> None:
-    """Set the filter on this process and all of its future threads and children; they can't take it off.
+    """Install the filter on this process and all its future threads and children, irrevocably.
 
-    Call it before any thread is started: those that run already are not under it.
+    Call it before starting threads: running ones are not filtered.
 
     Raises:
-        OSError: The kernel has no seccomp filters, or the machine is of an architecture without a
-            table here.
+        OSError: The kernel has no seccomp filters, or there is no table of system calls for the
+            machine's architecture.
     """
     architecture = _ARCHITECTURES.get(platform.machine())
     if architecture is None:
         raise OSError(errno.ENOSYS, f"no table of system calls for {platform.machine()}")
     program = b"".join(_instructions(architecture))
     libc = ctypes.CDLL(None, use_errno=True)
-    given = _Program(len(program) // 8, program)
+    compiled = _Program(len(program) // 8, program)
     control(libc, PR_SET_NO_NEW_PRIVS, 1)
-    control(libc, PR_SET_SECCOMP, _MODE_FILTER, ctypes.addressof(given))
+    control(libc, PR_SET_SECCOMP, _MODE_FILTER, ctypes.addressof(compiled))
 
 
 def control(libc: ctypes.CDLL, option: int, *arguments: int) -> None:
-    """prctl(2); arguments that are not given are 0.
+    """Call prctl(2); missing arguments are 0.
 
     Args:
-        libc: With `ctypes.get_errno`.
-        option: Of prctl.
-        arguments: Of the option, four at most.
+        libc: The C library, loaded with ``use_errno``.
+        option: The operation.
+        arguments: Its arguments, four at most.
 
     Raises:
-        OSError: The kernel refuses.
+        OSError: The kernel refuses it.
     """
     longs = [ctypes.c_ulong(each) for each in (*arguments, 0, 0, 0, 0)[:4]]
     if libc.prctl(option, *longs):
@@ -118,7 +118,7 @@ def _instructions(architecture: _Architecture) -> Iterator[bytes]:
     for name in _REFUSED:
         yield _instruction(_EQUAL, calls[name], 0, 1)
         yield _instruction(_RETURN, _REFUSE)
-    for name in _OF_ITSELF_ALONE:
+    for name in _SELF_ONLY:
         yield _instruction(_EQUAL, calls[name], 0, 4)
         yield _instruction(_LOAD, _ARGUMENTS)
         yield _instruction(_EQUAL, 0, 1, 0)

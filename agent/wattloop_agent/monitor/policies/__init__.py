@@ -1,1 +1,1 @@
-"""The limits of GPUPowerPolicies: kept on disk, checked at each request, watched while leases last."""
+"""GPUPowerPolicies on this node: stored on disk, enforced on requests, and checked on running leases."""

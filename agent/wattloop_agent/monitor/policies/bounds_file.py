@@ -1,7 +1,7 @@
-"""The guard rails that the operator told last, on disk: a restart without the operator keeps them.
+"""Stores the policies that the operator sent last, so that they survive a restart without the operator.
 
-The file has the form of the operator's answer (`NodeAnswer`), so that on a node without an operator
-an administrator can write it by hand.
+The file has the form of the operator's answer (`NodeAnswer`). On a node without an operator an
+administrator can write it by hand.
 """
 
 from __future__ import annotations
@@ -26,18 +26,17 @@ NAME = "bounds.json"
 
 
 class BoundsFile:
-    """The guard rails of this node.
+    """The policies of this node.
 
-    A file that can't be read closes the node: which limits the administrator allows is not known
-    then, and a guard rail that a damaged disk takes away is none. The next `replace` opens it. No
-    file at all is a node that was told nothing yet: only the devices' and the power controller's
-    own ranges hold there.
+    An unreadable file closes the node: the administrator's limits are unknown, and a damaged disk must
+    not lift them. The next `replace` opens it. Without a file, the node has not received policies yet,
+    and only the devices' and the power controller's own ranges apply.
 
     Args:
         folder: The monitor's state folder.
 
     Attributes:
-        problem: Why nobody may ask now, or why the bounds are not durable; empty: all is well.
+        problem: Why no request is admitted, or why the policies are not durable; empty: none.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -48,27 +47,27 @@ class BoundsFile:
         self._read()
 
     def limits(self) -> PolicyLimits:
-        """What holds now.
+        """The policies in force.
 
         Raises:
-            RequestError: `Reason.UNAVAILABLE`: it is not known.
+            RequestError: `Reason.UNAVAILABLE`: they are unknown.
         """
         if self._limits is None:
             raise RequestError(
                 Reason.UNAVAILABLE,
-                f"which limits GPUPowerPolicies allow is not known ({self.problem}); the operator tells them again, or "
-                "an administrator mends or removes the file and starts the agent again",
+                f"it is unknown which limits GPUPowerPolicies allow ({self.problem}); the operator sends them again, "
+                "or an administrator repairs or removes the file and restarts the agent",
             )
         return self._limits
 
     def replace(self, bounds: Sequence[GpuBounds]) -> None:
-        """Make these the bounds from now on, and keep them on disk. Where the disk fails they hold all the same."""
-        told = tuple(bounds)
-        if self._limits is None or self._limits.bounds != told:
-            self._limits = PolicyLimits(told)
-            logger.info("guard rails", extra={"policies": [each.policy for each in told]})
-        if told != self._durable:
-            self._write(told)
+        """Apply these policies and store them; if the disk fails they apply all the same."""
+        received = tuple(bounds)
+        if self._limits is None or self._limits.bounds != received:
+            self._limits = PolicyLimits(received)
+            logger.info("policies applied", extra={"policies": [each.policy for each in received]})
+        if received != self._durable:
+            self._write(received)
 
     def _read(self) -> None:
         try:
@@ -79,7 +78,7 @@ class BoundsFile:
         except (OSError, ValueError) as error:
             self._limits = None
             self.problem = f"{self._path}: {error}"
-            logger.error("guard rails not known: no limit is held for anybody", extra={"told": self.problem})  # noqa: TRY400
+            logger.error("policies unknown; every request for a limit is refused", extra={"error": self.problem})  # noqa: TRY400
             return
         self._limits, self._durable = PolicyLimits(bounds), bounds
 
@@ -95,9 +94,9 @@ class BoundsFile:
             finally:
                 os.close(folder)
         except (OSError, OperationError) as error:
-            problem = f"guard rails hold, but are not kept over a restart: {error}"
+            problem = f"policies apply, but are not stored for a restart: {error}"
             if problem != self.problem:
-                logger.error("guard rails not written, trying again", extra={"told": problem})  # noqa: TRY400
+                logger.error("policies not written, retrying", extra={"error": problem})  # noqa: TRY400
             self.problem = problem
             return
         self._durable, self.problem = bounds, ""
@@ -109,7 +108,7 @@ def _decoded(data: bytes) -> tuple[GpuBounds, ...]:
     try:
         answer = NodeAnswer.from_json(json.loads(data))
     except RecursionError as error:
-        raise ValueError("too deep") from error
+        raise ValueError("nested too deeply") from error
     if answer.bounds is None:
         raise MessageError('found no "bounds", expected a list')
     return answer.bounds
