@@ -157,7 +157,8 @@ class NvmlGpus:
     def request_error(self, error: NvmlError) -> RequestError:
         """Convert an error of NVML; after a driver restart, NVML is reopened at the next use."""
         if isinstance(error, (LibraryMissing, GpuLost)) or error.code in {_UNINITIALIZED, _UNKNOWN}:
-            # Its handles may be invalid. It is closed later, since those of other GPUs may still work.
+            # Its handles may be invalid. It is closed later, since those of other GPUs may still
+            # work.
             self._open_again_seconds = 0.0
         reason = next((reason for kind, reason in _REASONS if isinstance(error, kind)), Reason.DEVICE_FAILED)
         return RequestError(reason, str(error))

@@ -126,7 +126,7 @@ SETTINGS = (
     Setting("minimum-memory-clock", positive, None, "refuse memory clocks below this", "MEGAHERTZ"),
     Setting("maximum-memory-clock", positive, None, "refuse memory clocks above this", "MEGAHERTZ"),
     Setting("sample-interval", seconds(0.01, 3600), "1", "the interval at which GPUs are sampled", "SECONDS"),
-    Setting("counter-interval", seconds(0, 60), "1", "the interval at which a GPU's energy counter is read, which costs "
+    Setting("counter-interval", seconds(0, 60), "1", "how often a GPU's energy counter is read, which costs "
             "up to 15 ms of CPU time; in between its energy is derived from power. 0: at each sample", "SECONDS"),
     Setting("heartbeat-timeout", seconds(0.5, 600), "4", "how long the two parts wait for each other: without the "
             "monitor the power controller restores every GPU; a power controller that hangs is replaced", "SECONDS"),

@@ -107,4 +107,4 @@ def test_a_request_whose_end_does_not_come_costs_its_connection(agent: AgentFixt
     with connected(agent) as connection:
         (told,) = answered(connection, b'{"verb": ')
     assert told["error"]["reason"] == "ConnectionClosed"
-    assert "the end of a request was missing" in told["error"]["message"]
+    assert "a request was incomplete" in told["error"]["message"]

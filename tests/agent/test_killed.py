@@ -125,7 +125,7 @@ def test_what_ends_all_processes_of_a_terminal_gives_everything_back(agent_fixtu
         process.wait(DEADLINE_SECONDS)
         wait_for_end(power_controller)
     assert agent_fixture.limits == FOUND
-    assert "did not end well" not in agent_fixture.log.read_text()
+    assert "did not end cleanly" not in agent_fixture.log.read_text()
 
 
 def test_an_agent_under_nohup_outlives_its_terminal(agent_fixture: AgentFixture) -> None:

@@ -68,7 +68,7 @@ class Guarding:
     def _lines(self) -> list[str]:
         agents = "--selector=app.kubernetes.io/component=agent"
         said = self._kubectl("logs", agents, "--container=monitor", "--tail=-1", namespace=AGENTS)
-        return [line for line in said.splitlines() if "guard rails" in line]
+        return [line for line in said.splitlines() if "policies applied" in line]
 
     def await_news(self) -> None:
         """Wait until the agent has taken in a change."""

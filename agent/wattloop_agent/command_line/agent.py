@@ -25,7 +25,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 COMMAND = Command(
     summary="start the node agent in the foreground",
     description="Holds GPUs at power limits and clocks on behalf of callers, restores them whatever process dies, and "
-    "measures the GPUs' energy. Every setting is an option, an environment variable or a key of the config file, in this order.",
+    "measures the GPUs' energy. Every setting is an option, an environment variable or a key of the config file, in "
+    "this order.",
     example="  wattloop agent --socket /run/wattloop/agent.sock --metrics-bind 127.0.0.1:9402\n"
     "  wattloop agent --restore-only --state-directory /var/lib/wattloop/agent",
     configure=configure,

@@ -40,8 +40,8 @@ class Connection:
 
     Attributes:
         socket: The socket.
-        partial_since_seconds: Since when a request has been incomplete, on the monotonic clock; None:
-            none is.
+        partial_since_seconds: Since when a request has been incomplete, on the monotonic clock;
+            None: none is.
     """
 
     def __init__(self, accepted: socket.socket, partial_requests: PartialRequests) -> None:

@@ -9,7 +9,8 @@ logger = logging.getLogger(__name__)
 
 # The socket, and the pidfd of the connected process.
 DESCRIPTORS_PER_CONNECTION = 2
-# For the agent's own files: /proc, ledger, leases, the kubelet, metrics connections, owners' pidfds.
+# For the agent's own files: /proc, ledger, leases, the kubelet, metrics connections, owners'
+# pidfds.
 RESERVED_DESCRIPTORS = 256
 MAX_CONNECTIONS = 512
 MIN_CONNECTIONS = 16

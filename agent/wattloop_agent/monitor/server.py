@@ -1,7 +1,8 @@
 """Serves the agent's socket: accepts connections, bounds them, and passes requests to `RequestHandlers`.
 
 Any caller may be hostile. After each request the event loop serves other connections, an owner has
-one request of a kind in progress, and a connection can lose its slot to another (`connection_slots`).
+one request of a kind in progress, and a connection can lose its slot to another
+(`connection_slots`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Watches one process, distinguishes it from a later one with the same pid, and reports its end.
 
-It uses a pidfd where the kernel offers one (Linux 5.3; a container's seccomp profile may forbid it),
-else it polls the start time.
+It uses a pidfd where the kernel offers one (Linux 5.3; a container's seccomp profile may forbid
+it), else it polls the start time.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
-# Linux 6.5 and newer: a pidfd of the connected process, created when it connected. Not in the socket
-# module yet.
+# Linux 6.5 and newer: a pidfd of the connected process, created when it connected. Not in the
+# socket module yet.
 _SO_PEERPIDFD = 77
 _NO_PEER_PIDFD = frozenset({errno.ENOPROTOOPT, errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM})
 POLL_SECONDS = 0.2

@@ -161,7 +161,8 @@ def begin_hold(
 def finish_hold(leases: Leases, keys: Iterable[LeaseKey], expires_seconds: float | None) -> dict[LeaseKey, Lease]:
     """The leases to store after every device of a request was set: their pending values are held.
 
-    The expiry changes only now, so that a failed change leaves that of the previous lease as it was.
+    The expiry changes only now, so that a failed change leaves that of the previous lease as it
+    was.
     """
     finished = dict(leases)
     for key in keys:

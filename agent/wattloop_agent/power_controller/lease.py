@@ -1,6 +1,7 @@
 """A lease: a setting of a GPU held for an owner, and the value to restore.
 
-Leases are data: `decisions` decides on them, `lease_file` stores them, `lease_manager` applies them.
+Leases are data: `decisions` decides on them, `lease_file` stores them, `lease_manager` applies
+them.
 """
 
 from __future__ import annotations

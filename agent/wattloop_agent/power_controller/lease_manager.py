@@ -203,8 +203,8 @@ class LeaseManager:
         logger.info("held", extra={"gpus": request.gpus, UNITS[request.setting]: request.value, "owner": request.owner})
 
     def _move_clocks(self, request: HoldRequest, values: dict[str, float]) -> None:
-        # The stored lease already says how to restore the clocks, wherever they are moved. A plan that
-        # moves them at every instruction must not wait for the disk.
+        # The stored lease already says how to restore the clocks, wherever they are moved. A plan
+        # that moves them at every instruction must not wait for the disk.
         before = self.leases
         moved = dict(before)
         for gpu in request.gpus:

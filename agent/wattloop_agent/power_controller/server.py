@@ -1,7 +1,7 @@
 """The power controller's event loop: the monitor's connections, heartbeats and signals.
 
-One thread handles them all, so nothing interrupts a change. Only the ``heartbeat`` request counts as
-a heartbeat; the monitor's thread that checks the owners sends it. Without one for the heartbeat
+One thread handles them all, so nothing interrupts a change. Only the ``heartbeat`` request counts
+as a heartbeat; the monitor's thread that checks the owners sends it. Without one for the heartbeat
 timeout, owners are no longer checked, so the power controller restores every GPU; it keeps running
 for the next monitor.
 """
@@ -104,9 +104,9 @@ class Server:
     def _run_once(self) -> None:
         self._rearm_watchdog()
         ready = self._selector.select(TICK_SECONDS)
-        # Counted before the requests are answered, since a heartbeat that arrived during a slow driver
-        # call is among them. Suspending the machine suspends the monitor too, so one pass counts for
-        # two ticks at most.
+        # Counted before the requests are answered, since a heartbeat that arrived during a slow
+        # driver call is among them. Suspending the machine suspends the monitor too, so one pass
+        # counts for two ticks at most.
         now = time.monotonic()
         self._unheard_seconds += min(now - self._last_pass_seconds, 2 * TICK_SECONDS)
         self._last_pass_seconds = now
@@ -188,8 +188,8 @@ class Server:
     def _send(self, connection: socket.socket, answer: dict[str, object]) -> bool:
         data = encoded(answer)
         with contextlib.suppress(OSError):
-            # Answers are far smaller than the socket's buffer, so one that does not fit has a monitor
-            # that does not read.
+            # Answers are far smaller than the socket's buffer, so one that does not fit has a
+            # monitor that does not read.
             if connection.send(data) == len(data):
                 return True
         self._drop(connection)

@@ -40,7 +40,7 @@ def test_a_counter_that_began_anew_is_no_energy_below_nothing() -> None:
 
     (usage,) = usage_between([condition(9000, 1.0)], [condition(20, 3.0)])
     assert (usage.energy_joules, usage.mean_power_watts) == (None, None)
-    assert "began anew" in usage.now.problem
+    assert "counter was reset" in usage.now.problem
     (usage,) = usage_between([condition(9000, 1.0)], [condition(9110, 3.0)])
     assert (usage.energy_joules, usage.mean_power_watts, usage.now.problem) == (0.11, 0.055, "")
 

@@ -91,7 +91,9 @@ def test_a_refusal_names_every_range(request_: HoldRequest, bounds: AllowedRange
 
 
 def test_a_range_between_two_steps_has_none_to_set() -> None:
-    with pytest.raises(RequestError, match="a graphics clock of 1000 megahertz has no step of the device near it"):
+    with pytest.raises(
+        RequestError, match="a graphics clock of 1000 megahertz has no step of the device within all ranges"
+    ):
         values_to_set(clock(1000.0, AllowedRange(995.0, 1003.0)), CLOCKS, None)
 
 

@@ -23,8 +23,8 @@ _READ_FILE = 1 << 2
 def deny_reads_below(folder: Path) -> None:
     """Deny this process reading files below a folder; listing folders stays allowed.
 
-    Landlock rules only allow access, so every entry beside the path to the folder is allowed, and the
-    path itself is not. Entries created beside the path later can't be read.
+    Landlock rules only allow access, so every entry beside the path to the folder is allowed, and
+    the path itself is not. Entries created beside the path later can't be read.
 
     Raises:
         OSError: The kernel has no Landlock, or it is disabled.

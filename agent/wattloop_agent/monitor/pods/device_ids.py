@@ -22,7 +22,8 @@ class PodGpus:
 
     Attributes:
         exclusive: Uuids of those that only it uses.
-        shared: Uuids of those that others use too, by time slicing or MIG: it may not set their limit.
+        shared: Uuids of those that others use too, by time slicing or MIG: it may not set their
+            limit.
         unknown: Ids that name no device of this machine, or have an unknown form.
     """
 
@@ -42,8 +43,8 @@ def gpus_of(ids: Iterable[str], uuid_by_device: Mapping[str, str]) -> PodGpus:
     Args:
         ids: As the kubelet lists them: ``GPU-…``, ``GPU-…::replica``, ``MIG-…``,
             ``MIG-…::replica``, ``nvidia0``, ``nvidia0/gi1``.
-        uuid_by_device: Each GPU's uuid, by the name of its device node (``nvidia0``) and by the uuids
-            of its MIG devices.
+        uuid_by_device: Each GPU's uuid, by the name of its device node (``nvidia0``) and by the
+            uuids of its MIG devices.
 
     Example:
         >>> uuid = "GPU-00000000-0000-0000-0000-000000000001"

@@ -107,8 +107,8 @@ class PodAuthenticator:
     """Identifies callers and lease owners as pods of this node.
 
     Args:
-        uuid_by_device: Gives each GPU's uuid, by the name of its device node and by the uuids of its
-            MIG devices.
+        uuid_by_device: Gives each GPU's uuid, by the name of its device node and by the uuids of
+            its MIG devices.
         node: The places on this node that identify pods.
 
     Attributes:

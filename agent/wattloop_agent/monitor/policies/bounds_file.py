@@ -28,9 +28,9 @@ NAME = "bounds.json"
 class BoundsFile:
     """The policies of this node.
 
-    An unreadable file closes the node: the administrator's limits are unknown, and a damaged disk must
-    not lift them. The next `replace` opens it. Without a file, the node has not received policies yet,
-    and only the devices' and the power controller's own ranges apply.
+    An unreadable file closes the node: the administrator's limits are unknown, and a damaged disk
+    must not lift them. The next `replace` opens it. Without a file, the node has not received
+    policies yet, and only the devices' and the power controller's own ranges apply.
 
     Args:
         folder: The monitor's state folder.

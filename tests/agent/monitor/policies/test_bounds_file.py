@@ -97,7 +97,7 @@ def test_a_disk_that_fails_is_told_and_the_bounds_hold_all_the_same(
         full.setattr(os, "fsync", no_space)
         bounds.replace((TEAM,))
         assert bounds.limits().bounds == (TEAM,)
-        assert "not kept over a restart" in bounds.problem
+        assert "not stored for a restart" in bounds.problem
         assert BoundsFile(tmp_path).limits().bounds in {(FLEET,), (TEAM,)}, "whole, whichever it is"
     bounds.replace((TEAM,))
     assert (bounds.problem, BoundsFile(tmp_path).limits().bounds) == ("", (TEAM,))
