@@ -23,7 +23,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 COMMAND = Command(
-    summary="start the node agent in the foreground",
     description="Holds GPUs at power limits and clocks on behalf of callers, restores them whatever process dies, and "
     "measures the GPUs' energy. Every setting is an option, an environment variable or a key of the config file, in "
     "this order.",

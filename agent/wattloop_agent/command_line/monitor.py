@@ -31,7 +31,6 @@ def _seconds(text: str) -> float:
 
 
 COMMAND = Command(
-    summary="energy and power of this machine's GPUs",
     description="Shows the energy that each GPU used since the start, its power, limit and clock: a live table until "
     "Ctrl-C, or for --seconds. It only reads, and needs neither root nor an agent.",
     example="  wattloop monitor\n  wattloop monitor --seconds 10 --format json",
