@@ -41,7 +41,8 @@ def _bounds(policy: GPUPowerPolicy) -> GpuBounds:
     watts = spec.power_limit
     return GpuBounds(
         policy=policy.metadata.name,
-        # NVML names products in ASCII: a name that is none is no GPU's. Where no other is left, it holds for no GPU.
+        # NVML names products in ASCII: a name that is none is no GPU's. Where no other is left, it
+        # holds for no GPU.
         products=tuple(name for name in spec.gpu_products if name.isascii() and name.isprintable())
         if spec.gpu_products
         else None,

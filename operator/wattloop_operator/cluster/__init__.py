@@ -1,1 +1,1 @@
-"""The one place that talks to the API server: reading, writing, events, election, tokens."""
+"""The Kubernetes API server: connection, cache, authorization, election, and the back end of the driver."""

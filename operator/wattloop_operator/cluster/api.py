@@ -1,8 +1,8 @@
-"""Requests to the API server."""
+"""Operations on objects of the API server, with the errors that callers distinguish."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -17,18 +17,18 @@ from wattloop_operator.cluster.transport import APPLY, JSON, METADATA_ONLY, Requ
 FIELD_MANAGER = "wattloop-operator"
 PAGE_OBJECTS = 500
 NOT_FOUND, CONFLICT = 404, 409
-REFUSED = frozenset({400, 403, 405, 413, 422})
+REJECTED = frozenset({400, 403, 405, 413, 422})
 
 Body = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class ResourceType:
-    """A kind of object and its address.
+    """A kind and its path.
 
     Attributes:
         api_version: Group and version, such as batch/v1.
-        plural: Its name in addresses.
+        plural: Its name in paths.
         kind: Its name in manifests.
     """
 
@@ -37,7 +37,7 @@ class ResourceType:
     kind: str
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The address of one object, or of all of them (in a namespace, or in the cluster).
+        """The path of one object, or of all objects of a namespace or of the cluster.
 
         Example:
             >>> JOBS.path("team", "digits-0")
@@ -63,31 +63,31 @@ TOKEN_REVIEWS = ResourceType("authentication.k8s.io/v1", "tokenreviews", "TokenR
 
 
 class NotFoundError(Exception):
-    """There is no such object."""
+    """The object does not exist."""
 
 
 class AlreadyExistsError(Exception):
-    """An object of this name is there already."""
+    """An object of this name exists."""
 
 
 class ConflictError(Exception):
-    """The object has changed, or is another one, than the one that was meant."""
+    """The object has another version or uid than the request expects."""
 
 
 class RejectedError(Exception):
-    """The API server refuses the request as it stands; its text says why."""
+    """The API server rejects the request; the text is its reason."""
 
 
 class ClusterApi:
-    """The verbs.
+    """Reads and writes objects.
 
-    Every method raises `OperationError` where the server cannot be reached or has trouble, and `RejectedError` where it
-    refuses.
+    Every method raises `OperationError` if the server cannot be reached or has a temporary problem,
+    and `RejectedError` if it rejects the request.
 
     Args:
         transport: Carries the requests.
-        namespaces: The namespaces that the operator works in; empty: all. No object of another one is looked up: it is
-            reported as missing.
+        namespaces: The operator's namespaces; empty: all. Objects of other namespaces count as not
+            found, without a request.
     """
 
     def __init__(self, transport: Transport, namespaces: Collection[str] = ()) -> None:
@@ -95,17 +95,17 @@ class ClusterApi:
         self._namespaces = frozenset(namespaces)
 
     def get(self, resource: ResourceType, namespace: str, name: str) -> Body:
-        """One object as it is now.
+        """The current object.
 
         Raises:
-            NotFoundError: There is none, or the operator does not work in its namespace.
+            NotFoundError: It does not exist, or the operator does not work in its namespace.
         """
         if namespace and self._namespaces and namespace not in self._namespaces:
             raise NotFoundError(f"the operator does not work in the namespace {namespace}")
         return self._call(Request("GET", resource.path(namespace, name)))
 
     def find(self, resource: ResourceType, namespace: str, name: str) -> Body | None:
-        """One object as it is now; None where there is none."""
+        """The current object; None if it does not exist."""
         try:
             return self.get(resource, namespace, name)
         except NotFoundError:
@@ -114,30 +114,30 @@ class ClusterApi:
     def list(
         self, resource: ResourceType, *, namespace: str = "", labels: str = "", metadata_only: bool = False
     ) -> tuple[list[Body], str]:
-        """The objects of a kind, and the resource version of the list; page by page, all of one moment."""
+        """The objects of a kind, read in pages of one consistent list, and the list's resource version."""
         items: list[Body] = []
         query = {"limit": str(PAGE_OBJECTS)} | ({"labelSelector": labels} if labels else {})
         accept = METADATA_ONLY if metadata_only else JSON
         while True:
             page = self._call(Request("GET", resource.path(namespace), query, accept=accept))
             items += page.get("items") or []
-            following = (page.get("metadata") or {}).get("continue")
-            if not following:
+            token = (page.get("metadata") or {}).get("continue")
+            if not token:
                 return items, str(page["metadata"]["resourceVersion"])
-            query = query | {"continue": following}
+            query = query | {"continue": token}
 
     def create(self, resource: ResourceType, body: Mapping[str, Any], *, dry_run: bool = False) -> Body:
-        """Create an object; with `dry_run` the server checks it and keeps nothing.
+        """Create an object; with `dry_run` the server validates it and does not store it.
 
         Raises:
-            AlreadyExistsError: One of this name is there already.
+            AlreadyExistsError: An object of this name exists.
         """
         namespace = str(body["metadata"].get("namespace", ""))
         query = {"fieldManager": FIELD_MANAGER} | ({"dryRun": "All"} if dry_run else {})
         return self._call(Request("POST", resource.path(namespace), query, body))
 
     def review(self, resource: ResourceType, body: Mapping[str, Any]) -> Body:
-        """Ask a question that is put as an object, such as a TokenReview."""
+        """Create an object whose response is the result, such as a TokenReview."""
         return self._call(Request("POST", resource.path(), {}, body))
 
     def apply_status(
@@ -147,13 +147,16 @@ class ClusterApi:
         *,
         field_manager: str = FIELD_MANAGER,
     ) -> Body:
-        """Apply the status of an object, server-side: what this manager said before and does not say now is removed.
+        """Apply the status of an object by server-side apply, which removes fields that this manager no longer sets.
 
-        With `metadata.resourceVersion` it is applied only to the object as it was at that version.
+        Args:
+            resource: The kind.
+            body: The object with its status; see `status_to_apply`.
+            field_manager: Owner of the fields.
 
         Raises:
-            NotFoundError: There is none.
-            ConflictError: It has changed since.
+            NotFoundError: The object does not exist.
+            ConflictError: The object has another uid or version than the body.
         """
         metadata = body["metadata"]
         path = resource.path(str(metadata.get("namespace", "")), str(metadata["name"]), "status")
@@ -161,7 +164,7 @@ class ClusterApi:
         return self._call(Request("PATCH", path, query, body, content_type=APPLY))
 
     def delete(self, resource: ResourceType, namespace: str, name: str, uid: str) -> None:
-        """Delete one object and, later, what it owns; that it is gone, or is another one by now, is no error."""
+        """Delete an object and, in the background, what it owns; no error if an object with this uid does not exist."""
         options = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
         try:
             self._call(Request("DELETE", resource.path(namespace, name), {}, options))
@@ -169,17 +172,17 @@ class ClusterApi:
             return
 
     def resource_of(self, api_version: str, kind: str) -> ResourceType:
-        """The address of a kind that is known by its name alone.
+        """The path of a kind.
 
         Raises:
-            RejectedError: The cluster has no such kind.
+            RejectedError: The cluster does not have the kind.
         """
         root = "/apis/" if "/" in api_version else "/api/"
         try:
             known = self._call(Request("GET", root + api_version))
         except NotFoundError:
-            raise RejectedError(f"the cluster has no {api_version}; install what defines {kind}") from None
-        for each in _resources(known):
+            raise RejectedError(f"the cluster has no {api_version}; install the definition of {kind}") from None
+        for each in known.get("resources") or ():
             if each.get("kind") == kind and "/" not in str(each.get("name")):
                 return ResourceType(api_version, str(each["name"]), kind)
         raise RejectedError(f"the cluster has no kind {kind} in {api_version}")
@@ -188,14 +191,10 @@ class ClusterApi:
         try:
             return self._transport(request)
         except StatusError as error:
-            raise _told_apart(error) from error
+            raise _error_of(error) from error
 
 
-def _resources(known: Body) -> Iterator[Body]:
-    yield from known.get("resources") or ()
-
-
-def _told_apart(error: StatusError) -> Exception:
+def _error_of(error: StatusError) -> Exception:
     if error.status == NOT_FOUND:
         return NotFoundError(error.message)
     if error.reason == "AlreadyExists":
@@ -204,7 +203,7 @@ def _told_apart(error: StatusError) -> Exception:
         return ConflictError(error.message)
     if "being terminated" in error.message or "exceeded quota" in error.message:
         return OperationError(str(error))
-    if error.status in REFUSED:
+    if error.status in REJECTED:
         return RejectedError(error.message)
     return OperationError(str(error))
 
@@ -218,7 +217,8 @@ def status_to_apply(
     """The body of a status apply. It names only the writer's own fields, so that writers never undo each other's.
 
     Args:
-        applied_to: The object as it was read. Its uid is a precondition: a new object of the same name is another one.
+        applied_to: The object as it was read. Its uid is a precondition: a new object of the same
+            name is another one.
         status: The writer's fields.
         resource_version: Also a precondition, unless None.
     """

@@ -1,4 +1,4 @@
-"""A Kubernetes cluster as the world of the engine: snapshots from what was seen, actions as requests."""
+"""The driver's back end for a Kubernetes cluster: snapshots come from the cache, actions become requests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from wattloop_operator.cluster.api import (
     status_to_apply,
 )
 from wattloop_operator.cluster.dry_run import RECHECK_SECONDS, DryRun
-from wattloop_operator.cluster.events import event, events_of
+from wattloop_operator.cluster.events import event_body, events_of
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.cluster.store_cache import StoreCache
 from wattloop_operator.cluster.workload_access import WorkloadAccess
@@ -49,12 +49,12 @@ from wattloop_operator.workloads.manifest import JOB, devices_of, kind_of
 
 logger = logging.getLogger(__name__)
 
-# The rest is the API server's to give.
-GIVEN_METADATA = frozenset({"name", "namespace", "labels", "ownerReferences"})
-# For so long an agent's word on an attempt that has its outcome is waited for; a node may come back the next day.
-LATE_WORD = timedelta(days=2)
-# How often a workload is asked for whose kind no watch covers.
-UNWATCHED_SECONDS = 10.0
+# The API server sets the rest.
+SENT_METADATA = frozenset({"name", "namespace", "labels", "ownerReferences"})
+# Agents may report usage this long after an attempt's outcome: a node may come back the next day.
+LATE_REPORT_PERIOD = timedelta(days=2)
+# Interval of reads of a workload whose kind is not watched.
+UNWATCHED_POLL_SECONDS = 10.0
 
 
 class ClusterBackend:
@@ -62,14 +62,16 @@ class ClusterBackend:
 
     Args:
         api: The API server.
-        cache: What was seen of its objects; every write's answer is put there too.
+        cache: The cache of its objects; the response to each write is stored there, too.
         workloads: Access to workloads.
-        store: Where outcomes are remembered.
-        sample_decision: Returns a decision to validate the workload's template with; None if nothing can start.
+        store: The store of outcomes.
+        sample_decision: Returns a decision to validate the workload's template with; None if
+            nothing can start.
         clock: The time, with a time zone.
         monotonic: Monotonic seconds.
         reporter: Name of this process, for Events.
-        agent_patience_seconds: How long an attempt that has ended waits for the agents' last word; 0: none report.
+        agent_patience_seconds: How long an ended attempt waits for the agents' final report; 0:
+            agents do not report.
     """
 
     def __init__(
@@ -97,56 +99,58 @@ class ClusterBackend:
         self._agent_patience_seconds = agent_patience_seconds
 
     def snapshot(self, key: JobKey) -> Snapshot | None:
-        """The state of one job; None where there is no such job."""
-        held = self._cache.jobs.get((key.namespace, key.name))
-        if held is None:
+        """The state of one job; None if it does not exist."""
+        cached = self._cache.jobs.get((key.namespace, key.name))
+        if cached is None:
             return None
-        job = held.value
+        job = cached.value
         if job.metadata.deletion_timestamp is not None:
             return Snapshot(job)
-        remembered = self._store_cache.of_job(held.uid)
+        stored = self._store_cache.of_job(cached.uid)
         source = job.spec.batch_size.learn_from
         recurrences = tuple(
-            each.value for each in self._cache.recurrences.of_group(held.key) if each.value.spec.job_ref.uid == held.uid
+            each.value
+            for each in self._cache.recurrences.of_group(cached.key)
+            if each.value.spec.job_ref.uid == cached.uid
         )
         states = ((each.metadata.name, self._workloads.state(job, each)) for each in recurrences)
         snapshot = Snapshot(
             job=job,
             recurrences=recurrences,
             workloads={name: state for name, state in states if state is not None},
-            records=remembered.records,
-            profiles=remembered.profiles,
-            late_usages=remembered.late_usages,
-            source_records=() if source is None else self._store_cache.learned_from(key.namespace, source),
-            pod_energies=self._pod_energies(held.uid, recurrences),
+            records=stored.records,
+            profiles=stored.profiles,
+            late_usages=stored.late_usages,
+            source_records=() if source is None else self._store_cache.source_records(key.namespace, source),
+            pod_energies=self._pod_energies(cached.uid, recurrences),
             devices=devices_of(job),
             agent_patience_seconds=self._agent_patience_seconds,
         )
         return replace(snapshot, refusal=self._refusal(snapshot))
 
     def carry_out(self, snapshot: Snapshot, action: Action) -> None:
-        """Carry out one action, and tell the user of it."""
+        """Carry out one action, and emit its Events."""
         try:
             self._do(snapshot, action)
         except RejectedError as error:
-            raise OperationError(f"{_subject(snapshot, action)}: the API server refuses: {error}") from error
-        for notice in events_of(snapshot, action):
-            self._tell(snapshot, notice)
+            raise OperationError(f"{_subject(snapshot, action)}: the API server rejects it: {error}") from error
+        for event in events_of(snapshot, action):
+            self._emit(snapshot, event)
 
     def requeue_after_seconds(self, key: JobKey) -> float | None:
-        """After what time to look again though no event will tell: a refusal may be lifted, a workload be unwatched."""
-        held = self._cache.jobs.get((key.namespace, key.name))
-        if held is None:
+        """Delay until the next reconciliation without an event, for a refused or unwatched workload; None: no limit."""
+        cached = self._cache.jobs.get((key.namespace, key.name))
+        if cached is None:
             return None
-        if self._dry_run.stands(held.value):
+        if self._dry_run.is_refused(cached.value):
             return RECHECK_SECONDS
-        unwatched = kind_of(held.value) != JOB and held.value.status.counts.active > 0
-        return UNWATCHED_SECONDS if unwatched else None
+        unwatched = kind_of(cached.value) != JOB and cached.value.status.counts.active > 0
+        return UNWATCHED_POLL_SECONDS if unwatched else None
 
     def forget(self, key: JobKey, uid: str) -> None:
-        """Drop what is remembered of a job that is gone."""
-        logger.info("%s is gone", key)
-        self._store_cache.forget(uid)
+        """Drop all data of a deleted job."""
+        logger.info("%s was deleted", key)
+        self._store_cache.invalidate(uid)
         self._dry_run.forget(uid)
         self._store.pod_energies.forget_job(uid)
 
@@ -154,13 +158,13 @@ class ClusterBackend:
         match action:
             case RecordObservation(record):
                 self._store.observations.record(record)
-                self._store_cache.forget(record.job_uid)
+                self._store_cache.invalidate(record.job_uid)
             case RecordLateUsage(late_usage):
                 self._store.late_usages.record(late_usage)
-                self._store_cache.forget(late_usage.job_uid)
+                self._store_cache.invalidate(late_usage.job_uid)
             case RecordProfile(profile_key, measurements):
                 self._store.profiles.record(profile_key, measurements)
-                self._store_cache.forget(profile_key.job_uid)
+                self._store_cache.invalidate(profile_key.job_uid)
             case CreateRecurrence(recurrence):
                 self._create(recurrence)
             case StartWorkload(recurrence):
@@ -168,9 +172,9 @@ class ClusterBackend:
             case EndWorkload(recurrence):
                 state = snapshot.workloads.get(recurrence.metadata.name)
                 if state is not None and state.owned:
-                    self._workloads.end(recurrence, state)
+                    self._workloads.delete(recurrence, state)
             case WriteRecurrenceStatus(recurrence, status):
-                self._write_outcome(recurrence, status)
+                self._write_recurrence_status(recurrence, status)
             case DeleteRecurrence(recurrence):
                 metadata = recurrence.metadata
                 self._api.delete(TRAINING_RECURRENCES, metadata.namespace, metadata.name, metadata.uid)
@@ -183,29 +187,29 @@ class ClusterBackend:
                 pass
 
     def _pod_energies(self, uid: str, recurrences: Sequence[TrainingRecurrence]) -> dict[str, tuple[PodEnergy, ...]]:
-        """The agents' word on those that go on or have ended not long ago, where agents report."""
-        heard_since = self._clock() - LATE_WORD
+        """The agents' reports about recurrences that run or have ended recently."""
+        ended_since = self._clock() - LATE_REPORT_PERIOD
         wanted = [
-            each for each in recurrences if each.status.result is None or observations.ended_at(each) >= heard_since
+            each for each in recurrences if each.status.result is None or observations.ended_at(each) >= ended_since
         ]
         if not self._agent_patience_seconds or not wanted:
             return {}
-        told = self._store.pod_energies.of_job(uid, min(each.spec.index for each in wanted))
-        return {each.metadata.name: told.get((each.spec.index, each.spec.attempt), ()) for each in wanted}
+        reported = self._store.pod_energies.of_job(uid, min(each.spec.index for each in wanted))
+        return {each.metadata.name: reported.get((each.spec.index, each.spec.attempt), ()) for each in wanted}
 
     def _create(self, recurrence: TrainingRecurrence) -> None:
         metadata = recurrence.metadata
         body = recurrence.to_wire()
         del body["status"]
-        body["metadata"] = {name: value for name, value in body["metadata"].items() if name in GIVEN_METADATA}
+        body["metadata"] = {name: value for name, value in body["metadata"].items() if name in SENT_METADATA}
         try:
             self._cache.put_recurrence(self._api.create(TRAINING_RECURRENCES, body))
         except AlreadyExistsError:
             found = self._api.find(TRAINING_RECURRENCES, metadata.namespace, metadata.name)
             if found is None or found["spec"]["jobRef"]["uid"] != recurrence.spec.job_ref.uid:
                 raise OperationError(
-                    f"{metadata.namespace}/{metadata.name}: a TrainingRecurrence of another job of this name is in the "
-                    "way; it goes with that job, or delete it"
+                    f"{metadata.namespace}/{metadata.name}: a TrainingRecurrence of another job of this "
+                    "name exists; it is deleted with that job, or delete it yourself"
                 ) from None
             self._cache.put_recurrence(found)
 
@@ -216,7 +220,7 @@ class ClusterBackend:
             self._dry_run.refuse(snapshot.job, str(error))
             raise StaleSnapshotError(f"the workload of {recurrence.metadata.name} is refused: {error}") from error
 
-    def _write_outcome(self, recurrence: TrainingRecurrence, status: TrainingRecurrenceStatus) -> None:
+    def _write_recurrence_status(self, recurrence: TrainingRecurrence, status: TrainingRecurrenceStatus) -> None:
         metadata = recurrence.metadata
         key = (metadata.namespace, metadata.name)
         # The reporting API writes the progress.
@@ -227,11 +231,11 @@ class ClusterBackend:
                 status_to_apply(recurrence, outcome, resource_version=metadata.resource_version),
             )
         except (ConflictError, NotFoundError) as error:
-            now = self._api.find(TRAINING_RECURRENCES, *key)
-            if now is None:
+            current = self._api.find(TRAINING_RECURRENCES, *key)
+            if current is None:
                 self._cache.recurrences.remove(key, metadata.uid, before_event=True)
             else:
-                self._cache.put_recurrence(now)
+                self._cache.put_recurrence(current)
             raise StaleSnapshotError(f"{metadata.namespace}/{metadata.name}: {error}") from error
         self._cache.put_recurrence(body)
 
@@ -240,30 +244,30 @@ class ClusterBackend:
         try:
             body = self._api.apply_status(RECURRING_TRAINING_JOBS, status_to_apply(snapshot.job, status.to_wire()))
         except (ConflictError, NotFoundError) as error:
-            now = self._api.find(RECURRING_TRAINING_JOBS, metadata.namespace, metadata.name)
-            if now is None:
+            current = self._api.find(RECURRING_TRAINING_JOBS, metadata.namespace, metadata.name)
+            if current is None:
                 self._cache.jobs.remove((metadata.namespace, metadata.name), metadata.uid, before_event=True)
             else:
-                self._cache.put_job(now)
+                self._cache.put_job(current)
             raise StaleSnapshotError(f"{metadata.namespace}/{metadata.name}: {error}") from error
         self._cache.put_job(body)
 
     def _refusal(self, snapshot: Snapshot) -> str:
-        return self._dry_run.of(snapshot.job, lambda: self._sample_decision(snapshot, self._clock()))
+        return self._dry_run.refusal(snapshot.job, lambda: self._sample_decision(snapshot, self._clock()))
 
-    def _tell(self, snapshot: Snapshot, notice: EmitEvent) -> None:
-        """Post an Event; a lost one loses nothing but words, so work goes on."""
+    def _emit(self, snapshot: Snapshot, event: EmitEvent) -> None:
+        """Create an Event; a failure is only logged, because nothing depends on Events."""
         job = snapshot.job
         try:
-            self._api.create(EVENTS, event(job, notice, self._reporter, self._clock()))
+            self._api.create(EVENTS, event_body(job, event, self._reporter, self._clock()))
         except AlreadyExistsError:
             return
         except (OperationError, RejectedError, NotFoundError) as error:
             logger.warning(
-                "%s/%s: an Event was not posted (%s): %s",
+                "%s/%s: an Event was not created (%s): %s",
                 job.metadata.namespace,
                 job.metadata.name,
-                notice.reason,
+                event.reason,
                 error,
             )
 

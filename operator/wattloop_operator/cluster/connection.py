@@ -1,4 +1,4 @@
-"""Finding the API server, and making sure at the start that it can be worked with."""
+"""The connection to the API server, and the checks of it at the start."""
 
 from __future__ import annotations
 
@@ -22,19 +22,21 @@ from wattloop_operator.cluster.transport import Request, StatusError, Transport
 
 logger = logging.getLogger(__name__)
 
-# How the official client fails on a kubeconfig: missing, no kubeconfig, no YAML, no text, of a wrong shape.
-UNREADABLE = (ConfigException, OSError, YAMLError, ValueError, TypeError, AttributeError, KeyError)
-WORKED_ON = (RECURRING_TRAINING_JOBS, TRAINING_RECURRENCES)
+# Errors of the official client for a kubeconfig that is missing, or is not a kubeconfig, YAML or
+# text.
+KUBECONFIG_ERRORS = (ConfigException, OSError, YAMLError, ValueError, TypeError, AttributeError, KeyError)
+REQUIRED_RESOURCES = (RECURRING_TRAINING_JOBS, TRAINING_RECURRENCES)
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 @dataclass(frozen=True)
 class ClusterAddress:
-    """Which cluster, and as whom.
+    """A cluster and a user.
 
     Attributes:
-        kubeconfig: A kubeconfig file; None: the pod's own service account, or else the usual kubeconfig.
-        context: A context of the kubeconfig; empty: its current one.
+        kubeconfig: A kubeconfig file; None: the pod's service account, or else the default
+            kubeconfig.
+        context: A context of the kubeconfig; empty: its current context.
     """
 
     kubeconfig: Path | None = None
@@ -44,7 +46,7 @@ class ClusterAddress:
         """The official client.
 
         Args:
-            connections: How many requests may be under way at once.
+            connections: Maximal number of concurrent requests.
 
         Raises:
             OperationError: There is no usable configuration.
@@ -62,34 +64,34 @@ class ClusterAddress:
                     context=self.context or None,
                     client_configuration=configuration,
                 )
-        except UNREADABLE as error:
-            raise self._unusable(error) from error
+        except KUBECONFIG_ERRORS as error:
+            raise self._usage_error(error) from error
         configuration.connection_pool_maxsize = connections
-        # A request that was cut off is taken up by the turn that is taken again, not below it.
+        # An interrupted request is repeated by the next reconciliation, not here.
         configuration.retries = urllib3.Retry(connect=1, read=0, redirect=0, status=0, other=0)
-        made = client.ApiClient(configuration)
-        made.user_agent = "wattloop-operator"
-        return made
+        api_client = client.ApiClient(configuration)
+        api_client.user_agent = "wattloop-operator"
+        return api_client
 
     def _in_cluster(self) -> bool:
         return self.kubeconfig is None and not self.context and "KUBERNETES_SERVICE_HOST" in os.environ
 
-    def _unusable(self, error: Exception) -> Exception:
+    def _usage_error(self, error: Exception) -> Exception:
         if self.kubeconfig is not None and not self.kubeconfig.exists():
             return UsageError(f"--kubeconfig: there is no file {self.kubeconfig}")
-        where = "--kubeconfig FILE and --context NAME choose a cluster; in a pod the service account does"
-        return OperationError(f"no cluster to work with: {unreadable(error)}; {where}")
+        remedy = "choose one with --kubeconfig FILE and --context NAME; in a pod the service account is used"
+        return OperationError(f"no cluster: {kubeconfig_problem(error)}; {remedy}")
 
 
-def unreadable(error: Exception) -> str:
-    """What is wrong with a kubeconfig, in a sentence's part."""
+def kubeconfig_problem(error: Exception) -> str:
+    """The problem of a kubeconfig, as a clause."""
     if isinstance(error, ConfigException | OSError):
         return str(error).rstrip(".")
     return f"the kubeconfig cannot be read ({' '.join(str(error).split()) or type(error).__name__})"
 
 
 def own_namespace() -> str:
-    """The namespace of this pod; `default` outside of a cluster."""
+    """The namespace of this pod; `default` outside a cluster."""
     try:
         return NAMESPACE_FILE.read_text(encoding="ascii").strip()
     except OSError:
@@ -97,40 +99,41 @@ def own_namespace() -> str:
 
 
 def check_reachable(transport: Transport, namespaces: Sequence[str] = ()) -> tuple[str, ...]:
-    """Make sure that the API server answers, knows our kinds and lets us read them.
+    """Check that the API server answers and serves Wattloop's kinds, and that the operator may read them.
 
     Args:
         transport: Carries requests to the API server.
-        namespaces: The namespaces that the operator is to work in; empty: all.
+        namespaces: The operator's namespaces; empty: all.
 
     Returns:
-        Those of the namespaces that can be read. The others are logged as errors, so that one that an administrator
-        has deleted stops no training in another.
+        The readable namespaces. The others are logged as errors: a deleted namespace must not stop
+            the training in
+        another one.
 
     Raises:
-        OperationError: It does not, or none of the namespaces can be read.
+        OperationError: A check failed, or no namespace is readable.
     """
     _check_served(transport)
     if not namespaces:
         _check_readable(transport, "")
         return ()
-    readable, trouble = [], ""
+    readable, problem = [], ""
     for namespace in namespaces:
         try:
             _check_exists(transport, namespace)
             _check_readable(transport, namespace)
         except OperationError as error:
-            trouble = str(error)
+            problem = str(error)
             logger.error("namespace %s: its RecurringTrainingJobs are not run: %s", namespace, error)  # noqa: TRY400
         else:
             readable.append(namespace)
     if not readable:
-        raise OperationError(f"none of the namespaces of --namespaces can be read: {trouble}")
+        raise OperationError(f"no namespace of --namespaces is readable: {problem}")
     return tuple(readable)
 
 
 def is_readable(transport: Transport, namespace: str) -> bool:
-    """Whether the operator can read its kinds in a namespace now; false also where the API server does not answer."""
+    """Whether the operator may read Wattloop's kinds in a namespace; False if unreachable."""
     try:
         _check_exists(transport, namespace)
         _check_readable(transport, namespace)
@@ -148,9 +151,9 @@ def _check_served(transport: Transport) -> None:
                 f"the cluster does not know {API_VERSION}; install the custom resource definitions first: "
                 "kubectl apply --server-side -f crds/, or the chart"
             ) from error
-        raise OperationError(f"the API server does not let the operator in: {error}") from error
+        raise OperationError(f"the API server rejects the operator: {error}") from error
     served = {str(each.get("name")) for each in known.get("resources") or ()}
-    for resource in WORKED_ON:
+    for resource in REQUIRED_RESOURCES:
         if resource.plural not in served:
             raise OperationError(
                 f"the cluster does not serve {resource.plural}.{GROUP}; install the custom resource definitions of "
@@ -162,7 +165,7 @@ def _check_exists(transport: Transport, namespace: str) -> None:
     try:
         transport(Request("GET", f"/api/v1/namespaces/{namespace}"))
     except StatusError as error:
-        # The chart gives the operator no right to read namespaces: then the next check tells.
+        # The chart grants no right to read namespaces; then the next check finds a missing one.
         if error.status == 404:
             raise OperationError(
                 f"there is no namespace {namespace}; create it, or take it from --namespaces"
@@ -172,7 +175,7 @@ def _check_exists(transport: Transport, namespace: str) -> None:
 def _check_readable(transport: Transport, namespace: str) -> None:
     where = f" in the namespace {namespace}, or there is no such namespace" if namespace else ""
     remedy = "create it and run helm upgrade with it in operator.namespaces" if namespace else ""
-    for resource in WORKED_ON:
+    for resource in REQUIRED_RESOURCES:
         try:
             transport(Request("GET", resource.path(namespace), {"limit": "1"}))
         except StatusError as error:
@@ -183,7 +186,7 @@ def _check_readable(transport: Transport, namespace: str) -> None:
 
 
 def credentials(api_client: client.ApiClient) -> dict[str, Any]:
-    """What kopf needs to log in as the same user: the token is read anew each time, since Kubernetes rotates it."""
+    """Credentials for kopf, of the same user; the token is read at each call, because Kubernetes rotates it."""
     configuration = api_client.configuration
     header = configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
     scheme, _, token = (header or "").rpartition(" ")

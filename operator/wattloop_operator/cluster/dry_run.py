@@ -1,4 +1,4 @@
-"""Whether the API server takes a job's workload, found by a dry run once a generation, before anything is started."""
+"""Dry runs: whether the API server accepts a job's workload, checked once per generation before anything starts."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ logger = logging.getLogger(__name__)
 
 REASON = "TemplateRejected"
 READY = "Ready"
-# Quotas, policies and webhooks change without the job's knowing.
+# Quotas, policies and webhooks change independently of the job.
 RECHECK_SECONDS = 60.0
 MAX_MESSAGE_CHARACTERS = 2048
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What was found of one generation of a job.
+class DryRunResult:
+    """The result for one generation of a job.
 
     Attributes:
         generation: The generation.
-        refusal: Why its workload is refused; empty: it is not.
-        at: When it was found, on the monotonic clock.
+        refusal: Why its workload is refused; empty if it is accepted.
+        at: Time of the dry run on the monotonic clock.
     """
 
     generation: int | None
@@ -36,67 +36,69 @@ class Verdict:
 
 
 class DryRun:
-    """What is known of every job's workload.
+    """The latest dry run of every job.
 
     Args:
-        try_out: Has the server check the workload of a decision; raises `RejectedError` or `TemplateError`.
+        create: Has the server validate the workload of a decision; raises `RejectedError` or
+            `TemplateError`.
         clock: Monotonic seconds.
     """
 
     def __init__(
-        self, try_out: Callable[[RecurringTrainingJob, TrainingRecurrence], None], clock: Callable[[], float]
+        self, create: Callable[[RecurringTrainingJob, TrainingRecurrence], None], clock: Callable[[], float]
     ) -> None:
-        self._try_out = try_out
+        self._create = create
         self._clock = clock
-        self._verdicts: dict[str, Verdict] = {}
+        self._results: dict[str, DryRunResult] = {}
 
-    def of(self, job: RecurringTrainingJob, sample: Callable[[], TrainingRecurrence | None]) -> str:
-        """Why the server refuses the workload of this job; empty where it takes it.
+    def refusal(self, job: RecurringTrainingJob, sample: Callable[[], TrainingRecurrence | None]) -> str:
+        """Why the server refuses the workload of this job; empty if it accepts it.
 
         Args:
             job: The job.
-            sample: Returns a decision to try it with; None if nothing can start, so nothing can be refused.
+            sample: Returns a decision for the dry run; None if nothing can start, so nothing can be
+                refused.
 
         Raises:
-            OperationError: The server could not be asked now.
+            OperationError: The API server does not answer now.
         """
-        known = self._verdicts.get(job.metadata.uid)
+        known = self._results.get(job.metadata.uid)
         generation = job.metadata.generation
         if known is not None and known.generation == generation:
             if not known.refusal or self._clock() - known.at < RECHECK_SECONDS:
                 return known.refusal
         elif known is None and _was_accepted(job):
-            return self._keep(job, "")
+            return self._record(job, "")
         decision = sample()
         if decision is None:
             return ""
         try:
-            self._try_out(job, decision)
-        except (RejectedError, TemplateError) as refusal:
-            return self.refuse(job, str(refusal))
-        return self._keep(job, "")
+            self._create(job, decision)
+        except (RejectedError, TemplateError) as error:
+            return self.refuse(job, str(error))
+        return self._record(job, "")
 
-    def stands(self, job: RecurringTrainingJob) -> bool:
-        """Whether a refusal of this generation is in mind."""
-        known = self._verdicts.get(job.metadata.uid)
+    def is_refused(self, job: RecurringTrainingJob) -> bool:
+        """Whether the latest result for this generation is a refusal."""
+        known = self._results.get(job.metadata.uid)
         return known is not None and known.generation == job.metadata.generation and bool(known.refusal)
 
-    def refuse(self, job: RecurringTrainingJob, why: str) -> str:
-        """Keep in mind that the server refused a workload of this generation; returns why."""
-        logger.warning("%s/%s: its workload is refused: %s", job.metadata.namespace, job.metadata.name, why)
-        return self._keep(job, why[:MAX_MESSAGE_CHARACTERS])
+    def refuse(self, job: RecurringTrainingJob, reason: str) -> str:
+        """Record that the server refused a workload of this generation; returns the recorded reason."""
+        logger.warning("%s/%s: its workload is refused: %s", job.metadata.namespace, job.metadata.name, reason)
+        return self._record(job, reason[:MAX_MESSAGE_CHARACTERS])
 
     def forget(self, job_uid: str) -> None:
-        """Forget a job that is gone."""
-        self._verdicts.pop(job_uid, None)
+        """Drop the result of a deleted job."""
+        self._results.pop(job_uid, None)
 
-    def _keep(self, job: RecurringTrainingJob, refusal: str) -> str:
-        self._verdicts[job.metadata.uid] = Verdict(job.metadata.generation, refusal, self._clock())
+    def _record(self, job: RecurringTrainingJob, refusal: str) -> str:
+        self._results[job.metadata.uid] = DryRunResult(job.metadata.generation, refusal, self._clock())
         return refusal
 
 
 def _was_accepted(job: RecurringTrainingJob) -> bool:
-    """Whether an operator before this one found the same generation acceptable."""
+    """Whether a previous operator process found the same generation accepted."""
     status = job.status
     ready = next((each for each in status.conditions if each.type == READY), None)
     return ready is not None and status.observed_generation == job.metadata.generation and ready.reason != REASON

@@ -1,9 +1,10 @@
-"""Which of several operators acts: the official client's election, over a Lease of our own making.
+"""Leader election among several operators: the official client's election over `LeaseLock`.
 
-The official lock for Leases is not used: as of version 37 it cannot create a Lease (it sends `pretty` as a truth
-value), writes local times as UTC, ends the election when the API server is away for a moment, and never gives the Lease
-back. `LeaseLock` does these four. It also knows when it last renewed, on the monotonic clock: writes are fenced by it,
-so that an operator that was frozen for a while does not act on a lead that it has lost.
+The official client's own lock for Leases is not used. As of version 37 it cannot create a Lease (it
+sends `pretty` as a boolean), writes local times as UTC, ends the election when the API server is
+briefly unreachable, and never releases the Lease. `LeaseLock` also records its last renewal on the
+monotonic clock. Writes are fenced by it, so that an operator that was suspended does not act after
+it has lost the lead.
 """
 
 from __future__ import annotations
@@ -29,19 +30,19 @@ from wattloop_operator.cluster.transport import Request, StatusError, Transport
 
 logger = logging.getLogger(__name__)
 
-ANSWER_WITHIN_SECONDS = 3.0
+REQUEST_TIMEOUT_SECONDS = 3.0
 FORBIDDEN, NOT_FOUND = 403, 404
 
 
 @dataclass(frozen=True)
 class ElectionTimes:
-    """How a lead is held.
+    """Times of the election.
 
     Attributes:
-        lease_seconds: How long others wait after a renewal before they take over.
-        renew_within_seconds: How long the leader acts without a renewal; well below `lease_seconds`, so that what it
-            has sent is answered before another one acts.
-        retry_seconds: How often the Lease is looked at and renewed.
+        lease_seconds: Time after a renewal until another operator takes over.
+        renew_within_seconds: Time after a renewal until the leader stops acting; well below
+            `lease_seconds`, so that its requests are answered before another operator acts.
+        retry_seconds: Interval of reads and renewals of the Lease.
     """
 
     lease_seconds: int = 15
@@ -50,16 +51,17 @@ class ElectionTimes:
 
 
 class LeaseLock(BaseLock):
-    """The Lease that is held by whoever leads.
+    """A lock whose holder leads, kept in a Lease.
 
     Args:
         transport: Carries requests to the API server.
         name: Name of the Lease.
         namespace: Its namespace.
-        identity: Who this operator is.
+        identity: Name of this operator process.
 
     Attributes:
-        renewed_at: When the last successful renewal was begun, on the monotonic clock; None: never.
+        renewed_at: Start of the last successful renewal on the monotonic clock; None if there is
+            none.
     """
 
     def __init__(self, transport: Transport, name: str, namespace: str, identity: str) -> None:
@@ -71,7 +73,7 @@ class LeaseLock(BaseLock):
     async def get(
         self, name: str, namespace: str
     ) -> tuple[bool, LeaderElectionRecord] | tuple[bool, Exception] | tuple[bool, None]:
-        """The record of the election; (False, error) where there is none or it cannot be read."""
+        """The record of the election; (False, error) if it does not exist or cannot be read."""
         try:
             self._lease = await self._call("GET", LEASES.path(namespace, name))
         except StatusError as error:
@@ -89,22 +91,22 @@ class LeaseLock(BaseLock):
         )
 
     async def create(self, name: str, namespace: str, election_record: LeaderElectionRecord) -> bool:
-        """Make the Lease; returns whether it is held now."""
+        """Create the Lease; returns whether this operator holds it."""
         lease = {
             "apiVersion": LEASES.api_version,
             "kind": LEASES.kind,
             "metadata": {"name": name, "namespace": namespace},
             "spec": self._spec(election_record, {}),
         }
-        return await self._renewed("POST", LEASES.path(namespace), lease)
+        return await self._renew("POST", LEASES.path(namespace), lease)
 
     async def update(self, name: str, namespace: str, updated_record: LeaderElectionRecord) -> bool:
-        """Take or renew the Lease, as it was when it was read; returns whether it is held now."""
+        """Acquire or renew the Lease if it is unchanged; returns whether this operator holds it."""
         lease = self._lease | {"spec": self._spec(updated_record, self._lease.get("spec") or {})}
-        return await self._renewed("PUT", LEASES.path(namespace, name), lease)
+        return await self._renew("PUT", LEASES.path(namespace, name), lease)
 
     async def release(self) -> None:
-        """Give the Lease back, so that the next operator need not wait for it to run out."""
+        """Release the Lease, so that the next operator does not wait until it expires."""
         if self.renewed_at is None:
             return
         self.renewed_at = None
@@ -115,53 +117,54 @@ class LeaseLock(BaseLock):
         try:
             await self._call("PUT", LEASES.path(self.namespace, self.name), lease)
         except (StatusError, OperationError) as error:
-            logger.warning("the Lease %s/%s was not given back: %s", self.namespace, self.name, error)
+            logger.warning("the Lease %s/%s was not released: %s", self.namespace, self.name, error)
 
     def _spec(self, record: LeaderElectionRecord, before: dict[str, Any]) -> dict[str, Any]:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        ours = before.get("holderIdentity") == self.identity
+        is_own = before.get("holderIdentity") == self.identity
         return {
             "holderIdentity": self.identity,
             "leaseDurationSeconds": int(float(str(record.lease_duration))),
-            "acquireTime": before["acquireTime"] if ours and before.get("acquireTime") else now,
+            "acquireTime": before["acquireTime"] if is_own and before.get("acquireTime") else now,
             "renewTime": now,
-            "leaseTransitions": int(before.get("leaseTransitions") or 0) + (0 if ours or not before else 1),
+            "leaseTransitions": int(before.get("leaseTransitions") or 0) + (0 if is_own or not before else 1),
         }
 
-    async def _renewed(self, method: str, path: str, lease: dict[str, Any]) -> bool:
-        begun = time.monotonic()
+    async def _renew(self, method: str, path: str, lease: dict[str, Any]) -> bool:
+        started = time.monotonic()
         try:
             self._lease = await self._call(method, path, lease)
         except StatusError as error:
             self._check_allowed(error)
-            # Another one was faster: that is how an election is lost.
-            logger.debug("the Lease %s/%s was not taken: %s", self.namespace, self.name, error)
+            # Another operator was faster.
+            logger.debug("the Lease %s/%s was not acquired: %s", self.namespace, self.name, error)
             return False
         except OperationError as error:
             logger.warning("the Lease %s/%s was not renewed: %s", self.namespace, self.name, error)
             return False
-        self.renewed_at = begun
+        self.renewed_at = started
         return True
 
     def _check_allowed(self, error: StatusError) -> None:
-        """End with words where waiting is of no use: there is no such namespace, or no right to Leases in it."""
+        """Raise an error if waiting cannot help: no such namespace, or no right to Leases."""
         if error.status == FORBIDDEN or (error.status == NOT_FOUND and "namespaces" in error.message):
             raise OperationError(
-                f"the Lease {self.namespace}/{self.name} cannot be used ({error.message}); --leader-election-namespace "
-                "names a namespace where this operator may get, create and update Leases, as the chart's role lets it"
+                f"the Lease {self.namespace}/{self.name} cannot be used ({error.message}); set "
+                "--leader-election-namespace to a namespace where this operator may get, create and update "
+                "Leases, as the chart's role allows"
             ) from error
 
     async def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        request = Request(method, path, body=body, timeout_seconds=ANSWER_WITHIN_SECONDS)
+        request = Request(method, path, body=body, timeout_seconds=REQUEST_TIMEOUT_SECONDS)
         return await asyncio.to_thread(self._transport, request)
 
 
 class Leadership:
-    """This operator's place in the election.
+    """This operator's leadership.
 
     Args:
         lock: The Lease.
-        times: How the lead is held.
+        times: Times of the election.
     """
 
     def __init__(self, lock: LeaseLock, times: ElectionTimes) -> None:
@@ -169,14 +172,15 @@ class Leadership:
         self._times = times
 
     def holds(self) -> bool:
-        """Whether this operator leads now, as far as it may rely on it. Safe to call from any thread."""
+        """Whether this operator may act as the leader now. Thread-safe."""
         renewed_at = self._lock.renewed_at
         return renewed_at is not None and time.monotonic() - renewed_at < self._times.renew_within_seconds
 
     async def lead(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Wait for the lead, then do the work as long as it is held; returns when the lead or the work has ended."""
+        """Wait for the lead and then work; returns when the lead is lost or the work has ended."""
         ended = asyncio.Event()
-        # The official election starts the work as a task of its own, and forgets it when it is cancelled itself.
+        # The official election starts the work as a separate task, and does not cancel it when it
+        # is cancelled.
         tasks: list[asyncio.Task[Any]] = []
 
         async def working() -> None:
@@ -195,7 +199,7 @@ class Leadership:
                 renew_deadline=times.renew_within_seconds,
                 retry_period=times.retry_seconds,
                 onstarted_leading=working,
-                onstopped_leading=_nothing,
+                onstopped_leading=_ignore,
             )
         )
         tasks += [asyncio.create_task(election.run()), asyncio.create_task(ended.wait())]
@@ -210,9 +214,9 @@ class Leadership:
             raise failures[0]
 
     async def release(self) -> None:
-        """Let another one lead."""
+        """Let another operator lead."""
         await self._lock.release()
 
 
-async def _nothing() -> None:
-    """The end of the lead is noticed where `lead` returns."""
+async def _ignore() -> None:
+    """Do nothing: `lead` returns at the end of the lead."""

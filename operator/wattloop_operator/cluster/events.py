@@ -1,4 +1,4 @@
-"""What a user is told as Kubernetes Events: each start, each end, and why nothing starts."""
+"""Kubernetes Events of a job: each start, each end, and why nothing starts."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from wattloop_operator.reconcile.attempt.conditions import DEVICES_HEALTHY, ENER
 
 CONTROLLER = "wattloop.dev/operator"
 MAX_NOTE_CHARACTERS = 1024
-WORTH_ATTENTION = frozenset(
+WARNING_RESULTS = frozenset(
     {Result.CRASHED, Result.DEADLINE_EXCEEDED, Result.MISSING_METRIC, Result.DISRUPTED, Result.NAME_CONFLICT}
 )
-# Conditions of a recurrence, and the reason of the Event that says that one does not hold.
-TOLD_WHERE_FALSE = {
+# Conditions of a recurrence whose status False is a warning, and the reason of its Event.
+WARNING_CONDITIONS = {
     ENERGY_AGREES: "SourcesDisagree",
     POWER_LIMIT_HELD: "PowerLimitRefused",
     DEVICES_HEALTHY: "DeviceUnhealthy",
 }
-BLOCKED_BY_MISTAKE = frozenset({"TemplateRejected", "InvalidSchedule", "NotSupported"})
+BLOCKING_REASONS = frozenset({"TemplateRejected", "InvalidSchedule", "NotSupported"})
 
 
 def events_of(snapshot: Snapshot, action: Action) -> Iterator[EmitEvent]:
-    """What to tell the user of an action that was carried out."""
+    """The Events of an action that was carried out."""
     match action:
         case EmitEvent():
             yield action
@@ -47,34 +47,34 @@ def events_of(snapshot: Snapshot, action: Action) -> Iterator[EmitEvent]:
             )
             yield EmitEvent(False, "RecurrenceStarted", text)
         case WriteRecurrenceStatus(recurrence, status):
-            whose = f"recurrence {recurrence.spec.index} ({recurrence.metadata.name})"
+            subject = f"recurrence {recurrence.spec.index} ({recurrence.metadata.name})"
             if status.result is not None and recurrence.status.result is None:
-                warning = status.result in WORTH_ATTENTION
-                yield EmitEvent(warning, f"Recurrence{status.result.value}", f"{whose}: {status.message}")
+                warning = status.result in WARNING_RESULTS
+                yield EmitEvent(warning, f"Recurrence{status.result.value}", f"{subject}: {status.message}")
             known = {(each.type, each.message) for each in recurrence.status.conditions}
             for condition in status.conditions:
-                doubtful = condition.type in TOLD_WHERE_FALSE and condition.status is ConditionStatus.FALSE
-                if doubtful and (condition.type, condition.message) not in known:
-                    yield EmitEvent(True, TOLD_WHERE_FALSE[condition.type], f"{whose}: {condition.message}")
+                is_warning = condition.type in WARNING_CONDITIONS and condition.status is ConditionStatus.FALSE
+                if is_warning and (condition.type, condition.message) not in known:
+                    yield EmitEvent(True, WARNING_CONDITIONS[condition.type], f"{subject}: {condition.message}")
         case WriteJobStatus(status):
             before = {each.reason for each in snapshot.job.status.conditions}
             for condition in status.conditions:
-                blocked = condition.reason in BLOCKED_BY_MISTAKE and condition.status is ConditionStatus.FALSE
+                blocked = condition.reason in BLOCKING_REASONS and condition.status is ConditionStatus.FALSE
                 if blocked and condition.reason not in before:
                     yield EmitEvent(True, condition.reason, condition.message)
 
 
-def event(job: RecurringTrainingJob, notice: EmitEvent, reporter: str, now: datetime) -> dict[str, Any]:
-    """The Event of a notice; its name follows from what it says, so that said twice it is there once.
+def event_body(job: RecurringTrainingJob, event: EmitEvent, reporter: str, now: datetime) -> dict[str, Any]:
+    """The Kubernetes Event. Its name is a digest of its content, so that a repeated Event exists once.
 
     Args:
-        job: What it is about.
-        notice: What is said.
+        job: The job that it is about.
+        event: Its type, reason and message.
         reporter: Name of this operator's process.
         now: The time.
     """
-    said = f"{job.metadata.uid}/{notice.reason}/{notice.message}"
-    digest = hashlib.blake2b(said.encode(), digest_size=8).hexdigest()
+    content = f"{job.metadata.uid}/{event.reason}/{event.message}"
+    digest = hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
     return {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
@@ -83,8 +83,8 @@ def event(job: RecurringTrainingJob, notice: EmitEvent, reporter: str, now: date
         "reportingController": CONTROLLER,
         "reportingInstance": reporter[:128],
         "action": "Reconcile",
-        "reason": notice.reason,
-        "type": "Warning" if notice.warning else "Normal",
+        "reason": event.reason,
+        "type": "Warning" if event.warning else "Normal",
         "regarding": {
             "apiVersion": job.api_version,
             "kind": job.kind,
@@ -92,5 +92,5 @@ def event(job: RecurringTrainingJob, notice: EmitEvent, reporter: str, now: date
             "name": job.metadata.name,
             "uid": job.metadata.uid,
         },
-        "note": notice.message[:MAX_NOTE_CHARACTERS],
+        "note": event.message[:MAX_NOTE_CHARACTERS],
     }

@@ -1,4 +1,9 @@
-"""GPUPowerPolicies at the API server."""
+"""GPUPowerPolicies at the API server: the bounds of a node for its agent, and the policies' statuses.
+
+Every replica answers agents, also one that does not lead, so nothing is watched here. Policies and
+node labels are read when an agent reports and cached briefly; an agent gets a changed policy with
+the first response after that.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
+from cachetools import TTLCache, cached
 from pydantic import ValidationError
 
 from wattloop.errors import OperationError
@@ -22,26 +28,25 @@ from wattloop_operator.cluster.api import (
     RejectedError,
     status_to_apply,
 )
-from wattloop_operator.cluster.timed_cache import TimedCache
 from wattloop_operator.policies import bounds_of_node, policy_status, selector_of
 
-POLICIES_AGE_SECONDS = 5.0
-LABELS_AGE_SECONDS = 60.0
+POLICIES_SECONDS = 5.0
+LABELS_SECONDS = 60.0
 MAX_NODES = 20_000
 
 logger = logging.getLogger(__name__)
 
 
 class UnreadablePolicyError(Exception):
-    """A policy is not of the form that this version knows; a guard rail that is passed over would be none."""
+    """This version of Wattloop cannot parse a policy; ignoring it would lift its bounds."""
 
 
-class _TooManyError(Exception):
-    """More policies hold on a node than its agent can be told."""
+class _TooManyPoliciesError(Exception):
+    """More policies apply to a node than a response to its agent can contain."""
 
 
 class NodePolicies:
-    """Implements `wattloop_operator.reporting.interfaces.BoundsOfNode`. Safe to use from several threads.
+    """Implements `wattloop_operator.reporting.interfaces.BoundsOfNode`. Thread-safe.
 
     Args:
         api: The API server.
@@ -53,61 +58,60 @@ class NodePolicies:
         self._clock = clock
         self._lock = threading.Lock()
         self._policies: tuple[GPUPowerPolicy, ...] | Exception = ()
-        self._looked_at: float | None = None
-        self._labels: TimedCache[str, Mapping[str, str]] = TimedCache(clock, seconds=LABELS_AGE_SECONDS, most=MAX_NODES)
-        self._trouble: dict[str, str] = {}
+        self._read_at: float | None = None
+        labels: TTLCache[str, Mapping[str, str]] = TTLCache(MAX_NODES, LABELS_SECONDS, clock)
+        self._labels_of = cached(labels, key=str, lock=threading.Lock())(self._read_labels)
+        self._logged: dict[str, str] = {}
 
     def bounds_for_node(self, node: str) -> tuple[GpuBounds, ...] | None:
-        """The guard rails that hold on a node; None: they are not known now, and those told last stay."""
+        """The bounds that apply to a node; None if they are not known now, and the agent keeps its bounds."""
         try:
-            bounds = bounds_of_node(self._policies_now(), self._labels_now(node))
+            bounds = bounds_of_node(self._current_policies(), self._labels_of(node))
             if len(bounds) > MAX_BOUNDS:
-                raise _TooManyError(f"{len(bounds)} hold on it, an agent can be told {MAX_BOUNDS}; merge some")  # noqa: TRY301
+                raise _TooManyPoliciesError(  # noqa: TRY301
+                    f"{len(bounds)} apply, an agent accepts {MAX_BOUNDS}; merge some"
+                )
         except NotFoundError:
-            self._tell(node, "the cluster has no such node")
+            self._log(node, "the cluster has no such node")
             return None
-        except (OperationError, RejectedError, UnreadablePolicyError, _TooManyError) as error:
-            self._tell(node, str(error))
+        except (OperationError, RejectedError, UnreadablePolicyError, _TooManyPoliciesError) as error:
+            self._log(node, str(error))
             return None
-        self._trouble.pop(node, None)
+        self._logged.pop(node, None)
         return bounds
 
-    def _policies_now(self) -> tuple[GPUPowerPolicy, ...]:
+    def _current_policies(self) -> tuple[GPUPowerPolicy, ...]:
         with self._lock:
-            if self._looked_at is None or self._clock() - self._looked_at >= POLICIES_AGE_SECONDS:
+            if self._read_at is None or self._clock() - self._read_at >= POLICIES_SECONDS:
                 try:
-                    self._policies = policies(self._api)
+                    self._policies = list_policies(self._api)
                 except (OperationError, RejectedError, UnreadablePolicyError) as error:
-                    # Kept for as long as policies are: agents that report at once don't each wait for a dead server.
+                    # Cached like policies, so that concurrent agents do not each wait for a dead
+                    # server.
                     self._policies = error
-                self._looked_at = self._clock()
+                self._read_at = self._clock()
             if isinstance(self._policies, Exception):
                 raise self._policies
             return self._policies
 
-    def _labels_now(self, node: str) -> Mapping[str, str]:
-        labels = self._labels.get(node)
-        if labels is None:
-            labels = self._api.get(NODES, "", node)["metadata"].get("labels") or {}
-            self._labels.keep(node, labels)
+    def _read_labels(self, node: str) -> Mapping[str, str]:
+        labels: Mapping[str, str] = self._api.get(NODES, "", node)["metadata"].get("labels") or {}
         return labels
 
-    def _tell(self, node: str, trouble: str) -> None:
-        # Agents ask every few seconds; one line says it until it changes.
-        if self._trouble.get(node) != trouble:
-            logger.error(
-                "node %s: its GPUPowerPolicies are not known, its agent keeps those told last: %s", node, trouble
-            )
-        self._trouble[node] = trouble
+    def _log(self, node: str, problem: str) -> None:
+        # Agents report every few seconds; a problem is logged when it changes.
+        if self._logged.get(node) != problem:
+            logger.error("node %s: its GPUPowerPolicies are not known, its agent keeps its bounds: %s", node, problem)
+        self._logged[node] = problem
 
 
-def policies(api: ClusterApi) -> tuple[GPUPowerPolicy, ...]:
-    """All policies of the cluster; none where it does not know their kind.
+def list_policies(api: ClusterApi) -> tuple[GPUPowerPolicy, ...]:
+    """All policies of the cluster; none if it does not know their kind.
 
     Raises:
-        OperationError: The API server could not be asked now.
-        RejectedError: It refuses.
-        UnreadablePolicyError: One is not of the form that this version knows.
+        OperationError: The API server does not answer now.
+        RejectedError: The API server rejects the request.
+        UnreadablePolicyError: This version of Wattloop cannot parse a policy.
     """
     try:
         bodies, _ = api.list(GPU_POWER_POLICIES)
@@ -116,24 +120,17 @@ def policies(api: ClusterApi) -> tuple[GPUPowerPolicy, ...]:
     return tuple(_policy(body) for body in bodies)
 
 
-def _policy(body: Body) -> GPUPowerPolicy:
-    try:
-        return GPUPowerPolicy.from_wire(body)
-    except ValidationError as error:
-        raise UnreadablePolicyError(f"GPUPowerPolicy {body['metadata']['name']}: {error}") from error
-
-
 def write_policy_statuses(api: ClusterApi, clock: Callable[[], datetime]) -> int:
-    """Bring every policy's status up to date; returns how many were written.
+    """Bring every policy's status up to date; returns the number of written statuses. The leader calls it.
 
     Raises:
-        OperationError: The API server could not be asked now.
-        RejectedError: It refuses.
-        UnreadablePolicyError: A policy is not of the form that this version knows.
+        OperationError: The API server does not answer now.
+        RejectedError: The API server rejects the request.
+        UnreadablePolicyError: This version of Wattloop cannot parse a policy.
     """
     written = 0
     counts: dict[str, int] = {}
-    for policy in policies(api):
+    for policy in list_policies(api):
         selector = selector_of(policy)
         if selector not in counts:
             counts[selector] = len(api.list(NODES, labels=selector, metadata_only=True)[0])
@@ -147,6 +144,13 @@ def _write(api: ClusterApi, policy: GPUPowerPolicy, status: GPUPowerPolicyStatus
     try:
         api.apply_status(GPU_POWER_POLICIES, status_to_apply(policy, status.to_wire()))
     except (NotFoundError, ConflictError):
-        # Gone meanwhile.
+        # Deleted meanwhile.
         return 0
     return 1
+
+
+def _policy(body: Body) -> GPUPowerPolicy:
+    try:
+        return GPUPowerPolicy.from_wire(body)
+    except ValidationError as error:
+        raise UnreadablePolicyError(f"GPUPowerPolicy {body['metadata']['name']}: {error}") from error

@@ -1,87 +1,92 @@
-"""Which attempt a pod runs, for agents that say what the pod used: looked up once a pod, since it never changes."""
+"""The attempt that a pod runs, for agents that report a pod's usage; looked up once per pod, since it never changes."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from cachetools import TTLCache
 
 from wattloop.errors import OperationError
 from wattloop.node_energy import PodGpuUsage
 from wattloop_operator.cluster.api import PODS, TRAINING_RECURRENCES, ClusterApi, RejectedError
 from wattloop_operator.cluster.auth.pod_ownership import runs
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
-from wattloop_operator.cluster.timed_cache import TimedCache
 from wattloop_operator.domain.names import RECURRENCE_LABEL
 from wattloop_operator.reporting.interfaces import PodAttempt, PodOwnershipError
 from wattloop_operator.workloads.ownership import is_pod_of_job
 
 MAX_PODS = 20_000
-# What is none of ours stays so; this is how long a mistake in that would last.
-FORGOTTEN_SECONDS = 600.0
+# A pod that runs no attempt never will; this bounds the effect of a wrong entry.
+CACHE_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
-class _Known:
+class _PodEntry:
     node: str
     attempt: PodAttempt | None
     labelled: bool
 
 
 class ClusterNodePods:
-    """Implements `wattloop_operator.reporting.interfaces.NodePods`. Safe to use from several threads.
+    """Implements `wattloop_operator.reporting.interfaces.NodePods`. Thread-safe.
 
     Args:
         api: The API server.
         clock: Monotonic seconds.
-        cache: What this operator has seen of Jobs and pods.
+        cache: The operator's cache of Jobs and pods.
     """
 
     def __init__(self, api: ClusterApi, clock: Callable[[], float], cache: ObjectCache | None = None) -> None:
         self._api = api
         self._cache = cache or ObjectCache()
-        self._known: TimedCache[str, _Known] = TimedCache(clock, seconds=FORGOTTEN_SECONDS, most=MAX_PODS)
+        self._lock = threading.Lock()
+        self._entries: TTLCache[str, _PodEntry] = TTLCache(MAX_PODS, CACHE_SECONDS, clock)
 
     def attempt_of(self, node: str, usage: PodGpuUsage) -> PodAttempt | None:
-        """The attempt that a pod of this node runs, or ran before it was gone; None where it is none of ours."""
-        known = self._known.get(usage.pod_uid)
-        if known is None:
+        """The attempt that a pod of this node runs, or ran before its deletion; None if it runs none."""
+        with self._lock:
+            entry = self._entries.get(usage.pod_uid)
+        if entry is None:
             try:
-                known = self._look_up(usage)
+                entry = self._look_up(usage)
             except RejectedError as error:
                 raise OperationError(f"pod {usage.namespace}/{usage.pod} cannot be looked up: {error}") from error
-            if known is None:
+            if entry is None:
                 return None
-            # What says that it is ours and is not yet seen to be may be: its workload was started a moment ago.
-            if known.attempt is not None or not known.labelled:
-                self._known.keep(usage.pod_uid, known)
-        if known.node != node:
-            raise PodOwnershipError(f"pod {usage.namespace}/{usage.pod} runs on node {known.node}, not on {node}")
-        return known.attempt
+            # A labelled pod without an attempt may get one: its workload was started just now.
+            if entry.attempt is not None or not entry.labelled:
+                with self._lock:
+                    self._entries[usage.pod_uid] = entry
+        if entry.node != node:
+            raise PodOwnershipError(f"pod {usage.namespace}/{usage.pod} runs on node {entry.node}, not on {node}")
+        return entry.attempt
 
-    def _look_up(self, usage: PodGpuUsage) -> _Known | None:
+    def _look_up(self, usage: PodGpuUsage) -> _PodEntry | None:
         pod = self._api.find(PODS, usage.namespace, usage.pod)
         if pod is None or pod["metadata"]["uid"] != usage.pod_uid:
-            return self._gone(usage)
+            return self._look_up_deleted(usage)
         node = str((pod.get("spec") or {}).get("nodeName", ""))
         name = str((pod["metadata"].get("labels") or {}).get(RECURRENCE_LABEL, ""))
         recurrence = self._api.find(TRAINING_RECURRENCES, usage.namespace, name) if name else None
         if recurrence is None or not runs(self._api, pod, recurrence):
-            return _Known(node, None, bool(name))
-        return _Known(node, _attempt(recurrence), True)
+            return _PodEntry(node, None, bool(name))
+        return _PodEntry(node, _attempt(recurrence), True)
 
-    def _gone(self, usage: PodGpuUsage) -> _Known | None:
-        """A pod that is gone, by what was written down of it while it was there; a Job names its pods after itself."""
+    def _look_up_deleted(self, usage: PodGpuUsage) -> _PodEntry | None:
+        """A deleted pod, from the status of its recurrence; a Job names its pods after itself."""
         name = usage.pod.rpartition("-")[0]
-        # Before the status is asked for: what is seen gets there, and is forgotten then.
-        seen = self._seen(usage, name)
+        # Read the cache before the status: an entry moves from the former to the latter.
+        cached_node = self._cached_node(usage, name)
         recurrence = self._api.find(TRAINING_RECURRENCES, usage.namespace, name) if name else None
         pods = ((recurrence or {}).get("status") or {}).get("pods") or ()
-        node = next((str(pod["node"]) for pod in pods if pod["uid"] == usage.pod_uid), seen)
-        return None if recurrence is None or not node else _Known(node, _attempt(recurrence), True)
+        node = next((str(pod["node"]) for pod in pods if pod["uid"] == usage.pod_uid), cached_node)
+        return None if recurrence is None or not node else _PodEntry(node, _attempt(recurrence), True)
 
-    def _seen(self, usage: PodGpuUsage, name: str) -> str:
-        """The node of a pod that this operator has seen and not written down yet; empty: it has not."""
+    def _cached_node(self, usage: PodGpuUsage, name: str) -> str:
+        """The node of a pod that is in the operator's cache and not in the status yet; empty if it is not."""
         key = (usage.namespace, name)
         job, recurrence = self._cache.workloads.get(key), self._cache.recurrences.get(key)
         pod = self._cache.pods.get((usage.namespace, usage.pod))
@@ -89,8 +94,8 @@ class ClusterNodePods:
             return ""
         workload = recurrence.value.status.workload_ref
         owned = is_pod_of_job(pod.value["metadata"], job.uid)
-        ours = owned and workload is not None and workload.uid == job.uid
-        return str(pod.value["spec"]["nodeName"] or "") if ours else ""
+        runs_attempt = owned and workload is not None and workload.uid == job.uid
+        return str(pod.value["spec"]["nodeName"] or "") if runs_attempt else ""
 
 
 def _attempt(recurrence: Mapping[str, Any]) -> PodAttempt:

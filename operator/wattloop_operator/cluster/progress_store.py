@@ -1,4 +1,4 @@
-"""The reporting API's progress book on the API server: read live, written on the condition that nothing has changed."""
+"""The progress of recurrences, stored in their status and written only if it has not changed since it was read."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from wattloop_operator.cluster.api import (
 from wattloop_operator.driver import StaleSnapshotError
 from wattloop_operator.reporting.interfaces import ProgressTooLargeError
 
-# Not the engine's: each of the two owns its part of the status, and neither removes the other's.
+# A manager of its own: server-side apply keeps the fields of the controller and of the reporting
+# API apart.
 FIELD_MANAGER = "wattloop-reporting"
-# etcd takes requests of 1.5 MiB: the rest is for the outcome, pods, conditions and what the API server keeps of fields.
+# etcd accepts requests of 1.5 MiB; the outcome, pods, conditions and managed fields need the rest.
 MAX_PROGRESS_BYTES = 256 * 1024
 
 
@@ -28,14 +29,15 @@ class ClusterProgressStore:
     """Implements `wattloop_operator.reporting.interfaces.ProgressStore`.
 
     Args:
-        api: The API server; every replica of the operator takes in reports, whether it leads or not.
+        api: The API server. Every replica of the operator receives reports, whether it leads or
+            not.
     """
 
     def __init__(self, api: ClusterApi) -> None:
         self._api = api
 
     def read(self, namespace: str, name: str) -> TrainingRecurrence | None:
-        """The recurrence as it is now; None where there is none."""
+        """The current recurrence; None if it does not exist."""
         try:
             body = self._api.find(TRAINING_RECURRENCES, namespace, name)
         except RejectedError as error:
@@ -43,14 +45,14 @@ class ClusterProgressStore:
         return None if body is None else TrainingRecurrence.from_wire(body)
 
     def write(self, recurrence: TrainingRecurrence, progress: Progress) -> None:
-        """Write the progress of a recurrence that is still as it was read."""
+        """Write the progress of a recurrence that has not changed since it was read."""
         name = f"{recurrence.metadata.namespace}/{recurrence.metadata.name}"
         version = recurrence.metadata.resource_version
         body = status_to_apply(recurrence, {"progress": progress.to_wire()}, resource_version=version)
         size_bytes = len(json.dumps(body["status"]).encode())
         if size_bytes > MAX_PROGRESS_BYTES:
             raise ProgressTooLargeError(
-                f"the progress of {name} would have {size_bytes} bytes, and at most {MAX_PROGRESS_BYTES} are kept"
+                f"the progress of {name} would have {size_bytes} bytes, and at most {MAX_PROGRESS_BYTES} are stored"
             )
         try:
             self._api.apply_status(TRAINING_RECURRENCES, body, field_manager=FIELD_MANAGER)

@@ -1,10 +1,11 @@
-"""What the store remembers of each job, read once and kept up to date by the only writer there is: this operator."""
+"""The stored records of each job, read once: this operator is their only writer and invalidates what it changes."""
 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from dataclasses import dataclass
+
+from cachetools import LRUCache
 
 from wattloop_operator.store import LateUsage, ObservationRecord, PowerProfileRecord, Store
 
@@ -12,13 +13,13 @@ MAX_JOBS = 2_000
 
 
 @dataclass(frozen=True)
-class Remembered:
-    """What the store remembers of one job.
+class JobRecords:
+    """The stored records of one job.
 
     Attributes:
         records: Its observations, ordered by (recurrence, attempt).
         profiles: Its power profiles.
-        late_usages: Of the attempts of which agents told after their outcome.
+        late_usages: Usages that agents reported after the outcomes of their attempts.
     """
 
     records: tuple[ObservationRecord, ...]
@@ -27,7 +28,7 @@ class Remembered:
 
 
 class StoreCache:
-    """Reads of the store, kept for the jobs that were asked of last. Safe to use from several threads.
+    """The records of the most recently used jobs. Thread-safe.
 
     Args:
         store: The store.
@@ -36,32 +37,29 @@ class StoreCache:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._lock = threading.Lock()
-        self._known: OrderedDict[str, Remembered] = OrderedDict()
+        self._jobs: LRUCache[str, JobRecords] = LRUCache(MAX_JOBS)
 
-    def of_job(self, job_uid: str) -> Remembered:
-        """What is remembered of a job.
+    def of_job(self, job_uid: str) -> JobRecords:
+        """The records of a job.
 
         Raises:
             OperationError: The database failed.
         """
         with self._lock:
-            known = self._known.get(job_uid)
-            if known is not None:
-                self._known.move_to_end(job_uid)
-                return known
-        read = Remembered(
+            known = self._jobs.get(job_uid)
+        if known is not None:
+            return known
+        read = JobRecords(
             self._store.observations.of_job(job_uid),
             self._store.profiles.of_job(job_uid),
             self._store.late_usages.of_job(job_uid),
         )
         with self._lock:
-            self._known[job_uid] = read
-            while len(self._known) > MAX_JOBS:
-                self._known.popitem(last=False)
+            self._jobs[job_uid] = read
         return read
 
-    def learned_from(self, namespace: str, name: str) -> tuple[ObservationRecord, ...]:
-        """What is remembered of the newest job that had this name.
+    def source_records(self, namespace: str, name: str) -> tuple[ObservationRecord, ...]:
+        """The observations of the newest job that had this name.
 
         Raises:
             OperationError: The database failed.
@@ -72,7 +70,7 @@ class StoreCache:
         newest = max(records, key=lambda record: record.finished_at).job_uid
         return tuple(record for record in records if record.job_uid == newest)
 
-    def forget(self, job_uid: str) -> None:
-        """Read it anew next time."""
+    def invalidate(self, job_uid: str) -> None:
+        """Read the records of a job from the store the next time."""
         with self._lock:
-            self._known.pop(job_uid, None)
+            self._jobs.pop(job_uid, None)

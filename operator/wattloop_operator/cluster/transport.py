@@ -1,4 +1,7 @@
-"""One request to the API server and its answer: the seam at which tests count calls and end the operator."""
+"""Requests to the API server and their responses.
+
+Metrics count requests here, fencing drops writes here, and tests kill the operator here.
+"""
 
 from __future__ import annotations
 
@@ -16,22 +19,22 @@ JSON = "application/json"
 APPLY = "application/apply-patch+yaml"
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 READ_TIMEOUT_SECONDS = 30.0
-# A write that was sent while this operator led is answered before another one can lead: see ElectionTimes.
+# A write that the leader sent is answered before another operator can lead: see ElectionTimes.
 WRITE_TIMEOUT_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
 class Request:
-    """One request.
+    """A request.
 
     Attributes:
         method: GET, POST, PUT, PATCH or DELETE.
-        path: Address below the server's.
-        query: Parameters.
-        body: Body, JSON types.
-        content_type: What the body is.
-        accept: In which form the answer is wanted.
-        timeout_seconds: How long an answer is waited for.
+        path: Path of the URL.
+        query: Query parameters.
+        body: JSON body; None without one.
+        content_type: Content type of the body.
+        accept: Accepted content type of the response.
+        timeout_seconds: Timeout of the response; `HttpTransport` bounds it.
     """
 
     method: str
@@ -44,17 +47,17 @@ class Request:
 
     @property
     def writes(self) -> bool:
-        """Whether it may change something."""
+        """Whether it may change an object."""
         return self.method != "GET"
 
 
 class StatusError(Exception):
-    """The server answered with an error.
+    """The API server responded with an error status.
 
     Attributes:
         status: HTTP status.
-        reason: Kubernetes' reason, such as NotFound or AlreadyExists.
-        message: What it said.
+        reason: Reason of the Kubernetes Status, such as NotFound or AlreadyExists.
+        message: Its message.
     """
 
     def __init__(self, request: Request, status: int, reason: str, message: str) -> None:
@@ -68,17 +71,18 @@ class Transport(Protocol):
     """Carries requests to an API server."""
 
     def __call__(self, request: Request) -> dict[str, Any]:
-        """The answer to a request.
+        """The JSON object of the response.
 
         Raises:
-            StatusError: The server answered with an error.
-            OperationError: The server could not be reached, or gave no answer in time.
+            StatusError: The server responded with an error status.
+            OperationError: The server could not be reached, did not respond in time, or has a
+                temporary problem.
         """
         ...
 
 
 class HttpTransport:
-    """The official client's connection. Safe to use from several threads.
+    """A transport over the official client. Thread-safe.
 
     Args:
         client: The client, with its credentials.
@@ -88,7 +92,7 @@ class HttpTransport:
         self._client = client
 
     def __call__(self, request: Request) -> dict[str, Any]:
-        """The answer to a request."""
+        """See `Transport`."""
         method, url, headers, body, _ = self._client.param_serialize(
             method=request.method,
             resource_path=request.path,
@@ -98,16 +102,16 @@ class HttpTransport:
             auth_settings=["BearerToken"],
         )
         try:
-            longest = WRITE_TIMEOUT_SECONDS if request.writes else READ_TIMEOUT_SECONDS
-            timeout = min(request.timeout_seconds, longest)
-            answer = self._client.call_api(method, url, headers, body, _request_timeout=timeout)
-            data: bytes = answer.read()  # type: ignore[no-untyped-call]
+            max_timeout = WRITE_TIMEOUT_SECONDS if request.writes else READ_TIMEOUT_SECONDS
+            timeout = min(request.timeout_seconds, max_timeout)
+            response = self._client.call_api(method, url, headers, body, _request_timeout=timeout)
+            data: bytes = response.read()  # type: ignore[no-untyped-call]
         except ApiException as error:
-            raise _without_answer(request, str(error.reason)) from error
+            raise _no_response(request, str(error.reason)) from error
         except urllib3.exceptions.HTTPError as error:
-            raise _without_answer(request, str(error)) from error
-        if not 200 <= answer.status < 300:
-            raise _refusal(request, answer.status, data)
+            raise _no_response(request, str(error)) from error
+        if not 200 <= response.status < 300:
+            raise _status_error(request, response.status, data)
         return _object(request, data)
 
 
@@ -117,36 +121,35 @@ def _object(request: Request, data: bytes) -> dict[str, Any]:
     except ValueError:
         parsed = None
     if not isinstance(parsed, dict):
-        # A proxy's page, or an answer that was cut.
-        said = " ".join(data[:200].decode("utf-8", "replace").split())
-        raise _without_answer(request, f"found {said!r}, expected a JSON object")
+        # A proxy's page, or a truncated response.
+        found = " ".join(data[:200].decode("utf-8", "replace").split())
+        raise _no_response(request, f"found {found!r}, expected a JSON object")
     return parsed
 
 
 def fenced(transport: Transport, may_write: Callable[[], bool]) -> Transport:
-    """A transport that writes only as long as this operator leads: what it decided before it lost the lead is void."""
+    """A transport that drops writes once this operator no longer leads, because its decisions are void then."""
 
     def call(request: Request) -> dict[str, Any]:
         if request.writes and not may_write():
-            raise OperationError(
-                f"{request.method} {request.path} was left undone: this operator does not lead any more"
-            )
+            raise OperationError(f"{request.method} {request.path} was not sent: this operator no longer leads")
         return transport(request)
 
     return call
 
 
-def _without_answer(request: Request, why: str) -> OperationError:
-    return OperationError(f"{request.method} {request.path}: no answer from the API server: {why}")
+def _no_response(request: Request, cause: str) -> OperationError:
+    return OperationError(f"{request.method} {request.path}: no response from the API server: {cause}")
 
 
-def _refusal(request: Request, status: int, data: bytes | None) -> StatusError | OperationError:
+def _status_error(request: Request, status: int, data: bytes | None) -> StatusError | OperationError:
     try:
-        said = json.loads(data or b"{}")
+        body = json.loads(data or b"{}")
     except ValueError:
-        said = {}
-    said = said if isinstance(said, dict) else {}
-    message = str(said.get("message") or (data or b"")[:512].decode("utf-8", "replace"))
-    error = StatusError(request, status, str(said.get("reason") or ""), message)
-    # 401: a token that is being rotated; 429 and 5xx: the server, or what stands before it, has trouble of its own.
+        body = {}
+    body = body if isinstance(body, dict) else {}
+    message = str(body.get("message") or (data or b"")[:512].decode("utf-8", "replace"))
+    error = StatusError(request, status, str(body.get("reason") or ""), message)
+    # Temporary: 401 while a token is rotated; 429 and 5xx while the server, or a proxy before it,
+    # has a problem.
     return OperationError(str(error)) if status in {401, 408, 429} or status >= 500 else error

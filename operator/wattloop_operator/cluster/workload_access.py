@@ -1,4 +1,4 @@
-"""Starting, reading and ending workloads at the API server, Jobs and other kinds alike."""
+"""Starts, reads and deletes workloads of any kind at the API server."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ Body = Mapping[str, Any]
 class WorkloadAccess:
     """The workloads of recurrences.
 
-    Jobs are watched, so they are read from the cache; workloads of other kinds are asked for each time.
+    Jobs are watched and read from the cache; workloads of other kinds are read from the server each
+    time.
 
     Args:
         api: The API server.
-        cache: What was seen of Jobs and pods.
-        addresses: What pods are told that are started now.
+        cache: The cache of Jobs and pods.
+        addresses: Returns the addresses that pods started now get.
     """
 
     def __init__(self, api: ClusterApi, cache: ObjectCache, addresses: Callable[[], ClusterAddresses]) -> None:
@@ -39,11 +40,11 @@ class WorkloadAccess:
         self._resources: dict[tuple[str, str], ResourceType] = {JOB: JOBS}
 
     def dry_run_create(self, job: RecurringTrainingJob, recurrence: TrainingRecurrence) -> None:
-        """Have the server check a workload and keep nothing.
+        """Have the server validate a workload without storing it.
 
         Raises:
-            TemplateError: The template cannot be started as it stands.
-            RejectedError: The server refuses it.
+            TemplateError: The template cannot be started.
+            RejectedError: The server rejects it.
         """
         body = manifest(job, recurrence, self._addresses())
         try:
@@ -52,11 +53,11 @@ class WorkloadAccess:
             return
 
     def start(self, job: RecurringTrainingJob, recurrence: TrainingRecurrence) -> None:
-        """Start the workload of a recurrence; whatever has its name already is left as it is.
+        """Start the workload of a recurrence, unless an object of its name exists.
 
         Raises:
-            TemplateError: The template cannot be started as it stands.
-            RejectedError: The server refuses it.
+            TemplateError: The template cannot be started.
+            RejectedError: The server rejects it.
         """
         resource = self._resource(*kind_of(job))
         try:
@@ -64,16 +65,14 @@ class WorkloadAccess:
         except AlreadyExistsError:
             found = self._api.find(resource, recurrence.metadata.namespace, recurrence.metadata.name)
             if found is None:
-                raise OperationError(
-                    f"{resource.path(*_key(recurrence))} was there and is gone; trying again"
-                ) from None
+                raise OperationError(f"{resource.path(*_key(recurrence))} existed and was deleted; retrying") from None
             body = found
-        self._keep(resource, body)
+        self._store(resource, body)
 
     def state(self, job: RecurringTrainingJob, recurrence: TrainingRecurrence) -> WorkloadState | None:
-        """What is seen of the workload of a recurrence; None where there is none.
+        """The state of the workload of a recurrence; None if it does not exist.
 
-        It is called gone only by the server itself, never because no event has told of it.
+        A missing workload is confirmed by the server; a missing event is not enough.
         """
         status = recurrence.status
         kind = (
@@ -82,30 +81,30 @@ class WorkloadAccess:
         started, ended = status.workload_ref is not None, status.result is not None
         if kind != JOB:
             return self._state_of_other(kind, recurrence) if started or not ended else None
-        held = self._cache.workloads.get(_key(recurrence))
-        if held is None and started and not ended:
+        cached = self._cache.workloads.get(_key(recurrence))
+        if cached is None and started and not ended:
             body = self._api.find(JOBS, *_key(recurrence))
             if body is not None:
                 self._cache.put_workload(body)
-                held = self._cache.workloads.get(_key(recurrence))
-        return None if held is None else self._state_of_job(held, recurrence)
+                cached = self._cache.workloads.get(_key(recurrence))
+        return None if cached is None else self._state_of_job(cached, recurrence)
 
-    def end(self, recurrence: TrainingRecurrence, state: WorkloadState) -> None:
-        """End a workload and everything that runs in it."""
+    def delete(self, recurrence: TrainingRecurrence, state: WorkloadState) -> None:
+        """Delete a workload and its pods."""
         resource = self._resource(state.api_version, state.kind)
         self._api.delete(resource, *_key(recurrence), state.uid)
         if resource == JOBS:
             self._cache.workloads.remove(_key(recurrence), state.uid, before_event=True)
 
-    def _state_of_job(self, held: CachedObject[Body], recurrence: TrainingRecurrence) -> WorkloadState:
-        pods = self._cache.pods_of(held)
-        if needs_pods(held.value, pods):
-            selector = f"{JOB_UID_LABEL}={held.uid}"
+    def _state_of_job(self, cached: CachedObject[Body], recurrence: TrainingRecurrence) -> WorkloadState:
+        pods = self._cache.pods_of(cached)
+        if needs_pods(cached.value, pods):
+            selector = f"{JOB_UID_LABEL}={cached.uid}"
             bodies, _ = self._api.list(PODS, namespace=recurrence.metadata.namespace, labels=selector)
             for body in bodies:
                 self._cache.put_pod(body)
-            pods = self._cache.pods_of(held)
-        return job_state(held.value, pods, recurrence.metadata.uid)
+            pods = self._cache.pods_of(cached)
+        return job_state(cached.value, pods, recurrence.metadata.uid)
 
     def _state_of_other(self, kind: tuple[str, str], recurrence: TrainingRecurrence) -> WorkloadState | None:
         try:
@@ -114,7 +113,7 @@ class WorkloadAccess:
             raise OperationError(f"{kind[1]} {'/'.join(_key(recurrence))} cannot be read: {error}") from error
         return None if body is None else other_state(body, recurrence.metadata.uid)
 
-    def _keep(self, resource: ResourceType, body: Body) -> None:
+    def _store(self, resource: ResourceType, body: Body) -> None:
         if resource == JOBS:
             self._cache.put_workload(body)
 

@@ -36,7 +36,8 @@ class Controller:
         dispatcher: Receives watch events.
         api: The API server, for resyncs.
         heartbeat: Called with a kind whose watch has missed nothing.
-        changes_missed: Called with a kind and the number of jobs with a change that its watch missed.
+        changes_missed: Called with a kind and the number of jobs with a change that its watch
+            missed.
         resync_seconds: Interval of resyncs.
         write_policy_statuses: Brings the status of every GPUPowerPolicy up to date.
         namespaces: The watched namespaces; empty: all.
@@ -133,8 +134,8 @@ class Controller:
             namespaces=self._namespaces,
             standalone=True,
             stop_flag=self._stopping,
-            # kopf's default contains the user's name, and a container's user may have none. The type is a private
-            # NewType of str.
+            # kopf's default contains the user's name, and a container's user may have none. The
+            # type is a private NewType of str.
             identity=platform.node(),  # type: ignore[arg-type]
         )
 
@@ -164,7 +165,8 @@ class Controller:
             try:
                 self._write_policy_statuses()
             except Exception as error:
-                # Training does not depend on these statuses; an unexpected error is logged with its traceback.
+                # Training does not depend on these statuses; an unexpected error is logged with its
+                # traceback.
                 expected = isinstance(error, OperationError | RejectedError | UnreadablePolicyError)
                 if str(error) != logged:
                     logger.warning("GPUPowerPolicy statuses are not up to date: %s", error, exc_info=not expected)

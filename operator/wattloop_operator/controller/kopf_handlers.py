@@ -1,8 +1,8 @@
 """kopf's handlers: each passes the event's object to the dispatcher.
 
-kopf calls index handlers for every object before it calls the first event handler of any kind, so the first event means
-that all kinds have been listed. kopf's create, update and timer handlers are not used: they keep state in the objects'
-annotations and act on edges.
+kopf calls index handlers for every object before it calls the first event handler of any kind, so
+the first event means that all kinds have been listed. kopf's create, update and timer handlers are
+not used: they keep state in the objects' annotations and act on edges.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def settings_of(kinds: tuple[WatchedKind, ...]) -> kopf.OperatorSettings:
     settings.watching.client_timeout = CLIENT_TIMEOUT_SECONDS
     settings.queueing.worker_limit = None
     settings.posting.enabled = False
-    # The operator has neither the right nor the need to watch namespaces and custom resource definitions.
+    # The operator has neither the right nor the need to watch namespaces and custom resource
+    # definitions.
     settings.scanning.disabled = True
     settings.peering.standalone = True
     for kind in kinds:

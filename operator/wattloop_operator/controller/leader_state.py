@@ -1,7 +1,8 @@
 """The leading controller as request threads see it.
 
-The reporting API, health and metrics are served from threads of their own, before this operator leads, too. They share
-this one object; acquiring the lead changes it in one assignment, so a thread sees either no controller or all of it.
+The reporting API, health and metrics are served from threads of their own, before this operator
+leads, too. They share this one object; acquiring the lead changes it in one assignment, so a thread
+sees either no controller or all of it.
 """
 
 from __future__ import annotations

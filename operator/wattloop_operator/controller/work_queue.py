@@ -1,7 +1,8 @@
 """The work queue: jobs that changed, jobs whose time has come, and jobs to retry after a failure.
 
-One worker at a time reconciles a job, no matter how many events arrive for it; events that arrive meanwhile cause one
-more reconciliation. A job that fails is retried with exponential backoff and delays no other job.
+One worker at a time reconciles a job, no matter how many events arrive for it; events that arrive
+meanwhile cause one more reconciliation. A job that fails is retried with exponential backoff and
+delays no other job.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ Reconcile = Callable[[JobKey], datetime | None]
 
 FIRST_BACKOFF_SECONDS = 1.0
 MAX_BACKOFF_SECONDS = 60.0
-# After so many failures in a row events no longer cut the backoff short: they may stem from the job's own retries.
+# After so many failures in a row events no longer cut the backoff short: they may stem from the
+# job's own retries.
 MAX_EAGER_RETRIES = 3
 MAX_BACKOFF_AFTER_BUG_SECONDS = 600.0
 BACKOFF_JITTER = 0.2
@@ -69,8 +71,8 @@ class WorkQueue:
         self._reconciled = reconciled
         self._failed = failed
         lock = threading.Lock()
-        # Workers wait on one condition and the timer thread on another: notify() wakes a single thread, which must be
-        # a worker.
+        # Workers wait on one condition and the timer thread on another: notify() wakes a single
+        # thread, which must be a worker.
         self._ready_changed = threading.Condition(lock)
         self._wakes_changed = threading.Condition(lock)
         self._jobs: dict[JobKey, _Job] = {}

@@ -18,7 +18,7 @@ from wattloop_operator.cluster.api import (
     NotFoundError,
     RejectedError,
 )
-from wattloop_operator.cluster.connection import UNREADABLE, unreadable
+from wattloop_operator.cluster.connection import KUBECONFIG_ERRORS, kubeconfig_problem
 from wattloop_operator.cluster.transport import HttpTransport
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.history.job_history import JobHistory
@@ -55,9 +55,9 @@ def cluster_context(name: str | None = None) -> ClusterContext:
             names = ", ".join(sorted(each["name"] for each in contexts))
             raise UsageError(f"the kubeconfig has no context {name!r}; it has: {names}")
         client = config.new_client_from_config(context=name)  # type: ignore[no-untyped-call]
-    except UNREADABLE as error:
+    except KUBECONFIG_ERRORS as error:
         raise OperationError(
-            f"no cluster: {unreadable(error)}; name a kubeconfig in KUBECONFIG, {OR_A_DATABASE}"
+            f"no cluster: {kubeconfig_problem(error)}; name a kubeconfig in KUBECONFIG, {OR_A_DATABASE}"
         ) from None
     return ClusterContext(chosen["name"], chosen["context"].get("namespace") or "default", client)
 

@@ -20,8 +20,9 @@ Version = tuple[tuple[int, int, int], ...]
 class ServingCertificate:
     """The certificate chain and the key of a server, as their files are when a client connects.
 
-    Each new connection checks the files, so none gets a certificate that was replaced before it. Files that do not
-    match, as in the middle of a rotation, change nothing: the previous certificate is served.
+    Each new connection checks the files, so none gets a certificate that was replaced before it.
+    Files that do not match, as in the middle of a rotation, change nothing: the previous
+    certificate is served.
 
     Args:
         chain: The certificate and its intermediates, PEM.
@@ -43,7 +44,8 @@ class ServingCertificate:
             self._load()
         except (OSError, ValueError) as error:
             raise OperationError(f"the certificate {chain} with the key {key}: {error}") from error
-        # Each handshake starts in this context, which never changes, and switches to the current one.
+        # Each handshake starts in this context, which never changes, and switches to the current
+        # one.
         self.context = self._current
         self.context.sni_callback = self._switch
 
@@ -133,7 +135,8 @@ class AuthorityFile:
 def verification_error(serving: ssl.SSLContext, trusted: str, host: str) -> str:
     """Why a client would refuse a server's certificate; empty if it would accept it.
 
-    The check is a TLS handshake in memory, so it gives OpenSSL's verdict, which is also that of Python's ssl in a pod.
+    The check is a TLS handshake in memory, so it gives OpenSSL's verdict, which is also that of
+    Python's ssl in a pod.
 
     Args:
         serving: The server's TLS context.

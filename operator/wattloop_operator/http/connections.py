@@ -1,7 +1,8 @@
 """Bounds on HTTP connections and requests, and counts of the requests that they reject.
 
-uvicorn bounds only the time between requests, and reports what it rejects in log lines alone. Three parts add the rest
-by uvicorn's own extension points: a protocol class (option `http`), its method `send_400_response`, and an ASGI layer.
+uvicorn bounds only the time between requests, and reports what it rejects in log lines alone. Three
+parts add the rest by uvicorn's own extension points: a protocol class (option `http`), its method
+`send_400_response`, and an ASGI layer.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 logger = logging.getLogger(__name__)
-# At WARNING uvicorn logs each rejected request, which is counted here, and each request for an upgrade, which is
-# answered without it.
+# At WARNING uvicorn logs each rejected request, which is counted here, and each request for an
+# upgrade, which is answered without it.
 CONNECTION_LOGGER = logging.getLogger("uvicorn.error.connection")
 CONNECTION_LOGGER.setLevel(logging.ERROR)
 
 # A request has at most 1 MiB: a client that takes longer to send one is gone or hostile.
 REQUEST_SECONDS = 10.0
-# Far longer than Wattloop's own clients wait for a response: a client that has not read it by then is gone, too.
+# Far longer than Wattloop's own clients wait for a response: a client that has not read it by then
+# is gone, too.
 RESPONSE_SECONDS = 60.0
 RECEIVING = frozenset({h11.IDLE, h11.SEND_BODY})
 # Reasons of rejection: label values of a metric.
@@ -97,9 +99,10 @@ def limit_concurrency(
 class BoundedConnection(H11Protocol):
     """An HTTP connection with time limits.
 
-    A request must arrive completely within `REQUEST_SECONDS` of its first byte, or of the connection; the client must
-    read its response within `RESPONSE_SECONDS`. Otherwise the connection is closed. Beyond `max_connections` a new
-    connection is closed immediately: each takes a file descriptor, which the rest of the process needs too.
+    A request must arrive completely within `REQUEST_SECONDS` of its first byte, or of the
+    connection; the client must read its response within `RESPONSE_SECONDS`. Otherwise the
+    connection is closed. Beyond `max_connections` a new connection is closed immediately: each
+    takes a file descriptor, which the rest of the process needs too.
 
     Args:
         rejected: Counts malformed requests.

@@ -23,23 +23,24 @@ logger = logging.getLogger(__name__)
 
 KEEP_ALIVE_SECONDS = 10
 MAX_CONCURRENCY = 2_000
-# One server's connections take at most this part of the process's file descriptors: the database, the API server and
-# the other servers need the rest.
+# One server's connections take at most this part of the process's file descriptors: the database,
+# the API server and the other servers need the rest.
 DESCRIPTORS_PART = 4
 
 
 class HttpService:
     """One HTTP server.
 
-    It serves a bounded number of connections; beyond it, it answers 503, and beyond twice as many it closes new ones.
+    It serves a bounded number of connections; beyond it, it answers 503, and beyond twice as many
+    it closes new ones.
 
     Args:
         name: Its name, for messages.
         app: The ASGI application.
         bind: The address to listen on; port 0 is any free port.
         certificate: Serves HTTPS with it, unless None.
-        on_rejected: Called with the reason of each request that the application does not receive: `malformed`, or
-            `overloaded` (too many connections or requests).
+        on_rejected: Called with the reason of each request that the application does not receive:
+            `malformed`, or `overloaded` (too many connections or requests).
         background: Entered before the server starts and left after it has ended.
 
     Raises:

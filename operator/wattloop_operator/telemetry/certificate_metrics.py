@@ -19,7 +19,8 @@ class CertificateCollector(Collector):
 
     Args:
         certificate: The served certificate.
-        trusted: The certificates that pods started now get, PEM; empty: they use those of their images.
+        trusted: The certificates that pods started now get, PEM; empty: they use those of their
+            images.
         host: The host of the URL that they get.
     """
 

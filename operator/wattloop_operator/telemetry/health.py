@@ -18,8 +18,8 @@ Check = Callable[[], str]
 def create_health_app(live: Mapping[str, Check], ready: Mapping[str, Check]) -> Starlette:
     """The application of /healthz and /readyz.
 
-    A failure of /healthz means: restart the process; of /readyz: send it no reports. Both respond with the problem of
-    each check.
+    A failure of /healthz means: restart the process; of /readyz: send it no reports. Both respond
+    with the problem of each check.
 
     Args:
         live: The liveness checks by name.

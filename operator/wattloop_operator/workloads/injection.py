@@ -25,7 +25,8 @@ AGENT_VOLUME = "wattloop-agent"
 REPORTING_FOLDER = "/var/run/secrets/wattloop.dev"
 TOKEN_FILE = f"{REPORTING_FOLDER}/token"
 CERTIFICATE_AUTHORITY_FILE = f"{REPORTING_FOLDER}/ca.crt"
-# An annotation carries the certificates: a ConfigMap would need the right to write one into every namespace.
+# An annotation carries the certificates: a ConfigMap would need the right to write one into every
+# namespace.
 CERTIFICATE_AUTHORITY_ANNOTATION = "wattloop.dev/report-certificate-authority"
 # The reporting API accepts this audience alone, and no other API accepts it.
 AUDIENCE = "wattloop.dev/report"
@@ -156,7 +157,8 @@ def with_injection(
         injection: The additions.
 
     Raises:
-        TemplateError: The template already has a variable or a volume of Wattloop's, or lacks a named container.
+        TemplateError: The template already has a variable or a volume of Wattloop's, or lacks a
+            named container.
     """
     pod = copy.deepcopy(dict(template))
     metadata = pod.setdefault("metadata", None) or {}

@@ -1,8 +1,8 @@
 """Workloads of other kinds than Job, such as JobSet, PyTorchJob, MPIJob and RayJob.
 
-Only the Kubernetes conventions are assumed: the spec contains pod templates somewhere, and the status has conditions.
-A kind without pod templates is refused (TrainJob takes them from a runtime), because its pods could neither receive the
-decision nor report.
+Only the Kubernetes conventions are assumed: the spec contains pod templates somewhere, and the
+status has conditions. A kind without pod templates is refused (TrainJob takes them from a runtime),
+because its pods could neither receive the decision nor report.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ from typing import Any
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import JOB_LABEL, RECURRENCE_LABEL
 
-# The API server adds it to the pod template of each Job; the Job controller counts the pods that have it.
+# The API server adds it to the pod template of each Job; the Job controller counts the pods that
+# have it.
 JOB_UID_LABEL = "batch.kubernetes.io/controller-uid"
 
 

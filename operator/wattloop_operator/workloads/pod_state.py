@@ -53,7 +53,8 @@ class PodFailure:
 
 def first_failure(pods: Iterable[Pod]) -> PodFailure | None:
     """The earliest failure: if one pod of several fails, the others fail as a consequence."""
-    # In the same second a disruption takes precedence: a batch size is not blamed for what the cluster did.
+    # In the same second a disruption takes precedence: a batch size is not blamed for what the
+    # cluster did.
     order = {Failure.DISRUPTED: 0, Failure.CRASHED: 1}
     failures = [failure for failure in map(_failure, pods) if failure is not None]
     return min(failures, key=lambda each: (each.at, order.get(each.failure, 2)), default=None)

@@ -202,7 +202,7 @@ def test_a_namespace_that_comes_back_is_worked_in_after_a_new_start(
 def test_an_operator_without_any_readable_namespace_ends_and_says_why(start: Callable[..., OperatorProcess]) -> None:
     operator = start("narrow-gone")
     assert operator.await_exit() != 0
-    assert "none of the namespaces of --namespaces can be read" in operator.log.read_text()
+    assert "no namespace of --namespaces is readable" in operator.log.read_text()
 
 
 def test_the_chart_refuses_a_namespace_that_is_not_there(account: Path, helm: ClusterCommand) -> None:

@@ -26,8 +26,8 @@ from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.auth.authorizers import ClusterAuthorizer, ClusterNodeAuthorizer
 from wattloop_operator.cluster.auth.token_review import TokenReviews
 from wattloop_operator.cluster.gpu_power_policies import (
-    LABELS_AGE_SECONDS,
-    POLICIES_AGE_SECONDS,
+    LABELS_SECONDS,
+    POLICIES_SECONDS,
     NodePolicies,
     write_policy_statuses,
 )
@@ -92,10 +92,10 @@ def test_a_node_has_the_bounds_of_its_policies_until_they_change(
     make_policy("elsewhere", nodeSelector={"pool": "none"}, powerLimit={"maxWatts": 200})
     assert known.bounds_for_node(node) == (GpuBounds(fleet, power_limit_watts=(150.0, 350.0)),)
     make_policy("fleet", powerLimit={"minWatts": 150, "maxWatts": 300}, namespaces=["vision"])
-    now = LABELS_AGE_SECONDS
+    now = LABELS_SECONDS
     assert known.bounds_for_node(node) == (GpuBounds(fleet, namespaces=("vision",), power_limit_watts=(150.0, 300.0)),)
     kubectl("delete", "gpupowerpolicy", fleet)
-    now = 2 * LABELS_AGE_SECONDS
+    now = 2 * LABELS_SECONDS
     assert known.bounds_for_node(node) == ()
 
 
@@ -155,7 +155,7 @@ def test_a_policy_reaches_the_agents_of_its_nodes_with_their_next_report_and_no_
         assert ours.bounds == [(GpuBounds(fleet, power_limit_watts=(0.0, 300.0)),)]
         assert other.bounds == [()]
         make_policy("fleet", powerLimit={"maxWatts": 250})
-        now = POLICIES_AGE_SECONDS
+        now = POLICIES_SECONDS
         ours.live(1)
         assert ours.push() == ""
         assert ours.bounds[-1] == (GpuBounds(fleet, power_limit_watts=(0.0, 250.0)),)

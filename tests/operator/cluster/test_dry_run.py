@@ -1,4 +1,4 @@
-"""The dry run of a job's workload: once a generation, again where it was refused a while ago."""
+"""Dry runs of a job's workload: once per generation, and again some time after a refusal."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ def ready(reason: str, generation: int = 1) -> dict[str, Any]:
 
 
 class Server:
-    """Refuses as long as it is told to, and counts how often it was asked."""
+    """Rejects workloads while `rejection` is set, and counts the dry runs."""
 
     def __init__(self) -> None:
-        self.refuses = ""
-        self.asked = 0
+        self.rejection = ""
+        self.requests = 0
         self.now = 0.0
 
-    def try_out(self, _job: RecurringTrainingJob, _recurrence: TrainingRecurrence) -> None:
-        self.asked += 1
-        if self.refuses:
-            raise RejectedError(self.refuses)
+    def dry_run_create(self, _job: RecurringTrainingJob, _recurrence: TrainingRecurrence) -> None:
+        self.requests += 1
+        if self.rejection:
+            raise RejectedError(self.rejection)
 
 
 @pytest.fixture
@@ -56,34 +56,34 @@ def server() -> Server:
 
 
 @pytest.fixture
-def of(server: Server) -> Callable[[RecurringTrainingJob], str]:
-    dry_run = DryRun(server.try_out, lambda: server.now)
+def refusal(server: Server) -> Callable[[RecurringTrainingJob], str]:
+    dry_run = DryRun(server.dry_run_create, lambda: server.now)
 
     def sample(of_job: RecurringTrainingJob) -> TrainingRecurrence:
         return decide(Snapshot(of_job), Attempt(0, 0, "dry-run", datetime(2026, 3, 1, tzinfo=UTC)))
 
-    return lambda of_job: dry_run.of(of_job, lambda: sample(of_job))
+    return lambda of_job: dry_run.refusal(of_job, lambda: sample(of_job))
 
 
-def test_what_was_accepted_is_asked_once_a_generation(server: Server, of: Callable[..., str]) -> None:
-    assert [of(job()) for _ in range(3)] == ["", "", ""]
-    assert server.asked == 1
-    assert of(job(generation=2)) == ""
-    assert server.asked == 2
+def test_an_accepted_workload_is_checked_once_per_generation(server: Server, refusal: Callable[..., str]) -> None:
+    assert [refusal(job()) for _ in range(3)] == ["", "", ""]
+    assert server.requests == 1
+    assert refusal(job(generation=2)) == ""
+    assert server.requests == 2
 
 
-def test_a_refusal_stands_until_the_job_changes_or_some_time_has_passed(server: Server, of: Callable[..., str]) -> None:
-    server.refuses = "no such thing"
-    assert [of(job()), of(job())] == ["no such thing", "no such thing"]
-    assert server.asked == 1
-    server.refuses = ""
+def test_a_refusal_is_repeated_until_the_recheck(server: Server, refusal: Callable[..., str]) -> None:
+    server.rejection = "no such thing"
+    assert [refusal(job()), refusal(job())] == ["no such thing", "no such thing"]
+    assert server.requests == 1
+    server.rejection = ""
     server.now = RECHECK_SECONDS
-    assert of(job()) == ""
-    assert server.asked == 2
+    assert refusal(job()) == ""
+    assert server.requests == 2
 
 
 @pytest.mark.parametrize(
-    ("status", "asked"),
+    ("status", "requests"),
     [
         (ready("Scheduled"), 0),
         (ready("Suspended"), 0),
@@ -92,8 +92,8 @@ def test_a_refusal_stands_until_the_job_changes_or_some_time_has_passed(server: 
         ({}, 1),
     ],
 )
-def test_what_an_operator_before_found_acceptable_is_not_asked_again(
-    status: dict[str, Any], asked: int, server: Server, of: Callable[..., str]
+def test_a_workload_that_a_previous_operator_accepted_is_not_checked_again(
+    status: dict[str, Any], requests: int, server: Server, refusal: Callable[..., str]
 ) -> None:
-    assert of(job(**status)) == ""
-    assert server.asked == asked
+    assert refusal(job(**status)) == ""
+    assert server.requests == requests

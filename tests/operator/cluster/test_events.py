@@ -1,4 +1,4 @@
-"""What a user is told as Events."""
+"""Events of actions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wattloop_operator.api.meta import Condition, ConditionStatus
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.recurring_training_job_status import RecurringTrainingJobStatus
 from wattloop_operator.api.training_recurrence import Usage
-from wattloop_operator.cluster.events import event, events_of
+from wattloop_operator.cluster.events import event_body, events_of
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.actions import (
     Action,
@@ -39,12 +39,12 @@ RECURRENCE = decide(Snapshot(JOB), Attempt(3, 0, "1", NOW))
 
 
 def ended(result: Result) -> WriteRecurrenceStatus:
-    status = RECURRENCE.status.model_copy(update={"result": result, "message": "so it ended"})
+    status = RECURRENCE.status.model_copy(update={"result": result, "message": "the message"})
     return WriteRecurrenceStatus(RECURRENCE, status)
 
 
 def with_late_usage() -> WriteRecurrenceStatus:
-    """What agents told after the end: the end itself was told before."""
+    """A usage that agents reported after the end; the end has its Event already."""
     status = ended(Result.REACHED).status
     usage = Usage.model_validate({"gpu_energy_joules": 1200, "duration_seconds": 12})
     known = RECURRENCE.model_copy(update={"status": status})
@@ -59,7 +59,7 @@ def ready(reason: str) -> WriteJobStatus:
 
 
 @pytest.mark.parametrize(
-    ("action", "told"),
+    ("action", "events"),
     [
         (CreateRecurrence(RECURRENCE), [("RecurrenceStarted", False)]),
         (StartWorkload(RECURRENCE), []),
@@ -74,25 +74,26 @@ def ready(reason: str) -> WriteJobStatus:
         (EmitEvent(True, "MissedStarts", "three"), [("MissedStarts", True)]),
     ],
 )
-def test_the_user_is_told_of_starts_ends_and_mistakes(action: Action, told: list[tuple[str, bool]]) -> None:
-    assert [(each.reason, each.warning) for each in events_of(Snapshot(JOB), action)] == told
+def test_starts_ends_and_problems_are_events(action: Action, events: list[tuple[str, bool]]) -> None:
+    assert [(each.reason, each.warning) for each in events_of(Snapshot(JOB), action)] == events
 
 
-def test_a_mistake_that_stands_is_told_once() -> None:
+def test_a_lasting_problem_is_one_event() -> None:
     action = ready("TemplateRejected")
     known = Snapshot(JOB.model_copy(update={"status": action.status}))
     assert list(events_of(known, action)) == []
 
 
-def test_said_twice_it_is_one_event_and_another_thing_is_another() -> None:
-    once, again, other = (
-        event(JOB, EmitEvent(False, reason, "text"), "operator", NOW)["metadata"]["name"] for reason in ("A", "A", "B")
+def test_a_repeated_event_has_the_same_name_and_another_event_has_not() -> None:
+    first, repeated, other = (
+        event_body(JOB, EmitEvent(False, reason, "text"), "operator", NOW)["metadata"]["name"]
+        for reason in ("A", "A", "B")
     )
-    assert once == again != other
-    assert len(event(JOB, EmitEvent(False, "A", "x" * 5000), "operator", NOW)["note"]) == 1024
+    assert first == repeated != other
+    assert len(event_body(JOB, EmitEvent(False, "A", "x" * 5000), "operator", NOW)["note"]) == 1024
 
 
-def test_energies_that_disagree_are_told_as_a_warning() -> None:
+def test_energies_that_disagree_are_a_warning() -> None:
     disagrees = Condition(
         type="EnergyAgrees",
         status=ConditionStatus.FALSE,
@@ -101,12 +102,12 @@ def test_energies_that_disagree_are_told_as_a_warning() -> None:
         last_transition_time=NOW,
     )
     status = ended(Result.REACHED).status.model_copy(update={"conditions": (disagrees,)})
-    told = list(events_of(Snapshot(JOB), WriteRecurrenceStatus(RECURRENCE, status)))
-    assert [(each.reason, each.warning) for each in told] == [("RecurrenceReached", False), ("SourcesDisagree", True)]
-    assert told[1].message.endswith("GPU GPU-0: …")
+    events = list(events_of(Snapshot(JOB), WriteRecurrenceStatus(RECURRENCE, status)))
+    assert [(each.reason, each.warning) for each in events] == [("RecurrenceReached", False), ("SourcesDisagree", True)]
+    assert events[1].message.endswith("GPU GPU-0: …")
 
 
-def test_a_refused_limit_is_told_as_a_warning_while_the_attempt_runs_and_once() -> None:
+def test_a_refused_power_limit_is_one_warning_while_the_attempt_runs() -> None:
     refused = Condition(
         type="PowerLimitHeld",
         status=ConditionStatus.FALSE,
@@ -115,7 +116,7 @@ def test_a_refused_limit_is_told_as_a_warning_while_the_attempt_runs_and_once() 
         last_transition_time=NOW,
     )
     status = RECURRENCE.status.model_copy(update={"conditions": (refused,)})
-    told = list(events_of(Snapshot(JOB), WriteRecurrenceStatus(RECURRENCE, status)))
-    assert [(each.reason, each.warning) for each in told] == [("PowerLimitRefused", True)]
+    events = list(events_of(Snapshot(JOB), WriteRecurrenceStatus(RECURRENCE, status)))
+    assert [(each.reason, each.warning) for each in events] == [("PowerLimitRefused", True)]
     known = RECURRENCE.model_copy(update={"status": status})
     assert list(events_of(Snapshot(JOB), WriteRecurrenceStatus(known, status))) == []

@@ -1,4 +1,4 @@
-"""Which attempt a pod ran that is gone: by what was written down of it, or what this operator has seen of it."""
+"""The attempt of a deleted pod, from its recurrence's status or from the operator's cache."""
 
 from __future__ import annotations
 
@@ -51,56 +51,62 @@ def owned_by(uid: str, name: str, own_uid: str, **more: Any) -> dict[str, Any]:
     return {"metadata": {**metadata, "ownerReferences": [owner]}, **more}
 
 
-def pods_of(there: dict[str, Any], cache: ObjectCache | None = None) -> ClusterNodePods:
-    def answer(request: Request) -> dict[str, Any]:
+def node_pods(stored: dict[str, Any], cache: ObjectCache | None = None) -> ClusterNodePods:
+    def respond(request: Request) -> dict[str, Any]:
         if request.path.endswith(f"trainingrecurrences/{NAME}"):
-            return there
+            return stored
         raise StatusError(request, 404, "NotFound", "not found")
 
-    return ClusterNodePods(ClusterApi(answer), lambda: 0.0, cache)
+    return ClusterNodePods(ClusterApi(respond), lambda: 0.0, cache)
 
 
-def seen(started: str = "workload-uid", pod_owner: str = "workload-uid", pod_uid: str = "pod-uid") -> ObjectCache:
+def cached(started: str = "workload-uid", pod_owner: str = "workload-uid", pod_uid: str = "pod-uid") -> ObjectCache:
     cache = ObjectCache()
-    there = recurrence()
+    stored = recurrence()
     workload = {"apiVersion": "batch/v1", "kind": "Job", "name": NAME, "uid": started}
-    cache.put_recurrence(there | {"status": {"workloadRef": workload}})
+    cache.put_recurrence(stored | {"status": {"workloadRef": workload}})
     cache.put_workload(owned_by("recurrence-uid", NAME, "workload-uid"))
     cache.put_pod(owned_by(pod_owner, POD, pod_uid, spec={"nodeName": "node-1"}))
     return cache
 
 
-def test_a_pod_that_was_written_down_is_its_attempts() -> None:
-    found = pods_of(recurrence({"uid": "pod-uid", "node": "node-1"})).attempt_of("node-1", USAGE)
+def test_a_pod_in_the_status_has_its_attempt() -> None:
+    found = node_pods(recurrence({"uid": "pod-uid", "node": "node-1"})).attempt_of("node-1", USAGE)
     assert found is not None
     assert (found.job, found.job_uid, found.recurrence, found.attempt) == ("digits", "job-uid", 3, 1)
 
 
-def test_a_pod_that_was_seen_and_not_written_down_yet_is_its_attempts() -> None:
-    found = pods_of(recurrence(), seen()).attempt_of("node-1", USAGE)
+def test_a_pod_in_the_cache_and_not_yet_in_the_status_has_its_attempt() -> None:
+    found = node_pods(recurrence(), cached()).attempt_of("node-1", USAGE)
     assert found is not None
     assert (found.recurrence, found.attempt) == (3, 1)
 
 
 @pytest.mark.parametrize(
-    "cache", [ObjectCache(), seen(started="another"), seen(pod_owner="another"), seen(pod_uid="another")]
+    "cache",
+    [
+        ObjectCache(),
+        cached(started="another"),
+        cached(pod_owner="another"),
+        cached(pod_uid="another"),
+    ],
 )
-def test_a_name_alone_makes_no_pod_ours(cache: ObjectCache) -> None:
+def test_a_name_alone_gives_a_pod_no_attempt(cache: ObjectCache) -> None:
     written = recurrence({"uid": "another-uid", "node": "node-1"})
-    assert pods_of(written, cache).attempt_of("node-1", USAGE) is None
+    assert node_pods(written, cache).attempt_of("node-1", USAGE) is None
 
 
-def test_a_pod_of_a_namespace_that_the_operator_does_not_work_in_is_not_looked_up() -> None:
-    def refuse(request: Request) -> dict[str, Any]:
+def test_a_pod_of_a_namespace_outside_the_operators_is_not_looked_up() -> None:
+    def reject(request: Request) -> dict[str, Any]:
         raise StatusError(request, 403, "Forbidden", "pods is forbidden")
 
     with pytest.raises(OperationError, match="cannot be looked up"):
-        ClusterNodePods(ClusterApi(refuse), lambda: 0.0).attempt_of("node-1", USAGE)
-    assert ClusterNodePods(ClusterApi(refuse, ["other"]), lambda: 0.0).attempt_of("node-1", USAGE) is None
+        ClusterNodePods(ClusterApi(reject), lambda: 0.0).attempt_of("node-1", USAGE)
+    assert ClusterNodePods(ClusterApi(reject, ["other"]), lambda: 0.0).attempt_of("node-1", USAGE) is None
 
 
-@pytest.mark.parametrize("cache", [None, seen()])
-def test_an_agent_speaks_of_no_gone_pod_of_another_node(cache: ObjectCache | None) -> None:
+@pytest.mark.parametrize("cache", [None, cached()])
+def test_an_agent_cannot_report_a_deleted_pod_of_another_node(cache: ObjectCache | None) -> None:
     written = recurrence() if cache else recurrence({"uid": "pod-uid", "node": "node-1"})
     with pytest.raises(PodOwnershipError, match="runs on node node-1, not on node-2"):
-        pods_of(written, cache).attempt_of("node-2", USAGE)
+        node_pods(written, cache).attempt_of("node-2", USAGE)

@@ -69,10 +69,10 @@ def kubeconfig(tmp_path: Path) -> Iterator[Callable[[Responses], Path]]:
 @pytest.mark.parametrize(
     ("responses", "message"),
     [
-        ({}, "no answer from the API server"),
+        ({}, "no response from the API server"),
         ({"/": (200, {})}, "the cluster does not know wattloop.dev/v1alpha1; install the custom resource definitions"),
         ({API: (200, {"resources": []})}, "the cluster does not serve recurringtrainingjobs.wattloop.dev"),
-        ({API: (403, {"message": "forbidden"})}, "does not let the operator in"),
+        ({API: (403, {"message": "forbidden"})}, "the API server rejects the operator"),
         ({API: (503, {"message": "starting"})}, "starting"),
         ({API: (200, b"<html>log in</html>")}, "found '<html>log in</html>', expected a JSON object"),
         ({API: (200, b"")}, "found '', expected a JSON object"),
@@ -114,7 +114,7 @@ def test_a_missing_context_is_reported(
     kubeconfig: Callable[[Responses], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["operator", f"--kubeconfig={kubeconfig({'/': (200, {})})}", "--context=other"]) == 1
-    assert "no cluster to work with" in capsys.readouterr().err
+    assert "no cluster: " in capsys.readouterr().err
 
 
 INVALID_KUBECONFIGS = {

@@ -112,7 +112,7 @@ def test_a_pod_is_looked_up_once(api: NodeApi) -> None:
 
 WRONG_CALLERS: dict[str, tuple[dict[str, Any] | None, int, str]] = {
     "no token of the cluster": (None, 401, "the token is not one of this cluster"),
-    "a user": (token_of("alice", node=NODE), 401, "the token was given to no pod"),
+    "a user": (token_of("alice", node=NODE), 401, "the token belongs to no pod"),
     "a training pod of the node": (
         token_of("system:serviceaccount:team:default", node=NODE),
         403,

@@ -1,1 +1,1 @@
-"""Who calls the reporting API, and what the caller may report."""
+"""Authentication and authorization of callers of the reporting API."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+
+from cachetools import TTLCache
 
 from wattloop.errors import OperationError
 from wattloop_operator.cluster.api import PODS, TRAINING_RECURRENCES, ClusterApi, RejectedError
 from wattloop_operator.cluster.auth.pod_ownership import runs, workload_uid
 from wattloop_operator.cluster.auth.token_review import Caller, TokenReviews
-from wattloop_operator.cluster.timed_cache import TimedCache
 from wattloop_operator.reporting.interfaces import BearerToken, NodeOwnershipError, RecurrenceOwnershipError
 
 # A caller whose pod is deleted stops reporting; its token stays valid until then.
@@ -28,28 +30,29 @@ class AuthorizationCache:
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self._authorized: TimedCache[tuple[bytes, str], bool] = TimedCache(
-            clock, seconds=AUTHORIZED_SECONDS, most=MAX_AUTHORIZATIONS
-        )
-        self._denied: TimedCache[tuple[bytes, str], str] = TimedCache(
-            clock, seconds=DENIED_SECONDS, most=MAX_AUTHORIZATIONS
-        )
+        self._lock = threading.Lock()
+        self._authorized: TTLCache[tuple[bytes, str], bool] = TTLCache(MAX_AUTHORIZATIONS, AUTHORIZED_SECONDS, clock)
+        self._denied: TTLCache[tuple[bytes, str], str] = TTLCache(MAX_AUTHORIZATIONS, DENIED_SECONDS, clock)
 
     def is_authorized(self, token: BearerToken, subject: str) -> bool:
         """Whether this token was authorized for this subject recently."""
-        return self._authorized.get((token.digest, subject)) is not None
+        with self._lock:
+            return (token.digest, subject) in self._authorized
 
     def authorize(self, token: BearerToken, subject: str) -> None:
         """Record that this token is authorized for this subject."""
-        self._authorized.keep((token.digest, subject), True)
+        with self._lock:
+            self._authorized[token.digest, subject] = True
 
     def denial(self, token: BearerToken, subject: str) -> str | None:
         """Why this token was denied this subject recently; None if it was not."""
-        return self._denied.get((token.digest, subject))
+        with self._lock:
+            return self._denied.get((token.digest, subject))
 
     def deny(self, token: BearerToken, subject: str, reason: str) -> None:
         """Record why this token is denied this subject."""
-        self._denied.keep((token.digest, subject), reason)
+        with self._lock:
+            self._denied[token.digest, subject] = reason
 
 
 class ClusterAuthorizer:
@@ -107,7 +110,8 @@ class ClusterNodeAuthorizer:
     Args:
         reviews: Identifies the token's pod.
         clock: Monotonic seconds.
-        service_account: Service account of the agents, NAMESPACE/NAME; empty: no agent is authorized.
+        service_account: Service account of the agents, NAMESPACE/NAME; empty: no agent is
+            authorized.
     """
 
     def __init__(self, reviews: TokenReviews, clock: Callable[[], float], service_account: str) -> None:

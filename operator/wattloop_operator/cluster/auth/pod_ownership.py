@@ -1,8 +1,9 @@
-"""Whether a pod runs a recurrence: followed upwards by uid, from the pod to the workload that the operator started.
+"""Whether a pod runs a recurrence: a chain of uids from the pod up to the workload that the operator started.
 
-The root is `status.workloadRef.uid`, which only the operator writes. An owner reference alone proves little: whoever
-creates an object writes its owner references, and the API server does not check them. So a pod of a Job must also look
-as the Job controller makes it. docs/security.md says what remains, and which admission policy closes it.
+The root is `status.workloadRef.uid`, which only the operator writes. An owner reference alone
+proves little: the creator of an object writes its owner references, and the API server does not
+verify them. So a pod of a Job must also look as the Job controller creates it. docs/security.md
+describes the remaining risk and the admission policy against it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ DEFAULT_SERVICE_ACCOUNT = "default"
 
 
 def workload_uid(recurrence: Body) -> str:
-    """Uid of the workload that the operator started for a recurrence; empty where none is written down."""
+    """Uid of the workload that the operator started for a recurrence; empty if the status has none."""
     return str(((recurrence.get("status") or {}).get("workloadRef") or {}).get("uid") or "")
 
 
@@ -27,38 +28,38 @@ def runs(api: ClusterApi, pod: Body, recurrence: Body) -> bool:
 
     Args:
         api: The API server.
-        pod: The pod as it is now.
-        recurrence: The TrainingRecurrence as it is now, of the same namespace.
+        pod: The current pod.
+        recurrence: The current TrainingRecurrence, in the same namespace.
 
     Raises:
-        RejectedError: The server refuses to say.
-        OperationError: It could not be found out now.
+        RejectedError: The API server rejects the request.
+        OperationError: The API server does not answer now.
     """
     root, owner = workload_uid(recurrence), controller_of(pod["metadata"])
     if not root or not owner.get("uid"):
         return False
     if (owner.get("apiVersion"), owner.get("kind")) != (JOBS.api_version, JOBS.kind):
-        # A workload of another kind that makes its pods itself, such as a PyTorchJob.
+        # A workload of another kind that creates its pods itself, such as a PyTorchJob.
         return bool(owner["uid"] == root)
     job = api.find(JOBS, str(pod["metadata"]["namespace"]), str(owner["name"]))
-    if job is None or job["metadata"]["uid"] != owner["uid"] or not _made_by_job_controller(pod, job):
+    if job is None or job["metadata"]["uid"] != owner["uid"] or not _created_by_job_controller(pod, job):
         return False
-    # A JobSet has Jobs, and the recurrence's own Job is the root itself.
+    # The Job is the root, or its controller is: a JobSet creates Jobs.
     return root in (job["metadata"]["uid"], controller_uid(job["metadata"]))
 
 
-def _made_by_job_controller(pod: Body, job: Body) -> bool:
-    """Whether a pod is as the Job controller makes the pods of this Job.
+def _created_by_job_controller(pod: Body, job: Body) -> bool:
+    """Whether a pod looks as the Job controller creates the pods of this Job.
 
-    The label matters most: with it the Job controller counts the pod as one of its own, and deletes what is more than
-    the Job's parallelism.
+    The label matters most: the Job controller counts each pod that has it as one of its own, and
+    deletes those that exceed the Job's parallelism.
     """
-    metadata, own = pod["metadata"], job["metadata"]
+    metadata, owner = pod["metadata"], job["metadata"]
     template = (job.get("spec") or {}).get("template") or {}
     return (
-        (metadata.get("labels") or {}).get(JOB_UID_LABEL) == own["uid"]
-        and str(metadata["name"]).startswith(f"{own['name']}-")
-        and str(metadata.get("creationTimestamp", "")) >= str(own.get("creationTimestamp", ""))
+        (metadata.get("labels") or {}).get(JOB_UID_LABEL) == owner["uid"]
+        and str(metadata["name"]).startswith(f"{owner['name']}-")
+        and str(metadata.get("creationTimestamp", "")) >= str(owner.get("creationTimestamp", ""))
         and _service_account(pod) == _service_account(template)
     )
 

@@ -1,39 +1,45 @@
-"""Whose a token is: shown to the API server, which knows whether it is its own, still good, and for our audience."""
+"""Identifies the pod that a token belongs to, by a TokenReview of the API server.
+
+The API server verifies the signature, the expiry and the audience.
+"""
 
 from __future__ import annotations
 
 import base64
 import json
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cachetools import TTLCache
+
 from wattloop.errors import OperationError
 from wattloop_operator.cluster.api import TOKEN_REVIEWS, ClusterApi, RejectedError
-from wattloop_operator.cluster.timed_cache import TimedCache
 from wattloop_operator.reporting.interfaces import BearerToken, UnknownCallerError
 from wattloop_operator.workloads.injection import AUDIENCE, TOKEN_SECONDS
 
 POD_NAME = "authentication.kubernetes.io/pod-name"
 POD_UID = "authentication.kubernetes.io/pod-uid"
 NODE_NAME = "authentication.kubernetes.io/node-name"
-SERVICE_ACCOUNT = "system:serviceaccount:"
+SERVICE_ACCOUNT_PREFIX = "system:serviceaccount:"
 MAX_TOKEN_CHARACTERS = 8192
-# A token that was refused may become good only by a change of the cluster; a caller that retries is answered from here.
-REFUSED_SECONDS = 10.0
-MAX_REMEMBERED_TOKENS = 20_000
+# Only a change of the cluster can make a rejected token valid, so a caller that retries is answered
+# from the cache.
+REJECTED_SECONDS = 10.0
+MAX_CACHED_TOKENS = 20_000
 
 
 @dataclass(frozen=True)
 class Caller:
-    """The pod that a token was given to.
+    """The pod that a token belongs to.
 
     Attributes:
         namespace: Its namespace.
-        service_account: The service account that it runs as.
+        service_account: Its service account.
         pod: Its name.
         pod_uid: Its uid.
-        node: The node that it runs on; empty where the server does not say (Kubernetes before 1.32).
+        node: Its node; empty if the server does not report it (Kubernetes before 1.32).
     """
 
     namespace: str
@@ -44,16 +50,18 @@ class Caller:
 
 
 class TokenReviews:
-    """Asks the API server whose tokens are, as seldom as it can. Safe to use from several threads.
+    """Reviews tokens with as few requests to the API server as possible. Thread-safe.
 
-    A token that cannot be a service account's token for our audience is refused without a review, and a refused token
-    is refused again for `REFUSED_SECONDS`. Tokens that were good in the last hour are reviewed whatever others send.
+    A token that cannot be a service account's token for Wattloop's audience is rejected without a
+    review, and a rejected token is rejected again for `REJECTED_SECONDS`. The limit of reviews does
+    not apply to tokens that were valid in the last hour, so other callers cannot exhaust it for
+    them.
 
     Args:
         api: The API server.
         clock: Monotonic seconds.
-        count_review: Called with the peer's address before a token is reviewed that was not good before; it raises
-            TooManyRequestsError beyond the limit.
+        count_review: Called with the peer's address before the review of a token that is not known
+            as valid; raises TooManyRequestsError beyond the limit.
     """
 
     def __init__(
@@ -61,34 +69,40 @@ class TokenReviews:
     ) -> None:
         self._api = api
         self._count_review = count_review
-        self._refused: TimedCache[bytes, str] = TimedCache(clock, seconds=REFUSED_SECONDS, most=MAX_REMEMBERED_TOKENS)
-        self._good: TimedCache[bytes, bool] = TimedCache(clock, seconds=TOKEN_SECONDS, most=MAX_REMEMBERED_TOKENS)
+        self._lock = threading.Lock()
+        self._rejected: TTLCache[bytes, str] = TTLCache(MAX_CACHED_TOKENS, REJECTED_SECONDS, clock)
+        self._valid: TTLCache[bytes, bool] = TTLCache(MAX_CACHED_TOKENS, TOKEN_SECONDS, clock)
 
     def caller_of(self, token: BearerToken, address: str = "") -> Caller:
-        """The pod that a token was given to.
+        """The pod that a token belongs to.
 
         Args:
-            token: What the caller showed.
+            token: The token.
             address: The peer's address.
 
         Raises:
-            UnknownCallerError: It is no token of this cluster for our audience, or was given to no pod.
-            TooManyRequestsError: Too many unknown tokens were reviewed a moment ago.
-            OperationError: It could not be found out now.
+            UnknownCallerError: It is not a valid token of this cluster for Wattloop's audience, or
+                of no pod.
+            TooManyRequestsError: Too many unknown tokens were reviewed recently.
+            OperationError: The API server does not answer now.
         """
         if len(token.text) > MAX_TOKEN_CHARACTERS or AUDIENCE not in claimed_audiences(token.text):
             raise UnknownCallerError(f"send a token with the audience {AUDIENCE}: Authorization: Bearer …")
-        refused = self._refused.get(token.digest)
-        if refused is not None:
-            raise UnknownCallerError(refused)
-        if self._good.get(token.digest) is None:
+        with self._lock:
+            rejection = self._rejected.get(token.digest)
+            known = token.digest in self._valid
+        if rejection is not None:
+            raise UnknownCallerError(rejection)
+        if not known:
             self._count_review(address)
         try:
             caller = self._review(token.text)
-        except UnknownCallerError as refusal:
-            self._refused.keep(token.digest, str(refusal))
+        except UnknownCallerError as error:
+            with self._lock:
+                self._rejected[token.digest] = str(error)
             raise
-        self._good.keep(token.digest, True)
+        with self._lock:
+            self._valid[token.digest] = True
         return caller
 
     def _review(self, token: str) -> Caller:
@@ -102,23 +116,24 @@ class TokenReviews:
             status = self._api.review(TOKEN_REVIEWS, body).get("status") or {}
         except RejectedError as error:
             raise OperationError(f"the caller's token cannot be reviewed: {error}") from error
-        # A server that knows no audiences would accept any token of its own: it must name ours.
+        # A server that does not know audiences would accept any of its tokens, so it must confirm
+        # the audience.
         if not status.get("authenticated") or AUDIENCE not in (status.get("audiences") or ()):
             raise UnknownCallerError(f"the token is not one of this cluster with the audience {AUDIENCE}")
         user = status.get("user") or {}
         username = str(user.get("username", ""))
         extra = user.get("extra") or {}
-        pod, uid = _only(extra, POD_NAME), _only(extra, POD_UID)
-        if not username.startswith(SERVICE_ACCOUNT) or not pod or not uid:
-            raise UnknownCallerError("the token was given to no pod; use the one mounted by Wattloop")
-        namespace, _, account = username.removeprefix(SERVICE_ACCOUNT).partition(":")
-        return Caller(namespace, account, pod, uid, _only(extra, NODE_NAME))
+        pod, uid = _single(extra, POD_NAME), _single(extra, POD_UID)
+        if not username.startswith(SERVICE_ACCOUNT_PREFIX) or not pod or not uid:
+            raise UnknownCallerError("the token belongs to no pod; use the one that Wattloop mounts")
+        namespace, _, account = username.removeprefix(SERVICE_ACCOUNT_PREFIX).partition(":")
+        return Caller(namespace, account, pod, uid, _single(extra, NODE_NAME))
 
 
 def claimed_audiences(token: str) -> tuple[str, ...]:
-    """The audiences that a JSON Web Token claims for itself; none where it is no such token.
+    """The audiences that a JSON Web Token claims; none if it is not such a token.
 
-    No signature is checked, so a claim is a reason to refuse a token and never one to accept it.
+    The signature is not verified: a claim is a reason to reject a token, never to accept it.
     """
     parts = token.split(".")
     if len(parts) != 3:
@@ -133,6 +148,6 @@ def claimed_audiences(token: str) -> tuple[str, ...]:
     return tuple(each for each in audiences if isinstance(each, str)) if isinstance(audiences, list) else ()
 
 
-def _only(extra: Mapping[str, Any], name: str) -> str:
+def _single(extra: Mapping[str, Any], name: str) -> str:
     values = list(extra.get(name) or ())
     return str(values[0]) if len(values) == 1 else ""

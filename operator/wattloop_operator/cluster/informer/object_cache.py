@@ -28,8 +28,8 @@ class ObjectCache:
         jobs: RecurringTrainingJobs.
         recurrences: TrainingRecurrences, grouped by their job.
         workloads: batch/v1 Jobs without unused fields, grouped by their RecurringTrainingJob.
-        pods: Pods without unused fields, grouped by their recurrence. A deleted pod stays in its last state as long as
-            its Job exists: it may be the only source of the Job's failure.
+        pods: Pods without unused fields, grouped by their recurrence. A deleted pod stays in its
+            last state as long as its Job exists: it may be the only source of the Job's failure.
     """
 
     def __init__(self) -> None:

@@ -59,7 +59,8 @@ class ObjectStore(Generic[Value]):
         Args:
             key: Namespace and name.
             uid: Its uid.
-            before_event: Whether the deletion is known before its event, so that earlier events may still arrive.
+            before_event: Whether the deletion is known before its event, so that earlier events may
+                still arrive.
         """
         with self._lock:
             if before_event:

@@ -1,8 +1,8 @@
 """Resync: compares the cache with the API server, repairs what a watch has missed, and reports it.
 
-A watch can stop silently, and no event reports an object that is deleted while a watch is reopened (kopf lists again,
-and a list does not name deleted objects). A resync lists the metadata of all objects and fetches each one whose event
-is overdue.
+A watch can stop silently, and no event reports an object that is deleted while a watch is reopened
+(kopf lists again, and a list does not name deleted objects). A resync lists the metadata of all
+objects and fetches each one whose event is overdue.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Who was admitted is not asked about again at once; tests/cluster/operator/test_reports.py has the real tokens."""
+"""Which tokens are authorized, and how often they are checked.
+
+tests/cluster/operator/test_reports.py uses real tokens.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,7 @@ from support.reporting.json_web_token import json_web_token
 from wattloop.errors import OperationError
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.auth.authorizers import AUTHORIZED_SECONDS, DENIED_SECONDS, ClusterAuthorizer
-from wattloop_operator.cluster.auth.token_review import REFUSED_SECONDS as TOKEN_REFUSED_SECONDS
-from wattloop_operator.cluster.auth.token_review import TokenReviews
+from wattloop_operator.cluster.auth.token_review import REJECTED_SECONDS, TokenReviews
 from wattloop_operator.cluster.transport import Request
 from wattloop_operator.reporting.interfaces import BearerToken, RecurrenceOwnershipError, UnknownCallerError
 from wattloop_operator.workloads.injection import AUDIENCE
@@ -25,7 +27,7 @@ class Server:
     """An API server with one pod of one recurrence."""
 
     def __init__(self) -> None:
-        self.asked: Counter[str] = Counter()
+        self.requests: Counter[str] = Counter()
         self.now = 0.0
         self.review: dict[str, Any] = {
             "authenticated": True,
@@ -62,7 +64,7 @@ class Server:
 
     def __call__(self, request: Request) -> dict[str, Any]:
         kind = request.path.rsplit("/", 2)[-2 if request.method == "GET" else -1]
-        self.asked[kind] += 1
+        self.requests[kind] += 1
         if kind == "tokenreviews":
             return {"status": self.review}
         if kind == "pods":
@@ -80,19 +82,19 @@ def server() -> Server:
     return Server()
 
 
-def test_an_admitted_token_is_trusted_for_a_while(server: Server) -> None:
+def test_an_authorized_token_is_not_reviewed_again_for_a_while(server: Server) -> None:
     server.authorizer.authorize(TOKEN, "team", "run")
     server.authorizer.authorize(TOKEN, "team", "run")
-    assert server.asked["tokenreviews"] == 1
+    assert server.requests["tokenreviews"] == 1
     server.now = AUTHORIZED_SECONDS
     server.authorizer.authorize(TOKEN, "team", "run")
-    assert server.asked["tokenreviews"] == 2
+    assert server.requests["tokenreviews"] == 2
 
 
-def test_it_is_trusted_for_the_recurrence_alone_for_which_it_was_admitted(server: Server) -> None:
+def test_an_authorization_is_valid_for_one_recurrence(server: Server) -> None:
     server.authorizer.authorize(TOKEN, "team", "run")
     server.authorizer.authorize(TOKEN, "team", "another")
-    assert server.asked["tokenreviews"] == 2
+    assert server.requests["tokenreviews"] == 2
 
 
 @pytest.mark.parametrize(
@@ -103,7 +105,7 @@ def test_it_is_trusted_for_the_recurrence_alone_for_which_it_was_admitted(server
         {"authenticated": True},
     ],
 )
-def test_a_token_that_the_server_does_not_vouch_for_is_unknown(review: dict[str, Any], server: Server) -> None:
+def test_a_token_that_the_server_does_not_authenticate_is_unknown(review: dict[str, Any], server: Server) -> None:
     server.review = review | {"user": server.review["user"]}
     with pytest.raises(UnknownCallerError):
         server.authorizer.authorize(TOKEN, "team", "run")
@@ -113,78 +115,76 @@ def test_a_token_that_the_server_does_not_vouch_for_is_unknown(review: dict[str,
     ("username", "extra"),
     [("system:serviceaccount:team:default", {}), ("alice", None), ("system:serviceaccount:team:default", {"x": ["y"]})],
 )
-def test_a_token_that_was_given_to_no_pod_is_unknown(
-    username: str, extra: dict[str, Any] | None, server: Server
-) -> None:
+def test_a_token_of_no_pod_is_unknown(username: str, extra: dict[str, Any] | None, server: Server) -> None:
     user = server.review["user"]
     server.review["user"] = {"username": username, "extra": user["extra"] if extra is None else extra}
     with pytest.raises(UnknownCallerError, match="no pod"):
         server.authorizer.authorize(TOKEN, "team", "run")
 
 
-def test_a_pod_made_anew_under_the_name_is_another_one(server: Server) -> None:
+def test_a_new_pod_of_the_same_name_is_denied(server: Server) -> None:
     server.pod["metadata"]["uid"] = "another"
     with pytest.raises(RecurrenceOwnershipError):
         server.authorizer.authorize(TOKEN, "team", "run")
 
 
-def test_another_namespaces_pod_is_not_even_looked_up(server: Server) -> None:
+def test_a_pod_of_another_namespace_is_not_looked_up(server: Server) -> None:
     with pytest.raises(RecurrenceOwnershipError):
         server.authorizer.authorize(TOKEN, "other", "run")
-    assert server.asked["pods"] == 0
+    assert server.requests["pods"] == 0
 
 
 @pytest.mark.parametrize(
     "token", ["", "x" * 10_000, "garbage", "a.b.c", "a.!!.c", json_web_token("x", "another"), json_web_token("x", 7)]
 )
-def test_what_can_be_no_token_is_not_sent_on(token: str, server: Server) -> None:
+def test_a_text_that_cannot_be_a_token_is_not_reviewed(token: str, server: Server) -> None:
     with pytest.raises(UnknownCallerError):
         server.authorizer.authorize(BearerToken(token), "team", "run")
-    assert not server.asked
+    assert not server.requests
 
 
-def test_trouble_of_the_server_is_no_refusal(server: Server) -> None:
-    def away(_: Request) -> dict[str, Any]:
+def test_a_problem_of_the_server_is_not_a_denial(server: Server) -> None:
+    def unreachable(_: Request) -> dict[str, Any]:
         raise OperationError("away")
 
-    api = ClusterApi(away)
+    api = ClusterApi(unreachable)
     authorizer = ClusterAuthorizer(api, TokenReviews(api, lambda: 0.0), lambda: 0.0)
     with pytest.raises(OperationError):
         authorizer.authorize(TOKEN, "team", "run")
 
 
-def test_a_refused_token_is_not_reviewed_again_for_a_while(server: Server) -> None:
+def test_a_rejected_token_is_not_reviewed_again_for_a_while(server: Server) -> None:
     server.review = {"authenticated": False}
     for _ in range(5):
         with pytest.raises(UnknownCallerError, match="not one of this cluster"):
             server.authorizer.authorize(TOKEN, "team", "run")
-    assert server.asked["tokenreviews"] == 1
-    server.now = TOKEN_REFUSED_SECONDS
+    assert server.requests["tokenreviews"] == 1
+    server.now = REJECTED_SECONDS
     with pytest.raises(UnknownCallerError):
         server.authorizer.authorize(TOKEN, "team", "run")
-    assert server.asked["tokenreviews"] == 2
+    assert server.requests["tokenreviews"] == 2
 
 
-def test_a_pod_of_another_recurrence_is_not_looked_up_again_for_a_while(server: Server) -> None:
+def test_a_denied_pod_is_not_looked_up_again_for_a_while(server: Server) -> None:
     server.pod["metadata"]["ownerReferences"][0]["uid"] = "another"
     for _ in range(5):
         with pytest.raises(RecurrenceOwnershipError):
             server.authorizer.authorize(TOKEN, "team", "run")
-    assert (server.asked["tokenreviews"], server.asked["pods"]) == (1, 1)
+    assert (server.requests["tokenreviews"], server.requests["pods"]) == (1, 1)
     server.now = DENIED_SECONDS
     server.pod["metadata"]["ownerReferences"][0]["uid"] = "job-uid"
     server.authorizer.authorize(TOKEN, "team", "run")
 
 
-def test_reviews_of_unknown_tokens_are_counted_by_address_and_those_of_known_ones_are_not(server: Server) -> None:
+def test_only_reviews_of_unknown_tokens_are_counted_by_address(server: Server) -> None:
     server.authorizer.authorize(TOKEN, "team", "run", "10.0.0.1")
     server.now = AUTHORIZED_SECONDS
     server.authorizer.authorize(TOKEN, "team", "run", "10.0.0.1")
-    assert server.asked["tokenreviews"] == 2
+    assert server.requests["tokenreviews"] == 2
     assert server.counted == ["10.0.0.1"]
 
 
-def test_a_recurrence_whose_workload_is_not_written_down_yet_is_asked_about_again(server: Server) -> None:
+def test_a_recurrence_without_a_workload_in_its_status_is_checked_again(server: Server) -> None:
     server.workload = None
     with pytest.raises(OperationError, match="is not in its status yet"):
         server.authorizer.authorize(TOKEN, "team", "run")
@@ -223,13 +223,13 @@ FORGERIES = [forged_owner, no_label, another_name, older_than_its_job, another_s
 
 
 @pytest.mark.parametrize("forge", FORGERIES)
-def test_a_pod_that_the_job_controller_did_not_make_is_refused(server: Server, forge: Callable[[Server], None]) -> None:
+def test_a_pod_not_created_by_the_job_controller_is_denied(server: Server, forge: Callable[[Server], None]) -> None:
     forge(server)
     with pytest.raises(RecurrenceOwnershipError, match=r"does not run team/run"):
         server.authorizer.authorize(TOKEN, "team", "run")
 
 
-def test_a_pod_of_a_job_of_the_workload_is_its_recurrences(server: Server) -> None:
+def test_a_pod_of_a_job_of_the_workload_is_authorized(server: Server) -> None:
     server.workload = {"uid": "job-set"}
     server.job["metadata"]["ownerReferences"] = [{"uid": "job-set", "controller": True}]
     server.authorizer.authorize(TOKEN, "team", "run")

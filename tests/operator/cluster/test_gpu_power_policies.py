@@ -11,7 +11,7 @@ import pytest
 from wattloop.errors import OperationError
 from wattloop.node_energy import GpuBounds
 from wattloop_operator.cluster.api import ClusterApi
-from wattloop_operator.cluster.gpu_power_policies import LABELS_AGE_SECONDS, POLICIES_AGE_SECONDS, NodePolicies
+from wattloop_operator.cluster.gpu_power_policies import LABELS_SECONDS, POLICIES_SECONDS, NodePolicies
 from wattloop_operator.cluster.transport import Request, StatusError
 
 
@@ -68,11 +68,11 @@ def test_policies_and_labels_are_asked_for_once_in_a_while_however_many_agents_r
 def test_a_change_is_told_once_the_policies_are_looked_at_again(server: Server) -> None:
     assert server.known.bounds_for_node("second") == (FLEET,)
     server.policies = []
-    server.now = POLICIES_AGE_SECONDS
+    server.now = POLICIES_SECONDS
     assert server.known.bounds_for_node("second") == ()
     server.policies = [policy("pool", {"nodeSelector": {"pool": "b"}})]
     server.labels["second"] = {"pool": "b"}
-    server.now = LABELS_AGE_SECONDS
+    server.now = LABELS_SECONDS
     assert server.known.bounds_for_node("second") == (GpuBounds("pool"),)
 
 
@@ -94,7 +94,7 @@ def test_what_is_not_known_leaves_agents_what_they_were_told_and_is_said_once(
     assert len(caplog.records) == 1
     assert "node first: its GPUPowerPolicies are not known" in caplog.text
     server.failing = None
-    server.now = POLICIES_AGE_SECONDS
+    server.now = POLICIES_SECONDS
     assert server.known.bounds_for_node("first") == (FLEET,)
 
 
@@ -118,11 +118,11 @@ def test_more_policies_than_an_agent_can_be_told_are_said_to_be_too_many(
 ) -> None:
     server.policies = [policy(f"p{number}", {}) for number in range(257)]
     assert server.known.bounds_for_node("first") is None
-    assert "257 hold on it, an agent can be told 256; merge some" in caplog.text
+    assert "257 apply, an agent accepts 256; merge some" in caplog.text
 
 
 def test_a_cluster_without_the_kind_has_no_guard_rails(server: Server) -> None:
     assert server.known.bounds_for_node("first") == (FLEET,)
     server.failing = StatusError(Request("GET", "/"), 404, "NotFound", "the server could not find the resource")
-    server.now = POLICIES_AGE_SECONDS
+    server.now = POLICIES_SECONDS
     assert server.known.bounds_for_node("first") == ()

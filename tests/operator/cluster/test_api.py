@@ -1,4 +1,4 @@
-"""What the API server's errors mean to callers."""
+"""Errors, lists and paths of the API server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from wattloop_operator.cluster.transport import Request, StatusError, fenced
     ("status", "reason", "message", "error"),
     [
         (404, "NotFound", "no such job", NotFoundError),
-        (409, "AlreadyExists", "there already", AlreadyExistsError),
+        (409, "AlreadyExists", "already exists", AlreadyExistsError),
         (409, "Conflict", "the object has been modified", ConflictError),
         (422, "Invalid", "spec.template: Required value", RejectedError),
         (400, "BadRequest", "unknown field", RejectedError),
@@ -34,20 +34,20 @@ from wattloop_operator.cluster.transport import Request, StatusError, fenced
         (410, "Expired", "too old", OperationError),
     ],
 )
-def test_an_error_is_told_apart(status: int, reason: str, message: str, error: type[Exception]) -> None:
-    def refuse(request: Request) -> dict[str, Any]:
+def test_callers_can_distinguish_errors(status: int, reason: str, message: str, error: type[Exception]) -> None:
+    def reject(request: Request) -> dict[str, Any]:
         raise StatusError(request, status, reason, message)
 
     with pytest.raises(error):
-        ClusterApi(refuse).create(JOBS, {"metadata": {"namespace": "team", "name": "a"}})
+        ClusterApi(reject).create(JOBS, {"metadata": {"namespace": "team", "name": "a"}})
 
 
 @pytest.mark.parametrize(("status", "reason"), [(404, "NotFound"), (409, "Conflict")])
-def test_deleting_what_is_gone_or_another_by_now_is_no_error(status: int, reason: str) -> None:
-    def refuse(request: Request) -> dict[str, Any]:
+def test_deleting_a_missing_or_newer_object_is_no_error(status: int, reason: str) -> None:
+    def reject(request: Request) -> dict[str, Any]:
         raise StatusError(request, status, reason, "")
 
-    ClusterApi(refuse).delete(JOBS, "team", "a", "uid")
+    ClusterApi(reject).delete(JOBS, "team", "a", "uid")
 
 
 def test_a_list_is_read_to_its_last_page() -> None:
@@ -59,19 +59,19 @@ def test_a_list_is_read_to_its_last_page() -> None:
     assert (found, version) == ([{"n": 1}, {"n": 2}], "7")
 
 
-def test_without_the_lead_nothing_is_written_and_everything_read() -> None:
-    carried: list[str] = []
+def test_without_the_lead_reads_pass_and_writes_fail() -> None:
+    sent: list[str] = []
 
-    def carry(request: Request) -> dict[str, Any]:
-        carried.append(request.method)
+    def send(request: Request) -> dict[str, Any]:
+        sent.append(request.method)
         return {}
 
-    transport = fenced(carry, lambda: False)
+    transport = fenced(send, lambda: False)
     transport(Request("GET", "/api"))
     for method in ("POST", "PATCH", "PUT", "DELETE"):
-        with pytest.raises(OperationError, match="does not lead any more"):
+        with pytest.raises(OperationError, match="no longer leads"):
             transport(Request(method, "/api"))
-    assert carried == ["GET"]
+    assert sent == ["GET"]
 
 
 @pytest.mark.parametrize(
@@ -84,5 +84,5 @@ def test_without_the_lead_nothing_is_written_and_everything_read() -> None:
         (JOBS.path("../x", "a/b"), "/apis/batch/v1/namespaces/..%2Fx/jobs/a%2Fb"),
     ],
 )
-def test_an_address_is_that_of_the_kind(path: str, expected: str) -> None:
+def test_a_path_is_that_of_the_kind(path: str, expected: str) -> None:
     assert path == expected
