@@ -1,13 +1,13 @@
-"""What the node agent costs while it meters, and how long a clock takes from the request to the device.
+"""CPU and memory of the node agent while it meters, and the time from a clock request to the device.
 
 ``python benchmarks/agent.py [--seconds 60] [--subscribers 1] [--interval 0.1] [--counter-interval 0]`` prints both
-tables. The GPUs are eight simulated ones on the wall clock, looked at at 10 Hz, their counters read at each look, with
-the energy ledger kept, metrics served and subscribers at 10 Hz. The peers run at the same time, so that a machine with
-other work does the same to all: a process that calls NVML alone, through the same pynvml at the same pace (power of
-each GPU at each look, its counter when that is due; the limit in force and clocks once a second, the limit asked for
-every 5 s), and one that merely wakes up at that pace.
+tables. By default, the agent samples eight simulated GPUs at 10 Hz on the wall clock, reads the energy counters in each
+sample, maintains the energy ledger, serves metrics, and has subscribers at 10 Hz. Two other processes run at the same
+time, so that other work on the machine affects all alike. One makes the same NVML calls through pynvml at the same rate
+(power of each GPU in each sample, its counter when due; the enforced limit and clocks every second, the configured
+limit every 5 s). The other only wakes up at that rate.
 
-``--hardware`` measures on this machine's own GPUs, by reads only: the monitor part runs alone, so nothing can be set.
+``--hardware`` measures on this machine's GPUs, with reads only: the monitor process runs alone, so nothing can be set.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ WARM_UP_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
-class Pace:
-    """How often what is asked."""
+class SamplingRate:
+    """Number of GPUs and intervals of the samples."""
 
     gpus: int
     interval_seconds: float
     counter_interval_seconds: float
 
     def every(self, seconds: float) -> int:
-        """How many looks there are to that."""
+        """Number of samples in this time, at least 1."""
         return max(round(seconds / self.interval_seconds), 1)
 
 
 def cpu_seconds(pid: int) -> float:
-    """Time that a process's threads ran, to the nanosecond; its own clock has ticks of 10 ms."""
+    """CPU time of a process's threads, in nanosecond resolution; the process clock has ticks of 10 ms."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
 
 def memory_megabytes(pid: int) -> float:
-    """Its proportional share of memory: pages that both processes map count once."""
+    """Proportional set size of a process, which counts pages shared by both processes once."""
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1]) / 1024
@@ -65,7 +65,7 @@ def memory_megabytes(pid: int) -> float:
 
 
 def children_of(pid: int) -> list[int]:
-    """The processes that this one started."""
+    """The child processes of a process."""
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
@@ -75,22 +75,22 @@ def percentiles(milliseconds: list[float]) -> str:
     return f"{ordered[len(ordered) // 2]:8.3f} {ordered[int(len(ordered) * 0.99)]:8.3f}"
 
 
-def measure_cost(socket: Path, monitor: int, seconds: float, subscribers: int, pace: Pace) -> None:
-    """CPU and memory of the agent's processes over the time given, beside the peers'."""
+def measure_cost(socket: Path, monitor: int, seconds: float, subscribers: int, rate: SamplingRate) -> None:
+    """Measure CPU and memory of the agent's processes and of the other processes."""
     parts = dict(zip(("monitor", "power-controller"), (monitor, *children_of(monitor)), strict=False))
     stop = threading.Event()
 
     def subscribe() -> None:
         with AgentConnection(socket) as connection:
-            for _ in connection.subscribe(pace.interval_seconds):
+            for _ in connection.subscribe(rate.interval_seconds):
                 if stop.is_set():
                     return
 
     threads = [threading.Thread(target=subscribe) for _ in range(subscribers)]
     for thread in threads:
         thread.start()
-    paced = [word for name, value in asdict(pace).items() for word in (OPTIONS[name], str(value))]
-    peers = [subprocess.Popen([sys.executable, __file__, "--peer", name, *paced]) for name in PEERS]
+    options = [option for name, value in asdict(rate).items() for option in (OPTIONS[name], str(value))]
+    peers = [subprocess.Popen([sys.executable, __file__, "--peer", name, *options]) for name in PEERS]
     pids = [*parts.values(), *(peer.pid for peer in peers)]
     time.sleep(WARM_UP_SECONDS)
     before = [cpu_seconds(pid) for pid in pids]
@@ -104,51 +104,51 @@ def measure_cost(socket: Path, monitor: int, seconds: float, subscribers: int, p
     for thread in threads:
         thread.join()
     load = f"{subscribers} subscriber{'s' * (subscribers != 1)}"
-    counters = f"counters every {max(pace.counter_interval_seconds, pace.interval_seconds):g} s"
+    counters = f"counters every {max(rate.counter_interval_seconds, rate.interval_seconds):g} s"
     sys.stdout.write(
-        f"{pace.gpus} GPUs at {1 / pace.interval_seconds:g} Hz, {counters}, {load}, over {seconds:g} s\n"
+        f"{rate.gpus} GPUs at {1 / rate.interval_seconds:g} Hz, {counters}, {load}, over {seconds:g} s\n"
         f"{'':44} % of a core   MB (Pss)\n"
     )
     *of_parts, nvml, waking = used
     for name, cpu, megabytes in zip(parts, of_parts, memory, strict=True):
         sys.stdout.write(f"{name:44} {cpu:11.2f} {megabytes:10.1f}\n")
     sys.stdout.write(f"{'together':44} {sum(of_parts):11.2f} {sum(memory):10.1f}\n")
-    sys.stdout.write(f"{'NVML alone at the same pace':44} {nvml:11.2f}\n")
-    sys.stdout.write(f"{'merely waking up at the same pace':44} {waking:11.2f}\n")
+    sys.stdout.write(f"{'NVML alone at the same rate':44} {nvml:11.2f}\n")
+    sys.stdout.write(f"{'only waking up at the same rate':44} {waking:11.2f}\n")
     sys.stdout.write(f"{'together, without NVML alone':44} {sum(of_parts) - nvml:11.2f}\n\n")
 
 
-def call_nvml_for_ever(pace: Pace) -> None:
-    """The first peer."""
+def call_nvml(rate: SamplingRate) -> None:
+    """Make the NVML calls of the agent, forever."""
     pynvml = importlib.import_module("pynvml")
     pynvml.nvmlInit()
-    gpus = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pace.gpus)]
-    counted = pace.every(pace.counter_interval_seconds)
+    gpus = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(rate.gpus)]
+    counted = rate.every(rate.counter_interval_seconds)
     for number in itertools.count():
         for index, gpu in enumerate(gpus):
             if number % counted == index * counted // len(gpus):
                 pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu)
             pynvml.nvmlDeviceGetPowerUsage(gpu)
-            if number % pace.every(1.0) == 0:
+            if number % rate.every(1.0) == 0:
                 pynvml.nvmlDeviceGetEnforcedPowerLimit(gpu)
                 pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_GRAPHICS)
-            if number % pace.every(LIMIT_SECONDS) == 0:
+            if number % rate.every(LIMIT_SECONDS) == 0:
                 pynvml.nvmlDeviceGetPowerManagementLimit(gpu)
-        time.sleep(pace.interval_seconds)
+        time.sleep(rate.interval_seconds)
 
 
-def wake_up_for_ever(pace: Pace) -> None:
-    """The second."""
+def wake_up(rate: SamplingRate) -> None:
+    """Wake up at the sampling rate, forever."""
     while True:
-        time.sleep(pace.interval_seconds)
+        time.sleep(rate.interval_seconds)
 
 
 OPTIONS = {"gpus": "--gpus", "interval_seconds": "--interval", "counter_interval_seconds": "--counter-interval"}
-PEERS = {"nvml": call_nvml_for_ever, "wake": wake_up_for_ever}
+PEERS = {"nvml": call_nvml, "wake": wake_up}
 
 
 def measure_clocks(socket: Path, uuid: str) -> None:
-    """From a caller's request to its answer, beside NVML's own time for the same."""
+    """Measure the time from a client's request to the response, and that of the same NVML calls."""
     through_agent, alone = [], []
     with AgentConnection(socket) as connection:
         connection.hold_clocks([uuid], 900)
@@ -168,23 +168,23 @@ def measure_clocks(socket: Path, uuid: str) -> None:
     sys.stdout.write(f"{'NVML alone':32} {percentiles(alone)}\n")
 
 
-def run_agent(folder: Path, seconds: float, subscribers: int, pace: Pace, *, hardware: bool) -> None:
-    """Measure what it costs; on simulated GPUs its clocks' path too."""
+def run_agent(folder: Path, seconds: float, subscribers: int, rate: SamplingRate, *, hardware: bool) -> None:
+    """Measure the agent's cost and, on simulated GPUs, its clock requests."""
     environment = {
         **os.environ,
         "WATTLOOP_AGENT_METRICS_BIND": "127.0.0.1:0",
-        "WATTLOOP_AGENT_SAMPLE_INTERVAL": str(pace.interval_seconds),
-        "WATTLOOP_AGENT_COUNTER_INTERVAL": str(pace.counter_interval_seconds),
+        "WATTLOOP_AGENT_SAMPLE_INTERVAL": str(rate.interval_seconds),
+        "WATTLOOP_AGENT_COUNTER_INTERVAL": str(rate.counter_interval_seconds),
         "WATTLOOP_AGENT_LOG_LEVEL": "warning",
     }
     if hardware:
-        # The part that can set something has nobody behind its socket.
+        # No power controller listens on the socket, so nothing can be set.
         environment |= {
             "WATTLOOP_AGENT_PART": "monitor",
-            "WATTLOOP_AGENT_POWER_CONTROLLER_SOCKET": str(folder / "nobody.sock"),
+            "WATTLOOP_AGENT_POWER_CONTROLLER_SOCKET": str(folder / "none.sock"),
         }
     agent = start_agent(folder / "agent.sock", folder / "state", environment=environment)
-    measure_cost(folder / "agent.sock", agent.pid, seconds, subscribers, pace)
+    measure_cost(folder / "agent.sock", agent.pid, seconds, subscribers, rate)
     if not hardware:
         with AgentConnection(folder / "agent.sock") as connection:
             uuid = connection.gpus()[0].uuid
@@ -196,26 +196,26 @@ def main() -> int:
     """Measure both."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--subscribers", type=int, default=1, help="at the looks' interval (default: 1)")
-    parser.add_argument("--interval", type=float, default=0.1, metavar="SECONDS", help="of looks (default: 0.1)")
-    parser.add_argument("--counter-interval", type=float, default=0.0, metavar="SECONDS", help="default: each look")
-    parser.add_argument("--hardware", action="store_true", help="this machine's own GPUs, by reads only")
-    parser.add_argument("--gpus", type=int, default=GPUS, help=f"how many simulated ones (default: {GPUS})")
+    parser.add_argument("--subscribers", type=int, default=1, help="subscribers at the sample interval (default: 1)")
+    parser.add_argument("--interval", type=float, default=0.1, metavar="SECONDS", help="sample interval (default: 0.1)")
+    parser.add_argument("--counter-interval", type=float, default=0.0, metavar="SECONDS", help="default: each sample")
+    parser.add_argument("--hardware", action="store_true", help="this machine's GPUs, with reads only")
+    parser.add_argument("--gpus", type=int, default=GPUS, help=f"number of simulated GPUs (default: {GPUS})")
     parser.add_argument("--peer", choices=PEERS, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    pace = Pace(arguments.gpus, arguments.interval, arguments.counter_interval)
+    rate = SamplingRate(arguments.gpus, arguments.interval, arguments.counter_interval)
     if arguments.peer is not None:
-        PEERS[arguments.peer](pace)
+        PEERS[arguments.peer](rate)
     with tempfile.TemporaryDirectory(prefix="wattloop-") as name:
         folder = Path(name)
         if arguments.hardware:
             with Session() as nvml:
-                pace = replace(pace, gpus=len(nvml.gpus()))
+                rate = replace(rate, gpus=len(nvml.gpus()))
         else:
-            state = nvml_simulator.create(folder / "gpus", model="H100", count=pace.gpus, permission="anyone")
+            state = nvml_simulator.create(folder / "gpus", model="H100", count=rate.gpus, permission="anyone")
             os.environ |= nvml_simulator.environment(state)
             nvml_simulator.load()
-        run_agent(folder, arguments.seconds, arguments.subscribers, pace, hardware=arguments.hardware)
+        run_agent(folder, arguments.seconds, arguments.subscribers, rate, hardware=arguments.hardware)
     return 0
 
 

@@ -1,8 +1,8 @@
-"""What learning the batch size costs: the default policy beside the published one, grid search and never optimising.
+"""Cost of learning the batch size: policy `thompsonSampling`, the published algorithm, grid search and the default.
 
-``python benchmarks/bandit.py [--seeds 20] [--write]`` prints the tables; ``--write`` puts them into docs/bandit.md
-between its markers and draws docs/bandit-regret.png. The jobs are the published ones of tests/data/zeus-traces, a
-third of 24; every figure is the mean over jobs of the mean over seeds. Peers run in the same process.
+``python benchmarks/bandit.py [--seeds 20] [--write]`` prints the tables. ``--write`` writes them into
+docs/performance.md, between its markers, and draws docs/bandit-regret.png. The jobs are those of
+tests/data/zeus-traces, a third of the 24 published ones. Each value is the mean over jobs of the mean over seeds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from wattloop_planner.simulation.tasks import Task, TaskResult, TraceFiles, run_
 
 ROOT = Path(__file__).parents[1]
 TRACES = ROOT / "tests" / "data" / "zeus-traces"
-PAGE, PICTURE = ROOT / "docs" / "bandit.md", ROOT / "docs" / "bandit-regret.png"
+PAGE, FIGURE = ROOT / "docs" / "performance.md", ROOT / "docs" / "bandit-regret.png"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 GPUS = ("a40", "v100")
 WORKLOADS = {
@@ -48,7 +48,7 @@ OTHER_DEFAULTS = {
     "movielens-1m": ("512", "2048", "4096", "16384"),
     "sentiment140": ("16", "32", "64"),
 }
-COLUMNS = ("first 20", "first 50", "all", "last five", "loss, mean", "loss, most", "worst job over default", "dead")
+COLUMNS = ("first 20", "first 50", "all", "last five", "loss, mean", "loss, max", "worst job over default", "dead")
 HEADER = f"| jobs | policy | {' | '.join(COLUMNS)} |"
 Rows = list[str]
 FILES = TraceFiles()
@@ -75,7 +75,7 @@ def job(dataset: str, gpu: str, seeds: str, **more: str) -> JobOptions:
 
 
 def simulated(jobs: Sequence[JobOptions]) -> list[tuple[JobOptions, list[tuple[Task, TaskResult]]]]:
-    """Run jobs on all cores; each with its tasks and their results."""
+    """Run jobs on all cores; returns each with its tasks and their results."""
     tasks = [task for options in jobs for task in tasks_of(options, FILES)]
     results = iter(run_tasks(tasks, lambda _: None))
     pairs = iter(tasks)
@@ -83,19 +83,19 @@ def simulated(jobs: Sequence[JobOptions]) -> list[tuple[JobOptions, list[tuple[T
 
 
 def row(name: str, policy: str, jobs: Sequence[JobOptions]) -> str:
-    """One line of the table: the mean over these jobs."""
-    summaries, most, ended = [], 0.0, 0
+    """One row of the table: the mean over these jobs."""
+    summaries, max_loss, ended = [], 0.0, 0
     for _, of_job in simulated(jobs):
         found = [result.summary for _, result in of_job if result.summary is not None]
         ended += len(of_job) - len(found)
         if found:
             summaries.append(mean_summary(found))
-            most = max(most, *(summary.max_loss for summary in found))
+            max_loss = max(max_loss, *(summary.max_loss for summary in found))
     mean = mean_summary(summaries)
     worst = max(summary.against_default for summary in summaries)
     note = f"{mean.dead}" + (f", {ended} runs ended without an arm" if ended else "")
     ratios = (mean.first_20, mean.first_50, mean.overall, mean.last_five)
-    figures = (*(f"{ratio:.3f}" for ratio in ratios), f"{mean.largest_loss:.2f}", f"{most:.2f}", f"{worst:.3f}", note)
+    figures = (*(f"{ratio:.3f}" for ratio in ratios), f"{mean.max_loss:.2f}", f"{max_loss:.2f}", f"{worst:.3f}", note)
     return f"| {name} | {policy} | {' | '.join(figures)} |"
 
 
@@ -110,12 +110,12 @@ def table(policies: Iterable[str], sets: dict[str, Callable[[str], list[JobOptio
 
 
 def all_jobs(seeds: str, **more: str) -> list[JobOptions]:
-    """All published jobs that we hold."""
+    """All available published jobs."""
     return [job(dataset, gpu, seeds, **more) for gpu in GPUS for dataset in WORKLOADS]
 
 
 def each(seeds: str, option: str, values: dict[str, tuple[str, ...]], **more: str) -> list[JobOptions]:
-    """All published jobs, each with every one of its other values of an option."""
+    """All available published jobs with each of their other values of an option."""
     return [
         job(dataset, gpu, seeds, **{option: value}, **more)
         for gpu in GPUS
@@ -125,13 +125,13 @@ def each(seeds: str, option: str, values: dict[str, tuple[str, ...]], **more: st
 
 
 def switched(seeds: str, policy: str, up: bool) -> list[JobOptions]:
-    """Jobs whose target changes in recurrence 40, to a costlier one or to a cheaper one."""
+    """Jobs whose target changes in recurrence 40, to a more expensive or a cheaper one."""
     jobs = []
     for gpu in GPUS:
         for dataset, targets in OTHER_TARGETS.items():
             for other in targets:
-                usual = WORKLOADS[dataset][2]
-                low, high = sorted((usual, other), key=float)
+                published = WORKLOADS[dataset][2]
+                low, high = sorted((published, other), key=float)
                 first, then = (low, high) if up else (high, low)
                 change = {"target_metric": first, "switch_at": "40", "switch_target_metric": then}
                 jobs.append(job(dataset, gpu, seeds, policy=policy, recurrences="120", **change))
@@ -147,14 +147,14 @@ def moved(seeds: str, folder: Path) -> list[JobOptions]:
         with file.open("w") as stream:
             write_attempts(
                 stream,
-                ((o, t.seed, done) for o, of_job in learned for t, result in of_job for done in result.attempts),
+                ((o, t.seed, attempt) for o, of_job in learned for t, result in of_job for attempt in result.attempts),
             )
         jobs += [job(dataset, gpu, seeds, history=str(file)) for dataset in WORKLOADS]
     return jobs
 
 
 def per_job(seeds: str) -> Rows:
-    """The default policy, job by job."""
+    """Policy `thompsonSampling` by job."""
     lines = [HEADER, "|" + "---|" * (HEADER.count("|") - 1)]
     rows = (
         row(f"{dataset}, {gpu}", "thompsonSampling", [job(dataset, gpu, seeds)])
@@ -178,22 +178,22 @@ def speed() -> Rows:
             timed(lambda p=policy, s=settings: list(simulate(task.scenario, policy_named(p, **s), 1))) for _ in range(5)
         )
         lines.append(f"| 1,000 recurrences, 12 arms | {policy} | {taken[2]:.3f} |")
-    asked = long_question()
+    context = long_context()
     for policy in ("thompsonSampling", "zeus"):
-        taken = sorted(timed(lambda p=policy: policy_named(p).decide(asked)) for _ in range(5))
+        taken = sorted(timed(lambda p=policy: policy_named(p).decide(context)) for _ in range(5))
         lines.append(f"| one decision after 1,000 observations of 20 arms | {policy} | {taken[2]:.4f} |")
     return lines
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Processor seconds that some work takes."""
+    """CPU seconds of a call."""
     start = time.process_time()
     work()
     return time.process_time() - start
 
 
-def long_question() -> DecisionContext:
-    """A question after 1,000 runs of 20 arms, a tenth of them stopped."""
+def long_context() -> DecisionContext:
+    """A decision context after 1,000 runs of 20 arms, a tenth of them stopped."""
     sizes = tuple(2**i for i in range(3, 23))
     draw = random.Random(1)
     observations = [
@@ -216,21 +216,21 @@ def long_question() -> DecisionContext:
 
 
 def draw_regret(seeds: str) -> None:
-    """Mean regret of each policy over the published jobs, first 50 recurrences."""
+    """Draw the mean regret of each policy over the published jobs in the first 50 recurrences."""
     curves = {}
     for policy in ("thompsonSampling", "zeus", "grid", "default"):
         found = simulated(all_jobs(seeds, policy=policy, recurrences="50"))
         curves[policy] = mean_curve(
             [regret_curve(task.scenario, result.attempts) for _, of_job in found for task, result in of_job]
         )
-    write_regret_plot(PICTURE, "Regret on 8 published jobs, mean over 20 seeds", curves)
+    write_regret_plot(FIGURE, "Mean regret over 8 published jobs and 20 seeds", curves)
 
 
 def main() -> int:
-    """Measure, print, and write where asked to."""
+    """Measure, print and, on request, write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--write", action="store_true", help="put the tables into docs/bandit.md, draw the picture")
+    parser.add_argument("--write", action="store_true", help="write docs/performance.md and the figure")
     arguments = parser.parse_args()
     seeds, few = f"1-{arguments.seeds}", f"1-{max(1, arguments.seeds // 4)}"
     published = table(
@@ -249,7 +249,7 @@ def main() -> int:
     drift = table(
         ("thompsonSampling", "zeus"),
         {
-            "costlier target from 40 on": lambda p: switched(few, p, up=True),
+            "more expensive target from 40 on": lambda p: switched(few, p, up=True),
             "cheaper target from 40 on": lambda p: switched(few, p, up=False),
         },
     )
@@ -257,7 +257,7 @@ def main() -> int:
         transfer = table(("thompsonSampling",), {"after 30 on the other GPU": lambda _: moved(seeds, Path(folder))})
     parts = [
         f"Published jobs, {arguments.seeds} seeds:", "", *published, "",
-        f"The default policy, job by job, {arguments.seeds} seeds:", "", *per_job(seeds), "",
+        f"Policy `thompsonSampling` by job, {arguments.seeds} seeds:", "", *per_job(seeds), "",
         f"Held out, {few.partition('-')[2]} seeds:", "", *held_out, "",
         f"Drift, {few.partition('-')[2]} seeds:", "", *drift, "",
         f"Transfer, {arguments.seeds} seeds:", "", *transfer, "",

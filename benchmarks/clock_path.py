@@ -1,14 +1,14 @@
-"""How long a locked clock takes from the caller's request to NVML's return: through the agent, beside bare NVML.
+"""Time to lock a GPU clock: through the agent, with bare NVML, and through Zeus' daemon.
 
-``python benchmarks/clock_path.py [--requests 5000] [--gpus 1 8] [--pause 0] [--zeusd PATH]`` prints, for each number of
-GPUs in a request, median and 99th percentile, and how much more each way takes than bare NVML. The GPUs are simulated,
-on the wall clock. In the same run, in turns of 100 requests, so that what else the machine does strikes all alike:
+``python benchmarks/clock_path.py [--requests 5000] [--gpus 1 8] [--pause 0] [--zeusd PATH]`` prints the median and the
+99th percentile for each number of GPUs in a request, and the difference to bare NVML. The GPUs are simulated, on the
+wall clock. The paths alternate every 100 requests in one run, so that other work on the machine affects all alike:
 
-- bare NVML: the same calls through pynvml in this process, what the hardware's library costs without anyone between;
-- the agent: both processes, its energy metering at 10 Hz and metrics on, as on a node. The time is to the caller's
-  answer, so it is more than to NVML's return;
-- zeusd, where there is one (``cargo install zeusd``, or ``--zeusd``): Zeus's daemon, over its own unix socket. It keeps
-  nothing of what it found, knows no owners and gives nothing back.
+- bare NVML: the calls through pynvml in this process, the cost of the hardware's library alone;
+- the agent: both processes, with energy metering at 10 Hz and metrics, as on a node. The time includes the response to
+  the client;
+- zeusd, if available (``cargo install zeusd``, or ``--zeusd``): Zeus' daemon, over its unix socket. It stores no
+  previous settings, has no owners and restores nothing.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from wattloop_agent.power_controller.lease import Setting
 
 MODEL = "H100"
 GPUS = 8
-TURN = 100
+REQUESTS_PER_TURN = 100
 WARM_UP = 50
 START_SECONDS = 10.0
 Lock = Callable[[Sequence[int], int], None]
 
 
 def require_simulated(found: list[str], simulated: list[str]) -> None:
-    """Lock no clock of a real GPU, on a machine that has some."""
+    """Ensure that no clock of a real GPU is locked."""
     if found != simulated:
         raise OperationError(f"these are not the simulated GPUs: {', '.join(found)}; nothing was set")
 
 
 @contextlib.contextmanager
 def through_nvml(uuids: list[str]) -> Iterator[Lock]:
-    """The calls themselves."""
+    """The NVML calls alone."""
     with Session() as nvml:
         require_simulated([gpu.uuid for gpu in nvml.gpus()], uuids)
     devices = NvmlDevices()
@@ -67,7 +67,7 @@ def through_nvml(uuids: list[str]) -> Iterator[Lock]:
 
 @contextlib.contextmanager
 def through_agent(uuids: list[str], folder: Path, environment: dict[str, str]) -> Iterator[Lock]:
-    """A lease that is moved, as a frequency plan moves it at every instruction."""
+    """A lease whose clock changes, as with a frequency plan at every instruction."""
     agent = start_agent(folder / "agent.sock", folder / "state", environment=environment, log=folder / "agent.log")
     with AgentConnection(folder / "agent.sock") as connection:
         require_simulated([gpu.uuid for gpu in connection.gpus()], uuids)
@@ -83,14 +83,14 @@ def _held(connection: AgentConnection, uuids: list[str], megahertz: int) -> None
 
 @contextlib.contextmanager
 def through_zeusd(program: str, folder: Path, environment: dict[str, str]) -> Iterator[Lock]:
-    """Zeus's daemon, by the HTTP of its unix socket on one connection that stays open."""
+    """Zeus' daemon, by HTTP over its unix socket on one persistent connection."""
     path = folder / "zeusd.sock"
-    words = [program, "serve", "--socket-path", str(path), "--enable", "gpu-control", "--enable", "gpu-read"]
-    daemon = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL)
+    command = [program, "serve", "--socket-path", str(path), "--enable", "gpu-control", "--enable", "gpu-read"]
+    daemon = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + START_SECONDS
     while not path.is_socket():
         assert daemon.poll() is None, "zeusd ended"
-        assert time.monotonic() < deadline, "zeusd serves nothing"
+        assert time.monotonic() < deadline, "zeusd does not listen"
         time.sleep(0.01)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.connect(str(path))
@@ -102,23 +102,23 @@ def through_zeusd(program: str, folder: Path, environment: dict[str, str]) -> It
             query = f"gpu_ids={','.join(map(str, gpus))}&min_clock_mhz={megahertz}&max_clock_mhz={megahertz}&block=true"
             request = f"POST /gpu/set_gpu_locked_clocks?{query} HTTP/1.1\r\nHost: zeusd\r\nContent-Length: 0\r\n\r\n"
             connection.sendall(request.encode())
-            answer = connection.recv(65536)
-            assert answer.startswith(b"HTTP/1.1 200"), answer
+            response = connection.recv(65536)
+            assert response.startswith(b"HTTP/1.1 200"), response
 
         yield lock
     daemon.terminate()
     daemon.wait()
 
 
-def measure(ways: dict[str, Lock], gpus: Sequence[int], requests: int, pause: float) -> dict[str, list[float]]:
-    """Milliseconds of each request, by way, ascending; in turns."""
-    taken: dict[str, list[float]] = {name: [] for name in ways}
-    for lock in ways.values():
+def measure(paths: dict[str, Lock], gpus: Sequence[int], requests: int, pause: float) -> dict[str, list[float]]:
+    """Milliseconds of each request by path, in rising order; the paths take turns."""
+    taken: dict[str, list[float]] = {name: [] for name in paths}
+    for lock in paths.values():
         for number in range(WARM_UP):
             lock(gpus, 900 + 15 * (number % 2))
-    for _ in range(requests // TURN):
-        for name, lock in ways.items():
-            for number in range(TURN):
+    for _ in range(requests // REQUESTS_PER_TURN):
+        for name, lock in paths.items():
+            for number in range(REQUESTS_PER_TURN):
                 if pause:
                     time.sleep(pause)
                 begin = time.perf_counter()
@@ -128,27 +128,31 @@ def measure(ways: dict[str, Lock], gpus: Sequence[int], requests: int, pause: fl
 
 
 def show(taken: dict[str, list[float]], gpus: int) -> None:
-    """A table, with what each way adds to bare NVML."""
+    """Print a table, with the difference to bare NVML."""
     bare = taken["bare NVML"]
     sys.stdout.write(
-        f"{f'{gpus} GPUs locked, ms':24} {'median':>8} {'p99':>8} {'more, median':>14} {'more, p99':>10}\n"
+        f"{f'{gpus} GPUs locked, ms':24} {'median':>8} {'p99':>8} {'added, median':>14} {'added, p99':>10}\n"
     )
     for name, times in taken.items():
-        half, most = len(times) // 2, int(len(times) * 0.99)
-        more = f"{times[half] - bare[half]:14.3f} {times[most] - bare[most]:10.3f}"
-        sys.stdout.write(f"{name:24} {times[half]:8.3f} {times[most]:8.3f} {more}\n")
+        half, late = len(times) // 2, int(len(times) * 0.99)
+        added = f"{times[half] - bare[half]:14.3f} {times[late] - bare[late]:10.3f}"
+        sys.stdout.write(f"{name:24} {times[half]:8.3f} {times[late]:8.3f} {added}\n")
     sys.stdout.write("\n")
 
 
 def main() -> int:
-    """Measure all ways."""
+    """Measure all paths."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--requests", type=int, default=5000, help="of each way (default: 5000)")
-    parser.add_argument("--gpus", type=int, nargs="+", default=[1, GPUS], help="GPUs of one request (default: 1 8)")
+    parser.add_argument("--requests", type=int, default=5000, help="number of requests on each path (default: 5000)")
+    parser.add_argument("--gpus", type=int, nargs="+", default=[1, GPUS], help="GPUs per request (default: 1 8)")
     parser.add_argument(
-        "--pause", type=float, default=0.0, metavar="SECONDS", help="before each request, as a plan has (default: 0)"
+        "--pause",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="pause before each request (default: 0)",
     )
-    parser.add_argument("--zeusd", default=shutil.which("zeusd"), help="the daemon's program (default: that in PATH)")
+    parser.add_argument("--zeusd", default=shutil.which("zeusd"), help="the daemon's program (default: from PATH)")
     arguments = parser.parse_args()
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="wattloop-")))
@@ -163,16 +167,16 @@ def main() -> int:
             "WATTLOOP_AGENT_SAMPLE_INTERVAL": "0.1",
             "WATTLOOP_AGENT_LOG_LEVEL": "warning",
         }
-        ways = {
+        paths = {
             "bare NVML": stack.enter_context(through_nvml(uuids)),
             "the agent": stack.enter_context(through_agent(uuids, folder, environment)),
         }
         if arguments.zeusd is None:
-            sys.stderr.write("zeusd is left out: there is none; cargo install zeusd, or name it with --zeusd\n")
+            sys.stderr.write("zeusd is skipped, because it is not installed; run cargo install zeusd, or use --zeusd\n")
         else:
-            ways["zeusd"] = stack.enter_context(through_zeusd(arguments.zeusd, folder, environment))
+            paths["zeusd"] = stack.enter_context(through_zeusd(arguments.zeusd, folder, environment))
         for gpus in arguments.gpus:
-            show(measure(ways, range(gpus), arguments.requests, arguments.pause), gpus)
+            show(measure(paths, range(gpus), arguments.requests, arguments.pause), gpus)
     return 0
 
 

@@ -1,7 +1,7 @@
-"""How this machine's GPUs count energy: the agent's own reading code, the counter's edges, and energy against power.
+"""Behaviour of this machine's GPU energy counters: update times, and energy compared with integrated power.
 
-``python benchmarks/energy_counter.py [--seconds 10] [--load 'COMMAND'] [--record FILE]`` reads only; nothing is ever
-set. The command, where given, runs beside the second half as a load. The record is a CSV of every call: phase,
+``python benchmarks/energy_counter.py [--seconds 10] [--load 'COMMAND'] [--record FILE]`` uses the agent's reading code
+and only reads. The command runs as a load during the second half. The record is a CSV of every call: phase,
 begin_seconds, end_seconds, energy_millijoules, power_watts.
 """
 
@@ -26,7 +26,7 @@ Row = tuple[str, float, float, int, float]
 
 
 def describe() -> None:
-    """What the agent's monitor says of each GPU."""
+    """Print the agent monitor's description of each GPU."""
     readings = NvmlReadings()
     for gpu in readings.describe():
         sys.stdout.write(f"{gpu}\n")
@@ -42,7 +42,7 @@ def describe() -> None:
 
 
 def record(gpu: Gpu, phase: str, seconds: float) -> list[Row]:
-    """Read the counter and the power again and again."""
+    """Read the counter and the power repeatedly."""
     rows = []
     until = time.monotonic() + seconds
     while (begin := time.monotonic()) < until:
@@ -54,7 +54,7 @@ def record(gpu: Gpu, phase: str, seconds: float) -> list[Row]:
 
 
 def report(phase: str, rows: list[Row]) -> None:
-    """The calls' times, the edges, and energy against integrated power."""
+    """Print the durations of calls, the counter's updates, and energy compared with integrated power."""
     calls = sorted((end - begin) * 1e3 for _, begin, end, _, _ in rows)
     history = CounterHistory()
     for _, begin, end, energy, _ in rows:
@@ -63,7 +63,7 @@ def report(phase: str, rows: list[Row]) -> None:
     gaps = sorted((after.time_seconds - before.time_seconds) * 1e3 for before, after in itertools.pairwise(edges))
     sys.stdout.write(
         f"{phase}: {len(rows)} calls of {calls[len(calls) // 2]:.3f} ms (p99 {calls[int(len(calls) * 0.99)]:.3f} ms); "
-        f"{len(edges)} edges, one every {gaps[len(gaps) // 2]:.1f} ms ({gaps[0]:.1f} to {gaps[-1]:.1f})\n"
+        f"{len(edges)} updates, one every {gaps[len(gaps) // 2]:.1f} ms ({gaps[0]:.1f} to {gaps[-1]:.1f})\n"
     )
     begin, end = edges[2].time_seconds, edges[-2].time_seconds
     counted = energy_between(edges, begin, end)
@@ -75,11 +75,11 @@ def report(phase: str, rows: list[Row]) -> None:
 
 
 def main() -> int:
-    """Idle, then under the load."""
+    """Measure idle, then under the load."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--load", help="a command that keeps the GPU busy until it is ended")
-    parser.add_argument("--record", type=Path, help="where the CSV goes")
+    parser.add_argument("--load", help="a command that keeps the GPU busy until it is terminated")
+    parser.add_argument("--record", type=Path, help="output file, CSV")
     arguments = parser.parse_args()
     describe()
     with Session() as nvml:

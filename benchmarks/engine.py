@@ -1,8 +1,8 @@
-"""How long the engine takes for one pass over many jobs: the time of `next_actions` alone, no reading and no writing.
+"""Time of one reconciliation pass over many jobs: `next_actions` alone, without reads and writes.
 
-``python benchmarks/engine.py`` makes 10,000 jobs with 10 ended recurrences each. Most of them are quiet: nothing is due
-and nothing runs. For a few (``--due-percent``) a start is due, so that their policy is asked for a decision. The jobs
-are copies of one that the engine itself ran to this point, each with a uid of its own.
+``python benchmarks/engine.py`` creates 10,000 jobs with 10 ended recurrences each. Most of them are quiet: nothing is
+due, and nothing runs. For some (``--due-percent``), a start is due, so that their policy makes a decision. The jobs are
+copies of one that was reconciled to this state, with different uids.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.driver import reconcile
 from wattloop_operator.reconcile.next_actions import next_actions
 
-# The world in memory of the engine's tests.
+# The in-memory backend of the tests.
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from support.backends.model_backend import KEY, ModelBackend, job
 
@@ -27,7 +27,7 @@ INTERVAL_SECONDS = 3600
 
 
 def ran_job() -> tuple[Snapshot, datetime]:
-    """A job after ten recurrences, and a moment at which nothing of it is due."""
+    """A job after ten recurrences, and a time at which nothing is due."""
     backend = ModelBackend(job(trigger={"interval": {"seconds": INTERVAL_SECONDS}}))
     for _ in range(RECURRENCES):
         backend.pass_seconds(INTERVAL_SECONDS)
@@ -45,7 +45,7 @@ def ran_job() -> tuple[Snapshot, datetime]:
 
 
 def copies(snapshot: Snapshot, count: int) -> list[Snapshot]:
-    """The same job under other uids."""
+    """Copies of a job with other uids."""
 
     def copy(uid: str) -> Snapshot:
         reference = snapshot.recurrences[0].spec.job_ref.model_copy(update={"uid": uid})
@@ -63,7 +63,7 @@ def copies(snapshot: Snapshot, count: int) -> list[Snapshot]:
 
 
 def pass_seconds(snapshots: list[Snapshot], now: datetime, *, acts: bool) -> float:
-    """Time of one turn for each of them; checks that they are what they are taken for."""
+    """Seconds of one pass; checks whether the jobs have actions."""
     start = time.perf_counter()
     turns = [next_actions(snapshot, now) for snapshot in snapshots]
     seconds = time.perf_counter() - start
@@ -74,8 +74,8 @@ def pass_seconds(snapshots: list[Snapshot], now: datetime, *, acts: bool) -> flo
 def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=10_000, metavar="N", help="how many (default: 10000)")
-    parser.add_argument("--due-percent", type=int, default=2, metavar="P", help="of which a start is due (default: 2)")
+    parser.add_argument("--jobs", type=int, default=10_000, metavar="N", help="number of jobs (default: 10000)")
+    parser.add_argument("--due-percent", type=int, default=2, metavar="P", help="jobs with a start due (default: 2)")
     arguments = parser.parse_args()
     snapshot, quiet_at = ran_job()
     due_at = quiet_at.replace(hour=quiet_at.hour + 1)
@@ -86,12 +86,12 @@ def main() -> int:
     due_seconds = pass_seconds(jobs[:due], due_at, acts=True)
     total = quiet_seconds + due_seconds
     quiet = len(jobs) - due
-    dearer = due_seconds / due / (quiet_seconds / quiet)
+    ratio = due_seconds / due / (quiet_seconds / quiet)
     lines = [
-        "| jobs | seconds | jobs a second | of a quiet job |",
+        "| jobs | seconds | jobs per second | relative to a quiet job |",
         "|---|---:|---:|---:|",
         f"| {quiet:,} quiet | {quiet_seconds:.2f} | {quiet / quiet_seconds:,.0f} | 1 |",
-        f"| {due:,} with a start due | {due_seconds:.2f} | {due / due_seconds:,.0f} | {dearer:.1f} |",
+        f"| {due:,} with a start due | {due_seconds:.2f} | {due / due_seconds:,.0f} | {ratio:.1f} |",
         f"| {len(jobs):,}, one pass | {total:.2f} | {len(jobs) / total:,.0f} | |",
     ]
     sys.stdout.write("\n".join(lines) + "\n")

@@ -1,11 +1,11 @@
-"""Frequency plans: time, memory and distance to the bound, beside Lowtime in the same run.
+"""Frequency plans: time, memory and distance to the bound, compared with Lowtime in the same run.
 
     python benchmarks/frequency.py                                # without Lowtime, about two minutes
     python benchmarks/frequency.py --lowtime-python OTHER/bin/python    # an environment with `pip install lowtime`
 
-Every case runs in a process of its own, so that peak memory is its own; the run of least CPU time of --repeat counts
-(of the one thread that plans; on an idle machine that is wall time). Reads the published profiles in
-tests/data/perseus. The report goes to stdout, with --output also as JSON to a file.
+Each case runs in its own process, so that its peak memory is measured. Of --repeat runs, the one of minimum CPU
+time of the planning thread counts. The profiles are the published ones in tests/data/perseus. The report goes to
+stdout and, with --output, to a JSON file.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ FREQUENCY_TARGETS = {12: 0.1, 96: 1.0, 256: 5.0}
 
 
 def widened(file: str, stages: int) -> Profile:
-    """A published profile; for more stages than it has, its first stage repeated and its last at the end."""
+    """A published profile; for more stages, its first stage is repeated and its last stage ends the pipeline."""
     profile = read_profile(PERSEUS / file)
     last = max(stage for stage, _ in profile.options)
     if stages == last + 1:
@@ -84,7 +84,7 @@ def widened(file: str, stages: int) -> Profile:
 
 
 def modelled(clocks: Iterable[int], noise: float) -> Profile:
-    """Eight unequal stages: time in part bound by the clock, power growing with it, both measured with some noise."""
+    """Eight unequal stages: time partly bound by the clock, power growing with it, both with measurement noise."""
     random = np.random.default_rng(7)
     clocks = list(clocks)
     options = {}
@@ -112,7 +112,7 @@ def planned(
 
 
 def walked(problem: Problem) -> float:
-    """CPU seconds of the relaxation alone, every breakpoint."""
+    """CPU seconds of the relaxation alone, with every breakpoint."""
     busy = time.thread_time()
     relax(problem)
     return time.thread_time() - busy
@@ -133,10 +133,10 @@ def one_case(case: dict[str, Any]) -> dict[str, Any]:
         "cpu_seconds": cpu_seconds,
         "relaxation_seconds": planning.phase_seconds["relaxation"],
         "breakpoints": len(planning.frontier.times_seconds),
-        "breakpoints_a_cpu_second": len(planning.frontier.times_seconds) / min(walks) if walks else None,
+        "breakpoints_per_cpu_second": len(planning.frontier.times_seconds) / min(walks) if walks else None,
         "plans": len(planning.plans),
-        # 0.0: the fastest plan takes as long as every operation at its fastest option, bit for bit.
-        "fastest_beyond_least_seconds": planning.plans[-1].time_seconds - problem.pipeline.realise(problem.fastest)[0],
+        # 0.0 if the fastest plan takes exactly as long as every operation at its fastest option.
+        "fastest_above_min_seconds": planning.plans[-1].time_seconds - problem.pipeline.realise(problem.fastest)[0],
         "gap_mean_percent": float(gaps.mean()),
         "gap_max_percent": float(gaps.max()),
         "peak_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
@@ -144,19 +144,19 @@ def one_case(case: dict[str, Any]) -> dict[str, Any]:
 
 
 def in_own_process(case: dict[str, Any]) -> dict[str, Any]:
-    """Run a case in a process of its own."""
-    words = [sys.executable, "-P", __file__, "--case", json.dumps(case)]
-    done = subprocess.run(words, check=True, capture_output=True, text=True)
+    """Run a case in its own process."""
+    command = [sys.executable, "-P", __file__, "--case", json.dumps(case)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
     return {**case, **json.loads(done.stdout)}
 
 
 def against_lowtime(python: str, file: str, stages: int, microbatches: int) -> dict[str, Any]:
-    """Both on one pipeline: seconds, distance to the bound, and the worst time of the frontier for us."""
+    """Compare both planners on one pipeline: seconds, distance to the bound, and the worst deadline."""
     power = POWER[file]
-    # -P: the folder of the script must not shadow modules of the standard library.
+    # -P, so that the script's folder does not shadow modules of the standard library.
     script = Path(__file__).with_name("lowtime_plans.py")
-    words = [python, "-P", script, PERSEUS / file, stages, microbatches, power]
-    done = subprocess.run([str(word) for word in words], check=True, capture_output=True, text=True)
+    command = [python, "-P", script, PERSEUS / file, stages, microbatches, power]
+    done = subprocess.run([str(argument) for argument in command], check=True, capture_output=True, text=True)
     theirs = json.loads(done.stdout)
     problem, forty, (seconds, _) = planned(read_profile(PERSEUS / file), stages, microbatches, power)
     every = plan_pipeline(problem, None)
@@ -173,38 +173,38 @@ def against_lowtime(python: str, file: str, stages: int, microbatches: int) -> d
         "times_faster": theirs["seconds"] / seconds,
         "lowtime_gap_mean_percent": float(gaps.mean() * 100),
         "gap_mean_percent": float(forty.gaps.mean() * 100),
-        "most_above_lowtime_percent_all": most_above(every, lowtime, waiting),
-        "most_above_lowtime_percent_40": most_above(forty, lowtime, waiting),
-        "most_above_lowtime_percent_at_the_40": most_above(forty, lowtime, waiting, between=False),
+        "max_above_lowtime_percent_all": max_above(every, lowtime, waiting),
+        "max_above_lowtime_percent_40": max_above(forty, lowtime, waiting),
+        "max_above_lowtime_percent_at_the_40": max_above(forty, lowtime, waiting, between=False),
     }
 
 
-def most_above(ours: Planning, lowtime: list[tuple[float, float]], waiting: float, *, between: bool = True) -> float:
-    """The most, over the times of our plans, by which our energy exceeds that of Lowtime's best plan by then.
+def max_above(ours: Planning, lowtime: list[tuple[float, float]], waiting: float, *, between: bool = True) -> float:
+    """Maximum excess energy of our best plan over Lowtime's at the deadlines of our plans, in percent.
 
-    In percent; negative: at all times ours takes less. With ``between`` over the times of all of Lowtime's plans, too,
-    where a deadline that falls between two of ours is met by the faster one.
+    A negative value means less energy at every deadline. With ``between``, the deadlines include the times of all
+    plans of Lowtime; the faster of two of our plans meets a deadline between them.
     """
     own = [(plan.time_seconds, plan.effective_joules) for plan in ours.plans]
     worst = -np.inf
     for time_seconds, _ in own + lowtime if between else own:
-        least = [
+        cheapest = [
             min((cost for time, cost in plans if time <= time_seconds * (1 + 1e-9)), default=np.inf)
             for plans in (own, lowtime)
         ]
-        if np.isfinite(least[1]):
-            mine, theirs = (cost + waiting * time_seconds for cost in least)
-            worst = max(worst, mine / theirs - 1)
+        if np.isfinite(cheapest[1]):
+            own_energy, lowtime_energy = (cost + waiting * time_seconds for cost in cheapest)
+            worst = max(worst, own_energy / lowtime_energy - 1)
     return float(worst * 100)
 
 
 def exponent(sizes: list[float], values: list[float]) -> float:
-    """Slope of the logarithms: values grow like sizes to this power."""
+    """Exponent of a power law, the slope of the logarithms."""
     return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
 
 
 def table(title: str, rows: list[dict[str, Any]], columns: list[str]) -> None:
-    """Print some columns of some rows."""
+    """Print the given columns of rows."""
     print(f"\n{title}")
     writer = csv.writer(sys.stdout, delimiter="\t", lineterminator="\n")
     writer.writerow(columns)
@@ -217,7 +217,7 @@ SHOWN = [
     "cpu_seconds",
     "breakpoints",
     "plans",
-    "fastest_beyond_least_seconds",
+    "fastest_above_min_seconds",
     "gap_mean_percent",
     "gap_max_percent",
     "peak_megabytes",
@@ -225,7 +225,7 @@ SHOWN = [
 
 
 def measure_targets(repeat: int) -> list[dict[str, Any]]:
-    """The promised cases."""
+    """The cases with target times."""
     cases = [
         {"file": f, "stages": s, "microbatches": m, "power": POWER[f], "target_seconds": t} for f, s, m, t in TARGETS
     ]
@@ -235,19 +235,19 @@ def measure_targets(repeat: int) -> list[dict[str, Any]]:
 
 
 def measure_growth(repeat: int) -> dict[str, Any]:
-    """Time and memory at eight sizes, every operation solved."""
+    """Time and memory at eight sizes, without the repeated structure."""
     case = {"file": GPT3, "stages": 8, "power": POWER[GPT3], "steady": False, "repeat": repeat}
     rows = [in_own_process({**case, "microbatches": microbatches}) for microbatches in GROWTH]
-    table("Growth, every operation solved", rows, ["operations", "seconds", "cpu_seconds", "peak_megabytes"])
+    table("Growth, without the repeated structure", rows, ["operations", "seconds", "cpu_seconds", "peak_megabytes"])
     sizes = [float(row["operations"]) for row in rows]
     time_exponent = exponent(sizes, [row["cpu_seconds"] for row in rows])
     kilobytes = (rows[-1]["peak_megabytes"] - rows[0]["peak_megabytes"]) * 1024 / (sizes[-1] - sizes[0])
-    print(f"CPU time grows like operations ^ {time_exponent:.2f}, memory by {kilobytes:.1f} kB an operation")
-    return {"rows": rows, "cpu_time_exponent": time_exponent, "kilobytes_an_operation": kilobytes}
+    print(f"CPU time grows like operations ^ {time_exponent:.2f}, memory by {kilobytes:.1f} kB per operation")
+    return {"rows": rows, "cpu_time_exponent": time_exponent, "kilobytes_per_operation": kilobytes}
 
 
 def measure_frequencies(repeat: int) -> dict[str, Any]:
-    """110 frequencies against 20 of them: with measurement noise, and on a smooth curve."""
+    """110 frequencies compared with 20 of these, with measurement noise and on a smooth curve."""
     every = list(H200_CLOCKS)
     clocks = {110: every, 20: [every[place] for place in np.linspace(0, len(every) - 1, 20).round().astype(int)]}
     cases = [
@@ -264,8 +264,8 @@ def measure_frequencies(repeat: int) -> dict[str, Any]:
         for count, chosen in clocks.items()
     ]
     rows = [in_own_process({**case, "repeat": repeat, "walk": True}) for case in cases]
-    columns = ["frequencies", "noise", "operations", *SHOWN, "breakpoints_a_cpu_second"]
-    table("110 frequencies against 20", rows, columns)
+    columns = ["frequencies", "noise", "operations", *SHOWN, "breakpoints_per_cpu_second"]
+    table("110 frequencies and 20 of these", rows, columns)
     ratios = [
         {
             "noise": many["noise"],
@@ -278,18 +278,18 @@ def measure_frequencies(repeat: int) -> dict[str, Any]:
         }
         for many, few in zip(rows[::2], rows[1::2], strict=True)
     ]
-    table("The same, 110 frequencies over 20", ratios, list(ratios[0]))
+    table("Ratios of 110 frequencies to 20", ratios, list(ratios[0]))
     return {"rows": rows, "ratios": ratios}
 
 
 def measure_lowtime(python: str | None) -> list[dict[str, Any]]:
-    """Beside Lowtime, where it is installed."""
+    """Compare with Lowtime, if it is installed."""
     python = python or (sys.executable if importlib.util.find_spec("lowtime") else None)
     if python is None:
-        print("\nLowtime: not installed (pip install lowtime, or --lowtime-python); left out")
+        print("\nLowtime: skipped, because it is not installed (pip install lowtime, or --lowtime-python)")
         return []
     rows = [against_lowtime(python, *case) for case in AGAINST_LOWTIME]
-    table("Against Lowtime", rows, list(rows[0]))
+    table("Comparison with Lowtime", rows, list(rows[0]))
     return rows
 
 
@@ -302,7 +302,7 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--lowtime-python", metavar="PROGRAM", help="interpreter of an environment that has Lowtime")
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--output", type=Path, help="also write the report here, as JSON")
+    parser.add_argument("--output", type=Path, help="also write the report to this JSON file")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.case:

@@ -1,6 +1,6 @@
-"""Plans a pipeline with Lowtime, as its own Perseus example does, and prints its plans as JSON.
+"""Plans a pipeline with Lowtime, as in its Perseus example, and prints the plans as JSON.
 
-Run by benchmarks/frequency.py with an interpreter that has Lowtime (PyPI: lowtime). Needs nothing of Wattloop.
+benchmarks/frequency.py runs this script with an interpreter that has Lowtime (PyPI: lowtime), without Wattloop.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ UNIT_SECONDS = 0.001
 
 
 def main(profile: str, stages: int, microbatches: int, blocking_power_watts: float) -> None:
-    """Print seconds and plans: for each plan the frequencies of each stage, in execution order."""
+    """Print the seconds and, for each plan, the frequencies of each stage in execution order."""
     with Path(profile).open(newline="") as stream:
         rows = list(csv.DictReader(stream))
     started = time.perf_counter()
@@ -39,17 +39,17 @@ def main(profile: str, stages: int, microbatches: int, blocking_power_watts: flo
 
 
 def _specification(rows: list[dict[str, str]], stage: int, instruction: type, power: float) -> OperationSpec:
-    mine = [r for r in rows if int(r["stage"]) == stage and r["instruction"] == instruction.__name__.lower()]
+    matching = [r for r in rows if int(r["stage"]) == stage and r["instruction"] == instruction.__name__.lower()]
     options = CandidateExecutionOptions(
         options=[
             ExecutionOption(float(r["time"]), UNIT_SECONDS, float(r["energy"]), int(float(r["frequency"])))
-            for r in mine
+            for r in matching
         ]
     )
     for option in options.options:
         option.cost -= power * option.quant_time * option.unit_time
     with warnings.catch_warnings():
-        # The fit tries starting points until one works; those that do not warn.
+        # The fit tries starting points until one converges; the others emit warnings.
         warnings.simplefilter("ignore")
         return OperationSpec(options=options, cost_model=ExponentialModel(options))
 

@@ -1,13 +1,13 @@
-"""The operator on many jobs that are all due in the same minute: how late they start, and how much memory it takes.
+"""The operator with many jobs due in the same minute: delay of the starts, and memory.
 
-Run from the repository's root, with the programs of the cluster tests built or found (docs/testing.md):
+Run from the repository's root, with the programs of the cluster tests (docs/testing.md):
 
     python benchmarks/many_jobs.py --jobs 1000
 
-Starts a control plane of its own. Every RecurringTrainingJob has a cron schedule of one same minute; measured is the
-time from that minute to the creation of each Job, in the server's whole seconds, and the operator's memory. The peer is
-Kubernetes' own CronJob controller, in the same control plane, with as many CronJobs. The Jobs of both are suspended, so
-there are no pods.
+The benchmark starts a separate control plane. All RecurringTrainingJobs have a cron schedule of the same minute. It
+measures the time from that minute to the creation of each Job, in whole seconds of the server, and the operator's
+memory. It compares with Kubernetes' CronJob controller on the same control plane, with the same number of CronJobs. All
+Jobs are suspended, so there are no pods.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from wattloop_operator.cluster.transport import HttpTransport  # noqa: E402
 GROUP, VERSION, PLURAL = "wattloop.dev", "v1alpha1", "recurringtrainingjobs"
 NAMESPACE = "default"
 LEAD_SECONDS = 20.0
-LOOK_EVERY_SECONDS = 3.0
+POLL_SECONDS = 3.0
 POD = {
     "restartPolicy": "Never",
     "containers": [{"name": "train", "image": "example.invalid/train:1", "command": ["train"]}],
@@ -72,19 +72,19 @@ def cron_job(number: int, schedule: str) -> dict[str, Any]:
     }
 
 
-def next_minute(least_seconds: float) -> tuple[datetime, str]:
-    """A minute that is at least so far away, and the cron schedule that names it."""
-    moment = (datetime.now(UTC) + timedelta(seconds=least_seconds + 60)).replace(second=0, microsecond=0)
+def next_minute(min_seconds: float) -> tuple[datetime, str]:
+    """A minute at least this far in the future, and its cron schedule."""
+    moment = (datetime.now(UTC) + timedelta(seconds=min_seconds + 60)).replace(second=0, microsecond=0)
     return moment, f"{moment.minute} {moment.hour} * * *"
 
 
 def wait_until(moment: datetime) -> None:
-    """Wait for a moment."""
+    """Wait until a time."""
     time.sleep(max((moment - datetime.now(UTC)).total_seconds(), 0.0))
 
 
 def create_all(count: int, create: Callable[[int], object]) -> float:
-    """Create objects side by side; returns the seconds that it took."""
+    """Create objects concurrently; returns the duration in seconds."""
     began = time.monotonic()
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(create, range(count)))
@@ -92,23 +92,23 @@ def create_all(count: int, create: Callable[[int], object]) -> float:
 
 
 def delays(api: ClusterApi, owner: str, count: int, due: datetime, timeout_seconds: float) -> list[float]:
-    """How many seconds after the minute the server made each Job of this kind of owner, once there are enough.
+    """Delay of each Job of an owner's kind after the minute, in seconds, once there are `count` Jobs.
 
-    The server's own times, in whole seconds: a watch in this process would be slower than what it watches.
+    Uses the server's creation times, in whole seconds, because a watch in this process is too slow.
     """
     deadline = time.monotonic() + timeout_seconds
     while True:
         jobs, _ = api.list(JOBS, namespace=NAMESPACE, metadata_only=True)
-        made = [
+        created = [
             each["metadata"] for each in jobs if each["metadata"].get("ownerReferences", [{}])[0].get("kind") == owner
         ]
-        if len(made) >= count or time.monotonic() > deadline:
-            return [(datetime.fromisoformat(each["creationTimestamp"]) - due).total_seconds() for each in made]
-        time.sleep(LOOK_EVERY_SECONDS)
+        if len(created) >= count or time.monotonic() > deadline:
+            return [(datetime.fromisoformat(each["creationTimestamp"]) - due).total_seconds() for each in created]
+        time.sleep(POLL_SECONDS)
 
 
 def skew(delays: Sequence[float]) -> dict[str, float]:
-    """Median, 99th percentile and largest of the delays in seconds."""
+    """Median, 99th percentile and maximum of the delays, in seconds."""
     ordered = sorted(delays)
     return {
         "started": len(ordered),
@@ -119,7 +119,7 @@ def skew(delays: Sequence[float]) -> dict[str, float]:
 
 
 def memory(pid: int) -> dict[str, float]:
-    """Resident memory of a process in megabytes, now and at its highest, and its processor time in seconds."""
+    """Resident memory and peak memory of a process in megabytes, and its CPU time in seconds."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
     kilobytes = {name: int(value) for name, value in re.findall(r"^(VmRSS|VmHWM):\s+(\d+) kB", status, re.MULTILINE)}
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
@@ -131,7 +131,7 @@ def memory(pid: int) -> dict[str, float]:
 
 
 def measure(jobs: int, workers: int) -> dict[str, Any]:
-    """The operator's figures beside the CronJob controller's."""
+    """The values of the operator and of the CronJob controller."""
     programs = ensure(USED_BY_TESTS)
     with tempfile.TemporaryDirectory(prefix="wattloop-benchmark-") as name:
         folder = Path(name)
@@ -148,7 +148,7 @@ def measure(jobs: int, workers: int) -> dict[str, Any]:
 
 
 def compared(api: client.ApiClient, kubeconfig: Path, folder: Path, jobs: int, workers: int) -> dict[str, Any]:
-    """Operator and peer, one after the other on the same control plane."""
+    """Measure the operator, then the CronJob controller, on the same control plane."""
     batch, custom = client.BatchV1Api(api), client.CustomObjectsApi(api)
     operator = OperatorProcess(
         kubeconfig,
@@ -166,7 +166,7 @@ def compared(api: client.ApiClient, kubeconfig: Path, folder: Path, jobs: int, w
             GROUP, VERSION, NAMESPACE, PLURAL, training_job(number, schedule)
         ),
     )
-    sys.stderr.write(f"{jobs} jobs made in {took:.0f} s; they are due at {moment:%H:%M}\n")
+    sys.stderr.write(f"{jobs} jobs created in {took:.0f} s, due at {moment:%H:%M}\n")
     wait_until(moment)
     own = skew(delays(ClusterApi(HttpTransport(api)), "TrainingRecurrence", jobs, moment, 300))
     began = time.monotonic()
@@ -183,14 +183,14 @@ def compared(api: client.ApiClient, kubeconfig: Path, folder: Path, jobs: int, w
         "workers": workers,
         "operator": own | full,
         "operator_without_jobs": empty,
-        "kilobytes_a_job": round((full["resident_megabytes"] - empty["resident_megabytes"]) * 1024 / jobs, 1),
+        "kilobytes_per_job": round((full["resident_megabytes"] - empty["resident_megabytes"]) * 1024 / jobs, 1),
         "cron_job_controller": peer,
         "last_start_operator_over_cron_job_controller": round(own["last_seconds"] / max(peer["last_seconds"], 1), 2),
     }
 
 
 def operator_is_busy(operator: OperatorProcess) -> bool:
-    """Whether it used more than a tenth of a processor in the last second."""
+    """Whether the operator used more than a tenth of a CPU in the last second."""
     before = memory(operator.pid)["processor_seconds"]
     time.sleep(1)
     return memory(operator.pid)["processor_seconds"] - before > 0.1
@@ -199,7 +199,7 @@ def operator_is_busy(operator: OperatorProcess) -> bool:
 def main() -> int:
     """Measure and print one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=1000, help="how many jobs are due at once (default: 1000)")
+    parser.add_argument("--jobs", type=int, default=1000, help="number of jobs due at once (default: 1000)")
     parser.add_argument("--workers", type=int, default=8, help="the operator's --workers (default: 8)")
     options = parser.parse_args()
     sys.stdout.write(json.dumps(measure(options.jobs, options.workers), indent=2) + "\n")

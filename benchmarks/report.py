@@ -1,9 +1,9 @@
-"""Round trip of a report through the real reporting API on loopback, beside a bare FastAPI echo in the same run.
+"""Round trip of a report through the reporting API on the loopback interface, and through a bare FastAPI echo.
 
-``python benchmarks/report.py`` prints the table. Both are served by uvicorn in a process of their own and asked by the
-client's own `ReportChannel`, one report after another, a connection each, as a training process does. The API admits
-the caller, checks the report, merges it and keeps it durably in SQLite before it answers; the echo parses JSON and
-answers. So the ratio is what the API's own work costs, most of it the disk's.
+``python benchmarks/report.py`` prints the table. uvicorn serves both in separate processes. The client's
+`ReportChannel` sends one report after another, with one connection each, as a training process does. The API
+authenticates the caller, validates and merges the report, and stores it durably in SQLite before it responds. The
+echo parses JSON and responds. The ratio is the cost of the API's own work, most of it disk writes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fastapi import FastAPI, Request
 from wattloop.messages import GpuEnergy, Report
 from wattloop.reporting import ReportChannel
 
-# The API with a store behind it, as its tests run it.
+# The API with a store, as in its tests.
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from support.reporting.reporting_api import running_api
 from wattloop_operator.reporting.limits import ReportLimits, ReportRates
@@ -84,34 +84,34 @@ def report(sequence: int) -> Report:
 
 
 def round_trips(url: str, token_file: Path, reports: list[Report]) -> list[float]:
-    """Milliseconds of each."""
+    """Milliseconds of each report."""
     channel = ReportChannel(url, str(token_file))
     times = []
     for each in reports:
         start = time.perf_counter()
-        answer = channel.send(each)
+        response = channel.send(each)
         times.append(1000 * (time.perf_counter() - start))
-        assert answer is not None, "not delivered; the reason is above"
+        assert response is not None, "not delivered; see the warning above"
     return times
 
 
 def measured(serve: Callable[[str, Connection], None], folder: Path, rounds: list[list[Report]]) -> list[list[float]]:
-    """The round trips of each round against one server."""
-    ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=serve, args=(str(folder), theirs))
+    """The round trips of each list of reports with one server."""
+    pipe, server_pipe = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=serve, args=(str(folder), server_pipe))
     process.start()
     try:
-        url = ours.recv()
+        url = pipe.recv()
         return [round_trips(url, folder / "token", reports) for reports in rounds]
     finally:
-        ours.send("end")
+        pipe.send("end")
         process.join()
 
 
 def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--reports", type=int, default=300, metavar="N", help="how many of each (default: 300)")
+    parser.add_argument("--reports", type=int, default=300, metavar="N", help="reports of each kind (default: 300)")
     arguments = parser.parse_args()
     count: int = arguments.reports
     warm = [report(sequence) for sequence in range(1, 11)]
@@ -120,7 +120,7 @@ def main() -> int:
         folder = Path(name)
         _, fresh, repeated = measured(serve_api, folder, [warm, new, [new[-1]] * count])
         _, echoed = measured(serve_echo, folder, [warm, new])
-    lines = ["| round trip | median ms | 95th percentile ms | of the echo |", "|---|---:|---:|---:|"]
+    lines = ["| round trip | median ms | 95th percentile ms | relative to the echo |", "|---|---:|---:|---:|"]
     base = statistics.median(echoed)
     for what, times in ((ECHO, echoed), ("API, a new report", fresh), ("API, a repeated report", repeated)):
         late = statistics.quantiles(times, n=20)[-1]

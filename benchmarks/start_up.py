@@ -1,18 +1,18 @@
-"""What it costs to start: time and memory of commands and of the operator, beside bare Python in the same run.
+"""Start-up time and memory of the commands and of the operator, and of bare Python in the same run.
 
 Run from the repository's root:
 
     .venv/bin/python -P benchmarks/start_up.py
     .venv/bin/python -P benchmarks/start_up.py --operator
 
-The first prints a line for each command: ``--help`` and a usage error of every subcommand, ``wattloop plan`` of 192
-operations beside ``import numpy``, and the client's ``from wattloop import Run``. The second needs the programs of the
-cluster tests, built or found (docs/testing.md): it starts a control plane and `wattloop operator` there, and prints the
-time until it is ready and its memory while it has nothing to do.
+The first prints one row per command: ``--help`` and a usage error of every subcommand, ``wattloop plan`` of 192
+operations, ``import numpy``, and the client's ``from wattloop import Run``. The second needs the programs of the
+cluster tests (docs/testing.md). It starts a control plane and `wattloop operator`, and prints the time until the
+operator is ready and its memory while it is idle.
 
-Every command runs several times, all of them in turn, and the least of each figure counts: other work on the machine
-only ever adds. The figures are wall time, processor time (user and system) and the largest resident memory. Compiled
-modules are cached in a folder of the benchmark's own, as an installed package has them.
+Every command runs several times, in turn with the others, and the minimum of each value counts, because other work on
+the machine only adds. The values are wall time, CPU time (user and system) and peak resident memory. Compiled modules
+are cached in a separate folder, as for an installed package.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ IDLE_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Figures:
-    """What one start took.
+    """Time and memory of one start.
 
     Attributes:
         wall_seconds: From start to end.
         processor_seconds: User and system time.
-        megabytes: Largest resident memory, in MiB.
-        exit_code: How it ended.
+        megabytes: Peak resident memory, in MiB.
+        exit_code: Exit code of the command.
     """
 
     wall_seconds: float
@@ -59,19 +59,19 @@ class Figures:
     megabytes: float
     exit_code: int
 
-    def least(self, other: Figures) -> Figures:
-        """The lower of each figure."""
+    def minimum(self, other: Figures) -> Figures:
+        """The minimum of each value."""
         if other.exit_code != self.exit_code:
             raise RuntimeError(f"ended with {self.exit_code}, then with {other.exit_code}")
         pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
         return Figures(*(min(pair) for pair in pairs))
 
 
-# A process counts the memory of the one that started it as its own: a bare interpreter starts and measures the command.
+# Peak memory includes that of the forking process, so a bare interpreter starts and measures the command.
 LAUNCHER = """\
 import os, sys, time
-nowhere = os.open(os.devnull, os.O_RDWR)
-actions = [(os.POSIX_SPAWN_DUP2, nowhere, stream) for stream in (0, 1, 2)]
+devnull = os.open(os.devnull, os.O_RDWR)
+actions = [(os.POSIX_SPAWN_DUP2, devnull, stream) for stream in (0, 1, 2)]
 began = time.perf_counter()
 process = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ, file_actions=actions)
 _, status, usage = os.wait4(process, 0)
@@ -80,22 +80,22 @@ print(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss, os.waitstatus_to_e
 """
 
 
-def started(words: Sequence[str], folder: Path) -> Figures:
-    """Run a command once, its output thrown away, in this folder."""
-    launcher = [sys.executable, "-I", "-S", "-c", LAUNCHER, *words]
+def started(command: Sequence[str], folder: Path) -> Figures:
+    """Run a command once in this folder, without output."""
+    launcher = [sys.executable, "-I", "-S", "-c", LAUNCHER, *command]
     ran = subprocess.run(launcher, cwd=folder, capture_output=True, text=True, check=True, env=environment(folder))
     wall, processor, kilobytes, code = ran.stdout.split()
     return Figures(float(wall), float(processor), int(kilobytes) / MEBIBYTE, int(code))
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """The environment in which compiled modules are kept below this folder."""
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return kept | {"PYTHONPYCACHEPREFIX": str(folder / "compiled")}
+    """An environment that caches compiled modules below this folder."""
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return inherited | {"PYTHONPYCACHEPREFIX": str(folder / "compiled")}
 
 
 def commands(folder: Path) -> dict[str, tuple[int, list[str]]]:
-    """Each command by its name in the table, with the exit code that it must have."""
+    """The commands by name, with their expected exit codes."""
     plan = ["plan", "--profile", str(PROFILE), "--stages", "8", "--microbatches", "12", "--blocking-power", "83.64"]
     found = {
         BARE: (0, [sys.executable, "-c", "pass"]),
@@ -112,26 +112,24 @@ def commands(folder: Path) -> dict[str, tuple[int, list[str]]]:
 
 
 def measured_commands(repeats: int) -> dict[str, Figures]:
-    """The least figures of each command over the repeats."""
+    """The minimum values of each command over the repeats."""
     best: dict[str, Figures] = {}
     with tempfile.TemporaryDirectory(prefix="wattloop-benchmark-") as name:
         folder = Path(name)
         listed = commands(folder)
         for _ in range(repeats):
-            for title, (exit_code, words) in listed.items():
-                figures = started(words, folder)
+            for title, (exit_code, command) in listed.items():
+                figures = started(command, folder)
                 if figures.exit_code != exit_code:
                     raise RuntimeError(f"{title}: ended with {figures.exit_code}, expected {exit_code}")
-                best[title] = best[title].least(figures) if title in best else figures
+                best[title] = best[title].minimum(figures) if title in best else figures
     return best
 
 
 def print_commands(best: dict[str, Figures]) -> None:
     """A Markdown table."""
     bare, numpy = best[BARE], best[NUMPY]
-    sys.stdout.write(
-        "| command | wall s | of bare Python | processor s | of bare Python | MB |\n|---|--:|--:|--:|--:|--:|\n"
-    )
+    sys.stdout.write("| command | wall s | × bare Python | CPU s | × bare Python | MB |\n|---|--:|--:|--:|--:|--:|\n")
     for title, figures in best.items():
         wall, processor = figures.wall_seconds, figures.processor_seconds
         sys.stdout.write(
@@ -140,15 +138,15 @@ def print_commands(best: dict[str, Figures]) -> None:
         )
     plan = best["wattloop plan, 192 operations"]
     sys.stdout.write(
-        f"\nwattloop plan of 192 operations over import numpy: {plan.wall_seconds - numpy.wall_seconds:.3f} s wall, "
-        f"{plan.processor_seconds - numpy.processor_seconds:.3f} s of the processor\n"
+        f"\nwattloop plan of 192 operations minus import numpy: {plan.wall_seconds - numpy.wall_seconds:.3f} s wall, "
+        f"{plan.processor_seconds - numpy.processor_seconds:.3f} s CPU\n"
     )
 
 
 def measured_operator(repeats: int) -> dict[str, object]:
-    """How soon the operator is ready, and its memory, on a control plane of its own."""
+    """Start-up time and memory of the operator on a separate control plane."""
     sys.path.insert(0, str(REPOSITORY / "tests"))
-    # They need the development tools, which the commands' figures do not.
+    # Deferred, because these modules need the development tools.
     from support.binaries.build import USED_BY_TESTS, ensure  # noqa: PLC0415
     from support.control_plane.commands import ClusterCommand  # noqa: PLC0415
     from support.control_plane.control_plane import running_control_plane  # noqa: PLC0415
@@ -167,7 +165,7 @@ def measured_operator(repeats: int) -> dict[str, object]:
             kubectl = ClusterCommand(programs["kubectl"], plane.admin_kubeconfig, folder)
             kubectl("apply", "--server-side", f"--filename={REPOSITORY / 'crds'}")
             kubectl("wait", "--for=condition=Established", f"--filename={REPOSITORY / 'crds'}", "--timeout=60s")
-            # The first start compiles the modules, the second makes the database that is measured.
+            # The first start compiles the modules, the second creates the database.
             for number in range(repeats + 2):
                 bare.append(started([sys.executable, "-c", "pass"], folder))
                 port = free_port()
@@ -199,10 +197,10 @@ def measured_operator(repeats: int) -> dict[str, object]:
 
 
 def await_ready(port: int) -> None:
-    """Wait until /readyz answers that it is.
+    """Wait until /readyz succeeds.
 
     Raises:
-        RuntimeError: It does not.
+        RuntimeError: The operator is not ready in time.
     """
     deadline = time.monotonic() + READY_WITHIN_SECONDS
     while time.monotonic() < deadline:
@@ -215,7 +213,7 @@ def await_ready(port: int) -> None:
 
 
 def processor_and_memory(pid: int) -> dict[str, float]:
-    """Processor seconds so far and resident memory in MiB of a process."""
+    """CPU seconds and resident memory in MiB of a process."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
     resident = next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS:"))
@@ -228,8 +226,8 @@ def processor_and_memory(pid: int) -> dict[str, float]:
 def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=5, help="how often each is started (default: 5)")
-    parser.add_argument("--operator", action="store_true", help="measure the operator, not the commands")
+    parser.add_argument("--repeats", type=int, default=5, help="number of starts of each (default: 5)")
+    parser.add_argument("--operator", action="store_true", help="measure the operator instead of the commands")
     options = parser.parse_args()
     if options.operator:
         sys.stdout.write(json.dumps(measured_operator(options.repeats), indent=2) + "\n")

@@ -1,9 +1,9 @@
-"""Observations per second that the store records durably, on both databases, beside the bare driver's own insert.
+"""Observations per second that the store records durably, on both databases, and inserts of the bare driver.
 
-``python benchmarks/store.py`` prints the table. PostgreSQL runs on this machine for as long as the benchmark, with
-durable commits, over a Unix socket; where it is not installed, SQLite alone is measured. The peer writes the same rows
-in the same run with the driver alone: one transaction a row, the same durability, no checks, no SQLAlchemy. So the
-ratio is what the store's own work costs.
+``python benchmarks/store.py`` prints the table. The benchmark starts PostgreSQL on this machine, with durable commits,
+over a Unix socket; if it is not installed, it measures only SQLite. The bare driver writes the same rows in the same
+run: one transaction per row, with the same durability, without checks and SQLAlchemy. The ratio is the cost of the
+store's own work.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import psycopg
 from wattloop_operator.store import ObservationRecord, open_store
 from wattloop_operator.store.tables import OBSERVATIONS
 
-# The server that the tests start, and a record of theirs.
+# The PostgreSQL server and the sample record of the tests.
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from support.databases.postgresql_server import PostgreSqlMissingError, postgresql_programs, running_postgresql
 from support.databases.sample_record import RECORD
@@ -41,7 +41,7 @@ def record(job_uid: str, recurrence: int) -> ObservationRecord:
 
 
 def per_second(count: int, work: Callable[[], None]) -> float:
-    """How many a second, where the work does this many."""
+    """Rate of a call that does this number of operations."""
     start = time.perf_counter()
     work()
     return count / (time.perf_counter() - start)
@@ -82,7 +82,7 @@ def bare_postgresql(count: int, url: str) -> float:
 
 
 def measured(url: str | Path, count: int) -> dict[str, float]:
-    """Rates of the store: new from one thread, the same again, new from several threads, and reading them all."""
+    """Rates of the store: new rows from one thread, repeated rows, new rows from several threads, and reading."""
     with open_store(url) as store:
 
         def write(job_uid: str) -> None:
@@ -104,8 +104,8 @@ def measured(url: str | Path, count: int) -> dict[str, float]:
 
 
 def table(rates: dict[str, dict[str, float]]) -> str:
-    """The rates as a Markdown table; ratios are against the bare driver on the same database in this run."""
-    lines = ["| database | work | observations a second | of the bare driver |", "|---|---|---:|---:|"]
+    """The rates as a Markdown table, relative to the bare driver on the same database in this run."""
+    lines = ["| database | work | observations per second | relative to the bare driver |", "|---|---|---:|---:|"]
     for database, of_work in rates.items():
         for work, rate in of_work.items():
             ratio = "" if work == READ else f"{rate / of_work[BARE]:.2f}"
@@ -116,8 +116,8 @@ def table(rates: dict[str, dict[str, float]]) -> str:
 def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--observations", type=int, default=1000, metavar="N", help="how many (default: 1000)")
-    parser.add_argument("--folder", type=Path, help="where the SQLite file is made (default: the temporary folder)")
+    parser.add_argument("--observations", type=int, default=1000, metavar="N", help="observations (default: 1000)")
+    parser.add_argument("--folder", type=Path, help="folder of the SQLite file (default: the temporary folder)")
     arguments = parser.parse_args()
     count: int = arguments.observations
     rates: dict[str, dict[str, float]] = {}
@@ -130,7 +130,7 @@ def main() -> int:
             store = measured(url, count)
             rates["PostgreSQL"] = {BARE: bare_postgresql(count, url), **store}
     except PostgreSqlMissingError as error:
-        sys.stderr.write(f"{error}; measured on SQLite alone\n")
+        sys.stderr.write(f"{error}; measured on SQLite only\n")
     sys.stdout.write(table(rates) + "\n")
     return 0
 
