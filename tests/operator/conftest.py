@@ -15,8 +15,8 @@ from wattloop_operator.store import ObservationRecord, PowerMeasurement, PowerPr
 
 
 @pytest.fixture
-def untouched_logging() -> Iterator[None]:
-    """Logs as they were, after what sets them up for a process of its own."""
+def restored_logging() -> Iterator[None]:
+    """Restores the logging configuration after a test that sets it up as for a process."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     levels = {name: logging.getLogger(name).level for name in list(logging.root.manager.loggerDict)}

@@ -1,4 +1,4 @@
-"""An option, else an environment variable, else the config file, else the default; each mistake said with its place."""
+"""The operator's settings: their precedence, and the errors for invalid values."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ def read(*options: str, **environment: str) -> Settings:
     return settings_from(parser.parse_args(options), environment)
 
 
-def test_without_any_there_are_defaults() -> None:
+def test_settings_have_defaults() -> None:
     settings = read()
     assert (settings.database, settings.workers) == ("sqlite:///wattloop.db", 8)
     assert settings.report_bind == Address("127.0.0.1", 8080)
     assert settings.kubeconfig is None
 
 
-def test_an_option_comes_before_a_variable_before_the_file(tmp_path: Path) -> None:
+def test_an_option_precedes_a_variable_which_precedes_the_file(tmp_path: Path) -> None:
     file = tmp_path / "operator.toml"
     file.write_text('workers = 2\nlog_level = "debug"\ncontext = "file"\n')
     config = f"--config={file}"
     assert read(config).workers == 2
     assert read(config, WATTLOOP_WORKERS="3").workers == 3
-    found = read(config, "--workers=4", WATTLOOP_WORKERS="3", WATTLOOP_CONTEXT="variable")
-    assert (found.workers, found.context, found.log_level) == (4, "variable", "debug")
+    settings = read(config, "--workers=4", WATTLOOP_WORKERS="3", WATTLOOP_CONTEXT="variable")
+    assert (settings.workers, settings.context, settings.log_level) == (4, "variable", "debug")
 
 
-def test_namespaces_are_listed_once_each() -> None:
+def test_duplicate_namespaces_are_removed() -> None:
     assert read().namespaces == ()
     assert read("--namespaces=team-a, team-b,team-a").namespaces == ("team-a", "team-b")
 
 
-def test_the_file_may_be_named_by_a_variable(tmp_path: Path) -> None:
+def test_a_variable_can_name_the_config_file(tmp_path: Path) -> None:
     file = tmp_path / "operator.toml"
     file.write_text("workers = 2\n")
     assert read(WATTLOOP_CONFIG=str(file)).workers == 2
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         (
             ["--namespaces=team-a,Team_B"],
@@ -60,21 +60,21 @@ def test_the_file_may_be_named_by_a_variable(tmp_path: Path) -> None:
         (["--log-format=xml"], "expected one of text, json"),
         (["--report-bind=0.0.0.0:8080"], "give --report-url"),
         (["--report-url=reports"], "expected http://… or https://…"),
-        (["--report-certificate=a.pem"], "--report-certificate and --report-key go together"),
+        (["--report-certificate=a.pem"], "--report-certificate and --report-key require each other"),
     ],
 )
-def test_a_wrong_option_is_said(options: list[str], says: str) -> None:
-    with pytest.raises(UsageError, match=says):
+def test_an_invalid_option_is_reported(options: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         read(*options)
 
 
-def test_a_wrong_variable_is_named() -> None:
+def test_an_invalid_variable_is_named() -> None:
     with pytest.raises(UsageError, match="WATTLOOP_WORKERS: found 'many'"):
         read(WATTLOOP_WORKERS="many")
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("workres = 2", "the key 'workres', expected one of database"),
         ("workers = true", "expected a text or a number"),
@@ -82,14 +82,14 @@ def test_a_wrong_variable_is_named() -> None:
         ("workers =", "expected TOML"),
     ],
 )
-def test_a_wrong_file_is_said_with_its_name(text: str, says: str, tmp_path: Path) -> None:
+def test_an_invalid_config_file_is_reported(text: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "operator.toml"
     file.write_text(text)
-    with pytest.raises(InputError, match=says):
+    with pytest.raises(InputError, match=message):
         read(f"--config={file}")
 
 
-def test_off_serves_nothing() -> None:
+def test_an_address_can_be_off() -> None:
     assert read("--metrics-bind=off", "--health-bind=off").health_bind is None
 
 
@@ -97,22 +97,22 @@ def test_every_setting_is_a_field() -> None:
     assert {setting.key for setting in SETTINGS} == set(Settings.__dataclass_fields__)
 
 
-def test_the_agents_service_account_has_a_namespace() -> None:
+def test_the_agents_service_account_needs_a_namespace() -> None:
     assert read().agent_service_account == ""
     assert read("--agent-service-account=wattloop-agent/agent").agent_service_account == "wattloop-agent/agent"
-    for wrong in ("agent", "a/b/c", "A/b", "/agent"):
+    for invalid in ("agent", "a/b/c", "A/b", "/agent"):
         with pytest.raises(UsageError, match="a service account, NAMESPACE/NAME"):
-            read(f"--agent-service-account={wrong}")
+            read(f"--agent-service-account={invalid}")
 
 
 @pytest.mark.parametrize(
     ("name", "digits", "expected"),
     [("workers", "9" * 5000, "a whole number from 1 to"), ("report-bind", "127.0.0.1:" + "9" * 5000, "HOST:PORT")],
 )
-def test_thousands_of_digits_are_refused_with_what_would_be_right(name: str, digits: str, expected: str) -> None:
-    with pytest.raises(UsageError, match=f"expected {expected}") as refusal:
+def test_thousands_of_digits_are_rejected_with_a_short_message(name: str, digits: str, expected: str) -> None:
+    with pytest.raises(UsageError, match=f"expected {expected}") as raised:
         read(f"--{name}={digits}")
-    assert len(str(refusal.value)) < 300
+    assert len(str(raised.value)) < 300
 
 
 @pytest.mark.parametrize(
@@ -124,9 +124,9 @@ def test_thousands_of_digits_are_refused_with_what_would_be_right(name: str, dig
     ],
     ids=["digits", "hexadecimal", "nested"],
 )
-def test_a_config_file_with_what_python_cannot_read_is_refused(tmp_path: Path, text: str, found: str) -> None:
+def test_a_config_file_with_values_that_python_cannot_read_is_rejected(tmp_path: Path, text: str, found: str) -> None:
     file = tmp_path / "operator.toml"
     file.write_text(text)
-    with pytest.raises(InputError, match=found) as refusal:
+    with pytest.raises(InputError, match=found) as raised:
         read(f"--config={file}")
-    assert len(str(refusal.value)) < 300
+    assert len(str(raised.value)) < 300

@@ -131,7 +131,7 @@ def test_a_missing_right_is_named(
     with pytest.raises(CommandError) as raised:
         other_user("history", "digits")
     assert "cannot get resource" in raised.value.stderr
-    assert f'in the namespace "{namespace}"; ask for the right' in raised.value.stderr
+    assert f'in the namespace "{namespace}"; ask for permission' in raised.value.stderr
 
 
 def test_an_unreachable_server_is_reported(wattloop: ClusterCommand, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from wattloop.commands.main import main
 
-pytestmark = pytest.mark.usefixtures("untouched_logging")
+pytestmark = pytest.mark.usefixtures("restored_logging")
 
 Responses = dict[str, tuple[int, object]]
 RESOURCES = {"resources": [{"name": "recurringtrainingjobs"}, {"name": "trainingrecurrences"}]}

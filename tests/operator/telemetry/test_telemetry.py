@@ -128,7 +128,7 @@ def test_the_metrics_of_a_job_are_those_of_its_status() -> None:
         assert line in text
 
 
-@pytest.mark.usefixtures("untouched_logging")
+@pytest.mark.usefixtures("restored_logging")
 def test_a_json_line_has_time_level_and_message(capsys: pytest.CaptureFixture[str]) -> None:
     set_up_logs("json", "info")
     logging.getLogger("wattloop_operator.test").info("team/digits: %s", "started")
@@ -142,7 +142,7 @@ def test_a_json_line_has_time_level_and_message(capsys: pytest.CaptureFixture[st
     assert line["time"].startswith("20")
 
 
-@pytest.mark.usefixtures("untouched_logging")
+@pytest.mark.usefixtures("restored_logging")
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_a_foreign_name_in_a_message_neither_forges_a_line_nor_controls_the_terminal(
     form: str, capsys: pytest.CaptureFixture[str]
