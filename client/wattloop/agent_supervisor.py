@@ -99,7 +99,7 @@ class AgentSupervisor:
             return True
 
     def stop(self) -> None:
-        """Stop the agent, which restores every GPU, and restart it no more."""
+        """Stop the agent, which restores every GPU, without a restart."""
         with self._lock:
             self._stopping.set()
             self._stop(self._process)

@@ -1,8 +1,9 @@
-"""A small neural network whose training gives the same bits on every machine.
+"""A small neural network whose training is bitwise reproducible on every machine.
 
-Floating-point sums depend on their order, and a fast matrix product orders them as the processor likes. So every
-operand of a product is first rounded to a grid of binary fractions, coarse enough that the whole sum is exact in 53
-bits: then any order gives the same result. The exponential comes from a table computed in decimal arithmetic.
+A floating-point sum depends on the order of its terms, which differs between processors in a matrix
+product. Every operand of a product is therefore first rounded to a grid of binary fractions, coarse
+enough that the sum is exact in 53 bits and its order does not matter. The exponential function comes
+from a table computed in decimal arithmetic.
 """
 
 from __future__ import annotations
@@ -48,17 +49,17 @@ class Network:
         inputs: Features of an example, each a multiple of 1/16 from 0 to 1.
         hidden: Hidden units.
         classes: Classes.
-        random: Source of the first weights.
+        random: Random generator for the initial weights.
     """
 
     def __init__(self, inputs: int, hidden: int, classes: int, random: np.random.Generator) -> None:
-        self.weights = [self._first(inputs, hidden, random), self._first(hidden, classes, random)]
+        self.weights = [self._initial(inputs, hidden, random), self._initial(hidden, classes, random)]
         self.biases = [np.zeros(hidden), np.zeros(classes)]
         self._velocities = [np.zeros_like(values) for values in (*self.weights, *self.biases)]
 
     @staticmethod
-    def _first(rows: int, columns: int, random: np.random.Generator) -> Array:
-        # Whole numbers are drawn alike everywhere; a normal draw would lean on the machine's logarithm.
+    def _initial(rows: int, columns: int, random: np.random.Generator) -> Array:
+        # Random integers are equal on every machine; a normal distribution would use the machine's logarithm.
         drawn = random.integers(-(2**15), 2**15, size=(rows, columns)).astype(np.float64) / 2**15
         return on_grid(drawn * np.sqrt(3.0 / rows), WEIGHT_BITS)
 
@@ -66,7 +67,7 @@ class Network:
         return on_grid(np.maximum(examples @ self.weights[0] + self.biases[0], 0.0), ACTIVATION_BITS)
 
     def accuracy(self, examples: Array, labels: NDArray[np.int64]) -> float:
-        """Part of the examples whose label the network names."""
+        """Fraction of the examples that the network classifies correctly."""
         logits = self._hidden(examples) @ self.weights[1] + self.biases[1]
         return float(np.count_nonzero(logits.argmax(axis=1) == labels)) / len(labels)
 

@@ -1,25 +1,25 @@
-"""What a GPU would have to do for this training, told to a simulated one; nothing where there is none.
+"""Load on simulated GPUs for this training; does nothing on a machine without them.
 
-The example trains on the processor in milliseconds. To have something to measure, each step occupies a simulated GPU as
-a training of a real size would: the step's work, and a fixed part per step during which the GPU is mostly idle, so that
-small batches use it badly.
+The example trains on the CPU in milliseconds. To produce energy to measure, each step occupies a
+simulated GPU like a training of realistic size: with the work of the step, and with a fixed part during
+which the GPU is mostly idle, so that small batches have a low utilization.
 """
 
 from __future__ import annotations
 
 import os
 
-# An A100 does 312 TFLOP/s: an epoch of 1,437 examples takes it about a minute, as in a real fine-tuning.
+# An A100 does 312 TFLOP/s, so an epoch of 1,437 examples takes about a minute, as in a real fine-tuning.
 TERAFLOP_PER_EXAMPLE = 13.0
-# The fixed part of a step, in examples: kernel launches, data loading, the optimizer's update.
+# Cost of the fixed part of a step, in examples: kernel launches, data loading, the optimizer's update.
 FIXED_EXAMPLES = 32
 
 
 class SimulatedGpu:
-    """The simulated GPUs that this process was given, or the machine's first, where the environment names a machine."""
+    """The simulated GPUs assigned to this process, or the machine's first one, if the environment names a machine."""
 
     def __init__(self) -> None:
-        # In a container NVIDIA_VISIBLE_DEVICES names its own, by their uuids.
+        # In a container NVIDIA_VISIBLE_DEVICES lists the uuids of the container's GPUs.
         visible = os.environ.get("NVIDIA_VISIBLE_DEVICES", "")
         self._gpus: list[str] | list[int] = visible.split(",") if visible.startswith(("GPU-", "MIG-")) else [0]
         self._machine = None
@@ -29,7 +29,7 @@ class SimulatedGpu:
             self._machine = nvml_simulator.machine()
 
     def train_step(self, examples: int) -> None:
-        """Occupy the GPUs for one step on so many examples, which they divide among them."""
+        """Occupy the GPUs for one step on this number of examples, divided among them."""
         if self._machine is not None:
             examples_each = examples / len(self._gpus)
             busy = examples_each / (examples_each + FIXED_EXAMPLES)

@@ -1,8 +1,8 @@
 """Trains a small network on scikit-learn's handwritten digits.
 
-By hand, without Wattloop: python examples/digits/train.py
+To run it without Wattloop: python examples/digits/train.py
 
-What Wattloop needs of a script is marked with (wattloop): the batch size, a loop over epochs, a metric.
+Comments with (wattloop) mark what Wattloop needs: the batch size, a loop over epochs, and a metric.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import wattloop
 
 HIDDEN_UNITS = 32
 TRAINING_EXAMPLES = 1437
-# Tuned for the default batch size of job.yaml; other sizes scale it by the square root of their ratio.
+# Tuned for the default batch size of job.yaml. Other sizes scale it by the square root of their ratio.
 LEARNING_RATE = 0.8
 MOMENTUM = 0.9
 
@@ -34,17 +34,17 @@ def main() -> None:
     pixels, labels = examples()
     train, validation = slice(0, TRAINING_EXAMPLES), slice(TRAINING_EXAMPLES, None)
     gpu = SimulatedGpu()
-    with wattloop.Run(batch_size=1024, max_epochs=60) as run:  # (wattloop) values for a run by hand
+    with wattloop.Run(batch_size=1024, max_epochs=60) as run:  # (wattloop) defaults outside Wattloop
         random = np.random.default_rng(run.seed)
         network = Network(pixels.shape[1], HIDDEN_UNITS, 10, random)
         learning_rate = LEARNING_RATE * run.learning_rate_scale
-        for epoch in run.epochs():  # (wattloop) ends at the target, or when told to stop
+        for epoch in run.epochs():  # (wattloop) ends at the target or on request of the operator
             order = random.permutation(TRAINING_EXAMPLES)
             for start in range(0, TRAINING_EXAMPLES, run.batch_size):
                 batch = order[start : start + run.batch_size]
                 network.train_step(pixels[train][batch], labels[train][batch], learning_rate, MOMENTUM)
                 gpu.train_step(len(batch))
-                run.step(len(batch))  # (wattloop) only needed where power limits are to be measured
+                run.step(len(batch))  # (wattloop) needed only to measure power limits
             accuracy = network.accuracy(pixels[validation], labels[validation])
             print(f"epoch {epoch + 1} batch_size {run.batch_size} accuracy={accuracy:.4f}", flush=True)
             run.report(metric=accuracy)  # (wattloop)

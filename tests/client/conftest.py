@@ -1,4 +1,4 @@
-"""A server for reports."""
+"""Fixtures of the client's tests."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from support.reporting.report_server import ReportServer, running_report_server
 
 @pytest.fixture
 def report_server() -> Iterator[ReportServer]:
-    """A real HTTP server that answers reports as the test wants."""
+    """An HTTP server that records reports and answers them as the test configures it."""
     with running_report_server() as server:
         yield server

@@ -13,40 +13,40 @@ from pathlib import Path
 
 import pytest
 
-from wattloop.commands import main as frame
+from wattloop.commands import main as command_line
 from wattloop.commands.contract import Command, Deferred
 from wattloop.errors import InputError, OperationError, UsageError
 
-ENDS: dict[str, Callable[[argparse.Namespace], int]] = {}
+FUNCTIONS: dict[str, Callable[[argparse.Namespace], int]] = {}
 
 
-def _end(arguments: argparse.Namespace) -> int:
-    return ENDS["now"](arguments)
+def _call(arguments: argparse.Namespace) -> int:
+    return FUNCTIONS["now"](arguments)
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--count", type=int, default=1)
 
 
-COMMAND = Command("Tests the command.", "  wattloop try --count 2", _configure, _end)
+COMMAND = Command("Tests the command.", "  wattloop try --count 2", _configure, _call)
 
 
 @pytest.fixture
 def subcommand(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[argparse.Namespace], int]], None]]:
     """Sets the function that `wattloop try` runs."""
-    entry = EntryPoint("try", f"{__name__}:COMMAND", frame.GROUP)
+    entry = EntryPoint("try", f"{__name__}:COMMAND", command_line.GROUP)
     monkeypatch.setitem(sys.modules, __name__, sys.modules.get(__name__, type(sys)(__name__)))
     monkeypatch.setattr(sys.modules[__name__], "COMMAND", COMMAND, raising=False)
-    monkeypatch.setattr(frame, "entry_points", lambda group: [entry] if group == frame.GROUP else [])
-    yield lambda end: ENDS.update(now=end)
-    ENDS.clear()
+    monkeypatch.setattr(command_line, "entry_points", lambda group: [entry] if group == command_line.GROUP else [])
+    yield lambda function: FUNCTIONS.update(now=function)
+    FUNCTIONS.clear()
 
 
 def failing(error: BaseException) -> Callable[[argparse.Namespace], int]:
-    def end(_: argparse.Namespace) -> int:
+    def fail(_: argparse.Namespace) -> int:
         raise error
 
-    return end
+    return fail
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_an_error_is_a_message_and_an_exit_code(
     subcommand: Callable[..., None], capsys: pytest.CaptureFixture[str], error: BaseException, code: int, message: str
 ) -> None:
     subcommand(failing(error))
-    assert frame.main(["try"]) == code
+    assert command_line.main(["try"]) == code
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith(message)
@@ -71,13 +71,13 @@ def test_an_error_is_a_message_and_an_exit_code(
 def test_an_unexpected_error_keeps_its_traceback(subcommand: Callable[..., None]) -> None:
     subcommand(failing(PermissionError(1, "unexpected")))
     with pytest.raises(PermissionError):
-        frame.main(["try"])
+        command_line.main(["try"])
 
 
 def test_the_exit_code_is_the_result_of_the_subcommand(subcommand: Callable[..., None]) -> None:
     subcommand(lambda arguments: arguments.count)
-    assert frame.main(["try", "--count", "0"]) == 0
-    assert frame.main(["try"]) == 1
+    assert command_line.main(["try", "--count", "0"]) == 0
+    assert command_line.main(["try"]) == 1
 
 
 @pytest.mark.parametrize("arguments", [["try", "--cou", "2"], ["try", "--count", "two"], ["try", "more"]])
@@ -85,7 +85,7 @@ def test_invalid_arguments_are_a_usage_error(
     subcommand: Callable[..., None], capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
-        frame.main(arguments)
+        command_line.main(arguments)
     assert ended.value.code == 2
     assert "wattloop try: error:" in capsys.readouterr().err
 
@@ -93,16 +93,16 @@ def test_invalid_arguments_are_a_usage_error(
 def test_an_unknown_subcommand_is_an_error_that_lists_the_subcommands(
     subcommand: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert frame.main(["tri"]) == 2
+    assert command_line.main(["tri"]) == 2
     assert capsys.readouterr().err == "wattloop: unknown subcommand 'tri'; the subcommands are: try\n"
 
 
 def test_an_entry_point_without_its_extra_is_an_error_that_names_the_extra(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    entry = EntryPoint("plan", "wattloop_planner.no_such_module:COMMAND", frame.GROUP)
-    monkeypatch.setattr(frame, "entry_points", lambda group: [entry])
-    assert frame.main(["plan"]) == 1
+    entry = EntryPoint("plan", "wattloop_planner.no_such_module:COMMAND", command_line.GROUP)
+    monkeypatch.setattr(command_line, "entry_points", lambda group: [entry])
+    assert command_line.main(["plan"]) == 1
     assert "pip install 'wattloop[planner]'" in capsys.readouterr().err
 
 
@@ -110,7 +110,7 @@ def test_a_subcommand_without_its_extra_is_an_error_that_names_the_extra(
     subcommand: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     subcommand(Deferred("wattloop_planner.no_such_module:run"))
-    assert frame.main(["try"]) == 1
+    assert command_line.main(["try"]) == 1
     captured = capsys.readouterr().err
     assert captured.startswith("wattloop try: needs the module wattloop_planner.no_such_module, which is not installed")
     assert "pip install 'wattloop[planner]'" in captured
@@ -124,7 +124,7 @@ def test_the_check_of_arguments_runs_before_the_subcommand(
 
     monkeypatch.setattr(sys.modules[__name__], "COMMAND", dataclasses.replace(COMMAND, check=reject))
     subcommand(failing(AssertionError("it must not run")))
-    assert frame.main(["try", "--count", "2"]) == 2
+    assert command_line.main(["try", "--count", "2"]) == 2
     assert capsys.readouterr().err == "wattloop try: --count: found 2, expected 1\n"
 
 
@@ -135,9 +135,9 @@ def test_the_list_of_subcommands_imports_no_subcommand() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.splitlines()[-1] == "[]"
-    for entry in entry_points(group=frame.GROUP):
+    for entry in entry_points(group=command_line.GROUP):
         assert f"\n  {entry.name} " in ran.stdout
-        assert frame.SUMMARIES[entry.name] in ran.stdout
+        assert command_line.SUMMARIES[entry.name] in ran.stdout
 
 
 PRINTING = """
@@ -172,7 +172,7 @@ def test_a_full_output_is_an_error(program: str, title: str, monkeypatch: pytest
 
 CLOSED = """
 import os, sys
-from wattloop.commands import main as frame
+from wattloop.commands import main as command_line
 from wattloop.commands.contract import Command, Deferred
 def run(arguments):
     # A file opened now must not get the descriptor of a stream.
@@ -182,9 +182,9 @@ def run(arguments):
     if sys.argv[1] == "prints":
         print("row")
     return 0
-frame.entry_points = lambda group: [type("Entry", (), {"name": "try", "load": lambda self: COMMAND})()]
+command_line.entry_points = lambda group: [type("Entry", (), {"name": "try", "load": lambda self: COMMAND})()]
 COMMAND = Command("", "", lambda parser: None, run)
-sys.exit(frame.main(["try"]))
+sys.exit(command_line.main(["try"]))
 """
 
 
@@ -210,9 +210,9 @@ def test_closed_streams_cause_no_traceback(does: str, code: int, captured: str) 
 def test_a_character_outside_the_encoding_causes_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     code = (
-        "from wattloop.commands import main as frame\n"
-        "frame._overview = lambda arguments, found: print('größe – α') or 0\n"
-        "raise SystemExit(frame.main([]))"
+        "from wattloop.commands import main as command_line\n"
+        "command_line._overview = lambda arguments, found: print('größe – α') or 0\n"
+        "raise SystemExit(command_line.main([]))"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout == "gr\\xf6\\xdfe \\u2013 \\u03b1\n"

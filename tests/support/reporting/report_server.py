@@ -1,4 +1,4 @@
-"""A real HTTP server that answers reports as the test wants."""
+"""An HTTP server that records reports and answers them as configured."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Behaviour = Callable[[BaseHTTPRequestHandler], None]
 
 
 def answering(code: int, body: bytes = b'{"stop": false, "reason": ""}', **headers: str) -> Behaviour:
-    """Answers every request alike."""
+    """A behaviour that gives every request the same answer."""
 
     def answer(request: BaseHTTPRequestHandler) -> None:
         request.send_response(code)
@@ -29,7 +29,7 @@ def answering(code: int, body: bytes = b'{"stop": false, "reason": ""}', **heade
 
 @dataclass
 class ReportServer:
-    """What arrived, and what is answered."""
+    """The recorded requests, and the behaviour that answers them."""
 
     url: str = ""
     behaviour: Behaviour = field(default_factory=lambda: answering(200))
@@ -40,7 +40,7 @@ class ReportServer:
 
 @contextlib.contextmanager
 def running_report_server() -> Iterator[ReportServer]:
-    """Serves for as long as the block lasts."""
+    """Serves during the block."""
     server = ReportServer()
 
     class Handler(BaseHTTPRequestHandler):
@@ -52,7 +52,7 @@ def running_report_server() -> Iterator[ReportServer]:
             server.behaviour(self)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Suppress the log."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
         thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01})
