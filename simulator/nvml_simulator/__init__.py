@@ -1,4 +1,4 @@
-"""Simulated GPUs: a libnvidia-ml.so.1 in C that the real pynvml loads, and the Python way to build and steer it.
+"""Simulated GPUs: a libnvidia-ml.so.1 in C that the real pynvml loads, and its control in Python.
 
 Example:
     >>> import tempfile, pathlib
@@ -12,8 +12,7 @@ Example:
 """
 
 from nvml_simulator.compilation import build_library
-from nvml_simulator.description import Description, MigDevice, SimulatedGpu
-from nvml_simulator.device_ids import device_plugin_ids
+from nvml_simulator.description import Description, MigDevice, SimulatedGpu, device_plugin_ids
 from nvml_simulator.driving import clock_seconds, describe, inject_fault, machine, occupy
 from nvml_simulator.library import load
 from nvml_simulator.models import Model, busy_power_and_throughput, model_named, models

@@ -1,6 +1,6 @@
-"""``python -m nvml_simulator PATH``: makes a state file of simulated GPUs and prints the environment to use it as JSON.
+"""``python -m nvml_simulator PATH``: creates a state file and prints its environment as JSON.
 
-For programs that may not import this package, such as the operator's local mode, and for people in a shell.
+For programs that must not import this package, such as the operator's local mode, and for users.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from wattloop.errors import UsageError, WattloopError
 
 
 def main() -> int:
-    """Make the state file that is asked for; 1 where it could not be made, 2 where it can't be asked for."""
+    """Create the state file; return 1 if that fails, 2 if the arguments are invalid."""
     parser = argparse.ArgumentParser(prog="python -m nvml_simulator", description=__doc__)
-    parser.add_argument("path", help="the state file to make")
+    parser.add_argument("path", help="state file to create")
     parser.add_argument("--model", default="A100", help="A40, V100, A100, H100 or H200")
     parser.add_argument("--count", type=int, default=1, help="number of GPUs")
     parser.add_argument("--clock", choices=get_args(Clock), default="wall")
     parser.add_argument("--scale", type=float, default=1.0, help="simulated seconds per real second (clock scaled)")
-    parser.add_argument("--seed", type=int, default=0, help="of UUIDs and of where counters start")
+    parser.add_argument("--seed", type=int, default=0, help="seed of UUIDs and of the counters' start values")
     parser.add_argument("--permission", choices=get_args(Permission), default="root", help="who may change GPUs")
     arguments = parser.parse_args()
     try:

@@ -1,4 +1,4 @@
-"""``python -m nvml_simulator.build``: builds the simulated NVML where it is not built yet, and prints its path."""
+"""``python -m nvml_simulator.build``: builds the simulated NVML if needed and prints its path."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from wattloop.errors import OperationError
 
 
 def main() -> int:
-    """Print the path of the library; 1 where it cannot be built."""
+    """Print the path of the library; return 1 if the build fails."""
     try:
         print(build_library())
     except OperationError as error:

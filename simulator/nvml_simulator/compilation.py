@@ -1,4 +1,4 @@
-"""Builds the simulated ``libnvidia-ml.so.1`` with the machine's C compiler, once per source and compiler."""
+"""Builds the simulated ``libnvidia-ml.so.1``, once for each source and C compiler."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FLAGS = (
     "-O2",
     "-pthread",
     "-fvisibility=hidden",
-    # No fused multiply-add: the same work must give the same bits on every machine.
+    # No fused multiply-add: the same work must give the same bits on each machine.
     "-ffp-contract=off",
     "-Wall",
     "-Wextra",
@@ -36,14 +36,16 @@ FLAGS = (
 
 
 def build_library() -> Path:
-    """The path of the built library, ``…/libnvidia-ml.so.1``; compiles it (some seconds) on first use.
+    """Return the path of the library, ``…/libnvidia-ml.so.1``; compile it on first use (seconds).
 
-    The library lies under ``$XDG_CACHE_HOME/wattloop/nvml_simulator`` in a folder named by a digest of the sources, the
-    flags and the compiler's version. Builds at the same time wait for each other. ``$CC`` names another compiler.
-    ``$WATTLOOP_SIMULATED_GPUS_LIBRARY`` names a library that is built already, for where there is no compiler.
+    The library is in ``$XDG_CACHE_HOME/wattloop/nvml_simulator``, in a folder named by a digest of
+    the sources, the flags and the compiler's version. Concurrent builds wait for each other.
+    ``$CC`` sets another compiler. ``$WATTLOOP_SIMULATED_GPUS_LIBRARY`` sets the path of a library
+    that is already built, for machines without a compiler.
 
     Raises:
-        OperationError: There is no C compiler, it refuses the sources, or the cache folder cannot be written.
+        OperationError: There is no C compiler, the compilation fails, or the cache folder is not
+            writable.
     """
     built = os.environ.get(LIBRARY_VARIABLE)
     if built:
@@ -60,8 +62,8 @@ def build_library() -> Path:
                 if not library.exists():
                     _compile(compiler, sources, library)
         except OSError as error:
-            message = f"cannot write the simulated NVML library into {folder}: {error}; set XDG_CACHE_HOME to a folder"
-            raise OperationError(f"{message} that can be written") from error
+            message = f"cannot write the simulated NVML library to {folder}: {error}; set XDG_CACHE_HOME to a"
+            raise OperationError(f"{message} writable folder") from error
         return library
 
 
@@ -76,11 +78,11 @@ def _compiler() -> list[str]:
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - $CC is the user's own
+        return subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - the user sets $CC
     except OSError as error:
         raise OperationError(
-            f"simulated GPUs need a C compiler, and {command[0]!r} cannot be run ({error.strerror}); install one "
-            "(Debian: gcc and libc6-dev) or name it in the environment variable CC"
+            f"simulated GPUs need a C compiler, but {command[0]!r} cannot be run ({error.strerror}); install one "
+            "(Debian: gcc and libc6-dev) or set the environment variable CC"
         ) from error
 
 
@@ -95,8 +97,8 @@ def _digest(sources: Path, compiler: list[str]) -> str:
 
 
 def _compile(compiler: list[str], sources: Path, library: Path) -> None:
-    with tempfile.TemporaryDirectory(dir=library.parent, prefix="build-") as aside:
-        built = Path(aside) / SONAME
+    with tempfile.TemporaryDirectory(dir=library.parent, prefix="build-") as temporary:
+        built = Path(temporary) / SONAME
         files = [str(source) for source in sorted(sources.glob("*.c"))]
         result = _run([*compiler, *FLAGS, "-o", str(built), *files])
         if result.returncode != 0:

@@ -1,4 +1,4 @@
-"""``python -m nvml_simulator.control PATH ACTION``: does to simulated GPUs what a test, or a person in a shell, wants.
+"""``python -m nvml_simulator.control PATH ACTION``: controls simulated GPUs from a test or a shell.
 
 Example:
     python -m nvml_simulator.control gpus restart-driver
@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("path", help="the state file, made by python -m nvml_simulator")
+    parser.add_argument("path", help="state file, created by python -m nvml_simulator")
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
     def add(name: str, act: Action, summary: str) -> argparse.ArgumentParser:
@@ -88,40 +88,46 @@ def _parser() -> argparse.ArgumentParser:
     def add_gpu(action: argparse.ArgumentParser) -> None:
         action.add_argument("gpu", type=_gpu, help="index or UUID")
 
-    add("describe", _describe, "print the truth about the machine as JSON")
-    partition = add("partition", _partition, "cut a GPU into MIG devices; 0 switches MIG off")
+    add("describe", _describe, "print the exact state of the machine as JSON")
+    partition = add("partition", _partition, "partition a GPU into MIG devices; 0 disables MIG")
     add_gpu(partition)
     partition.add_argument("mig_devices", type=int, help="0 to 7")
-    add_gpu(add("reset-counter", _reset_counter, "have an energy counter begin at zero again"))
+    add_gpu(add("reset-counter", _reset_counter, "reset an energy counter to zero"))
     for name, act, summary in (
-        ("stop-driver", _stop_driver, "unload the driver; open programs have to initialise NVML anew"),
-        ("restart-driver", _restart_driver, "the same, and load it: counters from zero, limits and clocks by default"),
+        ("stop-driver", _stop_driver, "unload the driver; programs must initialize NVML again"),
+        (
+            "restart-driver",
+            _restart_driver,
+            "unload and load the driver: counters from zero, default limits and clocks",
+        ),
     ):
         add(name, act, summary).add_argument(
             "--stale-code",
             type=int,
             default=NVML_ERROR_UNINITIALIZED,
             metavar="CODE",
-            help="the NVML code that open programs are answered (default: 1, uninitialized)",
+            help="NVML code that calls of open programs return (default: 1, uninitialized)",
         )
-    add("start-driver", _start_driver, "load the driver where it is stopped")
-    limit = add("set-power-limit", _set_power_limit, "change a limit past NVML, as another administrator would")
+    add("start-driver", _start_driver, "load the driver if it is stopped")
+    limit = add("set-power-limit", _set_power_limit, "change a limit without NVML, as another administrator would")
     add_gpu(limit)
     limit.add_argument("watts", type=float)
-    fault = add("fault", _fault, "have NVML calls fail or hang; prints the fault's ticket")
-    fault.add_argument("function", help="the C function's name, or '*'")
-    fault.add_argument("--code", type=int, default=NVML_SUCCESS, help="the NVML code that it answers")
+    fault = add("fault", _fault, "make NVML calls fail or hang; prints the ticket of the fault")
+    fault.add_argument("function", help="name of the C function, or '*'")
+    fault.add_argument("--code", type=int, default=NVML_SUCCESS, help="NVML code that it returns")
     fault.add_argument("--gpu", type=_gpu, help="only calls on this GPU")
-    fault.add_argument("--first-call", type=int, default=1, metavar="N", help="the first matching call that is struck")
-    fault.add_argument("--count", type=int, metavar="N", help="how many calls are struck (default: all from there on)")
-    fault.add_argument("--delay-seconds", type=float, default=0.0, metavar="S", help="real time before the answer")
-    clear = add("clear-faults", _clear_faults, "end one fault or all")
-    clear.add_argument("--ticket", type=int, help="of the one to end")
+    fault.add_argument("--first-call", type=int, default=1, metavar="N", help="first matching call that fails")
+    fault.add_argument("--count", type=int, metavar="N", help="number of calls that fail (default: all from there on)")
+    fault.add_argument(
+        "--delay-seconds", type=float, default=0.0, metavar="S", help="real time before the call returns"
+    )
+    clear = add("clear-faults", _clear_faults, "end one fault, or all")
+    clear.add_argument("--ticket", type=int, help="ticket of the fault to end")
     return parser
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Do one action; 1 where it could not be done, 2 where it can't be asked for."""
+    """Execute an action; return 1 if it fails, 2 if the arguments are invalid."""
     parsed = _parser().parse_args(arguments)
     try:
         with Machine(parsed.path) as machine:

@@ -1,4 +1,4 @@
-"""The ground truth about simulated GPUs: what the simulator knows exactly and NVML shows in steps, or not at all."""
+"""The exact state of simulated GPUs, which NVML shows in steps or not at all."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from nvml_simulator.library import GpuDescription
 
 @dataclass(frozen=True)
 class MigDevice:
-    """A part of a GPU that programs see as a GPU of its own, without power, energy and clocks of its own.
+    """A MIG device: a part of a GPU without its own power, energy and clocks.
 
     Attributes:
         uuid: ``MIG-…``.
-        gpu_instance_id: Of its GPU instance, unique on its GPU.
-        compute_slices: Of the GPU's seven.
-        memory_slices: Of the GPU's eight.
+        gpu_instance_id: Id of its GPU instance, unique on its GPU.
+        compute_slices: Number of compute slices, of seven.
+        memory_slices: Number of memory slices, of eight.
     """
 
     uuid: str
@@ -26,24 +26,24 @@ class MigDevice:
 
 @dataclass(frozen=True)
 class SimulatedGpu:
-    """One GPU, as of its present.
+    """The present state of a GPU.
 
     Attributes:
-        index: Its number on the machine.
+        index: Index on the machine.
         uuid: ``GPU-…``.
-        time_seconds: Simulated time since creation; with the virtual clock this GPU's own.
-        energy_microjoules: Used since creation, exact.
+        time_seconds: Simulated time since creation; with the virtual clock that of this GPU.
+        energy_microjoules: Exact energy since creation.
         busy_seconds: Time with work on it.
-        counter_millijoules: What nvmlDeviceGetTotalEnergyConsumption shows: its start value first, 100 ms steps; from
-            zero after a reset.
-        power_limit_watts: In force.
-        locked_graphics_clocks_megahertz: (least, most), or None where not locked.
-        locked_memory_clocks_megahertz: Likewise.
-        application_clocks_megahertz: (memory, graphics) as set, or None where not.
-        graphics_clock_megahertz: It runs at.
-        memory_clock_megahertz: It runs at.
-        power_watts: It draws at this moment.
-        mig_devices: What it is cut into; none: MIG is off.
+        counter_millijoules: Value of nvmlDeviceGetTotalEnergyConsumption: from the start value, or
+            from zero after a reset, updated every 100 ms.
+        power_limit_watts: Power limit.
+        locked_graphics_clocks_megahertz: (minimum, maximum); None if not locked.
+        locked_memory_clocks_megahertz: (minimum, maximum); None if not locked.
+        application_clocks_megahertz: (memory, graphics); None if not set.
+        graphics_clock_megahertz: Current graphics clock.
+        memory_clock_megahertz: Current memory clock.
+        power_watts: Current power draw.
+        mig_devices: MIG devices; empty if MIG is disabled.
     """
 
     index: int
@@ -64,17 +64,18 @@ class SimulatedGpu:
 
 @dataclass(frozen=True)
 class Description:
-    """The whole machine.
+    """The state of the machine.
 
     Attributes:
-        model: Key of the GPUs' model.
+        model: Key of the model of the GPUs.
         clock: ``wall``, ``scaled`` or ``virtual``.
-        scale: Simulated seconds per real second, with the scaled clock.
-        permission: Who may change GPUs: ``root``, ``anyone`` or ``nobody``.
+        scale: Simulated seconds per real second with the scaled clock.
+        permission: Processes that may change GPUs: ``root``, ``anyone`` or ``nobody``.
         driver_loaded: False between `Machine.stop_driver` and `Machine.start_driver`.
-        seed: It was created with.
-        gpus: By index.
-        calls: How often each NVML function was called, by all processes together; functions never called are absent.
+        seed: Seed of the creation.
+        gpus: The GPUs, by index.
+        calls: Number of calls of each NVML function, by all processes; functions without a call are
+            absent.
     """
 
     model: str
@@ -88,7 +89,7 @@ class Description:
 
 
 def simulated_gpu(index: int, found: GpuDescription) -> SimulatedGpu:
-    """The C structure in our units."""
+    """Return a GPU from the C structure."""
     return SimulatedGpu(
         index=index,
         uuid=found.uuid.decode(),
@@ -112,3 +113,22 @@ def simulated_gpu(index: int, found: GpuDescription) -> SimulatedGpu:
 
 def _pair(first: int, second: int) -> tuple[int, int] | None:
     return (first, second) if second else None
+
+
+def device_plugin_ids(machine: Description, *, replicas: int = 1) -> tuple[str, ...]:
+    """Return the ids under which NVIDIA's device plugin offers a machine's GPUs to the kubelet.
+
+    A partitioned GPU is offered by its MIG devices.
+
+    Args:
+        machine: Result of `nvml_simulator.Machine.describe`.
+        replicas: Number of containers that share each device by time slicing; 1: not shared.
+    """
+    devices = [
+        uuid
+        for gpu in machine.gpus
+        for uuid in ([part.uuid for part in gpu.mig_devices] if gpu.mig_devices else [gpu.uuid])
+    ]
+    if replicas == 1:
+        return tuple(devices)
+    return tuple(f"{device}::{replica}" for device in devices for replica in range(replicas))

@@ -1,4 +1,4 @@
-"""The same as `nvml_simulator.Machine`, on the state that the environment names."""
+"""Functions on the `nvml_simulator.Machine` of the state file that the environment sets."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from wattloop.errors import UsageError
 
 
 def machine() -> Machine:
-    """The machine of ``$WATTLOOP_SIMULATED_GPUS_STATE``, opened once per file.
+    """Return the machine of ``$WATTLOOP_SIMULATED_GPUS_STATE``, opened once per file.
 
     Raises:
         UsageError: The variable is not set.
-        OperationError: The file is no state of simulated GPUs.
+        OperationError: The file is not a valid state file.
     """
     path = os.environ.get(STATE_VARIABLE)
     if not path:
-        raise UsageError(f"{STATE_VARIABLE} is not set; it names a state file that nvml_simulator.create made")
+        raise UsageError(f"{STATE_VARIABLE} is not set; set it to the state file that nvml_simulator.create returned")
     found = Path(path)
-    # By inode too: a file made anew at the same path is another machine.
+    # With the inode, because a new file at the same path is another machine.
     return _open(path, found.stat().st_ino if found.exists() else 0)
 
 
@@ -59,6 +59,6 @@ def inject_fault(
 
 
 def describe(path: Path | str) -> Description:
-    """The truth about every GPU of a state file as of now; see `Machine.describe`."""
+    """Return the exact state of the GPUs of a state file; see `Machine.describe`."""
     with Machine(path) as opened:
         return opened.describe()

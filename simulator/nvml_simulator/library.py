@@ -1,4 +1,4 @@
-"""The built library in this process: loaded by its full path, so that its soname serves the real pynvml too."""
+"""The simulated library in this process, loaded by path so that pynvml finds it by its soname."""
 
 from __future__ import annotations
 
@@ -114,13 +114,13 @@ _SIGNATURES = {
 
 @cache
 def load() -> ctypes.CDLL:
-    """Loads the simulated library into this process, building it first where needed.
+    """Load the simulated library into this process; build it first if needed.
 
-    From here on the real pynvml, which asks for ``libnvidia-ml.so.1`` by name, gets this one: the dynamic linker goes
-    by the soname of what is loaded already. To be called before anything else in the process uses NVML.
+    The real pynvml then gets this library when it loads ``libnvidia-ml.so.1``, because the dynamic
+    linker finds a loaded library by its soname. Must be called before any other use of NVML.
 
     Raises:
-        OperationError: The library cannot be built.
+        OperationError: The build failed.
     """
     library = ctypes.CDLL(str(build_library()))
     for name, (result, *arguments) in _SIGNATURES.items():

@@ -1,4 +1,4 @@
-"""The GPU models that can be simulated. The tables themselves are in src/models.c."""
+"""The GPU models that can be simulated, from the tables in src/models.c."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ class Model:
     """A GPU model.
 
     Attributes:
-        key: How it is named here: ``A100``.
-        name: How NVML names it: ``NVIDIA A100-SXM4-80GB``.
-        memory_bytes: Of the device.
-        power_limit_range_watts: Least and largest limit that can be set.
-        default_power_limit_watts: After a restart.
-        idle_watts: With no work on it.
-        waiting_watts: With a process spinning on it, as in blocking communication.
-        graphics_clocks_megahertz: The table, falling.
-        memory_clocks_megahertz: Likewise.
-        teraflops_per_second: Work units a second at the highest clocks.
+        key: Key, such as ``A100``.
+        name: Name by NVML, such as ``NVIDIA A100-SXM4-80GB``.
+        memory_bytes: Memory of the device.
+        power_limit_range_watts: Minimum and maximum power limit.
+        default_power_limit_watts: Power limit after a restart.
+        idle_watts: Power without work.
+        waiting_watts: Power with a spinning process, as in blocking communication.
+        graphics_clocks_megahertz: Table of graphics clocks, descending.
+        memory_clocks_megahertz: Table of memory clocks, descending.
+        teraflops_per_second: Work per second at the highest clocks.
     """
 
     key: str
@@ -41,7 +41,7 @@ class Model:
 
 @cache
 def models() -> tuple[Model, ...]:
-    """All models, in the order of src/models.c."""
+    """Return all models, in the order of src/models.c."""
     found: list[Model] = []
     description = ModelDescription()
     while load().wattloopSimulatorModel(len(found), ctypes.byref(description)) == 0:
@@ -50,10 +50,10 @@ def models() -> tuple[Model, ...]:
 
 
 def model_named(key: str) -> Model:
-    """The model of that key.
+    """Return the model with a key.
 
     Raises:
-        UsageError: There is none; the text names those there are.
+        UsageError: There is none; the message lists all keys.
     """
     for model in models():
         if model.key == key:
@@ -62,7 +62,7 @@ def model_named(key: str) -> Model:
 
 
 def busy_power_and_throughput(model: Model, graphics_megahertz: int, intensity: float) -> tuple[float, float]:
-    """What the power curve says: (watts, teraflops per second) at a clock of the table, below any limit.
+    """Return (watts, teraflops per second) at a clock by the power curve, without a power limit.
 
     Args:
         model: One of `models`.
@@ -70,7 +70,7 @@ def busy_power_and_throughput(model: Model, graphics_megahertz: int, intensity: 
         intensity: 0 to 1.
 
     Raises:
-        UsageError: The clock is not in the table, or the intensity not within 0 and 1.
+        UsageError: The clock is not in the table, or the intensity is not from 0 to 1.
     """
     watts, throughput = ctypes.c_uint(), ctypes.c_uint64()
     code = load().wattloopSimulatorCurve(
@@ -79,7 +79,7 @@ def busy_power_and_throughput(model: Model, graphics_megahertz: int, intensity: 
     if code != 0:
         raise UsageError(
             f"found {graphics_megahertz} MHz at intensity {intensity}, expected a clock of the {model.key}'s table and "
-            "an intensity of 0 to 1"
+            "an intensity from 0 to 1"
         )
     return watts.value / 1e3, throughput.value / 1e6
 

@@ -1,4 +1,4 @@
-"""Driving simulated GPUs: work, clocks, faults, other actors, and the truth about them."""
+"""Control of simulated GPUs: work, clocks, faults, other administrators, and their exact state."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ NVML_ERROR_NOT_SUPPORTED = 3
 NVML_ERROR_NOT_FOUND = 6
 NVML_ERROR_GPU_IS_LOST = 15
 NVML_ERROR_LIB_RM_VERSION_MISMATCH = 18
-FOR_EVER_SECONDS = 1e9
+MAX_SECONDS = 1e9
 
 GpuName = int | str
-"""A GPU by its index or its UUID."""
+"""A GPU by index or UUID."""
 
 
 class Machine:
-    """The GPUs of one state file, open in this process. A context manager; threads may share it.
+    """The GPUs of one state file, open in this process. A context manager; thread-safe.
 
     Raises:
-        OperationError: The file does not exist, is no state of simulated GPUs, or is another version's.
+        OperationError: The file does not exist, is not a valid state file, or is of another
+            version.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -41,12 +42,12 @@ class Machine:
         self._machine = c_void_p()
         code = self._library.wattloopSimulatorOpen(os.fsencode(self.path), byref(self._machine))
         if code == NVML_ERROR_LIB_RM_VERSION_MISMATCH:
-            raise OperationError(f"{self.path} was made by another version of the simulator; create it anew")
+            raise OperationError(f"{self.path} is of another version of the simulator; create it again")
         if code != NVML_SUCCESS:
-            raise OperationError(f"{self.path} is no readable state of simulated GPUs; nvml_simulator.create makes one")
+            raise OperationError(f"{self.path} is not a readable state file; create one with nvml_simulator.create")
 
     def close(self) -> None:
-        """Lets go of the file. The GPUs go on."""
+        """Close the file. The GPUs keep running."""
         if self._machine.value is not None:
             self._library.wattloopSimulatorClose(self._machine)
             self._machine = c_void_p()
@@ -60,7 +61,7 @@ class Machine:
         self.close()
 
     def index(self, gpu: GpuName) -> int:
-        """The index of a GPU given by index or UUID.
+        """Return the index of a GPU.
 
         Raises:
             UsageError: There is no such GPU on this machine.
@@ -74,20 +75,22 @@ class Machine:
         return index
 
     def occupy(self, gpus: GpuName | Sequence[GpuName], work: float, intensity: float) -> float:
-        """Works on one GPU, or on several together, and returns when the last is done.
+        """Work on one GPU, or on several together, and return when all are done.
 
         Args:
-            gpus: Which. Of several, one that is done earlier waits for the others at its waiting power, as in a
-                data-parallel step. With the virtual clock they begin at the latest time among them and end together.
-            work: Teraflops (10^12 operations) on each GPU: an A100 does 312 in a second at its highest clock.
-            intensity: Share of the GPU's dynamic power that the work draws, 0 to 1.
+            gpus: The GPUs. A GPU that is done before the others waits for them at its waiting
+                power, as in a data-parallel step. With the virtual clock all begin at the latest
+                time among them and end together.
+            work: Teraflops (10^12 operations) on each GPU. An A100 does 312 per second at its
+                highest clock.
+            intensity: Share of the GPU's dynamic power that the work draws, from 0 to 1.
 
         Returns:
-            The simulated seconds it took.
+            Duration in simulated seconds.
 
         Raises:
-            UsageError: No such GPU, one named twice, or a work or an intensity out of range.
-            OperationError: A GPU has 16 pieces of work on it already, or is lost: see `inject_fault`.
+            UsageError: A GPU does not exist or occurs twice, or an argument is out of range.
+            OperationError: A GPU has 16 units of work already, or is lost; see `inject_fault`.
         """
         array = self._indices(gpus)
         begin = max(self._nanoseconds(index) for index in array)
@@ -98,16 +101,16 @@ class Machine:
         if code == NVML_ERROR_INVALID_ARGUMENT:
             raise UsageError(
                 f"found work {work}, intensity {intensity} on GPUs {list(array)}, expected 0 to 1e9 teraflops, "
-                "an intensity of 0 to 1, and every GPU once"
+                "an intensity from 0 to 1, and each GPU once"
             )
         if code == NVML_ERROR_GPU_IS_LOST:
-            raise OperationError(f"a GPU of {list(array)} is lost (NVML code {code}); take the work elsewhere")
+            raise OperationError(f"a GPU of {list(array)} is lost (NVML code {code}); use another GPU")
         if code != NVML_SUCCESS:
             raise OperationError(
-                f"a GPU of {list(array)} has too much work on it already (NVML code {code}); wait for it"
+                f"a GPU of {list(array)} has too much work already (NVML code {code}); wait until it is done"
             )
         try:
-            # In slices, so that a signal's handler has its turn: Ctrl-C ends the work.
+            # In slices, so that signal handlers run and Ctrl-C ends the work.
             while not self._library.wattloopSimulatorWorkWait(self._machine, handle):
                 pass
         finally:
@@ -115,24 +118,27 @@ class Machine:
         return (self._nanoseconds(array[0]) - begin) / 1e9
 
     def idle(self, gpus: GpuName | Sequence[GpuName], seconds: float) -> None:
-        """With the virtual clock: brings the GPUs to the latest time among them plus ``seconds``, idle.
+        """Advance the virtual clock of idle GPUs to the latest time among them plus ``seconds``.
 
-        With 0 seconds it is a barrier that costs nothing but idle power: how a job begins on GPUs that others used.
+        With 0 seconds this is a barrier, with which a job begins on GPUs that other jobs have used.
 
         Raises:
-            UsageError: No such GPU, negative seconds, or another clock, on which time passes by itself.
+            UsageError: A GPU does not exist, ``seconds`` is negative, or the clock is not virtual.
         """
         array = self._indices(gpus)
-        if not 0 <= seconds <= FOR_EVER_SECONDS:
-            raise UsageError(f"found {seconds} idle seconds, expected 0 to {FOR_EVER_SECONDS:.0f}")
+        if not 0 <= seconds <= MAX_SECONDS:
+            raise UsageError(f"found {seconds} idle seconds, expected 0 to {MAX_SECONDS:.0f}")
         code = self._library.wattloopSimulatorIdle(self._machine, array, len(array), round(seconds * 1e9))
         if code == NVML_ERROR_NOT_SUPPORTED:
-            raise UsageError(f"the clock of {self.path} is not virtual: time passes by itself there")
+            raise UsageError(f"the clock of {self.path} is not virtual, so time advances by itself")
         if code != NVML_SUCCESS:
-            raise UsageError(f"found GPUs {list(array)}, expected every GPU once")
+            raise UsageError(f"found GPUs {list(array)}, expected each GPU once")
 
     def clock_seconds(self, gpu: GpuName | None = None) -> float:
-        """Simulated time since creation: of one GPU, or of the machine (virtual clock: the latest of its GPUs)."""
+        """Return the simulated time since creation of a GPU, or of the machine.
+
+        With the virtual clock, the time of the machine is the latest of its GPUs.
+        """
         return self._nanoseconds(-1 if gpu is None else self.index(gpu)) / 1e9
 
     def inject_fault(
@@ -145,29 +151,30 @@ class Machine:
         count: int | None = None,
         delay_seconds: float = 0.0,
     ) -> int:
-        """Makes NVML calls fail, or hang, in every process on this state.
+        """Make NVML calls fail or hang in every process with this state file.
 
-        Every function of one GPU with code 15 is a lost GPU: it takes no work any more either.
+        A fault with code 15 on all functions of a GPU makes it a lost GPU, which accepts no work.
 
         Args:
-            function: The C function's name (``nvmlDeviceGetTotalEnergyConsumption``), or ``*`` for every one.
-            code: The NVML return code it answers; 0 lets it answer as ever, after the delay.
+            function: Name of the C function (``nvmlDeviceGetTotalEnergyConsumption``), or ``*`` for
+                all functions.
+            code: NVML return code; with 0 the call succeeds after the delay.
             gpu: Only calls on this GPU; None for all calls.
-            first_call: The first matching call that is struck, counted from 1 from now on.
-            count: How many calls are struck; None for every one from there on.
-            delay_seconds: Real time before the call answers. `clear_fault` ends a delay early.
+            first_call: First matching call that fails, counted from 1 from now on.
+            count: Number of calls that fail; None for all from there on.
+            delay_seconds: Real time before the call returns. `clear_fault` ends a delay early.
 
         Returns:
-            A ticket for `clear_fault`.
+            The ticket for `clear_fault`.
 
         Raises:
-            UsageError: The library offers no such function, or a number is out of range.
+            UsageError: The function does not exist, or a number is out of range.
             OperationError: There are 32 faults already.
         """
-        if first_call < 1 or (count is not None and count < 1) or not 0 <= delay_seconds <= FOR_EVER_SECONDS:
+        if first_call < 1 or (count is not None and count < 1) or not 0 <= delay_seconds <= MAX_SECONDS:
             raise UsageError(
                 f"found first_call {first_call}, count {count}, delay_seconds {delay_seconds}, expected calls from 1, "
-                f"a count of at least 1 and a delay of 0 to {FOR_EVER_SECONDS:.0f}"
+                f"a count of at least 1 and a delay of 0 to {MAX_SECONDS:.0f}"
             )
         ticket = c_uint64()
         index = -1 if gpu is None else self.index(gpu)
@@ -178,22 +185,22 @@ class Machine:
         if answer in {NVML_ERROR_NOT_FOUND, NVML_ERROR_INVALID_ARGUMENT}:
             raise UsageError(f"found function {function!r}, expected '*' or one of {', '.join(self.functions())}")
         if answer != NVML_SUCCESS:
-            raise OperationError("there are 32 faults already; clear some")
+            raise OperationError("there are 32 faults already; clear one")
         return ticket.value
 
     def clear_fault(self, ticket: int) -> None:
-        """Ends one fault; calls that it holds back answer now."""
+        """End a fault; calls that it delays return immediately."""
         self._library.wattloopSimulatorClearFault(self._machine, ticket)
 
     def clear_faults(self) -> None:
-        """Ends all faults."""
+        """End all faults."""
         self._library.wattloopSimulatorClearFault(self._machine, 0)
 
     def set_power_limit_as_another_actor(self, gpu: GpuName, watts: float) -> None:
-        """Changes a limit past NVML, as another administrator on the machine would.
+        """Change a limit without NVML, as another administrator would.
 
         Raises:
-            UsageError: No such GPU, or a limit out of the model's range.
+            UsageError: The GPU does not exist, or the limit is out of the model's range.
         """
         index = self.index(gpu)
         if self._library.wattloopSimulatorSetPowerLimit(self._machine, index, round(watts * 1e3)) != NVML_SUCCESS:
@@ -201,64 +208,70 @@ class Machine:
             raise UsageError(f"found a limit of {watts} W, expected one within the range of {model!r}")
 
     def partition(self, gpu: GpuName, mig_devices: int) -> None:
-        """Cuts a GPU into MIG devices, as large as so many equal ones can be; 0 switches MIG off.
+        """Partition a GPU into equal MIG devices of maximum size; 0 disables MIG.
 
         Args:
-            gpu: Which.
+            gpu: The GPU.
             mig_devices: 1 (7g), 2 (3g), 3 (2g) or 4 to 7 (1g).
 
         Raises:
-            UsageError: No such GPU, more than 7 devices, or a model without MIG (A40, V100).
+            UsageError: The GPU does not exist, or has a model without MIG (A40, V100), or there are
+                more than 7 devices.
         """
         index = self.index(gpu)
         if not 0 <= mig_devices <= MAX_INSTANCES:
             raise UsageError(f"found {mig_devices} MIG devices, expected 0 (off) to {MAX_INSTANCES}")
         if self._library.wattloopSimulatorPartition(self._machine, index, mig_devices) != NVML_SUCCESS:
-            raise UsageError(
-                f"found MIG devices on {self._description().model.decode()!r}, which has no MIG; A100, H100, H200 do"
-            )
+            model = self._description().model.decode()
+            raise UsageError(f"found MIG devices on {model!r}, which has no MIG; A100, H100 and H200 have it")
 
     def reset_energy_counter(self, gpu: GpuName) -> None:
-        """Has a GPU's energy counter begin at zero again, as after a reset of the GPU; nothing else changes.
+        """Reset the energy counter of a GPU to zero, as a reset of the GPU does.
 
         Raises:
-            UsageError: There is no such GPU.
+            UsageError: The GPU does not exist.
         """
         self._library.wattloopSimulatorResetCounter(self._machine, self.index(gpu))
 
     def stop_driver(self, *, stale_code: int = NVML_ERROR_UNINITIALIZED) -> None:
-        """Unloads the driver: ``nvmlInit`` answers NVML_ERROR_DRIVER_NOT_LOADED until `start_driver`.
+        """Unload the driver.
+
+        Until `start_driver`, ``nvmlInit`` fails with NVML_ERROR_DRIVER_NOT_LOADED.
 
         Args:
-            stale_code: What programs that have NVML open are answered by every call but ``nvmlShutdown``, until they
-                initialise it anew; never `NVML_SUCCESS`. Seen in the field besides the default: 15 (GPU is lost), 999
-                (unknown error, where a container lost its devices).
+            stale_code: Code that calls except ``nvmlShutdown`` return in programs that have NVML
+                open, until they initialize it again; never `NVML_SUCCESS`. Observed in practice
+                besides the default: 15 (GPU is lost) and 999 (unknown error, in a container that
+                lost its devices).
 
         Raises:
             UsageError: The code is 0.
         """
         if stale_code == NVML_SUCCESS:
-            raise UsageError("found stale_code 0, expected an NVML error: a driver that is stopped answers no call")
+            raise UsageError(
+                "found stale_code 0, expected an NVML error, because no call succeeds while the driver is stopped"
+            )
         self._library.wattloopSimulatorStopDriver(self._machine, stale_code)
 
     def start_driver(self) -> None:
-        """Loads the driver where it is stopped: energy counters from zero, limits and clocks as the vendor ships them.
+        """Load the driver if it is stopped: energy counters from zero, default limits and clocks.
 
-        What GPUs drew meanwhile is in no counter. Persistence mode stays, as with the vendor's daemon for it.
+        Energy that the GPUs used meanwhile is in no counter. Persistence mode remains, as with the
+        vendor's persistence daemon.
         """
         self._library.wattloopSimulatorStartDriver(self._machine)
 
     def restart_driver(self, *, stale_code: int = NVML_ERROR_UNINITIALIZED) -> None:
-        """Stops the driver and starts it at once; see both."""
+        """Stop the driver and start it; see `stop_driver` and `start_driver`."""
         self.stop_driver(stale_code=stale_code)
         self.start_driver()
 
     def functions(self) -> tuple[str, ...]:
-        """The NVML functions that the library offers."""
+        """Return the NVML functions of the library."""
         return tuple(name for name, _ in self._calls())
 
     def describe(self) -> Description:
-        """The truth about every GPU as of now."""
+        """Return the exact present state of the machine."""
         machine = self._description()
         gpus = []
         for index in range(machine.gpu_count):

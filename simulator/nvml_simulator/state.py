@@ -1,4 +1,4 @@
-"""The state file of simulated GPUs: made once, then shared by every process that is pointed at it."""
+"""State files of simulated GPUs, which the processes that use them share."""
 
 from __future__ import annotations
 
@@ -31,24 +31,27 @@ def create(
     permission: Permission = "root",
     replace: bool = False,
 ) -> Path:
-    """Writes a state file of ``count`` idle GPUs of one model.
+    """Create a state file of ``count`` idle GPUs of one model.
 
     Args:
-        path: The file to be made; it appears whole or not at all.
+        path: Path of the file, which is created atomically.
         model: ``A40``, ``V100``, ``A100``, ``H100`` or ``H200``; see `nvml_simulator.models`.
-        count: Number of GPUs, 0 (a driver with nothing to drive) to 64.
-        clock: ``wall`` as the system's clock; ``scaled`` ``scale`` times as fast; ``virtual`` moves with work alone.
-        scale: Simulated seconds per real second, with the scaled clock.
-        seed: Makes the UUIDs, serial numbers, where the counters start and when the sensors step: 0 to 2^64 - 1.
-        permission: Who may change GPUs: ``root`` (CAP_SYS_ADMIN, as the real driver asks for), ``anyone``, ``nobody``.
-        replace: Replace a file that exists. Processes that have the old one open keep it.
+        count: Number of GPUs, from 0 (a driver without a GPU) to 64.
+        clock: ``wall``: the system's clock; ``scaled``: ``scale`` times as fast; ``virtual``:
+            advances only with work.
+        scale: Simulated seconds per real second with the scaled clock.
+        seed: Seed of UUIDs, serial numbers, start values of the counters and phases of the sensors:
+            0 to 2^64 - 1.
+        permission: Processes that may change GPUs: ``root`` (CAP_SYS_ADMIN, as for the real
+            driver), ``anyone`` or ``nobody``.
+        replace: Whether to replace an existing file. Processes that have the old one open keep it.
 
     Returns:
         The path, absolute.
 
     Raises:
-        UsageError: An argument is out of its range, or the file exists and is not to be replaced.
-        OperationError: The file cannot be written, or the library cannot be built.
+        UsageError: An argument is out of range, or the file exists and ``replace`` is false.
+        OperationError: The file can't be written, or the build of the library failed.
     """
     path = Path(path).absolute()
     _check(count=count, clock=clock, scale=scale, seed=seed, permission=permission)
@@ -64,7 +67,7 @@ def create(
         replace,
     )
     if code == errno.EEXIST:
-        raise UsageError(f"{path} exists already; choose another path, or replace it (replace=True)")
+        raise UsageError(f"{path} exists already; use another path, or replace=True")
     if code != 0:
         raise OperationError(f"cannot write the state of simulated GPUs to {path}: {os.strerror(code)}")
     return path
@@ -80,21 +83,21 @@ def _check(*, count: int, clock: str, scale: float, seed: int, permission: str) 
     if not 0 < scale <= 1e6:
         raise UsageError(f"found a time scale of {scale}, expected more than 0 and at most 1000000")
     if clock != "scaled" and scale != 1.0:
-        raise UsageError(f"found a time scale of {scale} with the {clock} clock, expected it with clock 'scaled' alone")
+        raise UsageError(f"found a time scale of {scale} with the {clock} clock, expected it only with clock 'scaled'")
     if not 0 <= seed < 2**64:
         raise UsageError(f"found seed {seed}, expected 0 to 2^64 - 1")
 
 
 def environment(path: Path | str) -> dict[str, str]:
-    """What to add to a child process's environment so that it sees these GPUs through any NVML binding.
+    """Return the environment in which a child process sees these GPUs by any NVML binding.
 
     Args:
-        path: A state file that `create` has written.
+        path: A state file of `create`.
 
     Returns:
-        ``LD_LIBRARY_PATH`` with the library's folder before what this process has there, the state's path, and where
-        agents lock this simulated machine: beside the state, so that agents of two machines are not in each other's
-        way.
+        ``LD_LIBRARY_PATH``, the library's folder before the folders of this process; the path of
+        the state file; and the agent's lock directory, beside the state file, so that agents of two
+        simulated machines do not conflict.
     """
     folders = [str(build_library().parent)]
     if inherited := os.environ.get("LD_LIBRARY_PATH"):

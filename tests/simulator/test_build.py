@@ -36,7 +36,7 @@ def test_a_missing_compiler_is_named_with_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("CC", "no-such-compiler")
-    with pytest.raises(OperationError, match=r"need a C compiler, and 'no-such-compiler' cannot be run.*CC"):
+    with pytest.raises(OperationError, match=r"need a C compiler, but 'no-such-compiler' cannot be run.*CC"):
         nvml_simulator.build_library()
     assert main() == 1
     assert "no-such-compiler" in capsys.readouterr().err

@@ -120,13 +120,13 @@ def test_time_does_not_pass_by_command_where_it_passes_by_itself(make_machine: C
 def test_work_out_of_range_is_refused(
     clock: str, work: float, intensity: float, make_machine: Callable[..., Machine]
 ) -> None:
-    with pytest.raises(UsageError, match="an intensity of 0 to 1"):
+    with pytest.raises(UsageError, match="an intensity from 0 to 1"):
         make_machine(clock=clock).occupy(0, work, intensity)
 
 
 def test_a_gpu_named_twice_or_unknown_is_refused(make_machine: Callable[..., Machine]) -> None:
     machine = make_machine(count=2)
-    with pytest.raises(UsageError, match="every GPU once"):
+    with pytest.raises(UsageError, match="each GPU once"):
         machine.occupy([0, 0], 1.0, 0.5)
     for unknown in (2, -1, "GPU-unknown"):
         with pytest.raises(UsageError, match="index of 0 to 1"):

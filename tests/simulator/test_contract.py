@@ -16,7 +16,7 @@ import pytest
 import nvml_simulator
 from nvml_simulator import Machine
 from nvml_simulator.contract import (
-    ANSWERED_UNINITIALIZED,
+    ALLOWED_UNINITIALIZED,
     FUNCTIONS,
     INVALID_ARGUMENT,
     NO_PERMISSION,
@@ -25,9 +25,9 @@ from nvml_simulator.contract import (
     UNINITIALIZED,
     Caller,
     Device,
+    InvalidCall,
     MigDevice,
-    Refusal,
-    refusals,
+    invalid_calls,
 )
 
 LIFE = ("nvmlInit_v2", "nvmlInitWithFlags", "nvmlShutdown", "nvmlErrorString")
@@ -40,7 +40,7 @@ def start_caller(start_nvml: Callable[[], ModuleType]) -> Callable[[], Caller]:
     def start() -> Caller:
         start_nvml()
         caller = Caller(nvml_simulator.load())
-        caller.learn(os.getpid())
+        caller.read_properties(os.getpid())
         return caller
 
     return start
@@ -67,16 +67,16 @@ def test_a_right_call_succeeds(
     assert start_caller().call(name) == SUCCESS
 
 
-@pytest.mark.parametrize("refusal", list(refusals()), ids=str)
+@pytest.mark.parametrize("case", list(invalid_calls()), ids=str)
 def test_a_wrong_call_is_refused_as_documented(
-    refusal: Refusal, make_machine: Callable[..., Machine], start_caller: Callable[[], Caller]
+    case: InvalidCall, make_machine: Callable[..., Machine], start_caller: Callable[[], Caller]
 ) -> None:
     machine = make_machine(model="H200", count=2)
-    machine.partition(0, 2 if FUNCTIONS[refusal.function].needs_mig else 0)
-    assert start_caller().call(refusal.function, refusal.replaced) == refusal.code
+    machine.partition(0, 2 if FUNCTIONS[case.function].needs_mig else 0)
+    assert start_caller().call(case.function, case.replacements) == case.code
 
 
-@pytest.mark.parametrize("name", [name for name in FUNCTIONS if name not in ANSWERED_UNINITIALIZED])
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if name not in ALLOWED_UNINITIALIZED])
 def test_nothing_is_answered_before_nvml_is_initialised(name: str, make_machine: Callable[..., Machine]) -> None:
     make_machine()
     assert Caller(nvml_simulator.load()).call(name) == UNINITIALIZED
@@ -174,7 +174,7 @@ def test_a_real_nvml_keeps_to_the_same_table() -> None:
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
-        pytest.skip("no NVIDIA driver on this machine: the table was last held to a real H200 by hand")
+        pytest.skip("no NVIDIA driver on this machine: the table was last compared with a real H200 manually")
     result = subprocess.run(
         [sys.executable, "-m", "nvml_simulator.contract"], env=environment, capture_output=True, text=True, check=False
     )

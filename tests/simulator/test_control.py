@@ -75,4 +75,4 @@ def test_what_can_not_be_is_refused_with_what_would_be_right(
 
 def test_a_file_that_is_no_state_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["/nowhere/gpus", "describe"]) == 1
-    assert "/nowhere/gpus is no readable state" in capsys.readouterr().err
+    assert "/nowhere/gpus is not a readable state file" in capsys.readouterr().err

@@ -146,7 +146,7 @@ def test_faults_have_an_end(make_machine: Callable[..., Machine]) -> None:
     machine = make_machine()
     for _ in range(32):
         machine.inject_fault(ENERGY, code=LOST)
-    with pytest.raises(OperationError, match="clear some"):
+    with pytest.raises(OperationError, match="clear one"):
         machine.inject_fault(ENERGY, code=LOST)
     machine.clear_faults()
     assert machine.inject_fault(ENERGY, code=LOST) == 33

@@ -1,21 +1,28 @@
-"""What NVML documents of every function that is offered here: its parameters, and how it refuses wrong ones.
+"""NVML's documentation as a table: parameters of each function, and codes for invalid arguments.
 
-The tests hold the simulated library to this table. ``python -m nvml_simulator.contract`` holds whichever
-``libnvidia-ml.so.1`` the process loads to it, so that the table itself can be checked on a machine with a real GPU;
-there nothing is ever set.
+The tests check the simulated library against this table. ``python -m nvml_simulator.contract``
+checks the ``libnvidia-ml.so.1`` that the process loads, so that the table can be verified on a
+machine with a real GPU; it changes no setting.
 """
 
 from __future__ import annotations
 
-from nvml_simulator.contract.caller import Caller
-from nvml_simulator.contract.codes import INVALID_ARGUMENT, NO_PERMISSION, NOT_SUPPORTED, SUCCESS, UNINITIALIZED
-from nvml_simulator.contract.comparison import differences
-from nvml_simulator.contract.functions import ANSWERED_UNINITIALIZED, FUNCTIONS
-from nvml_simulator.contract.parameters import Device, Function, MigDevice
-from nvml_simulator.contract.refusals import Refusal, refusals
+from nvml_simulator.contract.conformance import Caller, differences
+from nvml_simulator.contract.functions import ALLOWED_UNINITIALIZED, FUNCTIONS
+from nvml_simulator.contract.invalid_calls import InvalidCall, invalid_calls
+from nvml_simulator.contract.parameters import (
+    INVALID_ARGUMENT,
+    NO_PERMISSION,
+    NOT_SUPPORTED,
+    SUCCESS,
+    UNINITIALIZED,
+    Device,
+    Function,
+    MigDevice,
+)
 
 __all__ = [
-    "ANSWERED_UNINITIALIZED",
+    "ALLOWED_UNINITIALIZED",
     "FUNCTIONS",
     "INVALID_ARGUMENT",
     "NOT_SUPPORTED",
@@ -25,8 +32,8 @@ __all__ = [
     "Caller",
     "Device",
     "Function",
+    "InvalidCall",
     "MigDevice",
-    "Refusal",
     "differences",
-    "refusals",
+    "invalid_calls",
 ]

@@ -1,4 +1,4 @@
-"""The table: every function that is offered here, with its parameters."""
+"""The table of supported functions with their parameters."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ def _number(value: int) -> Value:
 
 
 def _versioned(words: int, version: int, *, size: int | None = None) -> Callable[[], Any]:
-    """A structure of this many 32-bit words whose first says its size and version."""
+    """Return a maker of a structure of 32-bit words; the first has its size and version."""
     return lambda: (c_uint * words)((size or 4 * words) | version << 24)
 
 
 _UINT, _INT, _ULL = Pointer(c_uint), Pointer(c_int), Pointer(c_ulonglong)
 _HANDLE = Pointer(c_void_p)
-_MEMORY_CLOCK = Value(lambda truth: c_uint(truth.memory_clock))
-_GRAPHICS_CLOCK = Value(lambda truth: c_uint(truth.graphics_clock))
+_MEMORY_CLOCK = Value(lambda gpu: c_uint(gpu.memory_clock))
+_GRAPHICS_CLOCK = Value(lambda gpu: c_uint(gpu.graphics_clock))
 _ROOM_FOR_CLOCKS = Value(lambda _: (c_uint * 512)())
 _FIELD_BYTES = 40
 
@@ -47,12 +47,12 @@ FUNCTIONS: dict[str, Function] = {
     "nvmlSystemGetNVMLVersion": Function((Text(80),)),
     "nvmlSystemGetCudaDriverVersion": Function((_INT,)),
     "nvmlSystemGetCudaDriverVersion_v2": Function((_INT,)),
-    "nvmlSystemGetProcessName": Function((Value(lambda truth: c_uint(truth.pid)), Text(1024, truncates=True))),
+    "nvmlSystemGetProcessName": Function((Value(lambda gpu: c_uint(gpu.pid)), Text(1024, truncates=True))),
     "nvmlDeviceGetCount_v2": Function((_UINT,)),
     "nvmlDeviceGetHandleByIndex_v2": Function((_number(0), _HANDLE)),
-    "nvmlDeviceGetHandleByUUID": Function((Value(lambda truth: c_char_p(truth.uuid)), _HANDLE)),
-    "nvmlDeviceGetHandleByPciBusId_v2": Function((Value(lambda truth: c_char_p(truth.bus_id)), _HANDLE)),
-    "nvmlDeviceGetHandleBySerial": Function((Value(lambda truth: c_char_p(truth.serial)), _HANDLE)),
+    "nvmlDeviceGetHandleByUUID": Function((Value(lambda gpu: c_char_p(gpu.uuid)), _HANDLE)),
+    "nvmlDeviceGetHandleByPciBusId_v2": Function((Value(lambda gpu: c_char_p(gpu.bus_id)), _HANDLE)),
+    "nvmlDeviceGetHandleBySerial": Function((Value(lambda gpu: c_char_p(gpu.serial)), _HANDLE)),
     "nvmlDeviceGetName": _get(Text(96)),
     "nvmlDeviceGetUUID": _get(Text(96)),
     "nvmlDeviceGetSerial": _get(Text(30)),
@@ -76,7 +76,7 @@ FUNCTIONS: dict[str, Function] = {
     "nvmlDeviceGetPowerManagementLimitConstraints": _get(_UINT, _UINT),
     "nvmlDeviceGetPowerManagementDefaultLimit": _get(_UINT),
     "nvmlDeviceGetEnforcedPowerLimit": _get(_UINT),
-    "nvmlDeviceSetPowerManagementLimit": _set(Value(lambda truth: c_uint(truth.power_limit_milliwatts))),
+    "nvmlDeviceSetPowerManagementLimit": _set(Value(lambda gpu: c_uint(gpu.power_limit_milliwatts))),
     "nvmlDeviceSetPowerManagementLimit_v2": _set(Pointer(lambda: (c_uint * 3)(12 | 2 << 24, 0, 250000))),
     "nvmlDeviceGetFieldValues": _get(Value(lambda _: c_int(1)), Pointer(_field)),
     "nvmlDeviceGetSupportedMemoryClocks": _get(Pointer(lambda: c_uint(512)), _ROOM_FOR_CLOCKS),
@@ -108,5 +108,5 @@ FUNCTIONS: dict[str, Function] = {
     "nvmlDeviceGetComputeInstanceId": Function((MigDevice(), _UINT), needs_mig=True),
 }
 
-ANSWERED_UNINITIALIZED = {"nvmlInit_v2", "nvmlInitWithFlags", "nvmlErrorString", "nvmlSystemGetNVMLVersion"}
-"""What NVML answers without being initialised."""
+ALLOWED_UNINITIALIZED = {"nvmlInit_v2", "nvmlInitWithFlags", "nvmlErrorString", "nvmlSystemGetNVMLVersion"}
+"""Functions that succeed before NVML is initialized."""

@@ -1,4 +1,4 @@
-"""What a function of NVML takes: the kinds of parameters, and how a right one is made."""
+"""Parameters of NVML functions: their kinds, and how to make a valid argument of each."""
 
 from __future__ import annotations
 
@@ -6,23 +6,34 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+# NVML return codes.
+SUCCESS = 0
+UNINITIALIZED = 1
+INVALID_ARGUMENT = 2
+NOT_SUPPORTED = 3
+NO_PERMISSION = 4
+NOT_FOUND = 6
+INSUFFICIENT_SIZE = 7
+FUNCTION_NOT_FOUND = 13
+ARGUMENT_VERSION_MISMATCH = 25
+
 
 @dataclass(frozen=True)
 class Device:
-    """A handle of GPU 0."""
+    """Handle of GPU 0."""
 
 
 @dataclass(frozen=True)
 class MigDevice:
-    """A handle of GPU 0's first MIG device."""
+    """Handle of the first MIG device of GPU 0."""
 
 
 @dataclass(frozen=True)
 class Pointer:
-    """Where an answer is written to, or a structure is read from; NULL is refused.
+    """Pointer to a result or a structure; NULL is invalid.
 
     Attributes:
-        make: A fresh one of what it points to.
+        make: Makes the object that it points to.
     """
 
     make: Callable[[], Any]
@@ -30,11 +41,11 @@ class Pointer:
 
 @dataclass(frozen=True)
 class Text:
-    """A buffer and its size, two parameters: NULL is refused, and so is a size of 1 where it is cut by no rule.
+    """A buffer and its size, two parameters; NULL is invalid, as is a size of 1 unless it truncates.
 
     Attributes:
-        bytes: The size that NVML documents as enough.
-        truncates: The text is cut to the buffer instead.
+        bytes: Sufficient size by NVML's documentation.
+        truncates: Whether the function truncates the text to the buffer.
     """
 
     bytes: int
@@ -43,18 +54,18 @@ class Text:
 
 @dataclass(frozen=True)
 class Value:
-    """A plain value. For a pointer that may be NULL, too.
+    """A value, or a pointer that may be NULL.
 
     Attributes:
-        make: The value for a right call, from GPU 0's truth.
+        make: Makes a valid value from the properties of GPU 0.
     """
 
-    make: Callable[[Truth], Any]
+    make: Callable[[GpuProperties], Any]
 
 
 @dataclass(frozen=True)
-class Truth:
-    """What the right calls need to know of GPU 0."""
+class GpuProperties:
+    """Properties of GPU 0 that valid arguments need."""
 
     uuid: bytes
     serial: bytes
@@ -70,12 +81,12 @@ Parameter = Device | MigDevice | Pointer | Text | Value
 
 @dataclass(frozen=True)
 class Function:
-    """What a function takes.
+    """An NVML function.
 
     Attributes:
-        parameters: In order.
-        changes: It changes a GPU, and so needs permission.
-        needs_mig: It succeeds only where GPU 0 has MIG devices.
+        parameters: Its parameters, in order.
+        changes: Whether it changes a GPU and so requires permission.
+        needs_mig: Whether it fails unless GPU 0 has MIG devices.
     """
 
     parameters: tuple[Parameter, ...]
