@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from nvml_simulator import STATE_VARIABLE, Description
+from nvml_simulator import STATE_VARIABLE, Description, device_plugin_ids
 from nvml_simulator.compilation import LIBRARY_VARIABLE, SONAME
-from nvml_simulator.device_ids import device_plugin_ids
 
 # The folders of the library and of the GPUs' state in containers, which images do not have.
 LIBRARY_FOLDER = "/usr/local/nvidia/lib64"
