@@ -36,16 +36,16 @@ static int push_flow(network *net, int32_t step, int64_t amount) {
 }
 
 static int64_t path_residual(const network *net, int32_t length) {
-    int64_t least = UNLIMITED;
+    int64_t minimum = UNLIMITED;
     for (int32_t i = 0; i < length; i++) {
         int64_t residual = step_residual(net, net->path[i]);
-        if (residual < least)
-            least = residual;
+        if (residual < minimum)
+            minimum = residual;
     }
-    return least;
+    return minimum;
 }
 
-/* Which steps of a path are saturated. */
+/* The first and the last saturated step of a path. */
 typedef struct {
     int32_t first, last;
 } saturated_steps;
@@ -76,7 +76,7 @@ int64_t augment_found_path(network *net, direction *next) {
     if (pushed >= UNLIMITED)
         return UNLIMITED;
     saturated_steps saturated = push_along_path(net, length, pushed);
-    /* A search will end about where the path is saturated. The path is listed towards the start of the last search. */
+    /* The next search will end near the saturated steps. The path is listed towards the start of the last search. */
     int near_start = length - saturated.last < saturated.first;
     *next = near_start ? from : (direction)(1 - from);
     return pushed;

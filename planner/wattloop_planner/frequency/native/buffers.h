@@ -1,4 +1,4 @@
-/* Contiguous buffers of one item type, as arguments of the modules here (numpy arrays, array.array). */
+/* Contiguous buffers of one item type (NumPy arrays, array.array) as arguments of the extension modules. */
 
 #ifndef WATTLOOP_BUFFERS_H
 #define WATTLOOP_BUFFERS_H
@@ -24,8 +24,8 @@ static inline int format_is(const char *format, item_type type) {
     return format[0] != '\0' && format[1] == '\0' && strchr(codes[type], format[0]) != NULL;
 }
 
-/* Fill view with the object's buffer; release it with PyBuffer_Release. Returns 0 with an exception set when the object
- * has no contiguous buffer of these items, or (count >= 0) not count of them. */
+/* Fill view with the object's buffer; release it with PyBuffer_Release. Returns 0 with an exception set if the object
+ * has no contiguous buffer of these items or, for count >= 0, another number of items. */
 static inline int get_items(PyObject *object, const char *name, item_type type, Py_ssize_t count, int writable,
                             Py_buffer *view) {
     static const Py_ssize_t sizes[] = {2, 4, 8, 8};

@@ -45,16 +45,16 @@ static int allocate(network *net, const network_input *in) {
     net->path = malloc(nodes * sizeof(int32_t));
     net->stack = malloc(nodes * sizeof(int32_t));
     net->distances = calloc(nodes, sizeof(int64_t));
-    /* A search looks at each step at most once before it goes beyond, and at most once after. */
+    /* A search examines each step at most once before and once after it continues beyond tight steps. */
     net->boundary = malloc((4 * count + 1) * sizeof(exit_step));
-    int whole = net->activities && net->lengths && net->capacities && net->events && net->places && net->reached &&
+    int complete = net->activities && net->lengths && net->capacities && net->events && net->places && net->reached &&
                 net->arrivals && net->positions && net->path && net->stack && net->distances && net->boundary;
     for (int from = 0; from < DIRECTIONS; from++) {
         net->links[from] = malloc((2 * count + 1) * sizeof(flow_link));
         net->onward[from] = malloc(nodes * sizeof(onward_link));
-        whole = whole && net->links[from] && net->onward[from];
+        complete = complete && net->links[from] && net->onward[from];
     }
-    return whole;
+    return complete;
 }
 
 void refresh_links(network *net, int32_t index) {
@@ -65,13 +65,13 @@ void refresh_links(network *net, int32_t index) {
         longest = length;
     else if (a->corner < a->slowest)
         longest = net->lengths[a->corner + 1];
-    /* From the sink a step stands among the links of the node it leads to: where the opposite step stands. */
+    /* In a search from the sink, a step is among the links of the node it leads to, at the place of the opposite step. */
     net->links[FROM_SOURCE][net->places[along]].need = net->links[FROM_SINK][net->places[against]].need = length;
     net->links[FROM_SOURCE][net->places[against]].need = net->links[FROM_SINK][net->places[along]].need = -longest;
 }
 
-/* Steps along come before steps against: a depth-first search then runs through the pipeline towards the sink, which
- * halves the searches on the profiles of docs/frequency.md. */
+/* Forward steps come before backward steps: a depth-first search then goes towards the sink, which halves the searches on
+ * the profiles of docs/performance.md. */
 static void link_steps(network *net) {
     int32_t *next = net->positions;
     for (int32_t i = 0; i < net->activity_count; i++) {

@@ -2,14 +2,14 @@
 
 #include <math.h>
 
-/* Fill the tight network. Returns 0 when a path without a bound is tight: no schedule is faster. Afterwards the last search
- * has reached one side of a minimum cut. */
+/* Maximise the flow along tight steps. Returns 0 if an unbounded path is tight: no schedule is faster. Afterwards the last
+ * search has reached one side of a minimum cut. */
 static int maximise_flow(network *net) {
     direction nearer = FROM_SOURCE;
-    /* The last advance made the way of its search tight; mostly there is no other. */
+    /* The last advance made the path of its search tight; usually it is the only one. */
     int64_t pushed = net->time < net->previous_time ? augment_found_path(net, &nearer) : 0;
-    /* Where there were others at the last breakpoint, stages are balanced. All are then looked for at once, and always from
-     * the source: paths through the same operations first level the flow of the microbatches, and fewer are needed. */
+    /* If other paths were tight at the last breakpoint, stages are balanced. All are then searched first, from the source:
+     * paths through the same operations first balance the flow of the microbatches, and fewer are needed. */
     int balanced = net->balanced;
     net->balanced = 0;
     for (int searched = !balanced; pushed < UNLIMITED; searched = 1) {
@@ -32,8 +32,8 @@ static int advance(network *net) {
     net->finished = fall == NO_LENGTH;
     if (net->finished)
         return 0;
-    /* Raising the source's side and lowering the sink's are the same; only what the search has seen,
-     * in order of distance, is touched. */
+    /* Raising the source's side and lowering the sink's side are equivalent. Only reached nodes, in order of distance,
+     * change. */
     int64_t sign = net->searched == FROM_SOURCE ? 1 : -1;
     for (int32_t i = 0; i < net->reached_count && net->distances[net->reached[i]] < fall; i++) {
         int32_t node = net->reached[i];
@@ -46,9 +46,9 @@ static int advance(network *net) {
     return 1;
 }
 
-int32_t network_advance(network *net, int32_t most, double until, int64_t *times, double *rises) {
+int32_t network_advance(network *net, int32_t max_count, double until, int64_t *times, double *rises) {
     int32_t passed = 0;
-    while (passed < most && (passed == 0 || net->spread < until) && advance(net)) {
+    while (passed < max_count && (passed == 0 || net->spread < until) && advance(net)) {
         times[passed] = net->time;
         rises[passed++] = (double)net->rise;
     }
@@ -62,7 +62,7 @@ double network_spread(const network *net) { return net->spread; }
 int network_finished(const network *net) { return net->finished; }
 int32_t network_activities(const network *net) { return net->activity_count; }
 
-/* By how much the last advance moved a node, up to this fall of the time. */
+/* The change of a node's potential in the last advance, up to this fall of the time. */
 static int64_t moved(const network *net, int32_t node, int64_t fall) {
     if (net->time == net->previous_time || net->events[node].mark != net->stamp || fall <= net->distances[node])
         return 0;
@@ -70,8 +70,8 @@ static int64_t moved(const network *net, int32_t node, int64_t fall) {
 }
 
 static int64_t potential_at(const network *net, int32_t node, int64_t fall) {
-    int64_t whole_fall = net->previous_time - net->time;
-    return net->events[node].potential - moved(net, node, whole_fall) + moved(net, node, fall);
+    int64_t total_fall = net->previous_time - net->time;
+    return net->events[node].potential - moved(net, node, total_fall) + moved(net, node, fall);
 }
 
 void network_durations(const network *net, int64_t time, double unit, int32_t count, double *durations) {

@@ -1,4 +1,4 @@
-/* wattloop_planner.frequency._parametric_flow: the Python face of parametric_flow.h, on the stable ABI. */
+/* wattloop_planner.frequency._parametric_flow: the Python interface of parametric_flow.h, on the stable ABI. */
 
 #include "buffers.h"
 #include "parametric_flow.h"
@@ -166,7 +166,7 @@ static PyType_Slot slots[] = {
     {Py_tp_dealloc, destroy},
     {Py_tp_methods, methods},
     {Py_tp_getset, properties},
-    {Py_tp_doc, "The time-cost frontier of a project network, a breakpoint at a time."},
+    {Py_tp_doc, "The time-cost frontier of a project network, computed breakpoint by breakpoint."},
     {0, NULL},
 };
 

@@ -53,7 +53,7 @@ static int allocate(pipeline *pipe, const pipeline_input *in) {
            pipe->trial && pipe->rounded;
 }
 
-/* Group the edges' other ends by operation; `next` is scratch. */
+/* Group the edges' other ends by operation; `next` is scratch memory. */
 static void group(int32_t operations, int32_t edges, const int32_t *by, const int32_t *other, int32_t *first,
                   int32_t *grouped, int32_t *next) {
     for (int32_t i = 0; i < edges; i++)
@@ -65,7 +65,7 @@ static void group(int32_t operations, int32_t edges, const int32_t *by, const in
         grouped[next[by[i]]++] = other[i];
 }
 
-/* Kahn's order; returns 0 on a cycle. */
+/* Topological order (Kahn); returns 0 on a cycle. */
 static int sort_topologically(pipeline *pipe, int32_t *missing) {
     int32_t ready = 0;
     for (int32_t i = 0; i < pipe->operations; i++) {

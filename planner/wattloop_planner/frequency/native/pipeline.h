@@ -1,4 +1,4 @@
-/* A pipeline in memory: what pipeline.c makes and rounding.c works on. */
+/* A pipeline in memory: pipeline.c creates it, rounding.c operates on it. */
 
 #ifndef WATTLOOP_PIPELINE_H
 #define WATTLOOP_PIPELINE_H
@@ -9,10 +9,10 @@ struct pipeline {
     int32_t operations;
     int32_t *order; /* topological */
     int32_t *first_before, *befores, *first_after, *afters;
-    int32_t *fastest, *option_counts; /* of each operation: its place in times and costs, and how many there are */
+    int32_t *fastest, *option_counts; /* of each operation: its first place in times and costs, and its number of options */
     double *times, *costs;
     double *finishes, *latest, *durations;
-    option_index *trial, *rounded; /* rounded: what the last rounding chose, a guess at the next */
+    option_index *trial, *rounded; /* rounded: the options of the last rounding, as initial guesses of the next */
 };
 
 #endif

@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-/* Sums of durations are compared with this slack, relative to the deadline, so that a duration that exactly fills its
- * room is not refused for the rounding of a sum. */
+/* Relative tolerance in comparisons of sums of durations, so that rounding errors do not reject a duration that exactly
+ * fills its room. */
 #define RELATIVE_TOLERANCE 1e-12
 
 static double start_of(const pipeline *pipe, int32_t operation) {
@@ -63,15 +63,15 @@ static void find_latest_finishes(pipeline *pipe, const double *durations, double
     }
 }
 
-/* The slowest option of at most this duration; the fastest where none is. It is looked for from the one guessed, in steps
- * that double, so that what a near guess costs does not grow with the options. */
+/* The slowest option of at most this duration, or the fastest. The search starts at the guess with doubling steps, so that
+ * the time of a near guess does not depend on the number of options. */
 static option_index slowest_within(const pipeline *pipe, int32_t operation, double room, option_index guess) {
     const double *times = pipe->times + pipe->fastest[operation];
     int32_t low = guess, high = guess, step = 1, last = pipe->option_counts[operation] - 1;
     if (times[guess] <= room && (guess == last || times[guess + 1] > room))
         return guess;
     if (times[guess] > room) {
-        /* Fits: low, or nothing. Does not: high. */
+        /* low fits, or no option does; high does not fit. */
         do {
             high = low;
             low = high > step ? high - step : 0;
@@ -94,7 +94,7 @@ static option_index slowest_within(const pipeline *pipe, int32_t operation, doub
     return (option_index)low;
 }
 
-/* Each operation, in order, fills the room between its real start and its latest finish. The plan holds guesses. */
+/* Each operation, in order, fills the room between its actual start and its latest finish. The plan holds guesses. */
 static realised fill_room(pipeline *pipe, double deadline, option_index *plan) {
     double tolerance = deadline * RELATIVE_TOLERANCE, time = 0, cost = 0;
     for (int32_t i = 0; i < pipe->operations; i++) {
@@ -144,7 +144,7 @@ realised pipeline_split(pipeline *pipe, const option_index *until, const option_
     return pipeline_reclaim(pipe, plan);
 }
 
-/* splitmix64 (Steele, Lea, Flood 2014): the same numbers on every machine. */
+/* splitmix64 (Steele, Lea, Flood 2014): equal numbers on every machine. */
 static uint64_t next_random(uint64_t *state) {
     uint64_t z = *state += 0x9E3779B97F4A7C15u;
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;

@@ -1,7 +1,7 @@
-/* Real plans: one option an operation, from relaxed durations. Method: docs/frequency.md.
+/* Plans from relaxed durations: one option per operation. Method: docs/frequency.md.
  *
  * The options of an operation are those of its kind, fastest first, with falling cost. A plan is one option index (0: the
- * fastest) an operation; its time is the longest path through the chosen durations, its cost the sum of the chosen
+ * fastest) per operation; its time is the longest path through the chosen durations, its cost the sum of the chosen
  * costs. */
 
 #ifndef WATTLOOP_ROUNDING_H
@@ -25,7 +25,7 @@ typedef struct {
     double time, cost;
 } realised;
 
-/* NULL with *problem set when the input cannot be right, with *problem NULL when memory is short. */
+/* Returns NULL with *problem set if the input is invalid, and with *problem NULL if memory is exhausted. */
 pipeline *pipeline_create(const pipeline_input *input, const char **problem);
 void pipeline_free(pipeline *pipe);
 int32_t pipeline_operations(const pipeline *pipe);
@@ -35,18 +35,18 @@ realised pipeline_realise(pipeline *pipe, const option_index *plan);
 double pipeline_longest_path(pipeline *pipe, const double *durations);
 void pipeline_finish_times(pipeline *pipe, const double *durations, double *finishes);
 
-/* A plan no later than the deadline, which the durations must meet: each operation, in order, takes its slowest option
- * that ends by its latest finish under the durations. Then slack is reclaimed. */
+/* A plan that meets the deadline, which the durations must meet: each operation, in topological order, takes its slowest
+ * option that ends by its latest finish under the durations. Then slack is reclaimed. */
 realised pipeline_round(pipeline *pipe, const double *durations, double deadline, option_index *plan);
 
-/* The same without reclaiming slack. An operation that cannot end by its latest finish takes its fastest option, so the
- * durations need not meet the deadline. */
+/* As pipeline_round, but without reclaiming slack. An operation that cannot end by its latest finish takes its fastest
+ * option, so the durations need not meet the deadline. */
 realised pipeline_fill(pipeline *pipe, const double *durations, double deadline, option_index *plan);
 
-/* Slow operations down within the plan's own time. */
+/* Slow down operations within the plan's own time. */
 realised pipeline_reclaim(pipeline *pipe, option_index *plan);
 
-/* Follow one plan until the cut, in its time, and the other one after; then reclaim slack. */
+/* Follow the first plan until the cut, in its time, then the second plan; then reclaim slack. */
 realised pipeline_split(pipeline *pipe, const option_index *until, const option_index *after, double cut,
                         option_index *plan);
 

@@ -1,4 +1,4 @@
-/* wattloop_planner.frequency._rounding: the Python face of rounding.h, on the stable ABI. */
+/* wattloop_planner.frequency._rounding: the Python interface of rounding.h, on the stable ABI. */
 
 #include "buffers.h"
 #include "rounding.h"
@@ -90,7 +90,7 @@ static int get_plan(PyObject *self, PyObject *object, int checked, Py_buffer *vi
     return 1;
 }
 
-/* A plan that is read and written. */
+/* A plan that the function reads and writes. */
 static int get_changing_plan(PyObject *self, PyObject *object, Py_buffer *view) {
     if (!get_plan(self, object, 0, view))
         return 0;
@@ -219,7 +219,7 @@ static PyType_Slot slots[] = {
     {Py_tp_new, create},
     {Py_tp_dealloc, destroy},
     {Py_tp_methods, methods},
-    {Py_tp_doc, "Operations, what each waits for, and the options of each kind: makes and realises plans."},
+    {Py_tp_doc, "Operations, precedences and the options of each kind; creates and evaluates plans."},
     {0, NULL},
 };
 

@@ -37,21 +37,21 @@ static exit_step boundary_pop(network *net) {
     return first;
 }
 
-/* Leave out the steps to nodes that were reached after all, and make the rest a heap. */
+/* Remove the steps to nodes that were reached meanwhile, and make the others a heap. */
 static void boundary_order(network *net) {
     const flow_link *links = net->links[net->searched];
-    int32_t kept = 0;
+    int32_t count = 0;
     for (int32_t at = 0; at < net->boundary_count; at++)
         if (net->events[links[net->boundary[at].place].node].mark != net->stamp)
-            net->boundary[kept++] = net->boundary[at];
-    net->boundary_count = kept;
-    for (int32_t at = kept / 2 - 1; at >= 0; at--)
-        sift_down(net->boundary, kept, at);
+            net->boundary[count++] = net->boundary[at];
+    net->boundary_count = count;
+    for (int32_t at = count / 2 - 1; at >= 0; at--)
+        sift_down(net->boundary, count, at);
 }
 
 /* ---- searches ---- */
 
-/* Inlined for each direction by its callers. */
+/* Inlined by its callers for each direction. */
 static inline __attribute__((always_inline)) int reach_tight(network *net, direction from) {
     const event *events = net->events;
     const flow_link *links = net->links[from];
@@ -89,7 +89,7 @@ int search_tight(network *net, direction from) {
     return from == FROM_SOURCE ? reach_tight(net, FROM_SOURCE) : reach_tight(net, FROM_SINK);
 }
 
-/* Whether the link by which flow last went on from the node is tight and leads to a node that is not reached yet. */
+/* Whether the link of the last flow out of the node is tight and leads to a node that is not reached. */
 static inline int leads_on(const network *net, int32_t node, direction from, onward_link familiar) {
     const event *next = &net->events[familiar.node];
     return familiar.place != NO_PLACE && next->mark != net->stamp &&
@@ -115,7 +115,7 @@ static inline __attribute__((always_inline)) int64_t reach_beyond(network *net, 
                 continue;
             reach(net, node, least.from, links[least.place].step, distance);
         }
-        /* Where flow went on before it mostly can again: that saves looking at all that lies beside the way. */
+        /* The previous flow usually leads to the other end, without examining the nodes beside the path. */
         for (onward_link familiar; leads_on(net, node, from, familiar = net->onward[from][node]); node = familiar.node) {
             net->stack[waiting++] = node;
             reach(net, familiar.node, node, links[familiar.place].step, distance);
