@@ -104,7 +104,9 @@ def main() -> int:
     )
     report("as reported immediately", reported, reference, base)
     later = [(moment, account.snapshot_at(moment)) for moment, _, _ in reported]
-    snapshots = [(at, mark.energy_millijoules / 1e3, mark.uncertainty_millijoules / 1e3) for at, mark in later]
+    snapshots = [
+        (at, snapshot.energy_millijoules / 1e3, snapshot.uncertainty_millijoules / 1e3) for at, snapshot in later
+    ]
     report("as corrected afterwards", snapshots, reference, base)
     return 0
 

@@ -157,10 +157,10 @@ def against_lowtime(python: str, file: str, stages: int, microbatches: int) -> d
     script = Path(__file__).with_name("lowtime_plans.py")
     command = [python, "-P", script, PERSEUS / file, stages, microbatches, power]
     done = subprocess.run([str(argument) for argument in command], check=True, capture_output=True, text=True)
-    theirs = json.loads(done.stdout)
+    lowtime_result = json.loads(done.stdout)
     problem, forty, (seconds, _) = planned(read_profile(PERSEUS / file), stages, microbatches, power)
     every = plan_pipeline(problem, None)
-    found = [evaluate(problem, plan) for plan in theirs["plans"]]
+    found = [evaluate(problem, plan) for plan in lowtime_result["plans"]]
     waiting = problem.waiting_power_watts
     lowtime = [(plan.time_seconds, plan.energy_joules - waiting * plan.time_seconds) for plan in found]
     bounds = forty.frontier.bound_joules([time for time, _ in lowtime])
@@ -168,9 +168,9 @@ def against_lowtime(python: str, file: str, stages: int, microbatches: int) -> d
     return {
         "file": file,
         "operations": problem.graph.operations,
-        "lowtime_seconds": theirs["seconds"],
+        "lowtime_seconds": lowtime_result["seconds"],
         "seconds": seconds,
-        "times_faster": theirs["seconds"] / seconds,
+        "times_faster": lowtime_result["seconds"] / seconds,
         "lowtime_gap_mean_percent": float(gaps.mean() * 100),
         "gap_mean_percent": float(forty.gaps.mean() * 100),
         "max_above_lowtime_percent_all": max_above(every, lowtime, waiting),
@@ -179,13 +179,13 @@ def against_lowtime(python: str, file: str, stages: int, microbatches: int) -> d
     }
 
 
-def max_above(ours: Planning, lowtime: list[tuple[float, float]], waiting: float, *, between: bool = True) -> float:
+def max_above(planning: Planning, lowtime: list[tuple[float, float]], waiting: float, *, between: bool = True) -> float:
     """Maximum excess energy of our best plan over Lowtime's at the deadlines of our plans, in percent.
 
     A negative value means less energy at every deadline. With ``between``, the deadlines include the times of all
     plans of Lowtime; the faster of two of our plans meets a deadline between them.
     """
-    own = [(plan.time_seconds, plan.effective_joules) for plan in ours.plans]
+    own = [(plan.time_seconds, plan.effective_joules) for plan in planning.plans]
     worst = -np.inf
     for time_seconds, _ in own + lowtime if between else own:
         cheapest = [

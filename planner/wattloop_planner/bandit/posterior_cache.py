@@ -1,6 +1,6 @@
 """Caches the posterior, so that a decision with additional observations updates it incrementally.
 
-The cache holds no state of its own: the posterior is a function of the observations, and an incremental
+The cache holds no state: the posterior is a function of the observations, and an incremental
 update gives the same result as a computation from the start.
 """
 

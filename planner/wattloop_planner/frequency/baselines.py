@@ -65,8 +65,8 @@ def _zeus_per_stage(problem: Problem) -> Iterator[Baseline]:
         return
     heaviest = max(forwards, key=lambda stage: forwards[stage][max(forwards[stage])].time_seconds)
     for clock in sorted(forwards[heaviest], reverse=True):
-        longest = forwards[heaviest][clock].time_seconds
-        clocks = {stage: _lowest_within(measured, longest) for stage, measured in forwards.items()}
+        max_time = forwards[heaviest][clock].time_seconds
+        clocks = {stage: _lowest_within(measured, max_time) for stage, measured in forwards.items()}
         clocks[heaviest] = clock
         if all(clocks[stage] in measured for (stage, _), measured in kinds.items()):
             chosen = [measured[clocks[stage]] for (stage, _), measured in kinds.items()]

@@ -107,8 +107,8 @@ def test_measured_pipelines_are_planned_within_the_documented_gap(name: str) -> 
 def test_plans_take_no_more_energy_than_lowtime_at_any_deadline(count: int | None) -> None:
     problem = measured_problem("gpt3", 6, stages=4)
     recorded = json.loads((Path(__file__).parent / "lowtime_plans.json").read_text())["plans"]
-    theirs = [reference_evaluation(problem, plan) for plan in recorded]
-    ours = [(plan.time_seconds, plan_energy_joules(problem, plan)) for plan in plan_pipeline(problem, count).plans]
+    lowtime = [reference_evaluation(problem, plan) for plan in recorded]
+    own = [(plan.time_seconds, plan_energy_joules(problem, plan)) for plan in plan_pipeline(problem, count).plans]
 
     def energy_until_deadline(plans: list[tuple[float, float]], deadline: float) -> float:
         """Energy until the deadline under the best plan that meets it, including waiting."""
@@ -116,11 +116,11 @@ def test_plans_take_no_more_energy_than_lowtime_at_any_deadline(count: int | Non
         return min(energy + waiting * (deadline - time) for time, energy in plans if time <= deadline * (1 + 1e-9))
 
     # A deadline between two of 40 plans costs more; with one plan per breakpoint, it does not.
-    compared = ours if count else [*theirs, *ours]
-    deadlines = sorted(time for time, _ in compared if time >= theirs[-1][0])
+    compared = own if count else [*lowtime, *own]
+    deadlines = sorted(time for time, _ in compared if time >= lowtime[-1][0])
     assert len(deadlines) >= 30
     for deadline in deadlines:
-        assert energy_until_deadline(ours, deadline) <= energy_until_deadline(theirs, deadline) * 1.0001
+        assert energy_until_deadline(own, deadline) <= energy_until_deadline(lowtime, deadline) * 1.0001
 
 
 @pytest.mark.parametrize("name", ["gpt3-a40", "bloom-a100"])

@@ -72,7 +72,7 @@ def test_the_selected_plans_have_the_smallest_loss_of_all_selections(pool: dict[
 @pytest.mark.parametrize("count", [3, 20, MAX_OPTIMAL, MAX_OPTIMAL + 1, 400])
 def test_of_many_plans_the_requested_number_is_selected_in_order(count: int) -> None:
     plans = [plan(hundredths, (hundredths * 7919 % 13) / 100) for hundredths in range(500, 1000)]
-    every, selected = (spread_plans(FRONTIER, plans, most) for most in (1000, count))
+    every, selected = (spread_plans(FRONTIER, plans, limit) for limit in (1000, count))
     times = [plan.time_seconds for plan in selected]
     assert len(selected) == min(count, len(every))
     assert times == sorted(times, reverse=True)

@@ -72,11 +72,11 @@ def read_profile(path: str | Path) -> Profile:
     Raises:
         InputError: The file is invalid, a number is out of range, or two rows contradict each other.
     """
-    seen: dict[tuple[int, str, int], Option] = {}
+    options_by_key: dict[tuple[int, str, int], Option] = {}
     merged: list[str] = []
     for row in read_table(path, COLUMNS):
         key, option = _option(row)
-        before = seen.setdefault(key, option)
+        before = options_by_key.setdefault(key, option)
         if before is option:
             continue
         if (before.time_seconds, before.energy_joules) != (option.time_seconds, option.energy_joules):
@@ -87,11 +87,11 @@ def read_profile(path: str | Path) -> Profile:
                 row.line,
             )
         merged.append(f"{row.line} (as line {before.line})")
-    if not seen:
+    if not options_by_key:
         raise InputError(str(path), "a header and no rows", "a row for each stage, instruction and frequency", 1)
     notes = [f"repeated rows were merged: line {', '.join(merged)}"] if merged else []
     grouped: dict[tuple[int, str], list[Option]] = defaultdict(list)
-    for (stage, instruction, _), option in seen.items():
+    for (stage, instruction, _), option in options_by_key.items():
         grouped[stage, instruction].append(option)
     options = {
         key: tuple(sorted(grouped[key], key=lambda option: -option.frequency_megahertz)) for key in sorted(grouped)

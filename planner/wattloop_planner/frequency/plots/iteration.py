@@ -69,11 +69,11 @@ def draw_plans(
     on_progress("figures", 0.0)
     lines = [timeline(problem, planning.plans[number]) for number in numbers]
     powers = Normalize(problem.blocking_power_watts, max(float(line.powers_watts.max()) for line in lines), clip=True)
-    longest = max(line.time_seconds for line in lines)
+    max_time = max(line.time_seconds for line in lines)
     for drawn, (number, line) in enumerate(zip(numbers, lines, strict=True), start=1):
         energy = plan_energy_joules(problem, planning.plans[number])
         title = f"plan {number}: {line.time_seconds:.4g} s, {energy:,.0f} J"
-        save_figure(pipeline_figure(problem, line, powers, longest, title), folder, f"pipeline_{number:05d}")
+        save_figure(pipeline_figure(problem, line, powers, max_time, title), folder, f"pipeline_{number:05d}")
         on_progress(f"figure {drawn} of {len(lines)}", drawn / len(lines))
 
 
