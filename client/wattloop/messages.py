@@ -1,7 +1,8 @@
-"""Wire forms between a training process and the reporting API: small JSON objects, the same in a pod and on a laptop.
+"""Messages between a training process and the reporting API, the same in a cluster and in the local mode.
 
-Every report is cumulative: it repeats the first and the newest reading of each GPU's energy counter and all power-limit
-measurements so far, so that a lost or repeated report changes nothing and a late one brings everything up to date.
+Every report is cumulative: it repeats the first and the newest reading of each GPU's energy counter
+and all power-limit measurements so far. A lost or repeated report therefore changes nothing, and a
+late one brings the operator up to date.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ MAX_REPORT_BYTES = 64 * 1024
 MAX_GPUS = 64
 MAX_LIMITS = 64
 MAX_UUID_CHARACTERS = 96
-# As NVML writes them: GPU-<uuid>, MIG-<uuid>, and MIG-GPU-<uuid>/<GPU instance>/<compute instance> of older drivers.
+# NVML's formats: GPU-<uuid>, MIG-<uuid>, and MIG-GPU-<uuid>/<GPU instance>/<compute instance> of older drivers.
 GPU_UUID_PATTERN = "(GPU|MIG)-[0-9A-Fa-f-]{1,36}|MIG-GPU-[0-9A-Fa-f-]{1,36}/[0-9]{1,3}/[0-9]{1,3}"
 GPU_UUID = re.compile(GPU_UUID_PATTERN)
 MAX_GPU_UUID_CHARACTERS = 52
 MAX_PRODUCT_CHARACTERS = 128
 MAX_REASON_CHARACTERS = 2000
 MAX_REFUSAL_CHARACTERS = 512
-# Bounds far beyond anything real, so that no sum over an attempt leaves what the API's decimal strings can say.
+# Far above real values, so that a sum over an attempt fits the API's decimal strings.
 MAX_NUMBER = 1e14
 MAX_ENERGY_MILLIJOULES = 2 * 10**14  # a GPU of 1 kW for six years
 MAX_TIME_SECONDS = 1e10
 MAX_POWER_WATTS = 1e6
 MAX_LIMIT_WATTS = 1e4
-# The smallest part of an epoch, of a second and of a joule that a limit can have been measured over.
+# Smallest fraction of an epoch, second or joule of a power-limit measurement.
 MIN_MEASURED = 1e-6
 
 
@@ -52,7 +53,7 @@ class GpuEnergy(WireForm):
     time_seconds: Annotated[ClockSeconds, "The agent's clock now; never less than at the start."]
 
     def check(self, place: str) -> None:
-        """See `WireForm`: neither the counter nor the clock goes back."""
+        """See `WireForm`: the counter and the clock do not decrease."""
         if self.energy_millijoules < self.start_energy_millijoules:
             raise MessageError(
                 f"{place}energy_millijoules: found {self.energy_millijoules}, "
@@ -63,14 +64,14 @@ class GpuEnergy(WireForm):
 
 @dataclass(frozen=True)
 class LimitMeasurement(WireForm):
-    """Energy and time of a part of an epoch at one power limit, over all GPUs of the process."""
+    """Energy and time of part of an epoch at one power limit, over all GPUs of the process."""
 
     power_limit_watts: Annotated[
-        float, Number(1.0, MAX_LIMIT_WATTS), "The limit that was held on each GPU, each once in whole watts."
+        float, Number(1.0, MAX_LIMIT_WATTS), "The limit held on each GPU; unique among the measurements in whole watts."
     ]
-    energy_joules: Annotated[float, Number(MIN_MEASURED, MAX_NUMBER), "Energy of all GPUs while it was held."]
-    time_seconds: Annotated[float, Number(MIN_MEASURED, MAX_TIME_SECONDS), "How long it was held."]
-    epochs: Annotated[float, Number(MIN_MEASURED, MAX_NUMBER), "The part of an epoch that was run meanwhile."]
+    energy_joules: Annotated[float, Number(MIN_MEASURED, MAX_NUMBER), "Energy of all GPUs at this limit."]
+    time_seconds: Annotated[float, Number(MIN_MEASURED, MAX_TIME_SECONDS), "Duration of the measurement."]
+    epochs: Annotated[float, Number(MIN_MEASURED, MAX_NUMBER), "Fraction of an epoch that the measurement covers."]
 
 
 @dataclass(frozen=True)
@@ -86,21 +87,22 @@ class Report(WireForm):
     sequence: Annotated[
         int,
         Integer(),
-        "Rises with each report of an attempt, also across its processes: a process begins with the milliseconds since "
-        "the epoch. A report whose sequence is not above the last one's changes neither epoch nor metric.",
+        "Increases with each report of an attempt, also across its processes, since a process begins with the "
+        "milliseconds since the Unix epoch. A report whose sequence is not above the last one's changes neither epoch "
+        "nor metric.",
     ]
-    epoch: Annotated[float, Number(0.0, MAX_NUMBER), "Epochs completed by this process, a decimal."]
+    epoch: Annotated[float, Number(0.0, MAX_NUMBER), "Number of epochs completed by this process."]
     metric: Annotated[
         float | None,
         Number(-MAX_NUMBER, MAX_NUMBER),
         "The target metric as last evaluated; null before the first evaluation.",
     ] = None
-    evaluations: Annotated[int, Integer(), "How often this process has evaluated the metric."] = 0
+    evaluations: Annotated[int, Integer(), "Number of evaluations of the metric by this process."] = 0
     reached_in_a_row: Annotated[
         int | None,
         Integer(),
-        "How many evaluations in a row, up to the last, reached the target; null if not counted. Needed where reports "
-        "were lost.",
+        "Number of consecutive evaluations, up to the last, that reached the target; null if not counted. The operator "
+        "cannot count them if reports are lost.",
     ] = None
     gpus: Annotated[
         tuple[GpuEnergy, ...],
@@ -117,7 +119,7 @@ class Report(WireForm):
     power_limit_refusal: Annotated[
         str,
         String(MAX_REFUSAL_CHARACTERS, min_length=0),
-        "Why the power limit that was requested last is not held; empty if it is, or if none was requested.",
+        "Why the power limit requested last is not held; empty if it is held or none was requested.",
     ] = ""
     profile: Annotated[
         tuple[LimitMeasurement, ...],
@@ -125,7 +127,7 @@ class Report(WireForm):
         "Power limits measured in this attempt; empty unless the attempt profiles them.",
     ] = ()
     finished: Annotated[bool, "Whether this is the last report."] = False
-    rank: Annotated[int, Integer(), "Rank of the process in a distributed run; the metric of rank 0 counts."] = 0
+    rank: Annotated[int, Integer(), "Rank of the process in a distributed run; only the metric of rank 0 counts."] = 0
 
     def check(self, place: str) -> None:
         """See `WireForm`: each GPU and each power limit has one entry."""
@@ -150,10 +152,10 @@ class Answer(WireForm):
 
 
 def check_clock(place: str, start_seconds: float, seconds: float) -> None:
-    """Check that a clock has not gone back since the start.
+    """Check that a clock is not behind its start.
 
     Raises:
-        MessageError: It has.
+        MessageError: The clock is behind its start.
     """
     if seconds < start_seconds:
         raise MessageError(f"{place}time_seconds: found {seconds}, expected at least the start's {start_seconds}")

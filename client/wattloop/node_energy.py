@@ -1,6 +1,7 @@
-"""Wire forms between a node's agent and the operator: what each pod has used of each GPU, and what the agent may do.
+"""Messages between a node's agent and the operator: the energy of each pod and GPU, and the bounds of requests.
 
-Every report is cumulative, so that a lost or repeated one changes nothing and a late one brings everything up to date.
+Every report is cumulative. A lost or repeated report therefore changes nothing, and a late one brings
+the operator up to date.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from wattloop.wire_form import MaxItems, WireForm, check_unique
 
 MAX_NODE_REPORT_BYTES = 1024 * 1024
 MAX_NODE_ANSWER_BYTES = 4 * 1024 * 1024
-# A report with this many of the longest entries has fewer bytes than the largest; an agent with more sends several.
+# A report with this many entries of maximum length fits MAX_NODE_REPORT_BYTES. An agent with more
+# entries sends several reports.
 MAX_POD_GPU_USAGES = 1024
 MAX_ACKNOWLEDGED = MAX_POD_GPU_USAGES
 MAX_BOUNDS = 256
@@ -45,27 +47,27 @@ PowerLimit = Annotated[Range, NumberRange(MAX_LIMIT_WATTS)]
 
 @dataclass(frozen=True)
 class NodeGpu(WireForm):
-    """The energy of one GPU, by all that used it."""
+    """The energy of one GPU, of all its users together."""
 
     uuid: Annotated[Uuid, "UUID of the GPU."]
-    energy_millijoules: Annotated[Millijoules, "Its energy since the ledger began, whoever used it."]
+    energy_millijoules: Annotated[Millijoules, "Energy of the GPU since the ledger began, of all its users."]
     uncertainty_millijoules: Annotated[Millijoules, "Bound on the error of the energy."]
     time_seconds: Annotated[ClockSeconds, "The agent's clock at that reading; simulated GPUs have simulated clocks."]
-    source: Annotated[str, OneOf(SOURCES), "counter: the GPU's own energy counter; integrated: power over time."]
+    source: Annotated[str, OneOf(SOURCES), "counter: the GPU's energy counter; integrated: power integrated over time."]
     product: Annotated[str, String(MAX_PRODUCT_CHARACTERS, min_length=0), "Product name of the GPU, from NVML."] = ""
 
 
 @dataclass(frozen=True)
 class PodGpuUsage(WireForm):
-    """The energy that one container of a pod has used of one GPU; one entry per (pod uid, container, GPU)."""
+    """The energy that one container of a pod used on one GPU; one entry per (pod uid, container, GPU)."""
 
     pod_uid: Annotated[Uuid, "Uid of the pod."]
-    namespace: Annotated[Label, "Its namespace."]
-    pod: Annotated[Name, "Its name."]
+    namespace: Annotated[Label, "Namespace of the pod."]
+    pod: Annotated[Name, "Name of the pod."]
     container: Annotated[Label, "The container that the GPU is allocated to."]
-    gpu: Annotated[Uuid, "UUID of the GPU; for a MIG device or a replica, of the GPU that it is a part of."]
-    shared: Annotated[bool, "Whether others could use the GPU too, so that its energy is not this pod's alone."]
-    energy_millijoules: Annotated[Millijoules, "Used since the GPU was allocated to the pod."]
+    gpu: Annotated[Uuid, "UUID of the GPU; for a MIG device or a time-sliced replica, of its parent GPU."]
+    shared: Annotated[bool, "Whether other containers can use the GPU too, so that its energy is not this pod's alone."]
+    energy_millijoules: Annotated[Millijoules, "Energy since the GPU was allocated to the pod."]
     uncertainty_millijoules: Annotated[Millijoules, "Bound on the error of the energy."]
     start_time_seconds: Annotated[ClockSeconds, "The agent's clock when the GPU was allocated to the pod."]
     time_seconds: Annotated[
@@ -76,11 +78,11 @@ class PodGpuUsage(WireForm):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Its key within the ledger: pod uid, container, GPU."""
+        """The unique key within the ledger: pod uid, container, GPU."""
         return self.pod_uid, self.container, self.gpu
 
     def check(self, place: str) -> None:
-        """See `WireForm`: the clock does not go back."""
+        """See `WireForm`: the clock does not decrease."""
         check_clock(place, self.start_time_seconds, self.time_seconds)
 
 
@@ -96,7 +98,7 @@ class NodeReport(WireForm):
 
     node: Annotated[Name, "Name of the Kubernetes node."]
     ledger: Annotated[Label, "Id of the ledger. The numbers of a new ledger start at 0, and those of ledgers add up."]
-    sequence: Annotated[int, Integer(), "Rises with each report of an agent."]
+    sequence: Annotated[int, Integer(), "Increases with each report of an agent."]
     gpus: Annotated[tuple[NodeGpu, ...], MaxItems(MAX_GPUS), "The node's GPUs."] = ()
     usages: Annotated[
         tuple[PodGpuUsage, ...],
@@ -150,7 +152,7 @@ class NodeAnswer(WireForm):
     acknowledged: Annotated[
         tuple[Uuid, ...],
         MaxItems(MAX_ACKNOWLEDGED),
-        "Uids of pods whose usages have all ended and are stored durably: the agent may forget them.",
+        "Uids of pods whose usages have all ended and are stored durably; the agent may delete them.",
     ] = ()
     bounds: Annotated[
         tuple[GpuBounds, ...] | None,

@@ -75,7 +75,7 @@ class AgentConnection:
             raise AgentUnavailable(f"no agent: {SOCKET_VARIABLE} names no socket")
         self.path = Path(named)
         self._reconnect_seconds = reconnect_seconds
-        self._holds: dict[tuple[str, str], Mapping[str, object]] = {}
+        self._held_settings: dict[tuple[str, str], Mapping[str, object]] = {}
         self._may_reconnect = True
         self._lock = threading.Lock()
         self._transport = AgentTransport(self.path, timeout_seconds)
@@ -129,7 +129,7 @@ class AgentConnection:
             AgentUnavailable: No agent answers.
             AgentRequestError: The agent cannot list them, for example without a driver.
         """
-        return [gpu_of(entry) for entry in self._ask({"verb": "gpus"})]
+        return [gpu_of(entry) for entry in self._request({"verb": "gpus"})]
 
     def energy(self, uuids: Sequence[str] | None = None) -> list[EnergyReading]:
         """The energy counters of these GPUs, read now; default: all GPUs that the caller may use.
@@ -141,7 +141,7 @@ class AgentConnection:
         request: dict[str, object] = {"verb": "energy"}
         if uuids is not None:
             request["gpus"] = list(uuids)
-        return [reading_of(entry) for entry in self._ask(request)]
+        return [reading_of(entry) for entry in self._request(request)]
 
     def hold_limit(self, uuids: Sequence[str], watts: float) -> list[HeldLimit]:
         """Hold all of these GPUs at a power limit until released or until this process ends. All or none.
@@ -150,9 +150,9 @@ class AgentConnection:
             AgentUnavailable: No agent answers.
             AgentRequestError: One of them does not allow or support the limit; none is changed.
         """
-        asked = {"verb": "hold_limit", "watts": watts}
-        held = self._ask({**asked, "gpus": list(uuids)})
-        self._holds |= {("power", uuid): {**asked, "gpus": [uuid]} for uuid in uuids}
+        setting = {"verb": "hold_limit", "watts": watts}
+        held = self._request({**setting, "gpus": list(uuids)})
+        self._held_settings |= {("power", uuid): {**setting, "gpus": [uuid]} for uuid in uuids}
         return [held_limit_of(entry) for entry in held]
 
     def hold_clocks(
@@ -164,9 +164,9 @@ class AgentConnection:
             AgentUnavailable: No agent answers.
             AgentRequestError: One of them does not allow or support the clock; none is changed.
         """
-        asked = {"verb": "hold_clocks", "megahertz": megahertz, "domain": domain}
-        held = self._ask({**asked, "gpus": list(uuids)})
-        self._holds |= {(domain, uuid): {**asked, "gpus": [uuid]} for uuid in uuids}
+        setting = {"verb": "hold_clocks", "megahertz": megahertz, "domain": domain}
+        held = self._request({**setting, "gpus": list(uuids)})
+        self._held_settings |= {(domain, uuid): {**setting, "gpus": [uuid]} for uuid in uuids}
         return [held_clock_of(entry) for entry in held]
 
     def release(self, uuids: Sequence[str] | None = None) -> list[str]:
@@ -182,8 +182,10 @@ class AgentConnection:
         if uuids is not None:
             request["gpus"] = list(uuids)
         # Also on failure: a released setting must not be held again after a restart of the agent.
-        self._holds = {key: held for key, held in self._holds.items() if uuids is not None and key[1] not in uuids}
-        return [str(uuid) for uuid in self._ask(request)]
+        self._held_settings = {
+            key: held for key, held in self._held_settings.items() if uuids is not None and key[1] not in uuids
+        }
+        return [str(uuid) for uuid in self._request(request)]
 
     def leases(self) -> list[LeaseDescription]:
         """The agent's leases on the GPUs that the caller may use.
@@ -192,7 +194,7 @@ class AgentConnection:
             AgentUnavailable: No agent answers.
             AgentRequestError: The agent cannot list them.
         """
-        return [lease_of(entry) for entry in self._ask({"verb": "list"})]
+        return [lease_of(entry) for entry in self._request({"verb": "list"})]
 
     def subscribe(self, interval_seconds: float = 1.0) -> Iterator[list[EnergyReading]]:
         """The energy counters of all of the caller's GPUs, at an interval, until the iterator is closed.
@@ -214,7 +216,7 @@ class AgentConnection:
             finally:
                 self.close()
 
-    def _ask(self, request: Mapping[str, object]) -> Any:
+    def _request(self, request: Mapping[str, object]) -> Any:
         with self._lock:
             if self._transport.failed:
                 self._reconnect()
@@ -234,17 +236,17 @@ class AgentConnection:
         while True:
             try:
                 self._transport.connect()
-                for held in list(self._holds.values()):
-                    self._exchange(held)
+                for setting in list(self._held_settings.values()):
+                    self._exchange(setting)
             except AgentRequestError as error:
                 logger.warning("settings are no longer held after a restart of the agent: %s", error)
-                self._holds.clear()
+                self._held_settings.clear()
                 return
             except (OSError, AgentUnavailable):
                 if time.monotonic() >= deadline:
                     # Later requests do not wait, until one succeeds.
                     self._may_reconnect = False
-                    self._holds.clear()
+                    self._held_settings.clear()
                     return
                 # There is no notification of a new path.
                 time.sleep(0.05)
