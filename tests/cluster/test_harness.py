@@ -21,7 +21,7 @@ from support.binaries.build import BINARIES
 from support.control_plane.commands import ClusterCommand, CommandError
 from support.control_plane.control_plane import running_control_plane
 from support.control_plane.kubelet import NODE_NAME, Kubelet
-from support.control_plane.waiting import Object, WaitedInVainError, wait_until
+from support.control_plane.waiting import Object, WaitTimeoutError, wait_until
 
 
 def job_manifest(name: str = "train", **spec: Any) -> dict[str, Any]:
@@ -149,7 +149,7 @@ def test_a_job_fails_when_its_pod_does(
 def test_a_pod_whose_image_is_missing_stays_pending(kubectl: ClusterCommand, kubelet: Kubelet, namespace: str) -> None:
     kubectl.apply(job_manifest(), namespace=namespace)
     (pod,) = kubelet.pods_of_job("train", namespace)
-    status = kubelet.refuse_image(pod)["status"]
+    status = kubelet.fail_image_pull(pod)["status"]
     assert status["phase"] == "Pending"
     assert status["containerStatuses"][0]["state"]["waiting"]["reason"] == "ImagePullBackOff"
 
@@ -195,8 +195,10 @@ def test_a_pods_token_names_the_pod_and_serves_its_audience_alone(
     assert not review("someone.else.example").authenticated
 
 
-def test_waiting_in_vain_says_for_what_and_what_was_there(cluster: DynamicClient, namespace: str) -> None:
-    with pytest.raises(WaitedInVainError, match=r"waited in vain for the impossible(.|\n)*'name': 'default'"):
+def test_the_error_of_a_timeout_names_the_condition_and_the_objects(cluster: DynamicClient, namespace: str) -> None:
+    with pytest.raises(
+        WaitTimeoutError, match=r"timed out after \d+ s waiting for the impossible(.|\n)*'name': 'default'"
+    ):
         wait_until(
             cluster,
             api_version="v1",

@@ -1,4 +1,4 @@
-"""Which policies hold on a node, and in which form its agent is told them."""
+"""The bounds that policies give a node, and the status of a policy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from wattloop.node_energy import MAX_CLOCK_MEGAHERTZ, GpuBounds, NodeAnswer
 from wattloop_operator.api.gpu_power_policy import MAX_MEGAHERTZ, GPUPowerPolicy
 from wattloop_operator.api.meta import ConditionStatus
 from wattloop_operator.api.power import MAX_WATTS
-from wattloop_operator.policies import IN_FORCE, bounds_of_node, holds_on, policy_status, selector_of
+from wattloop_operator.policies import IN_FORCE, applies_to, bounds_of_node, policy_status, selector_of
 
 
 def policy(name: str, **spec: Any) -> GPUPowerPolicy:
@@ -23,7 +23,7 @@ def policy(name: str, **spec: Any) -> GPUPowerPolicy:
 
 
 @pytest.mark.parametrize(
-    ("selector", "labels", "holds"),
+    ("selector", "labels", "applies"),
     [
         ({}, {}, True),
         ({}, {"pool": "a"}, True),
@@ -35,13 +35,13 @@ def policy(name: str, **spec: Any) -> GPUPowerPolicy:
         ({"pool": ""}, {}, False),
     ],
 )
-def test_a_policy_holds_on_nodes_with_all_its_labels(
-    selector: dict[str, str], labels: dict[str, str], holds: bool
+def test_a_policy_applies_to_nodes_with_all_its_labels(
+    selector: dict[str, str], labels: dict[str, str], applies: bool
 ) -> None:
-    assert holds_on(policy("p", nodeSelector=selector), labels) is holds
+    assert applies_to(policy("p", nodeSelector=selector), labels) is applies
 
 
-def test_the_bounds_are_those_of_the_policies_that_hold_by_name() -> None:
+def test_a_node_has_the_bounds_of_the_policies_that_apply_sorted_by_name() -> None:
     policies = [
         policy("z-fleet", powerLimit={"minWatts": 150, "maxWatts": 350}, graphicsClock={"maxMegahertz": 1300}),
         policy("elsewhere", nodeSelector={"pool": "h200"}, powerLimit={"minWatts": 300}),
@@ -64,7 +64,7 @@ def test_the_bounds_are_those_of_the_policies_that_hold_by_name() -> None:
     )
 
 
-def test_a_product_that_nvml_cannot_name_narrows_to_no_gpu_and_not_to_every() -> None:
+def test_a_product_that_nvml_cannot_name_matches_no_gpu_and_not_every_gpu() -> None:
     (bounds,) = bounds_of_node([policy("p", gpuProducts=["NVIDIA H200 ✨"], powerLimit={"maxWatts": 300})], {})
     assert bounds.products == ()
 
@@ -82,13 +82,13 @@ specs = st.fixed_dictionaries(
 
 
 @given(st.lists(specs, max_size=4))
-def test_every_policy_that_the_api_takes_survives_the_way_to_the_agent(taken: list[dict[str, Any]]) -> None:
-    bounds = bounds_of_node([policy(f"p{number}", **spec) for number, spec in enumerate(taken)], {})
+def test_every_valid_policy_survives_the_wire_form(valid: list[dict[str, Any]]) -> None:
+    bounds = bounds_of_node([policy(f"p{number}", **spec) for number, spec in enumerate(valid)], {})
     assert NodeAnswer.from_json(json.loads(json.dumps(NodeAnswer(bounds=bounds).to_json()))).bounds == bounds
-    assert len(bounds) == len(taken)
+    assert len(bounds) == len(valid)
 
 
-def test_no_range_of_a_policy_is_wider_than_the_agents_wire_form() -> None:
+def test_no_range_of_a_policy_exceeds_the_agents_wire_form() -> None:
     assert MAX_WATTS <= MAX_LIMIT_WATTS
     assert MAX_MEGAHERTZ <= MAX_CLOCK_MEGAHERTZ
 
@@ -108,13 +108,13 @@ EVERYWHERE = GPUPowerPolicy.from_wire({"metadata": {"name": "all", "generation":
 @pytest.mark.parametrize(
     ("policy", "nodes", "status", "reason", "message"),
     [
-        (POLICY, 1, ConditionStatus.TRUE, "NodesSelected", "It holds on 1 node;"),
-        (POLICY, 12, ConditionStatus.TRUE, "NodesSelected", "It holds on 12 nodes;"),
+        (POLICY, 1, ConditionStatus.TRUE, "NodesSelected", "It applies to 1 node;"),
+        (POLICY, 12, ConditionStatus.TRUE, "NodesSelected", "It applies to 12 nodes;"),
         (POLICY, 0, ConditionStatus.FALSE, "NoNodes", "No node has the labels pool=a100;"),
         (EVERYWHERE, 0, ConditionStatus.FALSE, "NoNodes", "The cluster has no node."),
     ],
 )
-def test_it_says_on_how_many_nodes_the_policy_holds(
+def test_the_status_has_the_number_of_nodes(
     policy: GPUPowerPolicy, nodes: int, status: ConditionStatus, reason: str, message: str
 ) -> None:
     found = policy_status(policy, nodes, NOW)
@@ -124,7 +124,7 @@ def test_it_says_on_how_many_nodes_the_policy_holds(
     assert condition.message.startswith(message)
 
 
-def test_the_same_standing_again_is_no_news_and_a_change_has_its_time() -> None:
+def test_an_unchanged_status_is_equal_and_a_change_has_its_time() -> None:
     later = NOW + timedelta(hours=1)
     first = policy_status(POLICY, 2, NOW)
     known = POLICY.model_copy(update={"status": first})

@@ -1,1 +1,1 @@
-"""What the operator says of itself: logs, metrics, health."""
+"""Logs, metrics and health of the operator."""

@@ -1,4 +1,4 @@
-"""Log lines: JSON for machines, text for people; each names the object that it is about in its message."""
+"""Logging of the operator, as JSON or text; each message names its object."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from wattloop.printable import PrintableFormatter
 
 TEXT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 FIELDS = "%(levelname)s %(name)s %(message)s %(threadName)s"
-# What these say at a level below is about their own insides.
-QUIETER = {
+# Minimum levels: below them these libraries log their internals.
+MIN_LEVELS = {
     "kopf": logging.WARNING,
     "kopf.objects": logging.ERROR,
-    # It runs in a thread on purpose; signals are the main thread's.
+    # It warns that it runs outside the main thread, which is intended: the main thread handles signals.
     "kopf._core.reactor.running": logging.ERROR,
     "uvicorn": logging.WARNING,
     "uvicorn.access": logging.WARNING,
@@ -28,11 +28,11 @@ QUIETER = {
 
 
 def set_up_logs(form: str, level: str) -> None:
-    """Log to stderr from now on.
+    """Log to stderr.
 
     Args:
         form: `json` or `text`.
-        level: The least level, such as `info`.
+        level: The minimum level, such as `info`.
     """
     handler = logging.StreamHandler(sys.stderr)
     if form == "json":
@@ -44,6 +44,6 @@ def set_up_logs(form: str, level: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    for name, least in QUIETER.items():
-        logging.getLogger(name).setLevel(max(least, root.level))
+    for name, minimum in MIN_LEVELS.items():
+        logging.getLogger(name).setLevel(max(minimum, root.level))
     logging.captureWarnings(capture=True)

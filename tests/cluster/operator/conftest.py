@@ -180,5 +180,5 @@ def operators(
 
     yield with_options
     for process in started:
-        process.thaw()
+        process.resume()
         process.stop()

@@ -42,7 +42,7 @@ class TestClusterWorld(BackendContract):
 
         operator = InProcessOperator(counting, store, reporting.url, clock)
         key = make_job()
-        operator.see(key)
+        operator.sync_cache(key)
         progress_store = ClusterProgressStore(ClusterApi(transport))
 
         def progress_arrives(name: str) -> None:
@@ -51,6 +51,6 @@ class TestClusterWorld(BackendContract):
             progress_store.write(
                 recurrence, Progress(sequence=1, epoch=Decimal(1), metric=Decimal("0.5"), evaluations=1)
             )
-            operator.see(key)
+            operator.sync_cache(key)
 
         return BackendBench(operator.backend, key, progress_arrives, lambda name: started[name])

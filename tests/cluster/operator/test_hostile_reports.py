@@ -78,9 +78,9 @@ def test_a_status_filled_by_reports_leaves_room_for_the_outcome(
     recurrences_of: RecurrencesOf,
 ) -> None:
     key = make_job()
-    operator.look(key)
+    operator.reconcile(key)
     training = train(key, name_of(key))
-    operator.look(key)
+    operator.reconcile(key)
     token = token_of_pod(training.pod, AUDIENCE)
     uuid = next(each for each in UUIDS if post(reporting, key, token, gpus=gpus(each, 0, 1)).status_code == 200)
     reported = 1
@@ -92,7 +92,7 @@ def test_a_status_filled_by_reports_leaves_room_for_the_outcome(
     # What a container writes to its termination log is part of why it failed, three times in the outcome.
     kubelet.fail(training.pod, message="<" * 4096)
     ended(key, name_of(key))
-    operator.look(key)
+    operator.reconcile(key)
     recurrence = recurrences_of(key)[0]
     assert recurrence["status"]["result"] == "Crashed"
     assert len(recurrence["status"]["progress"]["gpus"]) <= 1024
@@ -129,9 +129,9 @@ def intruder(admin: client.ApiClient, namespace: str) -> client.CoreV1Api:
 def victim(operator: InProcessOperator, make_job: MakeJob, train: Train) -> tuple[JobKey, Training]:
     """A recurrence whose pod runs."""
     key = make_job()
-    operator.look(key)
+    operator.reconcile(key)
     training = train(key, name_of(key))
-    operator.look(key)
+    operator.reconcile(key)
     return key, training
 
 

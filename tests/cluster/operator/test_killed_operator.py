@@ -28,7 +28,7 @@ from support.control_plane.kubelet import NODE_NAME, Kubelet
 from support.control_plane.node_agent import SERVICE_ACCOUNT, agent_pod
 from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.training import AUDIENCE, environment_of
-from support.control_plane.waiting import Object, WaitedInVainError, wait_until
+from support.control_plane.waiting import Object, WaitTimeoutError, wait_until
 from wattloop.agent import AgentConnection
 from wattloop_operator.domain.names import JobKey, recurrence_name, slot_of_request
 
@@ -118,7 +118,7 @@ class Cell:
     def come_again(self, how: str) -> None:
         """What the kubelet does, or whatever ends a hang."""
         if how == "hang":
-            self.operator.thaw()
+            self.operator.resume()
         self.keep()
 
     def keep(self) -> None:
@@ -210,7 +210,7 @@ def outcome(cell: Cell, cluster: DynamicClient, namespace: str) -> Object:
                 what="the recurrence's result",
                 timeout_seconds=5,
             )
-        except WaitedInVainError:
+        except WaitTimeoutError:
             if time.monotonic() > deadline:
                 raise
         else:

@@ -15,7 +15,7 @@ import pytest
 from kubernetes.dynamic import DynamicClient
 
 from support.control_plane.commands import ClusterCommand
-from support.control_plane.in_process_operator import Executioner, InProcessOperator, TestClock
+from support.control_plane.in_process_operator import InProcessOperator, KillingTransport, TestClock
 from support.control_plane.kubelet import NODE_NAME, Kubelet
 from support.control_plane.training import Training
 from wattloop_operator.cluster.transport import HttpTransport
@@ -43,13 +43,18 @@ class Case:
         self, key: JobKey, transport: HttpTransport, store: Store, report_url: str, at: int, *, after: bool
     ) -> None:
         self.key = key
-        self.executioner = Executioner(transport, at, after=after)
+        self.killing_transport = KillingTransport(transport, at, after=after)
         self.operator = InProcessOperator(
-            self.executioner, store, report_url, TestClock(), seeing=transport, agent_patience_seconds=600
+            self.killing_transport,
+            store,
+            report_url,
+            TestClock(),
+            watch_transport=transport,
+            agent_patience_seconds=600,
         )
 
-    def look(self) -> None:
-        self.operator.look(self.key)
+    def reconcile(self) -> None:
+        self.operator.reconcile(self.key)
 
     def agent_tells(self, training: Training) -> None:
         """What the agent of its node keeps at the operator of the second attempt, once its pod has ended."""
@@ -67,7 +72,7 @@ class Case:
             pod=pod["name"],
             container="train",
             gpu_uuid=f"GPU-{pod['uid']}",
-            gpu_product="Stand-in GPU",
+            gpu_product="Simulated GPU",
             shared=False,
             energy_millijoules=ENERGY_MILLIJOULES,
             uncertainty_millijoules=1,
@@ -81,25 +86,25 @@ class Case:
 
 def first_attempt_crashes(cases: list[Case], train: Train, kubelet: Kubelet, ended: Ended) -> None:
     for case in cases:
-        case.look()
+        case.reconcile()
     for case in cases:
         kubelet.fail(train(case.key, attempt(case.key, 0)).pod, exit_code=3)
     for case in cases:
         ended(case.key, attempt(case.key, 0))
-        case.look()
+        case.reconcile()
 
 
 def second_attempt_reaches(cases: list[Case], train: Train, kubelet: Kubelet, ended: Ended) -> None:
     trainings = [train(case.key, attempt(case.key, 1)) for case in cases]
     for case, training in zip(cases, trainings, strict=True):
-        case.look()
+        case.reconcile()
         training.reach_target()
         kubelet.succeed(training.pod)
     for case, training in zip(cases, trainings, strict=True):
         ended(case.key, attempt(case.key, 1))
-        case.look()
+        case.reconcile()
         case.agent_tells(training)
-        case.look()
+        case.reconcile()
 
 
 def told(kubectl: ClusterCommand, case: Case) -> dict[str, Any]:
@@ -172,13 +177,13 @@ def test_killed_at_any_call_it_loses_and_doubles_nothing(
     # Seeds follow from a job's uid, so that a sampled batch size may differ between jobs: here nothing is sampled yet.
     cases = [
         Case(make_job(f"killed-{call}"), transport, stores(), reporting.url, call, after=after)
-        for call in range(1, len(undisturbed.executioner.calls) + 1)
+        for call in range(1, len(undisturbed.killing_transport.calls) + 1)
     ]
     first_attempt_crashes(cases, train, kubelet, ended)
     second_attempt_reaches(cases, train, kubelet, ended)
     for number, case in enumerate(cases, start=1):
-        assert case.operator.lives == 2, f"the operator of call {number} was not killed once"
-        call = case.executioner.calls[number - 1]
+        assert case.operator.starts == 2, f"the operator of call {number} was not killed once"
+        call = case.killing_transport.calls[number - 1]
         assert told(kubectl, case) == expected, f"killed at call {number}, {call}"
 
 
@@ -194,5 +199,5 @@ def test_the_calls_at_which_it_is_killed_are_of_every_kind(
 ) -> None:
     case = Case(make_job(), transport, store, reporting.url, 0, after=False)
     first_attempt_crashes([case], train, kubelet, ended)
-    kinds = {(call.split()[0], call.rpartition("/")[2].partition("?")[0]) for call in case.executioner.calls}
+    kinds = {(call.split()[0], call.rpartition("/")[2].partition("?")[0]) for call in case.killing_transport.calls}
     assert {("POST", "trainingrecurrences"), ("POST", "jobs"), ("PATCH", "status"), ("POST", "events")} <= kinds

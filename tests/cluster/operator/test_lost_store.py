@@ -34,13 +34,13 @@ def run_all(
 ) -> None:
     for request in RUNS:
         make_job(runRequest=request, **spec)
-        operator.look(key)
+        operator.reconcile(key)
         name = recurrence_name(key.name, slot_of_request(request), 0)
         training = train(key, name)
         training.reach_target()
         kubelet.succeed(training.pod)
         ended(key, name)
-        operator.look(key)
+        operator.reconcile(key)
 
 
 def next_decision(operator: InProcessOperator, key: JobKey) -> TrainingRecurrenceSpec:
@@ -64,7 +64,7 @@ def test_without_its_database_the_operator_decides_the_same_and_fills_a_new_one(
     assert before.index == len(records) == len(RUNS)
     with open_store(tmp_path / "new.db") as empty:
         operator.restart(empty)
-        operator.look(key)
+        operator.reconcile(key)
         assert next_decision(operator, key) == before
         assert empty.observations.of_name(key.namespace, key.name) == records
 
@@ -81,11 +81,11 @@ def test_with_its_objects_trimmed_the_operator_decides_the_same(
     run_all(operator, key, make_job, train, ended, kubelet)
     before = next_decision(operator, key)
     make_job(runRequest=RUNS[-1], successfulHistoryLimit=0)
-    operator.look(key)
+    operator.reconcile(key)
     assert recurrences_of(key) == []
     assert next_decision(operator, key) == before
     operator.restart()
-    operator.look(key)
+    operator.reconcile(key)
     assert next_decision(operator, key) == before
 
 
@@ -98,13 +98,13 @@ def test_a_run_request_is_acted_on_once_though_its_recurrence_is_gone(
     recurrences_of: RecurrencesOf,
 ) -> None:
     key = make_job(successfulHistoryLimit=0)
-    operator.look(key)
+    operator.reconcile(key)
     name = recurrence_name(key.name, slot_of_request("first"), 0)
     training = train(key, name)
     training.reach_target()
     kubelet.succeed(training.pod)
     ended(key, name)
-    operator.look(key)
+    operator.reconcile(key)
     operator.restart()
-    operator.look(key)
+    operator.reconcile(key)
     assert recurrences_of(key) == []

@@ -15,7 +15,7 @@ from kubernetes.dynamic import DynamicClient
 from support.agents.simulated_day import TrueGpu
 from support.control_plane.in_process_operator import InProcessOperator, TestClock
 from support.control_plane.kubelet import NODE_NAME, Kubelet
-from support.control_plane.node_agent import SERVICE_ACCOUNT, NodeAgent, agent_pod, given
+from support.control_plane.node_agent import SERVICE_ACCOUNT, NodeAgent, agent_pod, assignment
 from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.training import Training
 from support.control_plane.waiting import Object, wait_until
@@ -71,7 +71,7 @@ def nodes(transport: HttpTransport, store: Store, namespace: str, clock: TestClo
 def training(operator: InProcessOperator, make_job: MakeJob, train: Callable[[JobKey, str], Training]) -> Training:
     """A training whose pod runs."""
     key = make_job(template=with_gpu())
-    operator.look(key)
+    operator.reconcile(key)
     return train(key, name_of(key))
 
 
@@ -103,7 +103,7 @@ def test_an_agent_tells_of_the_pods_of_its_own_node(
     agent_on: Callable[..., NodeAgent], training: Training, kept: Callable[[], int]
 ) -> None:
     agent = agent_on(NODE_NAME)
-    agent.live(5, given(training.pod, agent.gpu.uuid))
+    agent.advance(5, assignment(training.pod, agent.gpu.uuid))
     assert agent.push() == ""
     (told,) = agent.ledger.usages()
     assert kept() == told.energy_millijoules > 400_000
@@ -113,10 +113,10 @@ def test_an_agent_of_another_node_speaks_neither_of_this_one_nor_of_its_pods(
     agent_on: Callable[..., NodeAgent], training: Training, kept: Callable[[], int]
 ) -> None:
     impostor = agent_on(OTHER_NODE, speaks_of=NODE_NAME)
-    impostor.live(5, given(training.pod, impostor.gpu.uuid))
+    impostor.advance(5, assignment(training.pod, impostor.gpu.uuid))
     assert f"runs on node {OTHER_NODE}, not on {NODE_NAME}" in impostor.push()
     forger = agent_on(OTHER_NODE)
-    forger.live(5, given(training.pod, forger.gpu.uuid))
+    forger.advance(5, assignment(training.pod, forger.gpu.uuid))
     assert f"runs on node {NODE_NAME}, not on {OTHER_NODE}" in forger.push()
     assert kept() == 0
     assert len(forger.ledger.usages()) == 1
@@ -126,7 +126,7 @@ def test_another_service_account_speaks_of_no_node(
     agent_on: Callable[..., NodeAgent], training: Training, kept: Callable[[], int], namespace: str
 ) -> None:
     stranger = agent_on(NODE_NAME, account="stranger")
-    stranger.live(5, given(training.pod, stranger.gpu.uuid))
+    stranger.advance(5, assignment(training.pod, stranger.gpu.uuid))
     assert f"{namespace}/stranger is not the agents' service account" in stranger.push()
     assert kept() == 0
 
@@ -135,7 +135,7 @@ def test_a_training_pod_speaks_of_no_node(
     training: Training, nodes: HttpService, token_of_pod: TokenOfPod, tmp_path: Path, kept: Callable[[], int]
 ) -> None:
     hostile = NodeAgent(NODE_NAME, nodes.url, training.pod, token_of_pod, tmp_path)
-    hostile.live(5, given(training.pod, hostile.gpu.uuid))
+    hostile.advance(5, assignment(training.pod, hostile.gpu.uuid))
     assert "is not the agents' service account" in hostile.push()
     assert kept() == 0
 
@@ -167,7 +167,7 @@ def test_a_pod_that_only_claims_to_train_is_not_kept(
     core.create_namespaced_pod(namespace, body)
     pod = core.api_client.sanitize_for_serialization(core.read_namespaced_pod("impostor", namespace))
     agent = agent_on(NODE_NAME)
-    agent.live(5, given(pod, agent.gpu.uuid))
+    agent.advance(5, assignment(pod, agent.gpu.uuid))
     assert agent.push() == ""
     assert kept() == 0
 
@@ -187,21 +187,21 @@ def test_an_attempt_waits_for_its_agent_and_its_energies_go_with_its_recurrence(
 ) -> None:
     operator = InProcessOperator(transport, store, nodes.url, clock, agent_patience_seconds=10)
     key = make_job(template=with_gpu(), successfulHistoryLimit=0, failedHistoryLimit=0, retryPolicy={"limit": 0})
-    operator.look(key)
+    operator.reconcile(key)
     training = train(key, name_of(key))
     agent = agent_on(NODE_NAME)
-    agent.live(5, given(training.pod, agent.gpu.uuid))
+    agent.advance(5, assignment(training.pod, agent.gpu.uuid))
     assert agent.push() == ""
     kubelet.fail(training.pod)
     ended(key, name_of(key))
-    wake_at = operator.look(key)
+    wake_at = operator.reconcile(key)
     (recurrence,) = recurrences_of(key)
     assert running_because(recurrence["status"]) == "EnergyAwaited"
     assert wake_at is not None
     assert kept() > 0
     operator.restart()
-    clock.pass_by(11)
-    operator.look(key)
+    clock.advance(11)
+    operator.reconcile(key)
     assert recurrences_of(key) == []
     assert kept() == 0
     (record,) = store.observations.of_job(recurrence["spec"]["jobRef"]["uid"])
@@ -225,21 +225,21 @@ def test_what_is_told_of_a_pod_that_is_gone_after_its_outcome_amends_its_attempt
 ) -> None:
     operator = InProcessOperator(transport, store, nodes.url, clock, agent_patience_seconds=10)
     key = make_job(template=with_gpu(), retryPolicy={"limit": 0})
-    operator.look(key)
+    operator.reconcile(key)
     training = train(key, name_of(key))
-    operator.look(key)
+    operator.reconcile(key)
     agent, forger = agent_on(NODE_NAME), agent_on(OTHER_NODE)
     for each in (agent, forger):
-        each.live(5, given(training.pod, each.gpu.uuid))
+        each.advance(5, assignment(training.pod, each.gpu.uuid))
     # Gone before anybody has told of what it used.
     kubelet.fail(training.pod)
     ended(key, name_of(key))
     metadata = training.pod["metadata"]
     core.delete_namespaced_pod(metadata["name"], metadata["namespace"], grace_period_seconds=0)
     for each in (agent, forger):
-        each.live(3)
-    clock.pass_by(11)
-    operator.look(key)
+        each.advance(3)
+    clock.advance(11)
+    operator.reconcile(key)
     (recurrence,) = recurrences_of(key)
     status = recurrence["status"]
     assert (status["result"], status.get("usage")) == ("Disrupted", None)
@@ -248,7 +248,7 @@ def test_what_is_told_of_a_pod_that_is_gone_after_its_outcome_amends_its_attempt
     (told,) = agent.ledger.usages()
     assert agent.push() == ""
     for life in ("this one", "another one"):
-        operator.look(key)
+        operator.reconcile(key)
         (recurrence,) = recurrences_of(key)
         usage = recurrence["status"]["usage"]
         assert Decimal(usage["gpuEnergyJoules"]) == Decimal(told.energy_millijoules) / 1000 > 400, life
@@ -279,27 +279,27 @@ def test_the_energy_in_status_is_what_the_agent_told_though_the_operator_was_kil
     url = operator.url_of("reporting API")
     key = make_job(template=with_gpu())
     (pod,) = kubelet.pods_of_job(name_of(key), namespace)
-    training = Training(kubelet.run(pod), token_of_pod, tmp_path, patience_seconds=60.0)
+    training = Training(kubelet.run(pod), token_of_pod, tmp_path, timeout_seconds=60.0)
     mine = agent_pod(core, namespace, NODE_NAME)
     gpu = TrueGpu(changes=POWER, uuid=f"GPU-{pod['metadata']['uid']}")
     agent = NodeAgent(NODE_NAME, url, mine, token_of_pod, tmp_path, gpu)
-    has = given(pod, gpu.uuid)
+    has = assignment(pod, gpu.uuid)
 
-    agent.live(1)
-    agent.live(11, has)
+    agent.advance(1)
+    agent.advance(11, has)
     training.report(1.0, 0.5)
     assert agent.push() == ""
     operator.kill()
-    agent.live(10, has)
+    agent.advance(10, has)
     assert agent.push() != ""
     start_operator().await_line(" leads")
     assert agent.push() == ""
     assert agent.push() == ""
     training.report(2.0, 0.95, finished=True)
     kubelet.succeed(pod)
-    agent.live(2, has)
+    agent.advance(2, has)
     await_recurrence(cluster, namespace, lambda status: running_because(status) == "EnergyAwaited", "its last word")
-    agent.live(3)
+    agent.advance(3)
     (told,) = agent.ledger.usages()
     assert told.ended
     assert agent.push() == ""

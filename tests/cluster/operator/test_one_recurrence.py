@@ -48,14 +48,14 @@ def test_a_run_reaches_its_target_and_its_cost_is_in_status(
     recurrences_of: RecurrencesOf,
 ) -> None:
     key = make_job()
-    operator.look(key)
+    operator.reconcile(key)
     training = train(key, first_of(key))
-    operator.look(key)
+    operator.reconcile(key)
     assert condition(recurrences_of(key)[0], "Running")["status"] == "True"
     training.reach_target()
     kubelet.succeed(training.pod)
     ended(key, first_of(key))
-    operator.look(key)
+    operator.reconcile(key)
     (recurrence,) = recurrences_of(key)
     assert recurrence["status"]["result"] == "Reached"
     assert recurrence["status"]["workloadRef"]["name"] == first_of(key)
@@ -76,7 +76,7 @@ def test_a_run_reaches_its_target_and_its_cost_is_in_status(
 
 def test_a_pod_sees_the_batch_size_in_its_args(operator: InProcessOperator, make_job: MakeJob, train: Train) -> None:
     key = make_job()
-    operator.look(key)
+    operator.reconcile(key)
     training = train(key, first_of(key))
     assert training.environment.batch_size == 64
     assert training.pod["spec"]["containers"][0]["args"] == ["--batch", "$(WATTLOOP_BATCH_SIZE)"]
@@ -98,10 +98,10 @@ def test_a_process_that_dies_counts_against_its_batch_size(
     recurrences_of: RecurrencesOf,
 ) -> None:
     key = make_job(retryPolicy={"limit": 0})
-    operator.look(key)
+    operator.reconcile(key)
     kubelet.fail(train(key, first_of(key)).pod, exit_code=exit_code, reason=reason)
     ended(key, first_of(key))
-    operator.look(key)
+    operator.reconcile(key)
     (recurrence,) = recurrences_of(key)
     assert recurrence["status"]["result"] == "Crashed"
     assert condition(recurrence, "Complete")["reason"] == "Crashed"
@@ -118,13 +118,13 @@ def test_a_process_that_hangs_is_ended_at_its_deadline(
     recurrences_of: RecurrencesOf,
 ) -> None:
     key = make_job(activeDeadlineSeconds=600, retryPolicy={"limit": 0})
-    operator.look(key)
+    operator.reconcile(key)
     training = train(key, first_of(key))
     training.report(3.0, 0.5)
-    wake_at = operator.look(key)
+    wake_at = operator.reconcile(key)
     assert wake_at is not None
-    clock.pass_by(601)
-    operator.look(key)
+    clock.advance(601)
+    operator.reconcile(key)
     (recurrence,) = recurrences_of(key)
     assert recurrence["status"]["result"] == "DeadlineExceeded"
     assert "its last report was for epoch 3" in recurrence["status"]["message"]
@@ -143,10 +143,10 @@ def test_a_process_that_reports_nothing_teaches_nothing(
     recurrences_of: RecurrencesOf,
 ) -> None:
     key = make_job()
-    operator.look(key)
+    operator.reconcile(key)
     kubelet.succeed(train(key, first_of(key)).pod)
     ended(key, first_of(key))
-    operator.look(key)
+    operator.reconcile(key)
     (recurrence,) = recurrences_of(key)
     assert condition(recurrence, "Complete")["reason"] == "MissingMetric"
     assert "run.report(metric=" in recurrence["status"]["message"]
@@ -165,13 +165,13 @@ def test_a_metric_that_never_reaches_the_target_is_an_exhausted_run(
     recurrences_of: RecurrencesOf,
 ) -> None:
     key = make_job(retryPolicy={"limit": 0})
-    operator.look(key)
+    operator.reconcile(key)
     training = train(key, first_of(key))
     for epoch in (1.0, 2.0, 3.0):
         training.report(epoch, 0.5, finished=epoch == 3.0)
     kubelet.succeed(training.pod)
     ended(key, first_of(key))
-    operator.look(key)
+    operator.reconcile(key)
     (recurrence,) = recurrences_of(key)
     assert condition(recurrence, "Complete")["reason"] == "Exhausted"
     assert "accuracy got to 0.5, the target is 0.9" in recurrence["status"]["message"]
@@ -187,17 +187,17 @@ def test_a_crashed_attempt_is_tried_again(
     recurrences_of: RecurrencesOf,
 ) -> None:
     key = make_job()
-    operator.look(key)
+    operator.reconcile(key)
     kubelet.fail(train(key, first_of(key)).pod)
     ended(key, first_of(key))
-    operator.look(key)
+    operator.reconcile(key)
     results = [each["status"].get("result") for each in recurrences_of(key)]
     assert results == ["Crashed", None]
     training = train(key, first_of(key, attempt=1))
     training.reach_target()
     kubelet.succeed(training.pod)
     ended(key, first_of(key, attempt=1))
-    operator.look(key)
+    operator.reconcile(key)
     assert [each["status"]["result"] for each in recurrences_of(key)] == ["Crashed", "Reached"]
 
 
@@ -205,10 +205,10 @@ def test_an_image_that_is_missing_is_said_while_the_run_waits(
     operator: InProcessOperator, make_job: MakeJob, kubelet: Kubelet, recurrences_of: RecurrencesOf
 ) -> None:
     key = make_job()
-    operator.look(key)
+    operator.reconcile(key)
     (pod,) = kubelet.pods_of_job(first_of(key), key.namespace)
-    kubelet.refuse_image(pod)
-    operator.look(key)
+    kubelet.fail_image_pull(pod)
+    operator.reconcile(key)
     running = condition(recurrences_of(key)[0], "Running")
     assert (running["status"], running["reason"]) == ("False", "Waiting")
     assert "ImagePullBackOff" in running["message"]
@@ -223,7 +223,7 @@ def test_a_template_that_the_server_refuses_is_said_and_starts_nothing_until_it_
 ) -> None:
     bad = {"restartPolicy": "Never", "containers": [{"name": "train"}, {"name": "train", "image": "b"}]}
     key = make_job(template={"job": {"template": {"spec": bad}}})
-    operator.look(key)
+    operator.reconcile(key)
     ready = condition(job_of(key), "Ready")
     assert (ready["status"], ready["reason"]) == ("False", "TemplateRejected")
     assert "Duplicate value" in ready["message"]
@@ -231,7 +231,7 @@ def test_a_template_that_the_server_refuses_is_said_and_starts_nothing_until_it_
     events = kubectl.json("get", "events", namespace=key.namespace)["items"]
     assert "TemplateRejected" in {each["reason"] for each in events}
     make_job()
-    operator.look(key)
+    operator.reconcile(key)
     assert condition(job_of(key), "Ready")["status"] == "True"
     assert len(recurrences_of(key)) == 1
 
@@ -249,7 +249,7 @@ def test_a_foreign_object_of_the_same_name_is_never_touched(
     }
     kubectl.apply(foreign, namespace=key.namespace)
     before = kubectl.json("get", "job", first_of(key), namespace=key.namespace)
-    operator.look(key)
+    operator.reconcile(key)
     (recurrence,) = recurrences_of(key)
     assert recurrence["status"]["result"] == "NameConflict"
     assert "that Wattloop did not create" in recurrence["status"]["message"]
@@ -267,12 +267,12 @@ def test_a_workload_deleted_by_hand_is_not_run_again(
     recurrences_of: RecurrencesOf,
 ) -> None:
     key = make_job()
-    operator.look(key)
+    operator.reconcile(key)
     train(key, first_of(key))
-    operator.look(key)
+    operator.reconcile(key)
     kubectl("delete", "job", first_of(key), "--cascade=foreground", namespace=key.namespace)
     operator.restart()
-    operator.look(key)
+    operator.reconcile(key)
     (recurrence,) = recurrences_of(key)
     assert recurrence["status"]["result"] == "Cancelled"
     assert kubectl.json("get", "jobs", namespace=key.namespace)["items"] == []

@@ -101,17 +101,17 @@ def test_a_workload_of_another_kind_runs_to_its_target(
     recurrences_of: RecurrencesOf,
 ) -> None:
     key = make_job(template={"workload": WORKLOAD})
-    operator.look(key)
+    operator.reconcile(key)
     workload = kubectl.json("get", "trainset", name_of(key), namespace=key.namespace)
     assert workload["metadata"]["ownerReferences"][0]["kind"] == "TrainingRecurrence"
     set_condition(kubectl, key, "Running")
-    operator.look(key)
+    operator.reconcile(key)
     assert recurrences_of(key)[0]["status"]["workloadRef"]["kind"] == "TrainSet"
     pod = kubelet.run(worker_pod(core, key, workload))
     assert environment_of(pod)["WATTLOOP_BATCH_SIZE"] == "64"
     Training(pod, token_of_pod, tmp_path).reach_target()
     set_condition(kubectl, key, "Succeeded")
-    operator.look(key)
+    operator.reconcile(key)
     (recurrence,) = recurrences_of(key)
     assert recurrence["status"]["result"] == "Reached"
     assert operator.backend.requeue_after_seconds(key) is None
@@ -122,12 +122,12 @@ def test_a_running_workload_of_another_kind_is_looked_at_again_and_ended_where_i
     operator: InProcessOperator, make_job: MakeJob, kubectl: ClusterCommand, recurrences_of: RecurrencesOf
 ) -> None:
     key = make_job(template={"workload": WORKLOAD}, concurrencyPolicy="Replace")
-    operator.look(key)
+    operator.reconcile(key)
     set_condition(kubectl, key, "Running")
-    operator.look(key)
+    operator.reconcile(key)
     assert operator.backend.requeue_after_seconds(key) is not None
     make_job(template={"workload": WORKLOAD}, concurrencyPolicy="Replace", runRequest="second")
-    operator.look(key)
+    operator.reconcile(key)
     results = [each["status"].get("result") for each in recurrences_of(key)]
     assert results == ["Cancelled", None]
     left = kubectl.json("get", "trainsets", namespace=key.namespace)["items"]
@@ -139,7 +139,7 @@ def test_a_kind_that_the_cluster_does_not_have_is_said(
 ) -> None:
     unknown = WORKLOAD | {"apiVersion": "nowhere.example.com/v1"}
     key = make_job(template={"workload": unknown})
-    operator.look(key)
+    operator.reconcile(key)
     job = kubectl.json("get", "rtj", key.name, namespace=key.namespace)
     (ready,) = [each for each in job["status"]["conditions"] if each["type"] == "Ready"]
     assert ready["reason"] == "TemplateRejected"

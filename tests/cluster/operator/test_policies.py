@@ -150,13 +150,13 @@ def test_a_policy_reaches_the_agents_of_its_nodes_with_their_next_report_and_no_
             for name in (node, NODE_NAME)
         )
         for agent in (ours, other):
-            agent.live(1)
+            agent.advance(1)
             assert agent.push() == ""
         assert ours.bounds == [(GpuBounds(fleet, power_limit_watts=(0.0, 300.0)),)]
         assert other.bounds == [()]
         make_policy("fleet", powerLimit={"maxWatts": 250})
         now = POLICIES_SECONDS
-        ours.live(1)
+        ours.advance(1)
         assert ours.push() == ""
         assert ours.bounds[-1] == (GpuBounds(fleet, power_limit_watts=(0.0, 250.0)),)
     finally:

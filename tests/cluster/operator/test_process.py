@@ -143,12 +143,12 @@ def test_an_operator_that_was_frozen_does_not_act_on_the_lead_that_it_lost(
     first.await_line(" leads")
     second = start_operator("second")
     second.await_line("waits for the Lease")
-    first.freeze()
+    first.suspend()
     second.await_line(" leads")
     example = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
     kubectl.apply(example | {"spec": example["spec"] | {"trigger": {"once": {}}}}, namespace=namespace)
     await_jobs(cluster, namespace, lambda status: (status.get("counts") or {}).get("reached") == 1, "the run")
-    first.thaw()
+    first.resume()
     assert first.await_exit() == 1
     assert "another operator may lead now" in first.log_tail()
     assert second.health("/healthz").status_code == 200

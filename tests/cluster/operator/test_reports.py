@@ -41,8 +41,8 @@ def post(reporting: HttpService, key: JobKey, token: str) -> httpx.Response:
 def two_jobs(operator: InProcessOperator, make_job: MakeJob, train: Train) -> tuple[JobKey, Training, JobKey, Training]:
     """Two jobs of one namespace, each with its pod."""
     first, second = make_job("first"), make_job("second")
-    operator.look(first)
-    operator.look(second)
+    operator.reconcile(first)
+    operator.reconcile(second)
     return first, train(first, name_of(first)), second, train(second, name_of(second))
 
 
@@ -111,7 +111,7 @@ def test_a_script_with_the_client_reports_from_its_pod(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     key = make_job()
-    operator.look(key)
+    operator.reconcile(key)
     pod = train(key, name_of(key)).pod
     token = tmp_path / "token"
     token.write_text(token_of_pod(pod, AUDIENCE))

@@ -27,7 +27,7 @@ def test_what_a_watch_has_missed_is_found_and_mended(
     transport: HttpTransport, operator: InProcessOperator, make_job: MakeJob, kubectl: ClusterCommand
 ) -> None:
     key = make_job()
-    operator.look(key)
+    operator.reconcile(key)
     cache = ObjectCache()
     kinds = ("RecurringTrainingJob", "TrainingRecurrence", "Job")
     for kind in kinds:
@@ -47,7 +47,7 @@ def test_of_pods_only_those_are_kept_that_can_still_tell_something(
     transport: HttpTransport, operator: InProcessOperator, make_job: MakeJob, kubelet: Kubelet
 ) -> None:
     key = make_job()
-    operator.look(key)
+    operator.reconcile(key)
     name = recurrence_name(key.name, slot_of_request("first"), 0)
     (pod,) = kubelet.pods_of_job(name, key.namespace)
     cache = ObjectCache()
@@ -60,7 +60,7 @@ def test_what_comes_while_it_compares_is_not_counted_as_missed(
     kind: str, transport: HttpTransport, operator: InProcessOperator, make_job: MakeJob
 ) -> None:
     key = make_job()
-    operator.look(key)
+    operator.reconcile(key)
     cache = ObjectCache()
     (watched,) = [each for each in watched_kinds(cache) if each.resource.kind == kind]
 

@@ -1,4 +1,4 @@
-"""What is started: the user's template with what Wattloop adds, and nothing of the user's changed."""
+"""The manifest of a workload: the user's template with Wattloop's additions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from wattloop_operator.workloads.injection import ClusterAddresses, TemplateErro
 from wattloop_operator.workloads.manifest import manifest
 
 RecurrenceOf = Callable[[RecurringTrainingJob], TrainingRecurrence]
-SURROUNDINGS = ClusterAddresses(report_url="https://reports:8080")
+ADDRESSES = ClusterAddresses(report_url="https://reports:8080")
 GPUS = {"limits": {"nvidia.com/gpu": 2}}
 
 
@@ -32,7 +32,7 @@ def test_a_job_is_named_as_its_recurrence_and_owned_by_it(
     make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
 ) -> None:
     job = make_job()
-    made = manifest(job, recurrence_of(job), SURROUNDINGS)
+    made = manifest(job, recurrence_of(job), ADDRESSES)
     assert (made["apiVersion"], made["kind"]) == ("batch/v1", "Job")
     assert made["metadata"]["name"] == "digits-1772323200-0"
     (owner,) = made["metadata"]["ownerReferences"]
@@ -42,50 +42,50 @@ def test_a_job_is_named_as_its_recurrence_and_owned_by_it(
     assert made["spec"]["template"]["metadata"]["labels"] == labels
 
 
-def test_what_the_training_reads_is_what_was_decided(
+def test_the_environment_has_the_decision(
     make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
 ) -> None:
     job = make_job(parameters=[{"name": "dropout", "default": "0.1", "candidates": ["0.1"]}])
     recurrence = recurrence_of(job)
-    told = environment(containers(manifest(job, recurrence, SURROUNDINGS))[0])
-    assert told.job == "team/digits"
-    assert told.recurrence == recurrence.metadata.name
-    assert told.batch_size == recurrence.spec.batch_size
-    assert told.max_epochs == 7
-    assert told.target is not None
-    assert (told.target.metric, told.target.threshold) == ("accuracy", 0.9)
-    assert told.parameters == {"DROPOUT": "0.1"}
-    assert told.report_url == "https://reports:8080/v1/namespaces/team/recurrences/digits-1772323200-0"
-    assert told.token_file == "/var/run/secrets/wattloop.dev/token"
-    assert told.agent_socket == ""
+    read = environment(containers(manifest(job, recurrence, ADDRESSES))[0])
+    assert read.job == "team/digits"
+    assert read.recurrence == recurrence.metadata.name
+    assert read.batch_size == recurrence.spec.batch_size
+    assert read.max_epochs == 7
+    assert read.target is not None
+    assert (read.target.metric, read.target.threshold) == ("accuracy", 0.9)
+    assert read.parameters == {"DROPOUT": "0.1"}
+    assert read.report_url == "https://reports:8080/v1/namespaces/team/recurrences/digits-1772323200-0"
+    assert read.token_file == "/var/run/secrets/wattloop.dev/token"
+    assert read.agent_socket == ""
 
 
-def test_the_users_variables_come_after_ours_and_stay_as_they_are(
+def test_the_users_variables_follow_wattloops_unchanged(
     make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
 ) -> None:
     own = [{"name": "ARGS", "value": "--batch $(WATTLOOP_BATCH_SIZE)"}, {"name": "X", "valueFrom": {"fieldRef": {}}}]
     job = make_job({"name": "train", "image": "train:1", "env": own})
-    env = containers(manifest(job, recurrence_of(job), SURROUNDINGS))[0]["env"]
+    env = containers(manifest(job, recurrence_of(job), ADDRESSES))[0]["env"]
     assert env[-2:] == own
     assert all(each["name"].startswith("WATTLOOP_") for each in env[:-2])
 
 
-def test_a_dollar_sign_in_a_parameter_is_no_reference(
+def test_a_dollar_sign_in_a_parameter_is_not_a_reference(
     make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
 ) -> None:
     job = make_job(parameters=[{"name": "note", "default": "$(HOME)", "candidates": ["$(HOME)"]}])
-    env = containers(manifest(job, recurrence_of(job), SURROUNDINGS))[0]["env"]
+    env = containers(manifest(job, recurrence_of(job), ADDRESSES))[0]["env"]
     assert {"name": "WATTLOOP_PARAM_NOTE", "value": "$$(HOME)"} in env
 
 
-def test_only_the_training_containers_are_equipped(
+def test_only_training_containers_get_the_environment(
     make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
 ) -> None:
     both = [{"name": "train", "image": "a"}, {"name": "log", "image": "b"}]
     job = make_job(
         template={"trainingContainers": ["train"], "job": {"template": {"spec": {"containers": both}}}},
     )
-    train, log = containers(manifest(job, recurrence_of(job), SURROUNDINGS))
+    train, log = containers(manifest(job, recurrence_of(job), ADDRESSES))
     assert "env" in train
     assert log == both[1]
 
@@ -102,7 +102,7 @@ def test_only_the_training_containers_are_equipped(
         ("Global", {"requests": {"cpu": "4"}}, None, 64, 64),
     ],
 )
-def test_a_batch_is_shared_by_all_gpus_of_all_pods(
+def test_all_gpus_of_all_pods_share_a_batch(
     scope: str,
     gpus: dict[str, Any] | None,
     parallelism: int | None,
@@ -119,22 +119,22 @@ def test_a_batch_is_shared_by_all_gpus_of_all_pods(
         template={"job": spec},
         batchSize={"default": 64, "candidates": [64], "scope": scope},
     )
-    told = environment(containers(manifest(job, recurrence_of(job), SURROUNDINGS))[0])
-    assert (told.batch_size, told.per_device_batch_size) == (together, each)
+    read = environment(containers(manifest(job, recurrence_of(job), ADDRESSES))[0])
+    assert (read.batch_size, read.per_device_batch_size) == (together, each)
 
 
-def test_a_token_of_its_own_audience_is_mounted_read_only(
+def test_a_token_with_wattloops_audience_is_mounted_read_only(
     make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
 ) -> None:
     job = make_job()
-    pod = manifest(job, recurrence_of(job), SURROUNDINGS)["spec"]["template"]["spec"]
+    pod = manifest(job, recurrence_of(job), ADDRESSES)["spec"]["template"]["spec"]
     (volume,) = pod["volumes"]
     assert volume["projected"]["sources"][0]["serviceAccountToken"]["audience"] == "wattloop.dev/report"
     (mount,) = pod["containers"][0]["volumeMounts"]
     assert (mount["name"], mount["readOnly"]) == (volume["name"], True)
 
 
-def test_certificates_travel_with_the_pod(
+def test_an_annotation_of_the_pod_carries_the_certificates(
     make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
 ) -> None:
     job = make_job()
@@ -144,11 +144,11 @@ def test_certificates_travel_with_the_pod(
     assert template["metadata"]["annotations"] == {annotation: addresses.certificate_authority}
     (item,) = template["spec"]["volumes"][0]["projected"]["sources"][1]["downwardAPI"]["items"]
     assert item == {"path": "ca.crt", "fieldRef": {"fieldPath": f"metadata.annotations['{annotation}']"}}
-    told = environment(template["spec"]["containers"][0])
-    assert told.certificate_authority_file == "/var/run/secrets/wattloop.dev/ca.crt"
+    read = environment(template["spec"]["containers"][0])
+    assert read.certificate_authority_file == "/var/run/secrets/wattloop.dev/ca.crt"
 
 
-def test_the_agents_socket_is_mounted_where_there_are_agents(
+def test_the_agents_socket_is_mounted_if_there_are_agents(
     make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
 ) -> None:
     job = make_job()
@@ -167,7 +167,7 @@ def test_the_agents_socket_is_mounted_where_there_are_agents(
         ({"podFailurePolicy": {"rules": []}}, 0, False),
     ],
 )
-def test_a_job_does_not_retry_unless_the_user_says_so(
+def test_a_job_does_not_retry_unless_the_user_sets_it(
     given: dict[str, Any],
     limit: int,
     policy: bool,
@@ -176,42 +176,42 @@ def test_a_job_does_not_retry_unless_the_user_says_so(
 ) -> None:
     spec = {"template": {"spec": {"containers": [{"name": "train", "image": "a"}]}}, **given}
     job = make_job(template={"job": spec})
-    made = manifest(job, recurrence_of(job), SURROUNDINGS)["spec"]
+    made = manifest(job, recurrence_of(job), ADDRESSES)["spec"]
     assert made["backoffLimit"] == limit
     rules = made.get("podFailurePolicy", {}).get("rules", [])
     assert bool(rules) is policy
 
 
-def test_a_restart_policy_of_the_users_stands(
+def test_the_users_restart_policy_is_retained(
     make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
 ) -> None:
     pod = {"restartPolicy": "OnFailure", "containers": [{"name": "train", "image": "a"}]}
     job = make_job(template={"job": {"template": {"spec": pod}}})
-    made = manifest(job, recurrence_of(job), SURROUNDINGS)["spec"]
+    made = manifest(job, recurrence_of(job), ADDRESSES)["spec"]
     assert made["template"]["spec"]["restartPolicy"] == "OnFailure"
     assert "podFailurePolicy" not in made
 
 
-def test_the_template_itself_is_never_changed(
+def test_the_template_is_not_modified(
     make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
 ) -> None:
     job = make_job()
     before = copy.deepcopy(job)
-    manifest(job, recurrence_of(job), SURROUNDINGS)
+    manifest(job, recurrence_of(job), ADDRESSES)
     assert job == before
 
 
 @pytest.mark.parametrize(
-    ("pod", "names", "says"),
+    ("pod", "names", "message"),
     [
         ({"env": [{"name": "WATTLOOP_BATCH_SIZE", "value": "1"}]}, None, "sets WATTLOOP_BATCH_SIZE"),
         ({}, ["main"], "trainingContainers names main, but the containers are train"),
     ],
 )
-def test_a_template_that_cannot_be_equipped_is_refused(
+def test_a_template_that_conflicts_with_the_additions_is_refused(
     pod: dict[str, Any],
     names: list[str] | None,
-    says: str,
+    message: str,
     make_job: Callable[..., RecurringTrainingJob],
     recurrence_of: RecurrenceOf,
 ) -> None:
@@ -220,8 +220,8 @@ def test_a_template_that_cannot_be_equipped_is_refused(
         {} if names is None else {"trainingContainers": names}
     )
     job = make_job(template=template)
-    with pytest.raises(TemplateError, match=says):
-        manifest(job, recurrence_of(job), SURROUNDINGS)
+    with pytest.raises(TemplateError, match=message):
+        manifest(job, recurrence_of(job), ADDRESSES)
 
 
 def job_set(**worker: Any) -> dict[str, Any]:
@@ -234,15 +234,15 @@ def job_set(**worker: Any) -> dict[str, Any]:
     }
 
 
-def test_every_pod_template_of_another_kind_is_equipped(
+def test_every_pod_template_of_another_kind_gets_the_additions(
     make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
 ) -> None:
     job = make_job(template={"workload": job_set()})
-    made = manifest(job, recurrence_of(job), SURROUNDINGS)
+    made = manifest(job, recurrence_of(job), ADDRESSES)
     assert (made["apiVersion"], made["kind"]) == ("jobset.x-k8s.io/v1alpha2", "JobSet")
     pod = made["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
-    told = environment(pod["spec"]["containers"][0])
-    assert (told.batch_size, told.per_device_batch_size) == (64, 5)
+    read = environment(pod["spec"]["containers"][0])
+    assert (read.batch_size, read.per_device_batch_size) == (64, 5)
     assert pod["metadata"]["labels"]["wattloop.dev/recurrence"] == "digits-1772323200-0"
 
 
@@ -256,4 +256,4 @@ def test_a_kind_without_pod_templates_is_refused(
     }
     job = make_job(template={"workload": workload})
     with pytest.raises(TemplateError, match="the spec of this TrainJob contains no pod template"):
-        manifest(job, recurrence_of(job), SURROUNDINGS)
+        manifest(job, recurrence_of(job), ADDRESSES)

@@ -1,4 +1,4 @@
-"""What is read from a Job and its pods: where it stands, and whose fault a failure was."""
+"""The state of a Job and its pods, and the class of a failure."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def target(reason: str, at: str = EARLY) -> dict[str, Any]:
 
 def with_devices(status: dict[str, Any], **health: str) -> dict[str, Any]:
     (container,) = status["containerStatuses"]
-    resources = [{"resourceID": f"GPU-{name}", "health": said} for name, said in health.items()]
+    resources = [{"resourceID": f"GPU-{name}", "health": value} for name, value in health.items()]
     devices = [{"name": "nvidia.com/gpu", "resources": resources}]
     return {"containerStatuses": [container | {"allocatedResourcesStatus": devices}]}
 
 
 @pytest.mark.parametrize(
-    ("conditions", "pods", "failure", "says"),
+    ("conditions", "pods", "failure", "message"),
     [
         ([FAILED], [pod(**terminated(3, reason="Error"))], Failure.CRASHED, "container train ended with exit code 3"),
         ([FAILED], [pod(**terminated(137, reason="OOMKilled"))], Failure.CRASHED, "ran out of memory"),
@@ -81,12 +81,12 @@ def with_devices(status: dict[str, Any], **health: str) -> dict[str, Any]:
         ([FAILED], [pod(reason="DeadlineExceeded")], Failure.DEADLINE, "activeDeadlineSeconds"),
     ],
 )
-def test_a_failure_is_blamed_on_whom_it_belongs_to(
-    conditions: list[dict[str, Any]], pods: list[dict[str, Any]], failure: Failure, says: str
+def test_a_failure_has_the_class_of_its_cause(
+    conditions: list[dict[str, Any]], pods: list[dict[str, Any]], failure: Failure, message: str
 ) -> None:
     state = job_state(job(*conditions), pods, "recurrence-uid")
     assert (state.phase, state.failure) == (WorkloadPhase.FAILED, failure)
-    assert says in state.message
+    assert message in state.message
     assert state.ended_at == datetime(2026, 3, 1, 10, 0, 9, tzinfo=UTC)
 
 
@@ -99,15 +99,13 @@ def test_a_failure_is_blamed_on_whom_it_belongs_to(
         (pod("a-1", **terminated(1, LATE)), pod("a-2", deleted=True, **terminated(143, EARLY)), Failure.CRASHED),
     ],
 )
-def test_of_several_pods_the_first_to_fail_counts(
-    first: dict[str, Any], second: dict[str, Any], failure: Failure
-) -> None:
+def test_the_first_of_several_failures_counts(first: dict[str, Any], second: dict[str, Any], failure: Failure) -> None:
     for pods in ([first, second], [second, first]):
         assert job_state(job(FAILED), pods, "recurrence-uid").failure is failure
 
 
 @pytest.mark.parametrize(
-    ("body", "pods", "phase", "says"),
+    ("body", "pods", "phase", "message"),
     [
         (job(), [], WorkloadPhase.PENDING, "no pod yet"),
         (job() | {"spec": {"suspend": True}}, [], WorkloadPhase.PENDING, "suspended"),
@@ -160,17 +158,17 @@ def test_of_several_pods_the_first_to_fail_counts(
         (job({"type": "SuccessCriteriaMet", "status": "True"}), [pod(phase="Running")], WorkloadPhase.RUNNING, ""),
     ],
 )
-def test_a_job_stands_where_its_conditions_and_pods_say(
-    body: dict[str, Any], pods: list[dict[str, Any]], phase: WorkloadPhase, says: str
+def test_the_state_of_a_job_follows_from_its_conditions_and_pods(
+    body: dict[str, Any], pods: list[dict[str, Any]], phase: WorkloadPhase, message: str
 ) -> None:
     state = job_state(body, pods, "recurrence-uid")
     assert state.phase is phase
-    assert says in state.message
-    if not says:
+    assert message in state.message
+    if not message:
         assert state.message == ""
 
 
-def test_it_started_when_its_first_container_did() -> None:
+def test_a_job_started_when_its_first_container_did() -> None:
     state = job_state(job(FAILED, startTime="2026-03-01T09:00:00Z"), [pod(**terminated(1))], "recurrence-uid")
     assert state.started_at == datetime(2026, 3, 1, 10, tzinfo=UTC)
 
@@ -181,7 +179,7 @@ def test_a_container_that_was_never_started_did_not_start_in_1970() -> None:
     assert state.started_at == datetime(2026, 3, 1, 10, 0, 5, tzinfo=UTC)
 
 
-def test_an_object_without_our_owner_reference_is_not_ours() -> None:
+def test_an_object_without_the_recurrences_owner_reference_is_not_owned() -> None:
     assert job_state(job(), [], "recurrence-uid").owned
     assert not job_state(job(), [], "another-uid").owned
     assert not job_state({"metadata": {"name": "a"}}, [], "recurrence-uid").owned
@@ -197,7 +195,7 @@ def test_an_object_without_our_owner_reference_is_not_ours() -> None:
         (job(), [], False),
     ],
 )
-def test_pods_are_asked_for_where_only_they_can_tell(
+def test_pods_are_needed_if_only_they_have_the_cause(
     body: dict[str, Any], pods: list[dict[str, Any]], needed: bool
 ) -> None:
     assert needs_pods(body, pods) is needed
@@ -214,7 +212,7 @@ def test_pods_are_asked_for_where_only_they_can_tell(
         ([("Failed", "True", "DeadlineExceeded")], WorkloadPhase.FAILED, Failure.DEADLINE),
     ],
 )
-def test_another_kind_stands_where_its_conditions_say(
+def test_the_state_of_another_kind_follows_from_its_conditions(
     conditions: list[tuple[str, str, str]], phase: WorkloadPhase, failure: Failure | None
 ) -> None:
     written = [
@@ -226,14 +224,14 @@ def test_another_kind_stands_where_its_conditions_say(
     assert (state.phase, state.failure, state.owned, state.kind) == (phase, failure, True, "JobSet")
 
 
-def test_a_device_that_becomes_unhealthy_under_a_training_is_named_while_it_runs() -> None:
+def test_an_unhealthy_device_is_named_while_its_training_runs() -> None:
     running = {"containerStatuses": [{"name": "train", "state": {"running": {}}}]}
-    for health, says in (("Healthy", ""), ("Unhealthy", "pod a-x: unhealthy: nvidia.com/gpu GPU-a")):
+    for health, message in (("Healthy", ""), ("Unhealthy", "pod a-x: unhealthy: nvidia.com/gpu GPU-a")):
         state = job_state(job(), [pod(phase="Running", **with_devices(running, a=health))], "recurrence-uid")
-        assert (state.phase, state.message, state.unhealthy) == (WorkloadPhase.RUNNING, says, says)
+        assert (state.phase, state.message, state.unhealthy) == (WorkloadPhase.RUNNING, message, message)
 
 
-def test_the_pods_that_a_node_was_found_for_are_told() -> None:
+def test_the_state_contains_the_pods_that_are_bound_to_a_node() -> None:
     bound, waits = pod("a-x", "Running"), pod("a-y", "Pending")
     bound["metadata"]["uid"], bound["spec"] = "pod-uid", {"nodeName": "node-1"}
     waits["metadata"]["uid"], waits["spec"] = "other-uid", {"nodeName": None}

@@ -1,6 +1,6 @@
-"""Runs a control plane for as long as a person wants one: `python -m harness` in tests/cluster.
+"""Runs a control plane for manual use: `PYTHONPATH=tests python -m support.control_plane`.
 
-Prints where its kubeconfig and kubectl are and what is running, and ends with Ctrl-C.
+Prints its kubeconfig, kubectl and process ids as one JSON object; Ctrl-C ends it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from support.control_plane.control_plane import running_control_plane
 
 
 def main() -> None:
-    """Starts, prints one JSON object on stdout, and waits for SIGINT or SIGTERM."""
+    """Start it, print one JSON object on stdout, and wait for SIGINT or SIGTERM."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     programs = ensure(CONTROL_PLANE)
     with (
@@ -24,8 +24,8 @@ def main() -> None:
         running_control_plane(programs, Path(folder)) as plane,
     ):
         kubeconfig = str(plane.admin_kubeconfig)
-        about = {"kubeconfig": kubeconfig, "kubectl": str(programs["kubectl"]), "processes": plane.process_ids}
-        print(json.dumps(about), flush=True)
+        description = {"kubeconfig": kubeconfig, "kubectl": str(programs["kubectl"]), "processes": plane.process_ids}
+        print(json.dumps(description), flush=True)
         try:
             signal.pause()
         except KeyboardInterrupt:

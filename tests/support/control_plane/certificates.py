@@ -1,4 +1,4 @@
-"""The certificates and keys of one control plane: short-lived, made anew for every start."""
+"""Short-lived certificates and keys of one control plane, created at each start."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def private_key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def signing_key() -> KeyPair:
-    """A key pair for service-account tokens; in the certificate's place stands the public key."""
+    """A key pair for service-account tokens; `certificate` is the public key."""
     key = ec.generate_private_key(ec.SECP256R1())
     public = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     return KeyPair(public, private_key_pem(key))
@@ -79,7 +79,7 @@ class CertificateAuthority:
         )
 
     def client(self, user: str, groups: Sequence[str] = ()) -> KeyPair:
-        """A client certificate: Kubernetes takes the common name as the user, the organizations as groups."""
+        """A client certificate; to Kubernetes the common name is the user, the organizations are groups."""
         attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
         attributes.append(x509.NameAttribute(NameOID.COMMON_NAME, user))
         return self._issue(x509.Name(attributes), ExtendedKeyUsageOID.CLIENT_AUTH, [])
@@ -87,7 +87,7 @@ class CertificateAuthority:
     def _issue(self, subject: x509.Name, usage: x509.ObjectIdentifier, alternatives: list[x509.GeneralName]) -> KeyPair:
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(subject, self._certificate.subject, key.public_key())
-        # Python's own TLS insists on it where OpenSSL checks strictly.
+        # Required if OpenSSL verifies strictly, as with Python 3.13.
         authority_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         builder = builder.add_extension(authority_key, critical=False)
         builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
@@ -105,7 +105,7 @@ def _builder(subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurve
         .issuer_name(issuer)
         .public_key(public_key)
         .serial_number(x509.random_serial_number())
-        # A clock a little behind must not make the certificate one from the future.
+        # Also valid by a clock that is slightly behind.
         .not_valid_before(now - datetime.timedelta(minutes=5))
         .not_valid_after(now + _VALID_FOR)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)

@@ -1,4 +1,4 @@
-"""The chart, and a release of it that gives the operator under test its rights."""
+"""The chart, and a release of it that grants the rights of the operator under test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REPOSITORY = Path(__file__).parents[3]
 CHART = REPOSITORY / "helm" / "wattloop"
 
 
-# A kind that tests define and one that the cluster does not have.
+# A kind that tests define and one that the cluster lacks.
 KINDS = [
     {"group": group, "kind": "TrainSet", "resource": "trainsets"}
     for group in ("stand-in.example.com", "nowhere.example.com")
@@ -25,8 +25,8 @@ class Release:
 
     Attributes:
         name: The release's name.
-        namespace: Where the operator belongs; its Lease is there.
-        operator_service_account: Whose rights the operator has.
+        namespace: Namespace of the operator and its Lease.
+        operator_service_account: Service account of the operator.
     """
 
     name: str
@@ -35,9 +35,9 @@ class Release:
 
 
 def install_for_operator_under_test(helm: ClusterCommand) -> Release:
-    """Installs roles and bindings with the chart's own defaults, but no pod: the operator under test is a process.
+    """Install roles and bindings with the chart's defaults, but no pod: the operator under test is a process.
 
-    The custom resource definitions must be there.
+    The custom resource definitions must be installed.
     """
     release = Release("wattloop", "wattloop", "wattloop-operator")
     helm(
@@ -47,7 +47,7 @@ def install_for_operator_under_test(helm: ClusterCommand) -> Release:
         "--create-namespace",
         "--set=crds.install=false,operator.replicas=0,agent.enabled=false",
         f"--set-json=operator.workloadKinds={json.dumps(KINDS)}",
-        # The administrator stands in for the kubelet, which asks for pods' tokens. The other user is the operator
+        # The administrator replaces the kubelet, which requests pods' tokens. The other user is the operator
         # of a second release in the same cluster: tests/cluster/operator/test_namespaces.py.
         "--set=admission.reportTokens.users={admin,system:serviceaccount:narrow:narrow-wattloop-operator}",
         namespace=release.namespace,

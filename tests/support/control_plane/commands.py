@@ -1,4 +1,4 @@
-"""kubectl and helm as one user of one cluster."""
+"""kubectl and helm, run as one user of one cluster."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _TIMEOUT_SECONDS = 200.0
 
 
 class CommandError(Exception):
-    """The command ended with an error.
+    """The command failed.
 
     Attributes:
-        stderr: What it said.
+        stderr: Its standard error.
     """
 
     def __init__(self, command: Sequence[str], stdout: str, stderr: str) -> None:
@@ -27,12 +27,12 @@ class CommandError(Exception):
 
 
 class ClusterCommand:
-    """A program that reads a kubeconfig. Called with its arguments, it returns what was printed on stdout.
+    """A program that reads a kubeconfig. A call runs it with arguments and returns its standard output.
 
     Args:
         program: The program.
-        kubeconfig: Who it acts as, and where.
-        home: Its home folder, where it keeps caches; nothing of the person's own is read or written.
+        kubeconfig: Its user and cluster.
+        home: Its home folder, for caches; the user's own home is not touched.
     """
 
     def __init__(self, program: Path, kubeconfig: Path, home: Path) -> None:
@@ -41,38 +41,38 @@ class ClusterCommand:
         self.home = home
 
     def as_user(self, kubeconfig: Path) -> ClusterCommand:
-        """The same program as someone else."""
+        """The same program as another user."""
         return type(self)(self.program, kubeconfig, self.home)
 
     def __call__(
         self, *arguments: str, namespace: str | None = None, stdin: str | None = None, timeout: float = _TIMEOUT_SECONDS
     ) -> str:
-        """Runs the program.
+        """Run the program.
 
         Raises:
-            CommandError: It ended with another exit code than 0.
+            CommandError: Its exit code is not 0.
         """
         command = [str(self.program), *arguments]
         if namespace is not None:
             command.append(f"--namespace={namespace}")
-        answer = subprocess.run(
+        completed = subprocess.run(
             command, input=stdin, capture_output=True, text=True, check=False, timeout=timeout, env=self._environment()
         )
-        if answer.returncode != 0:
-            raise CommandError(command, answer.stdout, answer.stderr)
-        return answer.stdout
+        if completed.returncode != 0:
+            raise CommandError(command, completed.stdout, completed.stderr)
+        return completed.stdout
 
     def json(self, *arguments: str, namespace: str | None = None) -> Any:
-        """Runs the program with `--output=json` and parses what it printed."""
+        """Run the program with `--output=json` and parse its output."""
         return json.loads(self(*arguments, "--output=json", namespace=namespace))
 
     def apply(self, *manifests: Mapping[str, Any], namespace: str | None = None, dry_run: bool = False) -> str:
-        """`kubectl apply` of objects, on the server's side; what was applied, one a line.
+        """Apply objects with `kubectl apply --server-side`; returns the applied objects, one per line.
 
         Args:
             manifests: The objects.
-            namespace: Where, for those that do not say.
-            dry_run: Let the server check them and keep nothing.
+            namespace: Namespace of objects without one.
+            dry_run: Have the server validate them without storing them.
         """
         arguments = ["apply", "--server-side", "--filename=-", *(["--dry-run=server"] if dry_run else [])]
         return self(*arguments, namespace=namespace, stdin=yaml.safe_dump_all(manifests))

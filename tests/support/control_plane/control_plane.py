@@ -1,7 +1,7 @@
 """A real control plane on this machine's loopback: etcd, kube-apiserver and kube-controller-manager.
 
-RBAC is on, tokens are signed and checked, admission runs: what a cluster would refuse is refused here too. What is
-missing are nodes; `harness.kubelet` stands in for them. With `NodeNetwork` real nodes can join; tests/node does so.
+RBAC, token signing and admission are on, so it rejects what a cluster rejects. It has no nodes; `kubelet` replaces
+them. With `NodeNetwork` real nodes can join, as in tests/node.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from support.control_plane.processes import ServerProcess
 
 _READY_WITHIN_SECONDS = 200.0
 _SERVICE_ADDRESSES = "10.96.0.0/16"
-# The lifecycle controller would take the stand-in's node for dead, for nobody sends its heartbeats.
+# The lifecycle controller would consider the simulated node dead, because it sends no heartbeats.
 _CONTROLLERS = "*,-node-lifecycle-controller,-node-ipam-controller"
 _CONTROLLERS_WITH_NODES = "*,-node-ipam-controller"
-_NODE_IS_LOST_AFTER_SECONDS = 50
+_NODE_LOST_SECONDS = 50
 
 
 class NotReadyError(Exception):
@@ -36,11 +36,11 @@ class NotReadyError(Exception):
 
 @dataclass(frozen=True)
 class NodeNetwork:
-    """What a control plane needs to know when it is to have real nodes.
+    """Network of a control plane with real nodes.
 
     Attributes:
-        address: This machine's address at which pods and kubelets reach the API server.
-        service_addresses: From where Services get their addresses.
+        address: This machine's address for pods and kubelets that connect to the API server.
+        service_addresses: Address range of Services.
     """
 
     address: str
@@ -51,23 +51,23 @@ class ControlPlane:
     """A running control plane. Use `running_control_plane`, which also stops it.
 
     Args:
-        programs: Where each program is.
-        folder: For its keys, logs and data.
-        nodes: Where real nodes are to reach it; None: it has none, and listens on the loopback alone.
+        programs: Path of each program.
+        folder: Folder for its keys, logs and data.
+        nodes: Network of real nodes; None: it has no nodes and listens only on the loopback.
     """
 
     def __init__(self, programs: Mapping[str, Path], folder: Path, nodes: NodeNetwork | None = None) -> None:
         self.programs = programs
-        """Where each program is, by its name."""
+        """Path of each program by name."""
         self.folder = folder
-        """Its keys, logs and data."""
+        """Folder of its keys, logs and data."""
         self.nodes = nodes
         self.authority = CertificateAuthority()
         etcd_port, peer_port, self.port = _free_ports(3)
         self.url = f"https://127.0.0.1:{self.port}"
-        """Where the API server listens."""
+        """URL of the API server."""
         self.admin_kubeconfig = self.kubeconfig_by_certificate("admin", ["system:masters"])
-        """A kubeconfig that may do everything."""
+        """A kubeconfig with all rights."""
         self._etcd_url = f"http://127.0.0.1:{etcd_port}"
         self._etcd_peer_url = f"http://127.0.0.1:{peer_port}"
         self._processes: list[ServerProcess] = []
@@ -78,7 +78,7 @@ class ControlPlane:
         return {process.name: process.pid for process in self._processes}
 
     def kubeconfig_by_certificate(self, user: str, groups: list[str]) -> Path:
-        """A kubeconfig of a user known by a client certificate: who may do what is up to RBAC."""
+        """A kubeconfig of a user with a client certificate; RBAC grants its rights."""
         return write_kubeconfig(
             self.folder / f"{user.replace(':', '-')}.kubeconfig",
             server=self.url,
@@ -87,7 +87,7 @@ class ControlPlane:
         )
 
     def kubeconfig_by_token(self, name: str, token: str, *, namespace: str = "default") -> Path:
-        """A kubeconfig, its file named by `name`, of whoever the token stands for."""
+        """A kubeconfig of the token's user, in a file with this name."""
         return write_kubeconfig(
             self.folder / f"{name}.kubeconfig",
             server=self.url,
@@ -97,7 +97,7 @@ class ControlPlane:
         )
 
     def start(self) -> None:
-        """Starts the parts in order, each once the one before is ready."""
+        """Start the parts in order, each when the previous one is ready."""
         etcd = self._start("etcd", self._etcd_flags())
         self._await_ready(etcd, _health_of(f"{self._etcd_url}/health"))
         server = self._start("kube-apiserver", self._api_server_flags())
@@ -206,7 +206,7 @@ class ControlPlane:
         return [
             f"--kubeconfig={kubeconfig}",
             f"--controllers={_CONTROLLERS_WITH_NODES if self.nodes else _CONTROLLERS}",
-            f"--node-monitor-grace-period={_NODE_IS_LOST_AFTER_SECONDS}s",
+            f"--node-monitor-grace-period={_NODE_LOST_SECONDS}s",
             "--use-service-account-credentials",
             f"--service-account-private-key-file={self.folder / 'tokens.key'}",
             f"--root-ca-file={self.folder / 'authority.crt'}",

@@ -1,4 +1,4 @@
-"""The operator without watches and threads: a test says when it looks, what time it is, and at which call it dies."""
+"""The operator without watches and threads: a test chooses its time, its reconciliations and the fatal request."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from wattloop_operator.workloads.injection import ClusterAddresses
 
 
 class KilledError(BaseException):
-    """The operator was killed: what it had in memory is gone."""
+    """The operator was killed and lost its memory."""
 
 
-class Executioner:
-    """A transport that kills the operator once, before or after one of its calls.
+class KillingTransport:
+    """A transport that kills the operator once, before or after one of its requests.
 
     Args:
         transport: Carries the requests.
-        at: Number of the fatal call, from 1; 0: none is.
-        after: Whether the server still carries it out, and only the answer is lost.
+        at: Number of the fatal request, from 1; 0: none.
+        after: Whether the server still handles it, and only the response is lost.
     """
 
     def __init__(self, transport: Transport, at: int = 0, *, after: bool = False) -> None:
@@ -50,7 +50,7 @@ class Executioner:
 
 
 class TestClock:
-    """Real time plus what a test lets pass."""
+    """Real time plus an offset that the test advances."""
 
     __test__ = False
 
@@ -60,21 +60,21 @@ class TestClock:
     def __call__(self) -> datetime:
         return datetime.now(UTC) + self._ahead
 
-    def pass_by(self, seconds: float) -> None:
-        """Let time pass."""
+    def advance(self, seconds: float) -> None:
+        """Advance the clock."""
         self._ahead += timedelta(seconds=seconds)
 
 
 class InProcessOperator:
-    """One operator, with the lives that it needs.
+    """One operator, restarted as often as it is killed.
 
     Args:
         transport: Carries requests, with the operator's own rights.
-        store: Its database.
-        report_url: Where trainings report.
-        clock: The time.
-        seeing: Carries the requests that stand in for the watches; the same transport unless given.
-        agent_patience_seconds: How long an attempt that has ended waits for the agents' last word; 0: none report.
+        store: Its store.
+        report_url: URL for reports of trainings.
+        clock: Its clock.
+        watch_transport: Carries the requests that replace the watches; default: the same transport.
+        agent_patience_seconds: How long an ended attempt waits for the agents' final report; 0: agents do not report.
     """
 
     def __init__(
@@ -83,55 +83,55 @@ class InProcessOperator:
         store: Store,
         report_url: str,
         clock: TestClock,
-        seeing: Transport | None = None,
+        watch_transport: Transport | None = None,
         agent_patience_seconds: int = 0,
     ) -> None:
         self.transport = transport
-        self._seeing = ClusterApi(seeing or transport)
+        self._watch_api = ClusterApi(watch_transport or transport)
         self.store = store
         self.clock = clock
-        self.lives = 0
+        self.starts = 0
         self._report_url = report_url
         self._agent_patience_seconds = agent_patience_seconds
-        self.backend = self._born()
+        self.backend = self._start()
 
-    def poll(self, key: JobKey) -> datetime | None:
-        """Settle a job as it is now; an operator that is killed is started again, until one gets through."""
+    def reconcile(self, key: JobKey) -> datetime | None:
+        """Reconcile a job; a killed operator is restarted until one succeeds."""
         while True:
             try:
-                self.see(key)
+                self.sync_cache(key)
                 return reconcile(self.backend, key, self.clock)
             except KilledError:
                 self.backend = self._restarted()
 
-    def see(self, key: JobKey) -> None:
-        """Take in what the watches would have told by now."""
+    def sync_cache(self, key: JobKey) -> None:
+        """Store what the watches would have reported by now."""
         for kind in watched_kinds(self.cache):
             if kind.resource == RECURRING_TRAINING_JOBS:
-                kind.put(self._seeing.get(kind.resource, key.namespace, key.name))
+                kind.put(self._watch_api.get(kind.resource, key.namespace, key.name))
                 continue
-            bodies, _ = self._seeing.list(kind.resource, namespace=key.namespace, labels=f"{JOB_LABEL}={key.name}")
-            there = {identity(body)[0] for body in bodies}
+            bodies, _ = self._watch_api.list(kind.resource, namespace=key.namespace, labels=f"{JOB_LABEL}={key.name}")
+            listed = {identity(body)[0] for body in bodies}
             for body in bodies:
                 kind.put(body)
-            for held in [] if kind.outlives_deletion else kind.object_store.all():
-                if held.key not in there:
-                    kind.object_store.remove(held.key, held.uid)
+            for cached in [] if kind.outlives_deletion else kind.object_store.all():
+                if cached.key not in listed:
+                    kind.object_store.remove(cached.key, cached.uid)
 
     def restart(self, store: Store | None = None) -> None:
-        """Start anew, on another database if one is given."""
+        """Restart, optionally with another store."""
         self.store = store or self.store
         self.backend = self._restarted()
 
     def _restarted(self) -> ClusterBackend:
         while True:
             try:
-                return self._born()
+                return self._start()
             except KilledError:
                 continue
 
-    def _born(self) -> ClusterBackend:
-        self.lives += 1
+    def _start(self) -> ClusterBackend:
+        self.starts += 1
         self.api = ClusterApi(self.transport)
         self.cache = ObjectCache()
         addresses = ClusterAddresses(report_url=self._report_url)
@@ -144,6 +144,6 @@ class InProcessOperator:
             sample_decision=sample_decision,
             clock=self.clock,
             monotonic=monotonic,
-            reporter=f"test-{self.lives}",
+            reporter=f"test-{self.starts}",
             agent_patience_seconds=self._agent_patience_seconds,
         )

@@ -1,4 +1,4 @@
-"""Kubeconfig files: who someone is to an API server, in the form that every Kubernetes client reads."""
+"""Kubeconfig files: the address of an API server and a user's credentials."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def write_kubeconfig(
     token: str | None = None,
     namespace: str = "default",
 ) -> Path:
-    """Writes a kubeconfig of one user, known by a client certificate or by a bearer token.
+    """Write a kubeconfig of one user with a client certificate or a bearer token.
 
     Args:
-        path: Where to; readable by its owner alone.
+        path: The file; only its owner can read it.
         server: The API server's URL.
-        authority: The certificate of the authority that signed the server's, PEM.
+        authority: Certificate of the server's authority, PEM.
         certificate: The user's certificate and key.
         token: The user's bearer token.
-        namespace: Where commands act that name no namespace.
+        namespace: Default namespace of commands.
     """
     user: dict[str, Any] = {}
     if certificate is not None:

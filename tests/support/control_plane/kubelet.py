@@ -1,6 +1,6 @@
-"""Stands in for the kubelet of one node: real Pod objects, their status written as a kubelet would, no containers.
+"""Simulates the kubelet of one node: it writes the status of real Pod objects and runs no containers.
 
-The Job controller creates pods and counts them as on any cluster; what its pods do is what a test says here.
+The Job controller creates and counts pods as in any cluster; the test chooses what the pods do.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _POD_NETWORK = "198.18.77"
 _NODE_ADDRESS = f"{_POD_NETWORK}.1"
 _OUT_OF_MEMORY_EXIT_CODE = 137
 _WATCH_SECONDS = 300
-_SECONDS_BEFORE_ANOTHER_WATCH = 0.2
+_WATCH_RETRY_SECONDS = 0.2
 _CONFLICT = 409
 _NOT_FOUND = 404
 
 
 class Kubelet:
-    """One node and what its kubelet writes. Used as a context manager; a pod that is deleted ends within it.
+    """One node and its kubelet. Use it as a context manager; meanwhile it removes deleted pods.
 
     Args:
         cluster: A dynamic client with an administrator's rights.
@@ -51,9 +51,9 @@ class Kubelet:
         self._terminations.stop()
 
     def pods_of_job(self, job: str, namespace: str, *, count: int = 1, timeout_seconds: float = 120.0) -> list[Object]:
-        """Waits until a Job has `count` pods that have not ended and are not being deleted; returns them."""
+        """Wait until a Job has `count` pods that have neither ended nor been deleted; returns them."""
 
-        def alive(pods: list[Object]) -> list[Object] | None:
+        def active(pods: list[Object]) -> list[Object] | None:
             found = [
                 pod
                 for pod in pods
@@ -68,30 +68,30 @@ class Kubelet:
             kind="Pod",
             namespace=namespace,
             label_selector=f"batch.kubernetes.io/job-name={job}",
-            condition=alive,
-            what=f"{count} live pod(s) of the Job {namespace}/{job}",
+            condition=active,
+            what=f"{count} active pod(s) of the Job {namespace}/{job}",
             timeout_seconds=timeout_seconds,
         )
 
     def run(self, pod: Object) -> Object:
-        """Binds the pod to the node and lets its containers run; returns the pod with its address."""
+        """Bind the pod to the node and start its containers; returns the pod with its address."""
         self._bind(pod)
         return self._report(pod, "Running", {"running": {"startedAt": _now()}})
 
     def succeed(self, pod: Object) -> Object:
-        """Ends the pod's containers with exit code 0."""
+        """End the pod's containers with exit code 0."""
         return self._end(pod, "Succeeded", exit_code=0, reason="Completed")
 
     def fail(self, pod: Object, *, exit_code: int = 1, reason: str = "Error", message: str = "") -> Object:
-        """Ends the pod's containers with an exit code, a kubelet's reason for it, and what they wrote last."""
+        """End the pod's containers with an exit code, a kubelet's reason and a termination message."""
         return self._end(pod, "Failed", exit_code=exit_code, reason=reason, message=message)
 
     def run_out_of_memory(self, pod: Object) -> Object:
-        """Ends the pod's containers as the kernel does when they take more memory than their limit."""
+        """End the pod's containers as the kernel does if they exceed their memory limit."""
         return self.fail(pod, exit_code=_OUT_OF_MEMORY_EXIT_CODE, reason="OOMKilled")
 
-    def refuse_image(self, pod: Object) -> Object:
-        """Leaves the pod pending because its image cannot be pulled."""
+    def fail_image_pull(self, pod: Object) -> Object:
+        """Leave the pod pending because its image cannot be pulled."""
         self._bind(pod)
         waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}
         return self._report(pod, "Pending", waiting)
@@ -104,7 +104,7 @@ class Kubelet:
         return self._report(pod, phase, {"terminated": ended})
 
     def _bind(self, pod: Object) -> None:
-        """Does what the scheduler does, unless it was done."""
+        """Bind the pod, unless it is bound."""
         name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
         target = client.V1ObjectReference(api_version="v1", kind="Node", name=self.node_name)
         binding = client.V1Binding(metadata=client.V1ObjectMeta(name=name), target=target)
@@ -115,7 +115,7 @@ class Kubelet:
                 raise
 
     def _report(self, pod: Object, phase: str, state: dict[str, Any]) -> Object:
-        """Writes the pod's status, the same `state` for each of its containers."""
+        """Write the pod's status, with the same `state` for each container."""
         name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
         pods = self._cluster.resources.get(api_version="v1", kind="Pod")
         current = pods.get(name=name, namespace=namespace).to_dict()["status"]
@@ -149,43 +149,43 @@ class Kubelet:
 
 
 def register_node(core: client.CoreV1Api, name: str, labels: dict[str, str] | None = None) -> None:
-    """Makes a Node that is ready, unless there is one of this name."""
+    """Create a ready Node, unless one of this name exists."""
     node = client.V1Node(metadata=client.V1ObjectMeta(name=name, labels=labels))
     try:
         core.create_node(node)
     except ApiException as error:
         if error.status != _CONFLICT:
             raise
-    # A new node is tainted as not ready, which nobody here takes back.
+    # No controller removes the not-ready taint of a new node here.
     core.patch_node(name, {"spec": {"taints": None}})
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastTransitionTime": _now()}
     addresses = [{"type": "InternalIP", "address": _NODE_ADDRESS}]
-    room = {"cpu": "64", "memory": "256Gi", "pods": "1000"}
-    status = {"conditions": [ready], "addresses": addresses, "capacity": room, "allocatable": room}
+    capacity = {"cpu": "64", "memory": "256Gi", "pods": "1000"}
+    status = {"conditions": [ready], "addresses": addresses, "capacity": capacity, "allocatable": capacity}
     core.patch_node_status(name, {"status": status})
 
 
 class _Terminations:
-    """A thread that lets go of the node's deleted pods, as a kubelet does once their containers have stopped."""
+    """A thread that removes the node's deleted pods, as a kubelet does when their containers have stopped."""
 
     def __init__(self, core: client.CoreV1Api, node_name: str) -> None:
         self._core = core
         self._node_name = node_name
         self._watch: Any = watch.Watch()  # type: ignore[no-untyped-call]
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._let_go_of_deleted_pods, name="kubelet-terminations", daemon=True)
+        self._thread = threading.Thread(target=self._remove_deleted_pods, name="kubelet-terminations", daemon=True)
 
     def start(self) -> None:
-        """Starts the thread."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stops the thread and waits for it."""
+        """Stop the thread and wait for it."""
         self._stopping.set()
         self._watch.stop()
         self._thread.join()
 
-    def _let_go_of_deleted_pods(self) -> None:
+    def _remove_deleted_pods(self) -> None:
         while not self._stopping.is_set():
             try:
                 for event in self._watch.stream(
@@ -195,19 +195,19 @@ class _Terminations:
                 ):
                     if self._stopping.is_set():
                         break
-                    # The client yields None for a line that the server cut off when it closed the stream.
+                    # The client yields None for a line that the server truncated when it closed the stream.
                     if event is None or event["type"] == "DELETED":
                         continue
                     if event["object"].metadata.deletion_timestamp is not None:
-                        self._let_go(event["object"].metadata)
+                        self._remove(event["object"].metadata)
             except (urllib3.exceptions.HTTPError, ApiException):
-                # Stopping cuts the stream; anything else that cuts it is over when it is opened again.
-                self._stopping.wait(_SECONDS_BEFORE_ANOTHER_WATCH)
+                # Stopping ends the stream; after any other cause the stream is opened again.
+                self._stopping.wait(_WATCH_RETRY_SECONDS)
 
-    def _let_go(self, metadata: client.V1ObjectMeta) -> None:
+    def _remove(self, metadata: client.V1ObjectMeta) -> None:
         assert metadata.name is not None
         assert metadata.namespace is not None
-        # Only this pod: one of the same name that has come since must live.
+        # Only this pod, not a newer one of the same name.
         options = client.V1DeleteOptions(grace_period_seconds=0, preconditions=client.V1Preconditions(uid=metadata.uid))
         try:
             self._core.delete_namespaced_pod(metadata.name, metadata.namespace, body=options)

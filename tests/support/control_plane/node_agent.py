@@ -1,4 +1,4 @@
-"""A node's agent without its GPUs: the real ledger and the real push, of a GPU whose truth is known."""
+"""A node's agent with a simulated GPU whose energy is known: its ledger and its push are real."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from wattloop_agent.monitor.push.operator_api import OperatorApi
 from wattloop_agent.monitor.push.pusher import Pusher
 
 SERVICE_ACCOUNT = "wattloop-agent"
-SAMPLES_A_SECOND = 10
+SAMPLES_PER_SECOND = 10
 
 
 def agent_pod(core: client.CoreV1Api, namespace: str, node: str, account: str = SERVICE_ACCOUNT) -> Object:
-    """A pod of the agent's on a node; its service account is made where it is missing."""
+    """A pod of the agent on a node; creates its service account if missing."""
     register_node(core, node)
     accounts = [each.metadata.name for each in core.list_namespaced_service_account(namespace).items if each.metadata]
     if account not in accounts:
@@ -33,12 +33,12 @@ def agent_pod(core: client.CoreV1Api, namespace: str, node: str, account: str = 
         service_account_name=account, node_name=node, containers=[client.V1Container(name="monitor", image="x:1")]
     )
     body = client.V1Pod(metadata=client.V1ObjectMeta(generate_name="agent-"), spec=spec)
-    made: Object = core.api_client.sanitize_for_serialization(core.create_namespaced_pod(namespace, body))
-    return made
+    created: Object = core.api_client.sanitize_for_serialization(core.create_namespaced_pod(namespace, body))
+    return created
 
 
-def given(pod: Object, gpu: str, *, shared: bool = False) -> Assignment:
-    """What the kubelet says: a pod's first container has this GPU."""
+def assignment(pod: Object, gpu: str, *, shared: bool = False) -> Assignment:
+    """The kubelet's assignment of a GPU to a pod's first container."""
     metadata = pod["metadata"]
     container = pod["spec"]["containers"][0]["name"]
     return Assignment(metadata["uid"], metadata["namespace"], metadata["name"], container, gpu, shared)
@@ -50,10 +50,10 @@ class NodeAgent:
     Args:
         node: The node.
         url: The operator's reporting API.
-        pod: The agent's own pod, whose token it shows.
-        token_of_pod: Gives that token.
-        folder: Where the token is written.
-        gpu: What the GPU truly does.
+        pod: The agent's pod, whose token it sends.
+        token_of_pod: Returns that token.
+        folder: Folder for the token file.
+        gpu: The GPU's true power and energy.
     """
 
     def __init__(
@@ -64,26 +64,26 @@ class NodeAgent:
         self.gpu = gpu or TrueGpu()
         self.ledger = Ledger()
         self.bounds: list[tuple[GpuBounds, ...]] = []
-        self.pusher = Pusher(OperatorApi(url, token), node, self.ledger, _Kept(self.bounds.append), 5.0)
+        self.pusher = Pusher(OperatorApi(url, token), node, self.ledger, _RecordedBounds(self.bounds.append), 5.0)
         self._ticks = 0
 
-    def live(self, seconds: float, *assignments: Assignment) -> None:
-        """Let time pass in which these pods have the GPU."""
-        for _ in range(round(seconds * SAMPLES_A_SECOND)):
-            now = self._ticks / SAMPLES_A_SECOND
-            self.ledger.sample([self.gpu.sample(now)], now + 0.003)
+    def advance(self, seconds: float, *assignments: Assignment) -> None:
+        """Advance time while these pods have the GPU."""
+        for _ in range(round(seconds * SAMPLES_PER_SECOND)):
+            now = self._ticks / SAMPLES_PER_SECOND
+            self.ledger.add_samples([self.gpu.sample(now)], now + 0.003)
             self.ledger.observe(Observation(now, now + 0.003, assignments))
             self._ticks += 1
 
     def push(self) -> str:
-        """Tell the operator; returns why it was not taken in, or nothing."""
+        """Push to the operator; returns the problem, or nothing."""
         self.pusher.push()
         return self.pusher.state.problem
 
 
-class _Kept:
-    def __init__(self, keep: Callable[[tuple[GpuBounds, ...]], None]) -> None:
-        self._keep = keep
+class _RecordedBounds:
+    def __init__(self, record: Callable[[tuple[GpuBounds, ...]], None]) -> None:
+        self._record = record
 
     def replace(self, bounds: Sequence[GpuBounds]) -> None:
-        self._keep(tuple(bounds))
+        self._record(tuple(bounds))

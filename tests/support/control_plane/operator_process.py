@@ -1,4 +1,4 @@
-"""`wattloop operator` as a process of its own: started, killed, started again on the same addresses."""
+"""`wattloop operator` as a process that tests start, kill and restart on the same addresses."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class OperatorProcess(ServerProcess):
     """One operator.
 
     Args:
-        kubeconfig: Whose rights it has.
-        folder: Where its log is.
-        database: Its database; None: what the environment says.
-        lease: Namespace and name of the Lease; operators of one name take turns.
-        report_port: Where it takes in reports; 0: any free port.
+        kubeconfig: Its user and cluster.
+        folder: Folder of its log.
+        database: Its database; None: that of the environment.
+        lease: Namespace and name of the Lease; one of the operators of a name leads.
+        report_port: Port of the reporting API; 0: any free port.
         options: Further options.
     """
 
@@ -55,20 +55,20 @@ class OperatorProcess(ServerProcess):
             *options,
         ]
         super().__init__(name, command, folder)
-        self._began_at = self.log.stat().st_size
+        self._log_start = self.log.stat().st_size
 
     def lines(self) -> list[dict[str, Any]]:
-        """What it has logged since it was started."""
+        """Its log lines since its start."""
         with self.log.open("rb") as log:
-            log.seek(self._began_at)
+            log.seek(self._log_start)
             text = log.read().decode("utf-8", "replace")
         return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
     def await_line(self, message: str, timeout_seconds: float = 120.0) -> dict[str, Any]:
-        """Waits for a line of its log.
+        """Wait for a line of its log.
 
         Raises:
-            AssertionError: It did not come.
+            AssertionError: The line did not appear.
         """
         deadline = time.monotonic() + timeout_seconds
         while time.monotonic() < deadline:
@@ -77,41 +77,41 @@ class OperatorProcess(ServerProcess):
             if found is not None:
                 return found
             time.sleep(0.05)
-        raise AssertionError(f"waited in vain for {message!r} in the log of {self.name}:\n{self.log_tail()}")
+        raise AssertionError(f"timed out waiting for {message!r} in the log of {self.name}:\n{self.log_tail()}")
 
     def url_of(self, part: str) -> str:
-        """Where a part of it serves: health, metrics or reporting API."""
+        """The URL of a part: health, metrics or reporting API."""
         line = self.await_line(f"{part}: serving ")
         return str(line["message"].partition("serving ")[2])
 
     def health(self, path: str) -> httpx.Response:
-        """/healthz or /readyz."""
+        """Request /healthz or /readyz."""
         return httpx.get(f"{self.url_of('health')}{path}", timeout=60.0)
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
 
-    def freeze(self) -> None:
-        """SIGSTOP: it does nothing until `thaw`, and does not know it."""
+    def suspend(self) -> None:
+        """Send SIGSTOP: it is suspended until `resume`."""
         self._process.send_signal(signal.SIGSTOP)
 
-    def thaw(self) -> None:
-        """SIGCONT."""
+    def resume(self) -> None:
+        """Send SIGCONT."""
         self._process.send_signal(signal.SIGCONT)
 
     def await_exit(self, timeout_seconds: float = 120.0) -> int:
-        """Waits until it ends by itself; returns its exit code."""
+        """Wait until it ends by itself; returns its exit code."""
         return self._process.wait(timeout_seconds)
 
     @property
     def exit_code(self) -> int | None:
-        """How it ended; None while it runs."""
+        """Its exit code; None while it runs."""
         return self._process.poll()
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that is free now."""
+    """A free port of 127.0.0.1."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         return int(listening.getsockname()[1])

@@ -1,4 +1,4 @@
-"""Runs every training pod of a namespace as soon as it is there, each to its target."""
+"""Runs every training pod of a namespace as soon as it exists, each to its target."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _NOT_FOUND, _CONFLICT = 404, 409
 
 
 class PodRunner:
-    """Used as a context manager; raises at its end what went wrong in a training.
+    """Runs the pods. Use it as a context manager; its end raises the error of a training.
 
     Args:
-        namespace: Whose pods it runs.
-        train: What a training does, once its pod runs; by default it reaches its target.
+        namespace: Namespace of the pods.
+        train: Runs a training when its pod runs; by default it reaches its target.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class PodRunner:
         self._runs: dict[str, Future[None]] = {}
         self._watch: Any = watch.Watch()  # type: ignore[no-untyped-call]
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._look_out, name="crew", daemon=True)
+        self._thread = threading.Thread(target=self._watch_pods, name="pod-runner", daemon=True)
 
     def __enter__(self) -> PodRunner:
         self._thread.start()
@@ -65,10 +65,10 @@ class PodRunner:
 
     @property
     def pods(self) -> int:
-        """How many pods it has run."""
+        """Number of pods that it has run."""
         return sum(run.done() for run in self._runs.values())
 
-    def _look_out(self) -> None:
+    def _watch_pods(self) -> None:
         while not self._stopping.is_set():
             try:
                 for event in self._watch.stream(
@@ -79,13 +79,13 @@ class PodRunner:
                 ):
                     if self._stopping.is_set():
                         return
-                    # The client yields None for a line that the server cut off when it closed the stream.
+                    # The client yields None for a line that the server truncated when it closed the stream.
                     if event is not None:
-                        self._take_on(self._core.api_client.sanitize_for_serialization(event["object"]))
+                        self._start(self._core.api_client.sanitize_for_serialization(event["object"]))
             except (urllib3.exceptions.HTTPError, ApiException):
                 self._stopping.wait(0.2)
 
-    def _take_on(self, pod: Object) -> None:
+    def _start(self, pod: Object) -> None:
         uid = pod["metadata"]["uid"]
         if pod["status"].get("phase") == "Pending" and uid not in self._runs:
             self._runs[uid] = self._pool.submit(self._run, pod)
@@ -93,9 +93,9 @@ class PodRunner:
     def _run(self, pod: Object) -> None:
         try:
             running = self._kubelet.run(pod)
-            self._train(Training(running, self._token_of_pod, self._folder, patience_seconds=60.0))
+            self._train(Training(running, self._token_of_pod, self._folder, timeout_seconds=60.0))
             self._kubelet.succeed(running)
         except ApiException as error:
-            # Its recurrence was ended meanwhile.
+            # Its recurrence ended meanwhile.
             if error.status not in {_NOT_FOUND, _CONFLICT}:
                 raise

@@ -1,4 +1,4 @@
-"""What a test run says on the terminal beside pytest's own words: progress of preparations, and what was skipped."""
+"""Output of a test run beside pytest's: progress of preparations, and skipped tests."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import pytest
 
 
 def past_capture(config: pytest.Config) -> contextlib.AbstractContextManager[None]:
-    """While this is entered, what is printed is seen at once."""
+    """A context in which printed text appears immediately."""
     capture = config.pluginmanager.getplugin("capturemanager")
-    shown: contextlib.AbstractContextManager[None] = (
+    context: contextlib.AbstractContextManager[None] = (
         capture.global_and_fixture_disabled() if capture else contextlib.nullcontext()
     )
-    return shown
+    return context
 
 
 def skipped_for(terminalreporter: pytest.TerminalReporter, reason: str) -> int:
-    """How many tests were skipped with a reason that contains this."""
+    """Number of tests skipped with a reason that contains this text."""
     return sum(
         isinstance(report.longrepr, tuple) and reason in report.longrepr[2]
         for report in terminalreporter.stats.get("skipped", [])

@@ -1,4 +1,4 @@
-"""Service-account tokens as a pod gets them, from the API server's TokenRequest."""
+"""Service-account tokens from the API server's TokenRequest, as pods get them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _VALID_FOR_SECONDS = 3600
 def service_account_token(
     core: client.CoreV1Api, namespace: str, service_account: str, *, audiences: Sequence[str] = ()
 ) -> str:
-    """A token of a service account, bound to no pod; without audiences, one for the API server itself."""
+    """A token of a service account, bound to no pod; without audiences it is for the API server."""
     spec = client.V1TokenRequestSpec(audiences=list(audiences), expiration_seconds=_VALID_FOR_SECONDS)
     return _request(core, namespace, service_account, spec)
 
 
 def pod_token(core: client.CoreV1Api, pod: Object, *, audiences: Sequence[str]) -> str:
-    """The token that a projected volume of this pod would hold: a TokenReview names the pod and its uid."""
+    """The token of a projected volume of this pod: its TokenReview names the pod and its uid."""
     reference = client.V1BoundObjectReference(
         api_version="v1", kind="Pod", name=pod["metadata"]["name"], uid=pod["metadata"]["uid"]
     )
@@ -32,6 +32,6 @@ def pod_token(core: client.CoreV1Api, pod: Object, *, audiences: Sequence[str]) 
 
 def _request(core: client.CoreV1Api, namespace: str, service_account: str, spec: client.V1TokenRequestSpec) -> str:
     request = client.AuthenticationV1TokenRequest(spec=spec)
-    answer = core.create_namespaced_service_account_token(service_account, namespace, request)
-    assert answer.status is not None
-    return str(answer.status.token)
+    response = core.create_namespaced_service_account_token(service_account, namespace, request)
+    assert response.status is not None
+    return str(response.status.token)

@@ -1,7 +1,7 @@
-"""A training that runs in a pod of the stand-in kubelet: it reads the pod's environment and reports as a pod would.
+"""A training in a pod of the simulated kubelet: it reads the pod's environment and reports as a pod does.
 
-Its reports go through the real client's channel, with a real token of the pod. Its energy is made up, but follows from
-the batch size, so that there is something to learn.
+Its reports use the real client and a real token of the pod. Its energy is simulated and depends on the batch size, so
+that the policy can learn.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EPOCH_SECONDS = 10.0
 
 
 def environment_of(pod: Object, container: int = 0) -> dict[str, str]:
-    """The variables of a pod's container, as its process would see them."""
+    """The environment of a pod's container."""
     return {each["name"]: each.get("value", "") for each in pod["spec"]["containers"][container].get("env", [])}
 
 
@@ -34,17 +34,17 @@ class Training:
 
     Args:
         pod: Its pod.
-        token_of_pod: Gives the token that its projected volume would hold.
-        folder: Where the token is written.
-        url: The reporting API, in place of what the environment says.
-        patience_seconds: How long it tries to deliver a report.
+        token_of_pod: Returns the token of its projected volume.
+        folder: Folder for the token file.
+        url: URL of the reporting API; default: that of the environment.
+        timeout_seconds: Timeout of a report's delivery.
     """
 
     pod: Object
     token_of_pod: TokenOfPod
     folder: Path
     url: str = ""
-    patience_seconds: float = 60.0
+    timeout_seconds: float = 60.0
 
     def __post_init__(self) -> None:
         self.environment = RunEnvironment.read(environment_of(self.pod))
@@ -54,7 +54,7 @@ class Training:
         self._sequence = 0
 
     def report(self, epoch: float, metric: float | None, *, finished: bool = False) -> Answer | None:
-        """Report the end of an epoch; None where it was not taken in."""
+        """Report the end of an epoch; None if the report was not accepted."""
         self._sequence += 1
         return self._channel.send_last(
             Report(
@@ -63,15 +63,15 @@ class Training:
                 metric=metric,
                 evaluations=0 if metric is None else round(epoch),
                 gpus=(self._gpu(epoch),),
-                gpu_product="Stand-in GPU",
+                gpu_product="Simulated GPU",
                 max_power_limit_watts=MAX_POWER_WATTS,
                 finished=finished,
             ),
-            self.patience_seconds,
+            self.timeout_seconds,
         )
 
     def reach_target(self) -> None:
-        """Train until the target, which takes the longer the further the batch size is from 64."""
+        """Train until the target; the further the batch size is from 64, the longer it takes."""
         target = self.environment.target
         assert target is not None
         assert self.environment.batch_size is not None
@@ -91,5 +91,5 @@ class Training:
 
 
 def epochs_to_target(batch_size: int) -> int:
-    """How many epochs the stand-in training takes."""
+    """Number of epochs of the simulated training."""
     return 2 + abs(batch_size.bit_length() - 7)

@@ -1,4 +1,4 @@
-"""Waiting for something to become true in a cluster: by watching, never by sleeping."""
+"""Waits for a condition in a cluster by watching, never by sleeping."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from kubernetes.dynamic import DynamicClient
 
 Found = TypeVar("Found")
 Object = dict[str, Any]
-_GONE = 410
+_EXPIRED = 410
 
 
-class WaitedInVainError(AssertionError):
-    """What a test waited for did not come true in time; the message ends with what was there instead."""
+class WaitTimeoutError(AssertionError):
+    """A condition was not met in time; the message contains the objects."""
 
 
 def wait_until(
@@ -30,24 +30,24 @@ def wait_until(
     what: str,
     timeout_seconds: float = 120.0,
 ) -> Found:
-    """Watches the objects of a kind until `condition` of all of them, in order of name, is neither None nor False.
+    """Watch the objects of a kind until `condition` returns neither None nor False.
 
     Args:
-        client: Whose rights are used.
-        api_version: As in a manifest, `batch/v1`.
-        kind: As in a manifest, `Job`.
-        namespace: Where to look; every namespace when None.
-        label_selector: Which objects.
-        field_selector: Which objects.
-        condition: Is called at first with what is there, and again after every change.
-        what: The rest of the sentence "waited in vain for …".
-        timeout_seconds: After that much real time it was in vain.
+        client: A dynamic client.
+        api_version: API version, such as `batch/v1`.
+        kind: Kind, such as `Job`.
+        namespace: Namespace; None: all.
+        label_selector: Label selector.
+        field_selector: Field selector.
+        condition: Called with all objects, sorted by name, at first and after every change.
+        what: What the error message names.
+        timeout_seconds: Timeout in real time.
 
     Returns:
-        What `condition` returned.
+        The result of `condition`.
 
     Raises:
-        WaitedInVainError: It did not come true; the message shows the objects.
+        WaitTimeoutError: The condition was not met in time.
     """
     resource = client.resources.get(api_version=api_version, kind=kind)
     selection = {"namespace": namespace, "label_selector": label_selector, "field_selector": field_selector}
@@ -69,21 +69,21 @@ def wait_until(
             if found is not None and found is not False:
                 return found
         if time.monotonic() >= deadline:
-            raise WaitedInVainError(
-                f"waited in vain for {what} ({timeout_seconds:.0f} s); there were {len(objects)} of kind {kind}:\n"
+            raise WaitTimeoutError(
+                f"timed out after {timeout_seconds:.0f} s waiting for {what}; {len(objects)} objects of kind {kind}:\n"
                 + "\n".join(str(item) for item in _in_order(objects))
             )
 
 
 def _watch(resource: Any, selection: dict[str, Any], version: str, deadline: float) -> Any:
-    """The changes since `version`, until the deadline or until the server ends the stream."""
+    """The changes since `version`, until the deadline or the end of the stream."""
     remaining = max(1, round(deadline - time.monotonic()))
     try:
         for event in resource.watch(**selection, resource_version=version, timeout=remaining):
             yield {"type": event["type"], "object": event["raw_object"]}
     except ApiException as error:
-        # The version is too old to go on from: the caller lists again.
-        if error.status != _GONE:
+        # The version is too old to resume from: the caller lists again.
+        if error.status != _EXPIRED:
             raise
 
 
