@@ -56,9 +56,8 @@ class BatchSize(ApiModel):
     )
     learning_rate_scaling: LearningRateScaling = Field(
         default=LearningRateScaling.NONE,
-        description="How the learning rate depends on the batch size, relative to the default batch size. None: it "
-        "is constant, or the script scales it. Linear: in proportion (plain SGD). SquareRoot: with the square root "
-        "(Adam and its variants).",
+        description="Scaling of the learning rate, relative to the default batch size. None: the script scales it, if at "
+        "all. Linear: in proportion (plain SGD). SquareRoot: with the square root (Adam and its variants).",
     )
     learn_from: JobName | None = Field(
         default=None,

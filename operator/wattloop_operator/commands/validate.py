@@ -12,7 +12,7 @@ from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.schemas import Kind
 from wattloop_operator.reconcile.job.start import unsupported
 from wattloop_operator.workloads.injection import TemplateError
-from wattloop_operator.workloads.manifest import check_template
+from wattloop_operator.workloads.other_kind import check_pod_templates
 
 EXIT_PROBLEMS = 2
 
@@ -52,7 +52,7 @@ def _as_json(results: dict[str, CheckResult]) -> dict[str, object]:
             {"source": file, "manifest": _title(manifest), "reason": reason}
             for file, result in results.items()
             for manifest in result.valid
-            for reason in [_unsupported(manifest)]
+            for reason in [not_supported(manifest)]
             if reason
         ],
         "skipped": [
@@ -62,16 +62,18 @@ def _as_json(results: dict[str, CheckResult]) -> dict[str, object]:
 
 
 def _verdict(manifest: Kind) -> str:
-    reason = _unsupported(manifest)
+    reason = not_supported(manifest)
     return f"valid, but not supported: {reason}" if reason else "valid"
 
 
-def _unsupported(manifest: Kind) -> str | None:
-    """Why the operator would start no run of an object that the API server accepts."""
+def not_supported(manifest: Kind) -> str | None:
+    """Return why the operator would start no run of a valid object, or None."""
     if not isinstance(manifest, RecurringTrainingJob):
         return None
+    workload = manifest.spec.template.workload
     try:
-        check_template(manifest.spec.template)
+        if workload is not None:
+            check_pod_templates(workload)
     except TemplateError as error:
         return str(error)
     return unsupported(manifest.spec)

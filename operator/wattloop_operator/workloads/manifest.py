@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
-from wattloop_operator.api.template import Template
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.workloads.injection import ClusterAddresses, Injection, TemplateError, injection_of
+from wattloop_operator.workloads.injection import ClusterAddresses, TemplateError, injection_of
 from wattloop_operator.workloads.job import job_devices, job_spec
 from wattloop_operator.workloads.other_kind import other_devices, other_spec
 from wattloop_operator.workloads.ownership import labels_of, owner_reference
@@ -29,15 +28,6 @@ def devices_of(job: RecurringTrainingJob) -> int:
         return 0
 
 
-def check_template(template: Template) -> None:
-    """Check that a workload can be made from a template, as far as a cluster's settings do not matter.
-
-    Raises:
-        TemplateError: The template cannot be started in any cluster.
-    """
-    _spec(template, Injection())
-
-
 def manifest(job: RecurringTrainingJob, recurrence: TrainingRecurrence, addresses: ClusterAddresses) -> dict[str, Any]:
     """The workload of an attempt: it has its recurrence's name, and the recurrence owns it.
 
@@ -46,6 +36,7 @@ def manifest(job: RecurringTrainingJob, recurrence: TrainingRecurrence, addresse
     """
     template = job.spec.template
     injection = injection_of(job, recurrence, addresses, _devices(job))
+    spec = job_spec(template, injection) if template.workload is None else other_spec(template, injection)
     metadata: dict[str, Any] = {
         "name": recurrence.metadata.name,
         "namespace": recurrence.metadata.namespace,
@@ -56,11 +47,7 @@ def manifest(job: RecurringTrainingJob, recurrence: TrainingRecurrence, addresse
     if recurrence.metadata.uid:
         metadata["ownerReferences"] = [owner_reference(recurrence)]
     api_version, kind = kind_of(job)
-    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": _spec(template, injection)}
-
-
-def _spec(template: Template, injection: Injection) -> dict[str, Any]:
-    return job_spec(template, injection) if template.workload is None else other_spec(template, injection)
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec}
 
 
 def _devices(job: RecurringTrainingJob) -> int:

@@ -11,7 +11,7 @@ import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from wattloop_operator.api.template import Template
+from wattloop_operator.api.template import Template, Workload
 from wattloop_operator.domain.snapshot import Failure, WorkloadPhase, WorkloadState
 from wattloop_operator.workloads.injection import Injection, TemplateError, gpus, with_injection
 from wattloop_operator.workloads.ownership import controller_uid
@@ -34,16 +34,24 @@ def other_spec(template: Template, injection: Injection) -> dict[str, Any]:
     workload = template.workload
     if workload is None:
         raise TemplateError("spec.template.workload is missing")
+    check_pod_templates(workload)
     spec = copy.deepcopy(workload.spec)
-    found = list(_pod_templates(spec, 1, 0))
-    if not found:
+    for each, _ in list(_pod_templates(spec, 1, 0)):
+        each.update(with_injection(each, _present(each, template.training_containers), injection))
+    return spec
+
+
+def check_pod_templates(workload: Workload) -> None:
+    """Check that the spec of a workload contains a pod template.
+
+    Raises:
+        TemplateError: It contains none.
+    """
+    if not any(_pod_templates(workload.spec, 1, 0)):
         raise TemplateError(
             f"spec.template.workload: the spec of this {workload.kind} contains no pod template, so its pods cannot "
             "receive their batch size; use a kind that contains pod templates, such as Job, JobSet or PyTorchJob"
         )
-    for each, _ in found:
-        each.update(with_injection(each, _present(each, template.training_containers), injection))
-    return spec
 
 
 def other_devices(spec: Mapping[str, Any], training_containers: tuple[str, ...] | None) -> int:

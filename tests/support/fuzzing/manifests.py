@@ -1,4 +1,4 @@
-"""The door of `wattloop validate` and `wattloop run`: the bytes of a manifest."""
+"""The input of `wattloop validate` and `wattloop run`: the bytes of a manifest."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import json
 from pathlib import Path
 
 from support.fuzzing.target import DefectError
-from wattloop_operator.api.manifests import CheckResult, check_bytes, check_text
-from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.manifests import check_bytes, check_text
 from wattloop_operator.api.schemas import Kind
-from wattloop_operator.reconcile.job.start import unsupported
+from wattloop_operator.commands.validate import not_supported
 
 TESTS = Path(__file__).parents[2]
 SOURCE = "manifest.yaml"
@@ -19,8 +18,8 @@ MAX_LINE_CHARACTERS = 4096
 class ManifestTarget:
     """Checks manifests as `wattloop validate` does.
 
-    Promises: no exception; each problem is a short line that can be printed; an accepted object is one that the models
-    write and read again unchanged, and that is accepted again in the form that they write.
+    Properties: it raises no exception. Each problem is a short printable line. The wire form of a valid object is
+    valid, and the models read it unchanged.
     """
 
     tokens = (
@@ -33,7 +32,7 @@ class ManifestTarget:
     )  # fmt: skip
 
     def seeds(self) -> list[bytes]:
-        """All manifests of the tests, and texts that once were refused late or not at all."""
+        """All manifests of the tests, and texts that an earlier version rejected late or not at all."""
         corpus = sorted((TESTS / "manifests").glob("*/*.yaml"))
         aliases = "a0: &a0 [x, x, x, x, x, x, x, x]\n" + "".join(
             f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 8)}]\n" for level in range(1, 9)
@@ -43,16 +42,16 @@ class ManifestTarget:
 
     def check(self, data: bytes) -> None:
         """See `Target`."""
-        checked = check_bytes(SOURCE, data)
-        for problem in checked.problems:
+        result = check_bytes(SOURCE, data)
+        for problem in result.problems:
             line = str(problem)
             if not problem.expected:
-                raise DefectError(f"a problem that does not say what would be right: {line}")
+                raise DefectError(f"a problem without an expected value: {line}")
             _check_line(line)
-        for name in checked.skipped:
+        for name in result.skipped:
             _check_line(name)
-        for manifest in checked.valid:
-            _check_accepted(manifest)
+        for manifest in result.valid:
+            _check_valid(manifest)
 
     def close(self) -> None:
         """See `Target`."""
@@ -60,15 +59,14 @@ class ManifestTarget:
 
 def _check_line(line: str) -> None:
     if len(line) > MAX_LINE_CHARACTERS or not line.isprintable():
-        raise DefectError(f"no short line that can be printed: {len(line)} characters: {line[:200]!r}")
+        raise DefectError(f"a line that is too long or not printable: {len(line)} characters: {line[:200]!r}")
 
 
-def _check_accepted(manifest: Kind) -> None:
-    if isinstance(manifest, RecurringTrainingJob):
-        unsupported(manifest.spec)
+def _check_valid(manifest: Kind) -> None:
+    not_supported(manifest)
     wire = manifest.to_wire()
     if type(manifest).from_wire(wire) != manifest:
-        raise DefectError(f"a {manifest.kind} that changes when it is written and read: {wire}")
-    again: CheckResult = check_text(SOURCE, json.dumps(wire))
-    if again.problems:
-        raise DefectError(f"a {manifest.kind} that is accepted, but not in the form that is written: {again.problems}")
+        raise DefectError(f"a {manifest.kind} whose wire form is not read unchanged: {wire}")
+    problems = check_text(SOURCE, json.dumps(wire)).problems
+    if problems:
+        raise DefectError(f"a valid {manifest.kind} whose wire form is invalid: {problems}")
