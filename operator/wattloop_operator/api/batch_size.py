@@ -56,8 +56,8 @@ class BatchSize(ApiModel):
     )
     learning_rate_scaling: LearningRateScaling = Field(
         default=LearningRateScaling.NONE,
-        description="Scaling of the learning rate, relative to the default batch size. None: the script scales it, if at "
-        "all. Linear: in proportion (plain SGD). SquareRoot: with the square root (Adam and its variants).",
+        description="Scaling of the learning rate, relative to the default batch size. None: the script scales it, if "
+        "at all. Linear: in proportion (plain SGD). SquareRoot: with the square root (Adam and its variants).",
     )
     learn_from: JobName | None = Field(
         default=None,
