@@ -146,7 +146,7 @@ class RecurringJob(RuleBasedStateMachine):
 
     @invariant()
     def no_slot_and_no_workload_is_started_twice(self) -> None:
-        backend = getattr(self, "world", None)
+        backend = getattr(self, "backend", None)
         if backend is not None:
             assert all(count == 1 for count in backend.created.values()), backend.created
             assert all(count == 1 for count in backend.started.values()), backend.started
@@ -156,7 +156,7 @@ class RecurringJob(RuleBasedStateMachine):
 
     @invariant()
     def no_outcome_is_lost(self) -> None:
-        backend = getattr(self, "world", None)
+        backend = getattr(self, "backend", None)
         if backend is None:
             return
         for key, record in backend.records.items():
@@ -167,7 +167,7 @@ class RecurringJob(RuleBasedStateMachine):
 
     @invariant()
     def what_was_learned_is_the_same_in_both_memories(self) -> None:
-        backend = getattr(self, "world", None)
+        backend = getattr(self, "backend", None)
         if backend is not None:
             for recurrence in backend.recurrences.values():
                 kept = backend.records.get((recurrence.spec.index, recurrence.spec.attempt))
@@ -181,7 +181,7 @@ class RecurringJob(RuleBasedStateMachine):
 
     @invariant()
     def forbid_means_one_at_a_time(self) -> None:
-        backend = getattr(self, "world", None)
+        backend = getattr(self, "backend", None)
         if backend is None or self.concurrency == "Allow":
             return
         latest: dict[int, Any] = {}
