@@ -30,14 +30,14 @@ def ran_job() -> tuple[Snapshot, datetime]:
     """A job after ten recurrences, and a time at which nothing is due."""
     backend = ModelBackend(job(trigger={"interval": {"seconds": INTERVAL_SECONDS}}))
     for _ in range(RECURRENCES):
-        backend.pass_seconds(INTERVAL_SECONDS)
+        backend.advance(INTERVAL_SECONDS)
         reconcile(backend, KEY, backend.clock)
         (name,) = backend.running
         backend.run_workload(name)
         backend.report(name, metric=0.95, epoch=5, joules=5000.0, seconds=50.0, finished=True)
         backend.end_workload(name)
         reconcile(backend, KEY, backend.clock)
-    backend.pass_seconds(60)
+    backend.advance(60)
     reconcile(backend, KEY, backend.clock)
     snapshot = backend.snapshot(KEY)
     assert snapshot is not None

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.backends.backend_contract import BackendBench, BackendContract
+from support.backends.backend_contract import BackendContract, BackendHarness
 from support.control_plane.in_process_operator import InProcessOperator, TestClock
 from wattloop_operator.api.attempt import Progress
 from wattloop_operator.cluster.api import ClusterApi
@@ -20,18 +20,18 @@ from wattloop_operator.http.server import HttpService
 from wattloop_operator.store import Store
 
 
-class TestClusterWorld(BackendContract):
+class TestClusterBackend(BackendContract):
     """The contract on a real API server."""
 
     @pytest.fixture
-    def bench(
+    def harness(
         self,
         transport: HttpTransport,
         store: Store,
         reporting: HttpService,
         clock: TestClock,
         make_job: Callable[..., JobKey],
-    ) -> BackendBench:
+    ) -> BackendHarness:
         started: Counter[str] = Counter()
 
         def counting(request: Request) -> dict[str, Any]:
@@ -45,7 +45,7 @@ class TestClusterWorld(BackendContract):
         operator.sync_cache(key)
         progress_store = ClusterProgressStore(ClusterApi(transport))
 
-        def progress_arrives(name: str) -> None:
+        def write_progress(name: str) -> None:
             recurrence = progress_store.read(key.namespace, name)
             assert recurrence is not None
             progress_store.write(
@@ -53,4 +53,4 @@ class TestClusterWorld(BackendContract):
             )
             operator.sync_cache(key)
 
-        return BackendBench(operator.backend, key, progress_arrives, lambda name: started[name])
+        return BackendHarness(operator.backend, key, write_progress, lambda name: started[name])

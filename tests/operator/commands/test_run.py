@@ -166,7 +166,7 @@ def test_a_second_run_in_the_same_output_folder_is_rejected(
 ) -> None:
     local_job.job(HANGING)
     running = local_job.start("--recurrences", "1")
-    local_job.begun(running)
+    local_job.wait_for_training(running)
     assert local_job.run("--recurrences", "1") == 2
     assert f"{local_job.output}: another wattloop run is using it; wait for it or choose another folder" in (
         capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The rows of a history: columns, digits, what is empty, what a default recurrence would have cost."""
+"""The rows of a history: columns, digits, missing values, and the default cost."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_row_reads_back_with_ten_digits(history: Make, record: Make) -> None:
     assert "\r" not in written
 
 
-def test_what_is_not_known_is_empty(history: Make, record: Make) -> None:
+def test_missing_values_are_empty(history: Make, record: Make) -> None:
     written = as_csv(
         history(record(power_limit_watts=None, result="NameConflict", max_power_watts=0.0, gpu_product=""))
     )
@@ -49,12 +49,12 @@ def test_what_is_not_known_is_empty(history: Make, record: Make) -> None:
     assert (row["power_limit_watts"], row["cost_joules"], row["default_cost_joules"]) == ("", "", "")
 
 
-def test_a_cost_that_cannot_be_is_not_known_as_in_the_status(history: Make, record: Make) -> None:
+def test_an_implausible_cost_is_missing(history: Make, record: Make) -> None:
     (row,) = rows_of(history(record(energy_joules=1e16)))
     assert row.cost_joules is None
 
 
-def test_every_result_has_its_word(history: Make, record: Make) -> None:
+def test_every_result_has_an_outcome(history: Make, record: Make) -> None:
     outcomes = {row.outcome for result in RESULTS for row in rows_of(history(record(result=result)))}
     assert outcomes == {
         *("reached", "stopped", "exhausted", "crashed", "deadline-exceeded", "missing-metric"),
@@ -72,7 +72,7 @@ def test_json_has_the_same_names_and_numbers(history: Make, record: Make) -> Non
     assert second["cost_joules"] is None
 
 
-def test_the_default_configuration_costs_its_epochs_at_the_highest_limit_measured(
+def test_the_default_cost_is_that_of_its_epochs_at_the_highest_measured_limit(
     history: Make, record: Make, profile: Make
 ) -> None:
     runs = [record(0, epochs=8.0), record(1, epochs=12.0, power_limit_watts=100.0)]
@@ -81,25 +81,23 @@ def test_the_default_configuration_costs_its_epochs_at_the_highest_limit_measure
     assert [row.default_cost_joules for row in rows_of(shown)] == [2750.0, 2750.0]
 
 
-def test_without_a_profile_the_default_configuration_costs_what_its_runs_did(history: Make, record: Make) -> None:
+def test_without_a_profile_the_default_cost_is_that_of_its_runs(history: Make, record: Make) -> None:
     shown = history(record(0, energy_joules=1000.0), record(1, energy_joules=3000.0), record(2, batch_size=64))
     assert {row.default_cost_joules for row in rows_of(shown)} == {2500.0}
 
 
-def test_before_the_default_batch_size_reached_the_target_nothing_is_compared(history: Make, record: Make) -> None:
+def test_the_default_cost_is_missing_before_the_default_reached_the_target(history: Make, record: Make) -> None:
     shown = history(record(0, batch_size=64), record(1, result="Stopped"))
     assert {row.default_cost_joules for row in rows_of(shown)} == {None}
 
 
 @pytest.mark.parametrize(("eta", "cost"), [(1.0, 2000.0), (0.0, 3000.0)])
-def test_another_weight_of_energy_ranks_the_same_history_anew(
-    history: Make, record: Make, eta: float, cost: float
-) -> None:
+def test_the_cost_follows_from_the_weight_of_energy(history: Make, record: Make, eta: float, cost: float) -> None:
     (row,) = rows_of(history(record(), eta=eta))
     assert row.cost_joules == cost
 
 
-def test_the_table_shows_every_attempt_and_why(history: Make, record: Make) -> None:
+def test_the_table_shows_every_attempt_and_its_reason(history: Make, record: Make) -> None:
     stream = io.StringIO()
     shown = history(record(), record(1, result="Stopped", batch_size=1024, reason="never tried before"))
     Console(file=stream, width=160).print(table_of(rows_of(shown), "team/digits"))

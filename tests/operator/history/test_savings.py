@@ -1,4 +1,4 @@
-"""What recurrences cost over their attempts, and what was saved so far."""
+"""Costs of recurrences over their attempts, and cumulative savings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_recurrence_without_a_known_cost_is_left_out(history: Make, record: Ma
     assert [each.recurrence for each in costs_of(rows_of(history(unknown, record(1))))] == [1]
 
 
-def test_a_dear_retry_is_money_lost(history: Make, record: Make) -> None:
+def test_an_expensive_retry_reduces_the_savings(history: Make, record: Make) -> None:
     records = [
         record(0),
         record(1, 0, result="Stopped", batch_size=8),
@@ -38,26 +38,26 @@ def test_a_dear_retry_is_money_lost(history: Make, record: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    ("energy_joules", "now", "all_in_all"),
+    ("energy_joules", "current_cost", "total"),
     [
         (1000.0, "costs 2,250 J now (mean of the last 2), 90 %", "10 % was saved."),
         (4000.0, "3,000 J", "20 % was lost."),
     ],
 )
-def test_the_sentence_says_what_a_run_costs_now(
-    history: Make, record: Make, energy_joules: float, now: str, all_in_all: str
+def test_the_sentence_gives_the_current_cost(
+    history: Make, record: Make, energy_joules: float, current_cost: str, total: str
 ) -> None:
     sentence = saving_sentence(rows_of(history(record(0), record(1, batch_size=64, energy_joules=energy_joules))))
-    assert now in sentence
+    assert current_cost in sentence
     assert "of the 2,500 J in the default configuration; over all 2 recurrences, learning included" in sentence
-    assert sentence.endswith(all_in_all)
+    assert sentence.endswith(total)
 
 
 def test_the_sentence_counts_one_recurrence_as_one(history: Make, record: Make) -> None:
     assert "configuration; over its one recurrence, learning included" in saving_sentence(rows_of(history(record(0))))
 
 
-def test_the_sentence_promises_nothing_that_is_not_known(history: Make, record: Make) -> None:
+def test_the_sentence_omits_unknown_costs(history: Make, record: Make) -> None:
     assert saving_sentence(()) == "No costs are known yet."
     assert "is not known before its batch size has reached the target" in saving_sentence(
         rows_of(history(record(batch_size=64)))

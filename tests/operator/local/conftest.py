@@ -1,4 +1,4 @@
-"""A folder for local runs."""
+"""A job for local runs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from support.local_runs.local_runs import LocalJob
 
 @pytest.fixture
 def local_job(tmp_path: Path) -> LocalJob:
-    made = LocalJob(tmp_path / "run")
-    made.folder.mkdir()
-    return made
+    job = LocalJob(tmp_path / "run")
+    job.folder.mkdir()
+    return job

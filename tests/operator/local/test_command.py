@@ -1,4 +1,4 @@
-"""The command of an attempt: the container's, as Kubernetes would start it."""
+"""The command of an attempt: that of the container, as Kubernetes starts it."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def test_the_containers_own_variables_are_its_environment() -> None:
 
 
 def test_the_training_container_runs() -> None:
-    made = job_of({"command": ["sidecar"]}, {"command": ["train"]}, trainingContainers=["c1"])
-    assert command_of(made, INJECTED, "job.yaml").arguments == ("train",)
+    job_with_sidecar = job_of({"command": ["sidecar"]}, {"command": ["train"]}, trainingContainers=["c1"])
+    assert command_of(job_with_sidecar, INJECTED, "job.yaml").arguments == ("train",)
 
 
-def test_another_workload_than_a_job_cannot_run_here() -> None:
+def test_only_a_job_template_can_run_as_a_process() -> None:
     workload = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": {}}
     with pytest.raises(InputError, match=r"job\.yaml: found a template without job"):
         command_of(job(template={"workload": workload}), INJECTED, "job.yaml")

@@ -1,4 +1,4 @@
-"""The real commands as processes, interrupted at random moments: exit code 130, no traceback, nothing left behind."""
+"""Real commands that are interrupted at random times exit with 130 and leave nothing."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from support.local_runs.local_runs import TRAINING, LocalJob
 pytestmark = pytest.mark.processes
 
 DATA = Path(__file__).resolve().parents[2] / "data"
-MARK = "WATTLOOP_TEST_MARK"
+MARKER = "WATTLOOP_TEST_MARKER"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# Until Python has begun with the program's first line, no program can handle anything.
+# Before Python runs the first line of the program, the program cannot handle signals.
 BEGIN_SECONDS = 30.0
-# A process that hangs is distinguished from one on a busy machine.
+# Long enough to distinguish a process that hangs from a slow one on a busy machine.
 END_SECONDS = 60.0
 
 
 @dataclass
 class Command:
-    """One `wattloop` command in a session of its own, as a terminal's job is.
+    """A `wattloop` command in a session of its own, like a terminal's job.
 
     Attributes:
         process: The command.
-        folder: Where it works.
+        folder: Its working directory.
     """
 
     process: subprocess.Popen[bytes]
     folder: Path
 
     @property
-    def told(self) -> str:
+    def stderr(self) -> str:
         return (self.folder / "stderr").read_text()
 
     def handles_signals(self) -> bool:
@@ -53,8 +53,8 @@ class Command:
         caught = int(next(line for line in status.splitlines() if line.startswith("SigCgt:")).split()[1], 16)
         return bool(caught >> (signal.SIGHUP - 1) & 1)
 
-    def ended_at(self, seconds: float) -> bool:
-        """Whether it has ended by itself so long after it handles signals."""
+    def ends_within(self, seconds: float) -> bool:
+        """Whether it ends by itself within this time after it handles signals."""
         until(self.handles_signals, "the command handles SIGHUP", BEGIN_SECONDS)
         try:
             self.process.wait(seconds)
@@ -62,12 +62,12 @@ class Command:
             return False
         return True
 
-    def left(self) -> dict[int, str]:
-        """Processes that it has started, however they were started."""
+    def remaining_processes(self) -> dict[int, str]:
+        """All running processes that it has started, directly or indirectly."""
         found = {}
         for folder in Path("/proc").glob("[0-9]*"):
             try:
-                if f"{MARK}={self.folder}".encode() in (folder / "environ").read_bytes().split(b"\0"):
+                if f"{MARKER}={self.folder}".encode() in (folder / "environ").read_bytes().split(b"\0"):
                     found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
             except OSError:
                 continue
@@ -82,16 +82,16 @@ def start(tmp_path: Path) -> Iterator[Start]:
     started: list[Command] = []
     with tempfile.TemporaryDirectory(prefix="wl-", dir="/tmp") as private:
 
-        def begin(*words: str) -> Command:
-            environment = {**os.environ, "TMPDIR": private, MARK: str(tmp_path)}
-            with (tmp_path / "stderr").open("wb") as told, (tmp_path / "stdout").open("wb") as out:
+        def begin(*arguments: str) -> Command:
+            environment = {**os.environ, "TMPDIR": private, MARKER: str(tmp_path)}
+            with (tmp_path / "stderr").open("wb") as stderr, (tmp_path / "stdout").open("wb") as out:
                 process = subprocess.Popen(
-                    [str(Path(sys.executable).parent / "wattloop"), *words],
+                    [str(Path(sys.executable).parent / "wattloop"), *arguments],
                     cwd=tmp_path,
                     env=environment,
                     stdin=subprocess.DEVNULL,
                     stdout=out,
-                    stderr=told,
+                    stderr=stderr,
                     start_new_session=True,
                 )
             started.append(Command(process, tmp_path))
@@ -102,28 +102,28 @@ def start(tmp_path: Path) -> Iterator[Start]:
             if command.process.poll() is None:
                 command.process.kill()
                 command.process.wait()
-            until(lambda: not command.left(), "every process is gone", END_SECONDS)  # noqa: B023 - called at once
+            until(lambda: not command.remaining_processes(), "every process has ended", END_SECONDS)  # noqa: B023 - called at once
             assert list(Path(private).iterdir()) == []
 
 
 def run(folder: Path) -> list[str]:
     local_job = LocalJob(folder)
     local_job.job(TRAINING)
-    return local_job.words("--recurrences", "2")
+    return local_job.arguments("--recurrences", "2")
 
 
 def simulate(folder: Path) -> list[str]:
     traces = DATA / "zeus-traces"
     job = "--dataset cifar100 --network shufflenetv2 --optimizer adadelta --target-metric 0.6 --max-epochs 100"
     files = ["--train", str(traces / "summary_train.csv"), "--power", str(traces / "summary_power_a40.csv")]
-    words = [*files, *job.split(), "--default-batch-size", "1024"]
-    return ["simulate", *words, "--recurrences", "600", "--seeds", "1-8", "--output", str(folder / "out.csv")]
+    arguments = [*files, *job.split(), "--default-batch-size", "1024"]
+    return ["simulate", *arguments, "--recurrences", "600", "--seeds", "1-8", "--output", str(folder / "out.csv")]
 
 
 def plan(folder: Path) -> list[str]:
     profile = DATA / "perseus" / "stage_profile" / "gpt3-175b+a100_sxm_bf16.csv"
-    words = f"--profile {profile} --stages 8 --microbatches 24 --blocking-power 83.64 --baselines --pictures"
-    return ["plan", *words.split(), "--output", str(folder / "plans")]
+    options = f"--profile {profile} --stages 8 --microbatches 24 --blocking-power 83.64 --baselines --pictures"
+    return ["plan", *options.split(), "--output", str(folder / "plans")]
 
 
 def agent(folder: Path) -> list[str]:
@@ -134,7 +134,7 @@ def validate(folder: Path) -> list[str]:
     return ["validate", str(LocalJob(folder).job(TRAINING))]
 
 
-# How long each takes here, about: a moment after its end shows that it ends by itself.
+# The approximate duration of each command, in seconds, and the number of cases.
 COMMANDS: dict[str, tuple[Callable[[Path], list[str]], float, int]] = {
     "run": (run, 6.0, 18),
     "simulate": (simulate, 5.0, 9),
@@ -149,34 +149,38 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("make", "moment", "number"), CASES)
-def test_a_signal_at_any_moment_ends_a_command_with_130_and_leaves_nothing(
-    start: Start, tmp_path: Path, make: Callable[[Path], list[str]], moment: float, number: int
+@pytest.mark.parametrize(("make", "seconds", "number"), CASES)
+def test_a_signal_at_any_time_ends_a_command_with_130_and_leaves_nothing(
+    start: Start, tmp_path: Path, make: Callable[[Path], list[str]], seconds: float, number: int
 ) -> None:
     command = start(*make(tmp_path))
-    if not command.ended_at(moment):
-        # As a terminal does: every process of the group gets the signal.
+    if not command.ends_within(seconds):
+        # As from a terminal, every process of the group gets the signal.
         os.killpg(command.process.pid, number)
     code = command.process.wait(END_SECONDS)
-    assert code in {0, 130}, command.told
-    assert "Traceback" not in command.told
-    assert "Error" not in command.told
+    assert code in {0, 130}, command.stderr
+    assert "Traceback" not in command.stderr
+    assert "Error" not in command.stderr
     if code == 130 and make is not agent:
-        assert re.search(rf"^wattloop( {make.__name__})?: interrupted", command.told, re.MULTILINE)
+        assert re.search(rf"^wattloop( {make.__name__})?: interrupted", command.stderr, re.MULTILINE)
     assert list(tmp_path.rglob("*.part")) == []
     assert not (tmp_path / "agent.sock").exists()
     plans = tmp_path / "plans"
-    assert not plans.exists() or (plans / "summary.json").exists(), "a result is whole or is not there"
+    assert not plans.exists() or (plans / "summary.json").exists(), "a result is complete or does not exist"
 
 
-def test_a_second_signal_ends_a_run_at_once_and_the_rest_goes_by_itself(start: Start, tmp_path: Path) -> None:
+def test_a_second_signal_ends_a_run_at_once_and_its_processes_end_by_themselves(start: Start, tmp_path: Path) -> None:
     command = start(*run(tmp_path))
-    until(lambda: any("train.py" in each for each in command.left().values()), "a training runs", END_SECONDS)
+    until(
+        lambda: any("train.py" in each for each in command.remaining_processes().values()),
+        "a training runs",
+        END_SECONDS,
+    )
     command.process.send_signal(signal.SIGINT)
     deadline = time.monotonic() + END_SECONDS
     while command.process.poll() is None and time.monotonic() < deadline:
-        # Later than what counts as the same request.
-        if not command.ended_at(0.2):
+        # Later than signals that count as the same request.
+        if not command.ends_within(0.2):
             command.process.send_signal(signal.SIGTERM)
     assert command.process.wait(END_SECONDS) == 130
-    assert "Traceback" not in command.told
+    assert "Traceback" not in command.stderr

@@ -1,4 +1,4 @@
-"""A signal at any line of `wattloop run` ends it with 130, leaves whole files alone, and the same command goes on."""
+"""A signal at any line of `wattloop run` ends it with 130, and the next run resumes."""
 
 from __future__ import annotations
 
@@ -20,82 +20,82 @@ pytestmark = pytest.mark.processes
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # A run has 12,000 lines until its last training has ended, and some 20,000 more for its results.
 LINES_OF_THE_LOOP, LINES_OF_A_RUN = 12_000, 34_000
-# Called from compiled code, which takes any exception for an error of its own.
+# Called from compiled code, which turns any exception into its own error.
 CALLED_BY_PYDANTIC = ("/wattloop_operator/api/field_types.py", "/wattloop_operator/api/meta.py")
-CHAINS, POINTS_A_CHAIN = 10, 20
+CHAINS, POINTS_PER_CHAIN = 10, 20
 
 
-def assert_whole(local_job: LocalJob) -> None:
-    """No file is half written, no temporary file is left, no training ran twice."""
+def assert_consistent(local_job: LocalJob) -> None:
+    """No file is incomplete, no temporary file is left, no training ran twice."""
     assert list((local_job.folder / "tmp").iterdir()) == []
     assert list(local_job.folder.rglob("*.part")) == []
-    for picture in local_job.output.glob("*.png"):
-        assert picture.read_bytes().endswith(b"IEND\xaeB`\x82")
+    for plot in local_job.output.glob("*.png"):
+        assert plot.read_bytes().endswith(b"IEND\xaeB`\x82")
     if (local_job.output / "recurrences.csv").exists():
         assert all(row["outcome"] for row in local_job.rows())
     if local_job.output.exists() and (local_job.output / "wattloop.db").exists():
         with closing(sqlite3.connect(local_job.output / "wattloop.db")) as database:
             assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-    ran = started(local_job)
+    ran = trainings(local_job)
     assert len(ran) == len(set(ran))
 
 
-def started(local_job: LocalJob) -> list[str]:
+def trainings(local_job: LocalJob) -> list[str]:
     ran = local_job.folder / "ran"
     return ran.read_text().split() if ran.exists() else []
 
 
-def assert_goes_on(local_job: LocalJob) -> None:
-    """Without a signal it ends well: every recurrence has reached its target, once, and what was cut off is said."""
-    last = run_interrupted(local_job, None, draws=False)
-    assert last.code == 0, last.told
-    assert_whole(local_job)
+def assert_next_run_resumes(local_job: LocalJob) -> None:
+    """Without a signal the run succeeds: every recurrence reached its target once."""
+    last = run_interrupted(local_job, None, with_plots=False)
+    assert last.code == 0, last.stderr
+    assert_consistent(local_job)
     outcomes = local_job.outcomes()
     reached = [recurrence for recurrence, _, outcome in outcomes if outcome == "reached"]
     assert reached == [str(each) for each in range(RECURRENCES)]
     assert {outcome for _, _, outcome in outcomes} <= {"reached", "disrupted"}
-    assert len(started(local_job)) <= len(outcomes)
+    assert len(trainings(local_job)) <= len(outcomes)
 
 
 @pytest.mark.parametrize("chain", range(CHAINS))
-def test_a_signal_at_any_line_ends_it_with_130_and_the_next_run_goes_on(local_job: LocalJob, chain: int) -> None:
-    draw = random.Random(chain)
-    for point in range(POINTS_A_CHAIN):
-        draws = point % 7 == 6
-        line = draw.randrange(1, LINES_OF_A_RUN if draws else LINES_OF_THE_LOOP)
-        ended = run_interrupted(local_job, line, draw.choice(SIGNALS), draws=draws)
-        assert ended.code == (0 if ended.came_too_late else 130), f"line {line}: {ended.told}"
-        assert "Traceback" not in ended.told, f"line {line}: {ended.told}"
-        assert_whole(local_job)
-        if ended.came_too_late:
-            assert_goes_on(local_job)
+def test_a_signal_at_any_line_ends_the_run_with_130_and_the_next_run_resumes(local_job: LocalJob, chain: int) -> None:
+    generator = random.Random(chain)
+    for point in range(POINTS_PER_CHAIN):
+        with_plots = point % 7 == 6
+        line = generator.randrange(1, LINES_OF_A_RUN if with_plots else LINES_OF_THE_LOOP)
+        ended = run_interrupted(local_job, line, generator.choice(SIGNALS), with_plots=with_plots)
+        assert ended.code == (0 if ended.ended_before_signal else 130), f"line {line}: {ended.stderr}"
+        assert "Traceback" not in ended.stderr, f"line {line}: {ended.stderr}"
+        assert_consistent(local_job)
+        if ended.ended_before_signal:
+            assert_next_run_resumes(local_job)
             shutil.rmtree(local_job.output)
             (local_job.folder / "ran").unlink()
             continue
-        assert ended.told.splitlines()[-1].startswith("wattloop run: interrupted")
-    assert_goes_on(local_job)
+        assert ended.stderr.splitlines()[-1].startswith("wattloop run: interrupted")
+    assert_next_run_resumes(local_job)
 
 
 @pytest.mark.parametrize("line", [1, 2, 5, 9, 20, 40])
-def test_a_signal_inside_of_a_serialiser_is_no_error_of_the_serialiser(local_job: LocalJob, line: int) -> None:
-    ended = run_interrupted(local_job, line, draws=False, counted=CALLED_BY_PYDANTIC)
-    assert not ended.came_too_late
-    assert ended.code == 130, ended.told
-    assert "Traceback" not in ended.told
-    assert_whole(local_job)
-    assert_goes_on(local_job)
+def test_a_signal_inside_a_serialiser_causes_no_error_of_the_serialiser(local_job: LocalJob, line: int) -> None:
+    ended = run_interrupted(local_job, line, with_plots=False, counted=CALLED_BY_PYDANTIC)
+    assert not ended.ended_before_signal
+    assert ended.code == 130, ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert_consistent(local_job)
+    assert_next_run_resumes(local_job)
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_second_signal_ends_it_at_once_and_the_next_run_goes_on(local_job: LocalJob, seed: int) -> None:
-    draw = random.Random(seed)
-    line, later = draw.randrange(500, LINES_OF_THE_LOOP), draw.choice([1, 20, 400, 3000])
-    ended = run_interrupted(local_job, line, signal.SIGINT, again_after=later, draws=False)
-    assert ended.code == (0 if ended.came_too_late else 130)
-    assert "Traceback" not in ended.told
-    until(no_folder_is_left(local_job), "the guardian has removed the folder for temporary files")
-    assert_whole(local_job)
-    assert_goes_on(local_job)
+def test_a_second_signal_ends_the_run_at_once_and_the_next_run_resumes(local_job: LocalJob, seed: int) -> None:
+    generator = random.Random(seed)
+    line, later = generator.randrange(500, LINES_OF_THE_LOOP), generator.choice([1, 20, 400, 3000])
+    ended = run_interrupted(local_job, line, signal.SIGINT, repeat_after=later, with_plots=False)
+    assert ended.code == (0 if ended.ended_before_signal else 130)
+    assert "Traceback" not in ended.stderr
+    until(no_folder_is_left(local_job), "the watchdog has removed the temporary folder")
+    assert_consistent(local_job)
+    assert_next_run_resumes(local_job)
 
 
 def no_folder_is_left(local_job: LocalJob) -> Callable[[], bool]:

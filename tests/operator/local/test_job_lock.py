@@ -1,4 +1,4 @@
-"""One job of a shared database is run from one folder."""
+"""A job of a shared database is run from one folder."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def folder(tmp_path: Path, name: str) -> Path:
-    made = tmp_path / name
-    made.mkdir()
-    return made
+    path = tmp_path / name
+    path.mkdir()
+    return path
 
 
-def test_the_same_folder_may_claim_again(store: Store, tmp_path: Path) -> None:
+def test_the_same_folder_can_lock_its_job_again(store: Store, tmp_path: Path) -> None:
     here = folder(tmp_path, "here")
     lock_job(store.objects, job(), here)
     lock_job(store.objects, job(), here)
 
 
-def test_another_folder_is_refused_while_the_first_is_there(store: Store, tmp_path: Path) -> None:
+def test_another_folder_is_rejected_while_the_first_exists(store: Store, tmp_path: Path) -> None:
     here, there = folder(tmp_path, "here"), folder(tmp_path, "there")
     lock_job(store.objects, job(), here)
     with pytest.raises(UsageError, match=f"job team/digits of this database is run from {here} on "):
         lock_job(store.objects, job(), there)
 
 
-def test_a_folder_that_was_moved_takes_its_job_along(store: Store, tmp_path: Path) -> None:
+def test_a_moved_folder_keeps_its_job(store: Store, tmp_path: Path) -> None:
     here = folder(tmp_path, "here")
     lock_job(store.objects, job(), here)
     there = here.rename(tmp_path / "there")
@@ -48,7 +48,7 @@ def test_a_folder_that_was_moved_takes_its_job_along(store: Store, tmp_path: Pat
         lock_job(store.objects, job(), here)
 
 
-def test_a_folder_of_another_machine_is_never_taken_for_gone(store: Store, tmp_path: Path) -> None:
+def test_a_folder_of_another_machine_counts_as_existing(store: Store, tmp_path: Path) -> None:
     store.objects.create(JOB_LOCK, KEY.namespace, KEY.name, {"host": "elsewhere", "output": "/nowhere"})
     with pytest.raises(UsageError, match="is run from /nowhere on elsewhere"):
         lock_job(store.objects, job(), folder(tmp_path, "here"))

@@ -1,4 +1,7 @@
-"""kill -9 of any process of a run: no GPU stays at a changed limit, no process is left, and the next run goes on."""
+"""SIGKILL of any process of a run.
+
+GPU limits are restored, no process is left, and the next run resumes.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +28,14 @@ from support.local_runs.local_runs import (
 
 pytestmark = pytest.mark.processes
 
-FOUND_WATTS = 400.0
-HELD = {"power": {"limit": {"mode": "Fixed", "watts": 250}}}
+DEFAULT_WATTS = 400.0
+FIXED_LIMIT = {"power": {"limit": {"mode": "Fixed", "watts": 250}}}
 
 
 @pytest.fixture
 def hanging(local_job: LocalJob) -> Iterator[RunProcess]:
-    """A run whose training hangs, holding a power limit."""
-    local_job.job(HANGING, crashBudget=1, **HELD)
+    """A run whose training hangs while a power limit is set."""
+    local_job.job(HANGING, crashBudget=1, **FIXED_LIMIT)
     run = local_job.start("--recurrences", "1")
     try:
         yield run
@@ -42,25 +45,26 @@ def hanging(local_job: LocalJob) -> Iterator[RunProcess]:
             run.ended()
 
 
-def child_named(pid: int, word: str) -> int:
-    (found,) = [child for child in children_of(pid) if word in program_of(child)]
+def child_with(pid: int, text: str) -> int:
+    (found,) = [child for child in children_of(pid) if text in program_of(child)]
     return found
 
 
-def goes_on(local_job: LocalJob) -> None:
-    """The same run once more, with a training that works: what was disrupted is tried again, the rest is run once."""
-    local_job.job(TRAINING, crashBudget=1, **HELD)
+def assert_next_run_resumes(local_job: LocalJob) -> None:
+    """Run again, with a training that ends.
+
+    The disrupted attempt is retried, and nothing else runs twice.
+    """
+    local_job.job(TRAINING, crashBudget=1, **FIXED_LIMIT)
     assert local_job.run("--recurrences", "2") == 0
     assert local_job.outcomes() == [("0", "0", "disrupted"), ("0", "1", "reached"), ("1", "0", "reached")]
-    assert local_job.limits() == [FOUND_WATTS]
+    assert local_job.limits() == [DEFAULT_WATTS]
 
 
-def test_a_run_that_is_killed_leaves_nothing_and_goes_on_when_started_again(
-    local_job: LocalJob, hanging: RunProcess
-) -> None:
-    local_job.begun(hanging)
+def test_a_killed_run_leaves_nothing_and_the_next_run_resumes(local_job: LocalJob, hanging: RunProcess) -> None:
+    local_job.wait_for_training(hanging)
     processes = descendants_of(hanging.pid)
-    assert len(processes) >= 5  # the agent's two, the guardian, the training and its child
+    assert len(processes) >= 5  # two of the agent, the watchdog, the training and its child
     assert local_job.limits() == [250.0]
     (private,) = {
         Path(path)
@@ -71,56 +75,54 @@ def test_a_run_that_is_killed_leaves_nothing_and_goes_on_when_started_again(
     kill(hanging.pid)
     assert hanging.ended() == -signal.SIGKILL
     wait_for_end(list(processes))
-    assert local_job.limits() == [FOUND_WATTS]
+    assert local_job.limits() == [DEFAULT_WATTS]
     assert not private.exists()
-    goes_on(local_job)
+    assert_next_run_resumes(local_job)
 
 
-def test_a_run_that_is_interrupted_leaves_its_results_and_goes_on_when_started_again(
+def test_an_interrupted_run_writes_its_results_and_the_next_run_resumes(
     local_job: LocalJob, hanging: RunProcess
 ) -> None:
-    local_job.begun(hanging)
+    local_job.wait_for_training(hanging)
     processes = descendants_of(hanging.pid)
     hanging.signal(signal.SIGINT)
     assert hanging.ended() == 130
-    words = hanging.told.read_text()
-    assert words == f"wattloop run: interrupted; the same command continues the run in {local_job.output}\n"
+    message = hanging.stderr.read_text()
+    assert message == f"wattloop run: interrupted; the same command continues the run in {local_job.output}\n"
     wait_for_end(list(processes))
-    assert local_job.limits() == [FOUND_WATTS]
+    assert local_job.limits() == [DEFAULT_WATTS]
     assert local_job.rows() == []
-    goes_on(local_job)
+    assert_next_run_resumes(local_job)
 
 
-def test_the_agent_the_guardian_and_the_training_are_killed_and_the_run_goes_on(
-    local_job: LocalJob, hanging: RunProcess
-) -> None:
-    training, child = local_job.begun(hanging)
-    for word in ("wattloop_agent", "watchdog.py"):
-        pid = child_named(hanging.pid, word)
+def test_a_run_survives_the_kill_of_its_agent_watchdog_and_training(local_job: LocalJob, hanging: RunProcess) -> None:
+    training, child = local_job.wait_for_training(hanging)
+    for text in ("wattloop_agent", "watchdog.py"):
+        pid = child_with(hanging.pid, text)
         kill(pid)
-    # Without agent and guardian the training goes on.
+    # The training continues without agent and watchdog.
     os.kill(training, 0)
     kill(training)
-    # What it started is ended with it; its batch size is out, and another one is tried.
+    # Its child is ended with it. Its batch size is excluded, and another one is tried.
     wait_for_end([child])
-    again, _ = local_job.begun(hanging)
+    again, _ = local_job.wait_for_training(hanging)
     assert again != training
     processes = descendants_of(hanging.pid)
-    # SIGTERM is taken as Ctrl-C is.
+    # SIGTERM has the same effect as Ctrl-C.
     hanging.signal(signal.SIGTERM)
     assert hanging.ended() == 130
     wait_for_end(list(processes))
     (first,) = local_job.rows()
     assert (first["attempt"], first["batch_size"], first["outcome"]) == ("0", "32", "crashed")
-    assert "Crashed: batch size 32: killed by signal SIGKILL; see logs/" in hanging.told.read_text()
-    assert local_job.limits() == [FOUND_WATTS]
+    assert "Crashed: batch size 32: killed by signal SIGKILL; see logs/" in hanging.stderr.read_text()
+    assert local_job.limits() == [DEFAULT_WATTS]
 
 
-def test_the_power_controller_is_killed_and_the_run_interrupted_at_once(
+def test_limits_are_restored_if_the_power_controller_is_killed_and_the_run_interrupted(
     local_job: LocalJob, hanging: RunProcess
 ) -> None:
-    local_job.begun(hanging)
-    kill(child_named(child_named(hanging.pid, "wattloop_agent"), "power_controller"))
+    local_job.wait_for_training(hanging)
+    kill(child_with(child_with(hanging.pid, "wattloop_agent"), "power_controller"))
     hanging.signal(signal.SIGHUP)
     assert hanging.ended() == 130
-    assert local_job.limits() == [FOUND_WATTS]
+    assert local_job.limits() == [DEFAULT_WATTS]

@@ -1,4 +1,4 @@
-"""This machine as a world: the store's objects and real processes hold what the model holds."""
+"""The local mode's backend, with real processes, behaves as every backend must."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.backends.backend_contract import BackendBench, BackendContract
+from support.backends.backend_contract import BackendContract, BackendHarness
 from support.backends.model_backend import KEY, job, report
 from wattloop_operator.local.backend import LocalBackend
 from wattloop_operator.local.recurrence_store import LocalProgressStore
@@ -23,15 +23,15 @@ SLEEPER = {"name": "train", "image": "none", "command": ["sleep", "60"]}
 
 
 def processes_of(name: str) -> int:
-    """Processes of this test's that were told to run this recurrence."""
+    """Number of child processes that run this recurrence."""
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    said = f"WATTLOOP_RECURRENCE={name}".encode()
-    return sum(said in Path(f"/proc/{child}/environ").read_bytes().split(b"\0") for child in children)
+    variable = f"WATTLOOP_RECURRENCE={name}".encode()
+    return sum(variable in Path(f"/proc/{child}/environ").read_bytes().split(b"\0") for child in children)
 
 
-class TestLocalWorld(BackendContract):
+class TestLocalBackend(BackendContract):
     @pytest.fixture
-    def bench(self, tmp_path: Path) -> Iterator[BackendBench]:
+    def harness(self, tmp_path: Path) -> Iterator[BackendHarness]:
         with open_store(tmp_path / "wattloop.db") as store, Watchdog() as watchdog:
             tokens = LocalTokens(tmp_path)
             backend = LocalBackend(
@@ -48,10 +48,10 @@ class TestLocalWorld(BackendContract):
             backend.ensure_job(job(template={"job": {"template": {"spec": {"containers": [SLEEPER]}}}}))
             service = ReportService(LocalProgressStore(store.objects, lambda: None), tokens)
 
-            def progress_arrives(name: str) -> None:
+            def write_progress(name: str) -> None:
                 service.take(KEY.namespace, name, report(metric=0.5))
 
             try:
-                yield BackendBench(backend, KEY, progress_arrives, processes_of)
+                yield BackendHarness(backend, KEY, write_progress, processes_of)
             finally:
                 backend.end_all()

@@ -1,7 +1,7 @@
-"""The runner is struck, as the operator of a cluster may be: {kill -9, SIGTERM, SIGSTOP} at every moment of a hold.
+"""SIGKILL, SIGTERM or SIGSTOP of the runner at every stage of a power limit's lease.
 
-Whatever the cell, within ten seconds every GPU is as found, or held for a training that lives; no lease is left; and
-the energy that the table shows in the end is what the GPUs used.
+In every case, within ten seconds every GPU has its initial limit, or the one set for a training
+that still runs. No lease is left, and the energy in the table equals what the GPUs used.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from support.local_runs.local_runs import BEGIN_SECONDS, LocalJob, RunProcess, d
 
 pytestmark = pytest.mark.processes
 
-FOUND = [400.0, 400.0]
-HELD = [250.0, 250.0]
+INITIAL_LIMITS = [400.0, 400.0]
+SET_LIMITS = [250.0, 250.0]
 OPTIONS = ("--recurrences", "1", "--simulated-gpus", "2")
-STRUCK = {"kill": signal.SIGKILL, "terminate": signal.SIGTERM, "hang": signal.SIGSTOP}
-ENDED = {"kill": -signal.SIGKILL, "terminate": 130}
+SIGNALS = {"kill": signal.SIGKILL, "terminate": signal.SIGTERM, "hang": signal.SIGSTOP}
+EXIT_CODES = {"kill": -signal.SIGKILL, "terminate": 130}
 SET = "nvmlDeviceSetPowerManagementLimit"
 DEADLINE_SECONDS = 60.0
 COUNTER_STEP_SECONDS = 0.1
 
 
-class Cell:
+class GatedRun:
     """A run whose training waits at its first gate."""
 
     def __init__(self, local_job: LocalJob) -> None:
@@ -41,29 +41,29 @@ class Cell:
         self.gpus = Machine(local_job.output / "simulated-gpus")
         self.processes = descendants_of(self.run.pid)
 
-    def authorizer(self, name: str, state: str) -> Path:
+    def gate_file(self, name: str, state: str) -> Path:
         return self.local_job.folder / f"{name}.{state}"
 
     def open(self, *names: str) -> None:
         for name in names:
-            self.authorizer(name, "open").touch()
+            self.gate_file(name, "open").touch()
 
     def reached(self, name: str, seconds: float = DEADLINE_SECONDS) -> None:
-        until(self.authorizer(name, "reached").exists, f"the training is at the gate {name}", seconds)
+        until(self.gate_file(name, "reached").exists, f"the training is at the gate {name}", seconds)
 
     def limits(self) -> list[float]:
         return [gpu.power_limit_watts for gpu in self.gpus.describe().gpus]
 
-    def strike(self, when: str, number: int) -> None:
-        """Bring it to that moment, and strike the runner."""
-        if when in {"after a hold", "during a restore"}:
+    def signal_at(self, when: str, number: int) -> None:
+        """Bring the training to that stage, and send the signal to the runner."""
+        if when in {"after limits are set", "while limits are restored"}:
             self.open("hold")
             self.reached("release")
-            assert self.limits() == HELD
-        if when in {"during a hold", "during a restore"}:
+            assert self.limits() == SET_LIMITS
+        if when in {"while limits are set", "while limits are restored"}:
             calls = self.gpus.describe().calls.get(SET, 0)
             ticket = self.gpus.inject_fault(SET, delay_seconds=60, first_call=2, count=1)
-            self.open("hold", *(["release"] if when == "during a restore" else []))
+            self.open("hold", *(["release"] if when == "while limits are restored" else []))
             until(lambda: self.gpus.describe().calls.get(SET, 0) >= calls + 2, "the second GPU is being set")
             self.run.signal(number)
             self.gpus.clear_fault(ticket)
@@ -76,18 +76,18 @@ class Cell:
         return found == []
 
     def assert_no_energy_is_lost(self, *machines: Machine) -> None:
-        """What the table says is what the GPUs have used: those of the run that was struck, those of the next run."""
+        """The energy in the table equals what the GPUs of both runs have used."""
         rows = self.local_job.rows()
         assert rows[-1]["outcome"] == "reached"
         used = sum(gpu.energy_microjoules / 1e6 for machine in machines for gpu in machine.describe().gpus)
-        unseen = 2 * COUNTER_STEP_SECONDS * sum(HELD)
-        assert sum(float(row["energy_joules"]) for row in rows) == pytest.approx(used, abs=unseen)
-        assert used > 50 * unseen
+        unmeasured = 2 * COUNTER_STEP_SECONDS * sum(SET_LIMITS)
+        assert sum(float(row["energy_joules"]) for row in rows) == pytest.approx(used, abs=unmeasured)
+        assert used > 50 * unmeasured
 
 
 @pytest.fixture
-def cell(local_job: LocalJob) -> Iterator[Cell]:
-    made = Cell(local_job)
+def gated_run(local_job: LocalJob) -> Iterator[GatedRun]:
+    made = GatedRun(local_job)
     try:
         yield made
     finally:
@@ -98,37 +98,39 @@ def cell(local_job: LocalJob) -> Iterator[Cell]:
             made.run.ended()
 
 
-MOMENTS = ["before a hold", "during a hold", "after a hold", "during a restore"]
+STAGES = ["before the lease", "while limits are set", "after limits are set", "while limits are restored"]
 
 
-@pytest.mark.parametrize("when", MOMENTS)
+@pytest.mark.parametrize("when", STAGES)
 @pytest.mark.parametrize("how", ["kill", "terminate"])
-def test_when_the_runner_ends_every_gpu_is_as_found_and_the_next_run_goes_on(cell: Cell, how: str, when: str) -> None:
-    cell.strike(when, STRUCK[how])
-    until(lambda: cell.run.wait_for_end(0.0), "the runner is gone")
-    assert cell.run.code == ENDED[how]
-    until(lambda: cell.limits() == FOUND, "every GPU as found")
-    wait_for_end(list(cell.processes))
-    assert when == "before a hold" or cell.no_lease_is_left()
-    cell.open("hold", "release")
-    assert cell.local_job.run(*OPTIONS) == 0
-    with Machine(cell.local_job.output / "simulated-gpus") as gpus_of_next_run:
-        cell.assert_no_energy_is_lost(cell.gpus, gpus_of_next_run)
-    assert cell.local_job.limits() == FOUND
+def test_when_the_runner_ends_limits_are_restored_and_the_next_run_resumes(
+    gated_run: GatedRun, how: str, when: str
+) -> None:
+    gated_run.signal_at(when, SIGNALS[how])
+    until(lambda: gated_run.run.wait_for_end(0.0), "the runner has ended")
+    assert gated_run.run.code == EXIT_CODES[how]
+    until(lambda: gated_run.limits() == INITIAL_LIMITS, "every GPU has its initial limit")
+    wait_for_end(list(gated_run.processes))
+    assert when == "before the lease" or gated_run.no_lease_is_left()
+    gated_run.open("hold", "release")
+    assert gated_run.local_job.run(*OPTIONS) == 0
+    with Machine(gated_run.local_job.output / "simulated-gpus") as gpus_of_next_run:
+        gated_run.assert_no_energy_is_lost(gated_run.gpus, gpus_of_next_run)
+    assert gated_run.local_job.limits() == INITIAL_LIMITS
 
 
-@pytest.mark.parametrize("when", MOMENTS)
-def test_while_the_runner_hangs_a_gpu_is_held_for_a_training_that_lives_alone(cell: Cell, when: str) -> None:
-    cell.strike(when, STRUCK["hang"])
-    cell.open("hold")
-    if when == "during a restore":
-        until(lambda: cell.limits() == FOUND, "given back, though the runner hangs")
+@pytest.mark.parametrize("when", STAGES)
+def test_while_the_runner_hangs_limits_are_set_only_for_a_running_training(gated_run: GatedRun, when: str) -> None:
+    gated_run.signal_at(when, SIGNALS["hang"])
+    gated_run.open("hold")
+    if when == "while limits are restored":
+        until(lambda: gated_run.limits() == INITIAL_LIMITS, "limits are restored although the runner hangs")
     else:
-        until(lambda: cell.limits() == HELD, "held for the training, though the runner hangs")
-    cell.open("release")
-    cell.run.signal(signal.SIGCONT)
-    assert cell.run.ended() == 0
-    wait_for_end(list(cell.processes))
-    assert cell.no_lease_is_left()
-    cell.assert_no_energy_is_lost(cell.gpus)
-    assert cell.local_job.limits() == FOUND
+        until(lambda: gated_run.limits() == SET_LIMITS, "limits are set for the training although the runner hangs")
+    gated_run.open("release")
+    gated_run.run.signal(signal.SIGCONT)
+    assert gated_run.run.ended() == 0
+    wait_for_end(list(gated_run.processes))
+    assert gated_run.no_lease_is_left()
+    gated_run.assert_no_energy_is_lost(gated_run.gpus)
+    assert gated_run.local_job.limits() == INITIAL_LIMITS

@@ -1,4 +1,4 @@
-"""How a local run waits for the next recurrence: by the clock, also where it is set or the machine slept."""
+"""A local run waits for the next recurrence by the clock, even if the machine was suspended."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.local.runner import MAX_SLEEP_SECONDS, Runner
 
 
-class Sleep(threading.Event):
-    """Time that passes by waiting alone; the machine sleeps for hours at its first wait."""
+class VirtualEvent(threading.Event):
+    """An event whose wait advances a virtual clock.
+
+    The machine is suspended for hours in the first wait.
+    """
 
     def __init__(self, backend: ModelBackend) -> None:
         super().__init__()
@@ -21,13 +24,13 @@ class Sleep(threading.Event):
     def wait(self, timeout: float | None = None) -> bool:
         assert timeout is not None
         self.waits.append(timeout)
-        self.backend.pass_seconds(timeout + (7 * 3600 if len(self.waits) == 1 else 0))
+        self.backend.advance(timeout + (7 * 3600 if len(self.waits) == 1 else 0))
         return self.is_set()
 
 
-def test_a_machine_that_slept_past_the_next_start_begins_it_when_it_wakes() -> None:
+def test_a_start_that_passed_during_a_suspend_happens_on_resume() -> None:
     backend = ModelBackend(job(maxRecurrences=2))
-    sleep = Sleep(backend)
+    wake_event = VirtualEvent(backend)
 
     def work(_: Snapshot) -> None:
         for name in backend.running:
@@ -35,11 +38,11 @@ def test_a_machine_that_slept_past_the_next_start_begins_it_when_it_wakes() -> N
                 backend.run_workload(name)
                 backend.report(name, metric=0.95, finished=True)
                 backend.end_workload(name)
-                sleep.set()
+                wake_event.set()
 
-    ended = Runner(backend, KEY, sleep, work, backend.clock).run()
+    ended = Runner(backend, KEY, wake_event, work, backend.clock).run()
     assert ended.job.status.counts.reached == 2
-    assert max(sleep.waits) <= MAX_SLEEP_SECONDS
+    assert max(wake_event.waits) <= MAX_SLEEP_SECONDS
     first, second = sorted(ended.recurrences, key=lambda each: each.spec.index)
     assert second.spec.scheduled_time - first.spec.scheduled_time == timedelta(hours=7)
-    assert len(sleep.waits) <= 3
+    assert len(wake_event.waits) <= 3

@@ -1,4 +1,4 @@
-"""The pictures: drawn from any history, the same bytes each time, whole or not at all."""
+"""Plots are drawn from any history, have the same bytes each time, and are written atomically."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Make = Callable[..., Any]
 
 
 @pytest.fixture
-def learned(history: Make, record: Make, profile: Make) -> Any:
-    """Three batch sizes: a missed target, a dear one, and the thrifty one that is kept."""
+def job_history(history: Make, record: Make, profile: Make) -> Any:
+    """Three batch sizes: one that missed the target, an expensive one, and an efficient one."""
     records = [
         record(0, epochs=10.0),
         record(1, 0, batch_size=8, result="Stopped", energy_joules=4000.0),
@@ -33,37 +33,37 @@ def learned(history: Make, record: Make, profile: Make) -> Any:
     return history(*records, profiles=profiles)
 
 
-def write_cost(path: Path, learned: Any) -> None:
-    cost_plot.write_cost_plot(path, learned.title, rows_of(learned))
+def write_cost(path: Path, job_history: Any) -> None:
+    cost_plot.write_cost_plot(path, job_history.title, rows_of(job_history))
 
 
-def write_tradeoff(path: Path, learned: Any) -> None:
-    tradeoff_plot.write_tradeoff_plot(path, learned.title, tradeoff_points(learned))
+def write_tradeoff(path: Path, job_history: Any) -> None:
+    tradeoff_plot.write_tradeoff_plot(path, job_history.title, tradeoff_points(job_history))
 
 
 @pytest.mark.parametrize("write", [write_cost, write_tradeoff])
-def test_a_picture_is_large_enough_to_read_and_the_same_each_time(
-    learned: Any, tmp_path: Path, write: Callable[[Path, Any], None]
+def test_a_plot_is_large_enough_and_the_same_each_time(
+    job_history: Any, tmp_path: Path, write: Callable[[Path, Any], None]
 ) -> None:
     for name in ("first.png", "second.png"):
-        write(tmp_path / name, learned)
+        write(tmp_path / name, job_history)
     assert (tmp_path / "first.png").read_bytes() == (tmp_path / "second.png").read_bytes()
-    with Image.open(tmp_path / "first.png") as picture:
-        assert picture.width == 1440
-        assert picture.height > 800
-        assert picture.info.keys() <= {"dpi"}
+    with Image.open(tmp_path / "first.png") as image:
+        assert image.width == 1440
+        assert image.height > 800
+        assert image.info.keys() <= {"dpi"}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["first.png", "second.png"]
 
 
-def test_each_attempt_is_a_bar_in_the_colour_of_its_batch_size(learned: Any) -> None:
-    figure = cost_plot._draw("team/digits", costs_of(rows_of(learned)), 2750.0)
+def test_each_attempt_is_a_bar_in_the_colour_of_its_batch_size(job_history: Any) -> None:
+    figure = cost_plot._draw("team/digits", costs_of(rows_of(job_history)), 2750.0)
     above, below = figure.axes
     bars = [container.patches[0] for container in above.containers]
     colours = colours_of([8, 32, 64])
     expected = [32, 8, 32, *[64] * 6]
     assert [bar.get_facecolor() for bar in bars] == [colours[batch_size] for batch_size in expected]
     assert [bool(bar.get_hatch()) for bar in bars] == [False, True, *[False] * 7]
-    # The stacked attempts of recurrence 1 stand on each other.
+    # The attempts of recurrence 1 are stacked.
     assert bars[2].get_y() == bars[1].get_height()
     assert [text.get_text() for text in above.get_legend().get_texts()] == [
         *("8", "32", "64", "target missed", "default configuration,\n2.75 kJ"),
@@ -71,8 +71,8 @@ def test_each_attempt_is_a_bar_in_the_colour_of_its_batch_size(learned: Any) -> 
     assert any("saved\nover 8 recurrences" in text.get_text() for text in below.texts)
 
 
-def test_the_front_is_drawn_and_its_ends_are_named(learned: Any) -> None:
-    points = tradeoff_points(learned)
+def test_the_front_is_drawn_and_its_ends_are_labelled(job_history: Any) -> None:
+    points = tradeoff_points(job_history)
     figure = tradeoff_plot._draw("team/digits", points)
     (axes,) = figure.axes
     front = pareto_front(points)
@@ -81,7 +81,7 @@ def test_the_front_is_drawn_and_its_ends_are_named(learned: Any) -> None:
     assert [text.get_text() for text in axes.texts] == ["64 at 300 W", "64 at 100 W"]
 
 
-def test_a_history_of_nothing_says_so(history: Make, tmp_path: Path) -> None:
+def test_plots_of_an_empty_history_show_a_message(history: Make, tmp_path: Path) -> None:
     assert [text.get_text() for text in cost_plot._draw("team/digits", (), None).axes[0].texts] == [
         "No recurrence has ended with a known cost yet."
     ]
@@ -97,12 +97,12 @@ def test_one_recurrence_and_very_many_can_be_drawn(history: Make, record: Make, 
     assert all(path.exists() for path in write_plots(tmp_path, history(*records)))
 
 
-def test_drawing_leaves_the_settings_of_matplotlib_as_they_were(learned: Any, tmp_path: Path) -> None:
+def test_drawing_does_not_change_the_settings_of_matplotlib(job_history: Any, tmp_path: Path) -> None:
     before = dict(rcParams)
-    write_tradeoff(tmp_path / "tradeoff.png", learned)
+    write_tradeoff(tmp_path / "tradeoff.png", job_history)
     assert dict(rcParams) == before
 
 
-def test_a_picture_that_cannot_be_written_leaves_the_older_one(learned: Any, tmp_path: Path) -> None:
+def test_a_plot_that_cannot_be_written_is_an_error(job_history: Any, tmp_path: Path) -> None:
     with pytest.raises(OperationError, match=r"cost\.png: cannot write"):
-        write_plots(tmp_path / "missing", learned)
+        write_plots(tmp_path / "missing", job_history)

@@ -1,4 +1,4 @@
-"""Energy against time: which points there are, and which of them nothing beats."""
+"""Energy against time: the points, and their Pareto front."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wattloop_operator.plots.tradeoff import TradeoffPoint, pareto_front, tradeo
 Make = Callable[..., Any]
 
 
-def test_a_profile_foretells_every_limit_from_the_mean_epochs(history: Make, record: Make, profile: Make) -> None:
+def test_a_profile_gives_a_point_for_every_limit(history: Make, record: Make, profile: Make) -> None:
     runs = [record(0, epochs=8.0), record(1, epochs=12.0, power_limit_watts=100.0)]
     shown = history(*runs, profiles=(profile(32, (100, 120.0, 2.0), (200, 180.0, 1.5), (300, 250.0, 1.0)),))
     assert tradeoff_points(shown) == (
@@ -24,7 +24,7 @@ def test_a_profile_foretells_every_limit_from_the_mean_epochs(history: Make, rec
     )
 
 
-def test_without_a_profile_the_runs_speak_for_themselves(history: Make, record: Make) -> None:
+def test_without_a_profile_a_point_is_the_mean_of_its_runs(history: Make, record: Make) -> None:
     runs = [record(0, energy_joules=1000.0, time_seconds=8.0), record(1), record(2, power_limit_watts=None)]
     assert tradeoff_points(history(*runs)) == (
         TradeoffPoint(32, None, 2000.0, 10.0, runs=1),
@@ -32,7 +32,7 @@ def test_without_a_profile_the_runs_speak_for_themselves(history: Make, record: 
     )
 
 
-def test_a_limit_outside_of_the_profile_is_a_point_of_its_runs(history: Make, record: Make, profile: Make) -> None:
+def test_a_limit_outside_the_profile_is_a_point_of_its_runs(history: Make, record: Make, profile: Make) -> None:
     shown = history(record(power_limit_watts=180.0), profiles=(profile(32, (100, 120.0, 2.0)),))
     assert [(point.power_limit_watts, point.runs) for point in tradeoff_points(shown)] == [(100.0, 0), (180.0, 1)]
 
@@ -46,7 +46,7 @@ def test_a_limit_outside_of_the_profile_is_a_point_of_its_runs(history: Make, re
         {"energy_joules": 0.0},
     ],
 )
-def test_a_run_that_did_not_get_there_or_is_not_its_own_is_no_point(
+def test_a_run_without_the_target_or_with_shared_energy_gives_no_point(
     history: Make, record: Make, changes: dict[str, object]
 ) -> None:
     assert tradeoff_points(history(record(**changes))) == ()
@@ -71,15 +71,15 @@ points = st.lists(
 )
 
 
-def beats(one: TradeoffPoint, other: TradeoffPoint) -> bool:
+def dominates(one: TradeoffPoint, other: TradeoffPoint) -> bool:
     no_worse = one.energy_joules <= other.energy_joules and one.time_seconds <= other.time_seconds
     return no_worse and (one.energy_joules, one.time_seconds) != (other.energy_joules, other.time_seconds)
 
 
 @given(points=points)
-def test_the_front_is_what_nothing_beats_once_each_the_fastest_first(points: list[TradeoffPoint]) -> None:
+def test_the_front_contains_each_undominated_point_once_the_fastest_first(points: list[TradeoffPoint]) -> None:
     front = pareto_front(points)
-    unbeaten = {
-        (each.time_seconds, each.energy_joules) for each in points if not any(beats(one, each) for one in points)
+    undominated = {
+        (each.time_seconds, each.energy_joules) for each in points if not any(dominates(one, each) for one in points)
     }
-    assert [(each.time_seconds, each.energy_joules) for each in front] == sorted(unbeaten)
+    assert [(each.time_seconds, each.energy_joules) for each in front] == sorted(undominated)

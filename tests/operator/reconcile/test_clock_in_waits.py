@@ -1,8 +1,8 @@
-"""What an attempt waits for: no longer than the patience for it, whatever the operator's clock says beside others'."""
+"""Waits of an attempt end in time, whatever the difference between clocks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -19,33 +19,32 @@ from wattloop_operator.reconcile.conditions import not_in_future, true_since
 from wattloop_operator.reconcile.energy.agent_energy import AgentEnergy, agent_report_deadline
 from wattloop_operator.reconcile.next_actions import next_actions
 
-Reconcile = Callable[[ModelBackend], None]
 PATIENCE = 10
 DAY = 86_400
-SILENT = AgentEnergy((), 1)
-# How far the clock of the API server and the kubelets is ahead of the operator's.
-AHEAD = {"as the operator's": 0, "a day ahead": DAY, "a day behind": -DAY}
+NO_REPORTS = AgentEnergy((), 1)
+# How far the clocks of the API server and the kubelets are ahead of the operator's.
+AHEAD = {"the same": 0, "a day ahead": DAY, "a day behind": -DAY}
 
 
 @pytest.fixture
 def backend() -> ModelBackend:
-    """A job on one GPU whose agent is silent."""
+    """A job on one GPU whose agent does not report."""
     return ModelBackend(job(power={"limit": {"mode": "None"}}), devices=1, agent_patience_seconds=PATIENCE)
 
 
 @pytest.fixture
-def name(backend: ModelBackend, settled: Reconcile) -> str:
-    """Its first attempt, which runs."""
-    settled(backend)
+def name(backend: ModelBackend) -> str:
+    """Its first attempt, which is running."""
+    backend.reconcile()
     name = backend.running[0]
     backend.run_workload(name)
-    settled(backend)
-    backend.pass_seconds(20)
+    backend.reconcile()
+    backend.advance(20)
     return name
 
 
 def ends(backend: ModelBackend, name: str, ahead_seconds: float = 0) -> None:
-    """The attempt reaches its target, and its end is written down by a clock that is so far ahead."""
+    """The attempt reaches its target. Its end is written by a clock that is ahead by so much."""
     backend.report(name, sequence=1, epoch=5, metric=0.95, finished=True)
     backend.end_workload(name)
     ended_at = backend.now + timedelta(seconds=ahead_seconds)
@@ -56,82 +55,82 @@ def waits(backend: ModelBackend, name: str) -> bool:
     return backend.recurrences[name].status.result is None
 
 
-def next_look(backend: ModelBackend) -> datetime | None:
+def next_wake(backend: ModelBackend) -> datetime | None:
     snapshot = backend.snapshot(KEY)
     assert snapshot is not None
     result = next_actions(snapshot, backend.now)
-    assert not result.actions, "it had settled"
+    assert not result.actions, "no action was due"
     return result.wake_at
 
 
 @pytest.mark.parametrize("ahead_seconds", AHEAD.values(), ids=AHEAD.keys())
-def test_the_last_word_is_waited_for_no_longer_than_the_patience(
-    ahead_seconds: float, backend: ModelBackend, name: str, settled: Reconcile
+def test_the_final_report_is_awaited_no_longer_than_the_patience(
+    ahead_seconds: float, backend: ModelBackend, name: str
 ) -> None:
     ends(backend, name, ahead_seconds)
-    settled(backend)
+    backend.reconcile()
     if ahead_seconds >= 0:
         assert waits(backend, name)
-        assert next_look(backend) == backend.now + timedelta(seconds=PATIENCE)
-        backend.pass_seconds(PATIENCE - 1)
-        settled(backend)
+        assert next_wake(backend) == backend.now + timedelta(seconds=PATIENCE)
+        backend.advance(PATIENCE - 1)
+        backend.reconcile()
         assert waits(backend, name)
-        backend.pass_seconds(1)
-        settled(backend)
+        backend.advance(1)
+        backend.reconcile()
     assert not waits(backend, name)
 
 
 @pytest.mark.parametrize("set_seconds", [-DAY, -3, 3, DAY])
-def test_a_clock_that_is_set_in_the_midst_of_the_wait_makes_it_no_longer_than_the_patience_from_then(
-    set_seconds: float, backend: ModelBackend, name: str, settled: Reconcile
+def test_setting_the_clock_during_the_wait_does_not_extend_it_beyond_the_patience(
+    set_seconds: float, backend: ModelBackend, name: str
 ) -> None:
     ends(backend, name)
-    settled(backend)
-    backend.pass_seconds(5)
-    backend.pass_seconds(set_seconds)
-    settled(backend)
-    backend.pass_seconds(PATIENCE)
-    settled(backend)
+    backend.reconcile()
+    backend.advance(5)
+    backend.advance(set_seconds)
+    backend.reconcile()
+    backend.advance(PATIENCE)
+    backend.reconcile()
     assert not waits(backend, name)
 
 
-def test_an_attempt_that_was_not_seen_to_run_waits_from_its_end_not_from_when_it_was_started(
-    backend: ModelBackend, settled: Reconcile
+def test_the_wait_begins_at_the_end_of_an_attempt_that_was_not_observed_to_run(
+    backend: ModelBackend,
 ) -> None:
-    settled(backend)
+    backend.reconcile()
     name = backend.running[0]
-    backend.pass_seconds(600)
+    backend.advance(600)
     ends(backend, name)
-    settled(backend)
+    backend.reconcile()
     assert waits(backend, name)
-    assert next_look(backend) == backend.now + timedelta(seconds=PATIENCE)
+    assert next_wake(backend) == backend.now + timedelta(seconds=PATIENCE)
 
 
-def test_the_condition_that_it_waits_goes_with_the_wait(backend: ModelBackend, name: str, settled: Reconcile) -> None:
+def test_the_condition_of_the_wait_is_removed_with_the_outcome(backend: ModelBackend, name: str) -> None:
     ends(backend, name, DAY)
-    settled(backend)
+    backend.reconcile()
     assert true_since(backend.recurrences[name].status.conditions, ENERGY_AWAITED) == backend.now
-    backend.pass_seconds(PATIENCE)
-    settled(backend)
+    backend.advance(PATIENCE)
+    backend.reconcile()
     assert ENERGY_AWAITED not in {each.type for each in backend.recurrences[name].status.conditions}
 
 
 @pytest.mark.parametrize("started_ahead_seconds", AHEAD.values(), ids=AHEAD.keys())
 @pytest.mark.parametrize("set_seconds", [0, -DAY, DAY])
-def test_a_process_that_is_done_has_its_grace_and_no_more(
-    set_seconds: float, started_ahead_seconds: float, backend: ModelBackend, name: str, settled: Reconcile
+def test_a_finished_process_has_exactly_its_grace_period(
+    set_seconds: float, started_ahead_seconds: float, backend: ModelBackend, name: str
 ) -> None:
     started_at = START + timedelta(seconds=started_ahead_seconds)
     backend.workloads[name] = replace(backend.workloads[name], started_at=started_at)
     backend.report(name, sequence=1, epoch=5, metric=0.95, finished=True)
-    settled(backend)
-    backend.pass_seconds(GRACE_SECONDS - 1)
-    settled(backend)
+    backend.reconcile()
+    backend.advance(GRACE_SECONDS - 1)
+    backend.reconcile()
     assert waits(backend, name)
-    backend.pass_seconds(set_seconds)
-    settled(backend)
-    backend.pass_seconds(GRACE_SECONDS)
-    settled(backend)
+    backend.advance(set_seconds)
+    backend.reconcile()
+    backend.advance(GRACE_SECONDS)
+    backend.reconcile()
     assert not waits(backend, name)
     assert name not in backend.workloads
 
@@ -141,18 +140,18 @@ def moments() -> st.SearchStrategy[datetime]:
 
 
 @given(ended_at=moments(), since=st.none() | moments(), patience=st.integers(1, 600))
-def test_the_wait_ends_at_its_patience_after_the_earlier_of_both_clocks(
+def test_the_wait_is_measured_from_the_earlier_of_both_clocks(
     ended_at: datetime, since: datetime | None, patience: int
 ) -> None:
     workload = WorkloadState("digits-0", phase=WorkloadPhase.SUCCEEDED, ended_at=ended_at)
-    until = agent_report_deadline(SILENT, workload, patience, waiting_since=since)
+    until = agent_report_deadline(NO_REPORTS, workload, patience, waiting_since=since)
     assert until is not None
     begins: Iterator[datetime] = (moment for moment in (ended_at, since) if moment is not None)
     assert until - timedelta(seconds=patience) == min(begins)
 
 
 @given(st.lists(moments(), max_size=4), moments())
-def test_of_conditions_ahead_of_the_clock_the_time_alone_is_another(changes: list[datetime], now: datetime) -> None:
+def test_conditions_in_the_future_only_change_their_time(changes: list[datetime], now: datetime) -> None:
     before = tuple(
         Condition(type=f"Type{index}", status=ConditionStatus.TRUE, reason="Because", last_transition_time=changed)
         for index, changed in enumerate(changes)

@@ -1,4 +1,4 @@
-"""A clock that is set ahead or back by a day: what is started, and what is not started twice."""
+"""Starts after the clock was set ahead or back by a day: nothing is started twice."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 from support.backends.model_backend import ModelBackend
 
 DAY = 86_400
-Reconcile = Callable[[ModelBackend], None]
 TRIGGERS: dict[str, dict[str, Any]] = {
     "cron": {"cron": {"schedule": "0 * * * *"}},
     "interval": {"interval": {"seconds": 3600}},
@@ -18,74 +17,70 @@ TRIGGERS: dict[str, dict[str, Any]] = {
 }
 
 
-def run(backend: ModelBackend, settled: Reconcile) -> None:
-    """The recurrence that was started reaches its target."""
+def finish_run(backend: ModelBackend) -> None:
+    """The running recurrence reaches its target."""
     (name,) = backend.running
     backend.run_workload(name)
     backend.report(name, metric=0.95, finished=True)
     backend.end_workload(name)
-    settled(backend)
+    backend.reconcile()
 
 
 @pytest.fixture(params=TRIGGERS.values(), ids=TRIGGERS.keys())
-def backend(
-    request: pytest.FixtureRequest, backend_with: Callable[..., ModelBackend], settled: Reconcile
-) -> ModelBackend:
-    """A job that runs every hour and has run once."""
+def backend(request: pytest.FixtureRequest, backend_with: Callable[..., ModelBackend]) -> ModelBackend:
+    """A job with an hourly trigger that has run."""
     made = backend_with(trigger=request.param)
-    settled(made)
-    made.pass_seconds(3600)
-    settled(made)
+    made.reconcile()
+    made.advance(3600)
+    made.reconcile()
     while made.running:
-        run(made, settled)
+        finish_run(made)
     return made
 
 
-def starts_nothing_again_before_its_time(backend: ModelBackend, settled: Reconcile, known: set[str]) -> None:
-    """Of a job that ran a day ahead of the clock."""
+def assert_next_start_after_a_day(backend: ModelBackend, known: set[str]) -> None:
+    """The job ran a day ahead of the clock: it starts nothing before that time."""
     for _ in range(23):
-        backend.pass_seconds(3600)
-        settled(backend)
+        backend.advance(3600)
+        backend.reconcile()
     assert set(backend.recurrences) == known
-    backend.pass_seconds(2 * 3600)
-    settled(backend)
+    backend.advance(2 * 3600)
+    backend.reconcile()
     assert len(backend.running) == 1
 
 
-def test_set_back_it_starts_nothing_again_and_goes_on_where_it_was(backend: ModelBackend, settled: Reconcile) -> None:
+def test_after_the_clock_is_set_back_nothing_starts_twice(backend: ModelBackend) -> None:
     before = set(backend.recurrences)
-    backend.pass_seconds(-DAY)
-    starts_nothing_again_before_its_time(backend, settled, before)
+    backend.advance(-DAY)
+    assert_next_start_after_a_day(backend, before)
 
 
-def test_set_ahead_it_starts_one_run_and_counts_the_others_as_missed(backend: ModelBackend, settled: Reconcile) -> None:
+def test_after_the_clock_is_set_ahead_one_run_starts_and_the_others_are_missed(backend: ModelBackend) -> None:
     before = len(backend.recurrences)
-    backend.pass_seconds(DAY)
-    settled(backend)
+    backend.advance(DAY)
+    backend.reconcile()
     assert len(backend.recurrences) == before + 1
-    # A continuous job has no calendar that it could miss.
+    # A continuous job has no calendar, so it misses nothing.
     assert backend.job.status.counts.missed == (0 if backend.job.spec.trigger.continuous else 23)
 
 
-def test_set_ahead_and_back_again_it_goes_on_when_the_time_has_caught_up(
-    backend: ModelBackend, settled: Reconcile
-) -> None:
-    backend.pass_seconds(DAY)
-    settled(backend)
-    run(backend, settled)
+def test_after_the_clock_is_set_ahead_and_back_the_next_start_waits_for_that_time(backend: ModelBackend) -> None:
+    backend.advance(DAY)
+    backend.reconcile()
+    finish_run(backend)
     ahead = set(backend.recurrences)
-    backend.pass_seconds(-DAY)
-    starts_nothing_again_before_its_time(backend, settled, ahead)
+    backend.advance(-DAY)
+    assert_next_start_after_a_day(backend, ahead)
 
 
 @pytest.mark.parametrize(
     "trigger", [{"once": {}}, {"continuous": {"minGapSeconds": 60}}, {"interval": {"seconds": 60}}]
 )
-def test_behind_the_api_servers_clock_a_new_job_starts_all_the_same(
-    trigger: dict[str, Any], backend_with: Callable[..., ModelBackend], settled: Reconcile
+def test_a_new_job_starts_although_the_clock_is_behind_the_api_servers(
+    trigger: dict[str, Any], backend_with: Callable[..., ModelBackend]
 ) -> None:
     backend = backend_with(trigger=trigger)
-    backend.pass_seconds(-DAY)
-    settled(backend)
-    run(backend, settled)
+    backend.advance(-DAY)
+    backend.reconcile()
+    finish_run(backend)
     assert len(backend.recurrences) == 1

@@ -1,4 +1,7 @@
-"""The engine under random events, kills at any point and clock jumps: nothing is started twice, no outcome is lost."""
+"""Decisions under random events, kills at any action and clock jumps.
+
+No start happens twice, no outcome is lost.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from support.backends.model_backend import KEY, KilledError, ModelBackend, job, told
+from support.backends.model_backend import KEY, KilledError, ModelBackend, job, pod_energy
 from wattloop_operator.domain.snapshot import Failure, WorkloadPhase
-from wattloop_operator.driver import MAX_ROUNDS, reconcile
+from wattloop_operator.driver import MAX_ROUNDS
 from wattloop_operator.reconcile.learning import observations
 from wattloop_operator.reconcile.next_actions import next_actions
 
@@ -25,7 +28,7 @@ TRIGGERS: list[dict[str, Any]] = [
 
 
 class RecurringJob(RuleBasedStateMachine):
-    """A job whose operator, user, cluster and clock do what they like."""
+    """A job with random actions of operator, user, cluster and clock."""
 
     @initialize(
         trigger=st.sampled_from(TRIGGERS),
@@ -63,15 +66,14 @@ class RecurringJob(RuleBasedStateMachine):
         )
         self.request = 0
         self.sequence = 0
-        self.ever_recorded: dict[tuple[int, int], str] = {}
-        self.database_lost = False
+        self.store_lost = False
 
     @rule()
-    def operator_settles(self) -> None:
-        reconcile(self.backend, KEY, self.backend.clock)
+    def operator_reconciles(self) -> None:
+        self.backend.reconcile()
         snapshot = self.backend.snapshot(KEY)
         assert snapshot is not None
-        assert next_actions(snapshot, self.backend.now).actions == (), f"not settled after {MAX_ROUNDS} rounds"
+        assert next_actions(snapshot, self.backend.now).actions == (), f"actions remain after {MAX_ROUNDS} rounds"
         for recurrence in self.backend.recurrences.values():
             if recurrence.status.result is not None:
                 key = (recurrence.spec.index, recurrence.spec.attempt)
@@ -82,28 +84,28 @@ class RecurringJob(RuleBasedStateMachine):
     def operator_is_killed(self, actions: int, after: bool) -> None:
         self.backend.actions_until_killed, self.backend.killed_after = actions, after
         with contextlib.suppress(KilledError):
-            reconcile(self.backend, KEY, self.backend.clock)
+            self.backend.reconcile()
         self.backend.actions_until_killed = None
 
     @rule(seconds=st.sampled_from([1, 31, 61, 600, 1300, 90_000]))
     def time_passes(self, seconds: int) -> None:
-        self.backend.pass_seconds(seconds)
+        self.backend.advance(seconds)
 
     @rule(seconds=st.sampled_from([-3600, -60, 40_000_000]))
     def clock_jumps(self, seconds: int) -> None:
-        self.backend.pass_seconds(seconds)
+        self.backend.advance(seconds)
 
-    @precondition(lambda self: self.waiting())
+    @precondition(lambda self: self.pending())
     @rule(data=st.data())
     def process_starts(self, data: st.DataObject) -> None:
-        self.backend.run_workload(data.draw(st.sampled_from(self.waiting())))
+        self.backend.run_workload(data.draw(st.sampled_from(self.pending())))
 
-    @precondition(lambda self: self.going_on())
+    @precondition(lambda self: self.running())
     @rule(data=st.data(), metric=st.sampled_from([None, 0.5, 0.95]), finished=st.booleans(), joules=st.integers(1, 9))
     def process_reports(self, data: st.DataObject, metric: float | None, finished: bool, joules: int) -> None:
         self.sequence += 1
         self.backend.report(
-            data.draw(st.sampled_from(self.going_on())),
+            data.draw(st.sampled_from(self.running())),
             sequence=self.sequence,
             epoch=self.sequence,
             metric=metric,
@@ -111,22 +113,22 @@ class RecurringJob(RuleBasedStateMachine):
             finished=finished,
         )
 
-    @precondition(lambda self: self.going_on())
+    @precondition(lambda self: self.running())
     @rule(data=st.data(), failure=st.sampled_from([None, *Failure]))
     def process_ends(self, data: st.DataObject, failure: Failure | None) -> None:
-        self.backend.end_workload(data.draw(st.sampled_from(self.going_on())), failure, "the test ended it")
+        self.backend.end_workload(data.draw(st.sampled_from(self.running())), failure, "the test ended it")
 
     @precondition(lambda self: self.backend.workloads)
     @rule(data=st.data(), joules=st.integers(1, 9), ended=st.booleans(), shared=st.booleans())
-    def agents_tell(self, data: st.DataObject, joules: int, ended: bool, shared: bool) -> None:
+    def agents_report(self, data: st.DataObject, joules: int, ended: bool, shared: bool) -> None:
         name = data.draw(st.sampled_from(sorted(self.backend.workloads)))
-        self.backend.agents_tell(name, told(joules * 1000.0, joules, ended=ended, shared=shared))
+        self.backend.report_energy(name, pod_energy(joules * 1000.0, joules, ended=ended, shared=shared))
 
     @precondition(lambda self: self.backend.workloads)
     @rule(data=st.data())
-    def workload_is_deleted_by_hand(self, data: st.DataObject) -> None:
+    def workload_is_deleted(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(self.backend.workloads)))
-        # Not before the operator has seen it: until then, a workload that is not there is one to be started.
+        # Only after the operator has observed it. Before that, a missing workload must be started.
         if self.backend.recurrences[name].status.workload_ref is not None:
             del self.backend.workloads[name]
 
@@ -140,9 +142,9 @@ class RecurringJob(RuleBasedStateMachine):
         self.backend.change_spec(runRequest=f"request {self.request}")
 
     @rule()
-    def database_is_lost(self) -> None:
+    def store_is_lost(self) -> None:
         self.backend.lose_database()
-        self.database_lost = True
+        self.store_lost = True
 
     @invariant()
     def no_slot_and_no_workload_is_started_twice(self) -> None:
@@ -161,26 +163,26 @@ class RecurringJob(RuleBasedStateMachine):
             return
         for key, record in backend.records.items():
             assert backend.outcomes[record.recurrence_name] == record.result, key
-        if not self.database_lost:
+        if not self.store_lost:
             known_records = {record.recurrence_name for record in backend.records.values()}
             assert set(backend.outcomes) <= known_records | set(backend.recurrences)
 
     @invariant()
-    def what_was_learned_is_the_same_in_both_memories(self) -> None:
+    def objects_and_store_have_the_same_records(self) -> None:
         backend = getattr(self, "backend", None)
         if backend is not None:
             for recurrence in backend.recurrences.values():
-                kept = backend.records.get((recurrence.spec.index, recurrence.spec.attempt))
-                if kept is not None:
+                stored = backend.records.get((recurrence.spec.index, recurrence.spec.attempt))
+                if stored is not None:
                     again = observations.record_of(recurrence)
-                    assert (kept.result, kept.energy_joules, kept.time_seconds) == (
+                    assert (stored.result, stored.energy_joules, stored.time_seconds) == (
                         again.result,
                         again.energy_joules,
                         again.time_seconds,
                     )
 
     @invariant()
-    def forbid_means_one_at_a_time(self) -> None:
+    def forbid_allows_one_run_at_a_time(self) -> None:
         backend = getattr(self, "backend", None)
         if backend is None or self.concurrency == "Allow":
             return
@@ -191,10 +193,10 @@ class RecurringJob(RuleBasedStateMachine):
         running = [each for each in latest.values() if each.status.result is None]
         assert len(running) <= 1, [each.metadata.name for each in running]
 
-    def waiting(self) -> list[str]:
+    def pending(self) -> list[str]:
         return sorted(name for name, state in self.backend.workloads.items() if state.phase is WorkloadPhase.PENDING)
 
-    def going_on(self) -> list[str]:
+    def running(self) -> list[str]:
         return sorted(
             name
             for name, state in self.backend.workloads.items()

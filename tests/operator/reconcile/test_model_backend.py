@@ -1,20 +1,20 @@
-"""The model world of the engine's tests holds what the real worlds hold."""
+"""The model of the tests behaves as every backend must."""
 
 from __future__ import annotations
 
 import pytest
 
-from support.backends.backend_contract import BackendBench, BackendContract
+from support.backends.backend_contract import BackendContract, BackendHarness
 from support.backends.model_backend import KEY, ModelBackend, job
 
 
-class TestModelWorld(BackendContract):
+class TestModelBackend(BackendContract):
     @pytest.fixture
-    def bench(self) -> BackendBench:
+    def harness(self) -> BackendHarness:
         backend = ModelBackend(job())
-        return BackendBench(
+        return BackendHarness(
             backend,
             KEY,
-            progress_arrives=lambda name: backend.report(name, metric=0.5),
+            write_progress=lambda name: backend.report(name, metric=0.5),
             starts=lambda name: backend.started[name],
         )

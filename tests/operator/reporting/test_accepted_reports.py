@@ -66,7 +66,7 @@ REPORTS = st.builds(
 @given(st.lists(st.lists(REPORTS, max_size=3), min_size=1, max_size=3), st.sampled_from([None, *Failure]))
 def test_no_accepted_report_breaks_the_loop(reports: list[list[Report]], failure: Failure | None) -> None:
     backend = ModelBackend(job())
-    backend.pass_seconds(3600)
+    backend.advance(3600)
     reconcile(backend, KEY, backend.clock)
     for of_attempt in reports:
         (name,) = backend.running
@@ -81,7 +81,7 @@ def test_no_accepted_report_breaks_the_loop(reports: list[list[Report]], failure
             backend.end_workload(name, failure)
         reconcile(backend, KEY, backend.clock)
         assert name in backend.outcomes
-        backend.pass_seconds(3600)
+        backend.advance(3600)
         reconcile(backend, KEY, backend.clock)
         if not backend.running:  # every batch size has crashed too often
             return

@@ -1,7 +1,8 @@
-"""What every world of the engine must do alike: the model of the engine's tests, this machine, a cluster.
+"""The behaviour that every backend must have: the model in memory, this machine, a cluster.
 
-A world's tests make a class of `BackendContract` and a fixture `bench` that gives the world, a job in it, and the few
-things that only that world knows: how a report arrives, and how often a workload was really started.
+The tests of a backend derive a class from `BackendContract` and define a fixture `harness`. It
+gives the backend, a job in it, and the operations that depend on the backend: how a report arrives,
+and how often a workload was started.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ NOW = datetime(2026, 3, 1, 13, 0, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
-class BackendBench:
-    """A world with a job that has no recurrence yet.
+class BackendHarness:
+    """A backend with a job that has no recurrence yet.
 
     Attributes:
-        backend: The world.
-        key: The job in it; a workload of it runs until it is ended.
-        progress_arrives: Has the reporting API write progress of the recurrence of this name.
-        starts: How often something was started for the recurrence of this name.
+        backend: The backend.
+        key: The job. Its workloads run until they are ended.
+        write_progress: Has the reporting API write progress of the recurrence of this name.
+        starts: How often a workload was started for the recurrence of this name.
     """
 
     backend: Backend
     key: JobKey
-    progress_arrives: Callable[[str], None]
+    write_progress: Callable[[str], None]
     starts: Callable[[str], int]
 
     @property
@@ -51,10 +52,10 @@ class BackendBench:
         self.backend.carry_out(self.snapshot, action)
 
     def create(self, index: int = 0) -> TrainingRecurrence:
-        """A recurrence as the engine would decide it, created and read back."""
-        made = decide(self.snapshot, Attempt(index, 0, f"slot-{index}", NOW))
-        self.do(actions.CreateRecurrence(made))
-        return self.recurrence(made.metadata.name)
+        """Decide and create a recurrence, and read it back."""
+        decided = decide(self.snapshot, Attempt(index, 0, f"slot-{index}", NOW))
+        self.do(actions.CreateRecurrence(decided))
+        return self.recurrence(decided.metadata.name)
 
     def recurrence(self, name: str) -> TrainingRecurrence:
         return next(each for each in self.snapshot.recurrences if each.metadata.name == name)
@@ -67,7 +68,7 @@ class BackendBench:
         return action
 
     def record(self, recurrence: TrainingRecurrence, **changes: object) -> ObservationRecord:
-        """What is to be remembered of it."""
+        """A record of it."""
         job = self.snapshot.job.metadata
         values = {
             "job_uid": job.uid,
@@ -81,138 +82,138 @@ class BackendBench:
 
 
 class BackendContract:
-    """The contract; a subclass gives the fixture `bench`."""
+    """The contract. A subclass defines the fixture `harness`."""
 
-    def test_a_recurrence_is_there_once_it_was_created(self, bench: BackendBench) -> None:
-        created = bench.create()
-        (found,) = bench.snapshot.recurrences
+    def test_a_created_recurrence_is_in_the_next_snapshot(self, harness: BackendHarness) -> None:
+        created = harness.create()
+        (found,) = harness.snapshot.recurrences
         assert found == created
-        assert found.spec.job_ref.uid == bench.snapshot.job.metadata.uid
+        assert found.spec.job_ref.uid == harness.snapshot.job.metadata.uid
         assert found.metadata.uid
         assert found.metadata.resource_version
 
-    def test_created_twice_is_created_once(self, bench: BackendBench) -> None:
-        first = bench.create()
+    def test_a_recurrence_that_is_created_twice_is_created_once(self, harness: BackendHarness) -> None:
+        first = harness.create()
         other = first.model_copy(update={"spec": first.spec.model_copy(update={"batch_size": 16})})
-        bench.do(actions.CreateRecurrence(other))
-        assert bench.snapshot.recurrences == (first,)
+        harness.do(actions.CreateRecurrence(other))
+        assert harness.snapshot.recurrences == (first,)
 
-    def test_a_created_recurrence_has_no_workload(self, bench: BackendBench) -> None:
-        name = bench.create().metadata.name
-        assert name not in bench.snapshot.workloads
-        assert bench.starts(name) == 0
+    def test_a_created_recurrence_has_no_workload(self, harness: BackendHarness) -> None:
+        name = harness.create().metadata.name
+        assert name not in harness.snapshot.workloads
+        assert harness.starts(name) == 0
 
-    def test_started_twice_is_started_once(self, bench: BackendBench) -> None:
-        created = bench.create()
-        bench.do(actions.StartWorkload(created))
-        bench.do(actions.StartWorkload(created))
-        workload = bench.snapshot.workloads[created.metadata.name]
-        assert bench.starts(created.metadata.name) == 1
+    def test_a_workload_that_is_started_twice_is_started_once(self, harness: BackendHarness) -> None:
+        created = harness.create()
+        harness.do(actions.StartWorkload(created))
+        harness.do(actions.StartWorkload(created))
+        workload = harness.snapshot.workloads[created.metadata.name]
+        assert harness.starts(created.metadata.name) == 1
         assert workload.owned
         assert not workload.phase.ended
 
-    def test_an_ended_workload_does_not_run_and_ending_it_again_is_no_error(self, bench: BackendBench) -> None:
-        created = bench.create()
-        bench.do(actions.StartWorkload(created))
-        bench.do(actions.EndWorkload(created))
-        workload = bench.snapshot.workloads.get(created.metadata.name)
+    def test_a_workload_can_be_ended_twice(self, harness: BackendHarness) -> None:
+        created = harness.create()
+        harness.do(actions.StartWorkload(created))
+        harness.do(actions.EndWorkload(created))
+        workload = harness.snapshot.workloads.get(created.metadata.name)
         assert workload is None or not workload.must_be_ended
-        bench.do(actions.EndWorkload(created))
+        harness.do(actions.EndWorkload(created))
 
-    def test_a_workload_that_never_was_can_be_ended(self, bench: BackendBench) -> None:
-        bench.do(actions.EndWorkload(bench.create()))
-        assert bench.snapshot.workloads == {}
+    def test_ending_a_workload_that_does_not_exist_is_no_error(self, harness: BackendHarness) -> None:
+        harness.do(actions.EndWorkload(harness.create()))
+        assert harness.snapshot.workloads == {}
 
-    def test_an_outcome_is_read_back_as_it_was_written(self, bench: BackendBench) -> None:
-        written = bench.end(bench.create(), Result.REACHED)
-        (found,) = bench.snapshot.recurrences
+    def test_an_outcome_is_read_back_as_written(self, harness: BackendHarness) -> None:
+        written = harness.end(harness.create(), Result.REACHED)
+        (found,) = harness.snapshot.recurrences
         assert found.status == written.status
         assert found.spec == written.recurrence.spec
         assert found.metadata.resource_version != written.recurrence.metadata.resource_version
 
-    def test_a_status_made_from_what_has_changed_since_is_refused(self, bench: BackendBench) -> None:
-        created = bench.create()
-        bench.progress_arrives(created.metadata.name)
+    def test_a_status_from_a_stale_recurrence_is_rejected(self, harness: BackendHarness) -> None:
+        created = harness.create()
+        harness.write_progress(created.metadata.name)
         status = created.status.model_copy(update={"result": Result.MISSING_METRIC})
         with pytest.raises(StaleSnapshotError):
-            bench.do(actions.WriteRecurrenceStatus(created, status))
-        found = bench.recurrence(created.metadata.name)
+            harness.do(actions.WriteRecurrenceStatus(created, status))
+        found = harness.recurrence(created.metadata.name)
         assert found.status.result is None
         assert found.status.progress is not None
 
-    def test_a_status_of_what_is_gone_is_refused(self, bench: BackendBench) -> None:
-        created = bench.create()
-        bench.do(actions.RecordObservation(bench.record(created)))
-        bench.do(actions.DeleteRecurrence(created))
+    def test_a_status_of_a_deleted_recurrence_is_rejected(self, harness: BackendHarness) -> None:
+        created = harness.create()
+        harness.do(actions.RecordObservation(harness.record(created)))
+        harness.do(actions.DeleteRecurrence(created))
         with pytest.raises(StaleSnapshotError):
-            bench.do(actions.WriteRecurrenceStatus(created, created.status))
-        assert bench.snapshot.recurrences == ()
+            harness.do(actions.WriteRecurrenceStatus(created, created.status))
+        assert harness.snapshot.recurrences == ()
 
-    def test_progress_outlives_the_engines_part_of_the_status(self, bench: BackendBench) -> None:
-        name = bench.create().metadata.name
-        bench.progress_arrives(name)
-        read = bench.recurrence(name)
-        bench.end(read, Result.REACHED)
-        assert bench.recurrence(name).status.progress == read.status.progress
+    def test_writing_an_outcome_keeps_the_progress(self, harness: BackendHarness) -> None:
+        name = harness.create().metadata.name
+        harness.write_progress(name)
+        read = harness.recurrence(name)
+        harness.end(read, Result.REACHED)
+        assert harness.recurrence(name).status.progress == read.status.progress
 
-    def test_deleted_twice_is_deleted_once(self, bench: BackendBench) -> None:
-        created = bench.create()
-        bench.do(actions.StartWorkload(created))
-        bench.do(actions.EndWorkload(created))
-        ended = bench.recurrence(created.metadata.name)
-        bench.end(ended, Result.CANCELLED)
-        bench.do(actions.RecordObservation(bench.record(created)))
-        bench.do(actions.DeleteRecurrence(created))
-        bench.do(actions.DeleteRecurrence(created))
-        assert bench.snapshot.recurrences == ()
-        assert bench.snapshot.workloads == {}
+    def test_a_recurrence_can_be_deleted_twice(self, harness: BackendHarness) -> None:
+        created = harness.create()
+        harness.do(actions.StartWorkload(created))
+        harness.do(actions.EndWorkload(created))
+        ended = harness.recurrence(created.metadata.name)
+        harness.end(ended, Result.CANCELLED)
+        harness.do(actions.RecordObservation(harness.record(created)))
+        harness.do(actions.DeleteRecurrence(created))
+        harness.do(actions.DeleteRecurrence(created))
+        assert harness.snapshot.recurrences == ()
+        assert harness.snapshot.workloads == {}
 
-    def test_an_observation_recorded_twice_is_remembered_once_as_first_said(self, bench: BackendBench) -> None:
-        created = bench.create()
-        first = bench.record(created)
-        bench.do(actions.RecordObservation(first))
-        bench.do(actions.RecordObservation(bench.record(created)))
-        assert bench.snapshot.records == (first,)
+    def test_of_two_records_of_an_attempt_the_first_is_kept(self, harness: BackendHarness) -> None:
+        created = harness.create()
+        first = harness.record(created)
+        harness.do(actions.RecordObservation(first))
+        harness.do(actions.RecordObservation(harness.record(created)))
+        assert harness.snapshot.records == (first,)
 
-    def test_records_are_ordered_by_recurrence(self, bench: BackendBench) -> None:
-        later, earlier = bench.create(1), bench.create(0)
-        bench.do(actions.RecordObservation(bench.record(later)))
-        bench.do(actions.RecordObservation(bench.record(earlier)))
-        assert [record.recurrence for record in bench.snapshot.records] == [0, 1]
+    def test_records_are_ordered_by_recurrence(self, harness: BackendHarness) -> None:
+        later, earlier = harness.create(1), harness.create(0)
+        harness.do(actions.RecordObservation(harness.record(later)))
+        harness.do(actions.RecordObservation(harness.record(earlier)))
+        assert [record.recurrence for record in harness.snapshot.records] == [0, 1]
 
-    def test_a_profile_is_remembered_whole(self, bench: BackendBench) -> None:
-        key = ProfileKey(bench.snapshot.job.metadata.uid, 64, "NVIDIA A100", 1)
+    def test_a_profile_is_read_back_as_recorded(self, harness: BackendHarness) -> None:
+        key = ProfileKey(harness.snapshot.job.metadata.uid, 64, "NVIDIA A100", 1)
         measurements = (PowerMeasurement(400.0, 1000.0, 5.0, 0.1), PowerMeasurement(300.0, 800.0, 5.5, 0.1))
-        bench.do(actions.RecordProfile(key, measurements))
-        (profile,) = bench.snapshot.profiles
+        harness.do(actions.RecordProfile(key, measurements))
+        (profile,) = harness.snapshot.profiles
         assert profile.key == key
         assert set(profile.measurements) == set(measurements)
 
-    def test_of_an_attempt_the_latest_amendment_is_remembered(self, bench: BackendBench) -> None:
-        uid = bench.snapshot.job.metadata.uid
+    def test_of_two_late_usages_of_an_attempt_the_latest_is_kept(self, harness: BackendHarness) -> None:
+        uid = harness.snapshot.job.metadata.uid
         for joules in (1200.0, 1300.0):
-            bench.do(actions.RecordLateUsage(LateUsage(uid, 0, 1, joules, 12.0)))
-        bench.do(actions.RecordLateUsage(LateUsage("another-job", 0, 1, 5.0, 5.0)))
-        assert bench.snapshot.late_usages == (LateUsage(uid, 0, 1, 1300.0, 12.0),)
+            harness.do(actions.RecordLateUsage(LateUsage(uid, 0, 1, joules, 12.0)))
+        harness.do(actions.RecordLateUsage(LateUsage("another-job", 0, 1, 5.0, 5.0)))
+        assert harness.snapshot.late_usages == (LateUsage(uid, 0, 1, 1300.0, 12.0),)
 
-    def test_the_status_of_the_job_is_read_back_as_it_was_written(self, bench: BackendBench) -> None:
-        before = bench.snapshot.job
+    def test_the_status_of_the_job_is_read_back_as_written(self, harness: BackendHarness) -> None:
+        before = harness.snapshot.job
         status = before.status.model_copy(update={"observed_generation": 1, "next_schedule_time": NOW})
-        bench.do(actions.WriteJobStatus(status))
-        assert bench.snapshot.job.status == status
-        assert bench.snapshot.job.spec == before.spec
+        harness.do(actions.WriteJobStatus(status))
+        assert harness.snapshot.job.status == status
+        assert harness.snapshot.job.spec == before.spec
 
-    def test_telling_the_user_changes_nothing(self, bench: BackendBench) -> None:
-        before = bench.snapshot
-        bench.do(actions.EmitEvent(warning=True, reason="MissedStart", message="team/digits: a start was missed"))
-        assert bench.snapshot == before
+    def test_an_event_changes_no_object(self, harness: BackendHarness) -> None:
+        before = harness.snapshot
+        harness.do(actions.EmitEvent(warning=True, reason="MissedStart", message="team/digits: a start was missed"))
+        assert harness.snapshot == before
 
-    def test_a_snapshot_is_not_changed_by_what_is_done_later(self, bench: BackendBench) -> None:
-        before = bench.snapshot
-        bench.create()
+    def test_later_actions_do_not_change_a_snapshot(self, harness: BackendHarness) -> None:
+        before = harness.snapshot
+        harness.create()
         assert before.recurrences == ()
 
-    def test_phases_tell_what_has_ended(self, bench: BackendBench) -> None:
-        created = bench.create()
-        bench.do(actions.StartWorkload(created))
-        assert bench.snapshot.workloads[created.metadata.name].phase in (WorkloadPhase.PENDING, WorkloadPhase.RUNNING)
+    def test_a_started_workload_is_pending_or_running(self, harness: BackendHarness) -> None:
+        created = harness.create()
+        harness.do(actions.StartWorkload(created))
+        assert harness.snapshot.workloads[created.metadata.name].phase in (WorkloadPhase.PENDING, WorkloadPhase.RUNNING)

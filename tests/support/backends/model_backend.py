@@ -1,6 +1,9 @@
-"""A world in memory for the engine's tests: objects with versions, workloads that the test moves, a store to lose.
+"""A backend in memory.
 
-It implements the same seam as the cluster and the local mode, counts what may happen only once, and dies where told.
+Versioned objects, workloads that the test controls, and a store that can be lost.
+
+It implements the same protocol as the cluster and the local mode, counts events that may occur only
+once, and can be killed before or after any action.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.records import LateUsage, ObservationRecord, PodEnergy, PowerProfileRecord
 from wattloop_operator.domain.snapshot import Failure, Snapshot, WorkloadPhase, WorkloadState
-from wattloop_operator.driver import StaleSnapshotError
+from wattloop_operator.driver import StaleSnapshotError, reconcile
 from wattloop_operator.reconcile import actions
 from wattloop_operator.reconcile.attempt.progress import progress_after
 
@@ -25,11 +28,11 @@ KEY = JobKey("team", "digits")
 
 
 class KilledError(Exception):
-    """The operator was killed at this point."""
+    """The operator is killed at this point."""
 
 
 def job(**changes: Any) -> RecurringTrainingJob:
-    """A job whose spec has these fields changed, in wire form."""
+    """A job with these fields of its spec changed, in wire form."""
     spec: dict[str, Any] = {
         "trigger": {"interval": {"seconds": 3600}},
         "objective": {"target": {"metric": "accuracy", "threshold": "0.9"}, "maxEpochs": 50},
@@ -55,7 +58,7 @@ def job(**changes: Any) -> RecurringTrainingJob:
 
 @dataclass
 class ModelBackend:
-    """A job, its objects, its store, and a clock that the test moves."""
+    """A job, its objects, its store, and a clock that the test controls."""
 
     job: RecurringTrainingJob
     now: datetime = START
@@ -64,7 +67,7 @@ class ModelBackend:
     records: dict[tuple[int, int], ObservationRecord] = field(default_factory=dict)
     profiles: dict[Any, PowerProfileRecord] = field(default_factory=dict)
     late_usages: dict[tuple[int, int], LateUsage] = field(default_factory=dict)
-    announced: list[actions.EmitEvent] = field(default_factory=list)
+    events: list[actions.EmitEvent] = field(default_factory=list)
     created: Counter[str] = field(default_factory=Counter)
     started: Counter[str] = field(default_factory=Counter)
     outcomes: dict[str, str] = field(default_factory=dict)
@@ -80,9 +83,13 @@ class ModelBackend:
         """The time."""
         return self.now
 
-    def pass_seconds(self, seconds: float) -> None:
-        """Let time pass, or jump."""
+    def advance(self, seconds: float) -> None:
+        """Advance the clock; a negative number sets it back."""
         self.now += timedelta(seconds=seconds)
+
+    def reconcile(self) -> None:
+        """Carry out actions until none are due."""
+        reconcile(self, KEY, self.clock)
 
     def snapshot(self, key: JobKey) -> Snapshot | None:
         """See `Backend`."""
@@ -101,14 +108,14 @@ class ModelBackend:
         )
 
     def carry_out(self, snapshot: Snapshot, action: actions.Action) -> None:
-        """See `Backend`; dies before or after the action where told."""
-        dies = self.actions_until_killed == 0
+        """See `Backend`. Raises KilledError before or after the action if the test requests it."""
+        killed = self.actions_until_killed == 0
         if self.actions_until_killed is not None:
             self.actions_until_killed -= 1
-        if dies and not self.killed_after:
+        if killed and not self.killed_after:
             raise KilledError(repr(action))
         self._carry_out(action)
-        if dies:
+        if killed:
             raise KilledError(repr(action))
 
     def _carry_out(self, action: actions.Action) -> None:
@@ -129,12 +136,14 @@ class ModelBackend:
             case actions.WriteRecurrenceStatus(recurrence, status):
                 self._put(recurrence, recurrence.model_copy(update={"status": status}))
             case actions.DeleteRecurrence(recurrence):
-                assert (recurrence.spec.index, recurrence.spec.attempt) in self.records, "deleted before remembered"
-                self.delete_by_hand(recurrence.metadata.name)
+                assert (recurrence.spec.index, recurrence.spec.attempt) in self.records, (
+                    "deleted before it was recorded"
+                )
+                self.delete(recurrence.metadata.name)
             case actions.WriteJobStatus(status):
                 self.job = self.job.model_copy(update={"status": status})
             case actions.EmitEvent():
-                self.announced.append(action)
+                self.events.append(action)
 
     def _create(self, recurrence: TrainingRecurrence) -> None:
         name = recurrence.metadata.name
@@ -151,8 +160,8 @@ class ModelBackend:
 
     def _put(self, before: TrainingRecurrence, after: TrainingRecurrence) -> None:
         name = before.metadata.name
-        kept = self.recurrences.get(name)
-        if kept is None or kept.metadata.resource_version != before.metadata.resource_version:
+        stored = self.recurrences.get(name)
+        if stored is None or stored.metadata.resource_version != before.metadata.resource_version:
             raise StaleSnapshotError(name)
         result = after.status.result
         if name in self.outcomes:
@@ -162,22 +171,22 @@ class ModelBackend:
         self.recurrences[name] = self._versioned(after)
 
     def _versioned(self, recurrence: TrainingRecurrence) -> TrainingRecurrence:
-        # Through the wire form and back: what is compared later has been rounded as it would be in a cluster.
+        # Through the wire form and back, which rounds values as a cluster does.
         self.version += 1
         metadata = recurrence.metadata.model_copy(update={"resource_version": str(self.version)})
         return TrainingRecurrence.from_wire(recurrence.model_copy(update={"metadata": metadata}).to_wire())
 
-    # What happens outside the operator.
+    # Events outside the operator.
 
     def change_spec(self, **changes: Any) -> None:
-        """The user edits the job; fields in wire form."""
+        """The user edits the job. The fields are in wire form."""
         wire = self.job.to_wire()
         wire["spec"] = {**wire["spec"], **changes}
         wire["metadata"]["generation"] += 1
         self.job = RecurringTrainingJob.from_wire(wire)
 
-    def delete_by_hand(self, name: str) -> None:
-        """A recurrence is deleted, and its workload with it."""
+    def delete(self, name: str) -> None:
+        """A user deletes a recurrence, together with its workload."""
         self.recurrences.pop(name, None)
         self.workloads.pop(name, None)
 
@@ -205,13 +214,13 @@ class ModelBackend:
         status = recurrence.status.model_copy(update={"progress": progress})
         self.recurrences[name] = self._versioned(recurrence.model_copy(update={"status": status}))
 
-    def agents_tell(self, name: str, *energies: PodEnergy) -> None:
-        """The nodes' agents have told of the pods of this recurrence, heard of now."""
+    def report_energy(self, name: str, *energies: PodEnergy) -> None:
+        """The node agents report the energy of this recurrence's pods."""
         self.pod_energies[name] = tuple(replace(energy, reported_at=self.now) for energy in energies)
 
     @property
     def running(self) -> list[str]:
-        """Names of the recurrences that have no result yet, oldest first."""
+        """Names of the recurrences without a result, oldest first."""
         unfinished = [each for each in self.recurrences.values() if each.status.result is None]
         return [
             each.metadata.name for each in sorted(unfinished, key=lambda each: (each.spec.index, each.spec.attempt))
@@ -229,7 +238,7 @@ def report(
     profile: tuple[LimitMeasurement, ...] = (),
     gpus: int = 1,
 ) -> Report:
-    """A report of a process with GPUs of 400 W at most."""
+    """A report of a process with GPUs of at most 400 W."""
     energy = tuple(
         GpuEnergy(f"GPU-{index}", 5000, 5000 + round(joules * 1000 / gpus), 100.0, 100.0 + seconds)
         for index in range(gpus)
@@ -247,8 +256,13 @@ def report(
     )
 
 
-def told(joules: float = 1200.0, seconds: float = 12.0, *, gpu: int = 0, ended: bool = True, **more: Any) -> PodEnergy:
-    """What an agent says of a GPU of a pod: two seconds and 200 J more than `report` says by default."""
+def pod_energy(
+    joules: float = 1200.0, seconds: float = 12.0, *, gpu: int = 0, ended: bool = True, **changes: Any
+) -> PodEnergy:
+    """An agent's energy of one GPU of a pod.
+
+    By default two seconds and 200 J more than `report` has.
+    """
     energy = PodEnergy(
         job_uid="job-uid",
         recurrence=0,
@@ -268,4 +282,4 @@ def told(joules: float = 1200.0, seconds: float = 12.0, *, gpu: int = 0, ended: 
         ended=ended,
         reported_at=START,
     )
-    return replace(energy, **more)
+    return replace(energy, **changes)

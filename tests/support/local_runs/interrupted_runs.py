@@ -1,8 +1,8 @@
-"""`wattloop run` that a signal reaches at a chosen line of its main thread: the lines are the clock.
+"""`wattloop run` that receives a signal at a chosen line of its main thread.
 
-The run is the real command on the real database, folder, guardian and processes, in a forked process. Only the agent
-and the reporting API's socket are left out: a training is a shell command that notes that it ran, and hands its one
-report over by a pipe with a name.
+The run is the real command with the real database, folder, watchdog and processes, in a forked
+process. Only the agent and the reporting API's socket are replaced: a training is a shell command
+that records that it ran, and sends its only report through a named pipe.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import wattloop_operator.local.local_run as session
 from support.backends.model_backend import report
 from support.local_runs.local_runs import LocalJob, RunProcess
 from wattloop import interruption
 from wattloop.commands.main import main
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.local import local_run
 from wattloop_operator.local.backend import LocalBackend
 from wattloop_operator.local.output_folder import OutputFolder
 from wattloop_operator.local.recurrence_store import LocalProgressStore
@@ -40,9 +40,9 @@ from wattloop_operator.workloads.injection import RunAddresses
 RECURRENCES = 2
 JOB: dict[str, Any] = {"batchSize": {"default": 32, "candidates": [32]}}
 TRAINING = ["sh", "-c", 'echo "$WATTLOOP_RECURRENCE" >> ran; echo "$WATTLOOP_RECURRENCE" > report; read _ < answer']
-# Lines of these are counted: the product's, and those of its context managers.
+# Lines of these files are counted: the product's, and those of its context managers.
 COUNTED = ("/wattloop/", "/wattloop_operator/", "/wattloop_planner/", "/contextlib.py")
-assert write_plots, "imported here, so that it need not be in each forked process"
+assert write_plots, "imported here, so that the forked processes need not import it"
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,13 @@ class Ended:
 
     Attributes:
         code: Its exit code, negative for a signal.
-        told: What it wrote to standard error.
-        came_too_late: Whether it had ended before the signal's line.
+        stderr: Its standard error.
+        ended_before_signal: Whether it ended before the line of the signal.
     """
 
     code: int
-    told: str
-    came_too_late: bool
+    stderr: str
+    ended_before_signal: bool
 
 
 def run_interrupted(
@@ -65,50 +65,50 @@ def run_interrupted(
     line: int | None,
     number: int = signal.SIGINT,
     *,
-    again_after: int = 0,
-    draws: bool = True,
+    repeat_after: int = 0,
+    with_plots: bool = True,
     counted: tuple[str, ...] = COUNTED,
 ) -> Ended:
-    """Run it, and deliver the signal when its main thread is at this line; None: not at all.
+    """Run the job, and send the signal when its main thread is at this line.
 
     Args:
-        local_job: The folder.
-        line: Counted from 1.
+        local_job: The job.
+        line: The line, counted from 1; None for no signal.
         number: The signal.
-        again_after: So many lines later the signal comes again; 0: only once.
-        draws: Whether it draws its pictures, which takes most of its time.
+        repeat_after: After how many lines the signal is repeated; 0 for no repetition.
+        with_plots: Whether the run draws its plots, which takes most of its time.
         counted: The files whose lines are counted.
     """
     _write_job(local_job)
-    words = local_job.words("--recurrences", str(RECURRENCES))
-    told, private = local_job.folder / "stderr", local_job.folder / "tmp"
+    arguments = local_job.arguments("--recurrences", str(RECURRENCES))
+    stderr, private = local_job.folder / "stderr", local_job.folder / "tmp"
     private.mkdir(exist_ok=True)
     for pipe in (local_job.folder / "report", local_job.folder / "answer"):
         if not pipe.exists():
             os.mkfifo(pipe)
-    for left in (told, local_job.folder / "too-late"):
-        left.unlink(missing_ok=True)
+    for path in (stderr, local_job.folder / "ended-before-signal"):
+        path.unlink(missing_ok=True)
     pid = os.fork()
     if pid == 0:
         code = 70
         try:
-            for stream, path in ((0, Path(os.devnull)), (1, local_job.folder / "stdout"), (2, told)):
+            for stream, path in ((0, Path(os.devnull)), (1, local_job.folder / "stdout"), (2, stderr)):
                 os.dup2(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), stream)
             sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
             tempfile.tempdir = str(private)
-            clock = _LineClock(counted, {line: number, (line or 0) + again_after: number} if line else {})
-            if again_after:
-                # Real time does not pass between two lines.
+            clock = _LineClock(counted, {line: number, (line or 0) + repeat_after: number} if line else {})
+            if repeat_after:
+                # No real time passes between two lines.
                 interruption.SAME_REQUEST_SECONDS = 0.0
-            if not draws:
-                session.write_plots = lambda *_: ()
-            carry_out = session.LocalRun.carry_out
-            session.LocalRun._backend = _backend  # type: ignore[method-assign]
-            # What comes before has begun nothing, and is ended at once: tests of whole processes have that.
-            session.LocalRun.carry_out = lambda run, show: clock.run(lambda: carry_out(run, show))  # type: ignore[method-assign]
-            code = main(words)
+            if not with_plots:
+                local_run.write_plots = lambda *_: ()
+            carry_out = local_run.LocalRun.carry_out
+            local_run.LocalRun._backend = _backend  # type: ignore[method-assign]
+            # The lines before it start nothing. Tests of whole processes cover them.
+            local_run.LocalRun.carry_out = lambda run, show: clock.run(lambda: carry_out(run, show))  # type: ignore[method-assign]
+            code = main(arguments)
             if not clock.delivered:
-                (local_job.folder / "too-late").touch()
+                (local_job.folder / "ended-before-signal").touch()
             sys.stdout.flush()
             sys.stderr.flush()
         except BaseException:  # noqa: BLE001 - nothing of pytest may run in this process
@@ -116,8 +116,8 @@ def run_interrupted(
             sys.stderr.flush()
         finally:
             os._exit(code)
-    code = RunProcess(pid, told).ended()
-    return Ended(code, told.read_text(), (local_job.folder / "too-late").exists())
+    code = RunProcess(pid, stderr).ended()
+    return Ended(code, stderr.read_text(), (local_job.folder / "ended-before-signal").exists())
 
 
 class _LineClock:
@@ -157,13 +157,13 @@ def _write_job(local_job: LocalJob) -> None:
 
 
 def _backend(
-    run: session.LocalRun, stack: ExitStack, folder: OutputFolder, store: Store, happened: threading.Event
+    run: local_run.LocalRun, stack: ExitStack, folder: OutputFolder, store: Store, wake_event: threading.Event
 ) -> LocalBackend:
     watchdog = stack.enter_context(Watchdog())
     tokens = LocalTokens(watchdog.folder)
-    service = ReportService(LocalProgressStore(store.objects, happened.set), tokens)
+    service = ReportService(LocalProgressStore(store.objects, wake_event.set), tokens)
 
-    def take_reports() -> None:
+    def process_reports() -> None:
         while True:
             name = (run.source.parent / "report").read_text().strip()
             token = (watchdog.folder / f"{name}.token").read_text()
@@ -171,7 +171,7 @@ def _backend(
             service.take("local", name, report(metric=0.9, finished=True))
             (run.source.parent / "answer").write_text("taken\n")
 
-    threading.Thread(target=take_reports, daemon=True).start()
+    threading.Thread(target=process_reports, daemon=True).start()
     return LocalBackend(
         store,
         source=run.source.absolute(),
@@ -181,5 +181,5 @@ def _backend(
         gpu_environment={},
         devices=1,
         watchdog=watchdog,
-        wake=happened.set,
+        wake=wake_event.set,
     )

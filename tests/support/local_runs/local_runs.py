@@ -1,4 +1,4 @@
-"""`wattloop run` on tiny trainings in a folder of its own: in this process, or as a process that can be killed."""
+"""`wattloop run` of small trainings, in this process or in a process that can be killed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ruamel.yaml import YAML
 import nvml_simulator
 from wattloop.commands.main import main
 
-# A training that reaches the target after some epochs: fewer with small batches, as real ones do.
+# A training that reaches the target after some epochs: fewer with small batches.
 TRAINING = """
 import wattloop
 import nvml_simulator
@@ -29,7 +29,7 @@ with wattloop.Run(batch_size=8, max_epochs=20) as run:
         run.step()
         run.report(metric=0.1 * (epoch + 1) * (32 / run.batch_size) ** 0.5)
 """
-# Beside a training: says that it has begun (its own pid, and that of a child of its own), then does nothing more.
+# A training that writes its pid and the pid of a child process to a file, and then hangs.
 HANGING = """
 import os, subprocess, sys, time
 import wattloop
@@ -46,33 +46,33 @@ BEGIN_SECONDS = 90.0
 
 @dataclass
 class RunProcess:
-    """A run in a process of its own.
+    """A run in a separate process.
 
     Attributes:
         pid: The process.
-        told: The file that it writes its words to.
-        code: How it ended, negative for a signal; None: not waited for yet.
+        stderr: The file of its standard error.
+        code: Its exit code, negative for a signal; None if it was not waited for yet.
     """
 
     pid: int
-    told: Path
+    stderr: Path
     code: int | None = None
 
     def wait_for_end(self, seconds: float) -> bool:
-        """Wait at most so long; returns whether it has ended."""
+        """Wait for at most this time, and return whether it has ended."""
         if self.code is None:
-            watch = os.pidfd_open(self.pid)
+            descriptor = os.pidfd_open(self.pid)
             poll = select.poll()
-            poll.register(watch, select.POLLIN)
+            poll.register(descriptor, select.POLLIN)
             ended = poll.poll(seconds * 1000)
-            os.close(watch)
+            os.close(descriptor)
             if ended:
                 self.code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         return self.code is not None
 
     def ended(self) -> int:
-        """Its exit code, once it has ended."""
-        assert self.wait_for_end(END_SECONDS), f"the run still goes on: {descendants_of(self.pid)}"
+        """Wait until it has ended, and return its exit code."""
+        assert self.wait_for_end(END_SECONDS), f"the run has not ended: {descendants_of(self.pid)}"
         assert self.code is not None
         return self.code
 
@@ -95,7 +95,7 @@ class LocalJob:
         return self.folder / "output"
 
     def job(self, script: str = TRAINING, *, name: str = "tiny", **spec: Any) -> Path:
-        """Write the manifest and its training; fields of the spec in wire form."""
+        """Write the manifest and its training script. The fields of the spec are in wire form."""
         (self.folder / "train.py").write_text(script)
         container = {"name": "train", "image": "none", "command": ["python", "train.py"]}
         document = {
@@ -113,13 +113,13 @@ class LocalJob:
         YAML().dump(document, self.manifest)
         return self.manifest
 
-    def words(self, *options: str, output: Path | None = None) -> list[str]:
+    def arguments(self, *options: str, output: Path | None = None) -> list[str]:
         gpus = [] if "--simulated-gpus" in options else ["--simulated-gpus", "1"]
         return ["run", str(self.manifest), "--output", str(output or self.output), *gpus, *options]
 
     def run(self, *options: str, output: Path | None = None) -> int:
-        """In this process; returns the exit code."""
-        return main(self.words(*options, output=output))
+        """Run in this process, and return the exit code."""
+        return main(self.arguments(*options, output=output))
 
     def rows(self, output: Path | None = None) -> list[dict[str, str]]:
         with ((output or self.output) / "recurrences.csv").open(newline="") as stream:
@@ -128,23 +128,23 @@ class LocalJob:
     def outcomes(self) -> list[tuple[str, str, str]]:
         return [(row["recurrence"], row["attempt"], row["outcome"]) for row in self.rows()]
 
-    def start(self, *options: str, largest_file_bytes: int | None = None) -> RunProcess:
-        """As a process of its own, forked: what it would take a second to import is there already.
+    def start(self, *options: str, max_file_bytes: int | None = None) -> RunProcess:
+        """Run in a forked process, which saves the time of imports.
 
-        With a largest size of its files, the disk is full for each of them that has got so far.
+        A maximum file size simulates a full disk for each file that reaches it.
         """
-        words = self.words(*options)
-        told = self.folder / "stderr"
+        arguments = self.arguments(*options)
+        stderr = self.folder / "stderr"
         pid = os.fork()
         if pid == 0:
             code = 70
             try:
-                for stream, path in ((0, os.devnull), (1, str(self.folder / "stdout")), (2, str(told))):
+                for stream, path in ((0, os.devnull), (1, str(self.folder / "stdout")), (2, str(stderr))):
                     os.dup2(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), stream)
                 sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
-                if largest_file_bytes is not None:
-                    resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file_bytes, largest_file_bytes))
-                code = main(words)
+                if max_file_bytes is not None:
+                    resource.setrlimit(resource.RLIMIT_FSIZE, (max_file_bytes, max_file_bytes))
+                code = main(arguments)
                 sys.stdout.flush()
                 sys.stderr.flush()
             except BaseException:  # noqa: BLE001 - nothing of pytest may run in this process
@@ -152,26 +152,26 @@ class LocalJob:
                 sys.stderr.flush()
             finally:
                 os._exit(code)
-        return RunProcess(pid, told)
+        return RunProcess(pid, stderr)
 
-    def begun(self, run: RunProcess) -> tuple[int, int]:
-        """Wait until the hanging training has begun; returns its pid and that of its child."""
-        mark = self.folder / "begun"
+    def wait_for_training(self, run: RunProcess) -> tuple[int, int]:
+        """Wait until the hanging training has begun, and return its pid and that of its child."""
+        begun = self.folder / "begun"
         deadline = time.monotonic() + BEGIN_SECONDS
-        while not mark.exists():
-            assert not run.wait_for_end(0.01), run.told.read_text()
+        while not begun.exists():
+            assert not run.wait_for_end(0.01), run.stderr.read_text()
             assert time.monotonic() < deadline, "the training did not begin"
-        training, child = mark.read_text().split()
-        mark.unlink()
+        training, child = begun.read_text().split()
+        begun.unlink()
         return int(training), int(child)
 
     def limits(self) -> list[float]:
-        """Power limits of the simulated GPUs now."""
+        """Current power limits of the simulated GPUs."""
         return [gpu.power_limit_watts for gpu in nvml_simulator.describe(self.output / "simulated-gpus").gpus]
 
 
 def children_of(pid: int) -> list[int]:
-    """The processes that this one's threads started."""
+    """The child processes of a process."""
     return [
         int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()
     ]
@@ -183,7 +183,7 @@ def program_of(pid: int) -> str:
 
 
 def descendants_of(pid: int) -> dict[int, str]:
-    """Every process that came of this one, with its command line."""
+    """All descendants of a process, with their command lines."""
     found: dict[int, str] = {}
     for child in children_of(pid):
         found[child] = program_of(child)
@@ -192,19 +192,19 @@ def descendants_of(pid: int) -> dict[int, str]:
 
 
 def wait_for_end(pids: list[int]) -> None:
-    """Wait until none of these processes, which are not children of ours, runs any more."""
+    """Wait until all of these processes, which are no children of this one, have ended."""
     for pid in pids:
         try:
-            watch = os.pidfd_open(pid)
+            descriptor = os.pidfd_open(pid)
         except ProcessLookupError:
             continue
         poll = select.poll()
-        poll.register(watch, select.POLLIN)
+        poll.register(descriptor, select.POLLIN)
         ended = poll.poll(END_SECONDS * 1000)
-        os.close(watch)
-        assert ended, f"{pid} still runs: {program_of(pid)}"
+        os.close(descriptor)
+        assert ended, f"{pid} is still running: {program_of(pid)}"
 
 
 def kill(pid: int) -> None:
-    """kill -9."""
+    """Send SIGKILL."""
     os.kill(pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""How attempts end, what the condition says, and what the policy learns of it."""
+"""How attempts end: their result, their conditions, and what the policy learns."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from wattloop_operator.domain.snapshot import Failure
 from wattloop_operator.reconcile.learning import observations
 from wattloop_planner.observations import Observation, Outcome
 
-Reconcile = Callable[[ModelBackend], None]
 NEVER_RETRY: dict[str, Any] = {"retryPolicy": {"limit": 0}, "activeDeadlineSeconds": 600}
 
 
-def started(backend: ModelBackend, settled: Reconcile) -> str:
-    """Starts the first attempt and returns its name."""
-    settled(backend)
+def started(backend: ModelBackend) -> str:
+    """Start the first attempt, and return its name."""
+    backend.reconcile()
     name = backend.running[0]
     backend.run_workload(name)
-    settled(backend)
+    backend.reconcile()
     return name
 
 
@@ -30,12 +29,12 @@ def learned(backend: ModelBackend) -> tuple[Observation, ...]:
     return observations.observations(tuple(backend.records.values()))
 
 
-def dies(backend: ModelBackend, name: str) -> None:
+def crashes(backend: ModelBackend, name: str) -> None:
     backend.report(name, sequence=1, epoch=1, metric=0.4)
     backend.end_workload(name, Failure.CRASHED, "exit code 1")
 
 
-def dies_before_a_report(backend: ModelBackend, name: str) -> None:
+def crashes_before_a_report(backend: ModelBackend, name: str) -> None:
     backend.end_workload(name, Failure.CRASHED, "out of memory")
 
 
@@ -46,11 +45,11 @@ def is_evicted(backend: ModelBackend, name: str) -> None:
 
 def hangs_past_its_deadline(backend: ModelBackend, name: str) -> None:
     backend.report(name, sequence=1, epoch=7, metric=0.4)
-    backend.pass_seconds(601)
+    backend.advance(601)
 
 
-def hangs_without_a_word(backend: ModelBackend, name: str) -> None:
-    backend.pass_seconds(601)
+def hangs_without_reports(backend: ModelBackend, name: str) -> None:
+    backend.advance(601)
 
 
 def reports_nothing(backend: ModelBackend, name: str) -> None:
@@ -68,16 +67,16 @@ def reaches_the_target(backend: ModelBackend, name: str) -> None:
     backend.end_workload(name)
 
 
-def reaches_the_target_and_dies(backend: ModelBackend, name: str) -> None:
+def reaches_the_target_and_crashes(backend: ModelBackend, name: str) -> None:
     backend.report(name, sequence=1, epoch=5, metric=0.93)
     backend.end_workload(name, Failure.CRASHED, "exit code 1")
 
 
-def is_done_but_does_not_end(backend: ModelBackend, name: str) -> None:
+def finishes_but_does_not_end(backend: ModelBackend, name: str) -> None:
     backend.report(name, sequence=1, epoch=5, metric=0.93, finished=True)
 
 
-def is_deleted_by_hand(backend: ModelBackend, name: str) -> None:
+def is_deleted(backend: ModelBackend, name: str) -> None:
     backend.report(name, sequence=1, epoch=2, metric=0.4)
     del backend.workloads[name]
 
@@ -85,21 +84,20 @@ def is_deleted_by_hand(backend: ModelBackend, name: str) -> None:
 @pytest.mark.parametrize(
     ("happens", "result", "message", "outcome", "epochs"),
     [
-        (dies, Result.CRASHED, "batch size 64: exit code 1", Outcome.CRASHED, 1),
-        (dies_before_a_report, Result.CRASHED, "out of memory", Outcome.CRASHED, 0),
+        (crashes, Result.CRASHED, "batch size 64: exit code 1", Outcome.CRASHED, 1),
+        (crashes_before_a_report, Result.CRASHED, "out of memory", Outcome.CRASHED, 0),
         (is_evicted, Result.DISRUPTED, "nothing is learned", None, None),
         (hangs_past_its_deadline, Result.DEADLINE_EXCEEDED, "its last report was for epoch 7", Outcome.STOPPED, 7),
-        (hangs_without_a_word, Result.DEADLINE_EXCEEDED, "it never reported a metric", None, None),
+        (hangs_without_reports, Result.DEADLINE_EXCEEDED, "it never reported a metric", None, None),
         (reports_nothing, Result.MISSING_METRIC, "call run.report", None, None),
         (never_reaches_the_target, Result.EXHAUSTED, "got to 0.89, the target is 0.9", Outcome.EXHAUSTED, 50),
         (reaches_the_target, Result.REACHED, "accuracy reached 0.9 after 5 epochs", Outcome.REACHED, 5),
-        (reaches_the_target_and_dies, Result.REACHED, "accuracy reached 0.93", Outcome.REACHED, 5),
-        (is_deleted_by_hand, Result.CANCELLED, "its workload was deleted", None, None),
+        (reaches_the_target_and_crashes, Result.REACHED, "accuracy reached 0.93", Outcome.REACHED, 5),
+        (is_deleted, Result.CANCELLED, "its workload was deleted", None, None),
     ],
 )
-def test_each_end_has_its_result_its_reason_and_its_lesson(
+def test_each_end_has_its_result_reason_and_observation(
     backend_with: Callable[..., ModelBackend],
-    settled: Reconcile,
     happens: Callable[[ModelBackend, str], None],
     result: Result,
     message: str,
@@ -107,9 +105,9 @@ def test_each_end_has_its_result_its_reason_and_its_lesson(
     epochs: float | None,
 ) -> None:
     backend = backend_with(**NEVER_RETRY)
-    name = started(backend, settled)
+    name = started(backend)
     happens(backend, name)
-    settled(backend)
+    backend.reconcile()
     status = backend.recurrences[name].status
     assert status.result is result
     assert message in status.message
@@ -122,97 +120,92 @@ def test_each_end_has_its_result_its_reason_and_its_lesson(
     assert (last_run.status, last_run.reason) == ("True" if result is Result.REACHED else "False", result.value)
 
 
-def test_a_process_that_is_done_but_does_not_end_is_ended_after_its_grace(
-    backend: ModelBackend, settled: Reconcile
-) -> None:
-    name = started(backend, settled)
-    is_done_but_does_not_end(backend, name)
-    settled(backend)
-    backend.pass_seconds(59)
-    settled(backend)
+def test_a_finished_process_that_does_not_end_is_ended_after_its_grace_period(backend: ModelBackend) -> None:
+    name = started(backend)
+    finishes_but_does_not_end(backend, name)
+    backend.reconcile()
+    backend.advance(59)
+    backend.reconcile()
     assert backend.recurrences[name].status.result is None
-    backend.pass_seconds(2)
-    settled(backend)
+    backend.advance(2)
+    backend.reconcile()
     assert backend.recurrences[name].status.result is Result.REACHED
     assert name not in backend.workloads
 
 
-def test_a_run_that_becomes_too_dear_is_told_to_stop_and_teaches_a_bound(
-    backend_with: Callable[..., ModelBackend], settled: Reconcile
+def test_a_run_that_becomes_too_expensive_is_asked_to_stop_and_gives_a_lower_bound(
+    backend_with: Callable[..., ModelBackend],
 ) -> None:
     backend = backend_with(**NEVER_RETRY, policy={"zeus": {}})
-    first = started(backend, settled)
+    first = started(backend)
     reaches_the_target(backend, first)
-    settled(backend)
-    backend.pass_seconds(3600)
-    second = started(backend, settled)
-    bound = backend.recurrences[second].spec.stop_cost_joules
-    assert bound is not None
-    backend.report(second, sequence=1, epoch=9, metric=0.5, joules=2 * float(bound), seconds=1.0)
+    backend.reconcile()
+    backend.advance(3600)
+    second = started(backend)
+    limit = backend.recurrences[second].spec.stop_cost_joules
+    assert limit is not None
+    backend.report(second, sequence=1, epoch=9, metric=0.5, joules=2 * float(limit), seconds=1.0)
     progress = backend.recurrences[second].status.progress
     assert progress is not None
     assert progress.stop_requested
     backend.end_workload(second)
-    settled(backend)
+    backend.reconcile()
     assert backend.recurrences[second].status.result is Result.STOPPED
     assert learned(backend)[-1].outcome is Outcome.STOPPED
 
 
-def test_a_target_reached_just_above_the_bound_counts_as_reached(
-    backend_with: Callable[..., ModelBackend], settled: Reconcile
-) -> None:
+def test_a_target_reached_above_the_cost_limit_counts_as_reached(backend_with: Callable[..., ModelBackend]) -> None:
     backend = backend_with(**NEVER_RETRY, policy={"zeus": {}})
-    first = started(backend, settled)
+    first = started(backend)
     reaches_the_target(backend, first)
-    settled(backend)
-    backend.pass_seconds(3600)
-    second = started(backend, settled)
-    bound = backend.recurrences[second].spec.stop_cost_joules
-    assert bound is not None
-    backend.report(second, sequence=1, epoch=9, metric=0.95, joules=3 * float(bound), seconds=1.0, finished=True)
+    backend.reconcile()
+    backend.advance(3600)
+    second = started(backend)
+    limit = backend.recurrences[second].spec.stop_cost_joules
+    assert limit is not None
+    backend.report(second, sequence=1, epoch=9, metric=0.95, joules=3 * float(limit), seconds=1.0, finished=True)
     backend.end_workload(second)
-    settled(backend)
+    backend.reconcile()
     assert backend.recurrences[second].status.result is Result.REACHED
 
 
-def test_an_arm_that_crashes_again_and_again_is_tried_no_more(
-    backend_with: Callable[..., ModelBackend], settled: Reconcile
-) -> None:
+def test_an_arm_that_exceeds_its_crash_budget_is_not_tried_again(backend_with: Callable[..., ModelBackend]) -> None:
     backend = backend_with(crashBudget=2, retryPolicy={"limit": 20}, batchSize={"default": 64, "candidates": [32, 64]})
-    settled(backend)
-    crashes: list[int] = []
+    backend.reconcile()
+    crashed: list[int] = []
     while backend.running:
         name = backend.running[0]
-        crashes.append(backend.recurrences[name].spec.batch_size)
+        crashed.append(backend.recurrences[name].spec.batch_size)
         backend.run_workload(name)
-        dies_before_a_report(backend, name)
-        settled(backend)
-    assert sorted(crashes) == [32, 32, 64, 64]
+        crashes_before_a_report(backend, name)
+        backend.reconcile()
+    assert sorted(crashed) == [32, 32, 64, 64]
     ready = next(each for each in backend.job.status.conditions if each.type == "Ready")
     assert (ready.status, ready.reason) == ("False", "NoArmLeft")
     assert "every batch size crashed" in ready.message
-    assert [each.reason for each in backend.announced] == ["NoArmLeft"]
+    assert [each.reason for each in backend.events] == ["NoArmLeft"]
 
 
-def test_a_retry_belongs_to_the_same_recurrence_and_its_cost_adds_up(backend: ModelBackend, settled: Reconcile) -> None:
-    first = started(backend, settled)
+def test_a_retry_belongs_to_the_same_recurrence_and_its_cost_adds_up(backend: ModelBackend) -> None:
+    first = started(backend)
     never_reaches_the_target(backend, first)
-    settled(backend)
+    backend.reconcile()
     second = backend.running[0]
     spec = backend.recurrences[second].spec
     assert (spec.index, spec.attempt, spec.slot) == (0, 1, backend.recurrences[first].spec.slot)
     backend.run_workload(second)
     reaches_the_target(backend, second)
-    settled(backend)
+    backend.reconcile()
     recent = backend.job.status.recent_recurrences[0]
     assert (recent.index, recent.attempts, recent.result) == (0, 2, Result.REACHED)
-    # Two attempts of 1000 J and 10 s on a GPU of 400 W at most, energy and time weighing the same.
+    # Two attempts of 1000 J and 10 s on a GPU of at most 400 W, with equal weights of energy and
+    # time.
     assert recent.cost_joules == 2 * (0.5 * 1000 + 0.5 * 400 * 10)
     assert backend.job.status.counts.recurrences == 1
 
 
-def test_a_missing_metric_is_not_tried_again(backend: ModelBackend, settled: Reconcile) -> None:
-    name = started(backend, settled)
+def test_an_attempt_without_a_metric_is_not_retried(backend: ModelBackend) -> None:
+    name = started(backend)
     reports_nothing(backend, name)
-    settled(backend)
+    backend.reconcile()
     assert backend.running == []

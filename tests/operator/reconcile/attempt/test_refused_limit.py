@@ -1,8 +1,7 @@
-"""A power limit that the agent refuses fails no training: a condition says why, and the attempt counts for no limit."""
+"""A power limit that the agent refuses fails no training: a condition gives the reason."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,27 +14,28 @@ from wattloop_operator.reconcile.attempt.conditions import POWER_LIMIT_HELD
 from wattloop_operator.reconcile.attempt.progress import progress_after
 from wattloop_operator.reconcile.learning import observations
 
-Reconcile = Callable[[ModelBackend], None]
 REFUSAL = (
     "the agent refused: GPU GPU-0: a power limit of 100 watts is out of range: GPUPowerPolicy fleet allows 150 to 350"
 )
 FIXED = {"limit": {"mode": "Fixed", "watts": 100}}
 
 
-def running(settled: Reconcile, power: dict[str, Any]) -> tuple[ModelBackend, str]:
+def running(power: dict[str, Any]) -> tuple[ModelBackend, str]:
     backend = ModelBackend(job(power=power, policy={"fixed": {}}))
-    settled(backend)
+    backend.reconcile()
     name = backend.running[0]
     backend.run_workload(name)
-    settled(backend)
+    backend.reconcile()
     return backend, name
 
 
-def hear(backend: ModelBackend, name: str, *, refusal: str = "", held: float | None = None, **fields: Any) -> None:
-    """A report that says what became of the limit."""
+def report_limit(
+    backend: ModelBackend, name: str, *, refusal: str = "", limit: float | None = None, **fields: Any
+) -> None:
+    """A report with the state of the power limit arrives."""
     recurrence = backend.recurrences[name]
-    heard = replace(report(**fields), power_limit_watts=held, power_limit_refusal=refusal)
-    status = recurrence.status.model_copy(update={"progress": progress_after(recurrence, heard)})
+    limit_report = replace(report(**fields), power_limit_watts=limit, power_limit_refusal=refusal)
+    status = recurrence.status.model_copy(update={"progress": progress_after(recurrence, limit_report)})
     backend.recurrences[name] = recurrence.model_copy(update={"status": status})
 
 
@@ -47,60 +47,56 @@ def limit_condition(backend: ModelBackend, name: str) -> Condition | None:
 @pytest.mark.parametrize(
     "power", [FIXED, {"limit": {"mode": "Auto", "selector": "Cost"}}], ids=["fixed", "to be measured"]
 )
-def test_a_refused_limit_is_a_condition_and_the_training_goes_on_to_its_target(
-    power: dict[str, Any], settled: Reconcile
-) -> None:
-    backend, name = running(settled, power)
-    hear(backend, name, refusal=REFUSAL)
-    settled(backend)
-    told = limit_condition(backend, name)
-    assert told is not None
-    assert (told.status, told.reason) == (ConditionStatus.FALSE, "Refused")
-    assert told.message.startswith(REFUSAL)
-    hear(backend, name, refusal=REFUSAL, sequence=2, epoch=5, metric=0.95, finished=True)
+def test_a_refused_limit_sets_a_condition_and_the_training_reaches_its_target(power: dict[str, Any]) -> None:
+    backend, name = running(power)
+    report_limit(backend, name, refusal=REFUSAL)
+    backend.reconcile()
+    condition = limit_condition(backend, name)
+    assert condition is not None
+    assert (condition.status, condition.reason) == (ConditionStatus.FALSE, "Refused")
+    assert condition.message.startswith(REFUSAL)
+    report_limit(backend, name, refusal=REFUSAL, sequence=2, epoch=5, metric=0.95, finished=True)
     backend.end_workload(name)
-    settled(backend)
+    backend.reconcile()
     assert backend.recurrences[name].status.result is Result.REACHED
-    assert limit_condition(backend, name) == told
+    assert limit_condition(backend, name) == condition
     (record,) = backend.records.values()
-    assert record.power_limit_watts is None, "what it cost counts for no limit"
+    assert record.power_limit_watts is None, "its cost counts for no limit"
     assert observations.observations((record,)) != ()
 
 
-def test_a_limit_that_is_held_is_said_to_be(settled: Reconcile) -> None:
-    backend, name = running(settled, FIXED)
-    hear(backend, name, held=100.0)
-    settled(backend)
-    told = limit_condition(backend, name)
-    assert told is not None
-    assert (told.status, told.reason) == (ConditionStatus.TRUE, "Held")
+def test_a_limit_that_is_set_has_a_true_condition() -> None:
+    backend, name = running(FIXED)
+    report_limit(backend, name, limit=100.0)
+    backend.reconcile()
+    condition = limit_condition(backend, name)
+    assert condition is not None
+    assert (condition.status, condition.reason) == (ConditionStatus.TRUE, "Held")
 
 
-def test_a_limit_that_is_held_after_all_turns_the_condition(settled: Reconcile) -> None:
-    backend, name = running(settled, FIXED)
-    hear(backend, name, refusal=REFUSAL)
-    settled(backend)
-    backend.pass_seconds(60)
-    hear(backend, name, held=100.0, sequence=2)
-    settled(backend)
-    told = limit_condition(backend, name)
-    assert told is not None
-    assert (told.status, told.last_transition_time) == (ConditionStatus.TRUE, backend.now)
+def test_a_limit_that_is_set_after_a_refusal_changes_the_condition() -> None:
+    backend, name = running(FIXED)
+    report_limit(backend, name, refusal=REFUSAL)
+    backend.reconcile()
+    backend.advance(60)
+    report_limit(backend, name, limit=100.0, sequence=2)
+    backend.reconcile()
+    condition = limit_condition(backend, name)
+    assert condition is not None
+    assert (condition.status, condition.last_transition_time) == (ConditionStatus.TRUE, backend.now)
 
 
 @pytest.mark.parametrize(
-    ("power", "heard"),
+    ("power", "fields"),
     [
         ({"limit": {"mode": "None"}}, {"refusal": REFUSAL}),
         (FIXED, {}),
         (FIXED, {"refusal": REFUSAL, "gpus": 0}),
     ],
-    ids=["no limit was decided", "nothing was said of it", "there are no GPUs to hold"],
+    ids=["no limit was chosen", "the report does not mention it", "there are no GPUs"],
 )
-def test_where_there_is_nothing_to_say_there_is_no_condition(
-    power: dict[str, Any], heard: dict[str, Any], settled: Reconcile
-) -> None:
-    backend, name = running(settled, power)
-    hear(backend, name, **heard)
-    settled(backend)
+def test_without_a_limit_or_gpus_there_is_no_condition(power: dict[str, Any], fields: dict[str, Any]) -> None:
+    backend, name = running(power)
+    report_limit(backend, name, **fields)
+    backend.reconcile()
     assert limit_condition(backend, name) is None

@@ -1,4 +1,4 @@
-"""What a training can make its own status grow to, whatever it reports."""
+"""Bounds on the size of an attempt's status, whatever its training reports."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.attempt.progress import MAX_GPUS_OF_ATTEMPT, MAX_GPUS_PER_DEVICE, progress_after
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
 
-DECIDED = decide(Snapshot(job()), Attempt(0, 0, "slot", datetime(2026, 3, 1, tzinfo=UTC)))
-# As long as a number of each kind can be written.
+DECISION = decide(Snapshot(job()), Attempt(0, 0, "slot", datetime(2026, 3, 1, tzinfo=UTC)))
+# The longest representation of each kind of number.
 LONG_TIME = 1e10 - 0.01
 LARGEST = Report(
     sequence=2**63 - 1,
@@ -36,7 +36,7 @@ LARGEST = Report(
 
 
 def hostile_reports(count: int) -> list[Report]:
-    """Reports with 64 further GPUs each, every one with the longest uuid and counters."""
+    """Reports with 64 new GPUs each, with the longest uuids and counters."""
     uuids = (f"MIG-GPU-{number:036x}/127/127" for number in itertools.count())
     energy = messages.MAX_ENERGY_MILLIJOULES
     return [
@@ -58,7 +58,7 @@ def after(recurrence: TrainingRecurrence, reports: list[Report]) -> TrainingRecu
 
 
 def started_with(devices: int) -> TrainingRecurrence:
-    return DECIDED.model_copy(update={"status": DECIDED.status.model_copy(update={"devices": devices})})
+    return DECISION.model_copy(update={"status": DECISION.status.model_copy(update={"devices": devices})})
 
 
 def gpus_of(recurrence: TrainingRecurrence) -> list[str]:
@@ -66,16 +66,16 @@ def gpus_of(recurrence: TrainingRecurrence) -> list[str]:
 
 
 @pytest.mark.parametrize("devices", [1, 8, 64])
-def test_the_gpus_of_an_attempt_are_bounded_by_what_its_template_asks_for(devices: int) -> None:
+def test_the_number_of_gpus_is_bounded_by_what_the_template_requests(devices: int) -> None:
     assert len(gpus_of(after(started_with(devices), hostile_reports(20)))) == MAX_GPUS_PER_DEVICE * devices
 
 
 @pytest.mark.parametrize("devices", [0, 1000])
-def test_where_the_template_asks_for_none_or_many_the_gpus_are_bounded_too(devices: int) -> None:
+def test_the_number_of_gpus_is_bounded_if_the_template_requests_none_or_many(devices: int) -> None:
     assert len(gpus_of(after(started_with(devices), hostile_reports(20)))) == MAX_GPUS_OF_ATTEMPT
 
 
-def test_gpus_beyond_the_bound_never_displace_those_that_were_reported_first() -> None:
+def test_gpus_beyond_the_bound_do_not_replace_those_reported_first() -> None:
     own = replace(LARGEST, sequence=1, gpus=(GpuEnergy("GPU-f", 0, 1000, 1.0, 2.0),))
     later = replace(own, sequence=2**63 - 1, gpus=(GpuEnergy("GPU-f", 0, 5000, 1.0, 6.0),))
     recurrence = after(started_with(1), [own, *hostile_reports(5), later])

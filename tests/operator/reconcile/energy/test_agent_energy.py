@@ -1,8 +1,7 @@
-"""An attempt's energy in the agents' word: when it counts, what is waited for, and when the process disagrees."""
+"""The energy of an attempt from agents' reports: when it counts, and how long it is awaited."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -12,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.backends.model_backend import KEY, START, ModelBackend, job, report, told
+from support.backends.model_backend import KEY, START, ModelBackend, job, pod_energy, report
 from wattloop_operator.api.attempt import Progress
 from wattloop_operator.api.meta import ConditionStatus
 from wattloop_operator.api.training_recurrence import Attribution, EnergySource, TrainingRecurrence
@@ -25,7 +24,6 @@ from wattloop_operator.reconcile.learning import observations
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
 from wattloop_operator.reconcile.next_actions import next_actions
 
-Reconcile = Callable[[ModelBackend], None]
 PATIENCE = 10
 
 
@@ -35,12 +33,12 @@ def backend() -> ModelBackend:
     return ModelBackend(unlimited, devices=1, agent_patience_seconds=PATIENCE)
 
 
-def started(backend: ModelBackend, settled: Reconcile) -> str:
-    settled(backend)
+def started(backend: ModelBackend) -> str:
+    backend.reconcile()
     name = backend.running[0]
     backend.run_workload(name)
-    settled(backend)
-    backend.pass_seconds(20)
+    backend.reconcile()
+    backend.advance(20)
     return name
 
 
@@ -59,11 +57,11 @@ def waits(backend: ModelBackend, name: str) -> bool:
     return backend.recurrences[name].status.result is None
 
 
-def test_the_agents_word_counts_and_the_processs_stands_beside_it(backend: ModelBackend, settled: Reconcile) -> None:
-    name = started(backend, settled)
+def test_the_agents_energy_counts_and_the_processes_energy_is_shown_beside_it(backend: ModelBackend) -> None:
+    name = started(backend)
     reached(backend, name)
-    backend.agents_tell(name, told())
-    settled(backend)
+    backend.report_energy(name, pod_energy())
+    backend.reconcile()
     usage = ended(backend, name).status.usage
     assert usage is not None
     assert (usage.gpu_energy_joules, usage.duration_seconds, usage.devices) == (1200, 12, 1)
@@ -72,30 +70,30 @@ def test_the_agents_word_counts_and_the_processs_stands_beside_it(backend: Model
     assert usage.attributed_energy_joules == 1200
     (record,) = backend.records.values()
     assert (record.energy_joules, record.time_seconds) == (1200.0, 12.0)
-    # An epoch is the training's own: starting up and ending are no part of it.
+    # An epoch covers the training alone, without start-up and shutdown.
     assert (record.epoch_energy_joules, record.epoch_time_seconds) == (200.0, 2.0)
 
 
-def test_the_cost_is_of_the_agents_energy_and_time(backend: ModelBackend, settled: Reconcile) -> None:
-    name = started(backend, settled)
+def test_the_cost_follows_from_the_agents_energy_and_time(backend: ModelBackend) -> None:
+    name = started(backend)
     reached(backend, name)
-    backend.agents_tell(name, told())
-    settled(backend)
+    backend.report_energy(name, pod_energy())
+    backend.reconcile()
     cost = ended(backend, name).status.cost
     assert cost is not None
     assert cost.joules == Decimal("0.5") * 1200 + Decimal("0.5") * 400 * 12
 
 
-def test_of_two_words_the_one_that_knows_it_better_is_taken(backend: ModelBackend, settled: Reconcile) -> None:
-    name = started(backend, settled)
+def test_the_more_accurate_source_is_used(backend: ModelBackend) -> None:
+    name = started(backend)
     reached(backend, name)
-    # Pods that ran but a moment: when the agent saw them come and go says little of what they used.
-    backend.agents_tell(name, told(900.0, seconds=11.0, uncertainty_millijoules=481_000))
-    settled(backend)
+    # Pods that ran briefly: the agent's times of their start and end are too coarse.
+    backend.report_energy(name, pod_energy(900.0, seconds=11.0, uncertainty_millijoules=481_000))
+    backend.reconcile()
     usage = ended(backend, name).status.usage
     assert usage is not None
     assert (usage.energy_source, usage.gpu_energy_joules, usage.duration_seconds) == (EnergySource.PROCESS, 1000, 10)
-    # It was 1381 J at most, and two steps of the counter.
+    # At most 1381 J, and two steps of the counter.
     assert (usage.uncertainty_joules, usage.coverage_percent) == (461, Decimal("90.91"))
     assert (usage.reported_energy_joules, usage.attributed_energy_joules) == (1000, 900)
     assert usage.attribution is Attribution.EXCLUSIVE
@@ -103,19 +101,19 @@ def test_of_two_words_the_one_that_knows_it_better_is_taken(backend: ModelBacken
 
 @given(
     used=st.integers(1_000, 10**7),
-    unseen=st.floats(0, 1),
+    missed=st.floats(0, 1),
     off=st.floats(-1, 1),
     uncertain=st.integers(0, 10**6),
     seconds=st.floats(0, 100),
 )
-def test_whichever_word_is_taken_what_was_used_is_within_its_uncertainty(
-    used: int, unseen: float, off: float, uncertain: int, seconds: float
+def test_the_true_energy_is_within_the_uncertainty_of_either_source(
+    used: int, missed: float, off: float, uncertain: int, seconds: float
 ) -> None:
-    """Whatever a process misses of it, however little of the time an agent saw, as long as the agent's word holds."""
+    """It holds for any coverage by process and agent, if the agent's uncertainty is valid."""
     agent = max(used + round(off * uncertain), 0)
-    energy = told(agent / 1000, seconds, uncertainty_millijoules=uncertain)
+    energy = pod_energy(agent / 1000, seconds, uncertainty_millijoules=uncertain)
     recurrence = decide(Snapshot(job()), Attempt(0, 0, "slot", START))
-    progress = progress_after(recurrence, report(joules=used * (1 - unseen) / 1000))
+    progress = progress_after(recurrence, report(joules=used * (1 - missed) / 1000))
     usage = usage_at_end(progress, agent_energy([energy], progress, 1), started=START, until=START)
     assert usage is not None
     assert usage.uncertainty_joules is not None
@@ -123,149 +121,145 @@ def test_whichever_word_is_taken_what_was_used_is_within_its_uncertainty(
     assert abs(float(usage.gpu_energy_joules) - used / 1000) <= float(usage.uncertainty_joules) + 0.002
 
 
-def test_an_attempt_that_has_ended_waits_for_the_agents_last_word(backend: ModelBackend, settled: Reconcile) -> None:
-    name = started(backend, settled)
-    backend.agents_tell(name, told(joules=1100.0, seconds=11.0, ended=False))
+def test_an_attempt_that_has_ended_waits_for_the_agents_final_report(backend: ModelBackend) -> None:
+    name = started(backend)
+    backend.report_energy(name, pod_energy(joules=1100.0, seconds=11.0, ended=False))
     reached(backend, name)
-    settled(backend)
+    backend.reconcile()
     assert waits(backend, name)
     assert backend.recurrences[name].status.conditions[0].reason == "EnergyAwaited"
     snapshot = backend.snapshot(KEY)
     assert snapshot is not None
     assert next_actions(snapshot, backend.now).wake_at == backend.now + timedelta(seconds=PATIENCE)
-    backend.pass_seconds(2)
-    backend.agents_tell(name, told())
-    settled(backend)
+    backend.advance(2)
+    backend.report_energy(name, pod_energy())
+    backend.reconcile()
     usage = ended(backend, name).status.usage
     assert usage is not None
     assert usage.gpu_energy_joules == 1200
 
 
-def test_after_its_patience_the_processs_word_is_taken(backend: ModelBackend, settled: Reconcile) -> None:
-    name = started(backend, settled)
-    backend.agents_tell(name, told(joules=800.0, seconds=8.0, ended=False))
-    backend.pass_seconds(1)
+def test_after_the_deadline_the_processes_energy_is_used(backend: ModelBackend) -> None:
+    name = started(backend)
+    backend.report_energy(name, pod_energy(joules=800.0, seconds=8.0, ended=False))
+    backend.advance(1)
     reached(backend, name)
-    settled(backend)
+    backend.reconcile()
     assert waits(backend, name)
-    backend.pass_seconds(PATIENCE)
-    settled(backend)
+    backend.advance(PATIENCE)
+    backend.reconcile()
     usage = ended(backend, name).status.usage
     assert usage is not None
     assert (usage.energy_source, usage.gpu_energy_joules) == (EnergySource.PROCESS, 1000)
 
 
-def test_a_gpu_that_is_not_given_back_but_was_told_of_after_the_end_is_taken(
-    backend: ModelBackend, settled: Reconcile
-) -> None:
-    name = started(backend, settled)
+def test_a_report_after_the_end_counts_although_the_gpu_is_not_released(backend: ModelBackend) -> None:
+    name = started(backend)
     reached(backend, name)
-    backend.pass_seconds(5)
-    backend.agents_tell(name, told(ended=False))
-    settled(backend)
+    backend.advance(5)
+    backend.report_energy(name, pod_energy(ended=False))
+    backend.reconcile()
     assert waits(backend, name)
-    backend.pass_seconds(PATIENCE)
-    settled(backend)
+    backend.advance(PATIENCE)
+    backend.reconcile()
     usage = ended(backend, name).status.usage
     assert usage is not None
     assert usage.energy_source is EnergySource.AGENT
 
 
-def test_where_nobody_but_an_agent_spoke_its_part_is_told_with_its_coverage(
-    backend: ModelBackend, settled: Reconcile
-) -> None:
-    name = started(backend, settled)
-    backend.agents_tell(name, told(joules=500.0, seconds=5.0, ended=False))
-    backend.pass_seconds(1)
+def test_without_process_reports_the_agents_energy_is_used_with_its_coverage(backend: ModelBackend) -> None:
+    name = started(backend)
+    backend.report_energy(name, pod_energy(joules=500.0, seconds=5.0, ended=False))
+    backend.advance(1)
     backend.end_workload(name, Failure.CRASHED, "exit code 1")
-    backend.pass_seconds(PATIENCE)
-    settled(backend)
+    backend.advance(PATIENCE)
+    backend.reconcile()
     usage = ended(backend, name).status.usage
     assert usage is not None
     assert (usage.energy_source, usage.gpu_energy_joules) == (EnergySource.AGENT, 500)
-    # 5 s of 21 s and the second that an end is rounded by.
+    # 5 s of 21 s and the second of rounding.
     assert usage.coverage_percent == Decimal("22.73")
 
 
-def test_a_workload_without_gpus_waits_for_nobody(settled: Reconcile) -> None:
+def test_a_workload_without_gpus_does_not_wait() -> None:
     backend = ModelBackend(job(), agent_patience_seconds=PATIENCE)
-    name = started(backend, settled)
+    name = started(backend)
     backend.end_workload(name, Failure.CRASHED, "exit code 1")
-    settled(backend)
+    backend.reconcile()
     assert ended(backend, name).status.usage is None
 
 
-def test_an_attempt_that_saw_no_gpus_has_energy_but_no_cost_and_teaches_nothing(
-    backend: ModelBackend, settled: Reconcile
-) -> None:
-    # As where the agent's socket is not mounted: nobody says what its GPUs can draw at most.
+def test_an_attempt_that_reports_no_gpus_has_energy_but_no_cost_and_no_observation(backend: ModelBackend) -> None:
+    # As without the agent's socket: the maximum power of the GPUs is not known.
     for _ in range(3):
-        name = started(backend, settled)
-        backend.agents_tell(name, told())
+        name = started(backend)
+        backend.report_energy(name, pod_energy())
         reached(backend, name, gpus=0)
-        settled(backend)
+        backend.reconcile()
         status = ended(backend, name).status
         assert status.usage is not None
         assert (status.usage.energy_source, status.usage.gpu_energy_joules) == (EnergySource.AGENT, 1200)
         assert status.cost is None
-        backend.pass_seconds(3600)
+        backend.advance(3600)
     snapshot = backend.snapshot(KEY)
     assert snapshot is not None
     assert len(snapshot.records) == 3
     assert observations.observations(snapshot.records) == ()
-    said = next(each for each in snapshot.job.status.conditions if each.type == "Learns")
-    assert (said.status, said.reason) == (ConditionStatus.FALSE, "CostNotKnown")
-    assert "nothing is learned from recurrence 2" in said.message
+    learns = next(each for each in snapshot.job.status.conditions if each.type == "Learns")
+    assert (learns.status, learns.reason) == (ConditionStatus.FALSE, "CostNotKnown")
+    assert "nothing is learned from recurrence 2" in learns.message
     assert {each.spec.batch_size for each in backend.recurrences.values()} == {snapshot.job.spec.batch_size.default}
 
 
-def test_a_job_on_shared_gpus_says_that_it_learns_nothing(backend: ModelBackend, settled: Reconcile) -> None:
-    name = started(backend, settled)
-    backend.agents_tell(name, told(shared=True))
+def test_a_job_on_shared_gpus_has_a_condition_that_it_learns_nothing(backend: ModelBackend) -> None:
+    name = started(backend)
+    backend.report_energy(name, pod_energy(shared=True))
     reached(backend, name)
-    settled(backend)
-    said = next(each for each in backend.job.status.conditions if each.type == "Learns")
-    assert (said.status, said.reason) == (ConditionStatus.FALSE, "SharedGpus")
+    backend.reconcile()
+    learns = next(each for each in backend.job.status.conditions if each.type == "Learns")
+    assert (learns.status, learns.reason) == (ConditionStatus.FALSE, "SharedGpus")
 
 
-def test_a_job_that_is_to_learn_nothing_is_not_told_that_it_does_not(settled: Reconcile) -> None:
+def test_a_job_with_a_fixed_policy_has_no_condition_about_learning() -> None:
     backend = ModelBackend(job(policy={"fixed": {}}, power={"limit": {"mode": "None"}}), devices=1)
-    name = started(backend, settled)
+    name = started(backend)
     reached(backend, name, gpus=0)
-    settled(backend)
+    backend.reconcile()
     assert ended(backend, name).status.cost is None
     assert "Learns" not in {each.type for each in backend.job.status.conditions}
 
 
-def test_where_no_agents_report_nothing_is_waited_for(settled: Reconcile) -> None:
+def test_without_agents_an_attempt_does_not_wait() -> None:
     backend = ModelBackend(job(), devices=1)
-    name = started(backend, settled)
+    name = started(backend)
     reached(backend, name)
-    settled(backend)
+    backend.reconcile()
     usage = ended(backend, name).status.usage
     assert usage is not None
     assert (usage.energy_source, usage.uncertainty_joules) == (EnergySource.PROCESS, None)
 
 
-def test_a_gpu_that_no_agent_told_of_leaves_the_word_to_the_process(backend: ModelBackend, settled: Reconcile) -> None:
-    name = started(backend, settled)
+def test_if_an_agent_does_not_report_a_gpu_the_processes_energy_is_used(backend: ModelBackend) -> None:
+    name = started(backend)
     reached(backend, name, gpus=2)
-    backend.agents_tell(name, told())
-    settled(backend)
+    backend.report_energy(name, pod_energy())
+    backend.reconcile()
     assert waits(backend, name)
-    backend.pass_seconds(PATIENCE)
-    settled(backend)
+    backend.advance(PATIENCE)
+    backend.reconcile()
     usage = ended(backend, name).status.usage
     assert usage is not None
     assert (usage.energy_source, usage.devices) == (EnergySource.PROCESS, 2)
 
 
-def test_gpus_of_several_pods_and_nodes_add_up(backend: ModelBackend, settled: Reconcile) -> None:
-    name = started(backend, settled)
+def test_the_energies_of_several_pods_and_nodes_add_up(backend: ModelBackend) -> None:
+    name = started(backend)
     reached(backend, name, gpus=2, joules=2000.0)
-    elsewhere = told(gpu=1, seconds=13.0, pod_uid="pod-2", node="node-2", ledger="ledger-2", start_time_seconds=5_000.0)
-    backend.agents_tell(name, told(), replace(elsewhere, time_seconds=5_013.0))
-    settled(backend)
+    elsewhere = pod_energy(
+        gpu=1, seconds=13.0, pod_uid="pod-2", node="node-2", ledger="ledger-2", start_time_seconds=5_000.0
+    )
+    backend.report_energy(name, pod_energy(), replace(elsewhere, time_seconds=5_013.0))
+    backend.reconcile()
     usage = ended(backend, name).status.usage
     assert usage is not None
     assert (usage.gpu_energy_joules, usage.duration_seconds, usage.devices) == (2400, 13, 2)
@@ -273,17 +267,15 @@ def test_gpus_of_several_pods_and_nodes_add_up(backend: ModelBackend, settled: R
 
 
 @pytest.mark.parametrize("covered", [True, False])
-def test_a_shared_gpu_keeps_the_recurrence_out_of_learning(
-    covered: bool, backend: ModelBackend, settled: Reconcile
-) -> None:
-    name = started(backend, settled)
+def test_a_recurrence_on_a_shared_gpu_gives_no_observation(covered: bool, backend: ModelBackend) -> None:
+    name = started(backend)
     reached(backend, name)
-    backend.agents_tell(name, told(shared=True, ended=covered, seconds=9.0))
+    backend.report_energy(name, pod_energy(shared=True, ended=covered, seconds=9.0))
     if not covered:
-        backend.pass_seconds(-1)
-        backend.agents_tell(name, told(shared=True, ended=False))
-        backend.pass_seconds(1 + PATIENCE)
-    settled(backend)
+        backend.advance(-1)
+        backend.report_energy(name, pod_energy(shared=True, ended=False))
+        backend.advance(1 + PATIENCE)
+    backend.reconcile()
     usage = ended(backend, name).status.usage
     assert usage is not None
     assert usage.attribution is Attribution.SHARED
@@ -308,34 +300,34 @@ def agrees(backend: ModelBackend, name: str) -> tuple[ConditionStatus, str] | No
         (910.0, 12.0, "the process counted 1000.0 J, its agent 910.0 J, with an uncertainty of 83.0 J"),
     ],
 )
-def test_two_words_that_cannot_both_be_right_are_told_side_by_side(
-    joules: float, seconds: float, difference: str, backend: ModelBackend, settled: Reconcile
+def test_a_condition_shows_energies_that_cannot_both_be_valid(
+    joules: float, seconds: float, difference: str, backend: ModelBackend
 ) -> None:
-    name = started(backend, settled)
+    name = started(backend)
     reached(backend, name)
-    backend.agents_tell(name, told(joules, seconds))
-    settled(backend)
+    backend.report_energy(name, pod_energy(joules, seconds))
+    backend.reconcile()
     assert agrees(backend, name) == (
         (ConditionStatus.FALSE, f"GPU GPU-0: {difference}") if difference else (ConditionStatus.TRUE, "")
     )
 
 
-def test_of_shared_gpus_the_two_words_are_not_compared(backend: ModelBackend, settled: Reconcile) -> None:
-    name = started(backend, settled)
+def test_energies_of_shared_gpus_are_not_compared(backend: ModelBackend) -> None:
+    name = started(backend)
     reached(backend, name)
-    backend.agents_tell(name, told(joules=100.0, shared=True))
-    settled(backend)
+    backend.report_energy(name, pod_energy(joules=100.0, shared=True))
+    backend.reconcile()
     assert agrees(backend, name) is None
 
 
-def test_an_attempt_ended_at_its_deadline_is_told_of_up_to_then(settled: Reconcile) -> None:
+def test_an_attempt_that_ends_at_its_deadline_is_covered_up_to_then() -> None:
     backend = ModelBackend(job(activeDeadlineSeconds=600), devices=1, agent_patience_seconds=PATIENCE)
-    name = started(backend, settled)
+    name = started(backend)
     backend.report(name, sequence=1, epoch=7, metric=0.4)
-    backend.pass_seconds(590)
-    backend.agents_tell(name, told(joules=9000.0, seconds=600.0, ended=False))
-    backend.pass_seconds(1)
-    settled(backend)
+    backend.advance(590)
+    backend.report_energy(name, pod_energy(joules=9000.0, seconds=600.0, ended=False))
+    backend.advance(1)
+    backend.reconcile()
     usage = ended(backend, name).status.usage
     assert usage is not None
     assert (usage.energy_source, usage.gpu_energy_joules) == (EnergySource.AGENT, 9000)
@@ -343,7 +335,7 @@ def test_an_attempt_ended_at_its_deadline_is_told_of_up_to_then(settled: Reconci
 
 ENERGIES = st.lists(
     st.builds(
-        told,
+        pod_energy,
         joules=st.floats(0, 1e6),
         seconds=st.floats(0, 1e6),
         gpu=st.integers(0, 3),
@@ -357,14 +349,14 @@ ENERGIES = st.lists(
 
 
 @given(ENERGIES, st.booleans(), st.integers(0, 4), st.integers(-5, 5))
-def test_whatever_is_told_the_usage_can_be_written_down(
+def test_the_usage_of_any_reports_can_be_written(
     energies: list[PodEnergy], reports: bool, devices: int, late: int
 ) -> None:
     recurrence = decide(Snapshot(job()), Attempt(0, 0, "slot", START))
     progress = progress_after(recurrence, report()) if reports else Progress()
-    word = agent_energy(energies, progress, devices)
+    agents = agent_energy(energies, progress, devices)
     until = START + timedelta(seconds=late)
-    usage = usage_at_end(progress, word, started=datetime(2026, 3, 1, 11, tzinfo=UTC), until=until)
+    usage = usage_at_end(progress, agents, started=datetime(2026, 3, 1, 11, tzinfo=UTC), until=until)
     assert (usage is None) == (not energies and not reports)
     if usage is not None:
         assert type(usage).from_wire(usage.to_wire()) == usage
@@ -374,15 +366,13 @@ def test_whatever_is_told_the_usage_can_be_written_down(
         )
 
 
-def test_a_workload_that_is_deleted_while_the_last_word_is_awaited_is_not_started_again(
-    backend: ModelBackend, settled: Reconcile
-) -> None:
-    settled(backend)
+def test_a_workload_deleted_while_energy_is_awaited_is_not_started_again(backend: ModelBackend) -> None:
+    backend.reconcile()
     name = backend.running[0]
-    backend.end_workload(name, Failure.CRASHED, "it ended before it was seen to run")
-    settled(backend)
+    backend.end_workload(name, Failure.CRASHED, "it ended before it was observed to run")
+    backend.reconcile()
     assert waits(backend, name)
     del backend.workloads[name]
-    settled(backend)
+    backend.reconcile()
     assert ended(backend, name).status.result is not None
     assert backend.started[name] == 1

@@ -1,4 +1,4 @@
-"""What a job's conditions say of the target and of what was learned from another job."""
+"""A job's conditions about its target and about learning from another job."""
 
 from __future__ import annotations
 
@@ -13,41 +13,39 @@ from wattloop_operator.reconcile.actions import WriteJobStatus
 from wattloop_operator.reconcile.learning.decision import decision_context
 from wattloop_operator.reconcile.next_actions import next_actions
 
-Reconcile = Callable[[ModelBackend], None]
 
-
-def ran(backend: ModelBackend, settled: Reconcile, metric: float) -> None:
-    settled(backend)
+def run_once(backend: ModelBackend, metric: float) -> None:
+    backend.reconcile()
     name = backend.running[0]
     backend.run_workload(name)
     backend.report(name, epoch=50, metric=metric, finished=True)
     backend.end_workload(name)
-    settled(backend)
-    backend.pass_seconds(3600)
+    backend.reconcile()
+    backend.advance(3600)
 
 
-def of_kind(backend: ModelBackend, kind: str) -> Condition | None:
+def condition_of_type(backend: ModelBackend, kind: str) -> Condition | None:
     return next((each for each in backend.job.status.conditions if each.type == kind), None)
 
 
-def test_a_target_that_nothing_reached_says_what_was_tried_and_the_way_out(
-    backend_with: Callable[..., ModelBackend], settled: Reconcile
+def test_an_unreached_target_has_a_condition_with_the_attempts_and_a_remedy(
+    backend_with: Callable[..., ModelBackend],
 ) -> None:
     backend = backend_with(retryPolicy={"limit": 0}, policy={"fixed": {}})
-    settled(backend)
-    assert of_kind(backend, "TargetReachable") is None
-    ran(backend, settled, metric=0.5)
-    ran(backend, settled, metric=0.6)
-    never = of_kind(backend, "TargetReachable")
+    backend.reconcile()
+    assert condition_of_type(backend, "TargetReachable") is None
+    run_once(backend, metric=0.5)
+    run_once(backend, metric=0.6)
+    never = condition_of_type(backend, "TargetReachable")
     assert never is not None
     assert (never.status, never.reason) == ("False", "NeverReached")
     assert "none of 2 attempts (batch sizes 64) reached accuracy 0.9 within 50 epochs" in never.message
     assert "lower objective.target.threshold" in never.message
-    ran(backend, settled, metric=0.95)
-    now = of_kind(backend, "TargetReachable")
+    run_once(backend, metric=0.95)
+    now = condition_of_type(backend, "TargetReachable")
     assert now is not None
     assert now.status == "True"
-    assert of_kind(backend, "Learns") is None
+    assert condition_of_type(backend, "Learns") is None
 
 
 def status_with(backend: ModelBackend, learned: tuple[ObservationRecord, ...]) -> Condition:
@@ -58,26 +56,22 @@ def status_with(backend: ModelBackend, learned: tuple[ObservationRecord, ...]) -
     return next(each for each in write.status.conditions if each.type == "Transferred")
 
 
-def test_what_was_taken_over_from_another_job_is_said(
-    backend_with: Callable[..., ModelBackend], settled: Reconcile
-) -> None:
-    teacher = backend_with(retryPolicy={"limit": 0})
-    ran(teacher, settled, metric=0.95)
-    learned = tuple(teacher.records.values())
-    backend = backend_with(batchSize={"default": 64, "candidates": [32, 64], "learnFrom": "teacher"})
-    said = status_with(backend, learned)
-    assert (said.status, said.reason) == ("True", "LearnedFrom")
-    assert "1 attempts of teacher (batch sizes 64)" in said.message
+def test_a_condition_tells_what_was_learned_from_another_job(backend_with: Callable[..., ModelBackend]) -> None:
+    source = backend_with(retryPolicy={"limit": 0})
+    run_once(source, metric=0.95)
+    learned = tuple(source.records.values())
+    backend = backend_with(batchSize={"default": 64, "candidates": [32, 64], "learnFrom": "source"})
+    transferred = status_with(backend, learned)
+    assert (transferred.status, transferred.reason) == ("True", "LearnedFrom")
+    assert "1 attempts of source (batch sizes 64)" in transferred.message
     nothing = status_with(backend, ())
     assert (nothing.status, nothing.reason) == ("False", "NothingKnown")
 
 
-def test_the_policy_sees_another_job_s_runs_as_another_job_s(
-    backend_with: Callable[..., ModelBackend], settled: Reconcile
-) -> None:
-    teacher = backend_with(retryPolicy={"limit": 0})
-    ran(teacher, settled, metric=0.95)
-    snapshot = backend_with(batchSize={"default": 64, "candidates": [32, 64], "learnFrom": "teacher"}).snapshot(KEY)
+def test_the_policy_sees_which_observations_are_from_another_job(backend_with: Callable[..., ModelBackend]) -> None:
+    source = backend_with(retryPolicy={"limit": 0})
+    run_once(source, metric=0.95)
+    snapshot = backend_with(batchSize={"default": 64, "candidates": [32, 64], "learnFrom": "source"}).snapshot(KEY)
     assert isinstance(snapshot, Snapshot)
-    asked = decision_context(replace(snapshot, source_records=tuple(teacher.records.values())), 0, 0)
-    assert [each.from_other_job for each in asked.observations] == [True]
+    context = decision_context(replace(snapshot, source_records=tuple(source.records.values())), 0, 0)
+    assert [each.from_other_job for each in context.observations] == [True]

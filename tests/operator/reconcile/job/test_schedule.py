@@ -32,7 +32,7 @@ def found(trigger: Trigger, now: datetime, handled: datetime | None = None) -> S
         pytest.param("30 2 * * *", (2026, 10, 25), [(2, 30)], id="a local time that comes twice runs once"),
         pytest.param("0 3 * * *", (2026, 3, 29), [(3, 0)], id="a local time after the gap runs once"),
         pytest.param("0 12 * * *", (2026, 7, 1), [(12, 0)], id="noon is noon in summer"),
-        pytest.param("0 12 * * *", (2026, 12, 1), [(12, 0)], id="and in winter"),
+        pytest.param("0 12 * * *", (2026, 12, 1), [(12, 0)], id="noon is noon in winter"),
     ],
 )
 def test_a_schedule_follows_daylight_saving(
@@ -82,7 +82,7 @@ def test_the_due_slot_is_the_last_one_that_forward_iteration_finds(
         assert result.missed == MAX_MISSED_COUNTED
 
 
-def test_years_of_missed_starts_are_one_due_slot() -> None:
+def test_years_of_missed_starts_give_one_due_slot() -> None:
     now = datetime(2046, 1, 1, 0, 0, 30, tzinfo=UTC)
     result = found(cron("* * * * *"), now)
     assert result.due == datetime(2046, 1, 1, tzinfo=UTC)
@@ -99,7 +99,7 @@ def test_a_clock_that_jumps_back_makes_no_slot_due_again() -> None:
 
 
 @pytest.mark.parametrize("seconds", [1, 59, 3600, 86400])
-def test_an_interval_starts_at_creation_and_keeps_its_grid(seconds: int) -> None:
+def test_an_interval_starts_at_creation_and_keeps_its_phase(seconds: int) -> None:
     trigger = Trigger.from_wire({"interval": {"seconds": seconds}})
     assert found(trigger, CREATED).due == CREATED
     late = CREATED + timedelta(seconds=seconds * 5 + seconds * 0.5)
@@ -132,6 +132,6 @@ def test_a_manual_job_is_never_due_and_a_job_run_once_is_due_once() -> None:
         (cron("0 0 * * *", "Europe/Atlantis"), "timeZone: found 'Europe/Atlantis'"),
     ],
 )
-def test_a_schedule_that_means_nothing_says_what_would_be_right(trigger: Trigger, text: str) -> None:
+def test_an_invalid_schedule_names_what_was_found(trigger: Trigger, text: str) -> None:
     with pytest.raises(ScheduleError, match=text):
         found(trigger, CREATED)

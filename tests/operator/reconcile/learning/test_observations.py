@@ -1,4 +1,4 @@
-"""Two memories, the objects and the store: either leads to the same decisions."""
+"""The objects alone and the store alone lead to the same decisions."""
 
 from __future__ import annotations
 
@@ -12,18 +12,16 @@ from hypothesis import strategies as st
 from support.backends.model_backend import KEY, ModelBackend, job
 from wattloop.messages import LimitMeasurement
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.driver import reconcile
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
 from wattloop_planner.bandit.policy import NoFeasibleArmError
 
-Reconcile = Callable[[ModelBackend], None]
 PROFILE = (LimitMeasurement(400.0, 120.1, 1.0, 0.1), LimitMeasurement(300.0, 80.3, 1.2, 0.1))
 
 
-def ran(backend: ModelBackend, runs: list[tuple[bool, int]]) -> None:
-    """Runs recurrences one after another; each reaches the target or not, at its epochs."""
+def run_recurrences(backend: ModelBackend, runs: list[tuple[bool, int]]) -> None:
+    """Run recurrences one after another. Each reaches the target, or not, after its epochs."""
     for reached, epochs in runs:
-        reconcile(backend, KEY, backend.clock)
+        backend.reconcile()
         for name in backend.running:
             backend.run_workload(name)
             backend.report(
@@ -36,11 +34,11 @@ def ran(backend: ModelBackend, runs: list[tuple[bool, int]]) -> None:
                 profile=PROFILE,
             )
             backend.end_workload(name)
-        reconcile(backend, KEY, backend.clock)
-        backend.pass_seconds(3600)
+        backend.reconcile()
+        backend.advance(3600)
 
 
-def decided_or_refused(backend: ModelBackend) -> TrainingRecurrence | str:
+def decision_or_error(backend: ModelBackend) -> TrainingRecurrence | str:
     try:
         return next_decision(backend)
     except NoFeasibleArmError as error:
@@ -51,7 +49,7 @@ def next_decision(backend: ModelBackend) -> TrainingRecurrence:
     snapshot = backend.snapshot(KEY)
     assert snapshot is not None
     decided = decide(snapshot, Attempt(99, 0, "next", backend.now))
-    # The digest covers all that the policy saw, to the last bit.
+    # The digest covers every input of the policy, to the last bit.
     assert decided.spec.decision.digest
     return decided
 
@@ -61,51 +59,50 @@ def next_decision(backend: ModelBackend) -> TrainingRecurrence:
     runs=st.lists(st.tuples(st.booleans(), st.integers(1, 50)), min_size=1, max_size=8),
     policy=st.sampled_from([{"thompsonSampling": {}}, {"zeus": {}}]),
 )
-def test_losing_the_database_or_the_objects_changes_no_decision(
+def test_losing_the_store_or_the_objects_changes_no_decision(
     runs: list[tuple[bool, int]], policy: dict[str, Any]
 ) -> None:
     backend = ModelBackend(
         job(policy=policy, retryPolicy={"limit": 0}, successfulHistoryLimit=1000, failedHistoryLimit=1000)
     )
-    ran(backend, runs)
-    decided = decided_or_refused(backend)
+    run_recurrences(backend, runs)
+    decided = decision_or_error(backend)
     records, profiles = dict(backend.records), dict(backend.profiles)
     backend.lose_database()
-    assert decided_or_refused(backend) == decided
+    assert decision_or_error(backend) == decided
     backend.records, backend.profiles = records, profiles
     backend.recurrences.clear()
-    assert decided_or_refused(backend) == decided
+    assert decision_or_error(backend) == decided
 
 
-def test_a_lost_database_is_filled_again_from_the_objects(backend: ModelBackend, settled: Reconcile) -> None:
-    ran(backend, [(True, 5), (True, 6)])
+def test_a_lost_store_is_restored_from_the_objects(backend: ModelBackend) -> None:
+    run_recurrences(backend, [(True, 5), (True, 6)])
     records, profiles = dict(backend.records), dict(backend.profiles)
     assert len(records) == 2
     assert len(profiles) >= 1
     backend.lose_database()
-    settled(backend)
+    backend.reconcile()
     assert {key: backend.records[key] for key in records} == records
     assert {key: backend.profiles[key] for key in profiles} == profiles
 
 
-def test_history_beyond_its_limits_is_deleted_and_still_counts(
-    backend_with: Callable[..., ModelBackend], settled: Reconcile
-) -> None:
+def test_history_beyond_its_limits_is_deleted_but_still_counts(backend_with: Callable[..., ModelBackend]) -> None:
     backend = backend_with(successfulHistoryLimit=2, failedHistoryLimit=1, retryPolicy={"limit": 0})
-    ran(backend, [(True, 5), (False, 50), (True, 6), (False, 50), (True, 7), (True, 8)])
-    kept = sorted(each.spec.index for each in backend.recurrences.values() if each.status.result is not None)
-    assert kept == [3, 4, 5]
+    run_recurrences(backend, [(True, 5), (False, 50), (True, 6), (False, 50), (True, 7), (True, 8)])
+    remaining = sorted(each.spec.index for each in backend.recurrences.values() if each.status.result is not None)
+    assert remaining == [3, 4, 5]
     assert len(backend.records) == 6
     assert (backend.job.status.counts.reached, backend.job.status.counts.failed) == (4, 2)
 
 
-def test_a_profiled_batch_size_is_held_at_its_cheapest_limit_from_then_on(backend: ModelBackend) -> None:
-    ran(backend, [(True, 5)])
+def test_a_profiled_batch_size_gets_its_cheapest_limit(backend: ModelBackend) -> None:
+    run_recurrences(backend, [(True, 5)])
     first = next(each for each in backend.recurrences.values() if each.spec.index == 0)
     assert (first.spec.power_limit_watts, first.spec.profile_power_limits) == (None, True)
     backend.change_spec(policy={"fixed": {}})
     decided = next_decision(backend)
-    # At 400 W: (120.1 + 400·1.0)/2 = 260 J; at 300 W: (80.3 + 400·1.2)/2 = 280 J, each for a tenth of an epoch.
+    # At 400 W: (120.1 + 400·1.0)/2 = 260 J; at 300 W: (80.3 + 400·1.2)/2 = 280 J, each for a tenth
+    # of an epoch.
     assert (decided.spec.power_limit_watts, decided.spec.profile_power_limits) == (400, False)
     backend.change_spec(
         policy={"fixed": {}}, objective={**backend.job.to_wire()["spec"]["objective"], "energyWeightPercent": 100}
