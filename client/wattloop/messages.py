@@ -98,7 +98,7 @@ class Report(WireForm):
         "The target metric as last evaluated; null before the first evaluation.",
     ] = None
     evaluations: Annotated[int, Integer(), "Number of evaluations of the metric by this process."] = 0
-    reached_in_a_row: Annotated[
+    consecutive_reached: Annotated[
         int | None,
         Integer(),
         "Number of consecutive evaluations, up to the last, that reached the target; null if not counted. The operator "

@@ -65,7 +65,7 @@ class Run:
         # Milliseconds since the epoch: a process restarted within its attempt continues with higher numbers.
         self._sequence = time.time_ns() // 1_000_000
         self._evaluations = 0
-        self._reached_in_a_row = 0
+        self._consecutive_reached = 0
         self._metric: float | None = None
         self._samples = 0.0
         self._samples_of_complete_epochs = 0.0
@@ -92,7 +92,7 @@ class Run:
     def reached(self) -> bool:
         """Whether enough consecutive evaluations have reached the target."""
         target = self.environment.target
-        return target is not None and self._reached_in_a_row >= target.consecutive_evaluations
+        return target is not None and self._consecutive_reached >= target.consecutive_evaluations
 
     @property
     def stopped(self) -> bool:
@@ -149,13 +149,13 @@ class Run:
         """
         value = float(metric)
         if not math.isfinite(value):
-            raise ValueError(f"the metric is {value}; report a finite number, or end the run where training diverged")
+            raise ValueError(f"the metric is {value}; report a finite number, or end the run if the training diverged")
         target = self.environment.target
         # Clamps a diverging loss to the largest number that a report can carry.
         self._metric = min(max(value, -MAX_NUMBER), MAX_NUMBER)
         self._evaluations += 1
         reached = target is not None and target.reached_by(self._metric)
-        self._reached_in_a_row = self._reached_in_a_row + 1 if reached else 0
+        self._consecutive_reached = self._consecutive_reached + 1 if reached else 0
         self._reported_epochs = self.completed_epochs + 1
         self._samples_of_complete_epochs = self._samples
         self._send()
@@ -178,7 +178,7 @@ class Run:
             epoch=float(epochs),
             metric=self._metric,
             evaluations=self._evaluations,
-            reached_in_a_row=self._reached_in_a_row,
+            consecutive_reached=self._consecutive_reached,
             gpus=self._gpus.energy(),
             gpu_product=self._gpus.product,
             max_power_limit_watts=self._gpus.max_power_limit_watts,

@@ -136,7 +136,7 @@ REPORTS = st.builds(
     epoch=numbers(0, messages.MAX_NUMBER),
     metric=st.none() | numbers(-messages.MAX_NUMBER, messages.MAX_NUMBER),
     evaluations=INTEGERS,
-    reached_in_a_row=st.none() | INTEGERS,
+    consecutive_reached=st.none() | INTEGERS,
     gpus=st.lists(gpu_energies(), max_size=4, unique_by=lambda gpu: gpu.uuid).map(tuple),
     gpu_product=TEXTS,
     max_power_limit_watts=numbers(0, messages.MAX_POWER_WATTS),

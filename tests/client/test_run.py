@@ -111,7 +111,7 @@ def test_a_target_is_reached_by_consecutive_evaluations(report_server: ReportSer
         for epoch in run.epochs():
             run.report(metric=metrics[epoch])
     assert run.completed_epochs == 4
-    assert [report["reached_in_a_row"] for report in report_server.reports] == [0, 1, 0, 1, 2, 2]
+    assert [report["consecutive_reached"] for report in report_server.reports] == [0, 1, 0, 1, 2, 2]
 
 
 def test_a_run_stops_on_request_of_the_operator_and_has_the_reason(report_server: ReportServer) -> None:

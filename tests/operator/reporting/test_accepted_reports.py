@@ -50,7 +50,7 @@ REPORTS = st.builds(
     epoch=amounts(0, messages.MAX_NUMBER),
     metric=st.none() | amounts(-messages.MAX_NUMBER, messages.MAX_NUMBER),
     evaluations=st.integers(0, 5) | st.just(2**63 - 1),
-    reached_in_a_row=st.none() | st.integers(0, 5) | st.just(2**63 - 1),
+    consecutive_reached=st.none() | st.integers(0, 5) | st.just(2**63 - 1),
     gpus=st.lists(gpus(), max_size=3, unique_by=lambda gpu: gpu.uuid).map(tuple),
     gpu_product=st.sampled_from(["", "NVIDIA A100", "~" * messages.MAX_PRODUCT_CHARACTERS]),
     max_power_limit_watts=amounts(0, messages.MAX_POWER_WATTS),

@@ -125,9 +125,9 @@ def test_evaluations_in_a_row_survive_a_lost_report(api: Api, counted: int | Non
     name, token = api.recurrence()
     target = api.read(name).spec.target.model_copy(update={"consecutive_evaluations": 2})
     name, token = api.recurrence(target=target)
-    api.post(name, token, body(1, reached_in_a_row=0))
+    api.post(name, token, body(1, consecutive_reached=0))
     # Report 2, whose metric reached the target too, was lost.
-    api.post(name, token, body(3, metric=0.95, reached_in_a_row=counted))
+    api.post(name, token, body(3, metric=0.95, consecutive_reached=counted))
     progress = api.progress(name)
     assert progress is not None
     assert progress.reached is reached
@@ -137,7 +137,7 @@ def test_a_process_cannot_claim_more_evaluations_than_there_were(api: Api) -> No
     name, _ = api.recurrence()
     target = api.read(name).spec.target.model_copy(update={"consecutive_evaluations": 3})
     name, token = api.recurrence(target=target)
-    api.post(name, token, body(2, metric=0.95, reached_in_a_row=100))
+    api.post(name, token, body(2, metric=0.95, consecutive_reached=100))
     progress = api.progress(name)
     assert progress is not None
     assert (progress.consecutive_reached, progress.reached) == (2, False)
@@ -170,7 +170,7 @@ def test_a_process_that_was_started_again_begins_another_row_of_evaluations(api:
     name, token = api.recurrence(target=target)
     for sequence in (1, 2):
         api.post(name, token, body(sequence, metric=0.95))
-    again = body(LATER, epoch=1.0, evaluations=1, metric=0.95, reached_in_a_row=100, gpus=[])
+    again = body(LATER, epoch=1.0, evaluations=1, metric=0.95, consecutive_reached=100, gpus=[])
     assert api.post(name, token, again).code == 200
     progress = api.progress(name)
     assert progress is not None

@@ -134,7 +134,7 @@ class ReportingTarget:
             "sequence": 2,
             "epoch": 2.5,
             "metric": 0.95,
-            "reached_in_a_row": 1,
+            "consecutive_reached": 1,
             "gpus": [gpu],
             "gpu_product": "NVIDIA H100",
             "max_power_limit_watts": 700.0,

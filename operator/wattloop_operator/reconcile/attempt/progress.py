@@ -117,7 +117,11 @@ def _consecutive_reached(before: Progress, report: Report) -> int:
     Counted here, or by the process if reports were lost.
     """
     maximum = before.consecutive_reached + report.evaluations - before.evaluations
-    return before.consecutive_reached + 1 if report.reached_in_a_row is None else min(report.reached_in_a_row, maximum)
+    return (
+        before.consecutive_reached + 1
+        if report.consecutive_reached is None
+        else min(report.consecutive_reached, maximum)
+    )
 
 
 def _merge_readings(
