@@ -97,7 +97,7 @@ def test_epochs_and_epoch_costs_are_distinguished_if_present(tmp_path: Path) -> 
 
 BAD = {
     "a missing column": ("recurrence,attempt,batch_size,cost_joules\n", "line 1, column reached"),
-    "not a number": (HEADER + "0,0,16,dear,1\n", "line 2, column cost_joules: found 'dear'"),
+    "not a number": (HEADER + "0,0,16,high,1\n", "line 2, column cost_joules: found 'high'"),
     "neither 0 nor 1": (HEADER + "0,0,16,1,yes\n", "line 2, column reached: found 'yes', expected 0 or 1"),
     "a size not offered": (HEADER + "0,0,64,1,1\n", "line 2, column batch_size: found 64, expected one of"),
     "an attempt twice": (HEADER + "0,0,16,1,1\n0,0,16,1,1\n", "line 3, column attempt"),

@@ -1,4 +1,4 @@
-"""Which plans are kept: those of least mean square loss, against every choice there is."""
+"""The selection of plans: minimum mean square loss, compared with every possible selection."""
 
 from __future__ import annotations
 
