@@ -46,7 +46,7 @@ def test_an_address_at_its_limit_is_rejected() -> None:
     assert limiter.admit(FakeConnection(), "10.0.0.1", 0.0)
 
 
-def test_at_the_total_limit_a_new_connection_relimiter_the_oldest_of_the_busiest_address() -> None:
+def test_at_the_total_limit_a_new_connection_replaces_the_oldest_of_the_busiest_address() -> None:
     limiter = ConnectionLimiter()
     few = admitted(limiter, "10.0.0.1", MAX_CONNECTIONS % MAX_CONNECTIONS_PER_ADDRESS or 1)
     hostile: list[FakeConnection] = []

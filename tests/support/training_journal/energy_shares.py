@@ -51,7 +51,7 @@ def energy_uses(
     Example:
         >>> entries = [Entry("a", "begins", 1.0, {"GPU": 10.0}), Entry("a", "worked", 2.0, {"GPU": 15.0})]
         >>> energy_uses(entries, {"GPU": 10.0}, {"GPU": 17.0})
-        {'a': Use(worked_joules=7.0, aligned_joules=0.0, disputed_joules=0.0, burst_joules=5.0)}
+        {'a': EnergyUse(worked_joules=7.0, aligned_joules=0.0, disputed_joules=0.0, burst_joules=5.0)}
     """
     found: defaultdict[str, EnergyUse] = defaultdict(EnergyUse)
     noted = list(entries)
