@@ -103,7 +103,7 @@ _SIGNATURES = {
     "wattloopSimulatorResetCounter": (c_int, c_void_p, c_uint),
     "wattloopSimulatorStopDriver": (None, c_void_p, c_int),
     "wattloopSimulatorStartDriver": (None, c_void_p),
-    "wattloopSimulatorLockForEver": (None, c_void_p, c_uint),
+    "wattloopSimulatorAbandonLock": (None, c_void_p, c_uint),
     "wattloopSimulatorDescribe": (None, c_void_p, POINTER(MachineDescription)),
     "wattloopSimulatorDescribeGpu": (c_int, c_void_p, c_uint, POINTER(GpuDescription)),
     "wattloopSimulatorCalls": (c_char_p, c_void_p, c_uint, POINTER(c_uint64)),

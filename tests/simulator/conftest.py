@@ -1,4 +1,4 @@
-"""Simulated GPUs of their own for every test, and the real pynvml on them."""
+"""Separate simulated GPUs for each test, and the real pynvml on them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MakeMachine = Callable[..., Machine]
 
 @pytest.fixture
 def make_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeMachine]:
-    """Makes simulated GPUs (virtual clock, for anyone to change, unless told) and points this process at them."""
+    """Create simulated GPUs (default: virtual clock, permission anyone) for this process."""
     made: list[Machine] = []
 
     def make(**options: object) -> Machine:
@@ -34,7 +34,7 @@ def make_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ma
 
 @pytest.fixture
 def start_nvml() -> Iterator[Callable[[], ModuleType]]:
-    """Initialises the real pynvml on the GPUs made last."""
+    """Initialize the real pynvml on the GPUs created last."""
     nvml_simulator.load()
     import pynvml  # noqa: PLC0415 - after the simulated library is loaded
 

@@ -1,4 +1,4 @@
-"""The three clocks, and that the virtual one makes a run the same every time."""
+"""The three clocks, and the reproducibility of runs with the virtual clock."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ steps = st.lists(
 )
 
 
-def play(moves: Sequence[Step], *, seed: int = 0) -> Description:
+def run_steps(sequence: Sequence[Step], *, seed: int = 0) -> Description:
     with tempfile.TemporaryDirectory() as folder:
         path = nvml_simulator.create(Path(folder) / "gpus", model="A100", count=4, clock="virtual", seed=seed)
         with Machine(path) as machine:
-            for kind, gpus, amount, share in moves:
+            for kind, gpus, quantity, share in sequence:
                 if kind == "work":
-                    machine.occupy(gpus, amount, share)
+                    machine.occupy(gpus, quantity, share)
                 elif kind == "idle":
-                    machine.idle(gpus, amount)
+                    machine.idle(gpus, quantity)
                 else:
                     machine.set_power_limit_as_another_actor(gpus[0], 100 + 300 * share)
             return machine.describe()
 
 
 @settings(deadline=None, max_examples=40)
-@given(moves=steps, seed=st.integers(0, 2**64 - 1))
-def test_the_same_moves_give_the_same_bits(moves: list[Step], seed: int) -> None:
-    assert play(moves, seed=seed) == play(moves, seed=seed)
+@given(sequence=steps, seed=st.integers(0, 2**64 - 1))
+def test_the_same_steps_give_the_same_bits(sequence: list[Step], seed: int) -> None:
+    assert run_steps(sequence, seed=seed) == run_steps(sequence, seed=seed)
 
 
-def test_a_known_run_gives_these_bits_on_every_machine() -> None:
-    gpus = play([("limit", (1,), 0.0, 0.37), ("work", (0, 1, 2), 1234.5, 0.93), ("idle", (0,), 1.7, 0.0)]).gpus
+def test_a_known_run_gives_the_same_bits_on_every_machine() -> None:
+    gpus = run_steps([("limit", (1,), 0.0, 0.37), ("work", (0, 1, 2), 1234.5, 0.93), ("idle", (0,), 1.7, 0.0)]).gpus
     assert [(gpu.energy_microjoules, gpu.time_seconds, gpu.counter_millijoules) for gpu in gpus] == [
         (1982140152, 8.61438704, 2428072385),
         (1452636658, 6.91438704, 1128421270),
@@ -59,15 +59,15 @@ def test_a_known_run_gives_these_bits_on_every_machine() -> None:
 
 
 @settings(deadline=None, max_examples=40)
-@given(moves=steps, order=st.randoms(use_true_random=False))
-def test_what_a_gpu_sees_does_not_depend_on_work_elsewhere(moves: list[Step], order: object) -> None:
-    apart = [(kind, (gpus[0],), amount, share) for kind, gpus, amount, share in moves]
+@given(sequence=steps, order=st.randoms(use_true_random=False))
+def test_a_gpu_does_not_depend_on_work_on_other_gpus(sequence: list[Step], order: object) -> None:
+    apart = [(kind, (gpus[0],), quantity, share) for kind, gpus, quantity, share in sequence]
     by_gpu = [[move for move in apart if move[1] == (gpu,)] for gpu in range(4)]
     interleaved = list(itertools.chain.from_iterable(itertools.zip_longest(*by_gpu)))
-    assert play([move for move in interleaved if move]).gpus == play(list(itertools.chain(*by_gpu))).gpus
+    assert run_steps([move for move in interleaved if move]).gpus == run_steps(list(itertools.chain(*by_gpu))).gpus
 
 
-def test_virtual_time_moves_with_work_alone(make_machine: Callable[..., Machine]) -> None:
+def test_virtual_time_advances_only_with_work(make_machine: Callable[..., Machine]) -> None:
     machine = make_machine(model="A100", count=2)
     assert machine.clock_seconds() == 0
     seconds = machine.occupy(0, 31.2, 0.1)
@@ -91,7 +91,7 @@ def test_gpus_that_work_together_end_together_and_the_faster_one_waits(make_mach
     assert fast.energy_microjoules == pytest.approx(idled + worked + waited, rel=1e-6)
 
 
-def test_the_wall_clock_is_the_systems(make_machine: Callable[..., Machine]) -> None:
+def test_the_wall_clock_is_the_system_clock(make_machine: Callable[..., Machine]) -> None:
     machine = make_machine(clock="wall", count=1)
     before = machine.clock_seconds()
     seconds = machine.occupy(0, 3.12, 0.1)
@@ -99,7 +99,7 @@ def test_the_wall_clock_is_the_systems(make_machine: Callable[..., Machine]) -> 
     assert machine.describe().gpus[0].busy_seconds == pytest.approx(0.01)
 
 
-def test_the_scaled_clock_goes_so_many_times_as_fast(make_machine: Callable[..., Machine]) -> None:
+def test_the_scaled_clock_is_faster_by_its_factor(make_machine: Callable[..., Machine]) -> None:
     fast = make_machine(clock="scaled", scale=1000.0)
     slow = make_machine(clock="wall")
     fast.occupy(0, 312.0, 0.1)
@@ -108,7 +108,7 @@ def test_the_scaled_clock_goes_so_many_times_as_fast(make_machine: Callable[...,
     assert fast.clock_seconds() > 1000 * elapsed
 
 
-def test_time_does_not_pass_by_command_where_it_passes_by_itself(make_machine: Callable[..., Machine]) -> None:
+def test_idle_is_rejected_if_the_clock_is_not_virtual(make_machine: Callable[..., Machine]) -> None:
     with pytest.raises(UsageError, match="not virtual"):
         make_machine(clock="wall").idle(0, 1.0)
 
@@ -117,14 +117,14 @@ def test_time_does_not_pass_by_command_where_it_passes_by_itself(make_machine: C
 @pytest.mark.parametrize(
     ("work", "intensity"), [(-1.0, 0.5), (float("nan"), 0.5), (1.0, 1.01), (1.0, -0.1), (2e9, 0.5)]
 )
-def test_work_out_of_range_is_refused(
+def test_work_out_of_range_is_rejected(
     clock: str, work: float, intensity: float, make_machine: Callable[..., Machine]
 ) -> None:
     with pytest.raises(UsageError, match="an intensity from 0 to 1"):
         make_machine(clock=clock).occupy(0, work, intensity)
 
 
-def test_a_gpu_named_twice_or_unknown_is_refused(make_machine: Callable[..., Machine]) -> None:
+def test_a_duplicate_or_unknown_gpu_is_rejected(make_machine: Callable[..., Machine]) -> None:
     machine = make_machine(count=2)
     with pytest.raises(UsageError, match="each GPU once"):
         machine.occupy([0, 0], 1.0, 0.5)

@@ -1,4 +1,4 @@
-"""The same GPUs seen from containers, whose processes have pids of their own, in PID namespaces as runc makes them."""
+"""The GPUs in containers, whose processes have their own pids, in PID namespaces like those of runc."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def work():
     try:
         machine.occupy(0, 1e6, 0.5)
     except wattloop.errors.OperationError:
-        # In one call: print writes a line's end by itself, and another thread's line may come between.
-        os.write(1, b"no more fits\\n")
+        # One call: print writes the newline separately, so that lines of threads could mix.
+        os.write(1, b"rejected\\n")
 for _ in range(17):
     threading.Thread(target=work, daemon=True).start()
 sys.stdin.read()
 """
-LOOK = """
+LIST_PROCESSES = """
 import pynvml
 pynvml.nvmlInit()
 handle = pynvml.nvmlDeviceGetHandleByIndex(0)
@@ -48,11 +48,11 @@ def containers_can_be_made() -> bool:
         return False
 
 
-pytestmark = pytest.mark.skipif(not containers_can_be_made(), reason="this machine lets nobody make PID namespaces")
+pytestmark = pytest.mark.skipif(not containers_can_be_made(), reason="this machine does not allow PID namespaces")
 
 
 class Container(subprocess.Popen[str]):
-    """A process that is the first one of a PID namespace of its own; killed at the end, if not before."""
+    """The first process of a new PID namespace; killed at the end of the block."""
 
     def __init__(self, script: str, machine: Machine) -> None:
         super().__init__(
@@ -62,30 +62,30 @@ class Container(subprocess.Popen[str]):
             stdout=subprocess.PIPE,
             text=True,
         )
-        self.said = self.stdout.readline().strip() if self.stdout else ""
+        self.first_line = self.stdout.readline().strip() if self.stdout else ""
 
     @property
-    def pid_outside(self) -> int:
-        """The pid by which the machine knows its first process."""
+    def host_pid(self) -> int:
+        """Pid of its first process in the machine's namespace."""
         (pid,) = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text(encoding="ascii").split()
         return int(pid)
 
     def __exit__(self, *_: object) -> None:
-        # With it all others of its namespace end, and `unshare` when it has buried it.
-        os.kill(self.pid_outside, signal.SIGKILL)
+        # Its end kills the other processes of the namespace, and `unshare` ends after it.
+        os.kill(self.host_pid, signal.SIGKILL)
         self.communicate()
 
 
 def seen_in_a_container(machine: Machine) -> tuple[str, int]:
-    """The processes on GPU 0 and its used memory as another container's process sees them."""
-    command = [*INTO_A_CONTAINER, sys.executable, "-c", LOOK]
+    """Return the processes on GPU 0 and its used memory as seen in another container."""
+    command = [*INTO_A_CONTAINER, sys.executable, "-c", LIST_PROCESSES]
     environment = {**os.environ, **nvml_simulator.environment(machine.path)}
     answer = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
     pids, used = answer.stdout.splitlines()
     return pids, int(used)
 
 
-def test_the_machine_lists_containers_processes_by_its_own_pids_and_containers_do_not_see_each_other(
+def test_the_machine_lists_processes_of_containers_and_containers_do_not_see_each_other(
     make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
 ) -> None:
     machine = make_machine(clock="wall", count=1)
@@ -97,38 +97,38 @@ def test_the_machine_lists_containers_processes_by_its_own_pids_and_containers_d
 
     free = nvml.nvmlDeviceGetMemoryInfo(handle).used
     with Container(WORK_FOR_LONG, machine) as container:
-        assert container.said == "working"
-        assert listed() == [container.pid_outside]
+        assert container.first_line == "working"
+        assert listed() == [container.host_pid]
         used = nvml.nvmlDeviceGetMemoryInfo(handle).used
         assert used > free
         assert seen_in_a_container(machine) == ("[]", used)
-        assert listed() == [container.pid_outside], "a container that does not see it must not forget it"
+        assert listed() == [container.host_pid], "a container that does not see the process must not remove it"
     assert listed() == []
     assert nvml.nvmlDeviceGetMemoryInfo(handle).used == free
 
 
-def test_a_stopped_process_keeps_its_work_from_containers_that_do_not_see_it(
+def test_a_container_does_not_remove_the_work_of_a_stopped_process_elsewhere(
     make_machine: Callable[..., Machine],
 ) -> None:
     machine = make_machine(clock="scaled", scale=50.0, count=1)
     idle_watts = nvml_simulator.model_named("A100").idle_watts
     with Container(WORK_FOR_LONG, machine) as stopped:
-        os.kill(stopped.pid_outside, signal.SIGSTOP)
+        os.kill(stopped.host_pid, signal.SIGSTOP)
         while machine.describe().gpus[0].power_watts != idle_watts:
             pass
         with Container(FILL, machine) as other:
-            # It has one place of the sixteen, so the last two of seventeen pieces find none.
-            assert other.said == "no more fits"
+            # It uses one of sixteen slots, so the last two of seventeen units of work are rejected.
+            assert other.first_line == "rejected"
             assert other.stdout is not None
-            assert other.stdout.readline().strip() == "no more fits"
+            assert other.stdout.readline().strip() == "rejected"
 
 
-def test_a_container_that_is_killed_while_it_changes_a_gpu_blocks_nobody(make_machine: Callable[..., Machine]) -> None:
+def test_a_container_killed_while_it_changes_a_gpu_blocks_no_other(make_machine: Callable[..., Machine]) -> None:
     machine = make_machine(count=1)
     with Container(HOLD_THE_LOCK, machine) as container:
-        assert container.said == "locked"
+        assert container.first_line == "locked"
     before = machine.describe().gpus[0].energy_microjoules
     machine.occupy(0, 312.0, 0.5)
     assert machine.describe().gpus[0].energy_microjoules > before
     with Container(WORK_FOR_LONG.replace("1e6", "1.0"), machine) as container:
-        assert container.said == "working"
+        assert container.first_line == "working"

@@ -1,4 +1,4 @@
-"""Every offered function, against what NVML documents of it."""
+"""Each supported function, compared with NVML's documentation."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from nvml_simulator.contract import (
     invalid_calls,
 )
 
-LIFE = ("nvmlInit_v2", "nvmlInitWithFlags", "nvmlShutdown", "nvmlErrorString")
-CALLS = tuple(name for name in FUNCTIONS if name not in LIFE)
-POWER_CONTROLLERS = tuple(name for name, function in FUNCTIONS.items() if function.changes)
+LIFECYCLE = ("nvmlInit_v2", "nvmlInitWithFlags", "nvmlShutdown", "nvmlErrorString")
+CALLS = tuple(name for name in FUNCTIONS if name not in LIFECYCLE)
+CHANGES = tuple(name for name, function in FUNCTIONS.items() if function.changes)
 
 
 @pytest.fixture
@@ -46,11 +46,11 @@ def start_caller(start_nvml: Callable[[], ModuleType]) -> Callable[[], Caller]:
     return start
 
 
-def test_the_table_holds_every_function_that_the_library_offers(make_machine: Callable[..., Machine]) -> None:
+def test_the_table_has_every_function_of_the_library(make_machine: Callable[..., Machine]) -> None:
     assert set(make_machine().functions()) == set(FUNCTIONS)
 
 
-def test_the_library_exports_what_it_lists_and_nothing_else_of_nvml() -> None:
+def test_the_library_exports_exactly_the_listed_functions() -> None:
     exported = subprocess.run(
         ["nm", "-D", "--defined-only", str(nvml_simulator.build_library())], capture_output=True, text=True, check=True
     ).stdout
@@ -59,7 +59,7 @@ def test_the_library_exports_what_it_lists_and_nothing_else_of_nvml() -> None:
 
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("model", ["A100", "H200"])
-def test_a_right_call_succeeds(
+def test_a_valid_call_succeeds(
     model: str, name: str, make_machine: Callable[..., Machine], start_caller: Callable[[], Caller]
 ) -> None:
     machine = make_machine(model=model, count=2)
@@ -68,7 +68,7 @@ def test_a_right_call_succeeds(
 
 
 @pytest.mark.parametrize("case", list(invalid_calls()), ids=str)
-def test_a_wrong_call_is_refused_as_documented(
+def test_an_invalid_call_fails_as_documented(
     case: InvalidCall, make_machine: Callable[..., Machine], start_caller: Callable[[], Caller]
 ) -> None:
     machine = make_machine(model="H200", count=2)
@@ -77,7 +77,7 @@ def test_a_wrong_call_is_refused_as_documented(
 
 
 @pytest.mark.parametrize("name", [name for name in FUNCTIONS if name not in ALLOWED_UNINITIALIZED])
-def test_nothing_is_answered_before_nvml_is_initialised(name: str, make_machine: Callable[..., Machine]) -> None:
+def test_no_call_succeeds_before_nvml_is_initialized(name: str, make_machine: Callable[..., Machine]) -> None:
     make_machine()
     assert Caller(nvml_simulator.load()).call(name) == UNINITIALIZED
 
@@ -85,15 +85,15 @@ def test_nothing_is_answered_before_nvml_is_initialised(name: str, make_machine:
 @pytest.mark.parametrize(
     "name", [name for name in CALLS if isinstance((*FUNCTIONS[name].parameters, 0)[0], Device | MigDevice)]
 )
-def test_a_handle_that_is_none_of_ours_is_refused_unread(
+def test_a_foreign_handle_is_rejected_without_a_read(
     name: str, make_machine: Callable[..., Machine], start_caller: Callable[[], Caller]
 ) -> None:
     make_machine()
     assert start_caller().call(name, {0: lambda: ctypes.c_void_p(0x10)}) == INVALID_ARGUMENT
 
 
-@pytest.mark.parametrize("name", POWER_CONTROLLERS)
-def test_a_change_without_permission_is_refused_and_changes_nothing(
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_without_permission_fails_and_changes_nothing(
     name: str, make_machine: Callable[..., Machine], start_caller: Callable[[], Caller]
 ) -> None:
     machine = make_machine(permission="nobody", count=1)
@@ -112,14 +112,14 @@ def test_a_change_without_permission_is_refused_and_changes_nothing(
         ("V100", "nvmlDeviceResetMemoryLockedClocks"),
     ],
 )
-def test_what_a_model_has_not_is_not_supported(
+def test_a_missing_feature_of_a_model_is_not_supported(
     model: str, name: str, make_machine: Callable[..., Machine], start_caller: Callable[[], Caller]
 ) -> None:
     make_machine(model=model)
     assert start_caller().call(name) == NOT_SUPPORTED
 
 
-def test_a_handle_past_the_gpus_of_a_smaller_machine_is_refused_after_moving_there(
+def test_a_handle_beyond_the_gpus_of_another_machine_is_rejected(
     make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
 ) -> None:
     make_machine(count=2)
@@ -132,7 +132,7 @@ def test_a_handle_past_the_gpus_of_a_smaller_machine_is_refused_after_moving_the
         nvml.nvmlDeviceGetName(second)
 
 
-def test_initialisations_are_counted(
+def test_initializations_are_counted(
     make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
 ) -> None:
     make_machine()
@@ -145,12 +145,12 @@ def test_initialisations_are_counted(
         nvml.nvmlDeviceGetCount()
 
 
-def test_init_with_an_unknown_flag_is_refused(make_machine: Callable[..., Machine]) -> None:
+def test_init_with_an_unknown_flag_fails(make_machine: Callable[..., Machine]) -> None:
     make_machine()
     assert nvml_simulator.load().nvmlInitWithFlags(ctypes.c_uint(1 << 20)) == INVALID_ARGUMENT
 
 
-def test_an_unoffered_function_is_not_found_by_pynvml(
+def test_pynvml_does_not_find_an_unsupported_function(
     make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
 ) -> None:
     make_machine()
@@ -159,7 +159,7 @@ def test_an_unoffered_function_is_not_found_by_pynvml(
         nvml.nvmlDeviceGetFanSpeed(nvml.nvmlDeviceGetHandleByIndex(0))
 
 
-def test_every_error_code_has_the_text_that_pynvml_expects(
+def test_error_codes_have_the_texts_that_pynvml_expects(
     make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
 ) -> None:
     make_machine()
@@ -169,7 +169,7 @@ def test_every_error_code_has_the_text_that_pynvml_expects(
     assert nvml.nvmlErrorString(-1) == "Unknown Error"
 
 
-def test_a_real_nvml_keeps_to_the_same_table() -> None:
+def test_a_real_nvml_matches_the_table() -> None:
     environment = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
     try:
         ctypes.CDLL("libcuda.so.1")

@@ -1,4 +1,4 @@
-"""``python -m nvml_simulator.control``: what it does to a state, and how it refuses."""
+"""``python -m nvml_simulator.control``: actions and errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nvml_simulator.control import main
 MakeMachine = Callable[..., Machine]
 
 
-def test_it_describes_the_machine_as_json(make_machine: MakeMachine, capsys: pytest.CaptureFixture[str]) -> None:
+def test_describe_prints_the_machine_as_json(make_machine: MakeMachine, capsys: pytest.CaptureFixture[str]) -> None:
     machine = make_machine(model="H100", count=2)
     assert main([str(machine.path), "describe"]) == 0
     described = json.loads(capsys.readouterr().out)
@@ -22,7 +22,7 @@ def test_it_describes_the_machine_as_json(make_machine: MakeMachine, capsys: pyt
     assert [gpu["uuid"] for gpu in described["gpus"]] == [gpu.uuid for gpu in machine.describe().gpus]
 
 
-def test_it_resets_a_counter_and_sets_a_limit_by_index_and_by_uuid(make_machine: MakeMachine) -> None:
+def test_gpus_can_be_given_by_index_and_by_uuid(make_machine: MakeMachine) -> None:
     machine = make_machine(model="A100", count=2)
     first, second = (gpu.uuid for gpu in machine.describe().gpus)
     assert main([str(machine.path), "reset-counter", "1"]) == 0
@@ -33,7 +33,7 @@ def test_it_resets_a_counter_and_sets_a_limit_by_index_and_by_uuid(make_machine:
     assert machine.describe().gpus[1].uuid == second
 
 
-def test_it_stops_starts_and_restarts_the_driver(make_machine: MakeMachine) -> None:
+def test_the_driver_can_be_stopped_started_and_restarted(make_machine: MakeMachine) -> None:
     machine = make_machine(count=1)
     assert main([str(machine.path), "stop-driver", "--stale-code", "999"]) == 0
     assert not machine.describe().driver_loaded
@@ -44,7 +44,7 @@ def test_it_stops_starts_and_restarts_the_driver(make_machine: MakeMachine) -> N
     assert machine.describe().gpus[0].power_limit_watts == 400.0
 
 
-def test_it_injects_faults_and_clears_them(
+def test_faults_can_be_injected_and_cleared(
     make_machine: MakeMachine, start_nvml: Callable[[], ModuleType], capsys: pytest.CaptureFixture[str]
 ) -> None:
     machine = make_machine(count=1)
@@ -58,7 +58,7 @@ def test_it_injects_faults_and_clears_them(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "complaint"),
+    ("arguments", "code", "message"),
     [
         (["reset-counter", "7"], 2, "found GPU 7, expected an index of 0 to 3"),
         (["set-power-limit", "0", "9000"], 2, "found a limit of 9000.0 W, expected one within the range of 'A100'"),
@@ -66,13 +66,13 @@ def test_it_injects_faults_and_clears_them(
         (["stop-driver", "--stale-code", "0"], 2, "found stale_code 0"),
     ],
 )
-def test_what_can_not_be_is_refused_with_what_would_be_right(
-    arguments: list[str], code: int, complaint: str, make_machine: MakeMachine, capsys: pytest.CaptureFixture[str]
+def test_invalid_arguments_are_rejected_with_the_expected_values(
+    arguments: list[str], code: int, message: str, make_machine: MakeMachine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([str(make_machine(count=4).path), *arguments]) == code
-    assert complaint in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
-def test_a_file_that_is_no_state_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_state_file_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["/nowhere/gpus", "describe"]) == 1
     assert "/nowhere/gpus is not a readable state file" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Energy counters that are reset, and a driver that is stopped and started under the programs that use it."""
+"""Energy counter resets, and driver restarts while programs use the driver."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MakeMachine = Callable[..., Machine]
 StartNvml = Callable[[], ModuleType]
 
 
-def test_a_counter_that_is_reset_begins_at_zero_and_counts_on(make_machine: MakeMachine) -> None:
+def test_a_reset_counter_counts_from_zero(make_machine: MakeMachine) -> None:
     machine = make_machine(model="A100", count=2)
     machine.idle([0, 1], 2.0)
     before = machine.describe().gpus
@@ -34,12 +34,12 @@ def test_a_counter_that_is_reset_begins_at_zero_and_counts_on(make_machine: Make
     assert 55_000 * 9.9 <= machine.describe().gpus[0].counter_millijoules <= 55_000 * 10
 
 
-def test_only_a_gpu_that_there_is_can_be_reset(make_machine: MakeMachine) -> None:
+def test_only_an_existing_gpu_can_be_reset(make_machine: MakeMachine) -> None:
     with pytest.raises(UsageError, match="found GPU 4"):
         make_machine(count=4).reset_energy_counter(4)
 
 
-def test_without_a_driver_nvml_cannot_be_initialised(make_machine: MakeMachine, start_nvml: StartNvml) -> None:
+def test_nvml_cannot_be_initialized_without_a_driver(make_machine: MakeMachine, start_nvml: StartNvml) -> None:
     machine = make_machine(count=1)
     machine.stop_driver()
     assert not machine.describe().driver_loaded
@@ -51,7 +51,7 @@ def test_without_a_driver_nvml_cannot_be_initialised(make_machine: MakeMachine, 
 
 
 @pytest.mark.parametrize("code", [1, 15, 999])
-def test_a_program_that_has_nvml_open_has_to_open_it_anew_after_a_restart(
+def test_a_program_must_initialize_nvml_again_after_a_restart(
     code: int, make_machine: MakeMachine, start_nvml: StartNvml
 ) -> None:
     machine = make_machine(count=2)
@@ -67,9 +67,7 @@ def test_a_program_that_has_nvml_open_has_to_open_it_anew_after_a_restart(
     assert nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(1)) == machine.describe().gpus[1].uuid
 
 
-def test_one_initialisation_is_enough_after_a_restart_however_often_it_was_initialised_before(
-    make_machine: MakeMachine, start_nvml: StartNvml
-) -> None:
+def test_one_initialization_is_enough_after_a_restart(make_machine: MakeMachine, start_nvml: StartNvml) -> None:
     machine = make_machine(count=1)
     nvml = start_nvml()
     start_nvml()
@@ -81,9 +79,7 @@ def test_one_initialisation_is_enough_after_a_restart_however_often_it_was_initi
         nvml.nvmlShutdown()
 
 
-def test_a_restart_puts_counters_to_zero_and_limits_and_clocks_to_the_vendors(
-    make_machine: MakeMachine, start_nvml: StartNvml
-) -> None:
+def test_a_restart_resets_counters_limits_and_clocks(make_machine: MakeMachine, start_nvml: StartNvml) -> None:
     machine = make_machine(model="H200", count=1)
     nvml = start_nvml()
     handle = nvml.nvmlDeviceGetHandleByIndex(0)
@@ -93,19 +89,19 @@ def test_a_restart_puts_counters_to_zero_and_limits_and_clocks_to_the_vendors(
     nvml.nvmlDeviceSetApplicationsClocks(handle, 2201, 990)
     machine.idle(0, 5.0)
     machine.stop_driver()
-    held = machine.describe().gpus[0]
-    assert held.power_limit_watts == 300.0
+    stopped = machine.describe().gpus[0]
+    assert stopped.power_limit_watts == 300.0
     machine.start_driver()
     (gpu,) = machine.describe().gpus
     assert gpu.counter_millijoules == 0
-    assert gpu.energy_microjoules == held.energy_microjoules
+    assert gpu.energy_microjoules == stopped.energy_microjoules
     assert gpu.power_limit_watts == 700.0
     assert gpu.locked_graphics_clocks_megahertz is None
     assert gpu.locked_memory_clocks_megahertz is None
     assert gpu.application_clocks_megahertz is None
 
 
-def test_starting_a_driver_that_runs_changes_nothing(make_machine: MakeMachine) -> None:
+def test_starting_a_running_driver_changes_nothing(make_machine: MakeMachine) -> None:
     machine = make_machine(count=1)
     machine.set_power_limit_as_another_actor(0, 200)
     before = machine.describe()
@@ -113,12 +109,12 @@ def test_starting_a_driver_that_runs_changes_nothing(make_machine: MakeMachine) 
     assert machine.describe() == before
 
 
-def test_a_stopped_driver_answers_no_call(make_machine: MakeMachine) -> None:
+def test_calls_of_a_stopped_driver_cannot_succeed(make_machine: MakeMachine) -> None:
     with pytest.raises(UsageError, match="found stale_code 0"):
         make_machine().stop_driver(stale_code=0)
 
 
-def test_a_restart_is_seen_by_every_process(make_machine: MakeMachine) -> None:
+def test_a_restart_affects_every_process(make_machine: MakeMachine) -> None:
     machine = make_machine(count=1)
     script = (
         "import pynvml; pynvml.nvmlInit(); print('open', flush=True); input()\n"
@@ -135,19 +131,19 @@ def test_a_restart_is_seen_by_every_process(make_machine: MakeMachine) -> None:
         assert process.communicate("\n") == ("stale\n", None)
 
 
-def test_each_load_of_the_driver_has_a_name_of_its_own(make_machine: MakeMachine, start_nvml: StartNvml) -> None:
+def test_each_driver_load_has_a_unique_id(make_machine: MakeMachine, start_nvml: StartNvml) -> None:
     machine = make_machine(count=1)
     nvml = start_nvml()
     first = driver_load()
     assert first == driver_load()
     machine.reset_energy_counter(0)
-    assert first == driver_load(), "a reset of a GPU is no load of the driver"
+    assert first == driver_load(), "a reset of a GPU is not a driver load"
     machine.restart_driver()
     nvml.nvmlInit()
     assert driver_load() not in {first, None}
 
 
-def test_a_real_drivers_load_is_known_by_its_modules_folder_in_sysfs() -> None:
+def test_a_real_driver_load_is_identified_by_its_folder_in_sysfs() -> None:
     modules = sorted(Path("/sys/module").iterdir())[:2]
     if not modules:
         pytest.skip("no sysfs on this machine")

@@ -1,4 +1,4 @@
-"""The energy counter and the power readings: what a program sees of the exact energy."""
+"""The energy counter and power readings, compared with the exact energy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STEP_SECONDS = 0.1
     seed=st.integers(0, 2**64 - 1),
     steps=st.lists(st.tuples(st.booleans(), st.floats(0.0, 3.0), st.floats(0.0, 1.0)), min_size=1, max_size=20),
 )
-def test_the_counter_never_falls_and_lags_the_exact_energy_by_at_most_one_step(
+def test_the_counter_never_falls_and_lags_the_exact_energy_by_at_most_one_update(
     seed: int, steps: list[tuple[bool, float, float]]
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -45,7 +45,7 @@ def test_the_counter_never_falls_and_lags_the_exact_energy_by_at_most_one_step(
 
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 2**64 - 1))
-def test_the_counter_steps_every_100_milliseconds(seed: int) -> None:
+def test_the_counter_is_updated_every_100_milliseconds(seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = nvml_simulator.create(Path(folder) / "gpus", model="H200", count=1, clock="virtual", seed=seed)
         with Machine(path) as machine:
@@ -82,7 +82,7 @@ def test_energy_is_power_times_time(
 
 
 @pytest.mark.parametrize(("model", "averages"), [("V100", False), ("A100", False), ("A40", True), ("H200", True)])
-def test_power_usage_is_the_mean_of_a_second_where_real_gpus_give_that(
+def test_power_usage_is_the_mean_of_a_second_on_models_that_average(
     model: str, averages: bool, make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
 ) -> None:
     machine = make_machine(model=model, count=1)
@@ -91,14 +91,14 @@ def test_power_usage_is_the_mean_of_a_second_where_real_gpus_give_that(
     idle = nvml.nvmlDeviceGetPowerUsage(handle)
     machine.idle(0, 5.0)
     machine.occupy(0, 0.3 * model_named(model).teraflops_per_second, 0.5)
-    half_way = nvml.nvmlDeviceGetPowerUsage(handle)
+    partial = nvml.nvmlDeviceGetPowerUsage(handle)
     machine.occupy(0, 5.0 * model_named(model).teraflops_per_second, 0.5)
     busy = nvml.nvmlDeviceGetPowerUsage(handle)
-    assert idle < half_way <= busy
-    assert (half_way < busy) == averages
+    assert idle < partial <= busy
+    assert (partial < busy) == averages
 
 
-def test_instant_power_moves_in_steps_of_42_milliseconds(
+def test_instant_power_is_updated_every_42_milliseconds(
     make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
 ) -> None:
     machine = make_machine(model="A100", count=1)
@@ -117,7 +117,7 @@ def test_instant_power_moves_in_steps_of_42_milliseconds(
     assert all(abs(interval / 0.042 - round(interval / 0.042)) < 0.05 for interval in intervals)
 
 
-def test_utilisation_is_the_share_of_the_last_second_with_work(
+def test_utilization_is_the_share_of_the_last_second_with_work(
     make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
 ) -> None:
     machine = make_machine(model="A100", count=1)
@@ -131,14 +131,14 @@ def test_utilisation_is_the_share_of_the_last_second_with_work(
     assert 10 <= rates.memory <= 15
 
 
-def test_the_field_values_agree_with_the_calls(
+def test_field_values_agree_with_calls(
     make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
 ) -> None:
     machine = make_machine(model="H200", count=1)
     nvml = start_nvml()
     handle = nvml.nvmlDeviceGetHandleByIndex(0)
     machine.occupy(0, 3000.0, 0.7)
-    energy, average, least, largest, unknown = nvml.nvmlDeviceGetFieldValues(
+    energy, average, minimum, maximum, unknown = nvml.nvmlDeviceGetFieldValues(
         handle,
         [
             nvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION,
@@ -150,5 +150,5 @@ def test_the_field_values_agree_with_the_calls(
     )
     assert energy.value.ullVal == nvml.nvmlDeviceGetTotalEnergyConsumption(handle)
     assert average.value.uiVal == nvml.nvmlDeviceGetPowerUsage(handle)
-    assert [least.value.uiVal, largest.value.uiVal] == nvml.nvmlDeviceGetPowerManagementLimitConstraints(handle)
+    assert [minimum.value.uiVal, maximum.value.uiVal] == nvml.nvmlDeviceGetPowerManagementLimitConstraints(handle)
     assert unknown.nvmlReturn == nvml.NVML_ERROR_NOT_SUPPORTED

@@ -1,4 +1,4 @@
-"""Injected faults: which calls they strike, in which process, and how they end."""
+"""Injected faults: the calls that fail, in all processes, and their end."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ ENERGY = "nvmlDeviceGetTotalEnergyConsumption"
 LOST = 15
 
 
-def answers(nvml: ModuleType, calls: int, *, gpu: int = 0) -> list[int]:
-    """The codes of so many calls for the energy of a GPU."""
+def codes_of(nvml: ModuleType, calls: int, *, gpu: int = 0) -> list[int]:
+    """Return the codes of a number of energy calls on a GPU."""
     handle = nvml.nvmlDeviceGetHandleByIndex(gpu)
     codes = []
     for _ in range(calls):
@@ -36,7 +36,7 @@ def answers(nvml: ModuleType, calls: int, *, gpu: int = 0) -> list[int]:
     ("first", "count", "expected"),
     [(1, None, [15] * 5), (1, 1, [15, 0, 0, 0, 0]), (3, 2, [0, 0, 15, 15, 0]), (4, None, [0, 0, 0, 15, 15])],
 )
-def test_a_fault_strikes_from_a_call_on_so_many_times(
+def test_a_fault_affects_a_number_of_calls_from_the_first_one_on(
     first: int,
     count: int | None,
     expected: list[int],
@@ -45,10 +45,10 @@ def test_a_fault_strikes_from_a_call_on_so_many_times(
 ) -> None:
     machine = make_machine()
     machine.inject_fault(ENERGY, code=LOST, first_call=first, count=count)
-    assert answers(start_nvml(), 5) == expected
+    assert codes_of(start_nvml(), 5) == expected
 
 
-def test_a_lost_gpu_answers_nothing_and_the_others_go_on(
+def test_a_lost_gpu_fails_all_calls_and_others_are_not_affected(
     make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
 ) -> None:
     machine = make_machine(count=2)
@@ -58,17 +58,17 @@ def test_a_lost_gpu_answers_nothing_and_the_others_go_on(
     for call in (nvml.nvmlDeviceGetName, nvml.nvmlDeviceGetPowerUsage, nvml.nvmlDeviceGetUUID):
         with pytest.raises(nvml.NVMLError_GpuIsLost):
             call(handle)
-    assert answers(nvml, 2, gpu=0) == [0, 0]
+    assert codes_of(nvml, 2, gpu=0) == [0, 0]
     for gpus in (1, [0, 1]):
         with pytest.raises(OperationError, match="is lost"):
             machine.occupy(gpus, 1.0, 0.5)
     machine.occupy(0, 1.0, 0.5)
     machine.clear_fault(ticket)
-    assert answers(nvml, 1, gpu=1) == [0]
+    assert codes_of(nvml, 1, gpu=1) == [0]
     machine.occupy(1, 1.0, 0.5)
 
 
-def test_a_failing_initialisation_leaves_nvml_uninitialised(
+def test_a_failed_initialization_leaves_nvml_uninitialized(
     make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
 ) -> None:
     machine = make_machine()
@@ -79,32 +79,32 @@ def test_a_failing_initialisation_leaves_nvml_uninitialised(
     assert nvml.nvmlDeviceGetCount() == 4
 
 
-def test_a_hanging_call_holds_up_nobody_else_and_ends_when_the_fault_is_cleared(
+def test_a_hanging_call_blocks_no_other_and_ends_with_the_fault(
     make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
 ) -> None:
     machine = make_machine(count=2)
     nvml = start_nvml()
     machine.inject_fault(ENERGY, gpu=0, delay_seconds=3600.0)
     codes: list[int] = []
-    thread = threading.Thread(target=lambda: codes.extend(answers(nvml, 1)))
+    thread = threading.Thread(target=lambda: codes.extend(codes_of(nvml, 1)))
     thread.start()
     while machine.describe().calls.get(ENERGY, 0) == 0:
         pass
-    assert answers(nvml, 1, gpu=1) == [0]
+    assert codes_of(nvml, 1, gpu=1) == [0]
     assert codes == []
     machine.clear_faults()
     thread.join(timeout=10)
     assert codes == [0]
 
 
-def test_nvml_shut_down_under_a_hanging_call_does_no_harm(
+def test_a_shutdown_during_a_hanging_call_is_safe(
     make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
 ) -> None:
     machine = make_machine(count=1)
     nvml = start_nvml()
     machine.inject_fault(ENERGY, delay_seconds=3600.0, code=LOST)
     codes: list[int] = []
-    thread = threading.Thread(target=lambda: codes.extend(answers(nvml, 1)))
+    thread = threading.Thread(target=lambda: codes.extend(codes_of(nvml, 1)))
     thread.start()
     while machine.describe().calls.get(ENERGY, 0) == 0:
         pass
@@ -114,7 +114,7 @@ def test_nvml_shut_down_under_a_hanging_call_does_no_harm(
     assert codes == [LOST]
 
 
-def test_faults_strike_in_every_process(make_machine: Callable[..., Machine]) -> None:
+def test_faults_affect_every_process(make_machine: Callable[..., Machine]) -> None:
     machine = make_machine()
     machine.inject_fault("nvmlDeviceGetCount_v2", code=999, count=1)
     environment = {**os.environ, **nvml_simulator.environment(machine.path)}
@@ -128,21 +128,21 @@ def test_faults_strike_in_every_process(make_machine: Callable[..., Machine]) ->
 
 def test_calls_are_counted(make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]) -> None:
     machine = make_machine()
-    answers(start_nvml(), 7)
+    codes_of(start_nvml(), 7)
     calls = machine.describe().calls
     assert calls == {"nvmlInitWithFlags": 1, "nvmlDeviceGetHandleByIndex_v2": 1, ENERGY: 7}
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "invalid",
     [{"function": "nvmlDeviceGetNothing"}, {"first_call": 0}, {"count": 0}, {"delay_seconds": -1.0}, {"gpu": 9}],
 )
-def test_a_fault_that_can_not_be_is_refused(wrong: dict[str, object], make_machine: Callable[..., Machine]) -> None:
+def test_an_invalid_fault_is_rejected(invalid: dict[str, object], make_machine: Callable[..., Machine]) -> None:
     with pytest.raises(UsageError, match="found"):
-        make_machine().inject_fault(**{"function": ENERGY, **wrong})  # type: ignore[arg-type]
+        make_machine().inject_fault(**{"function": ENERGY, **invalid})  # type: ignore[arg-type]
 
 
-def test_faults_have_an_end(make_machine: Callable[..., Machine]) -> None:
+def test_the_number_of_faults_is_limited(make_machine: Callable[..., Machine]) -> None:
     machine = make_machine()
     for _ in range(32):
         machine.inject_fault(ENERGY, code=LOST)
@@ -152,7 +152,7 @@ def test_faults_have_an_end(make_machine: Callable[..., Machine]) -> None:
     assert machine.inject_fault(ENERGY, code=LOST) == 33
 
 
-def test_another_actor_changes_a_limit_past_permission_and_faults(
+def test_another_actor_changes_a_limit_despite_permission_and_faults(
     make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
 ) -> None:
     machine = make_machine(permission="nobody", model="A100")

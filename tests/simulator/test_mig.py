@@ -1,4 +1,4 @@
-"""GPUs that are cut into MIG devices, and the ids under which devices are offered to containers."""
+"""Partitioned GPUs, and the device ids that the device plugin offers to containers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ StartNvml = Callable[[], ModuleType]
 
 
 def parts_of(nvml: ModuleType, handle: object) -> list[object]:
-    """The handles of a GPU's MIG devices, found as programs find them."""
+    """Return the handles of a GPU's MIG devices."""
     parts = []
     for index in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
         try:
@@ -35,43 +35,43 @@ def parts_of(nvml: ModuleType, handle: object) -> list[object]:
         ("H200", 2, "3g.71gb", 4),
     ],
 )
-def test_mig_devices_have_names_memory_and_ids_of_their_own_and_the_way_to_their_gpu(
+def test_mig_devices_have_their_own_names_memory_and_ids_and_a_link_to_their_gpu(
     model: str, count: int, profile: str, memory_eighths: int, make_machine: MakeMachine, start_nvml: StartNvml
 ) -> None:
     machine = make_machine(model=model, count=2)
     machine.partition(1, count)
     nvml = start_nvml()
-    whole = nvml.nvmlDeviceGetHandleByIndex(1)
-    parts = parts_of(nvml, whole)
+    gpu_handle = nvml.nvmlDeviceGetHandleByIndex(1)
+    parts = parts_of(nvml, gpu_handle)
     assert len(parts) == count
-    assert nvml.nvmlDeviceGetMigMode(whole) == [1, 1]
+    assert nvml.nvmlDeviceGetMigMode(gpu_handle) == [1, 1]
     described = machine.describe().gpus[1].mig_devices
     assert [nvml.nvmlDeviceGetUUID(part) for part in parts] == [part.uuid for part in described]
     assert len({part.uuid for part in described}) == count
-    for part, truth in zip(parts, described, strict=True):
-        assert nvml.nvmlDeviceGetName(part) == f"{nvml.nvmlDeviceGetName(whole)} MIG {profile}"
+    for part, device in zip(parts, described, strict=True):
+        assert nvml.nvmlDeviceGetName(part) == f"{nvml.nvmlDeviceGetName(gpu_handle)} MIG {profile}"
         assert nvml.nvmlDeviceGetMemoryInfo(part).total == (
-            nvml.nvmlDeviceGetMemoryInfo(whole).total * memory_eighths // 8
+            nvml.nvmlDeviceGetMemoryInfo(gpu_handle).total * memory_eighths // 8
         )
         assert nvml.nvmlDeviceIsMigDeviceHandle(part).value == 1
-        assert nvml.nvmlDeviceGetGpuInstanceId(part) == truth.gpu_instance_id
+        assert nvml.nvmlDeviceGetGpuInstanceId(part) == device.gpu_instance_id
         assert nvml.nvmlDeviceGetComputeInstanceId(part) == 0
         parent = nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(part)
         assert nvml.nvmlDeviceGetUUID(parent) == machine.describe().gpus[1].uuid
-        found = nvml.nvmlDeviceGetHandleByUUID(truth.uuid.encode())
-        assert nvml.nvmlDeviceGetUUID(found) == truth.uuid
+        found = nvml.nvmlDeviceGetHandleByUUID(device.uuid.encode())
+        assert nvml.nvmlDeviceGetUUID(found) == device.uuid
 
 
-def test_a_gpu_without_mig_devices_says_so(make_machine: MakeMachine, start_nvml: StartNvml) -> None:
+def test_a_gpu_without_mig_devices_reports_none(make_machine: MakeMachine, start_nvml: StartNvml) -> None:
     machine = make_machine(model="A100", count=2)
     machine.partition(0, 7)
     nvml = start_nvml()
-    whole = nvml.nvmlDeviceGetHandleByIndex(1)
-    assert nvml.nvmlDeviceGetMigMode(whole) == [0, 0]
-    assert nvml.nvmlDeviceGetMaxMigDeviceCount(whole) == 0
-    assert nvml.nvmlDeviceIsMigDeviceHandle(whole).value == 0
+    gpu_handle = nvml.nvmlDeviceGetHandleByIndex(1)
+    assert nvml.nvmlDeviceGetMigMode(gpu_handle) == [0, 0]
+    assert nvml.nvmlDeviceGetMaxMigDeviceCount(gpu_handle) == 0
+    assert nvml.nvmlDeviceIsMigDeviceHandle(gpu_handle).value == 0
     with pytest.raises(nvml.NVMLError_InvalidArgument):
-        nvml.nvmlDeviceGetGpuInstanceId(whole)
+        nvml.nvmlDeviceGetGpuInstanceId(gpu_handle)
     with pytest.raises(nvml.NVMLError_NotFound):
         nvml.nvmlDeviceGetHandleByUUID(b"MIG-00000000-0000-0000-0000-000000000000")
 
@@ -87,7 +87,7 @@ def test_a_gpu_without_mig_devices_says_so(make_machine: MakeMachine, start_nvml
         lambda nvml, part: nvml.nvmlDeviceGetUtilizationRates(part),
     ],
 )
-def test_power_energy_and_clocks_are_not_a_mig_devices(
+def test_a_mig_device_has_no_power_energy_and_clocks(
     call: Callable[[ModuleType, object], object], make_machine: MakeMachine, start_nvml: StartNvml
 ) -> None:
     machine = make_machine(model="A100", count=1)
@@ -100,21 +100,21 @@ def test_power_energy_and_clocks_are_not_a_mig_devices(
     assert machine.describe().gpus == before
 
 
-def test_a_gpu_that_is_cut_still_has_its_own_power_and_energy_but_no_utilisation(
+def test_a_partitioned_gpu_has_power_and_energy_but_no_utilization(
     make_machine: MakeMachine, start_nvml: StartNvml
 ) -> None:
     machine = make_machine(model="A100", count=1)
     machine.partition(0, 7)
     nvml = start_nvml()
-    whole = nvml.nvmlDeviceGetHandleByIndex(0)
-    nvml.nvmlDeviceSetPowerManagementLimit(whole, 250_000)
-    assert nvml.nvmlDeviceGetPowerManagementLimit(whole) == 250_000
-    assert nvml.nvmlDeviceGetTotalEnergyConsumption(whole) == machine.describe().gpus[0].counter_millijoules
+    gpu_handle = nvml.nvmlDeviceGetHandleByIndex(0)
+    nvml.nvmlDeviceSetPowerManagementLimit(gpu_handle, 250_000)
+    assert nvml.nvmlDeviceGetPowerManagementLimit(gpu_handle) == 250_000
+    assert nvml.nvmlDeviceGetTotalEnergyConsumption(gpu_handle) == machine.describe().gpus[0].counter_millijoules
     with pytest.raises(nvml.NVMLError_NotSupported):
-        nvml.nvmlDeviceGetUtilizationRates(whole)
+        nvml.nvmlDeviceGetUtilizationRates(gpu_handle)
 
 
-def test_the_handle_of_a_mig_device_that_is_gone_is_refused(make_machine: MakeMachine, start_nvml: StartNvml) -> None:
+def test_the_handle_of_a_removed_mig_device_is_rejected(make_machine: MakeMachine, start_nvml: StartNvml) -> None:
     machine = make_machine(model="H100", count=1)
     machine.partition(0, 7)
     nvml = start_nvml()
@@ -124,7 +124,7 @@ def test_the_handle_of_a_mig_device_that_is_gone_is_refused(make_machine: MakeMa
         nvml.nvmlDeviceGetUUID(last)
 
 
-def test_the_same_cut_gives_the_same_uuids_and_another_gives_others(make_machine: MakeMachine) -> None:
+def test_uuids_depend_on_the_partition(make_machine: MakeMachine) -> None:
     machine = make_machine(model="A100", count=2)
 
     def uuids(count: int) -> set[str]:
@@ -140,7 +140,7 @@ def test_the_same_cut_gives_the_same_uuids_and_another_gives_others(make_machine
 
 
 @pytest.mark.parametrize(
-    ("model", "gpu", "count", "complaint"),
+    ("model", "gpu", "count", "message"),
     [
         ("A40", 0, 2, "'A40', which has no MIG"),
         ("V100", 0, 7, "'V100', which has no MIG"),
@@ -149,19 +149,19 @@ def test_the_same_cut_gives_the_same_uuids_and_another_gives_others(make_machine
         ("A100", 5, 2, "found GPU 5"),
     ],
 )
-def test_a_cut_that_can_not_be_is_refused(
-    model: str, gpu: int, count: int, complaint: str, make_machine: MakeMachine
+def test_an_invalid_partition_is_rejected(
+    model: str, gpu: int, count: int, message: str, make_machine: MakeMachine
 ) -> None:
-    with pytest.raises(UsageError, match=complaint):
+    with pytest.raises(UsageError, match=message):
         make_machine(model=model, count=1).partition(gpu, count)
 
 
-def test_devices_are_offered_as_nvidias_plugin_offers_them(make_machine: MakeMachine) -> None:
+def test_device_ids_are_those_of_nvidias_plugin(make_machine: MakeMachine) -> None:
     machine = make_machine(model="A100", count=2)
     machine.partition(1, 2)
-    whole, cut = machine.describe().gpus
-    parts = [part.uuid for part in cut.mig_devices]
-    assert device_plugin_ids(machine.describe()) == (whole.uuid, *parts)
+    whole_gpu, partitioned = machine.describe().gpus
+    parts = [part.uuid for part in partitioned.mig_devices]
+    assert device_plugin_ids(machine.describe()) == (whole_gpu.uuid, *parts)
     assert device_plugin_ids(machine.describe(), replicas=2) == tuple(
-        f"{device}::{replica}" for device in (whole.uuid, *parts) for replica in (0, 1)
+        f"{device}::{replica}" for device in (whole_gpu.uuid, *parts) for replica in (0, 1)
     )

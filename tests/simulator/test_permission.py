@@ -1,4 +1,4 @@
-"""Who may change simulated GPUs."""
+"""Permission to change simulated GPUs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ except pynvml.NVMLError_NoPermission:
         ("nobody", "root", "refused"),
     ],
 )
-def test_a_change_needs_the_permission_of_the_state(
+def test_a_change_requires_the_permission_of_the_state(
     permission: str, user: str, outcome: str, make_machine: Callable[..., Machine]
 ) -> None:
     machine = make_machine(permission=permission, model="A100")
@@ -48,7 +48,7 @@ def test_a_change_needs_the_permission_of_the_state(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has capabilities to give up")
-def test_root_without_the_capability_changes_nothing_as_in_a_container(make_machine: Callable[..., Machine]) -> None:
+def test_root_without_the_capability_cannot_change_gpus(make_machine: Callable[..., Machine]) -> None:
     machine = make_machine(permission="root", model="A100")
     environment = {**os.environ, **nvml_simulator.environment(machine.path)}
     command = ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin", sys.executable, "-c", CHANGE, "root"]

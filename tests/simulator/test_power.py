@@ -1,4 +1,4 @@
-"""The power curve: what limits, clocks and load do to power, speed and energy."""
+"""The power curve: the effect of limits, clocks and load on power, speed and energy."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ works = st.floats(0.001, 100_000.0)
 def run_once(
     model: str, *, limit: float = 1.0, clock: int | None = None, work: float, intensity: float
 ) -> tuple[float, SimulatedGpu]:
-    """Seconds of one piece of work on a new GPU, and that GPU afterwards; `limit` is a share of the model's range."""
+    """Return the seconds of one unit of work on a new GPU, and the GPU; `limit` is a share of the range."""
     with tempfile.TemporaryDirectory() as folder:
         path = nvml_simulator.create(Path(folder) / "gpus", model=model, count=1, clock="virtual")
         with Machine(path) as machine:
-            least, largest = model_named(model).power_limit_range_watts
-            machine.set_power_limit_as_another_actor(0, least + limit * (largest - least))
+            minimum, maximum = model_named(model).power_limit_range_watts
+            machine.set_power_limit_as_another_actor(0, minimum + limit * (maximum - minimum))
             seconds = machine.occupy(0, work, intensity)
             return seconds, machine.describe().gpus[0]
 
 
 @settings(deadline=None)
 @given(model=st.sampled_from(MODEL_NAMES), low=limits, high=limits, intensity=intensities, work=works)
-def test_a_lower_limit_never_draws_more_power_nor_works_faster(
+def test_a_lower_limit_never_increases_power_or_speed(
     model: str, low: float, high: float, intensity: float, work: float
 ) -> None:
     low, high = sorted((low, high))
@@ -81,13 +81,13 @@ def test_power_rises_with_intensity_and_speed_does_not_depend_on_it(model: Model
 
 
 @pytest.mark.parametrize("model", models(), ids=lambda model: model.key)
-def test_full_load_meets_the_power_limit_before_the_highest_clock(model: Model) -> None:
+def test_full_load_reaches_the_power_limit_below_the_highest_clock(model: Model) -> None:
     watts, _ = busy_power_and_throughput(model, model.graphics_clocks_megahertz[0], 1.0)
     assert watts > model.power_limit_range_watts[1]
 
 
 @pytest.mark.parametrize("model", models(), ids=lambda model: model.key)
-def test_energy_of_a_piece_of_work_is_least_between_the_lowest_and_the_highest_clock(model: Model) -> None:
+def test_the_energy_of_work_is_minimal_between_the_lowest_and_the_highest_clock(model: Model) -> None:
     points = [busy_power_and_throughput(model, clock, 1.0) for clock in model.graphics_clocks_megahertz]
     joules_per_teraflop = [watts / throughput for watts, throughput in points]
     assert 0 < joules_per_teraflop.index(min(joules_per_teraflop)) < len(points) - 1
@@ -99,7 +99,7 @@ def test_energy_of_a_piece_of_work_is_least_between_the_lowest_and_the_highest_c
     clocks=st.lists(st.integers(100, 2500), min_size=2, max_size=2).map(sorted),
     work=works,
 )
-def test_a_locked_clock_is_kept_and_a_lower_one_never_works_faster(model: str, clocks: list[int], work: float) -> None:
+def test_a_locked_clock_is_applied_and_a_lower_one_is_never_faster(model: str, clocks: list[int], work: float) -> None:
     nvml_simulator.load()
     import pynvml  # noqa: PLC0415
 
@@ -139,7 +139,7 @@ def test_a_lower_memory_clock_slows_the_share_that_is_bound_by_memory(
     ("profile", "model", "tolerance"),
     [("gpt3-175b+a100_sxm_bf16.csv", "A100", 0.10), ("bloom+a40_bf16.csv", "A40", 0.12)],
 )
-def test_the_curve_is_that_of_the_published_profile(profile: str, model: str, tolerance: float) -> None:
+def test_the_curve_matches_the_published_profile(profile: str, model: str, tolerance: float) -> None:
     with (PROFILES / profile).open() as file:
         rows = [row for row in csv.DictReader(file) if row["instruction"] == "backward" and row["stage"] == "1"]
     assert len(rows) > 30

@@ -1,4 +1,4 @@
-"""Several processes on the same GPUs, and what one leaves behind that is killed."""
+"""Several processes on the same GPUs, and the effects of a killed one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nvml_simulator import Machine
 from support.agents.simulated_programs import HOLD_THE_LOCK, WORK_FOR_LONG
 from wattloop.errors import OperationError
 
-WORK_UNTIL_NO_MORE_FITS = """
+FILL_GPU = """
 import os, sys, threading, nvml_simulator, wattloop.errors
 machine = nvml_simulator.Machine(sys.argv[1])
 def work():
@@ -31,7 +31,7 @@ for _ in range(17):
     threading.Thread(target=work, daemon=True).start()
 sys.stdin.read()
 """
-WORK_PIECE_BY_PIECE = """
+WORK_IN_STEPS = """
 import sys, nvml_simulator
 machine = nvml_simulator.Machine(sys.argv[1])
 print("working", flush=True)
@@ -41,7 +41,7 @@ while True:
 
 
 class Child(subprocess.Popen[str]):
-    """A process that works on the machine and is killed at the end, if not before."""
+    """A process that works on the machine; killed at the end of the block."""
 
     def __init__(self, script: str, machine: Machine) -> None:
         super().__init__(
@@ -60,12 +60,12 @@ class Child(subprocess.Popen[str]):
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Looks again and again; the test's own time limit bounds it."""
+    """Poll a condition; the time limit of the test bounds the wait."""
     while not condition():
         threading.Event().wait(0.002)
 
 
-def test_two_processes_see_the_same_gpus(
+def test_two_processes_use_the_same_gpus(
     make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
 ) -> None:
     machine = make_machine(model="H100", count=2)
@@ -87,7 +87,7 @@ print(pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetTotalEnergyConsumpti
     assert nvml.nvmlDeviceGetPowerManagementLimit(handle) == 300000
 
 
-def test_a_process_killed_in_the_middle_of_a_change_blocks_nobody_and_leaves_the_gpu_as_it_was(
+def test_a_process_killed_during_a_change_blocks_no_other_and_leaves_the_gpu_unchanged(
     make_machine: Callable[..., Machine],
 ) -> None:
     machine = make_machine(count=2)
@@ -107,21 +107,21 @@ def test_the_work_of_a_killed_process_ends(make_machine: Callable[..., Machine])
     wait_until(lambda: machine.describe().gpus[0].power_watts == idle_watts)
 
 
-def test_a_process_killed_while_it_works_leaves_whole_pieces_of_work_or_none(
+def test_a_process_killed_while_it_works_leaves_complete_steps_only(
     make_machine: Callable[..., Machine],
 ) -> None:
     machine = make_machine(count=1)
     for piece in range(1, 4):
-        with Child(WORK_PIECE_BY_PIECE, machine):
-            wait_until(lambda least=piece * 20: machine.describe().gpus[0].busy_seconds > least)  # type: ignore[misc]
-    found = machine.describe().gpus[0]
+        with Child(WORK_IN_STEPS, machine):
+            wait_until(lambda minimum=piece * 20: machine.describe().gpus[0].busy_seconds > minimum)  # type: ignore[misc]
+    reached = machine.describe().gpus[0]
     replayed = make_machine(count=1)
-    while replayed.clock_seconds(0) < found.time_seconds:
+    while replayed.clock_seconds(0) < reached.time_seconds:
         replayed.occupy(0, 31.2, 0.37)
-    assert replayed.describe().gpus[0] == found
+    assert replayed.describe().gpus[0] == reached
 
 
-def test_an_interrupted_process_stops_its_work_at_once(make_machine: Callable[..., Machine]) -> None:
+def test_an_interrupted_process_stops_its_work_immediately(make_machine: Callable[..., Machine]) -> None:
     machine = make_machine(clock="wall", count=1)
     script = WORK_FOR_LONG.replace("sys.stdin.read()", "machine.occupy(0, 1e6, 0.5)")
     with Child(script, machine) as process:
@@ -129,21 +129,21 @@ def test_an_interrupted_process_stops_its_work_at_once(make_machine: Callable[..
         assert process.wait() == -signal.SIGINT
 
 
-def test_a_program_in_another_language_occupies_gpus_by_one_call(make_machine: Callable[..., Machine]) -> None:
+def test_a_c_program_occupies_gpus_with_one_call(make_machine: Callable[..., Machine]) -> None:
     machine = make_machine(clock="scaled", scale=100.0, count=2)
     gpus = (ctypes.c_uint * 2)(0, 1)
     assert nvml_simulator.load().wattloopSimulatorWork(machine._machine, gpus, 2, 312.0, 0.1) == 0
     assert all(gpu.busy_seconds >= 1.0 for gpu in machine.describe().gpus)
 
 
-def test_a_stopped_process_keeps_its_work_and_the_dead_leave_their_places(
+def test_a_stopped_process_keeps_its_work_and_killed_ones_release_their_slots(
     make_machine: Callable[..., Machine],
 ) -> None:
     machine = make_machine(clock="scaled", scale=50.0, count=1)
     idle_watts = nvml_simulator.model_named("A100").idle_watts
     with Child(WORK_FOR_LONG, machine) as stopped:
         stopped.send_signal(signal.SIGSTOP)
-        with Child(WORK_UNTIL_NO_MORE_FITS, machine):
+        with Child(FILL_GPU, machine):
             pass
         wait_until(lambda: machine.describe().gpus[0].power_watts == idle_watts)
         machine.occupy(0, 31.2, 0.1)
@@ -168,7 +168,7 @@ def test_running_processes_are_listed_until_they_end(
     assert nvml.nvmlDeviceGetMemoryInfo(first).used < used
 
 
-def test_work_at_the_same_time_shares_the_throughput(make_machine: Callable[..., Machine]) -> None:
+def test_concurrent_work_shares_the_throughput(make_machine: Callable[..., Machine]) -> None:
     machine = make_machine(clock="scaled", scale=100.0, count=1)
     threads = [threading.Thread(target=machine.occupy, args=(0, 312.0, 0.1)) for _ in range(3)]
     for thread in threads:
@@ -178,9 +178,9 @@ def test_work_at_the_same_time_shares_the_throughput(make_machine: Callable[...,
     assert machine.describe().gpus[0].busy_seconds == pytest.approx(3.0)
 
 
-def test_more_work_than_a_gpu_takes_is_refused_and_harms_nothing(make_machine: Callable[..., Machine]) -> None:
+def test_work_above_the_limit_of_a_gpu_is_rejected_without_effect(make_machine: Callable[..., Machine]) -> None:
     machine = make_machine(clock="wall", count=2)
-    with Child(WORK_UNTIL_NO_MORE_FITS, machine):
+    with Child(FILL_GPU, machine):
         with pytest.raises(OperationError, match="too much work"):
             machine.occupy([1, 0], 31.2, 0.1)
         assert machine.describe().gpus[1].busy_seconds == 0
@@ -196,7 +196,7 @@ def test_a_limit_set_while_work_runs_slows_it(make_machine: Callable[..., Machin
         assert machine.describe().gpus[0].power_watts <= 150
 
 
-def test_another_process_hears_of_a_state_that_is_made_anew(
+def test_a_replaced_state_file_is_reopened(
     tmp_path: Path, make_machine: Callable[..., Machine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = nvml_simulator.create(tmp_path / "gpus", count=1, clock="virtual")

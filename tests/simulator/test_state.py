@@ -1,4 +1,4 @@
-"""State files: made, refused, damaged; and the identity of what is in them."""
+"""State files: creation, invalid arguments, damage, and the identity of the GPUs."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from wattloop.errors import OperationError, UsageError
 
 
 @pytest.mark.parametrize("model", models(), ids=lambda model: model.key)
-def test_every_model_is_what_nvml_reports_of_it(
+def test_nvml_reports_each_model(
     model: nvml_simulator.Model, make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
 ) -> None:
     make_machine(model=model.key, count=2)
     nvml = start_nvml()
     handle = nvml.nvmlDeviceGetHandleByIndex(1)
     assert nvml.nvmlDeviceGetName(handle) == model.name
-    least, largest = nvml.nvmlDeviceGetPowerManagementLimitConstraints(handle)
-    assert (least / 1e3, largest / 1e3) == model.power_limit_range_watts
+    minimum, maximum = nvml.nvmlDeviceGetPowerManagementLimitConstraints(handle)
+    assert (minimum / 1e3, maximum / 1e3) == model.power_limit_range_watts
     assert nvml.nvmlDeviceGetPowerManagementDefaultLimit(handle) / 1e3 == model.default_power_limit_watts
     memory_clocks = nvml.nvmlDeviceGetSupportedMemoryClocks(handle)
     assert tuple(memory_clocks) == model.memory_clocks_megahertz
@@ -35,16 +35,16 @@ def test_every_model_is_what_nvml_reports_of_it(
 
 
 @pytest.mark.parametrize(
-    ("model", "largest", "least", "count"),
+    ("model", "maximum", "minimum", "count"),
     [("A40", 1740, 210, 103), ("V100", 1530, 135, 187), ("A100", 1410, 210, 81), ("H200", 1980, 345, 110)],
 )
-def test_clock_tables_are_those_of_the_real_gpus(model: str, largest: int, least: int, count: int) -> None:
+def test_clock_tables_are_those_of_the_real_gpus(model: str, maximum: int, minimum: int, count: int) -> None:
     table = nvml_simulator.model_named(model).graphics_clocks_megahertz
-    assert (table[0], table[-1], len(table)) == (largest, least, count)
+    assert (table[0], table[-1], len(table)) == (maximum, minimum, count)
     assert {above - below for above, below in itertools.pairwise(table)} <= {7, 8, 15}
 
 
-def test_uuids_come_from_seed_and_index_alone(make_machine: Callable[..., Machine]) -> None:
+def test_uuids_depend_only_on_seed_and_index(make_machine: Callable[..., Machine]) -> None:
     uuids = [[gpu.uuid for gpu in make_machine(**options).describe().gpus] for options in (
         {"seed": 7, "count": 4, "model": "A40"}, {"seed": 7, "count": 4, "model": "H100"}, {"seed": 8, "count": 4},
     )]  # fmt: skip
@@ -73,7 +73,7 @@ def test_a_gpu_is_found_by_uuid_serial_and_bus_id_in_every_form(
 
 
 @pytest.mark.parametrize(
-    ("options", "complaint"),
+    ("options", "message"),
     [
         ({"model": "B300"}, "found GPU model 'B300', expected one of A40, V100, A100, H100, H200"),
         ({"count": -1}, "found -1 simulated GPUs, expected 0 to 64"),
@@ -86,15 +86,13 @@ def test_a_gpu_is_found_by_uuid_serial_and_bus_id_in_every_form(
         ({"seed": -1}, "expected 0 to"),
     ],
 )
-def test_a_state_that_can_not_be_is_refused_and_not_made(
-    options: dict[str, object], complaint: str, tmp_path: Path
-) -> None:
-    with pytest.raises(UsageError, match=complaint):
+def test_invalid_arguments_create_no_state(options: dict[str, object], message: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=message):
         nvml_simulator.create(tmp_path / "gpus", **options)  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_existing_file_is_kept_unless_it_is_to_be_replaced(tmp_path: Path) -> None:
+def test_an_existing_file_is_kept_without_replace(tmp_path: Path) -> None:
     path = nvml_simulator.create(tmp_path / "gpus", count=1)
     with pytest.raises(UsageError, match="exists already"):
         nvml_simulator.create(path, count=2)
@@ -104,30 +102,30 @@ def test_an_existing_file_is_kept_unless_it_is_to_be_replaced(tmp_path: Path) ->
     assert [found.name for found in tmp_path.iterdir()] == ["gpus"]
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
     with pytest.raises(OperationError, match=r"nowhere/gpus: No such file"):
         nvml_simulator.create(tmp_path / "nowhere" / "gpus")
 
 
 def damage(path: Path, how: str) -> None:
-    whole = path.read_bytes()
+    content = path.read_bytes()
     if how == "missing":
         path.unlink()
     elif how == "empty":
         path.write_bytes(b"")
     elif how == "another file":
-        path.write_bytes(os.urandom(len(whole)))
+        path.write_bytes(os.urandom(len(content)))
     elif how == "truncated":
-        path.write_bytes(whole[:-8])
+        path.write_bytes(content[:-8])
     else:
-        path.write_bytes(whole[:8] + b"\xff\0\0\0" + whole[12:])
+        path.write_bytes(content[:8] + b"\xff\0\0\0" + content[12:])
 
 
 @pytest.mark.parametrize(
     ("how", "code"),
     [("missing", 9), ("empty", 9), ("another file", 9), ("truncated", 18), ("another version", 18)],
 )
-def test_a_damaged_state_is_no_driver_or_the_wrong_one(
+def test_a_damaged_state_is_a_missing_driver_or_a_wrong_version(
     how: str, code: int, make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
 ) -> None:
     path = make_machine().path
@@ -139,7 +137,9 @@ def test_a_damaged_state_is_no_driver_or_the_wrong_one(
         Machine(path)
 
 
-def test_no_state_at_all_is_no_driver(start_nvml: Callable[[], ModuleType], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_state_is_a_missing_driver(
+    start_nvml: Callable[[], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv(nvml_simulator.STATE_VARIABLE, raising=False)
     with pytest.raises(Exception, match="Driver Not Loaded"):
         start_nvml()

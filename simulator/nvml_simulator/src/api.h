@@ -1,4 +1,4 @@
-/* What the api_*.c files share: the few lines that most NVML functions consist of. */
+/* Macros shared by the api_*.c files: the common body of most NVML functions. */
 #ifndef API_H
 #define API_H
 
@@ -6,13 +6,13 @@
 #include "power.h"
 #include "timeline.h"
 
-/* The body of a function that answers one number: `value` may use `call`. */
+/* Body of a function that returns one number; `value` may use `call`. */
 #define ANSWER(function, device, out, value) \
     do { \
         struct call call; \
-        nvmlReturn_t begun = call_begin_on(&call, FUNCTION_##function, device); \
-        if (begun != NVML_SUCCESS) { \
-            return begun; \
+        nvmlReturn_t result = call_begin_on(&call, FUNCTION_##function, device); \
+        if (result != NVML_SUCCESS) { \
+            return result; \
         } \
         if ((out) == NULL) { \
             return call_end(&call, NVML_ERROR_INVALID_ARGUMENT); \
@@ -21,18 +21,18 @@
         return call_end(&call, NVML_SUCCESS); \
     } while (0)
 
-/* The same for a text with its buffer's size. */
+/* Body of a function that returns a string in a buffer of a given size. */
 #define ANSWER_TEXT(function, device, buffer, size, text) \
     do { \
         struct call call; \
-        nvmlReturn_t begun = call_begin_on(&call, FUNCTION_##function, device); \
-        if (begun != NVML_SUCCESS) { \
-            return begun; \
+        nvmlReturn_t result = call_begin_on(&call, FUNCTION_##function, device); \
+        if (result != NVML_SUCCESS) { \
+            return result; \
         } \
         return call_end(&call, call_text(buffer, size, text)); \
     } while (0)
 
-/* Begins a function that changes the GPU; the handle is looked at before the permission. */
+/* Begins a function that changes a GPU; checks the handle before the permission. */
 static inline nvmlReturn_t begin_change(struct call *call, enum function function, nvmlDevice_t device) {
     nvmlReturn_t result = call_begin_on(call, function, device);
     if (result != NVML_SUCCESS) {

@@ -1,4 +1,4 @@
-/* What a GPU does: memory, utilisation, processes, temperature, performance state. */
+/* Activity of a GPU: memory, utilization, processes, temperature, performance state. */
 #include <stddef.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 
 enum { RESERVED_MEBIBYTES = 600, AMBIENT_CELSIUS = 27, MILLIWATTS_PER_KELVIN = 9000 };
 
-/* What a call that fills an array answers: its size, and whether that fits. */
+/* Result of a call that fills an array: its size, and whether the array fits. */
 static nvmlReturn_t fit(unsigned *count, unsigned needed, const void *array) {
     bool fits = *count >= needed;
     *count = needed;
@@ -20,7 +20,7 @@ static nvmlReturn_t fit(unsigned *count, unsigned needed, const void *array) {
     return needed > 0 && array == NULL ? NVML_ERROR_INVALID_ARGUMENT : NVML_SUCCESS;
 }
 
-/* Which MIG device a process works on is not modelled: none of their memory is in use. */
+/* The MIG device of a process is not modelled: no memory of MIG devices is in use. */
 static uint64_t used_bytes(const struct call *call) {
     return call->instance == NULL ? (uint64_t)processes_prune(call->machine->layout, call->gpu) * CONTEXT_BYTES : 0;
 }
@@ -39,7 +39,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *m
     if (memory == NULL) {
         return call_end(&call, NVML_ERROR_INVALID_ARGUMENT);
     }
-    /* The first form counts what is reserved as used. */
+    /* The first version of the call counts reserved memory as used. */
     memory->total = total_bytes(&call);
     memory->used = used_bytes(&call) + RESERVED_MEBIBYTES * MEBIBYTE;
     memory->free = memory->total - memory->used;
@@ -56,7 +56,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v
         return call_end(&call, NVML_ERROR_INVALID_ARGUMENT);
     }
     if (memory->version != NVML_STRUCT_VERSION(nvmlMemory_v2_t, 2)) {
-        return call_end(&call, NVML_ERROR_FUNCTION_NOT_FOUND); /* as driver 580 answers */
+        return call_end(&call, NVML_ERROR_FUNCTION_NOT_FOUND); /* like driver 580 */
     }
     memory->total = total_bytes(&call);
     memory->reserved = RESERVED_MEBIBYTES * MEBIBYTE;
@@ -81,14 +81,14 @@ EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtili
     return call_end(&call, NVML_SUCCESS);
 }
 
-/* Those that the caller sees, by the pids that it knows them by. */
+/* The processes that the caller can see, with pids of its namespace. */
 static unsigned processes_seen(struct call *call, nvmlProcessInfo_t *seen) {
     unsigned count = 0;
     processes_prune(call->machine->layout, call->gpu);
     for (unsigned number = 0; number < MAX_PROCESSES; number++) {
         const struct process *process = &call->gpu->processes[number];
         int32_t pid;
-        if (processes_look(call->machine->layout, process, &pid) == PROCESS_LIVES) {
+        if (processes_state(call->machine->layout, process, &pid) == PROCESS_ALIVE) {
             seen[count++] = (nvmlProcessInfo_t){
                 .pid = (unsigned)pid,
                 .used_gpu_memory = process->memory_bytes,

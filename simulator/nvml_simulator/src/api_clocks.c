@@ -1,4 +1,4 @@
-/* Clocks: what is supported, what runs, and why not more. */
+/* Clocks: supported clocks, current clocks, and reasons for a reduced clock. */
 #include <stddef.h>
 
 #include "api.h"
@@ -42,7 +42,7 @@ static nvmlReturn_t clock_by_id(const struct call *call, unsigned type, unsigned
         return NVML_ERROR_INVALID_ARGUMENT;
     }
     if (type > NVML_CLOCK_VIDEO) {
-        /* Two answers to one mistake: so does driver 580. */
+        /* Two codes for one mistake, like driver 580. */
         return id == NVML_CLOCK_ID_CURRENT ? NVML_ERROR_NOT_SUPPORTED : NVML_ERROR_INVALID_ARGUMENT;
     }
     bool application = id == NVML_CLOCK_ID_APP_CLOCK_TARGET || id == NVML_CLOCK_ID_APP_CLOCK_DEFAULT;
@@ -172,7 +172,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetCurrentClocksThrottleReasons(nvmlDevice_t devic
     ANSWER(nvmlDeviceGetCurrentClocksThrottleReasons, device, reasons, event_reasons(&call));
 }
 
-#define SUPPORTED_REASONS 0x1FFULL /* all that an H200 lists; of these the simulator gives three */
+#define SUPPORTED_REASONS 0x1FFULL /* those of an H200; the simulator reports three of them */
 
 EXPORT nvmlReturn_t nvmlDeviceGetSupportedClocksEventReasons(nvmlDevice_t device, unsigned long long *reasons) {
     ANSWER(nvmlDeviceGetSupportedClocksEventReasons, device, reasons, SUPPORTED_REASONS);

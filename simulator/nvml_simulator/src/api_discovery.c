@@ -1,4 +1,4 @@
-/* How many GPUs there are, and the ways to a handle. */
+/* Number of GPUs, and handles by index, UUID, serial number and bus id. */
 #include <stdio.h>
 #include <strings.h>
 
@@ -75,7 +75,7 @@ static bool uuid_matches(const struct gpu *gpu, const char *wanted) { return str
 
 static bool serial_matches(const struct gpu *gpu, const char *wanted) { return strcasecmp(gpu->serial, wanted) == 0; }
 
-/* "domain:bus:device.function" with a domain of any width, or without one. */
+/* "domain:bus:device.function" with a domain of any width, or without a domain. */
 static bool bus_id_matches(const struct gpu *gpu, const char *wanted) {
     unsigned domain = 0, bus, device, function;
     char rest;

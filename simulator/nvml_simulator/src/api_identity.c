@@ -1,4 +1,4 @@
-/* What a GPU is: names, numbers, place on the bus, architecture. */
+/* Identity of a GPU: names, numbers, PCI address, architecture. */
 #include <stdio.h>
 #include <string.h>
 
@@ -78,7 +78,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *
         .pci_subsystem_id = call.model->pci_subsystem_id,
     };
     memcpy(pci->bus_id, call.gpu->bus_id, sizeof pci->bus_id);
-    /* The old form has four digits of domain, of the eight. */
+    /* The legacy form has four of the eight digits of the domain. */
     snprintf(pci->bus_id_legacy, sizeof pci->bus_id_legacy, "%.12s", call.gpu->bus_id + 4);
     return call_end(&call, NVML_SUCCESS);
 }

@@ -1,4 +1,4 @@
-/* Initialisation, versions, error texts. */
+/* Initialization, versions, error strings. */
 #include <stdio.h>
 #include <stddef.h>
 
@@ -47,7 +47,7 @@ EXPORT nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned length) {
 }
 
 EXPORT nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned length) {
-    /* The library's own version: the one question that NVML answers without being initialised. */
+    /* Version of the library: the only query that works before initialization. */
     return call_text(version, length, "13." DRIVER_VERSION);
 }
 
@@ -72,7 +72,7 @@ EXPORT nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version) {
     return answer_cuda_version(FUNCTION_nvmlSystemGetCudaDriverVersion_v2, version);
 }
 
-/* The whole path of the program, cut to the buffer. */
+/* Full path of the program, truncated to the buffer. */
 EXPORT nvmlReturn_t nvmlSystemGetProcessName(unsigned pid, char *name, unsigned length) {
     struct call call;
     nvmlReturn_t result = call_begin(&call, FUNCTION_nvmlSystemGetProcessName);

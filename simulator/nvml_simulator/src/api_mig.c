@@ -1,4 +1,4 @@
-/* MIG: whether a GPU is partitioned, the handles of its parts, and the way back to the whole. */
+/* MIG: mode of a GPU, handles of its MIG devices, and the GPU of a MIG device. */
 #include <stddef.h>
 
 #include "api.h"
@@ -69,7 +69,7 @@ EXPORT nvmlReturn_t nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device, unsigned *i
     return call_end(&call, NVML_SUCCESS);
 }
 
-/* The id of a MIG device's GPU instance or compute instance; a whole GPU has neither. */
+/* Id of the GPU instance or compute instance of a MIG device; a GPU has neither. */
 static nvmlReturn_t answer_id(enum function function, nvmlDevice_t part, unsigned *id) {
     struct call call;
     nvmlReturn_t result = call_begin_on_part(&call, function, part);
@@ -79,7 +79,7 @@ static nvmlReturn_t answer_id(enum function function, nvmlDevice_t part, unsigne
     if (call.instance == NULL || id == NULL) {
         return call_end(&call, NVML_ERROR_INVALID_ARGUMENT);
     }
-    /* Each GPU instance has one compute instance, the first. */
+    /* Each GPU instance has one compute instance, with id 0. */
     *id = function == FUNCTION_nvmlDeviceGetGpuInstanceId ? call.instance->gpu_instance_id : 0;
     return call_end(&call, NVML_SUCCESS);
 }

@@ -1,9 +1,9 @@
-/* Power, its limit, and energy. */
+/* Power, power limit and energy. */
 #include <stddef.h>
 
 #include "api.h"
 
-/* nvmlDeviceGetPowerUsage: the mean of the last second on GA10x and Hopper, what the last sample saw elsewhere. */
+/* nvmlDeviceGetPowerUsage: mean of the last second on GA10x and Hopper, else the last sample. */
 static uint32_t power_usage_mw(const struct call *call) {
     return call->model->averages_power ? timeline_average_power_mw(call->gpu, call->model)
                                        : timeline_instant_power_mw(call->gpu, call->model);
@@ -79,7 +79,7 @@ EXPORT nvmlReturn_t nvmlDeviceSetPowerManagementLimit_v2(nvmlDevice_t device, co
     return call_end(&call, set_limit(&call, value->power_value_mw));
 }
 
-/* One field: the answer, or that the model or this library has none of it. */
+/* Value of a field, or NOT_SUPPORTED if the model or this library does not have it. */
 static nvmlReturn_t fill_field(const struct call *call, nvmlFieldValue_t *field) {
     if (field->field_id == NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION) {
         field->value_type = NVML_VALUE_TYPE_UNSIGNED_LONG_LONG;

@@ -1,4 +1,4 @@
-/* What an administrator sets besides the power limit: locked and application clocks, persistence. */
+/* Settings besides the power limit: locked clocks, application clocks, persistence mode. */
 #include <stddef.h>
 
 #include "api.h"
@@ -12,7 +12,7 @@ EXPORT nvmlReturn_t nvmlDeviceSetGpuLockedClocks(nvmlDevice_t device, unsigned m
     if (min_mhz > max_mhz || max_mhz == 0) {
         return call_end(&call, NVML_ERROR_INVALID_ARGUMENT);
     }
-    /* As on real GPUs a clock outside the table, or between two of its steps, is brought to one of the table. */
+    /* Like real GPUs: a clock that is not in the table is replaced by one of the table. */
     call.gpu->locked_min_mhz = power_supported_graphics_clock(call.model, min_mhz);
     call.gpu->locked_max_mhz = power_supported_graphics_clock(call.model, max_mhz);
     return call_end(&call, NVML_SUCCESS);

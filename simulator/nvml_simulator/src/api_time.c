@@ -1,14 +1,14 @@
-/* The calls beyond NVML that a measuring program needs: what time it is where the GPUs are, and which load of the driver. */
+/* Calls beyond NVML for measuring programs: simulated time and driver load. */
 #include <stddef.h>
 
 #include "api.h"
 #include "clock.h"
 
-/* The present in simulated nanoseconds since creation, of the state that nvmlInit has opened: of one GPU, or without a
- * device of the machine. */
+/* Simulated nanoseconds since creation of the state that nvmlInit has opened: of a GPU, or of the machine
+ * without a device. */
 EXPORT nvmlReturn_t wattloopSimulatorTime(nvmlDevice_t device, unsigned long long *nanoseconds) {
     struct call call;
-    nvmlReturn_t result = call_begin_quietly(&call);
+    nvmlReturn_t result = call_begin_uncounted(&call);
     if (result != NVML_SUCCESS) {
         return result;
     }
@@ -20,10 +20,10 @@ EXPORT nvmlReturn_t wattloopSimulatorTime(nvmlDevice_t device, unsigned long lon
     return call_end(&call, NVML_SUCCESS);
 }
 
-/* How often the driver was started: what the kernel tells of a real one. */
+/* Number of driver starts, which the kernel provides for a real driver. */
 EXPORT nvmlReturn_t wattloopSimulatorDriverStarts(unsigned long long *starts) {
     struct call call;
-    nvmlReturn_t result = call_begin_quietly(&call);
+    nvmlReturn_t result = call_begin_uncounted(&call);
     if (result != NVML_SUCCESS) {
         return result;
     }

@@ -10,10 +10,10 @@
 #include "driver.h"
 #include "faults.h"
 
-/* The state this process has open. It outlives nvmlShutdown for as long as a call in another thread is under way. */
+/* The state file that this process has open, until no thread uses it after nvmlShutdown. */
 struct session {
     struct machine machine;
-    uint64_t driver_starts; /* as of when it was opened */
+    uint64_t driver_starts; /* when it was opened */
     unsigned calls;
     bool closed;
 };
@@ -22,11 +22,11 @@ static pthread_mutex_t session_mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct session *session;
 static unsigned initializations;
 
-/* Handles are addresses in here, so that a foreign pointer is told from ours without reading it. */
+/* Handles are addresses in this array, so that foreign pointers are detected without a read. */
 struct nvml_device {
     char unused;
 };
-static struct nvml_device devices[MAX_GPUS][1 + MAX_INSTANCES]; /* the whole GPU first */
+static struct nvml_device devices[MAX_GPUS][1 + MAX_INSTANCES]; /* the GPU itself first */
 
 nvmlDevice_t call_handle(unsigned index) { return &devices[index][0]; }
 
@@ -70,25 +70,25 @@ static void session_leave(struct session *left) {
 
 static struct session *session_of(struct call *call) { return (struct session *)call->machine; }
 
-/* Counts the call and lets faults strike it; the lock is held after NVML_SUCCESS. */
+/* Counts the call and applies faults; after NVML_SUCCESS the lock is held. */
 static nvmlReturn_t admit(struct call *call, enum function function, int gpu) {
     struct machine *machine = call->machine;
     machine_lock(machine);
     machine->layout->calls[function]++;
-    struct verdict verdict = faults_strike(machine->layout, function, gpu);
-    if (verdict.delay_ns > 0) {
+    struct fault_effect effect = faults_apply(machine->layout, function, gpu);
+    if (effect.delay_ns > 0) {
         machine_unlock(machine);
-        faults_wait(machine, &verdict);
+        faults_wait(machine, &effect);
         machine_lock(machine);
     }
-    /* A session of a driver that is gone can still be closed. */
-    if (verdict.code == NVML_SUCCESS && function != FUNCTION_nvmlShutdown) {
-        verdict.code = driver_answer(machine->layout, session_of(call)->driver_starts);
+    /* A stale session can still be closed. */
+    if (effect.code == NVML_SUCCESS && function != FUNCTION_nvmlShutdown) {
+        effect.code = driver_answer(machine->layout, session_of(call)->driver_starts);
     }
-    if (verdict.code != NVML_SUCCESS) {
+    if (effect.code != NVML_SUCCESS) {
         machine_unlock(machine);
     }
-    return verdict.code;
+    return effect.code;
 }
 
 static nvmlReturn_t enter(struct call *call) {
@@ -115,7 +115,7 @@ nvmlReturn_t call_begin(struct call *call, enum function function) {
     return result;
 }
 
-nvmlReturn_t call_begin_quietly(struct call *call) {
+nvmlReturn_t call_begin_uncounted(struct call *call) {
     nvmlReturn_t result = enter(call);
     if (result == NVML_SUCCESS) {
         machine_lock(call->machine);
@@ -142,7 +142,7 @@ nvmlReturn_t call_begin_on_part(struct call *call, enum function function, nvmlD
         session_leave(session_of(call));
         return result;
     }
-    call->gpu = machine_touch(call->machine, call->index);
+    call->gpu = machine_modify(call->machine, call->index);
     return NVML_SUCCESS;
 }
 
@@ -152,7 +152,7 @@ nvmlReturn_t call_end(struct call *call, nvmlReturn_t result) {
     return result;
 }
 
-/* As the driver asks: root in a container is none without the capability. */
+/* Like the driver, require the capability, which root in a container does not have. */
 static bool is_administrator(void) {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct sets[_LINUX_CAPABILITY_U32S_3];
@@ -193,7 +193,7 @@ static nvmlReturn_t open_session(void) {
     return NVML_SUCCESS;
 }
 
-/* With `session_mutex` held: forgets the session; the last call in it, or this one, closes it. */
+/* Ends the session; its last call, or this one, closes it. Requires `session_mutex`. */
 static struct session *retire_session(void) {
     struct session *retired = session;
     session = NULL;
@@ -208,7 +208,7 @@ static void dispose(struct session *retired) {
     }
 }
 
-/* With `session_mutex` held: whether the driver was stopped since the session was opened. */
+/* Whether the driver was stopped since the session was opened. Requires `session_mutex`. */
 static bool is_stale(void) {
     machine_lock(&session->machine);
     bool stale = driver_answer(session->machine.layout, session->driver_starts) != NVML_SUCCESS;

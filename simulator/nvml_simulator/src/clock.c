@@ -11,7 +11,7 @@ uint64_t clock_monotonic_ns(void) {
 
 static uint64_t elapsed_ns(const struct layout *layout) {
     uint64_t now = clock_monotonic_ns();
-    /* Before the origin: the machine was started again since, and counts from zero. */
+    /* Before the origin: the machine was rebooted, so its clock started from zero. */
     uint64_t elapsed = now > layout->origin_ns ? now - layout->origin_ns : 0;
     return layout->clock_mode == CLOCK_MODE_SCALED ? (uint64_t)((double)elapsed * layout->scale) : elapsed;
 }

@@ -1,4 +1,4 @@
-/* The three clocks: wall (as the system's), scaled (the system's times a factor), virtual (moves only with work). */
+/* The three clocks: wall (system time), scaled (a multiple of it), virtual (advances only with work). */
 #ifndef CLOCK_H
 #define CLOCK_H
 
@@ -6,19 +6,19 @@
 
 uint64_t clock_monotonic_ns(void);
 
-/* The present of a GPU, in simulated nanoseconds since creation. It never falls.
+/* Time of a GPU, in simulated nanoseconds since creation. It never decreases.
  *
- * With the virtual clock every GPU has a time of its own, that only its own work moves: what a GPU sees then depends on
- * what was done on it and in which order, and not on what other processes do on other GPUs meanwhile. */
+ * With the virtual clock each GPU has its own time, which only its own work advances. The state of a GPU
+ * then depends on its own work and the order of that work, and not on processes on other GPUs. */
 uint64_t clock_now_ns(const struct layout *layout, const struct gpu *gpu);
 
-/* The present of the machine: with the virtual clock the latest of its GPUs. */
+/* Time of the machine: with the virtual clock the latest of its GPUs. */
 uint64_t clock_machine_ns(const struct layout *layout);
 
-/* The real time that a simulated one takes. */
+/* Real duration of a simulated one. */
 uint64_t clock_real_ns(const struct layout *layout, uint64_t simulated_ns);
 
-/* Sleeps, through signals. */
+/* Sleeps; continues after signals. */
 void clock_sleep_ns(uint64_t real_ns);
 
 #endif

@@ -30,7 +30,7 @@ void driver_start(struct machine *machine) {
     struct layout *layout = machine->layout;
     if (!layout->driver_loaded) {
         for (unsigned index = 0; index < layout->gpu_count; index++) {
-            start_gpu(machine_touch(machine, index), machine_model(machine));
+            start_gpu(machine_modify(machine, index), machine_model(machine));
         }
         layout->driver_starts++;
         layout->driver_loaded = true;

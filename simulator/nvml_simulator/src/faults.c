@@ -11,8 +11,8 @@ static bool matches(const struct fault *fault, unsigned function, int gpu) {
            (strcmp(fault->function, "*") == 0 || strcmp(fault->function, function_name(function)) == 0);
 }
 
-struct verdict faults_strike(struct layout *layout, unsigned function, int gpu) {
-    struct verdict verdict = {.code = NVML_SUCCESS};
+struct fault_effect faults_apply(struct layout *layout, unsigned function, int gpu) {
+    struct fault_effect effect = {.code = NVML_SUCCESS};
     for (unsigned place = 0; place < MAX_FAULTS; place++) {
         struct fault *fault = &layout->faults[place];
         if (!matches(fault, function, gpu)) {
@@ -20,18 +20,18 @@ struct verdict faults_strike(struct layout *layout, unsigned function, int gpu) 
         }
         uint64_t call = ++fault->seen;
         bool strikes = call >= fault->first && (fault->count == 0 || call - fault->first < fault->count);
-        if (strikes && verdict.ticket == 0) {
-            verdict = (struct verdict){(nvmlReturn_t)fault->code, fault->delay_ns, fault->ticket};
+        if (strikes && effect.ticket == 0) {
+            effect = (struct fault_effect){(nvmlReturn_t)fault->code, fault->delay_ns, fault->ticket};
         }
     }
-    return verdict;
+    return effect;
 }
 
 bool faults_lost(const struct layout *layout, int gpu) {
     for (unsigned place = 0; place < MAX_FAULTS; place++) {
         const struct fault *fault = &layout->faults[place];
-        bool begun = fault->ticket != 0 && fault->seen + 1 >= fault->first && fault->count == 0;
-        if (begun && fault->gpu == gpu && fault->code == NVML_ERROR_GPU_IS_LOST && strcmp(fault->function, "*") == 0) {
+        bool applies = fault->ticket != 0 && fault->seen + 1 >= fault->first && fault->count == 0;
+        if (applies && fault->gpu == gpu && fault->code == NVML_ERROR_GPU_IS_LOST && strcmp(fault->function, "*") == 0) {
             return true;
         }
     }
@@ -47,20 +47,20 @@ static bool still_there(const struct layout *layout, uint64_t ticket) {
     return false;
 }
 
-void faults_wait(struct machine *machine, const struct verdict *verdict) {
+void faults_wait(struct machine *machine, const struct fault_effect *effect) {
     uint64_t begin = clock_monotonic_ns();
     for (;;) {
         uint64_t waited = clock_monotonic_ns() - begin;
-        if (waited >= verdict->delay_ns) {
+        if (waited >= effect->delay_ns) {
             return;
         }
         machine_lock(machine);
-        bool there = still_there(machine->layout, verdict->ticket);
+        bool there = still_there(machine->layout, effect->ticket);
         machine_unlock(machine);
         if (!there) {
             return;
         }
-        uint64_t left = verdict->delay_ns - waited;
+        uint64_t left = effect->delay_ns - waited;
         clock_sleep_ns(left < LOOK_AGAIN_NS ? left : LOOK_AGAIN_NS);
     }
 }

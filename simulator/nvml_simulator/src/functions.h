@@ -1,4 +1,4 @@
-/* Every NVML function that this library offers, once: the fault table, the call counters and the tests go by this list. */
+/* List of the supported NVML functions, for the faults, the call counters and the tests. */
 #ifndef FUNCTIONS_H
 #define FUNCTIONS_H
 
@@ -74,10 +74,10 @@
 #define FUNCTION_NUMBER(name) FUNCTION_##name,
 enum function { NVML_FUNCTIONS(FUNCTION_NUMBER) FUNCTION_COUNT };
 
-/* The name of a function, or NULL past the last. */
+/* Name of a function, or NULL after the last. */
 const char *function_name(unsigned function);
 
-/* The number of the function of that name, or FUNCTION_COUNT. */
+/* Number of the function with a name, or FUNCTION_COUNT. */
 unsigned function_by_name(const char *name);
 
 #endif

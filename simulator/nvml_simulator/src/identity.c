@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-/* splitmix64 (Steele, Lea and Flood, OOPSLA 2014): a few well mixed bits from a counter. */
+/* splitmix64 (Steele, Lea and Flood, OOPSLA 2014): well mixed bits from a counter. */
 static uint64_t mixed(uint64_t *state) {
     uint64_t bits = *state += 0x9E3779B97F4A7C15ULL;
     bits = (bits ^ bits >> 30) * 0xBF58476D1CE4E5B9ULL;
@@ -27,10 +27,10 @@ void identity_fill_instance(struct instance *instance, uint64_t seed, unsigned i
 void identity_fill(struct gpu *gpu, uint64_t seed, unsigned index) {
     uint64_t state = seed * 0x2545F4914F6CDD1DULL + index;
     fill_uuid(gpu->uuid, "GPU", &state);
-    gpu->bus = 0x07 + 3 * index; /* below 0x100 for the last of MAX_GPUS */
+    gpu->bus = 0x07 + 3 * index; /* below 0x100 for all MAX_GPUS */
     snprintf(gpu->bus_id, sizeof gpu->bus_id, "%08X:%02X:%02X.0", 0u, gpu->bus, 0u);
     snprintf(gpu->serial, sizeof gpu->serial, "%013llu", (unsigned long long)(mixed(&state) % 10000000000000ULL));
     gpu->phase_ns = mixed(&state) % SAMPLE_STEP_NS;
-    /* A driver that has run for a while: whoever takes the counter for a difference finds out here. */
+    /* A nonzero start value reveals programs that use the counter as a difference. */
     gpu->counter_base_mj = mixed(&state) % 4000000000ULL;
 }

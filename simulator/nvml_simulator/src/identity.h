@@ -1,4 +1,4 @@
-/* What tells one simulated GPU from another, from (seed, index) alone. */
+/* Identity of a simulated GPU, which depends only on seed and index. */
 #ifndef IDENTITY_H
 #define IDENTITY_H
 
@@ -6,7 +6,7 @@
 
 void identity_fill(struct gpu *gpu, uint64_t seed, unsigned index);
 
-/* The UUID of a MIG device: the same again when the same GPU is cut the same way again. */
+/* UUID of a MIG device: the same for the same partition of the same GPU. */
 void identity_fill_instance(struct instance *instance, uint64_t seed, unsigned index);
 
 #endif

@@ -1,4 +1,4 @@
-/* The ground truth about a state, and the tables of the models, for tests and for nvml_simulator's own Python. */
+/* The exact state, and the tables of the models, for tests and for nvml_simulator's Python code. */
 #include <string.h>
 
 #include "clock.h"
@@ -53,7 +53,7 @@ EXPORT nvmlReturn_t wattloopSimulatorDescribeGpu(struct machine *machine, unsign
         return NVML_ERROR_INVALID_ARGUMENT;
     }
     machine_lock(machine);
-    const struct gpu *gpu = machine_touch(machine, index);
+    const struct gpu *gpu = machine_modify(machine, index);
     struct operating_point point = timeline_point(gpu, machine_model(machine));
     *description = (struct gpu_description){
         .time_ns = gpu->time_ns,
@@ -78,7 +78,7 @@ EXPORT nvmlReturn_t wattloopSimulatorDescribeGpu(struct machine *machine, unsign
     return NVML_SUCCESS;
 }
 
-/* How often a function of that number was called, by all processes together; its name is the answer, NULL past the last. */
+/* Number of calls of a function by all processes; returns its name, or NULL after the last. */
 EXPORT const char *wattloopSimulatorCalls(struct machine *machine, unsigned function, uint64_t *calls) {
     const char *name = function_name(function);
     if (name != NULL) {
@@ -89,7 +89,7 @@ EXPORT const char *wattloopSimulatorCalls(struct machine *machine, unsigned func
     return name;
 }
 
-/* NVML_ERROR_NOT_FOUND past the last model. */
+/* NVML_ERROR_NOT_FOUND after the last model. */
 EXPORT nvmlReturn_t wattloopSimulatorModel(unsigned number, struct model_description *description) {
     const struct model *model = model_at(number);
     if (model == NULL) {
@@ -115,7 +115,7 @@ EXPORT nvmlReturn_t wattloopSimulatorModel(unsigned number, struct model_descrip
     return NVML_SUCCESS;
 }
 
-/* What the power curve says: power and throughput of a model, busy at this clock. */
+/* Power and throughput of a busy model at a clock, by the power curve. */
 EXPORT nvmlReturn_t wattloopSimulatorCurve(unsigned number, unsigned graphics_mhz, double intensity, unsigned *milliwatts,
                                            uint64_t *megaflops_per_second) {
     const struct model *model = model_at(number);

@@ -1,4 +1,5 @@
-/* What lies in the shared mapping. Only integers and bytes, no pointers: every process maps it at its own address. */
+/* Layout of the shared mapping: integers and bytes without pointers, because each process maps it at
+ * another address. */
 #ifndef LAYOUT_H
 #define LAYOUT_H
 
@@ -13,7 +14,7 @@
 
 enum { MAX_GPUS = 64, MAX_OCCUPANCIES = 16, MAX_PROCESSES = 16, MAX_FAULTS = 32, SAMPLES = 32, MAX_INSTANCES = 7 };
 
-/* Measured on an H200 with driver 580: the energy counter moves every 100 ms, power readings every 42 ms. */
+/* Update periods, measured on an H200 with driver 580: energy counter 100 ms, power readings 42 ms. */
 #define COUNTER_STEP_NS 100000000ULL
 #define SAMPLE_STEP_NS 42000000ULL
 #define SECOND_NS 1000000000ULL
@@ -23,31 +24,31 @@ enum permission { PERMISSION_ROOT = 0, PERMISSION_ANYONE = 1, PERMISSION_NOBODY 
 
 typedef unsigned __int128 wide_t;
 
-/* A process that has worked on a GPU and lives: what a CUDA context would be. */
+/* A running process that has worked on a GPU; corresponds to a CUDA context. */
 struct process {
     uint64_t start_ticks;   /* with the pid, its identity */
     uint64_t memory_bytes;
-    uint64_t pid_namespace; /* that its pid is of: processes in containers have pids of their own */
-    int32_t pid;            /* 0: the place is free */
+    uint64_t pid_namespace; /* namespace of its pid: containers have their own */
+    int32_t pid;            /* 0: unused entry */
 };
 
-/* Work that a process has put on a GPU and waits for. */
+/* Work of a process on a GPU; the process waits for it. */
 struct occupancy {
-    wide_t remaining;        /* megaflops times SECOND_NS, so that rate times nanoseconds takes from it exactly */
-    uint64_t holds_until_ns; /* GPU time; its process moves it on, so that the work of a killed process ends */
+    wide_t remaining;        /* megaflops times SECOND_NS, so that rate times nanoseconds subtracts exactly */
+    uint64_t holds_until_ns; /* GPU time; the process extends it, so that work of a killed process ends */
     struct process owner;
     uint32_t intensity_ppm;
     bool active;
-    bool waits; /* when done it keeps the GPU at its waiting power, as a collective operation does */
+    bool waits; /* when done, the GPU stays at waiting power, as in a collective operation */
 };
 
-/* What the sensors saw at one edge of SAMPLE_STEP_NS. */
+/* Sensor values at one update, every SAMPLE_STEP_NS. */
 struct sample {
     uint64_t energy_uj, busy_ns, load_ns;
     uint32_t power_mw;
 };
 
-/* A MIG device: a GPU instance with one compute instance that has all of it. */
+/* A MIG device: a GPU instance with one compute instance of the same size. */
 struct instance {
     char uuid[48];
     uint32_t gpu_instance_id;
@@ -60,36 +61,36 @@ struct gpu {
     char bus_id[32];
     char serial[32];
     uint32_t bus;
-    uint64_t phase_ns;        /* the edges of its sensors, since GPUs do not step together */
-    uint64_t counter_base_mj; /* what the counter showed at its zero */
-    uint64_t counter_zero_uj; /* energy where the counter began, or was last reset */
-    uint64_t time_ns;         /* everything below is as of this time */
+    uint64_t phase_ns;        /* offset of its sensor updates, which differs between GPUs */
+    uint64_t counter_base_mj; /* counter value at counter_zero_uj */
+    uint64_t counter_zero_uj; /* energy at creation or at the last counter reset */
+    uint64_t time_ns;         /* time of all fields below */
     uint64_t energy_uj;
     uint32_t energy_remainder_pj;
     uint64_t busy_ns;         /* time with work on it */
-    uint64_t load_ns;         /* the same, weighed by intensity */
-    uint64_t counter_uj;      /* energy at the last edge of COUNTER_STEP_NS */
+    uint64_t load_ns;         /* busy time weighted by intensity */
+    uint64_t counter_uj;      /* energy at the last update, every COUNTER_STEP_NS */
     uint64_t samples_taken;
-    struct sample samples[SAMPLES]; /* sample number n at n modulo SAMPLES, from 1 */
+    struct sample samples[SAMPLES]; /* sample number n, from 1, at n modulo SAMPLES */
     uint32_t limit_mw;
     uint32_t locked_min_mhz, locked_max_mhz;               /* 0, 0: not locked */
-    uint32_t locked_memory_min_mhz, locked_memory_max_mhz; /* likewise */
-    uint32_t application_mhz, application_memory_mhz;      /* 0: the default, which does not hold the boost back */
+    uint32_t locked_memory_min_mhz, locked_memory_max_mhz; /* 0, 0: not locked */
+    uint32_t application_mhz, application_memory_mhz;      /* 0: default, which does not limit the clock */
     uint32_t persistence_mode;
     struct occupancy occupancies[MAX_OCCUPANCIES];
     struct process processes[MAX_PROCESSES];
     struct instance instances[MAX_INSTANCES];
-    uint32_t instance_count; /* 0: MIG is off */
+    uint32_t instance_count; /* 0: MIG disabled */
 };
 
 struct fault {
-    uint64_t ticket; /* 0: the place is free */
+    uint64_t ticket; /* 0: unused entry */
     char function[64]; /* "*": any */
     int32_t gpu;       /* -1: any */
-    int32_t code;      /* NVML_SUCCESS: only delayed */
-    uint64_t first;    /* the matching call, from 1, that it begins at */
-    uint64_t count;    /* how many calls it strikes; 0: every one from there on */
-    uint64_t delay_ns; /* of real time, before the call answers */
+    int32_t code;      /* NVML_SUCCESS: delay only */
+    uint64_t first;    /* first matching call that is affected, from 1 */
+    uint64_t count;    /* number of affected calls; 0: all from the first on */
+    uint64_t delay_ns; /* real time before the call returns */
     uint64_t seen;     /* matching calls so far */
 };
 
@@ -104,16 +105,16 @@ struct layout {
     uint32_t permission;
     double scale;
     uint64_t origin_ns; /* CLOCK_MONOTONIC at creation */
-    uint64_t pid_namespace; /* of whoever created it: the machine's, in which every container's processes are seen */
+    uint64_t pid_namespace; /* of the creator: that of the machine, which sees processes of all containers */
     pthread_mutex_t mutex;
     uint64_t driver_starts; /* a session of an earlier start is stale */
-    int32_t driver_stale_code; /* what a stale session is answered */
+    int32_t driver_stale_code; /* result for a stale session */
     bool driver_loaded;
-    uint64_t touched; /* GPUs whose copy in the second half of `gpus` is what to go back to */
+    uint64_t modified; /* GPUs that must be restored from their copy in the second half of `gpus` */
     uint64_t tickets;
     uint64_t calls[FUNCTION_COUNT];
     struct fault faults[MAX_FAULTS];
-    struct gpu gpus[]; /* gpu_count of them, then as many copies */
+    struct gpu gpus[]; /* gpu_count GPUs, then as many copies */
 };
 
 #endif

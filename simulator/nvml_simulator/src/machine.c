@@ -57,7 +57,7 @@ static int fill(struct layout *layout, const struct machine_options *options) {
 
 static int write_file(int file, const struct machine_options *options) {
     size_t size = layout_size(options->gpu_count);
-    /* Allocated, not only sized: a full disk is an error here, not a SIGBUS at a later write. */
+    /* Allocate the file, so that a full disk is an error here and not a SIGBUS later. */
     int error = posix_fallocate(file, 0, (off_t)size);
     if (error != 0) {
         return error;
@@ -81,14 +81,14 @@ int machine_create(const char *path, const struct machine_options *options, bool
     if (file < 0) {
         return errno;
     }
-    /* Whoever may write the file may change simulated GPUs; which calls may is the state's own permission. */
+    /* Processes with write access share the file; the permission in the state restricts NVML calls. */
     int error = fchmod(file, options->permission == PERMISSION_ROOT ? 0666 : 0600) == 0 ? 0 : errno;
     if (error == 0) {
         error = write_file(file, options);
     }
     close(file);
     if (error == 0) {
-        /* link() refuses an existing name, rename() replaces it. */
+        /* link() fails for an existing name, rename() replaces it. */
         int done = replace ? rename(aside, path) : link(aside, path);
         error = done == 0 ? 0 : errno;
     }
@@ -135,11 +135,11 @@ void machine_close(struct machine *machine) {
 
 static void take_back(struct layout *layout) {
     for (unsigned index = 0; index < layout->gpu_count; index++) {
-        if (layout->touched >> index & 1) {
+        if (layout->modified >> index & 1) {
             layout->gpus[index] = layout->gpus[layout->gpu_count + index];
         }
     }
-    layout->touched = 0;
+    layout->modified = 0;
 }
 
 void machine_lock(struct machine *machine) {
@@ -151,19 +151,19 @@ void machine_lock(struct machine *machine) {
 
 void machine_unlock(struct machine *machine) {
     atomic_signal_fence(memory_order_seq_cst);
-    *(volatile uint64_t *)&machine->layout->touched = 0;
+    *(volatile uint64_t *)&machine->layout->modified = 0;
     pthread_mutex_unlock(&machine->layout->mutex);
 }
 
-struct gpu *machine_touch(struct machine *machine, unsigned index) {
+struct gpu *machine_modify(struct machine *machine, unsigned index) {
     struct layout *layout = machine->layout;
     struct gpu *gpu = &layout->gpus[index];
-    if ((layout->touched >> index & 1) == 0) {
+    if ((layout->modified >> index & 1) == 0) {
         layout->gpus[layout->gpu_count + index] = *gpu;
-        /* The copy must be whole before it counts; a killed process loses no store that it has made, so that the order
-         * of the compiler is all that matters here. */
+        /* The copy must be complete before it is marked. A killed process loses no store that it has made,
+         * so only the compiler's order matters here. */
         atomic_signal_fence(memory_order_seq_cst);
-        *(volatile uint64_t *)&layout->touched |= 1ULL << index;
+        *(volatile uint64_t *)&layout->modified |= 1ULL << index;
         atomic_signal_fence(memory_order_seq_cst);
     }
     timeline_advance(gpu, machine_model(machine), clock_now_ns(layout, gpu));

@@ -1,4 +1,4 @@
-/* The simulated machine: the state file in this process's memory, and the lock around it. */
+/* The simulated machine: the mapped state file and its lock. */
 #ifndef MACHINE_H
 #define MACHINE_H
 
@@ -19,20 +19,20 @@ struct machine_options {
     uint64_t seed;
 };
 
-/* Writes a new state file. 0, or the errno of what failed; the file appears whole or not at all. */
+/* Creates a state file atomically. Returns 0 or an errno. */
 int machine_create(const char *path, const struct machine_options *options, bool replace);
 
-/* Maps a state file. NVML_ERROR_DRIVER_NOT_LOADED where there is none (or no path), NVML_ERROR_LIB_RM_VERSION_MISMATCH
- * where it is another version's. */
+/* Maps a state file. Returns NVML_ERROR_DRIVER_NOT_LOADED if there is no file or path, and
+ * NVML_ERROR_LIB_RM_VERSION_MISMATCH for a file of another version. */
 nvmlReturn_t machine_open(const char *path, struct machine *machine);
 void machine_close(struct machine *machine);
 
-/* The lock is robust: after a process died holding it, the next one takes back what that process left half done. */
+/* The lock is robust: if a process dies with the lock, the next one undoes its incomplete change. */
 void machine_lock(struct machine *machine);
 void machine_unlock(struct machine *machine);
 
-/* GPU `index` to be changed under the lock: remembered as it is, and brought to the present of the machine's clock. */
-struct gpu *machine_touch(struct machine *machine, unsigned index);
+/* Returns GPU `index` for a change under the lock: saves a copy, and advances it to the present time. */
+struct gpu *machine_modify(struct machine *machine, unsigned index);
 
 const struct model *machine_model(const struct machine *machine);
 

@@ -2,8 +2,8 @@
 
 #include "identity.h"
 
-/* Profiles as NVIDIA's user guide of MIG lists them: 7g, 3g, 2g and 1g, the ids that their GPU instances get, and how
- * much of the memory each has. By the number of equal devices. */
+/* Profiles of NVIDIA's MIG user guide by the number of equal devices: 7g, 3g, 2g and 1g, with the first id
+ * of their GPU instances and their memory. */
 static const struct profile {
     uint32_t first_id, compute_slices, memory_slices;
 } PROFILES[MAX_INSTANCES + 1] = {
@@ -18,7 +18,7 @@ nvmlReturn_t mig_partition(struct machine *machine, unsigned index, unsigned cou
         return NVML_ERROR_NOT_SUPPORTED;
     }
     machine_lock(machine);
-    struct gpu *gpu = machine_touch(machine, index);
+    struct gpu *gpu = machine_modify(machine, index);
     for (unsigned number = 0; number < count; number++) {
         struct instance *instance = &gpu->instances[number];
         instance->gpu_instance_id = PROFILES[count].first_id + number;

@@ -4,9 +4,10 @@
 
 #include "nvml_abi.h"
 
-/* The curves of the A40 and the A100 are fitted to the stage profiles published with Perseus (SOSP '24); their waiting
- * power is the blocking power published there. The H200's was read on one (driver 580: idle, waiting, and two clocks
- * under matrix products), and so were its tables. The H100 has the H200's shape, the V100 the A100's. */
+/* The curves of the A40 and the A100 are fitted to the stage profiles published with Perseus (SOSP '24);
+ * their waiting power is the blocking power published there. Curve and tables of the H200 were measured on
+ * one (driver 580: idle, waiting, and matrix products at two clocks). The H100 has the shape of the H200,
+ * the V100 that of the A100. */
 static const struct model MODELS[] = {
     {
         .key = "A40", .name = "NVIDIA A40",

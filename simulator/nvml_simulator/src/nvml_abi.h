@@ -1,4 +1,4 @@
-/* The part of NVML's binary interface that is offered here: numbers and layouts as NVIDIA's nvml.h documents them. */
+/* The supported part of NVML's ABI: constants and layouts as documented in NVIDIA's nvml.h. */
 #ifndef NVML_ABI_H
 #define NVML_ABI_H
 
@@ -105,7 +105,7 @@ typedef struct {
     nvmlValue_t value;
 } nvmlFieldValue_t;
 
-/* A versioned structure says its size and version in its first member. */
+/* The first member of a versioned structure has its size and version. */
 #define NVML_STRUCT_VERSION(type, version) ((unsigned)(sizeof(type) | ((unsigned)(version) << 24)))
 
 #endif

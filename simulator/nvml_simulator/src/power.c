@@ -43,7 +43,7 @@ uint32_t power_supported_memory_clock(const struct model *model, uint32_t mhz) {
     return model->memory_clocks_mhz[position];
 }
 
-/* The highest clock that the settings allow, without a look at the power limit. */
+/* The highest clock that the settings allow, without the power limit. */
 static uint32_t ceiling_mhz(const struct gpu *gpu, const struct model *model) {
     uint32_t ceiling = model->clock_max_mhz;
     if (gpu->application_mhz != 0 && gpu->application_mhz < ceiling) {
@@ -55,7 +55,7 @@ static uint32_t ceiling_mhz(const struct gpu *gpu, const struct model *model) {
     return ceiling;
 }
 
-/* Power rises with the clock, so the table is searched by halves. */
+/* Binary search, because power rises with the clock. */
 static uint32_t capped_mhz(const struct gpu *gpu, const struct model *model, uint32_t ceiling, uint32_t intensity_ppm) {
     unsigned low = 0;
     unsigned high = model_graphics_clock_count(model) - 1;

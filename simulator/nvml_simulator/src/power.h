@@ -1,12 +1,12 @@
-/* The power curve: which clock a GPU runs at, what it draws there, and how fast it works. Pure functions, in integers,
- * so that every machine gets the same bits.
+/* The power curve: clock, power and speed of a GPU. Pure integer functions, so that results are the same
+ * on every machine.
  *
- * Busy with intensity u at graphics clock f, a GPU draws
+ * A GPU that is busy with intensity u at graphics clock f draws
  *     waiting + u · dynamic · (f / f_max) · (V(f) / V(f_max))²
- * where V stays at its floor up to the knee and rises linearly from there to the highest clock. It runs at the highest
- * clock of its table that locked and application clocks allow and that keeps that power within the limit; where none
- * does, at the lowest, above the limit, as real GPUs do. Of the time a piece of work takes at the highest clocks, a
- * share s is bound by memory, so that the rest alone grows with f_max / f.
+ * V is constant up to the knee and rises linearly from there to the highest clock. The GPU runs at the
+ * highest clock of its table that locked and application clocks allow and that keeps the power within the
+ * limit; if none does, at the lowest, above the limit, like real GPUs. A share s of the time of work at the
+ * highest clocks is bound by memory; only the rest grows with f_max / f.
  */
 #ifndef POWER_H
 #define POWER_H
@@ -17,8 +17,8 @@
 struct operating_point {
     uint32_t graphics_mhz, memory_mhz;
     uint32_t power_mw;
-    uint64_t megaflops_per_second; /* of all the work on the GPU together */
-    bool capped;                   /* the power limit holds the clock back */
+    uint64_t megaflops_per_second; /* of all work on the GPU */
+    bool capped;                   /* the power limit reduces the clock */
 };
 
 uint32_t power_at_mw(const struct model *model, uint32_t graphics_mhz, uint32_t intensity_ppm);
@@ -27,7 +27,7 @@ uint64_t power_throughput(const struct model *model, uint32_t graphics_mhz, uint
 
 struct operating_point power_point(const struct gpu *gpu, const struct model *model, bool busy, uint32_t intensity_ppm);
 
-/* The highest clock of the table that is not above `mhz`, or the lowest of the table. */
+/* The highest clock of the table up to `mhz`, or the lowest of the table. */
 uint32_t power_supported_graphics_clock(const struct model *model, uint32_t mhz);
 uint32_t power_supported_memory_clock(const struct model *model, uint32_t mhz);
 

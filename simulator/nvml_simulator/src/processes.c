@@ -17,14 +17,14 @@ static size_t read_text(const char *path, char *text, size_t size) {
     return length;
 }
 
-/* When a process began, in clock ticks since boot; 0 where there is none, or only its exit code is left. With the pid it
- * names a process for good. */
+/* Start of a process in clock ticks since boot; 0 if it does not exist or is a zombie. Start and pid
+ * identify a process permanently. */
 static uint64_t start_ticks(int32_t pid) {
     char path[64];
     char text[1024];
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
     read_text(path, text, sizeof text);
-    /* It is field 22. The command's name, in parentheses, may hold anything: fields are counted from its end. */
+    /* Field 22. The command name in parentheses may contain anything, so count fields from its end. */
     const char *at = strrchr(text, ')');
     if (at != NULL && strncmp(at, ") Z", 3) == 0) {
         return 0;
@@ -36,7 +36,7 @@ static uint64_t start_ticks(int32_t pid) {
     return at != NULL && sscanf(at, " %llu", &ticks) == 1 ? ticks : 0;
 }
 
-/* The pid in the innermost namespace that a process is in; 0 where there is none. */
+/* Pid of a process in its innermost namespace; 0 if unknown. */
 static int32_t innermost_pid(int32_t pid) {
     char path[64];
     char text[8192];
@@ -56,7 +56,7 @@ static uint64_t own_pid_namespace(void) {
     return stat("/proc/self/ns/pid", &found) == 0 ? found.st_ino : 0;
 }
 
-/* Searches the processes that are seen from here for one of a namespace within; its pid here, or 0. */
+/* Searches the visible processes for one of a nested namespace; returns its pid here, or 0. */
 static int32_t find_within(const struct process *process) {
     DIR *folder = opendir("/proc");
     int32_t found = 0;
@@ -72,7 +72,7 @@ static int32_t find_within(const struct process *process) {
     return found;
 }
 
-enum sight processes_look(const struct layout *layout, const struct process *process, int32_t *pid) {
+enum process_state processes_state(const struct layout *layout, const struct process *process, int32_t *pid) {
     *pid = 0;
     if (process->pid == 0) {
         return PROCESS_GONE;
@@ -84,9 +84,9 @@ enum sight processes_look(const struct layout *layout, const struct process *pro
         *pid = find_within(process);
     }
     if (*pid != 0) {
-        return PROCESS_LIVES;
+        return PROCESS_ALIVE;
     }
-    return process->pid_namespace == own || layout->pid_namespace == own ? PROCESS_GONE : PROCESS_OUT_OF_SIGHT;
+    return process->pid_namespace == own || layout->pid_namespace == own ? PROCESS_GONE : PROCESS_INVISIBLE;
 }
 
 struct process processes_self(void) {
@@ -111,7 +111,7 @@ void processes_register(const struct layout *layout, struct gpu *gpu, const stru
         }
     }
     for (unsigned number = 0; number < MAX_PROCESSES; number++) {
-        if (processes_look(layout, &gpu->processes[number], &pid) == PROCESS_GONE) {
+        if (processes_state(layout, &gpu->processes[number], &pid) == PROCESS_GONE) {
             gpu->processes[number] = *self;
             return;
         }
@@ -122,7 +122,7 @@ unsigned processes_prune(const struct layout *layout, struct gpu *gpu) {
     int32_t pid;
     unsigned count = 0;
     for (unsigned number = 0; number < MAX_PROCESSES; number++) {
-        if (processes_look(layout, &gpu->processes[number], &pid) != PROCESS_GONE) {
+        if (processes_state(layout, &gpu->processes[number], &pid) != PROCESS_GONE) {
             count++;
         } else {
             gpu->processes[number] = (struct process){0};

@@ -1,6 +1,6 @@
-/* The calls that NVML has not: how nvml_simulator (Python) makes, drives and inspects simulated GPUs. They work on a
- * state that the caller opens, whether or not NVML is initialised. They return an NVML code, except where an errno is
- * said. */
+/* Calls beyond NVML, with which nvml_simulator (Python) creates, controls and inspects simulated GPUs. They
+ * use a state that the caller opens, independent of NVML's initialization. They return an NVML code unless
+ * documented otherwise. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@
 #define MEGAFLOPS_PER_TERAFLOP 1e6
 #define MOST_TERAFLOPS 1e9
 
-/* An errno. `clock` and `permission` are numbers of layout.h. */
+/* Returns an errno. `clock` and `permission` are enum values of layout.h. */
 EXPORT int wattloopSimulatorCreate(const char *path, const char *model, unsigned count, unsigned clock, double scale,
                                    unsigned permission, uint64_t seed, int replace) {
     struct machine_options options = {
@@ -51,7 +51,7 @@ EXPORT void wattloopSimulatorClose(struct machine *machine) {
     free(machine);
 }
 
-/* -1 where there is none of that UUID. */
+/* Returns -1 if no GPU has the UUID. */
 EXPORT int wattloopSimulatorIndex(struct machine *machine, const char *uuid) {
     for (unsigned index = 0; index < machine->layout->gpu_count; index++) {
         if (strcmp(machine->layout->gpus[index].uuid, uuid) == 0) {
@@ -87,8 +87,8 @@ static bool make_request(const struct machine *machine, const unsigned *gpus, un
     return true;
 }
 
-/* Puts this much work on each of the GPUs together, see work.h: wattloopSimulatorWorkWait until it answers 1, then
- * wattloopSimulatorWorkEnd, which may come early. */
+/* Starts work on GPUs together; see work.h. Call wattloopSimulatorWorkWait until it returns 1, then
+ * wattloopSimulatorWorkEnd, which may be called early. */
 EXPORT nvmlReturn_t wattloopSimulatorWorkBegin(struct machine *machine, const unsigned *gpus, unsigned count,
                                                double teraflops, double intensity, struct work **work) {
     struct request request;
@@ -115,7 +115,7 @@ EXPORT void wattloopSimulatorWorkEnd(struct machine *machine, struct work *work)
     free(work);
 }
 
-/* The three in one, for programs that need not look about meanwhile. */
+/* All three calls in one, for programs that do not handle signals meanwhile. */
 EXPORT nvmlReturn_t wattloopSimulatorWork(struct machine *machine, const unsigned *gpus, unsigned count, double teraflops,
                                           double intensity) {
     struct work *work;
@@ -128,7 +128,7 @@ EXPORT nvmlReturn_t wattloopSimulatorWork(struct machine *machine, const unsigne
     return result;
 }
 
-/* With the virtual clock alone: the GPUs come to the latest time among them plus `nanoseconds`, idle. */
+/* Virtual clock only: advances idle GPUs to the latest time among them plus `nanoseconds`. */
 EXPORT nvmlReturn_t wattloopSimulatorIdle(struct machine *machine, const unsigned *gpus, unsigned count,
                                           uint64_t nanoseconds) {
     if (!distinct(machine, gpus, count)) {
@@ -137,11 +137,11 @@ EXPORT nvmlReturn_t wattloopSimulatorIdle(struct machine *machine, const unsigne
     if (machine->layout->clock_mode != CLOCK_MODE_VIRTUAL) {
         return NVML_ERROR_NOT_SUPPORTED;
     }
-    work_pass_idle(machine, gpus, count, nanoseconds);
+    work_idle(machine, gpus, count, nanoseconds);
     return NVML_SUCCESS;
 }
 
-/* The present in simulated nanoseconds since creation: of one GPU, or with -1 of the machine. */
+/* Simulated nanoseconds since creation: of a GPU, or of the machine with -1. */
 EXPORT nvmlReturn_t wattloopSimulatorMachineTime(struct machine *machine, int gpu, uint64_t *nanoseconds) {
     if (gpu >= (int)machine->layout->gpu_count) {
         return NVML_ERROR_INVALID_ARGUMENT;
@@ -152,7 +152,7 @@ EXPORT nvmlReturn_t wattloopSimulatorMachineTime(struct machine *machine, int gp
     return NVML_SUCCESS;
 }
 
-/* `ticket` is what wattloopSimulatorClearFault takes. NVML_ERROR_NOT_FOUND: the library offers no such function. */
+/* `ticket` is for wattloopSimulatorClearFault. NVML_ERROR_NOT_FOUND: the function is not supported. */
 EXPORT nvmlReturn_t wattloopSimulatorFault(struct machine *machine, const char *function, int gpu, int code,
                                            uint64_t first, uint64_t count, uint64_t delay_ns, uint64_t *ticket) {
     struct fault fault = {.gpu = gpu, .code = code, .first = first, .count = count, .delay_ns = delay_ns};
@@ -169,32 +169,32 @@ EXPORT nvmlReturn_t wattloopSimulatorFault(struct machine *machine, const char *
     return *ticket != 0 ? NVML_SUCCESS : NVML_ERROR_INSUFFICIENT_RESOURCES;
 }
 
-/* With ticket 0 all faults. */
+/* Ticket 0 clears all faults. */
 EXPORT void wattloopSimulatorClearFault(struct machine *machine, uint64_t ticket) {
     machine_lock(machine);
     faults_clear(machine->layout, ticket);
     machine_unlock(machine);
 }
 
-/* Changes the limit as another administrator would: no permission asked, no call counted, no fault met. */
+/* Changes the limit like another administrator: without permission check, call count and faults. */
 EXPORT nvmlReturn_t wattloopSimulatorSetPowerLimit(struct machine *machine, unsigned gpu, unsigned milliwatts) {
     const struct model *model = machine_model(machine);
     if (gpu >= machine->layout->gpu_count || milliwatts < model->power_min_mw || milliwatts > model->power_max_mw) {
         return NVML_ERROR_INVALID_ARGUMENT;
     }
     machine_lock(machine);
-    machine_touch(machine, gpu)->limit_mw = milliwatts;
+    machine_modify(machine, gpu)->limit_mw = milliwatts;
     machine_unlock(machine);
     return NVML_SUCCESS;
 }
 
-/* The energy counter begins at zero again, as after a reset of the GPU; nothing else changes. */
+/* Resets the energy counter to zero, as a reset of the GPU does; nothing else changes. */
 EXPORT nvmlReturn_t wattloopSimulatorResetCounter(struct machine *machine, unsigned gpu) {
     if (gpu >= machine->layout->gpu_count) {
         return NVML_ERROR_INVALID_ARGUMENT;
     }
     machine_lock(machine);
-    timeline_reset_counter(machine_touch(machine, gpu));
+    timeline_reset_counter(machine_modify(machine, gpu));
     machine_unlock(machine);
     return NVML_SUCCESS;
 }
@@ -211,10 +211,10 @@ EXPORT void wattloopSimulatorStopDriver(struct machine *machine, int stale_code)
 
 EXPORT void wattloopSimulatorStartDriver(struct machine *machine) { driver_start(machine); }
 
-/* Takes the lock, leaves a GPU half changed and returns, for a test that then kills this very process. */
-EXPORT void wattloopSimulatorLockForEver(struct machine *machine, unsigned gpu) {
+/* Takes the lock, changes a GPU partially and returns, for a test that then kills this process. */
+EXPORT void wattloopSimulatorAbandonLock(struct machine *machine, unsigned gpu) {
     machine_lock(machine);
-    struct gpu *half = machine_touch(machine, gpu);
+    struct gpu *half = machine_modify(machine, gpu);
     half->limit_mw = 1;
     half->energy_uj = 0;
 }

@@ -1,13 +1,13 @@
 #include "timeline.h"
 
-enum { SAMPLES_PER_SECOND = 24 }; /* 24 · 42 ms: the second that averages go over */
+enum { SAMPLES_PER_SECOND = 24 }; /* 24 · 42 ms: averaging time */
 
 #define PICOJOULES_PER_MICROJOULE 1000000ULL
-#define HOUR_NS (3600 * SECOND_NS) /* milliwatts times nanoseconds of an hour stay far below 2^64 */
+#define HOUR_NS (3600 * SECOND_NS) /* milliwatts times nanoseconds of an hour are far below 2^64 */
 
 struct load {
-    unsigned working; /* occupancies that share the GPU's throughput */
-    bool busy;        /* working, or waiting */
+    unsigned working; /* occupancies that share the throughput */
+    bool busy;        /* working or waiting */
     uint32_t intensity_ppm;
 };
 
@@ -35,7 +35,7 @@ static struct load load_of(const struct gpu *gpu) {
     return load;
 }
 
-/* Number of edges in (0, time] of a sensor with this step. */
+/* Number of updates in (0, time] of a sensor with this period. */
 static uint64_t edges(const struct gpu *gpu, uint64_t time_ns, uint64_t step_ns) {
     return time_ns < gpu->phase_ns ? 0 : (time_ns - gpu->phase_ns) / step_ns + 1;
 }
@@ -44,7 +44,7 @@ static uint64_t edge_time_ns(const struct gpu *gpu, uint64_t number, uint64_t st
     return gpu->phase_ns + (number - 1) * step_ns;
 }
 
-/* Energy at a time within the stretch that begins now. */
+/* Energy at a time within the interval that begins now. */
 static uint64_t energy_at_uj(const struct gpu *gpu, uint32_t power_mw, uint64_t time_ns) {
     uint64_t picojoules = gpu->energy_remainder_pj + power_mw * (time_ns - gpu->time_ns);
     return gpu->energy_uj + picojoules / PICOJOULES_PER_MICROJOULE;
@@ -103,7 +103,7 @@ static uint64_t finish_ns(const struct gpu *gpu, const struct occupancy *occupan
     return gpu->time_ns + (uint64_t)((occupancy->remaining * working + rate - 1) / rate);
 }
 
-/* Until when the power stays what it is: the first occupancy to end, or an hour. */
+/* Duration of constant power: until the first occupancy ends, at most an hour. */
 static uint64_t stretch_end_ns(const struct gpu *gpu, const struct load *load, uint64_t rate, uint64_t target_ns) {
     uint64_t end = gpu->time_ns + HOUR_NS < target_ns ? gpu->time_ns + HOUR_NS : target_ns;
     for (unsigned place = 0; place < MAX_OCCUPANCIES; place++) {
@@ -156,7 +156,7 @@ uint32_t timeline_instant_power_mw(const struct gpu *gpu, const struct model *mo
     return gpu->samples_taken == 0 ? model->idle_mw : gpu->samples[gpu->samples_taken % SAMPLES].power_mw;
 }
 
-/* The newest sample and the one of a second before, or the first; false where there are no two. */
+/* The newest sample and that of a second before, or the first; false if there are fewer than two. */
 static bool last_second(const struct gpu *gpu, const struct sample **newest, const struct sample **oldest, uint64_t *ns) {
     if (gpu->samples_taken < 2) {
         return false;

@@ -1,4 +1,4 @@
-/* A GPU moves through time in stretches of constant power: energy, work done, counter and sensors follow. */
+/* Advances a GPU through intervals of constant power, with its energy, work, counter and sensors. */
 #ifndef TIMELINE_H
 #define TIMELINE_H
 
@@ -6,16 +6,16 @@
 #include "models.h"
 #include "power.h"
 
-/* Brings the GPU to `target_ns`; nothing where that is past. */
+/* Advances the GPU to `target_ns`; does nothing if that is in the past. */
 void timeline_advance(struct gpu *gpu, const struct model *model, uint64_t target_ns);
 
-/* How the GPU runs now. */
+/* Current operating point of the GPU. */
 struct operating_point timeline_point(const struct gpu *gpu, const struct model *model);
 
-/* When an occupancy that nothing else disturbs will be done, in GPU time. */
+/* GPU time at which an occupancy ends if nothing changes. */
 uint64_t timeline_finish_ns(const struct gpu *gpu, const struct model *model, const struct occupancy *occupancy);
 
-/* The sensors: the counter as of its last step, power and shares of the last second as of the last sample. */
+/* Sensors: counter at its last update; power and utilization of the last second at the last sample. */
 uint64_t timeline_counter_mj(const struct gpu *gpu);
 void timeline_reset_counter(struct gpu *gpu);
 uint32_t timeline_instant_power_mw(const struct gpu *gpu, const struct model *model);

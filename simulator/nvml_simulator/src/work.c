@@ -5,13 +5,13 @@
 #include "processes.h"
 #include "timeline.h"
 
-/* How long work lasts without a sign from its process, and how long work_wait sleeps at most, both in real time. */
+/* Lifetime of work without an update by its process, and maximum sleep of work_wait, in real time. */
 #define HOLD_NS 500000000ULL
 #define SLEEP_NS 20000000ULL
 #define FORGOTTEN_NS (60 * SECOND_NS)
 
 static struct occupancy *occupancy_of(struct gpu *gpu, const struct work *work, unsigned position) {
-    return &gpu->occupancies[work->places[position]];
+    return &gpu->occupancies[work->slots[position]];
 }
 
 static uint64_t hold_until_ns(const struct layout *layout, const struct gpu *gpu) {
@@ -21,8 +21,8 @@ static uint64_t hold_until_ns(const struct layout *layout, const struct gpu *gpu
     return gpu->time_ns + (uint64_t)((double)HOLD_NS * (layout->clock_mode == CLOCK_MODE_SCALED ? layout->scale : 1.0));
 }
 
-/* Work that is not held may be that of a stopped process, which goes on with it: only the dead leave their place, and
- * those of another container that gave no sign for long, of whom nobody here sees more. */
+/* Work without updates may be that of a stopped process, which can continue. A slot is free if its process
+ * has ended, or is invisible in another container and has not updated its work for a long time. */
 static bool is_free(const struct layout *layout, const struct gpu *gpu, const struct occupancy *occupancy) {
     if (!occupancy->active) {
         return true;
@@ -31,9 +31,9 @@ static bool is_free(const struct layout *layout, const struct gpu *gpu, const st
         return false;
     }
     int32_t pid;
-    enum sight sight = processes_look(layout, &occupancy->owner, &pid);
+    enum process_state state = processes_state(layout, &occupancy->owner, &pid);
     uint64_t silent_ns = clock_real_ns(layout, gpu->time_ns - occupancy->holds_until_ns);
-    return sight == PROCESS_GONE || (sight == PROCESS_OUT_OF_SIGHT && silent_ns > FORGOTTEN_NS);
+    return state == PROCESS_GONE || (state == PROCESS_INVISIBLE && silent_ns > FORGOTTEN_NS);
 }
 
 static bool find_place(const struct layout *layout, struct gpu *gpu, unsigned *place) {
@@ -45,12 +45,12 @@ static bool find_place(const struct layout *layout, struct gpu *gpu, unsigned *p
     return false;
 }
 
-static nvmlReturn_t find_places(struct machine *machine, struct work *work) {
+static nvmlReturn_t find_slots(struct machine *machine, struct work *work) {
     for (unsigned position = 0; position < work->request.count; position++) {
         if (faults_lost(machine->layout, (int)work->request.gpus[position])) {
             return NVML_ERROR_GPU_IS_LOST;
         }
-        if (!find_place(machine->layout, machine_touch(machine, work->request.gpus[position]), &work->places[position])) {
+        if (!find_place(machine->layout, machine_modify(machine, work->request.gpus[position]), &work->slots[position])) {
             return NVML_ERROR_INSUFFICIENT_RESOURCES;
         }
     }
@@ -61,7 +61,7 @@ static void put_work(struct machine *machine, const struct work *work) {
     const struct request *request = &work->request;
     struct process self = processes_self();
     for (unsigned position = 0; position < request->count; position++) {
-        struct gpu *gpu = machine_touch(machine, request->gpus[position]);
+        struct gpu *gpu = machine_modify(machine, request->gpus[position]);
         processes_register(machine->layout, gpu, &self);
         *occupancy_of(gpu, work, position) = (struct occupancy){
             .remaining = (wide_t)request->megaflops * SECOND_NS,
@@ -76,16 +76,16 @@ static void put_work(struct machine *machine, const struct work *work) {
 
 static void remove_work(struct machine *machine, const struct work *work) {
     for (unsigned position = 0; position < work->request.count; position++) {
-        struct gpu *gpu = machine_touch(machine, work->request.gpus[position]);
+        struct gpu *gpu = machine_modify(machine, work->request.gpus[position]);
         *occupancy_of(gpu, work, position) = (struct occupancy){0};
     }
 }
 
-/* The time until the last GPU is done as things stand, in GPU time; 0 when all are. Holds the work meanwhile. */
+/* GPU time until the last GPU is done if nothing changes; 0 if all are. Extends the work. */
 static uint64_t time_left_ns(struct machine *machine, const struct work *work) {
     uint64_t longest = 0;
     for (unsigned position = 0; position < work->request.count; position++) {
-        struct gpu *gpu = machine_touch(machine, work->request.gpus[position]);
+        struct gpu *gpu = machine_modify(machine, work->request.gpus[position]);
         struct occupancy *occupancy = occupancy_of(gpu, work, position);
         occupancy->holds_until_ns = hold_until_ns(machine->layout, gpu);
         uint64_t left = timeline_finish_ns(gpu, machine_model(machine), occupancy) - gpu->time_ns;
@@ -105,11 +105,11 @@ static uint64_t latest_ns(const struct machine *machine, const unsigned *gpus, u
 
 static void advance_all(struct machine *machine, const unsigned *gpus, unsigned count, uint64_t target_ns) {
     for (unsigned position = 0; position < count; position++) {
-        timeline_advance(machine_touch(machine, gpus[position]), machine_model(machine), target_ns);
+        timeline_advance(machine_modify(machine, gpus[position]), machine_model(machine), target_ns);
     }
 }
 
-/* The whole step under one lock: no other process sees, or changes, the middle of it. */
+/* One lock for the whole step, so that no other process sees or changes an intermediate state. */
 static void work_in_virtual_time(struct machine *machine, const struct work *work) {
     const struct request *request = &work->request;
     uint64_t begin = latest_ns(machine, request->gpus, request->count);
@@ -122,7 +122,7 @@ static void work_in_virtual_time(struct machine *machine, const struct work *wor
 nvmlReturn_t work_begin(struct machine *machine, const struct request *request, struct work *work) {
     work->request = *request;
     machine_lock(machine);
-    nvmlReturn_t result = find_places(machine, work);
+    nvmlReturn_t result = find_slots(machine, work);
     if (result == NVML_SUCCESS && machine->layout->clock_mode == CLOCK_MODE_VIRTUAL) {
         work_in_virtual_time(machine, work);
     } else if (result == NVML_SUCCESS) {
@@ -156,7 +156,7 @@ void work_end(struct machine *machine, const struct work *work) {
     machine_unlock(machine);
 }
 
-void work_pass_idle(struct machine *machine, const unsigned *gpus, unsigned count, uint64_t idle_ns) {
+void work_idle(struct machine *machine, const unsigned *gpus, unsigned count, uint64_t idle_ns) {
     machine_lock(machine);
     advance_all(machine, gpus, count, latest_ns(machine, gpus, count) + idle_ns);
     machine_unlock(machine);

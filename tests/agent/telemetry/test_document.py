@@ -1,4 +1,4 @@
-"""docs/metrics.md says what the agent serves."""
+"""docs/metrics.md matches the catalogue."""
 
 from wattloop_agent.telemetry.catalogue import CATALOGUE
 from wattloop_agent.telemetry.document import PATH, document
@@ -8,7 +8,7 @@ def test_the_page_is_up_to_date() -> None:
     assert PATH.read_text(encoding="utf-8") == document()
 
 
-def test_every_name_says_its_unit_and_is_there_once() -> None:
+def test_every_name_is_unique_and_has_a_known_prefix() -> None:
     names = [metric.name for metric in CATALOGUE]
     assert len(set(names)) == len(names)
     prefixes = ("wattloop_gpu_", "wattloop_pod_", "wattloop_node_", "wattloop_agent_")

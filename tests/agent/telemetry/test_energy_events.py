@@ -1,4 +1,4 @@
-"""Energy as server-sent events: what a tool reads, comes back to, and is refused."""
+"""Energy as server-sent events: streams, reconnections and rejected requests."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def address(ledger: Ledger) -> Iterator[Address]:
 
 
 @contextlib.contextmanager
-def asked(address: Address, target: str, source: str = "127.0.0.1", **headers: str) -> Iterator[HTTPResponse]:
+def requested(address: Address, target: str, source: str = "127.0.0.1", **headers: str) -> Iterator[HTTPResponse]:
     connection = http.client.HTTPConnection(address.host, address.port, timeout=10, source_address=(source, 0))
     connection.request("GET", target, headers=headers)
     with contextlib.closing(connection), connection.getresponse() as response:
@@ -68,16 +68,16 @@ def event(response: HTTPResponse) -> dict[str, str]:
 
 
 def energy(response: HTTPResponse) -> dict[str, Any]:
-    """What the next energy event says."""
+    """Return the data of the next energy event."""
     fields = event(response)
     assert fields["event"] == "energy"
     assert fields["id"].isdecimal()
-    said: dict[str, Any] = json.loads(fields["data"])
-    return said
+    content: dict[str, Any] = json.loads(fields["data"])
+    return content
 
 
-def test_a_tool_reads_all_that_the_ledger_says_again_and_again(address: Address, ledger: Ledger) -> None:
-    with asked(address, "/v1/energy/events?interval_seconds=1") as response:
+def test_each_event_has_the_whole_ledger(address: Address, ledger: Ledger) -> None:
+    with requested(address, "/v1/energy/events?interval_seconds=1") as response:
         assert (response.status, response.headers["Content-Type"]) == (200, "text/event-stream")
         assert event(response) == {"retry": "2000"}
         first = energy(response)
@@ -87,23 +87,23 @@ def test_a_tool_reads_all_that_the_ledger_says_again_and_again(address: Address,
         assert energy(response)["gpus"][0]["energy_millijoules"] == 300_000
 
 
-def test_who_comes_back_has_missed_nothing(address: Address, ledger: Ledger) -> None:
-    with asked(address, "/v1/energy/events") as response:
+def test_a_client_that_reconnects_has_missed_nothing(address: Address, ledger: Ledger) -> None:
+    with requested(address, "/v1/energy/events") as response:
         event(response)
         last = event(response)["id"]
     ledger.add_samples([sample(9)], 9)
-    with asked(address, "/v1/energy/events", **{"Last-Event-ID": last}) as response:
+    with requested(address, "/v1/energy/events", **{"Last-Event-ID": last}) as response:
         event(response)
         assert energy(response)["gpus"][0]["energy_millijoules"] == 900_000
 
 
-def test_beside_it_stand_the_metrics(address: Address) -> None:
-    with asked(address, "/metrics") as response:
+def test_the_same_port_serves_metrics(address: Address) -> None:
+    with requested(address, "/metrics") as response:
         assert b"wattloop_something_total 1.0" in response.read()
 
 
-def test_what_is_neither_is_told_what_there_is(address: Address) -> None:
-    with asked(address, "/v1/energy/event") as response:
+def test_an_unknown_path_is_answered_with_the_known_ones(address: Address) -> None:
+    with requested(address, "/v1/energy/event") as response:
         assert (response.status, response.read()) == (
             404,
             b"not found; the paths are /metrics, /v1/energy/events and /healthz\n",
@@ -111,34 +111,34 @@ def test_what_is_neither_is_told_what_there_is(address: Address) -> None:
 
 
 @pytest.mark.parametrize("interval", ["0", "61", "soon", "nan"])
-def test_an_interval_that_cannot_be_is_refused(address: Address, interval: str) -> None:
-    with asked(address, f"/v1/energy/events?interval_seconds={interval}") as response:
+def test_an_invalid_interval_is_rejected(address: Address, interval: str) -> None:
+    with requested(address, f"/v1/energy/events?interval_seconds={interval}") as response:
         assert response.status == 400
         assert f"interval_seconds: found '{interval}', expected a number from 1 to 60" in response.read().decode()
 
 
-def test_there_are_so_many_subscribers_and_no_more(ledger: Ledger) -> None:
+def test_the_number_of_subscribers_is_limited(ledger: Ledger) -> None:
     events = EnergyEvents(ledger)
     address = Address("127.0.0.1", free_port())
     stop = serve(address, CollectorRegistry(), events)
     with contextlib.ExitStack() as stack:
         for number in range(MAX_SUBSCRIBERS):
             source = f"127.0.1.{1 + number // MAX_SUBSCRIBERS_PER_ADDRESS}"
-            event(stack.enter_context(asked(address, "/v1/energy/events", source)))
+            event(stack.enter_context(requested(address, "/v1/energy/events", source)))
         assert events.subscribers == MAX_SUBSCRIBERS
-        refused = stack.enter_context(asked(address, "/v1/energy/events"))
-        assert (refused.status, refused.headers["Retry-After"]) == (503, "5")
-        with asked(address, "/metrics") as response:
+        rejected = stack.enter_context(requested(address, "/v1/energy/events"))
+        assert (rejected.status, rejected.headers["Retry-After"]) == (503, "5")
+        with requested(address, "/metrics") as response:
             assert response.status == 200
         stop()
 
 
-def test_an_address_that_is_taken_is_said(address: Address, ledger: Ledger) -> None:
+def test_an_address_in_use_is_reported(address: Address, ledger: Ledger) -> None:
     with pytest.raises(OperationError, match=f"metrics at 127.0.0.1:{address.port}: Address already in use"):
         serve(address, CollectorRegistry(), EnergyEvents(ledger))
 
 
-def test_a_real_agent_tells_of_its_gpus(agent_fixture: AgentFixture) -> None:
+def test_a_real_agent_streams_its_gpus(agent_fixture: AgentFixture) -> None:
     address = Address("127.0.0.1", free_port())
     environment = {
         **agent_fixture.environment,
@@ -147,16 +147,16 @@ def test_a_real_agent_tells_of_its_gpus(agent_fixture: AgentFixture) -> None:
     }
     with (
         single_agent(agent_fixture.socket, agent_fixture.state, environment=environment, log=agent_fixture.log),
-        asked(address, "/v1/energy/events?interval_seconds=1") as response,
+        requested(address, "/v1/energy/events?interval_seconds=1") as response,
     ):
         event(response)
-        told: list[str] = []
-        while not told:
-            told = [gpu["uuid"] for gpu in energy(response)["gpus"]]
-    assert sorted(told) == sorted(agent_fixture.uuids)
+        uuids: list[str] = []
+        while not uuids:
+            uuids = [gpu["uuid"] for gpu in energy(response)["gpus"]]
+    assert sorted(uuids) == sorted(agent_fixture.uuids)
 
 
-def test_ids_rise_though_the_wall_clock_is_set_back(ledger: Ledger) -> None:
+def test_ids_increase_if_the_wall_clock_is_set_back(ledger: Ledger) -> None:
     days = iter((10.0, 9.0, 9.0, 12.0))
     events = EnergyEvents(ledger, lambda: next(days) * 86400)
     ids = [int(events._event().partition(b"\n")[0].removeprefix(b"id: ")) for _ in range(4)]

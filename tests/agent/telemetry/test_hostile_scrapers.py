@@ -1,4 +1,4 @@
-"""The metrics' port under clients that mean harm: bounded threads, memory and time, and others are answered."""
+"""The metrics port under hostile clients: threads, memory and time are bounded, others are served."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ VICTIM = "127.0.0.99"
 
 
 @dataclass
-class Scraped:
+class MetricsServer:
     """A process that serves metrics."""
 
     port: int
@@ -58,7 +58,7 @@ class Scraped:
         return connection
 
     @contextlib.contextmanager
-    def asked(self, address: str, target: str = "/metrics") -> Iterator[http.client.HTTPResponse]:
+    def requested(self, address: str, target: str = "/metrics") -> Iterator[http.client.HTTPResponse]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60, source_address=(address, 0))
         connection.request("GET", target)
         with contextlib.closing(connection), connection.getresponse() as response:
@@ -66,28 +66,28 @@ class Scraped:
 
 
 @pytest.fixture
-def agent(agent_fixture: AgentFixture) -> Iterator[Scraped]:
+def agent(agent_fixture: AgentFixture) -> Iterator[MetricsServer]:
     port = free_port()
     environment = agent_fixture.environment | {"WATTLOOP_AGENT_METRICS_BIND": f"127.0.0.1:{port}"}
     with single_agent(
         agent_fixture.socket, agent_fixture.state, environment=environment, log=agent_fixture.log
     ) as process:
-        yield Scraped(port, process.pid)
+        yield MetricsServer(port, process.pid)
 
 
 @pytest.fixture
-def server() -> Iterator[Scraped]:
-    """One in this process, for its time to be another."""
+def server() -> Iterator[MetricsServer]:
+    """A server in this process, so that tests can change its timeouts."""
     registry = CollectorRegistry()
-    Counter("wattloop_something", "Whatever.", registry=registry).inc()
+    Counter("wattloop_something", "A counter.", registry=registry).inc()
     port = free_port()
     stop = serve(Address("127.0.0.1", port), registry, EnergyEvents(Ledger()))
-    yield Scraped(port, 0)
+    yield MetricsServer(port, 0)
     stop()
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /metrics HTTP/1.1\r\nHost: "], ids=["silent", "half a request"])
-def test_many_connections_take_few_threads_and_lock_out_nobody(agent: Scraped, sent: bytes) -> None:
+def test_many_connections_take_few_threads_and_lock_out_no_client(agent: MetricsServer, sent: bytes) -> None:
     threads, descriptors = agent.threads(), agent.descriptors()
     max_threads = max_descriptors = 0
     with contextlib.ExitStack() as stack:
@@ -95,26 +95,26 @@ def test_many_connections_take_few_threads_and_lock_out_nobody(agent: Scraped, s
             stack.enter_context(agent.connected(HOSTILE[number % len(HOSTILE)], sent))
             max_threads = max(max_threads, agent.threads())
             max_descriptors = max(max_descriptors, agent.descriptors())
-        with agent.asked(VICTIM) as response:
+        with agent.requested(VICTIM) as response:
             assert (response.status, b"wattloop_agent_ready" in response.read()) == (200, True)
     assert max_threads <= threads + 2 * MAX_CONNECTIONS
     assert max_descriptors <= descriptors + 2 * MAX_CONNECTIONS + 8
     until(lambda: agent.threads() == threads, "the threads end with the connections")
 
 
-def test_of_one_address_the_next_connection_is_answered_with_503_and_closed(agent: Scraped) -> None:
+def test_a_connection_above_the_limit_of_its_address_is_answered_with_503_and_closed(agent: MetricsServer) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(MAX_CONNECTIONS_PER_ADDRESS):
             stack.enter_context(agent.connected(HOSTILE[0], b"GET"))
-        refused = stack.enter_context(agent.connected(HOSTILE[0]))
-        assert refused.makefile("rb").readline() == b"HTTP/1.0 503 Service Unavailable\r\n"
+        rejected = stack.enter_context(agent.connected(HOSTILE[0]))
+        assert rejected.makefile("rb").readline() == b"HTTP/1.0 503 Service Unavailable\r\n"
         assert scraped(f"127.0.0.1:{agent.port}")["wattloop_agent_http_connections_dropped"] == [
             ({"reason": "connection_limit"}, 1.0),
             ({"reason": "timeout"}, 0.0),
         ]
 
 
-def test_a_request_that_comes_a_byte_at_a_time_is_ended(server: Scraped, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_sent_byte_by_byte_is_ended(server: MetricsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounded_server, "REQUEST_SECONDS", 0.5)
     with server.connected(HOSTILE[0]) as connection:
         connection.settimeout(0.02)
@@ -131,36 +131,36 @@ def test_a_request_that_comes_a_byte_at_a_time_is_ended(server: Scraped, monkeyp
         until(is_ended, "the connection is closed though a byte comes every 20 ms", 20)
 
 
-def test_an_answer_that_is_not_taken_in_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_response_that_is_not_read_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = CollectorRegistry()
-    # Far more than the buffers of a connection on one machine hold.
+    # Far more than the buffers of a local connection hold.
     Gauge("wattloop_something", "x" * 32 * 1024 * 1024, registry=registry)
     limiter = ConnectionLimiter()
     port = free_port()
     stop = serve(Address("127.0.0.1", port), registry, EnergyEvents(Ledger()), limiter)
     monkeypatch.setattr(bounded_server, "RESPONSE_SECONDS", 0.5)
-    with Scraped(port, 0).connected(HOSTILE[0], b"GET /metrics HTTP/1.0\r\n\r\n"):
+    with MetricsServer(port, 0).connected(HOSTILE[0], b"GET /metrics HTTP/1.0\r\n\r\n"):
         until(lambda: limiter.dropped == {TIMEOUT: 1} and limiter.active == 0, "the connection is ended")
     stop()
 
 
-def test_a_long_request_is_refused_before_it_is_in_memory(agent: Scraped) -> None:
+def test_a_long_request_is_rejected_before_it_is_in_memory(agent: MetricsServer) -> None:
     with agent.connected(HOSTILE[0], b"GET /metrics HTTP/1.1\r\n") as connection:
         with contextlib.suppress(ConnectionError):
             for number in range(64):
                 connection.sendall(b"X-%d: " % number + b"a" * 60_000 + b"\r\n")
         with contextlib.suppress(ConnectionError):
             assert connection.makefile("rb").readline().startswith(b"HTTP/1.0 431 ")
-    with agent.asked(VICTIM) as response:
+    with agent.requested(VICTIM) as response:
         assert response.status == 200
 
 
-def test_subscribers_take_no_scrapers_place_and_an_address_has_a_few(agent: Scraped) -> None:
+def test_subscribers_do_not_count_against_the_connections_of_scrapers(agent: MetricsServer) -> None:
     with contextlib.ExitStack() as stack:
         for number in range(MAX_SUBSCRIBERS):
             address = HOSTILE[number // MAX_SUBSCRIBERS_PER_ADDRESS]
-            assert stack.enter_context(agent.asked(address, PATH)).status == 200
-        with agent.asked(VICTIM, PATH) as response:
+            assert stack.enter_context(agent.requested(address, PATH)).status == 200
+        with agent.requested(VICTIM, PATH) as response:
             assert (response.status, response.read()) == (503, b"the limit of 16 subscribers is reached; try again\n")
 
         def active_connections() -> float:
@@ -169,15 +169,15 @@ def test_subscribers_take_no_scrapers_place_and_an_address_has_a_few(agent: Scra
         until(lambda: active_connections() == 1, "the scrape's own connection is the only one")
 
 
-def test_one_address_cannot_take_all_subscribers_places(agent: Scraped) -> None:
+def test_one_address_cannot_use_all_subscriptions(agent: MetricsServer) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(MAX_SUBSCRIBERS_PER_ADDRESS):
-            assert stack.enter_context(agent.asked(HOSTILE[0], PATH)).status == 200
-        assert stack.enter_context(agent.asked(HOSTILE[0], PATH)).status == 503
-        assert stack.enter_context(agent.asked(VICTIM, PATH)).status == 200
+            assert stack.enter_context(agent.requested(HOSTILE[0], PATH)).status == 200
+        assert stack.enter_context(agent.requested(HOSTILE[0], PATH)).status == 503
+        assert stack.enter_context(agent.requested(VICTIM, PATH)).status == 200
 
 
-def test_accepting_pauses_where_no_descriptor_is_left(server: Scraped, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accepting_pauses_without_descriptors(server: MetricsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
 
     def exhausted(_: socketserver.TCPServer) -> None:
@@ -192,7 +192,9 @@ def test_accepting_pauses_where_no_descriptor_is_left(server: Scraped, monkeypat
     monkeypatch.undo()
 
 
-def test_after_a_time_without_descriptors_all_is_served(agent_fixture: AgentFixture, agent: Scraped) -> None:
+def test_clients_are_served_again_after_a_shortage_of_descriptors(
+    agent_fixture: AgentFixture, agent: MetricsServer
+) -> None:
     until(lambda: agent.threads() > 1, "it runs")
     _, hard = resource.prlimit(agent.pid, resource.RLIMIT_NOFILE)
     resource.prlimit(agent.pid, resource.RLIMIT_NOFILE, (agent.descriptors(), hard))
@@ -203,10 +205,10 @@ def test_after_a_time_without_descriptors_all_is_served(agent_fixture: AgentFixt
         until(lambda: "no connection can be accepted" in agent_fixture.log.read_text(), "accept has failed")
         assert agent_fixture.log.read_text().count("no connection can be accepted") == 1
     resource.prlimit(agent.pid, resource.RLIMIT_NOFILE, (hard, hard))
-    with agent.asked(VICTIM) as response:
+    with agent.requested(VICTIM) as response:
         assert response.status == 200
 
 
-def test_a_probe_is_answered_without_the_metrics(server: Scraped) -> None:
-    with server.asked(VICTIM, "/healthz") as response:
+def test_a_health_check_returns_no_metrics(server: MetricsServer) -> None:
+    with server.requested(VICTIM, "/healthz") as response:
         assert (response.status, response.read()) == (200, b"ok\n")

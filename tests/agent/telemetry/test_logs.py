@@ -1,4 +1,4 @@
-"""What the agent logs of names that are a driver's or a caller's."""
+"""Log lines with names from the driver or from callers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def logged(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ANY_TEXT, ANY_TEXT)
-def test_whatever_names_hold_a_record_is_one_printable_line(logged: Logged, message: str, name: str) -> None:
+def test_a_record_with_any_name_is_one_printable_line(logged: Logged, message: str, name: str) -> None:
     line = logged(f"GPU {message}", gpu=name)
     assert line.endswith("\n")
     assert line[:-1].isprintable()
@@ -52,11 +52,11 @@ def test_whatever_names_hold_a_record_is_one_printable_line(logged: Logged, mess
 
 
 def test_a_field_is_bounded(logged: Logged) -> None:
-    line = logged("refused", told="x" * 100 * MAX_TEXT_CHARACTERS)
+    line = logged("rejected", problem="x" * 100 * MAX_TEXT_CHARACTERS)
     assert MAX_TEXT_CHARACTERS < len(line) < MAX_TEXT_CHARACTERS + 200
 
 
-def test_a_caller_forges_no_line_of_a_real_agents_log(agent_fixture: AgentFixture) -> None:
+def test_a_caller_cannot_forge_a_line_of_a_real_agents_log(agent_fixture: AgentFixture) -> None:
     forged = "GPU-0\n12:00:00 INFO wattloop_agent.monitor.leases: owner gone owner=pod:victim\x1b[2J\u202e"
     request = json.dumps({"verb": "hold_limit", "gpus": [forged], "watts": 200}).encode() + b"\n"
     with single_agent(

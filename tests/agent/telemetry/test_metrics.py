@@ -1,4 +1,4 @@
-"""What Prometheus sees of a real agent."""
+"""Metrics of a real agent as Prometheus scrapes them."""
 
 from __future__ import annotations
 
@@ -32,10 +32,8 @@ def test_the_families_are_those_of_the_catalogue(address: str) -> None:
     assert set(scraped(address)) == {metric.name for metric in CATALOGUE}
 
 
-def test_a_gpu_is_named_as_dcgm_names_it_and_its_values_are_the_truth(
-    agent_fixture: AgentFixture, address: str
-) -> None:
-    until(lambda: len(scraped(address)["wattloop_gpu_energy_joules"]) == 3, "the first readings")
+def test_a_gpu_has_dcgms_labels_and_correct_values(agent_fixture: AgentFixture, address: str) -> None:
+    until(lambda: len(scraped(address)["wattloop_gpu_energy_joules"]) == 3, "the first samples")
     labels, joules = scraped(address)["wattloop_gpu_energy_joules"][0]
     assert labels == {
         "UUID": agent_fixture.uuids[0],
@@ -47,7 +45,7 @@ def test_a_gpu_is_named_as_dcgm_names_it_and_its_values_are_the_truth(
     assert [value for _, value in scraped(address)["wattloop_gpu_readable"]] == [1, 1, 1]
 
 
-def test_leases_overriding_and_refusals_are_counted(agent_fixture: AgentFixture, address: str) -> None:
+def test_leases_overrides_and_rejected_requests_are_counted(agent_fixture: AgentFixture, address: str) -> None:
     with AgentConnection(agent_fixture.socket) as connection:
         connection.hold_limit(agent_fixture.uuids[:2], 200)
         with pytest.raises(AgentRequestError):
@@ -55,33 +53,33 @@ def test_leases_overriding_and_refusals_are_counted(agent_fixture: AgentFixture,
         agent_fixture.gpus.set_power_limit_as_another_actor(1, 250.0)
         until(
             lambda: [v for _, v in scraped(address)["wattloop_gpu_power_limit_overridden"]] == [0, 1],
-            "the other actor is seen",
+            "the override is detected",
         )
-        seen = scraped(address)
-    assert seen["wattloop_agent_leases"] == [({"setting": "power_limit"}, 2)]
-    assert [value for _, value in seen["wattloop_gpu_power_limit_original_watts"]] == [400, 400]
-    assert [value for _, value in seen["wattloop_gpu_power_limit_held_watts"]] == [200, 200]
-    assert seen["wattloop_agent_requests_rejected"] == [({"reason": "OutOfRange"}, 1)]
-    assert seen["wattloop_agent_ready"] == [({"state": "ready"}, 1)]
+        metrics = scraped(address)
+    assert metrics["wattloop_agent_leases"] == [({"setting": "power_limit"}, 2)]
+    assert [value for _, value in metrics["wattloop_gpu_power_limit_original_watts"]] == [400, 400]
+    assert [value for _, value in metrics["wattloop_gpu_power_limit_held_watts"]] == [200, 200]
+    assert metrics["wattloop_agent_requests_rejected"] == [({"reason": "OutOfRange"}, 1)]
+    assert metrics["wattloop_agent_ready"] == [({"state": "ready"}, 1)]
 
 
 @pytest.mark.parametrize(("function", "gpu"), [("nvmlDeviceGetTotalEnergyConsumption", 2), ("*", 0)])
-def test_a_gpu_that_does_not_answer_is_shown_as_such(
+def test_a_gpu_that_does_not_answer_is_not_readable(
     agent_fixture: AgentFixture, address: str, function: str, gpu: int
 ) -> None:
     others = [uuid for index, uuid in enumerate(agent_fixture.uuids) if index != gpu]
-    # A GPU that is lost before the agent knows its uuid is shown by its index: tests/agent/test_lost_gpu.py.
-    until(lambda: [v for _, v in scraped(address).get("wattloop_gpu_readable", [])] == [1, 1, 1], "the first look")
+    # tests/agent/test_lost_gpu.py tests a GPU that is lost before the agent knows its UUID.
+    until(lambda: [v for _, v in scraped(address).get("wattloop_gpu_readable", [])] == [1, 1, 1], "the first sampling")
     agent_fixture.gpus.inject_fault(function, code=15, gpu=gpu)
     readable = [float(index != gpu) for index in range(3)]
-    until(lambda: [v for _, v in scraped(address)["wattloop_gpu_readable"]] == readable, "the lost GPU is seen")
+    until(lambda: [v for _, v in scraped(address)["wattloop_gpu_readable"]] == readable, "the lost GPU is detected")
     for _ in range(5):
-        seen = scraped(address)
-        assert [labels["UUID"] for labels, _ in seen["wattloop_gpu_energy_joules"]] == others
-        assert set(others) <= {labels["UUID"] for labels, _ in seen["wattloop_gpu_power_watts"]}
+        metrics = scraped(address)
+        assert [labels["UUID"] for labels, _ in metrics["wattloop_gpu_energy_joules"]] == others
+        assert set(others) <= {labels["UUID"] for labels, _ in metrics["wattloop_gpu_power_watts"]}
 
 
-def test_guard_rails_that_can_not_be_read_are_a_warning(agent_fixture: AgentFixture) -> None:
+def test_unreadable_bounds_are_a_warning(agent_fixture: AgentFixture) -> None:
     (agent_fixture.state / "monitor").mkdir(parents=True)
     (agent_fixture.state / "monitor" / "bounds.json").write_text("{")
     address = f"127.0.0.1:{free_port()}"
@@ -92,7 +90,7 @@ def test_guard_rails_that_can_not_be_read_are_a_warning(agent_fixture: AgentFixt
     assert "bounds.json" in labels["warning"]
 
 
-def test_an_agent_whose_node_another_power_controller_holds_is_not_ready_until_that_ends(
+def test_an_agent_is_not_ready_while_another_power_controller_has_the_node(
     agent_fixture: AgentFixture,
 ) -> None:
     lock = NodeLock(
@@ -108,4 +106,4 @@ def test_an_agent_whose_node_another_power_controller_holds_is_not_ready_until_t
             in labels["state"]
         )
         lock.close()
-        until(lambda: scraped(address)["wattloop_agent_ready"] == [({"state": "ready"}, 1)], "it takes over")
+        until(lambda: scraped(address)["wattloop_agent_ready"] == [({"state": "ready"}, 1)], "the agent takes over")

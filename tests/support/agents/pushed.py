@@ -1,4 +1,4 @@
-"""A ledger and guard rails in memory, as the pusher sees them, and operators that misbehave over real HTTP."""
+"""A ledger and a bounds store in memory for the pusher, and operators with faults over real HTTP."""
 
 from __future__ import annotations
 
@@ -21,44 +21,44 @@ Answer = Callable[[dict[str, Any]], tuple[int, bytes]]
 class MemoryLedger:
     """Implements the pusher's `EnergyLedger`."""
 
-    held: list[PodGpuUsage] = field(default_factory=lambda: [USAGE])
+    entries: list[PodGpuUsage] = field(default_factory=lambda: [USAGE])
     id: str = "ledger"
 
     def usages(self) -> tuple[PodGpuUsage, ...]:
-        return tuple(self.held)
+        return tuple(self.entries)
 
     def gpus(self) -> tuple[NodeGpu, ...]:
         return (NodeGpu("GPU-0", 9_000, 10, 6.0, "counter", "NVIDIA H200"),)
 
     def forget(self, pod_uids: Iterable[str]) -> None:
-        gone = set(pod_uids)
-        self.held = [each for each in self.held if not (each.ended and each.pod_uid in gone)]
+        forgotten = set(pod_uids)
+        self.entries = [each for each in self.entries if not (each.ended and each.pod_uid in forgotten)]
 
     def use(self, millijoules: int, *, ended: bool = False) -> None:
-        """The first pod uses so much more in a second."""
-        first = self.held[0]
+        """Add energy and a second to the first usage."""
+        first = self.entries[0]
         more = first.energy_millijoules + millijoules
-        self.held[0] = replace(first, energy_millijoules=more, time_seconds=first.time_seconds + 1.0, ended=ended)
+        self.entries[0] = replace(first, energy_millijoules=more, time_seconds=first.time_seconds + 1.0, ended=ended)
 
 
 @dataclass
 class MemoryBounds:
     """Implements the pusher's `BoundsStore`."""
 
-    told: list[tuple[GpuBounds, ...]] = field(default_factory=list)
+    replaced: list[tuple[GpuBounds, ...]] = field(default_factory=list)
 
     def replace(self, bounds: Sequence[GpuBounds]) -> None:
-        self.told.append(tuple(bounds))
+        self.replaced.append(tuple(bounds))
 
 
 @dataclass
 class OperatorStandIn:
-    """Answers reports as the test says.
+    """Answers reports with the test's function.
 
     Attributes:
-        answer: Makes status and body of a report's.
-        reports: What came.
-        tokens: With what.
+        answer: Returns status and body of the response to a report.
+        reports: The received reports.
+        tokens: The Authorization headers of the reports.
     """
 
     answer: Answer
@@ -74,7 +74,7 @@ def accepting(_: dict[str, Any]) -> tuple[int, bytes]:
 
 @contextlib.contextmanager
 def running_operator(answer: Answer = accepting, tls: ssl.SSLContext | None = None) -> Iterator[OperatorStandIn]:
-    """An operator for as long as the block lasts; by HTTPS where it is given a certificate."""
+    """Run an operator while the block runs, over HTTPS if it has a TLS context."""
     operator = OperatorStandIn(answer)
 
     class Handler(BaseHTTPRequestHandler):
@@ -94,7 +94,7 @@ def running_operator(answer: Answer = accepting, tls: ssl.SSLContext | None = No
 
     class Server(ThreadingHTTPServer):
         def handle_error(self, *_: Any) -> None:
-            """A caller that does not trust the certificate hangs up."""
+            """Ignore a caller that rejects the certificate."""
 
     server = Server(("127.0.0.1", 0), Handler)
     if tls is not None:

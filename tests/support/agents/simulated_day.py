@@ -1,4 +1,4 @@
-"""A GPU whose truth is known, and what a monitor sees of it: for tests of the accounting, in virtual time."""
+"""A GPU with known energy, and the samples that a monitor takes of it, in virtual time."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ GPU = "GPU-00000000-0000-0000-0000-000000000001"
 
 @dataclass
 class TrueGpu:
-    """Piecewise constant power, a counter that steps, and resets of it.
+    """A GPU with piecewise constant power and a counter with updates and resets.
 
     Attributes:
         changes: (seconds, watts), in order; 0 W before the first.
-        step_seconds: How often the counter steps.
-        resets: When the counter begins anew.
+        step_seconds: Update period of the counter.
+        resets: Moments at which the counter is reset.
     """
 
     changes: Sequence[tuple[float, float]] = ((0.0, 100.0),)
@@ -42,7 +42,7 @@ class TrueGpu:
         since = max((each for each in self.resets if each <= moment), default=0.0)
         return int(max(self.energy(stepped) - self.energy(since), 0.0) * 1000)
 
-    def sample(self, moment: float, *, counts: bool = True, tells_power: bool = True) -> GpuSample:
+    def sample(self, moment: float, *, counts: bool = True, has_power: bool = True) -> GpuSample:
         return GpuSample(
             self.uuid,
             "A100",
@@ -50,7 +50,7 @@ class TrueGpu:
             moment + 0.003,
             moment,
             self.counter(moment) if counts else None,
-            self.power(moment) if tells_power else None,
+            self.power(moment) if has_power else None,
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 HOLD_THE_LOCK = """
 import sys, nvml_simulator
 machine = nvml_simulator.Machine(sys.argv[1])
-nvml_simulator.load().wattloopSimulatorLockForEver(machine._machine, 0)
+nvml_simulator.load().wattloopSimulatorAbandonLock(machine._machine, 0)
 print("locked", flush=True)
 sys.stdin.read()
 """

@@ -1,4 +1,4 @@
-"""One GPU's cumulative energy, against a truth that is known."""
+"""Cumulative energy of a GPU, compared with the exact energy of a simulated one."""
 
 from __future__ import annotations
 
@@ -30,73 +30,73 @@ def test_a_constant_hundred_watts_for_ten_seconds_is_a_thousand_joules() -> None
 
 
 @pytest.mark.parametrize("interval", [0.02, 0.1, 0.37, 1.0, 5.0])
-def test_the_counters_difference_is_the_energy_however_often_it_is_read(interval: float) -> None:
+def test_the_counters_difference_is_the_energy_at_any_sampling_interval(interval: float) -> None:
     gpu = TrueGpu([(0.0, 100.0), (7.3, 650.0), (12.05, 80.0)])
     account = account_of(gpu, times(20, interval, begin=3.0))
-    told = account.to_wire()
-    truth = (gpu.energy(3.0 + round(20 / interval) * interval) - gpu.energy(3.0)) * 1000
-    assert abs(told.energy_millijoules - truth) <= told.uncertainty_millijoules + 100.0 * 100
-    assert told.source == "counter"
-    assert told.uncertainty_millijoules < 20_000
+    reported = account.to_wire()
+    actual = (gpu.energy(3.0 + round(20 / interval) * interval) - gpu.energy(3.0)) * 1000
+    assert abs(reported.energy_millijoules - actual) <= reported.uncertainty_millijoules + 100.0 * 100
+    assert reported.source == "counter"
+    assert reported.uncertainty_millijoules < 20_000
 
 
 @pytest.mark.parametrize("moment", [5.0, 5.03, 7.2, 7.31, 7.5, 10.11])
 @pytest.mark.parametrize("interval", [0.05, 0.1, 1.0])
-def test_a_mark_between_steps_is_interpolated_within_its_uncertainty(moment: float, interval: float) -> None:
+def test_a_snapshot_between_updates_is_interpolated_within_its_uncertainty(moment: float, interval: float) -> None:
     gpu = TrueGpu([(0.0, 100.0), (7.3, 650.0)])
     account = account_of(gpu, times(15, interval))
     energy, uncertainty = energy_from(account.snapshot_at(2.0), account.snapshot_at(moment))
-    truth = (gpu.energy(moment) - gpu.energy(2.0)) * 1000
-    assert abs(energy - truth) <= uncertainty + 1
+    actual = (gpu.energy(moment) - gpu.energy(2.0)) * 1000
+    assert abs(energy - actual) <= uncertainty + 1
     assert uncertainty <= 650 * 1000 * max(interval, gpu.step_seconds)
 
 
-def test_a_counter_that_begins_anew_costs_certainty_and_no_energy() -> None:
+def test_a_counter_reset_adds_uncertainty_and_loses_no_energy() -> None:
     gpu = TrueGpu([(0.0, 300.0)], resets=[10.3])
     account = account_of(gpu, times(20, 1.0))
-    told = account.to_wire()
+    reported = account.to_wire()
     assert account.resets == 1
-    assert abs(told.energy_millijoules - gpu.energy(20.0) * 1000) <= told.uncertainty_millijoules
-    assert told.energy_millijoules == pytest.approx(6_000_000, rel=0.02)
-    assert 0 < told.uncertainty_millijoules < 500_000
+    assert abs(reported.energy_millijoules - gpu.energy(20.0) * 1000) <= reported.uncertainty_millijoules
+    assert reported.energy_millijoules == pytest.approx(6_000_000, rel=0.02)
+    assert 0 < reported.uncertainty_millijoules < 500_000
 
 
-def test_a_reset_without_a_power_reading_counts_what_the_counter_says_since() -> None:
+def test_a_reset_without_power_readings_counts_the_new_counter_value() -> None:
     gpu = TrueGpu([(0.0, 300.0)], resets=[10.3])
-    account = account_of(gpu, times(20, 1.0), tells_power=False)
+    account = account_of(gpu, times(20, 1.0), has_power=False)
     assert account.to_wire().energy_millijoules == pytest.approx((10 + 9.7) * 300_000, rel=0.01)
 
 
-@pytest.mark.parametrize("nonsense", [2**64 - 1, 2**63, 10**13, 0])
-def test_a_counter_that_says_what_no_gpu_can_have_used_is_not_believed(nonsense: int) -> None:
-    gpu, since_long = TrueGpu([(0.0, 300.0)]), 10**10
+@pytest.mark.parametrize("invalid_counter", [2**64 - 1, 2**63, 10**13, 0])
+def test_a_counter_with_an_impossible_value_is_ignored(invalid_counter: int) -> None:
+    gpu, offset = TrueGpu([(0.0, 300.0)]), 10**10
     account = GpuAccount(GPU, "A100")
     for moment in times(20, 1.0):
-        counter = nonsense if moment == 11.0 else since_long + gpu.counter(moment)
+        counter = invalid_counter if moment == 11.0 else offset + gpu.counter(moment)
         account.add(gpu.sample(moment)._replace(counter_millijoules=counter))
-    told = account.to_wire()
-    assert abs(told.energy_millijoules - 6_000_000) <= told.uncertainty_millijoules
-    assert told.uncertainty_millijoules < 1_000_000
+    reported = account.to_wire()
+    assert abs(reported.energy_millijoules - 6_000_000) <= reported.uncertainty_millijoules
+    assert reported.uncertainty_millijoules < 1_000_000
     assert account.resets == 2
 
 
-def test_over_a_long_gap_without_a_counter_the_estimate_is_as_uncertain_as_it_is_large() -> None:
+def test_the_estimate_over_a_long_gap_without_a_counter_is_fully_uncertain() -> None:
     account = account_of(TrueGpu(), [0.0, 1.0, 101.0], counts=False)
-    told = account.to_wire()
-    assert told.energy_millijoules == 10_100_000
-    assert told.uncertainty_millijoules == 10_000_000
+    reported = account.to_wire()
+    assert reported.energy_millijoules == 10_100_000
+    assert reported.uncertainty_millijoules == 10_000_000
 
 
-def test_a_gpu_that_does_not_answer_for_a_while_loses_nothing() -> None:
+def test_samples_without_values_lose_no_energy() -> None:
     gpu = TrueGpu([(0.0, 100.0), (3.0, 500.0)])
     account = account_of(gpu, times(2, 0.5))
-    account.add(gpu.sample(4.0, counts=False, tells_power=False))
+    account.add(gpu.sample(4.0, counts=False, has_power=False))
     account.add(gpu.sample(5.0, counts=False))
     account.add(gpu.sample(6.0))
     assert account.to_wire().energy_millijoules == gpu.counter(6.0)
 
 
-def test_a_clock_that_goes_back_goes_on_in_the_account() -> None:
+def test_the_accounts_time_continues_if_the_clock_goes_back() -> None:
     gpu = TrueGpu()
     account = GpuAccount(GPU, "A100")
     for moment, clock in [(1.0, 50.0), (2.0, 51.0), (3.0, 0.0), (4.0, 1.0)]:
@@ -108,7 +108,7 @@ POWERS = st.lists(st.tuples(st.floats(0.1, 5.0), st.sampled_from([0.0, 60.0, 350
 
 
 @given(POWERS, st.lists(st.floats(0.03, 2.0), min_size=2, max_size=40), st.lists(st.floats(0.5, 30.0), max_size=2))
-def test_cumulative_energy_never_falls_and_is_right_within_its_uncertainty(
+def test_cumulative_energy_never_falls_and_is_correct_within_its_uncertainty(
     powers: list[tuple[float, float]], waits: list[float], resets: list[float]
 ) -> None:
     since = [0.0, *itertools.accumulate(wait for wait, _ in powers)]
@@ -121,13 +121,13 @@ def test_cumulative_energy_never_falls_and_is_right_within_its_uncertainty(
         energies.append(account.to_wire().energy_millijoules)
     assert energies == sorted(energies)
     if not any(moments[0] < reset <= moments[-1] for reset in resets):
-        truth = (gpu.energy(moments[-1]) - gpu.energy(moments[0])) * 1000
-        # What the counter had not shown at the first and at the last reading: a step at the most power.
-        assert abs(energies[-1] - truth) <= 700_000 * gpu.step_seconds + 2
+        actual = (gpu.energy(moments[-1]) - gpu.energy(moments[0])) * 1000
+        # Energy not yet in the counter at the first and the last reading: one update at maximum power.
+        assert abs(energies[-1] - actual) <= 700_000 * gpu.step_seconds + 2
 
 
 @given(POWERS, st.floats(0.0, 20.0), st.floats(0.0, 20.0))
-def test_marks_never_fall_with_time(powers: list[tuple[float, float]], one: float, other: float) -> None:
+def test_snapshots_never_fall_with_time(powers: list[tuple[float, float]], one: float, other: float) -> None:
     since = [0.0, *itertools.accumulate(wait for wait, _ in powers)]
     gpu = TrueGpu([(begin, watts) for begin, (_, watts) in zip(since, powers, strict=False)])
     account = account_of(gpu, times(15, 0.1))

@@ -41,7 +41,7 @@ class Node:
             "WATTLOOP_AGENT_POD_LOGS": str(folder / "logs"),
             "WATTLOOP_AGENT_METRICS_BIND": self.address,
             "WATTLOOP_AGENT_SAMPLE_INTERVAL": "0.05",
-            # Simulated time jumps ten seconds in one of ours: of them power tells nothing.
+            # Simulated time jumps by ten seconds between samples, for which there is no power reading.
             "WATTLOOP_AGENT_COUNTER_INTERVAL": "0",
             "WATTLOOP_AGENT_MONITOR_STATE_DIRECTORY": str(folder / "ledger"),
         }
@@ -60,9 +60,9 @@ class Node:
         return {family.name: [(sample.labels, sample.value) for sample in family.samples] for family in families}
 
     def joules(self, name: str) -> list[float]:
-        """What a pod that runs has used, by GPU."""
-        told = self.scraped()["wattloop_pod_gpu_energy_joules"]
-        return [value for labels, value in told if labels["pod"] == name]
+        """Energy of a running pod, by GPU."""
+        samples = self.scraped()["wattloop_pod_gpu_energy_joules"]
+        return [value for labels, value in samples if labels["pod"] == name]
 
     def ledger(self) -> dict[str, Any]:
         content: dict[str, Any] = json.loads((self.agent_fixture.folder / "ledger" / "energy.json").read_text())[
@@ -83,14 +83,14 @@ def node(agent_fixture: AgentFixture) -> Iterator[Node]:
         yield Node(agent_fixture, kubelet, f"127.0.0.1:{free_port()}")
 
 
-def soon(holds: Callable[[], bool], what: str) -> None:
-    def holds_already() -> bool:
+def wait_for(holds: Callable[[], bool], what: str) -> None:
+    def holds_without_error() -> bool:
         try:
             return holds()
         except (OSError, KeyError):
             return False
 
-    until(holds_already, what)
+    until(holds_without_error, what)
 
 
 def counters(agent_fixture: AgentFixture) -> list[int]:
@@ -103,37 +103,37 @@ def running(node: Node) -> Any:
     )
 
 
-def test_energy_is_told_by_pod_and_gpu_and_by_no_pod_that_has_ended(node: Node) -> None:
+def test_metrics_have_energy_by_pod_and_gpu_of_running_pods_only(node: Node) -> None:
     agent_fixture = node.agent_fixture
     node.begin("trainer", agent_fixture.uuids[:1])
     node.begin("sharer", [f"{agent_fixture.uuids[2]}::0"])
     with running(node):
-        soon(lambda: len(node.joules("trainer")) == len(node.joules("sharer")) == 1, "the pods are known")
+        wait_for(lambda: len(node.joules("trainer")) == len(node.joules("sharer")) == 1, "the pods are known")
         before = counters(agent_fixture)[0]
         agent_fixture.gpus.occupy([0, 2], work=3120.0, intensity=1.0)
         used = (counters(agent_fixture)[0] - before) / 1000
-        soon(lambda: node.joules("trainer")[0] >= used, "the work is the trainer's")
-        told = node.scraped()["wattloop_pod_gpu_energy_joules"]
-        (labels,) = [labels for labels, _ in told if labels["pod"] == "trainer"]
+        wait_for(lambda: node.joules("trainer")[0] >= used, "the trainer has the energy")
+        samples = node.scraped()["wattloop_pod_gpu_energy_joules"]
+        (labels,) = [labels for labels, _ in samples if labels["pod"] == "trainer"]
         assert (labels["namespace"], labels["container"], labels["UUID"]) == ("default", "main", agent_fixture.uuids[0])
         assert labels["modelName"] == "NVIDIA A100-SXM4-80GB"
-        assert {labels["pod"]: labels["shared"] for labels, _ in told} == {"trainer": "false", "sharer": "true"}
+        assert {labels["pod"]: labels["shared"] for labels, _ in samples} == {"trainer": "false", "sharer": "true"}
         accounted = {labels["UUID"]: value for labels, value in node.scraped()["wattloop_gpu_energy_accounted_joules"]}
         assert used <= node.joules("trainer")[0] <= accounted[agent_fixture.uuids[0]]
         node.end("trainer")
-        soon(lambda: node.joules("trainer") == [], "a pod that has ended is no label any more")
-        soon(lambda: node.intervals()["trainer"]["ended"], "its energy is kept until it is forgotten")
+        wait_for(lambda: node.joules("trainer") == [], "the ended pod has no series")
+        wait_for(lambda: node.intervals()["trainer"]["ended"], "its energy stays in the ledger")
 
 
-def test_a_monitor_that_is_killed_and_comes_again_has_lost_no_energy(node: Node) -> None:
+def test_a_monitor_that_is_killed_and_restarted_loses_no_energy(node: Node) -> None:
     agent_fixture = node.agent_fixture
     node.begin("trainer", agent_fixture.uuids[:1])
     node.begin("other", agent_fixture.uuids[1:2])
     with running(node) as process:
-        soon(lambda: len(node.joules("trainer")) == 1, "the pod is known")
+        wait_for(lambda: len(node.joules("trainer")) == 1, "the pod is known")
         before = counters(agent_fixture)
         agent_fixture.gpus.occupy([0, 1], work=3120.0, intensity=1.0)
-        soon(lambda: set(node.intervals()) == {"trainer", "other"}, "whose the GPUs are is written down")
+        wait_for(lambda: set(node.intervals()) == {"trainer", "other"}, "the assignments are written")
         identity = node.ledger()["id"]
         process.kill()
         process.wait()
@@ -141,26 +141,26 @@ def test_a_monitor_that_is_killed_and_comes_again_has_lost_no_energy(node: Node)
     node.end("other")
     used = [after - start for start, after in zip(before, counters(agent_fixture), strict=True)]
     with running(node):
-        soon(lambda: node.joules("trainer")[0] >= used[0] / 1000, "all of it is the trainer's")
-        soon(lambda: node.intervals()["other"]["ended"], "the pod that ended meanwhile has ended")
+        wait_for(lambda: node.joules("trainer")[0] >= used[0] / 1000, "the trainer has all of the energy")
+        wait_for(lambda: node.intervals()["other"]["ended"], "the other pod has ended")
         assert node.ledger()["id"] == identity
         other = node.intervals()["other"]
         estimate = other["end"][0] - other["start"][0]
         uncertain = other["start"][1] + other["end"][1]
         assert abs(estimate - used[1]) <= uncertain
-        assert uncertain >= used[1] / 4, "when it ended is not known"
+        assert uncertain >= used[1] / 4, "the time of its end is unknown"
 
 
-def test_a_monitor_that_is_killed_right_after_its_first_look_has_lost_no_energy(node: Node) -> None:
+def test_a_monitor_killed_right_after_its_first_sampling_loses_no_energy(node: Node) -> None:
     agent_fixture = node.agent_fixture
     path = agent_fixture.folder / "ledger" / "energy.json"
 
-    def looks() -> float:
+    def samplings() -> float:
         return max(agent_fixture.gpus.describe().calls.values(), default=0) / len(agent_fixture.uuids)
 
     with running(node) as process:
-        # A look takes 0.05 s: by then the first one is long gone, however busy the machine is.
-        until(lambda: path.exists() or looks() > 100, "the first look is written down")
+        # A sampling takes 0.05 s, so the first one is done by then even on a busy machine.
+        until(lambda: path.exists() or samplings() > 100, "the first sampling is written")
         identity = node.ledger()["id"]
         assert [account["uuid"] for account in node.ledger()["accounts"]] == agent_fixture.uuids
         before = counters(agent_fixture)
@@ -173,60 +173,60 @@ def test_a_monitor_that_is_killed_right_after_its_first_look_has_lost_no_energy(
         return sum(value for _, value in node.scraped()["wattloop_gpu_energy_accounted_joules"])
 
     with running(node):
-        soon(lambda: accounted() >= used / 1000, "what was used while there was no monitor is accounted for")
+        wait_for(lambda: accounted() >= used / 1000, "the energy without a monitor is accounted for")
         assert node.ledger()["id"] == identity
 
 
-def test_a_counter_that_begins_anew_and_a_driver_that_is_restarted_lose_no_energy(node: Node) -> None:
+def test_a_counter_reset_and_a_driver_restart_lose_no_energy(node: Node) -> None:
     agent_fixture = node.agent_fixture
     node.begin("trainer", agent_fixture.uuids[:1])
 
     def accounted() -> float:
-        told = node.scraped()["wattloop_gpu_energy_accounted_joules"]
-        return next(value for labels, value in told if labels["UUID"] == agent_fixture.uuids[0])
+        samples = node.scraped()["wattloop_gpu_energy_accounted_joules"]
+        return next(value for labels, value in samples if labels["UUID"] == agent_fixture.uuids[0])
 
     def worked() -> int:
         begin = counters(agent_fixture)[0]
         agent_fixture.gpus.occupy(0, work=3120.0, intensity=1.0)
         return counters(agent_fixture)[0] - begin
 
-    def struck(strike: Callable[[], None], used: int, resets: int) -> None:
-        soon(lambda: accounted() >= used / 1000, "the work is accounted for")
-        strike()
-        told = "wattloop_gpu_energy_counter_resets"
-        soon(lambda: node.scraped()[told][0][1] == resets, "the counter's fall is seen")
+    def reset_after(reset: Callable[[], None], used: int, resets: int) -> None:
+        wait_for(lambda: accounted() >= used / 1000, "the work is accounted for")
+        reset()
+        samples = "wattloop_gpu_energy_counter_resets"
+        wait_for(lambda: node.scraped()[samples][0][1] == resets, "the reset is detected")
 
     with running(node):
-        soon(lambda: len(node.joules("trainer")) == 1, "the pod is known")
+        wait_for(lambda: len(node.joules("trainer")) == 1, "the pod is known")
         used = worked()
-        struck(lambda: agent_fixture.gpus.reset_energy_counter(0), used, resets=1)
+        reset_after(lambda: agent_fixture.gpus.reset_energy_counter(0), used, resets=1)
         used += worked()
-        struck(agent_fixture.gpus.restart_driver, used, resets=2)
+        reset_after(agent_fixture.gpus.restart_driver, used, resets=2)
         used += worked()
-        soon(lambda: node.joules("trainer")[0] >= used / 1000, "all of it is the trainer's")
+        wait_for(lambda: node.joules("trainer")[0] >= used / 1000, "the trainer has all of the energy")
         assert accounted() == pytest.approx(used / 1000, rel=0.05)
-    begun_anew = [line for line in agent_fixture.log.read_text().splitlines() if "counter was reset" in line]
-    assert [agent_fixture.uuids[0] in line for line in begun_anew].count(True) == 2
+    resets_logged = [line for line in agent_fixture.log.read_text().splitlines() if "counter was reset" in line]
+    assert [agent_fixture.uuids[0] in line for line in resets_logged].count(True) == 2
 
 
-def test_a_driver_that_is_restarted_while_no_monitor_looks_loses_no_energy_though_its_counter_says_more(
+def test_a_driver_restart_without_a_monitor_loses_no_energy_although_the_counter_is_higher(
     node: Node,
 ) -> None:
     agent_fixture = node.agent_fixture
     agent_fixture.gpus.restart_driver()
     node.begin("trainer", agent_fixture.uuids[:1])
     with running(node) as process:
-        soon(lambda: len(node.joules("trainer")) == 1, "the pod is known")
+        wait_for(lambda: len(node.joules("trainer")) == 1, "the pod is known")
         begin = counters(agent_fixture)[0]
         agent_fixture.gpus.occupy(0, work=3120.0, intensity=1.0)
         used = counters(agent_fixture)[0] - begin
-        soon(lambda: node.joules("trainer")[0] >= used / 1000, "the work is accounted for")
+        wait_for(lambda: node.joules("trainer")[0] >= used / 1000, "the work is accounted for")
         before = counters(agent_fixture)[0]
         assert stop_agent(process) == 0
     agent_fixture.gpus.restart_driver()
     agent_fixture.gpus.occupy(0, work=31200.0, intensity=1.0)
     used += counters(agent_fixture)[0]
-    assert counters(agent_fixture)[0] > before, "the counter alone tells nothing"
+    assert counters(agent_fixture)[0] > before, "the counter alone does not show the restart"
     with running(node):
-        soon(lambda: node.joules("trainer")[0] >= used / 1000, "all of it is the trainer's")
+        wait_for(lambda: node.joules("trainer")[0] >= used / 1000, "the trainer has all of the energy")
         assert [value for _, value in node.scraped()["wattloop_gpu_energy_counter_resets"]] == [1, 1, 1]

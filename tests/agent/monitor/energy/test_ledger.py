@@ -16,43 +16,43 @@ from wattloop.node_energy import PodGpuUsage
 from wattloop_agent.monitor.energy.attribution import Assignment, drop_oldest_ended
 from wattloop_agent.monitor.energy.ledger import Ledger, LedgerState
 
-Shift = tuple[float, Sequence[Assignment]]
+Change = tuple[float, Sequence[Assignment]]
 
 
 def restarted(ledger: Ledger, now: float, boot: str = "boot") -> Ledger:
-    """As the next monitor finds it, after its file."""
+    """Return the ledger that the next monitor reads from the file."""
     record = json.loads(json.dumps(ledger.read(lambda state: state.to_record("boot"))))
     return Ledger(LedgerState.from_record(record, boot, now))
 
 
 class Day:
-    """A monitor that samples a GPU ten times a second and looks every two seconds who has it."""
+    """A monitor that samples a GPU every 0.1 s and observes its assignments every 2 s."""
 
-    def __init__(self, gpu: TrueGpu, shifts: Sequence[Shift]) -> None:
+    def __init__(self, gpu: TrueGpu, changes: Sequence[Change]) -> None:
         self.gpu = gpu
-        self.shifts = shifts
+        self.changes = changes
         self.ledger = Ledger()
-        self.next_look = 0.0
+        self.next_observation = 0.0
         self.moment = 0.0
         self.counts = True
         self.first_processes: dict[str, float] = {}
 
     def assigned(self, moment: float) -> Sequence[Assignment]:
-        return next((pods for since, pods in reversed(self.shifts) if since <= moment), ())
+        return next((pods for since, pods in reversed(self.changes) if since <= moment), ())
 
     def run(self, until: float) -> None:
         while self.moment < until - 1e-9:
-            if self.moment >= self.next_look - 1e-9:
-                looked = seen(self.moment, *self.assigned(self.moment))
-                self.ledger.observe(replace(looked, first_processes=self.first_processes))
-                self.next_look = self.moment + 2.0
+            if self.moment >= self.next_observation - 1e-9:
+                observation = seen(self.moment, *self.assigned(self.moment))
+                self.ledger.observe(replace(observation, first_processes=self.first_processes))
+                self.next_observation = self.moment + 2.0
             self.moment += 0.1
             sample = self.gpu.sample(self.moment, counts=self.counts)
             self.ledger.add_samples([sample], self.moment + 0.004, "module 1")
 
     def away(self, until: float, boot: str = "boot") -> None:
-        """The monitor was killed, and another starts at this moment."""
-        self.moment = self.next_look = until
+        """Kill the monitor; another one starts at this moment."""
+        self.moment = self.next_observation = until
         self.ledger = restarted(self.ledger, until, boot)
 
     def usage(self, name: str) -> PodGpuUsage:
@@ -60,8 +60,8 @@ class Day:
 
 
 def within(usage: PodGpuUsage, gpu: TrueGpu, begin: float, end: float) -> bool:
-    truth = (gpu.energy(end) - gpu.energy(begin)) * 1000
-    return abs(usage.energy_millijoules - truth) <= usage.uncertainty_millijoules + 1
+    actual = (gpu.energy(end) - gpu.energy(begin)) * 1000
+    return abs(usage.energy_millijoules - actual) <= usage.uncertainty_millijoules + 1
 
 
 WORK = TrueGpu([(0.0, 70.0), (10.0, 600.0), (40.0, 70.0), (50.0, 500.0), (80.0, 70.0)])
@@ -69,7 +69,9 @@ WORK = TrueGpu([(0.0, 70.0), (10.0, 600.0), (40.0, 70.0), (50.0, 500.0), (80.0, 
 
 @pytest.mark.parametrize("away", [True, False])
 @pytest.mark.parametrize("counts", [True, False])
-def test_a_pod_that_a_starting_kubelet_lists_late_has_its_gpu_since_it_runs(counts: bool, away: bool) -> None:
+def test_a_pod_that_a_restarted_kubelet_lists_late_has_its_gpu_from_its_first_process_on(
+    counts: bool, away: bool
+) -> None:
     day = Day(WORK, [(0.0, ()), (16.5, [pod("late")]), (41.0, [])])
     day.counts = counts
     day.first_processes = {"uid-late": 10.5}
@@ -80,12 +82,12 @@ def test_a_pod_that_a_starting_kubelet_lists_late_has_its_gpu_since_it_runs(coun
     late = day.usage("late")
     assert late.ended
     assert within(late, WORK, 10.5, 41.0)
-    # Not more uncertain than by what it can have used before it was listed, and the looks and samples around both ends.
+    # The uncertainty is at most the energy before it was listed, and that around both ends.
     assert late.uncertainty_millijoules < 1000 * 600 * (18.5 - 8.0 + 2.0)
 
 
 @pytest.mark.parametrize("counts", [True, False])
-def test_two_pods_one_after_the_other_each_get_what_they_used(counts: bool) -> None:
+def test_two_consecutive_pods_each_get_their_energy(counts: bool) -> None:
     day = Day(WORK, [(0.0, ()), (9.0, [pod("one")]), (41.0, []), (49.0, [pod("two")]), (81.0, [])])
     day.counts = counts
     day.run(90.0)
@@ -98,7 +100,7 @@ def test_two_pods_one_after_the_other_each_get_what_they_used(counts: bool) -> N
     assert one.time_seconds == pytest.approx(41.0, abs=1.1)
 
 
-def test_a_gpu_handed_on_between_two_looks_is_split_between_the_two_and_never_counted_twice() -> None:
+def test_a_gpu_reassigned_between_two_observations_is_split_and_never_counted_twice() -> None:
     day = Day(WORK, [(0.0, ()), (9.0, [pod("one")]), (60.7, [pod("two")])])
     day.run(90.0)
     one, two = day.usage("one"), day.usage("two")
@@ -107,7 +109,7 @@ def test_a_gpu_handed_on_between_two_looks_is_split_between_the_two_and_never_co
     assert one.energy_millijoules + two.energy_millijoules <= day.ledger.gpus()[0].energy_millijoules
 
 
-def test_two_containers_that_have_one_gpu_both_get_its_energy_and_are_marked() -> None:
+def test_two_containers_with_one_gpu_both_get_its_energy_and_are_marked_as_shared() -> None:
     both = [pod("one", shared=True), pod("two", shared=True)]
     day = Day(WORK, [(0.0, ()), (9.0, both)])
     day.run(40.0)
@@ -115,36 +117,36 @@ def test_two_containers_that_have_one_gpu_both_get_its_energy_and_are_marked() -
     assert len({each.energy_millijoules for each in day.ledger.usages()}) == 1
 
 
-def test_a_pod_that_had_the_gpu_with_another_once_stays_marked_as_shared() -> None:
+def test_a_pod_that_shared_its_gpu_once_stays_marked_as_shared() -> None:
     day = Day(WORK, [(0.0, ()), (9.0, [pod("one"), pod("two")]), (20.0, [pod("one")])])
     day.run(40.0)
     assert [(each.pod, each.shared) for each in day.ledger.usages()] == [("one", True), ("two", True)]
 
 
-def test_a_gpu_that_nvml_does_not_show_is_in_no_usage() -> None:
+def test_a_gpu_unknown_to_nvml_is_in_no_usage() -> None:
     day = Day(WORK, [(0.0, [pod("one", "GPU-unknown")])])
     day.run(10.0)
     assert day.ledger.usages() == ()
 
 
-def test_a_pod_that_is_listed_again_goes_on_where_it_was() -> None:
+def test_a_pod_that_is_listed_again_continues_its_usage() -> None:
     day = Day(WORK, [(0.0, ()), (9.0, [pod("one")]), (20.0, []), (30.0, [pod("one")]), (40.0, [])])
     day.run(50.0)
-    told = day.usage("one")
-    truth = (WORK.energy(20.0) - WORK.energy(9.0) + WORK.energy(40.0) - WORK.energy(30.0)) * 1000
-    assert abs(told.energy_millijoules - truth) <= told.uncertainty_millijoules
+    reported = day.usage("one")
+    actual = (WORK.energy(20.0) - WORK.energy(9.0) + WORK.energy(40.0) - WORK.energy(30.0)) * 1000
+    assert abs(reported.energy_millijoules - actual) <= reported.uncertainty_millijoules
     assert len(day.ledger.usages()) == 1
-    assert told.start_time_seconds == pytest.approx(9.0, abs=1.1)
+    assert reported.start_time_seconds == pytest.approx(9.0, abs=1.1)
 
 
-def test_only_what_has_ended_is_forgotten() -> None:
+def test_only_ended_usages_are_forgotten() -> None:
     day = Day(WORK, [(0.0, [pod("one")]), (20.0, [pod("two")])])
     day.run(30.0)
     day.ledger.forget(["uid-one", "uid-two", "uid-other"])
     assert [each.pod for each in day.ledger.usages()] == ["two"]
 
 
-def test_energy_used_while_the_monitor_was_away_is_its_pods() -> None:
+def test_energy_used_while_the_monitor_was_away_belongs_to_the_pod() -> None:
     day = Day(WORK, [(0.0, ()), (9.0, [pod("one")]), (81.0, [])])
     day.run(20.0)
     identity = day.ledger.id
@@ -157,20 +159,20 @@ def test_energy_used_while_the_monitor_was_away_is_its_pods() -> None:
     assert gpu.energy_millijoules == WORK.counter(day.moment) - WORK.counter(0.1)
 
 
-def test_a_pod_that_ended_while_the_monitor_was_away_gets_the_energy_with_as_much_uncertainty() -> None:
+def test_a_pod_that_ended_while_the_monitor_was_away_gets_the_energy_as_uncertain() -> None:
     day = Day(WORK, [(0.0, ()), (9.0, [pod("one")]), (45.0, [])])
     day.run(20.0)
     before = day.usage("one").energy_millijoules
     day.away(49.0)
     day.run(55.0)
-    told = day.usage("one")
-    assert told.ended
-    assert within(told, WORK, 9.0, 45.0)
-    assert told.energy_millijoules - before >= (WORK.energy(45.0) - WORK.energy(20.0)) * 1000
-    assert told.uncertainty_millijoules >= (WORK.energy(45.0) - WORK.energy(20.0)) * 1000
+    reported = day.usage("one")
+    assert reported.ended
+    assert within(reported, WORK, 9.0, 45.0)
+    assert reported.energy_millijoules - before >= (WORK.energy(45.0) - WORK.energy(20.0)) * 1000
+    assert reported.uncertainty_millijoules >= (WORK.energy(45.0) - WORK.energy(20.0)) * 1000
 
 
-def test_a_gpu_handed_on_while_the_monitor_was_away_is_split_with_half_of_it_as_uncertainty() -> None:
+def test_a_gpu_reassigned_while_the_monitor_was_away_is_split_with_half_as_uncertainty() -> None:
     day = Day(WORK, [(0.0, ()), (9.0, [pod("one")]), (45.0, [pod("two")])])
     day.run(20.0)
     day.away(60.0)
@@ -181,12 +183,12 @@ def test_a_gpu_handed_on_while_the_monitor_was_away_is_split_with_half_of_it_as_
     assert together <= day.ledger.gpus()[0].energy_millijoules
 
 
-def test_after_a_reboot_sums_go_on_and_pods_that_are_gone_ended_with_the_boot() -> None:
+def test_after_a_reboot_sums_continue_and_missing_pods_ended_with_the_boot() -> None:
     day = Day(WORK, [(0.0, ()), (9.0, [pod("one"), pod("two", "GPU-2")]), (20.0, [pod("two"), pod("one", "GPU-2")])])
     day.run(19.0)
     before = day.usage("one").energy_millijoules
     day.ledger = restarted(day.ledger, 0.0, boot="another")
-    day.gpu, day.moment, day.next_look = TrueGpu([(0.0, 300.0)]), 30.0, 30.0
+    day.gpu, day.moment, day.next_observation = TrueGpu([(0.0, 300.0)]), 30.0, 30.0
     day.run(40.0)
     one, two = day.usage("one"), day.usage("two")
     assert one.ended
@@ -201,9 +203,9 @@ def test_the_oldest_of_too_many_ended_intervals_are_dropped() -> None:
     day = Day(WORK, [(2.0 * number, [pod(f"p{number}")]) for number in range(6)])
     day.run(14.0)
     intervals = list(day.ledger.read(lambda state: state.intervals.values()))
-    kept, dropped = drop_oldest_ended(intervals, 3)
+    stored, dropped = drop_oldest_ended(intervals, 3)
     assert dropped == 2
-    assert [interval.assignment.pod for interval in kept] == ["p2", "p3", "p4", "p5"]
+    assert [interval.assignment.pod for interval in stored] == ["p2", "p3", "p4", "p5"]
 
 
 NAMES = st.sampled_from(["a", "b", "c", None])
@@ -215,31 +217,31 @@ NAMES = st.sampled_from(["a", "b", "c", None])
     st.lists(st.tuples(st.floats(0.5, 8.0), st.sampled_from([60.0, 350.0, 700.0])), min_size=1, max_size=6),
     st.lists(st.tuples(st.floats(1.0, 12.0), st.floats(0.3, 15.0)), max_size=3),
 )
-def test_whole_gpus_are_never_counted_twice_nothing_falls_and_a_restart_loses_nothing(
-    shifts: list[tuple[float, str | None]], powers: list[tuple[float, float]], deaths: list[tuple[float, float]]
+def test_no_energy_is_counted_twice_no_usage_falls_and_a_restart_loses_nothing(
+    changes: list[tuple[float, str | None]], powers: list[tuple[float, float]], restarts: list[tuple[float, float]]
 ) -> None:
-    began = [2.0, *itertools.accumulate((wait for wait, _ in shifts), initial=2.0)][1:]
+    began = [2.0, *itertools.accumulate((wait for wait, _ in changes), initial=2.0)][1:]
     since = itertools.accumulate((wait for wait, _ in powers), initial=0.0)
     gpu = TrueGpu([(begin, watts) for begin, (_, watts) in zip(since, powers, strict=False)])
-    named = [(begin, [] if name is None else [pod(name)]) for begin, (_, name) in zip(began, shifts, strict=False)]
+    named = [(begin, [] if name is None else [pod(name)]) for begin, (_, name) in zip(began, changes, strict=False)]
     day = Day(gpu, [(0.0, ()), *named])
-    told: dict[tuple[str, str, str], int] = {}
+    reported: dict[tuple[str, str, str], int] = {}
 
-    def look() -> None:
+    def check() -> None:
         usages = day.ledger.usages()
         for each in usages:
-            assert each.energy_millijoules >= told.get(each.key, 0), "cumulative energy never falls"
-            told[each.key] = each.energy_millijoules
-        (whole,) = day.ledger.gpus()
-        estimation_error = sum(each.uncertainty_millijoules for each in usages) + whole.uncertainty_millijoules
-        assert sum(each.energy_millijoules for each in usages) <= whole.energy_millijoules + estimation_error
+            assert each.energy_millijoules >= reported.get(each.key, 0), "cumulative energy never falls"
+            reported[each.key] = each.energy_millijoules
+        (gpu_usage,) = day.ledger.gpus()
+        estimation_error = sum(each.uncertainty_millijoules for each in usages) + gpu_usage.uncertainty_millijoules
+        assert sum(each.energy_millijoules for each in usages) <= gpu_usage.energy_millijoules + estimation_error
 
-    for runs, dead in deaths:
-        day.run(day.moment + runs)
-        look()
-        day.away(day.moment + dead)
+    for running_seconds, away_seconds in restarts:
+        day.run(day.moment + running_seconds)
+        check()
+        day.away(day.moment + away_seconds)
     day.run(max(day.moment, began[-1]) + 5.0)
-    look()
-    (whole,) = day.ledger.gpus()
-    assert whole.energy_millijoules == gpu.counter(day.moment) - gpu.counter(0.1)
-    assert whole.uuid == GPU
+    check()
+    (gpu_usage,) = day.ledger.gpus()
+    assert gpu_usage.energy_millijoules == gpu.counter(day.moment) - gpu.counter(0.1)
+    assert gpu_usage.uuid == GPU

@@ -1,4 +1,4 @@
-"""Counters are read when a GPU changes hands, not each time that somebody looks at who has which."""
+"""Counters are read when assignments change, not at each observation."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from wattloop_agent.monitor.energy.samples import GpuSample
 POD = Assignment("uid", "default", "pod", "main", "GPU-1")
 
 
-class Told:
-    """What the kubelet says, look by look; before each the ledger sees the GPU once more."""
+class ScriptedAssignments:
+    """Returns observations in order; adds a sample of the GPU to the ledger before each."""
 
-    def __init__(self, ledger_writer: LedgerWriter, looks: list[tuple[Assignment, ...]]) -> None:
+    def __init__(self, ledger_writer: LedgerWriter, observations: list[tuple[Assignment, ...]]) -> None:
         self._writer = ledger_writer
-        self._looks = looks
+        self._observations = observations
         self.clock = 0.0
         self.done = asyncio.Event()
 
@@ -31,33 +31,33 @@ class Told:
         self.clock += 1.0
         self._writer.add_samples([GpuSample("GPU-1", "H200", self.clock, self.clock, self.clock, 0, 90.0)])
         self.clock += 1.0
-        if len(self._looks) == 1:
+        if len(self._observations) == 1:
             self.done.set()
-        return Observation(self.clock, self.clock, self._looks.pop(0) if self._looks else ())
+        return Observation(self.clock, self.clock, self._observations.pop(0) if self._observations else ())
 
 
-def test_counters_are_read_when_a_pod_gets_a_gpu_and_when_it_gives_it_back(
+def test_counters_are_read_when_an_assignment_starts_and_when_it_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recorder, "INTERVAL_SECONDS", 0.0)
 
     async def changes() -> list[int]:
         ledger_writer = LedgerWriter(tmp_path)
-        told = Told(ledger_writer, [(), (POD,), (POD,), (POD,), (), ()])
+        assignments = ScriptedAssignments(ledger_writer, [(), (POD,), (POD,), (POD,), (), ()])
         read: list[int] = []
 
         def changed() -> None:
-            read.append(round(told.clock / 2))
+            read.append(round(assignments.clock / 2))
 
-        keeper = EnergyRecorder(ledger_writer, told, changed)
-        task = asyncio.create_task(keeper.run())
+        energy_recorder = EnergyRecorder(ledger_writer, assignments, changed)
+        task = asyncio.create_task(energy_recorder.run())
         async with asyncio.timeout(DEADLINE_SECONDS):
-            await told.done.wait()
+            await assignments.done.wait()
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
-        assert keeper.problem == ""
+        assert energy_recorder.problem == ""
         return read
 
-    # Once more each, since the ledger takes note of a look with the samples after it.
+    # Twice for each change, because the ledger applies an observation with the samples after it.
     assert asyncio.run(changes()) == [2, 3, 5, 6]

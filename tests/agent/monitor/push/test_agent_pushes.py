@@ -1,4 +1,4 @@
-"""A real agent beside the operator's real reporting API."""
+"""A real agent pushes to the operator's real reporting API."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def pushed(address: str) -> dict[str, float]:
     return {line[0]: float(line[1]) for line in lines if line[0].startswith("wattloop_agent_push_")}
 
 
-def test_an_agent_tells_its_operator_and_keeps_the_guard_rails_that_it_hears(
+def test_an_agent_pushes_to_its_operator_and_stores_the_bounds_of_the_answer(
     agent_fixture: AgentFixture, tmp_path: Path
 ) -> None:
     token = tmp_path / "token"
@@ -37,12 +37,12 @@ def test_an_agent_tells_its_operator_and_keeps_the_guard_rails_that_it_hears(
             "WATTLOOP_AGENT_NODE_NAME": NODE,
             "WATTLOOP_AGENT_MONITOR_STATE_DIRECTORY": str(tmp_path / "monitor"),
         }
-        kept = tmp_path / "monitor" / "bounds.json"
+        stored = tmp_path / "monitor" / "bounds.json"
         with single_agent(agent_fixture.socket, agent_fixture.state, environment=environment, log=agent_fixture.log):
-            until(kept.exists, "the guard rails on disk")
-            until(lambda: pushed(metrics)["wattloop_agent_push_age_seconds"] < 5, "a push that was taken in")
+            until(stored.exists, "the bounds on disk")
+            until(lambda: pushed(metrics)["wattloop_agent_push_age_seconds"] < 5, "an accepted push")
             failures = pushed(metrics)["wattloop_agent_push_failures_total"]
             operator.server.tokens.clear()
             token.write_text("revoked")
-            until(lambda: pushed(metrics)["wattloop_agent_push_failures_total"] > failures, "a push that was refused")
-    assert NodeAnswer.from_json(json.loads(kept.read_text())).bounds == BOUNDS
+            until(lambda: pushed(metrics)["wattloop_agent_push_failures_total"] > failures, "a rejected push")
+    assert NodeAnswer.from_json(json.loads(stored.read_text())).bounds == BOUNDS

@@ -18,7 +18,7 @@ def test_where_all_is_well_the_interval_is_kept(interval: float, chance: float) 
 
 @given(INTERVALS, st.integers(1, 10_000), CHANCES)
 def test_after_failures_it_waits_longer_but_not_for_ever(interval: float, failures: int, chance: float) -> None:
-    longest = max(MAX_WAIT_SECONDS, interval)
+    maximum = max(MAX_WAIT_SECONDS, interval)
     waited = wait_seconds(interval, failures, chance)
-    assert min(interval, longest / 2) <= waited <= longest
+    assert min(interval, maximum / 2) <= waited <= maximum
     assert wait_seconds(interval, failures + 1, chance) >= waited

@@ -23,18 +23,20 @@ def usages(pods: list[int]) -> list[PodGpuUsage]:
 
 
 @given(PODS, st.integers(6, 10))
-def test_every_usage_is_on_one_page_with_its_pods_others(pods: list[int], most: int) -> None:
+def test_every_usage_is_on_one_page_with_its_pods_others(pods: list[int], limit: int) -> None:
     everything = usages(pods)
-    made = pages(everything, most)
-    assert sorted(chain.from_iterable(made), key=lambda each: each.key) == sorted(everything, key=lambda each: each.key)
-    assert all(len(page) <= most for page in made)
-    assert all(page for page in made[1:])
-    pages_of_pod = Counter(pod for page in made for pod in {each.pod_uid for each in page})
+    filled = pages(everything, limit)
+    assert sorted(chain.from_iterable(filled), key=lambda each: each.key) == sorted(
+        everything, key=lambda each: each.key
+    )
+    assert all(len(page) <= limit for page in filled)
+    assert all(page for page in filled[1:])
+    pages_of_pod = Counter(pod for page in filled for pod in {each.pod_uid for each in page})
     assert set(pages_of_pod.values()) <= {1}
 
 
 @given(st.integers(1, 30), st.integers(1, 5))
-def test_a_pod_that_no_page_can_hold_is_cut(gpus: int, most: int) -> None:
-    made = pages(usages([gpus]), most)
-    assert sum(len(page) for page in made) == gpus
-    assert all(len(page) <= most for page in made)
+def test_a_pod_that_no_page_can_hold_is_cut(gpus: int, limit: int) -> None:
+    filled = pages(usages([gpus]), limit)
+    assert sum(len(page) for page in filled) == gpus
+    assert all(len(page) <= limit for page in filled)

@@ -1,4 +1,4 @@
-"""The agent tells its operator what pods used: nothing is lost, nothing is counted twice, nobody is held up."""
+"""The agent pushes usages to its operator: none is lost or counted twice."""
 
 from __future__ import annotations
 
@@ -51,26 +51,26 @@ def free_port_url() -> str:
         return f"http://127.0.0.1:{listening.getsockname()[1]}"
 
 
-def test_the_operator_keeps_what_the_ledger_says(operator: NodeApi, token: Path) -> None:
+def test_the_operator_stores_the_ledgers_usages(operator: NodeApi, token: Path) -> None:
     ledger, bounds = MemoryLedger(), MemoryBounds()
     pusher = pusher_of(operator.url, token, ledger, bounds, clock=lambda: 7.0)
     assert pusher.push() == 5.0
     assert operator.kept() == {"uid-1": 5_000}
-    assert bounds.told == [BOUNDS]
+    assert bounds.replaced == [BOUNDS]
     assert (pusher.state.delivered_seconds, pusher.state.failures, pusher.state.problem) == (7.0, 0, "")
 
 
-def test_what_has_ended_is_told_until_it_is_settled_and_forgotten_then(operator: NodeApi, token: Path) -> None:
+def test_an_ended_usage_is_pushed_until_acknowledged_and_then_forgotten(operator: NodeApi, token: Path) -> None:
     ledger = MemoryLedger()
     pusher = pusher_of(operator.url, token, ledger)
     ledger.use(1_000, ended=True)
     pusher.push()
     assert operator.kept() == {"uid-1": 6_000}
-    assert ledger.held == []
+    assert ledger.entries == []
 
 
 class OperatorByName:
-    """Found at one name wherever it runs: a service's, in a cluster."""
+    """An operator behind a stable name, like a Service in a cluster."""
 
     def __init__(self, url: str, token: Path) -> None:
         self.url = url
@@ -97,10 +97,10 @@ def test_an_operator_that_is_away_for_an_hour_loses_nothing(tmp_path: Path, toke
         service.url = restarted.url
         assert pusher.push() == 5.0
         assert restarted.kept() == {"uid-1": 65_000}
-    assert ledger.held == []
+    assert ledger.entries == []
 
 
-def test_answers_that_are_lost_change_nothing(operator: NodeApi, token: Path) -> None:
+def test_lost_answers_change_nothing(operator: NodeApi, token: Path) -> None:
     class LosesAnswers:
         def __init__(self) -> None:
             self.random = random.Random(3)
@@ -108,10 +108,10 @@ def test_answers_that_are_lost_change_nothing(operator: NodeApi, token: Path) ->
 
         def send(self, report: NodeReport) -> NodeAnswer:
             if self.random.random() < 0.3:
-                raise OperationError("lost on the way there")
+                raise OperationError("request lost")
             answer = self.api.send(report)
             if self.random.random() < 0.3:
-                raise OperationError("lost on the way back")
+                raise OperationError("answer lost")
             return answer
 
     ledger = MemoryLedger()
@@ -119,29 +119,29 @@ def test_answers_that_are_lost_change_nothing(operator: NodeApi, token: Path) ->
     for second in range(30):
         ledger.use(1_000, ended=second == 29)
         pusher.push()
-    while ledger.held:
+    while ledger.entries:
         pusher.push()
     assert operator.kept() == {"uid-1": 35_000}
 
 
-def test_a_ledger_with_more_than_a_report_can_say_is_told_in_several(operator: NodeApi, token: Path) -> None:
+def test_a_large_ledger_is_pushed_in_several_reports(operator: NodeApi, token: Path) -> None:
     ended = [replace(USAGE, pod_uid=f"uid-{number}", pod="web", ended=True) for number in range(1500)]
     ledger = MemoryLedger([USAGE, *ended[2:]])
     pusher_of(operator.url, token, ledger).push()
-    assert ledger.held == [USAGE]
+    assert ledger.entries == [USAGE]
     assert operator.kept() == {"uid-1": 5_000}
 
 
-def test_a_ledger_that_is_exchanged_meanwhile_is_told_under_its_own_id(operator: NodeApi, token: Path) -> None:
-    class Exchanged(MemoryLedger):
+def test_a_ledger_replaced_during_a_push_is_pushed_with_its_own_id(operator: NodeApi, token: Path) -> None:
+    class Replaced(MemoryLedger):
         def gpus(self) -> Any:
             if self.id == "ledger":
-                self.id, self.held = "another", [replace(USAGE, energy_millijoules=7)]
+                self.id, self.entries = "another", [replace(USAGE, energy_millijoules=7)]
             return super().gpus()
 
-    pusher_of(operator.url, token, Exchanged()).push()
-    (kept,) = operator.store.pod_energies.of_job("job-uid", 0).get((0, 0), ())
-    assert (kept.ledger, kept.energy_millijoules) == ("another", 7)
+    pusher_of(operator.url, token, Replaced()).push()
+    (stored,) = operator.store.pod_energies.of_job("job-uid", 0).get((0, 0), ())
+    assert (stored.ledger, stored.energy_millijoules) == ("another", 7)
 
 
 def test_the_token_is_read_for_each_report(token: Path) -> None:
@@ -155,9 +155,7 @@ def test_the_token_is_read_for_each_report(token: Path) -> None:
     assert operator.reports[0]["path"] == f"/v1/nodes/{NODE}/energy"
 
 
-def test_the_operator_is_checked_against_certificates_that_are_read_for_each_report(
-    tmp_path: Path, token: Path
-) -> None:
+def test_the_certificate_authority_is_read_for_each_report(tmp_path: Path, token: Path) -> None:
     authority, trusted = CertificateAuthority(), tmp_path / "ca.crt"
     pair = authority.server(["127.0.0.1"], ["operator.example"])
     (tmp_path / "tls.crt").write_bytes(pair.certificate)
@@ -174,23 +172,23 @@ def test_the_operator_is_checked_against_certificates_that_are_read_for_each_rep
         assert operator.kept() == {"uid-1": 5_000}
 
 
-def test_bounds_that_the_operator_does_not_know_leave_those_that_hold(token: Path) -> None:
+def test_unknown_bounds_leave_the_current_ones_in_force(token: Path) -> None:
     bounds = MemoryBounds()
     with running_operator() as operator:
         pusher_of(operator.url, token, bounds=bounds).push()
-    assert bounds.told == []
+    assert bounds.replaced == []
 
 
-def test_a_pod_that_was_not_told_of_is_not_forgotten_whatever_the_answer_says(token: Path) -> None:
+def test_a_pod_that_was_not_in_the_report_is_not_forgotten(token: Path) -> None:
     ledger = MemoryLedger([replace(USAGE, ended=True)])
 
-    def settles_more(_: dict[str, Any]) -> tuple[int, bytes]:
-        ledger.held.append(replace(USAGE, pod_uid="uid-2", ended=True))
+    def acknowledge_more(_: dict[str, Any]) -> tuple[int, bytes]:
+        ledger.entries.append(replace(USAGE, pod_uid="uid-2", ended=True))
         return 200, b'{"acknowledged": ["uid-1", "uid-2"], "bounds": null}'
 
-    with running_operator(settles_more) as operator:
+    with running_operator(acknowledge_more) as operator:
         pusher_of(operator.url, token, ledger).push()
-    assert [each.pod_uid for each in ledger.held] == ["uid-2"]
+    assert [each.pod_uid for each in ledger.entries] == ["uid-2"]
 
 
 FAILURES = {
@@ -208,24 +206,24 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("case", FAILURES)
-def test_what_goes_wrong_is_told_and_tried_again(case: str, token: Path, caplog: pytest.LogCaptureFixture) -> None:
-    answer, words = FAILURES[case]
+def test_a_failed_push_is_reported_and_retried(case: str, token: Path, caplog: pytest.LogCaptureFixture) -> None:
+    answer, message = FAILURES[case]
     ledger = MemoryLedger()
     with running_operator(answer) as operator, caplog.at_level(logging.INFO):
         pusher = pusher_of(operator.url, token, ledger)
         assert pusher.push() == 7.5
-        assert words in pusher.state.problem
+        assert message in pusher.state.problem
         pusher.push()
         operator.answer = accepting
         assert pusher.push() == 5.0
     assert (pusher.state.failures, pusher.state.problem) == (2, "")
-    assert ledger.held == [USAGE]
-    # Said when it begins and when it is over, and the token never.
+    assert ledger.entries == [USAGE]
+    # One line at the start of the failures and one at the end, without the token.
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
     assert "agent" not in str(getattr(caplog.records[0], "problem", ""))
 
 
-def test_an_operator_that_is_not_there_and_a_token_that_is_missing_are_said(tmp_path: Path, token: Path) -> None:
+def test_an_unreachable_operator_and_a_missing_token_are_reported(tmp_path: Path, token: Path) -> None:
     nowhere = pusher_of(free_port_url(), token)
     nowhere.push()
     assert "Connection refused" in nowhere.state.problem
@@ -234,7 +232,7 @@ def test_an_operator_that_is_not_there_and_a_token_that_is_missing_are_said(tmp_
     assert "No such file or directory" in tokenless.state.problem
 
 
-def test_what_nobody_foresaw_stops_no_pushing(token: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unexpected_error_does_not_stop_pushing(token: Path, caplog: pytest.LogCaptureFixture) -> None:
     class Broken(MemoryLedger):
         def gpus(self) -> Any:
             raise RuntimeError("dictionary changed size during iteration")
@@ -244,7 +242,7 @@ def test_what_nobody_foresaw_stops_no_pushing(token: Path, caplog: pytest.LogCap
     assert pusher.state.problem == "RuntimeError: dictionary changed size during iteration"
 
 
-def test_it_pushes_from_its_own_thread_and_an_end_at_once(token: Path) -> None:
+def test_an_ended_usage_is_pushed_immediately(token: Path) -> None:
     ledger = MemoryLedger()
 
     def ends(_: dict[str, Any]) -> tuple[int, bytes]:
