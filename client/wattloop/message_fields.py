@@ -1,4 +1,4 @@
-"""Value types of message fields: each checks a JSON value, names a mistake with its place, and has a JSON schema."""
+"""Value types of message fields: each checks a JSON value and has a JSON schema."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_INTEGER = 2**63 - 1
 
 
 class MessageError(ValueError):
-    """An invalid message; the text names the field, the value that was found and what was expected."""
+    """An invalid message; the text names the field, the value found and the value expected."""
 
 
 class ValueType(ABC):

@@ -1,8 +1,9 @@
-"""Wire forms: dataclasses whose annotated fields define their JSON, the check of received JSON, and its JSON schema.
+"""Wire forms: dataclasses whose annotations define the check of JSON and its schema.
 
-A field's annotation holds everything that is known of it: its type, its `ValueType` and a description. `T | None` may
-be null, a dataclass default makes the field optional, and a tuple is a list of at most `MaxItems` entries. The client
-sends these forms and the operator reads them and describes them as OpenAPI, from this one definition.
+A field's annotation holds everything that is known of it: its type, its `ValueType` and a
+description. `T | None` may be null, a dataclass default makes the field optional, and a tuple is a
+list of at most `MaxItems` entries. The client sends these forms and the operator reads them and
+describes them as OpenAPI, from this one definition.
 """
 
 from __future__ import annotations
@@ -30,13 +31,14 @@ class WireForm:
     ignores_unknown_fields: ClassVar[bool] = False
     """Whether fields that a later version may add are ignored; otherwise they are an error."""
     always_complete: ClassVar[bool] = False
-    """Whether every sender sets all fields, so that the schema requires those with a default too."""
+    """Whether senders always set all fields, so that the schema requires them all."""
 
     def check(self, place: str) -> None:
         """Check fields against each other.
 
         Args:
-            place: Path of the object in the message, with a dot at its end; empty for the message itself.
+            place: Path of the object in the message, with a dot at its end; empty for the message
+                itself.
 
         Raises:
             MessageError: Fields contradict each other.
@@ -55,7 +57,8 @@ class WireForm:
             place: Path of the object in the message; empty for the message itself.
 
         Raises:
-            MessageError: A field is missing, unknown, of the wrong type or out of bounds, or contradicts another one.
+            MessageError: A field is missing, unknown, of the wrong type or out of bounds, or
+                contradicts another one.
         """
         if not isinstance(body, Mapping):
             raise invalid(place or "the message", body, "an object")

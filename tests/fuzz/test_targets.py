@@ -1,4 +1,4 @@
-"""Each fuzz target on its seeds and on a few hundred mutations, the same each time; and each finds a planted defect."""
+"""Each fuzz target passes its seeds and the same few hundred mutations, and finds a planted defect."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ def target(request: pytest.FixtureRequest) -> Iterator[Target]:
 
 
 @pytest.mark.parametrize("target", TARGETS, indirect=True)
-def test_a_target_takes_its_seeds_and_mutations_of_them(target: Target) -> None:
+def test_a_target_passes_its_seeds_and_their_mutations(target: Target) -> None:
     seeds = target.seeds()
     assert len(seeds) > 10
     for data in islice(mutations(target, SEED), len(seeds) + MUTATIONS):
         target.check(data)
 
 
-def test_mutations_are_the_same_for_the_same_seed_and_others_for_another() -> None:
+def test_the_seed_determines_the_mutations() -> None:
     target = open_target("manifests")
     some = [list(islice(mutations(target, seed), 200)) for seed in (1, 1, 2)]
     assert some[0] == some[1] != some[2]
     assert len(set(some[0])) > 150
 
 
-def failing_input(target: Target, most: int = 2000) -> bytes:
-    for data in islice(mutations(target, SEED), most):
+def failing_input(target: Target, max_inputs: int = 2000) -> bytes:
+    for data in islice(mutations(target, SEED), max_inputs):
         try:
             target.check(data)
-        except Exception:  # noqa: BLE001 - whatever a planted defect raises
+        except Exception:  # noqa: BLE001 - a planted defect may raise anything
             return data
-    raise AssertionError(f"{most} inputs did not show the planted defect")
+    raise AssertionError(f"{max_inputs} inputs did not find the planted defect")
 
 
 @pytest.mark.parametrize("target", ["socket"], indirect=True)
@@ -67,23 +67,23 @@ def test_an_exception_in_the_agents_monitor_is_found(target: Target, monkeypatch
 
 @pytest.mark.parametrize("target", ["socket"], indirect=True)
 def test_a_connection_that_the_agent_does_not_close_is_found(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = []
+    opened = []
     monkeypatch.setattr("support.fuzzing.agent_socket.MAX_ANSWER_SECONDS", 1.0)
 
     def leaking(line: bytes) -> dict[str, object]:
-        kept.append(Path(os.devnull).open())  # noqa: SIM115 - that is the defect
+        opened.append(Path(os.devnull).open())  # noqa: SIM115 - that is the defect
         return {"verb": "list"}
 
     with monkeypatch.context() as planted:
         planted.setattr(server, "decoded_request", leaking)
         with pytest.raises(DefectError, match="descriptors stay open"):
             target.check(target.seeds()[0])
-    for each in kept:
+    for each in opened:
         each.close()
 
 
 @pytest.mark.parametrize("target", ["reporting"], indirect=True)
-def test_a_body_that_is_refused_too_late_is_found(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_body_size_check_is_found(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     async def unchecked(request: object, max_bytes: int) -> object:
         return json.loads(await request.body())  # type: ignore[attr-defined]
 
@@ -94,7 +94,7 @@ def test_a_body_that_is_refused_too_late_is_found(target: Target, monkeypatch: p
 
 
 @pytest.mark.parametrize("target", ["manifests"], indirect=True)
-def test_a_number_that_python_cannot_read_is_found(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_number_that_python_cannot_parse_is_found(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as planted:
         planted.setattr(documents, "MAX_NUMBER_CHARACTERS", 10**9)
         planted.setattr(documents, "sys", None)
@@ -115,14 +115,12 @@ sys.exit(campaign.main(sys.argv[1:]))
 """
 
 
-def test_a_defect_ends_the_run_with_1_and_leaves_an_input_that_replays(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_defect_gives_exit_code_1_and_an_input_to_replay(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     options = ["--seconds", "60", "--engine", "mutations", "--output", str(tmp_path)]
     (tmp_path / "manifests").mkdir()
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    words = [sys.executable, "-c", PLANTED, "manifests", *options, "--in-this-process"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment)
+    command = [sys.executable, "-c", PLANTED, "manifests", *options, "--in-this-process"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 1
     assert "RuntimeError: planted" in done.stderr
     (crash,) = (tmp_path / "manifests").glob("crash-*")
@@ -131,18 +129,18 @@ def test_a_defect_ends_the_run_with_1_and_leaves_an_input_that_replays(
         [sys.executable, "-c", PLANTED, *replay], capture_output=True, text=True, check=False, env=environment
     )
     assert "RuntimeError: planted" in again.stderr
-    assert main(replay) == 0, "without the defect the input is taken"
+    assert main(replay) == 0, "without the defect the input passes"
     assert "no defect" in capfd.readouterr().err
 
 
-def test_the_command_runs_each_target_in_a_process_and_says_where_the_failing_input_is(
+def test_the_command_runs_each_target_in_a_process_and_names_the_failing_input(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
     options = ["manifests", "--engine", "mutations", "--seconds", "1", "--output", str(tmp_path)]
     assert main(options) == 0
     assert "no defect" in capfd.readouterr().err
-    # Python imports this module at its start: the defect is planted in the process of the target.
+    # Python imports this module at its start, so the defect is planted in the target's process.
     (tmp_path / "sitecustomize.py").write_text(
         "import support.fuzzing.mutation as m\nfrom pathlib import Path\n"
         "import support.fuzzing.manifests as t\n"
@@ -151,14 +149,14 @@ def test_the_command_runs_each_target_in_a_process_and_says_where_the_failing_in
     )
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *(path for path in sys.path if path)]))
     assert main(options) == 1
-    told = capfd.readouterr().err
+    output = capfd.readouterr().err
     (crash,) = (tmp_path / "manifests").glob("crash-*")
-    assert f"make fuzz TARGETS=manifests INPUT={crash}" in told
+    assert f"make fuzz TARGETS=manifests INPUT={crash}" in output
 
 
-def test_wrong_arguments_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (["sockets"], ["--seconds", "0"], ["--replay", "x"]):
+def test_invalid_arguments_are_rejected(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["sockets"], ["--seconds", "0"], ["--replay", "x"]):
         with pytest.raises(SystemExit) as leaving:
-            main(words)
+            main(arguments)
         assert leaving.value.code == 2
-    assert "expected targets of socket, reporting, manifests" in capsys.readouterr().err
+    assert "expected targets among socket, reporting, manifests" in capsys.readouterr().err

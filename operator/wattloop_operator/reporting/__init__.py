@@ -1,1 +1,1 @@
-"""The reporting API: training processes say how far they are, and hear whether to stop."""
+"""The reporting API: receives progress from training processes and energy from node agents."""

@@ -1,4 +1,4 @@
-"""The reporting API's transport: its routes, bounded bodies, every refusal with its reason."""
+"""The reporting API's routes, and their OpenAPI description."""
 
 from __future__ import annotations
 
@@ -47,24 +47,29 @@ class DecisionForm(BaseModel):
     reason: str = Field(description="Why this batch size.")
 
 
-REFUSALS: dict[int | str, dict[str, Any]] = {
-    401: {"model": ErrorForm, "description": "The token is missing or cannot be trusted."},
-    403: {"model": ErrorForm, "description": "The recurrence is not the caller's own."},
-    404: {"model": ErrorForm, "description": "There is no such recurrence."},
-    422: {"model": ErrorForm, "description": "A name is none of Kubernetes', or the body is no report; which field."},
+ERRORS: dict[int | str, dict[str, Any]] = {
+    401: {"model": ErrorForm, "description": "The token is missing or invalid."},
+    403: {"model": ErrorForm, "description": "The caller does not run this recurrence."},
+    404: {"model": ErrorForm, "description": "The recurrence does not exist."},
+    422: {"model": ErrorForm, "description": "A name in the path or a field of the body is invalid."},
     429: {
         "model": ErrorForm,
-        "description": "Too many requests; the header Retry-After says after how many seconds to send the next.",
-        "headers": {"Retry-After": {"schema": {"type": "integer", "minimum": 1}, "description": "Seconds to wait."}},
+        "description": "Too many requests; the header Retry-After has the delay until the next one.",
+        "headers": {
+            "Retry-After": {"schema": {"type": "integer", "minimum": 1}, "description": "The delay in seconds."}
+        },
     },
-    503: {"model": ErrorForm, "description": "It cannot be answered now; try again later."},
+    503: {
+        "model": ErrorForm,
+        "description": "The request failed for now; retry after the seconds in the header Retry-After.",
+    },
 }
-NODE_REFUSALS: dict[int | str, dict[str, Any]] = {
-    **{code: REFUSALS[code] for code in (401, 422, 429, 503)},
-    403: {"model": ErrorForm, "description": "The caller is no agent of this node, or a pod is on another node."},
+NODE_ERRORS: dict[int | str, dict[str, Any]] = {
+    **{code: ERRORS[code] for code in (401, 422, 429, 503)},
+    403: {"model": ErrorForm, "description": "The caller is not the agent of this node, or a pod is on another node."},
 }
-BODY_REFUSALS: dict[int | str, dict[str, Any]] = {
-    413: {"model": ErrorForm, "description": "The body, or the progress with it, has too many bytes."},
+BODY_ERRORS: dict[int | str, dict[str, Any]] = {
+    413: {"model": ErrorForm, "description": "The body, or the progress that it results in, is too large."},
     415: {"model": ErrorForm, "description": "The body is not application/json."},
 }
 
@@ -73,14 +78,14 @@ def create_app(service: ReportService, nodes: NodeService | None = None) -> Fast
     """The ASGI application of the reporting API.
 
     Args:
-        service: Takes in the reports of training processes.
-        nodes: Takes in those of nodes' agents; None: there are none, as on a laptop.
+        service: Handles the reports of training processes.
+        nodes: Handles the reports of node agents; None if there are none, as in the local mode.
     """
     app = FastAPI(
         title="Wattloop reporting API",
         version="v1",
-        description="Training processes report their progress and energy here, and hear whether to stop; nodes' "
-        "agents report what each pod has used.",
+        description="Training processes report their progress and energy and learn whether to stop; node agents report "
+        "the energy of each pod.",
         docs_url=None,
         redoc_url=None,
     )
@@ -90,28 +95,28 @@ def create_app(service: ReportService, nodes: NodeService | None = None) -> Fast
     @app.post(
         "/v1/namespaces/{namespace}/recurrences/{name}/progress",
         summary="Report the progress of an attempt",
-        responses={200: _answers(Answer), **REFUSALS, **BODY_REFUSALS},
+        responses={200: _response(Answer), **ERRORS, **BODY_ERRORS},
         response_class=JSONResponse,
-        openapi_extra={"requestBody": _body(Report)},
+        openapi_extra={"requestBody": _request_body(Report)},
     )
     async def progress(namespace: Name, name: Name, request: Request, token: Token) -> JSONResponse:
-        """Take in a cumulative report; repeated, late or out of order, it changes nothing that newer ones said."""
+        """Merge a cumulative report; a repeated, late or reordered one changes nothing."""
         count_request(service.limits, token)
         await in_thread(lambda: service.authorize(token, namespace, name, peer_address(request)))
         report = await received(request, Report, MAX_REPORT_BYTES)
-        answer = await in_thread(lambda: service.take(namespace, name, report))
+        answer = await in_thread(lambda: service.receive(namespace, name, report))
         return JSONResponse(answer.to_json())
 
     @app.get(
         "/v1/namespaces/{namespace}/recurrences/{name}/decision",
-        summary="Look up the decision of an attempt",
-        responses=REFUSALS,
+        summary="Get the decision of an attempt",
+        responses=ERRORS,
     )
     async def decision(namespace: Name, name: Name, request: Request, token: Token) -> DecisionForm:
-        """The batch size and power limit that were decided for this attempt, and why."""
+        """The batch size and the power limit of this attempt, and the reason for them."""
         count_request(service.limits, token)
         await in_thread(lambda: service.authorize(token, namespace, name, peer_address(request)))
-        return _decision(await in_thread(lambda: service.look_up(namespace, name)))
+        return _decision(await in_thread(lambda: service.recurrence(namespace, name)))
 
     if nodes is not None:
         _add_nodes(app, nodes, service.limits)
@@ -121,18 +126,18 @@ def create_app(service: ReportService, nodes: NodeService | None = None) -> Fast
 def _add_nodes(app: FastAPI, nodes: NodeService, limits: ReportLimits) -> None:
     @app.post(
         "/v1/nodes/{node}/energy",
-        summary="Report what the pods of a node have used",
-        responses={200: _answers(NodeAnswer), **NODE_REFUSALS, **BODY_REFUSALS},
+        summary="Report the energy of a node's pods",
+        responses={200: _response(NodeAnswer), **NODE_ERRORS, **BODY_ERRORS},
         response_class=JSONResponse,
-        openapi_extra={"requestBody": _body(NodeReport)},
+        openapi_extra={"requestBody": _request_body(NodeReport)},
     )
     async def energy(node: Node, request: Request, token: Token) -> JSONResponse:
-        """Take in a cumulative report of a node's agent; repeated or late, it changes nothing that others said."""
-        # Its reports may be large: who is no agent need not have one read.
+        """Store a cumulative report of an agent; a repeated or late one changes nothing."""
+        # Node reports may be large, so the body is read only once the caller is authorized.
         count_request(limits, token)
         await in_thread(lambda: nodes.authorize(token, node, peer_address(request)))
         report = await received(request, NodeReport, MAX_NODE_REPORT_BYTES)
-        answer = await in_thread(lambda: nodes.take(node, report))
+        answer = await in_thread(lambda: nodes.receive(node, report))
         return JSONResponse(answer.to_json())
 
 
@@ -147,9 +152,9 @@ def _decision(recurrence: TrainingRecurrence) -> DecisionForm:
     )
 
 
-def _body(form: type[WireForm]) -> dict[str, Any]:
+def _request_body(form: type[WireForm]) -> dict[str, Any]:
     return {"required": True, "content": {"application/json": {"schema": form.json_schema()}}}
 
 
-def _answers(form: type[WireForm]) -> dict[str, Any]:
+def _response(form: type[WireForm]) -> dict[str, Any]:
     return {"content": {"application/json": {"schema": form.json_schema()}}}

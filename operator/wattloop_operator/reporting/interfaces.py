@@ -1,4 +1,4 @@
-"""What the reporting API needs from where it runs: who a token is, and where progress is kept."""
+"""Interfaces of the reporting API to its backends: authorization, storage of progress and energy."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.records import PodEnergy
 
 Review = Callable[[TrainingRecurrence, Progress], Progress]
-"""The policy's second thought: the progress with a new bound, or as it was where the job's state is not at hand."""
+"""Decides on an early stop: returns the progress with it, or unchanged if the job is not known."""
 
 
 class UnknownCallerError(Exception):
-    """The token is missing, expired, forged or for another audience: answered with 401."""
+    """The token is missing, expired, forged or for another audience: HTTP 401."""
 
 
 class RecurrenceOwnershipError(Exception):
-    """The caller is known, but the recurrence is not its own: answered with 403."""
+    """The caller is known, but does not run this recurrence: HTTP 403."""
 
 
 class UnknownRecurrenceError(Exception):
-    """There is no such recurrence: answered with 404."""
+    """The recurrence does not exist: HTTP 404."""
 
 
 class NodeOwnershipError(Exception):
-    """The caller is known, but may not speak of this node: answered with 403."""
+    """The caller is known, but is not the agent of this node: HTTP 403."""
 
 
 class PodOwnershipError(Exception):
-    """An agent speaks of a pod that is on another node: answered with 403."""
+    """An agent reports a pod that is on another node: HTTP 403."""
 
 
 class TooManyRequestsError(Exception):
-    """A limit of requests is reached: answered with 429 and Retry-After.
+    """A rate limit is exceeded: HTTP 429 with Retry-After.
 
     Args:
-        subject: What has sent too many.
-        seconds: After what time one more is accepted.
+        subject: The subject of the limit, for the message.
+        seconds: Delay until the next request is accepted.
     """
 
     def __init__(self, subject: str, seconds: float) -> None:
@@ -52,12 +52,14 @@ class TooManyRequestsError(Exception):
 
 
 class ProgressTooLargeError(Exception):
-    """The progress of an attempt would leave too little room for its outcome: answered with 413."""
+    """The progress of an attempt would leave too little room for its outcome: HTTP 413."""
 
 
 @dataclass(frozen=True)
 class BearerToken:
-    """The bearer token of a request, hashed once: limits and caches use the digest, so that memory holds no token.
+    """The bearer token of a request, hashed once.
+
+    Limits and caches use the digest, so that they hold no token.
 
     Attributes:
         text: The token; empty where the request has none.
@@ -72,64 +74,64 @@ class BearerToken:
 
 
 class Authorizer(Protocol):
-    """Knows who may speak of which recurrence."""
+    """Checks who may report for a recurrence."""
 
     def authorize(self, token: BearerToken, namespace: str, name: str, address: str = "") -> None:
-        """Let a caller pass.
+        """Check that the caller may report for a recurrence.
 
         Args:
             token: The caller's token.
             namespace: Namespace of the recurrence.
             name: Its name.
-            address: The peer's address; it limits checks of unknown tokens and proves nothing.
+            address: The peer's address; only limits the rate of checks of unknown tokens.
 
         Raises:
-            UnknownCallerError: The token says nothing that can be trusted.
+            UnknownCallerError: The token is invalid.
             RecurrenceOwnershipError: The caller does not run this recurrence.
-            TooManyRequestsError: Too many unknown tokens were checked a moment ago.
-            OperationError: It could not be found out now.
+            TooManyRequestsError: Too many unknown tokens were checked lately.
+            OperationError: The check failed for now.
         """
         ...
 
 
 class ProgressStore(Protocol):
-    """Keeps the progress of recurrences, durably when `write` returns."""
+    """Stores the progress of recurrences, durably when `write` returns."""
 
     def read(self, namespace: str, name: str) -> TrainingRecurrence | None:
-        """The recurrence as it is now; None where there is none.
+        """The recurrence as it is now, or None if it does not exist.
 
         Raises:
-            OperationError: It could not be read now.
+            OperationError: The read failed for now.
         """
         ...
 
     def write(self, recurrence: TrainingRecurrence, progress: Progress) -> None:
-        """Write the progress of a recurrence that is still as it was read.
+        """Write the progress of a recurrence that has not changed since it was read.
 
         Raises:
-            StaleSnapshotError: It has changed since: read it again, take the report in again.
-            ProgressTooLargeError: It has more bytes than an object can hold beside its outcome.
-            OperationError: It could not be written now.
+            StaleSnapshotError: The recurrence has changed: read it and merge the report again.
+            ProgressTooLargeError: The progress would leave too little room for the outcome.
+            OperationError: The write failed for now.
         """
         ...
 
 
 class NodeAuthorizer(Protocol):
-    """Knows who may speak of which node."""
+    """Checks who may report for a node."""
 
     def authorize(self, token: BearerToken, node: str, address: str = "") -> None:
-        """Let an agent pass.
+        """Check that the caller is the agent of a node.
 
         Args:
             token: The caller's token.
             node: Name of the node.
-            address: The peer's address; it limits checks of unknown tokens and proves nothing.
+            address: The peer's address; only limits the rate of checks of unknown tokens.
 
         Raises:
-            UnknownCallerError: The token says nothing that can be trusted.
-            NodeOwnershipError: The caller is no agent, or one of another node.
-            TooManyRequestsError: Too many unknown tokens were checked a moment ago.
-            OperationError: It could not be found out now.
+            UnknownCallerError: The token is invalid.
+            NodeOwnershipError: The caller is not an agent, or the agent of another node.
+            TooManyRequestsError: Too many unknown tokens were checked lately.
+            OperationError: The check failed for now.
         """
         ...
 
@@ -154,45 +156,45 @@ class PodAttempt:
 
 
 class NodePods(Protocol):
-    """Knows what the pods of nodes run."""
+    """Finds the attempts that pods run."""
 
     def attempt_of(self, node: str, usage: PodGpuUsage) -> PodAttempt | None:
-        """The attempt that the usage's pod runs; None where it is none of ours, or gone.
+        """The attempt that the pod of a usage runs, or None if it runs no attempt or is deleted.
 
         Raises:
-            PodOwnershipError: The pod is there, but on another node.
-            OperationError: It could not be found out now.
+            PodOwnershipError: The pod exists, but on another node.
+            OperationError: The check failed for now.
         """
         ...
 
 
 class EnergyStore(Protocol):
-    """Keeps what pods used, durably when `record` returns."""
+    """Stores the energy of pods, durably when `record` returns."""
 
     def record(self, energies: Iterable[PodEnergy]) -> None:
-        """Keep energies; of one key the highest stands.
+        """Store energies; of two with one key the higher is kept.
 
         Raises:
-            OperationError: They could not be kept now.
+            OperationError: The write failed for now.
         """
         ...
 
-    def forget_before(self, moment: datetime) -> int:
-        """Delete those that nothing was heard of since then; returns how many.
+    def delete_before(self, moment: datetime) -> int:
+        """Delete energies that were last reported before this moment; returns their number.
 
         Raises:
-            OperationError: They could not be deleted now.
+            OperationError: The deletion failed for now.
         """
         ...
 
     def attempts_of(self, node: str, ledger: str, pod_uids: Collection[str]) -> dict[str, tuple[str, int, int]]:
-        """Of these pods, those told of before by this ledger: job uid, recurrence and attempt of each.
+        """Job uid, recurrence and attempt of the pods that this ledger has reported before.
 
         Raises:
-            OperationError: It could not be read now.
+            OperationError: The read failed for now.
         """
         ...
 
 
 BoundsOfNode = Callable[[str], tuple[GpuBounds, ...] | None]
-"""The guard rails that hold on a node; None: they are not known now."""
+"""The bounds of the GPUPowerPolicies that apply to a node; None if they are not known now."""

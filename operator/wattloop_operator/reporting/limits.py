@@ -1,4 +1,4 @@
-"""How many reports are taken in: a caller's own limits first, then a shared one that a flood cannot use up."""
+"""Rate limits of reports: the caller's own, then one that all namespaces share fairly."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ MAX_TOKENS = 20_000
 MAX_RECURRENCES = 10_000
 MAX_ADDRESSES = 10_000
 MAX_NAMESPACES = 1_000
-# The part of the shared burst that namespaces use by equal shares alone.
+# The part of the shared burst that only namespaces within their equal share may use.
 RESERVED_PART = 0.5
 
 
 @dataclass(frozen=True)
 class ReportRates:
-    """The limits.
+    """The rates of all limits.
 
     Attributes:
-        token: Requests with one token: one pod, or one node's agent.
-        recurrence: Reports for one recurrence by all of its pods. 1,000 ranks that report at once are within the burst.
+        token: Requests with one token, hence of one pod or of one node's agent.
+        recurrence: Reports for one recurrence by all of its pods. The burst allows 1,000 ranks that
+            report at once.
         total: Reports for all recurrences.
-        address: TokenReviews on behalf of one peer address, of tokens that were not admitted before.
-        reviews: TokenReviews of such tokens on behalf of all peers.
+        address: TokenReviews for one peer address, of tokens that were not authorized before.
+        reviews: TokenReviews of such tokens for all peers.
     """
 
     token: Rate
@@ -43,7 +44,8 @@ CLUSTER_RATES = ReportRates(
     address=Rate(per_second=4.0, burst=64.0),
     reviews=Rate(per_second=50.0, burst=1_000.0),
 )
-# One user's own runs on this machine: an epoch may take milliseconds, and only a script out of control reaches these.
+# One user's own runs on this machine: an epoch may take milliseconds, and only a script out of
+# control exceeds these.
 LOCAL_RATES = replace(
     CLUSTER_RATES,
     token=Rate(per_second=200.0, burst=2_000.0),
@@ -53,10 +55,10 @@ LOCAL_RATES = replace(
 
 
 class ReportLimits:
-    """Counts the requests of each token and the reports of each recurrence. Safe to use from several threads.
+    """Counts the requests of each token and the reports of each recurrence. Thread-safe.
 
-    A request beyond a limit takes nothing from any bucket, so a caller over its own limit uses up no other's and none
-    of the shared one.
+    A request beyond a limit takes nothing from any bucket, so a caller over its own limit uses
+    nothing of another's or of the shared one.
 
     Args:
         clock: Monotonic seconds.
@@ -74,23 +76,24 @@ class ReportLimits:
         self._reviews: TokenBuckets[None] = TokenBuckets(rates.reviews, clock, 1)
 
     def count_token(self, token: BearerToken) -> None:
-        """Count a request of a token, before anything is known of it.
+        """Count a request with a token that is not checked yet.
 
         Raises:
-            TooManyRequestsError: The token has sent too many.
+            TooManyRequestsError: There were too many requests with this token.
         """
         with self._lock:
             if not self._tokens.take(token.digest):
                 raise TooManyRequestsError("this token", self._tokens.wait_seconds(token.digest))
 
     def count_report(self, namespace: str, name: str) -> None:
-        """Count a report of a caller that may report for this recurrence.
+        """Count a report of a caller that is authorized for this recurrence.
 
-        Once half of the shared burst is used up, each namespace that reports has an equal share of the rest, so that a
-        namespace whose recurrences flood leaves the others theirs.
+        Once half of the shared burst is used up, each reporting namespace has an equal share of the
+        rest, so that the reports of one namespace do not use up the shares of the others.
 
         Raises:
-            TooManyRequestsError: The recurrence, or all of them together, have sent too many.
+            TooManyRequestsError: There were too many reports for the recurrence, or for all
+                together.
         """
         key = (namespace, name)
         with self._lock:
@@ -106,10 +109,10 @@ class ReportLimits:
             self._shares.use(namespace)
 
     def count_review(self, address: str) -> None:
-        """Count a TokenReview of a token that was not admitted before, on behalf of a peer.
+        """Count a TokenReview of a token that was not authorized before.
 
         Raises:
-            TooManyRequestsError: The address, or all of them together, have caused too many.
+            TooManyRequestsError: The peer's address, or all addresses together, caused too many.
         """
         with self._lock:
             wait = self._addresses.wait_seconds(address)

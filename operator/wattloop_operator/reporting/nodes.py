@@ -1,4 +1,4 @@
-"""Taking in what a node's agent says: keep what pods of ours used, answer what it may forget and what it must obey."""
+"""Receives the reports of node agents: stores energy, and answers with the node's bounds."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from wattloop_operator.reporting.interfaces import (
     PodAttempt,
 )
 
-# A pod of which nothing was heard for so long has gone, and its recurrence too.
-KEPT_FOR = timedelta(days=30)
-SWEPT_EVERY = timedelta(hours=1)
+# A pod that was not reported for so long is deleted, and so is its recurrence.
+RETENTION = timedelta(days=30)
+CLEANUP_INTERVAL = timedelta(hours=1)
 
 logger = logging.getLogger(__name__)
 
 
 def no_bounds_known(_node: str) -> None:
-    """Stands where nobody knows the guard rails of nodes: agents keep those that they have."""
+    """The default for `bounds`: they are not known, so agents keep the last ones."""
 
 
 class NodeService:
-    """The agents' side of the reporting API, apart from its transport.
+    """The node agents' part of the reporting API, independent of HTTP.
 
     Args:
-        authorizer: Who may speak of which node.
-        pods: What the nodes' pods run.
-        energies: Where it is kept.
-        clock: The time, with a time zone.
-        bounds: The guard rails of a node.
-        pods_ended: Told of each job of which a pod's last word has been kept.
+        authorizer: Checks who may report for a node.
+        pods: Finds the attempts that pods run.
+        energies: Stores the energy of pods.
+        clock: The current time, with a time zone.
+        bounds: The bounds that apply to a node.
+        pods_ended: Called with each job of which the final energy of a pod is stored.
     """
 
     def __init__(
@@ -58,63 +58,63 @@ class NodeService:
         self._clock = clock
         self._bounds = bounds
         self._pods_ended = pods_ended
-        self._swept_at: datetime | None = None
+        self._cleaned_up_at: datetime | None = None
 
     def authorize(self, token: BearerToken, node: str, address: str = "") -> None:
-        """Let an agent pass, before its report is read.
+        """Check that the caller is the agent of a node, before its report is read.
 
         Raises:
-            UnknownCallerError: The token says nothing that can be trusted.
-            TooManyRequestsError: Too many unknown tokens were checked a moment ago.
-            NodeOwnershipError: The caller is no agent, or one of another node.
-            OperationError: It could not be found out now.
+            UnknownCallerError: The token is invalid.
+            TooManyRequestsError: Too many unknown tokens were checked lately.
+            NodeOwnershipError: The caller is not an agent, or the agent of another node.
+            OperationError: The check failed for now.
         """
         try:
             self._authorizer.authorize(token, node, address)
-        except NodeOwnershipError as refusal:
-            logger.warning("a report of node %s is refused: %s", node, refusal)
+        except NodeOwnershipError as error:
+            logger.warning("rejected a report of node %s: %s", node, error)
             raise
 
-    def take(self, node: str, report: NodeReport) -> NodeAnswer:
-        """Take in a report of a caller that was let pass; when this returns, it is kept.
+    def receive(self, node: str, report: NodeReport) -> NodeAnswer:
+        """Store a report of an authorized caller, durably when this returns.
 
         Raises:
             NodeOwnershipError: The report is of another node than the caller's.
-            PodOwnershipError: It tells of a pod that is on another node; nothing of it is kept.
-            OperationError: It could not be kept now; the report may be sent again.
+            PodOwnershipError: It has a pod that is on another node; nothing of it is stored.
+            OperationError: The write failed for now; the report may be sent again.
         """
         if report.node != node:
-            raise NodeOwnershipError(f"node: found {report.node}, expected {node}, which the address names")
+            raise NodeOwnershipError(f"node: found {report.node}, expected {node} as in the path")
         known = self._attempts(report)
         self._energies.record(self._energies_of(report, known))
-        self._sweep()
-        going_on = {usage.pod_uid for usage in report.usages if not usage.ended}
-        acknowledged = tuple(dict.fromkeys(each.pod_uid for each in report.usages if each.pod_uid not in going_on))
+        self._clean_up()
+        active = {usage.pod_uid for usage in report.usages if not usage.ended}
+        acknowledged = tuple(dict.fromkeys(each.pod_uid for each in report.usages if each.pod_uid not in active))
         ended = (known[pod_uid] for pod_uid in acknowledged if pod_uid in known)
         for key in {JobKey(attempt.namespace, attempt.job) for attempt in ended if attempt.job}:
             self._pods_ended(key)
         return NodeAnswer(acknowledged, self._bounds(node))
 
-    def _sweep(self) -> None:
+    def _clean_up(self) -> None:
         now = self._clock()
-        if self._swept_at is None or now - self._swept_at >= SWEPT_EVERY:
-            self._swept_at = now
-            self._energies.forget_before(now - KEPT_FOR)
+        if self._cleaned_up_at is None or now - self._cleaned_up_at >= CLEANUP_INTERVAL:
+            self._cleaned_up_at = now
+            self._energies.delete_before(now - RETENTION)
 
     def _attempts(self, report: NodeReport) -> dict[str, PodAttempt]:
-        """By pod uid, what runs in those that are ours."""
+        """The attempts of the training pods, by pod uid."""
         pods = {usage.pod_uid: usage for usage in report.usages}
         found = {pod_uid: self._pods.attempt_of(report.node, usage) for pod_uid, usage in pods.items()}
         known = {pod_uid: attempt for pod_uid, attempt in found.items() if attempt is not None}
         if len(known) < len(pods):
-            known |= self._known_before(report, {uid: each for uid, each in pods.items() if uid not in known})
+            known |= self._reported_before(report, {uid: each for uid, each in pods.items() if uid not in known})
         return known
 
-    def _known_before(self, report: NodeReport, gone: dict[str, PodGpuUsage]) -> dict[str, PodAttempt]:
-        """Pods that the API server knows no more may have been told of while they were there."""
-        before = self._energies.attempts_of(report.node, report.ledger, tuple(gone))
+    def _reported_before(self, report: NodeReport, unknown: dict[str, PodGpuUsage]) -> dict[str, PodAttempt]:
+        """The attempts of deleted pods that were reported before their deletion."""
+        before = self._energies.attempts_of(report.node, report.ledger, tuple(unknown))
         return {
-            pod_uid: PodAttempt(gone[pod_uid].namespace, "", job_uid, recurrence, attempt)
+            pod_uid: PodAttempt(unknown[pod_uid].namespace, "", job_uid, recurrence, attempt)
             for pod_uid, (job_uid, recurrence, attempt) in before.items()
         }
 

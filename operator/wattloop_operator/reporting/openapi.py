@@ -1,4 +1,7 @@
-"""Writes the OpenAPI description of the reporting API: `python -m wattloop_operator.reporting.openapi [--check]`."""
+"""Writes the OpenAPI description of the reporting API.
+
+`python -m wattloop_operator.reporting.openapi [--check]`
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,8 @@ from wattloop_operator.reporting.service import ReportService
 FILE = "reporting-api.json"
 
 
-class _Nowhere:
-    """Stands where a description needs no answer: nobody asks it anything."""
+class _Unused:
+    """Implements the interfaces for the description of the API, which calls none of them."""
 
     def authorize(self, token: BearerToken, namespace: str, name: str, address: str = "") -> None:
         """See `Authorizer`."""
@@ -43,7 +46,7 @@ class _Nowhere:
         """See `EnergyStore`."""
         raise NotImplementedError
 
-    def forget_before(self, moment: datetime) -> int:
+    def delete_before(self, moment: datetime) -> int:
         """See `EnergyStore`."""
         raise NotImplementedError
 
@@ -52,8 +55,8 @@ class _Nowhere:
         raise NotImplementedError
 
 
-class _NoNode:
-    """Stands for the gate of nodes where a description needs none."""
+class _UnusedNodeAuthorizer:
+    """Implements `NodeAuthorizer`, whose method has the name of `Authorizer`'s."""
 
     def authorize(self, token: BearerToken, node: str, address: str = "") -> None:
         """See `NodeAuthorizer`."""
@@ -61,10 +64,10 @@ class _NoNode:
 
 
 def rendered() -> dict[str, str]:
-    """The text of the file, by file name."""
-    nowhere = _Nowhere()
-    nodes = NodeService(_NoNode(), nowhere, nowhere, lambda: datetime.now(UTC))
-    document = create_app(ReportService(nowhere, nowhere), nodes).openapi()
+    """The text of each generated file, by file name."""
+    unused = _Unused()
+    nodes = NodeService(_UnusedNodeAuthorizer(), unused, unused, lambda: datetime.now(UTC))
+    document = create_app(ReportService(unused, unused), nodes).openapi()
     return {FILE: json.dumps(document, indent=2, ensure_ascii=False) + "\n"}
 
 

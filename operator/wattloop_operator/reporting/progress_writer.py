@@ -1,8 +1,9 @@
-"""Reports become progress, and progress is written at most once an interval for each recurrence.
+"""Merges reports into progress, and writes each recurrence at most once per interval.
 
-Between two writes reports are merged in memory. A report that makes the training stop, reaches the target or is the
-last one is written before it is answered. All others are written within the interval. What a process that is killed had
-not written, the next report says again, since reports are cumulative.
+Between two writes, reports are merged in memory. A report that stops the training, reaches the
+target or is the last one is written before it is answered; all others are written within the
+interval. If the operator is killed, the next report repeats what was not written, since reports are
+cumulative.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from wattloop_operator.reporting.interfaces import (
 logger = logging.getLogger(__name__)
 
 MAX_TRIES = 10
-# Far more than one recurrence's limit of reports lets pass in an interval, so that memory is bounded by it.
+# Bounds the memory; far more than the rate limit of one recurrence allows in an interval.
 MAX_WAITING_REPORTS = 2_048
 POLL_SECONDS = 0.25
 
@@ -40,14 +41,15 @@ Merge = Callable[[TrainingRecurrence, Report], Progress]
 
 @dataclass
 class _Attempt:
-    """What is known of one recurrence between two writes.
+    """The state of one recurrence between two writes.
 
     Attributes:
         lock: Held by the thread that changes it.
         users: Threads that hold or wait for the lock.
-        known: The recurrence as it was read last, with the progress that waits to be written; None: not known.
-        waiting: Reports that `known` includes and that are not written.
-        written_at: When it was written last.
+        known: The recurrence as last read, with the progress that waits to be written; None if not
+            known.
+        waiting: Reports that are merged into `known` and not written.
+        written_at: Time of the last write.
     """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -61,17 +63,18 @@ class ProgressWriter:
     """Merges reports and writes progress. Safe to use from several threads.
 
     Args:
-        progress_store: Where progress is kept.
-        merge: The progress of a recurrence once a report is taken in.
+        progress_store: Stores the progress.
+        merge: Merges a report into the progress of a recurrence.
         clock: Monotonic seconds.
-        interval_seconds: The shortest time between two writes of one recurrence; 0: every report is written.
+        interval_seconds: Minimum time between two writes of one recurrence; 0 to write every
+            report.
     """
 
     def __init__(
         self, progress_store: ProgressStore, merge: Merge, clock: Callable[[], float], interval_seconds: float = 0.0
     ) -> None:
         self._progress_store = progress_store
-        self._merge = merge
+        self._merged_progress = merge
         self._clock = clock
         self._interval_seconds = interval_seconds
         self._lock = threading.Lock()
@@ -80,21 +83,21 @@ class ProgressWriter:
     def __len__(self) -> int:
         return len(self._attempts)
 
-    def take(self, namespace: str, name: str, report: Report) -> TrainingRecurrence:
-        """Take in a report; returns the recurrence with it.
+    def merge(self, namespace: str, name: str, report: Report) -> TrainingRecurrence:
+        """Merge a report; returns the recurrence with it.
 
         Raises:
-            UnknownRecurrenceError: There is no such recurrence.
+            UnknownRecurrenceError: The recurrence does not exist.
             TooManyRequestsError: Too many reports of this recurrence wait to be written.
-            ProgressTooLargeError: The progress with it has too many bytes.
-            OperationError: It could not be kept now; the report may be sent again.
+            ProgressTooLargeError: The merged progress is too large.
+            OperationError: The write failed for now; the report may be sent again.
         """
         key = (namespace, name)
-        with self._held(key) as attempt:
+        with self._locked(key) as attempt:
             known = attempt.known
             if known is None or self._is_due(attempt):
                 return self._write(key, attempt, report)
-            merged = _with(known, self._merge(known, report))
+            merged = _with(known, self._merged_progress(known, report))
             if merged == known:
                 return known
             if _is_urgent(known, merged):
@@ -106,15 +109,15 @@ class ProgressWriter:
             return merged
 
     def write_due(self, *, everything: bool = False) -> None:
-        """Write what has waited for an interval, and forget recurrences of which nothing waits.
+        """Write progress that has waited for an interval, and drop recurrences that are written.
 
         Args:
-            everything: Write whatever waits, as a process does before it ends.
+            everything: Write all waiting progress, as at shutdown.
         """
         with self._lock:
             keys = list(self._attempts)
         for key in keys:
-            with self._held(key) as attempt:
+            with self._locked(key) as attempt:
                 if attempt.waiting and (everything or self._is_due(attempt)):
                     self._write_waiting(key, attempt)
 
@@ -122,28 +125,28 @@ class ProgressWriter:
         try:
             self._write(key, attempt)
         except UnknownRecurrenceError:
-            # It is deleted, and its reports with it.
+            # The recurrence is deleted.
             attempt.waiting.clear()
         except ProgressTooLargeError as error:
             attempt.waiting.clear()
-            logger.warning("reports of %s/%s are left out: %s", *key, error)
+            logger.warning("dropped reports of %s/%s: %s", *key, error)
         except OperationError as error:
-            # The reports still wait; they are tried again after an interval, or with the next report.
+            # The reports still wait, and are written after an interval or with the next report.
             attempt.written_at = self._clock()
-            logger.warning("the progress of %s/%s is not written yet: %s", *key, error)
+            logger.warning("cannot write the progress of %s/%s yet: %s", *key, error)
 
-    def _write(self, key: Key, attempt: _Attempt, *further: Report) -> TrainingRecurrence:
-        """Merge what waits, and further reports, into the recurrence as it is now, and write it."""
+    def _write(self, key: Key, attempt: _Attempt, *reports: Report) -> TrainingRecurrence:
+        """Merge waiting and new reports into the recurrence as it is now, and write it."""
         attempt.known = None
         for _ in range(MAX_TRIES):
             recurrence = self._progress_store.read(*key)
             if recurrence is None:
-                raise UnknownRecurrenceError(f"there is no TrainingRecurrence {key[0]}/{key[1]}")
+                raise UnknownRecurrenceError(f"TrainingRecurrence {key[0]}/{key[1]} does not exist")
             merged = recurrence
-            for report in (*attempt.waiting, *further):
-                merged = _with(merged, self._merge(merged, report))
+            for report in (*attempt.waiting, *reports):
+                merged = _with(merged, self._merged_progress(merged, report))
             if merged != recurrence:
-                # Also of an attempt to write that fails: the API server has had the request.
+                # A failed write counts too, because it is a request to the API server.
                 attempt.written_at = self._clock()
                 try:
                     self._progress_store.write(recurrence, merged.status.progress or Progress())
@@ -152,13 +155,13 @@ class ProgressWriter:
             attempt.waiting.clear()
             attempt.known = merged
             return merged
-        raise OperationError(f"{key[0]}/{key[1]} changes faster than its report can be written; send the report again")
+        raise OperationError(f"{key[0]}/{key[1]} changes faster than reports can be written; send the report again")
 
     def _is_due(self, attempt: _Attempt) -> bool:
         return self._clock() - attempt.written_at >= self._interval_seconds
 
     @contextlib.contextmanager
-    def _held(self, key: Key) -> Iterator[_Attempt]:
+    def _locked(self, key: Key) -> Iterator[_Attempt]:
         with self._lock:
             attempt = self._attempts.setdefault(key, _Attempt())
             attempt.users += 1
@@ -173,16 +176,16 @@ class ProgressWriter:
 
 
 class ProgressWriterThread:
-    """A thread that writes what is due. Used as a context manager; at the end whatever waits is written.
+    """Calls `write_due` in a thread; a context manager that writes all waiting progress at its end.
 
     Args:
-        writer: What waits.
+        writer: The writer of progress.
     """
 
     def __init__(self, writer: ProgressWriter) -> None:
         self._writer = writer
         self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="progress-writer", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="progress-writer", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -195,22 +198,22 @@ class ProgressWriterThread:
         self._thread.join()
         self._writer.write_due(everything=True)
 
-    def _work(self) -> None:
+    def _run(self) -> None:
         while not self._ending.wait(POLL_SECONDS):
             try:
                 self._writer.write_due()
-            except Exception:  # this thread must outlive whatever one recurrence is like
-                logger.exception("progress that waits could not be written; trying again")
+            except Exception:  # an error of one recurrence must not end the thread
+                logger.exception("unexpected failure while writing progress; retrying")
 
 
 def _with(recurrence: TrainingRecurrence, progress: Progress) -> TrainingRecurrence:
-    """The recurrence with a progress; unchanged once it has its outcome, since nothing is written after that."""
+    """The recurrence with new progress; unchanged once the recurrence has a result."""
     if recurrence.status.result is not None or progress == recurrence.status.progress:
         return recurrence
     return recurrence.model_copy(update={"status": recurrence.status.model_copy(update={"progress": progress})})
 
 
 def _is_urgent(before: TrainingRecurrence, after: TrainingRecurrence) -> bool:
-    """Whether an attempt is to stop, has reached its target or is done by this. Each happens once."""
+    """Whether the attempt now must stop, has reached its target or is finished."""
     old, new = before.status.progress or Progress(), after.status.progress or Progress()
     return (old.stop_requested, old.reached, old.finished) != (new.stop_requested, new.reached, new.finished)

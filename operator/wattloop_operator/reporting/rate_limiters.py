@@ -1,4 +1,4 @@
-"""Rate limiters for many keys in bounded memory: a token bucket per key, and equal shares of a shared bucket."""
+"""Rate limiters for many keys in bounded memory: token buckets, and fair shares of one bucket."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Rate:
     """A sustained rate and a burst.
 
     Attributes:
-        per_second: Requests a second that a full bucket regains.
+        per_second: Requests per second that a bucket regains.
         burst: Requests that a full bucket allows at once.
     """
 
@@ -24,15 +24,15 @@ class Rate:
 
 
 class TokenBuckets(Generic[Key]):
-    """One bucket a key; a key that was never seen has a full bucket. Not safe between threads.
+    """One token bucket per key; a new key has a full bucket. Not thread-safe.
 
-    Of too many keys the least recently used one is dropped. A dropped key has a full bucket again, so a caller gains
-    nothing by it that a new key would not give.
+    Of too many keys the least recently used one is dropped. A dropped key has a full bucket again,
+    as a new key has, so that a caller gains nothing by it.
 
     Args:
         rate: The rate of each key.
         clock: Monotonic seconds.
-        max_keys: How many buckets are kept.
+        max_keys: Maximum number of buckets.
 
     Example:
         >>> now = 0.0
@@ -56,20 +56,20 @@ class TokenBuckets(Generic[Key]):
         return len(self._buckets)
 
     def level(self, key: Key) -> float:
-        """How many requests the key's bucket allows now."""
+        """The number of requests that the key's bucket allows now."""
         if key not in self._buckets:
             return self._rate.burst
         level, at = self._buckets[key]
-        # A clock that does not move back is the caller's; a bucket never loses by one that does.
+        # A bucket loses nothing if the clock goes back.
         return min(self._rate.burst, level + max(self._clock() - at, 0.0) * self._rate.per_second)
 
     def wait_seconds(self, key: Key, reserve: float = 0.0) -> float:
-        """Seconds until the key's bucket allows a request and still holds `reserve`; 0: it does now."""
+        """Seconds until the bucket allows a request and still holds `reserve`; 0 if it does now."""
         missing = 1.0 + reserve - self.level(key)
         return max(missing / self._rate.per_second, 0.0)
 
     def take(self, key: Key) -> bool:
-        """Take one request from the key's bucket; False, and nothing is taken, where it allows none."""
+        """Take one request from the key's bucket; returns False if it allows none."""
         level = self.level(key)
         if level < 1.0:
             return False
@@ -81,16 +81,17 @@ class TokenBuckets(Generic[Key]):
 
 
 class FairShares(Generic[Key]):
-    """What each caller has used of a shared limit of late. Not safe between threads.
+    """The recent use of a shared limit by each of its users. Not thread-safe.
 
-    What a caller has used is forgotten at the limit's rate divided by the number of active callers. A caller is within
-    its share while that is at most the limit's burst divided by the same number, so that all together
-    never use up the burst.
+    A user's recent use decays at the limit's rate divided by the number of active users. A user is
+    within its share while its use is at most the limit's burst divided by the same number, so that
+    users within their shares never use up the burst.
 
     Args:
         rate: The shared limit.
         clock: Monotonic seconds.
-        max_keys: How many callers are kept; beyond that, a new one has no share until another one's use is forgotten.
+        max_keys: Maximum number of active users; beyond it, a new one has no share until another
+            one's use has decayed.
     """
 
     def __init__(self, rate: Rate, clock: Callable[[], float], max_keys: int) -> None:
@@ -104,23 +105,24 @@ class FairShares(Generic[Key]):
         return len(self._used)
 
     def has_share(self, key: Key) -> bool:
-        """Whether one more request of the caller is within its share."""
-        self._forget()
+        """Whether one more request of the user is within its share."""
+        self._decay()
         if key not in self._used and len(self._used) >= self._max_keys:
             return False
-        callers = len(self._used) + (key not in self._used)
-        return self._used.get(key, 0.0) + 1.0 <= self._rate.burst / callers
+        users = len(self._used) + (key not in self._used)
+        return self._used.get(key, 0.0) + 1.0 <= self._rate.burst / users
 
     def use(self, key: Key) -> None:
-        """Count a request of the caller."""
-        self._forget()
+        """Count a request of the user."""
+        self._decay()
         if key in self._used or len(self._used) < self._max_keys:
-            # No more than the whole: a caller that flooded is within its share again after a time that is bounded.
+            # At most the burst, so that a user that exceeded its share is within it again after a
+            # bounded time.
             self._used[key] = min(self._used.get(key, 0.0) + 1.0, self._rate.burst)
 
-    def _forget(self) -> None:
+    def _decay(self) -> None:
         now = self._clock()
-        forgotten = max(now - self._at, 0.0) * self._rate.per_second / max(len(self._used), 1)
+        decayed = max(now - self._at, 0.0) * self._rate.per_second / max(len(self._used), 1)
         self._at = now
-        if forgotten:
-            self._used = {key: used - forgotten for key, used in self._used.items() if used > forgotten}
+        if decayed:
+            self._used = {key: used - decayed for key, used in self._used.items() if used > decayed}

@@ -1,4 +1,4 @@
-"""Request handling that the routes share: tokens, bounded bodies, blocking calls, and errors as HTTP responses."""
+"""Request handling for all routes: tokens, bounded bodies, blocking calls, errors as responses."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ async def json_body(request: Request, max_bytes: int) -> Any:
         max_bytes: The largest valid size of the body.
 
     Raises:
-        HTTPException: 413 for a larger body, 415 for another content type, 422 for invalid JSON, 400 for a connection
-            that ends before the body does.
+        HTTPException: 413 for a larger body, 415 for another content type, 422 for invalid JSON,
+            400 for a connection that ends before the body does.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise HTTPException(415, "expected the content type application/json")
@@ -95,7 +95,8 @@ async def json_body(request: Request, max_bytes: int) -> Any:
             if len(body) > max_bytes:
                 raise _too_large(max_bytes)
     except ClientDisconnect as error:
-        # The client does not receive this; unhandled, the error would log a traceback for each such client.
+        # The client does not receive this; unhandled, the error would log a traceback for each such
+        # client.
         raise HTTPException(400, "the connection ended before the body did") from error
     try:
         return json.loads(bytes(body), parse_constant=_reject_constant)

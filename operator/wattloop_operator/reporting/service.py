@@ -1,4 +1,4 @@
-"""Taking in a report: admit the caller, merge what is new, answer whether to stop."""
+"""Receives the reports of training processes: authorize, merge, answer whether to stop."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from wattloop_operator.reporting.limits import ReportLimits
 from wattloop_operator.reporting.progress_writer import ProgressWriter
 from wattloop_operator.reporting.rate_limiters import Rate, TokenBuckets
 
-MAX_SAID = 1_000
+MAX_LOGGED_RECURRENCES = 1_000
 
 logger = logging.getLogger(__name__)
 
 
 class ReportService:
-    """The reporting API apart from its transport.
+    """The training processes' part of the reporting API, independent of HTTP.
 
     Args:
-        progress_store: Where progress is kept.
-        authorizer: Who may speak of which recurrence.
-        review: The policy's second thought about an attempt, where the state of its job is at hand.
-        limits: The limits of reports; None: the defaults.
+        progress_store: Stores the progress.
+        authorizer: Checks who may report for a recurrence.
+        review: Decides on an early stop; None never to stop early.
+        limits: The rate limits of reports; None for the defaults.
         clock: Monotonic seconds.
-        write_interval_seconds: The shortest time between two writes of one recurrence's progress.
+        write_interval_seconds: Minimum time between two writes of one recurrence's progress.
 
     Attributes:
-        limits: The limits of reports.
+        limits: The rate limits of reports.
         writer: Merges reports and writes progress.
     """
 
@@ -56,75 +56,77 @@ class ReportService:
         self._progress_store = progress_store
         self._authorizer = authorizer
         self._review = review
-        # A line an hour and recurrence, whatever it reports.
-        self._said: TokenBuckets[str] = TokenBuckets(Rate(1 / 3600, 1.0), clock, MAX_SAID)
+        # One line per hour and recurrence.
+        self._log_limit: TokenBuckets[str] = TokenBuckets(Rate(1 / 3600, 1.0), clock, MAX_LOGGED_RECURRENCES)
         self.limits = limits or ReportLimits(clock)
         self.writer = ProgressWriter(progress_store, self._merged, clock, write_interval_seconds)
 
     def authorize(self, token: BearerToken, namespace: str, name: str, address: str = "") -> None:
-        """Let a caller report for a recurrence, before the report is read.
+        """Check that the caller may report for a recurrence, before the report is read.
 
         Raises:
-            UnknownCallerError: The token says nothing that can be trusted.
+            UnknownCallerError: The token is invalid.
             RecurrenceOwnershipError: The caller does not run this recurrence.
-            TooManyRequestsError: There were too many reports of the recurrence, or unknown tokens.
-            OperationError: It could not be found out now.
+            TooManyRequestsError: There were too many reports for the recurrence, or too many
+                unknown tokens.
+            OperationError: The check failed for now.
         """
         self._authorizer.authorize(token, namespace, name, address)
         self.limits.count_report(namespace, name)
 
-    def take(self, namespace: str, name: str, report: Report) -> Answer:
-        """Take in a report of a caller that was admitted.
+    def receive(self, namespace: str, name: str, report: Report) -> Answer:
+        """Merge a report of an authorized caller.
 
         Raises:
-            UnknownRecurrenceError: There is no such recurrence.
+            UnknownRecurrenceError: The recurrence does not exist.
             TooManyRequestsError: Too many reports of this recurrence wait to be written.
-            OperationError: It could not be kept now; the report may be sent again.
+            ProgressTooLargeError: The merged progress is too large.
+            OperationError: The write failed for now; the report may be sent again.
         """
-        status = self.writer.take(namespace, name, report).status
+        status = self.writer.merge(namespace, name, report).status
         if status.result is not None:
             return Answer(True, f"the attempt has ended: {status.message}"[:MAX_REASON_CHARACTERS])
         progress = status.progress or Progress()
         return Answer(progress.stop_requested, progress.stop_reason)
 
-    def look_up(self, namespace: str, name: str) -> TrainingRecurrence:
-        """The recurrence of a caller that was admitted, with its decision.
+    def recurrence(self, namespace: str, name: str) -> TrainingRecurrence:
+        """The recurrence of an authorized caller, with its decision.
 
         Raises:
-            UnknownRecurrenceError: There is no such recurrence.
-            OperationError: It could not be read now.
+            UnknownRecurrenceError: The recurrence does not exist.
+            OperationError: The read failed for now.
         """
         recurrence = self._progress_store.read(namespace, name)
         if recurrence is None:
-            raise UnknownRecurrenceError(f"there is no TrainingRecurrence {namespace}/{name}")
+            raise UnknownRecurrenceError(f"TrainingRecurrence {namespace}/{name} does not exist")
         return recurrence
 
     def _merged(self, recurrence: TrainingRecurrence, report: Report) -> Progress:
         if recurrence.status.result is not None:
             return recurrence.status.progress or Progress()
         progress = progress_after(recurrence, report)
-        self._say_what_is_left_out(recurrence, progress, report)
+        self._log_dropped_gpus(recurrence, progress, report)
         if self._review is None:
             return progress
         try:
             return self._review(recurrence, progress)
         except OperationError as error:
-            # The next report gives another chance; what this one says must be kept.
-            logger.warning("%s: the policy cannot think again about it now: %s", _of(recurrence), error)
+            # The next report is reviewed again; this one must be stored.
+            logger.warning("%s: the early stop cannot be decided now: %s", _name(recurrence), error)
             return progress
 
-    def _say_what_is_left_out(self, recurrence: TrainingRecurrence, progress: Progress, report: Report) -> None:
-        kept = {gpu.uuid for gpu in progress.gpus}
-        left_out = [gpu.uuid for gpu in report.gpus if gpu.uuid not in kept]
-        if left_out and self._said.take(_of(recurrence)):
+    def _log_dropped_gpus(self, recurrence: TrainingRecurrence, progress: Progress, report: Report) -> None:
+        stored = {gpu.uuid for gpu in progress.gpus}
+        dropped = [gpu.uuid for gpu in report.gpus if gpu.uuid not in stored]
+        if dropped and self._log_limit.take(_name(recurrence)):
             logger.warning(
-                "%s: GPU %s and others are left out: its template asks for %d GPUs, and at most %d are kept",
-                _of(recurrence),
-                left_out[0],
+                "%s: dropped GPU %s and possibly others: the pod template requests %d GPUs, and at most %d are stored",
+                _name(recurrence),
+                dropped[0],
                 recurrence.status.devices,
                 max_gpus(recurrence),
             )
 
 
-def _of(recurrence: TrainingRecurrence) -> str:
+def _name(recurrence: TrainingRecurrence) -> str:
     return f"{recurrence.metadata.namespace}/{recurrence.metadata.name}"

@@ -1,6 +1,6 @@
-"""The SQL memory: every observation and power profile, what pods used, and the local mode's objects.
+"""The SQL store: observations, power profiles, energy of pods, objects of the local mode.
 
-Callers use `open_store` and what the returned `Store` offers; they never see SQL.
+`open_store` opens a database; the methods of the returned `Store` hide its SQL.
 """
 
 from wattloop_operator.domain.records import (

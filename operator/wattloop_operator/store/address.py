@@ -1,4 +1,4 @@
-"""Where a database is: its URL checked, and written without its password for messages."""
+"""Addresses of databases: checks of URLs, and messages without passwords."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def database_url(url: str | Path) -> URL:
     """The checked URL of a database; a `Path` is a SQLite file.
 
     Raises:
-        UsageError: It is no URL, or names a database that Wattloop does not keep its memory in.
+        UsageError: The URL is invalid, or is not of a supported database.
 
     Example:
         >>> database_url("postgres://planner@db/wattloop").drivername
@@ -28,24 +28,26 @@ def database_url(url: str | Path) -> URL:
     try:
         parsed = make_url(url.replace("postgres://", "postgresql://", 1) if url.startswith("postgres://") else url)
     except (ArgumentError, ValueError):
-        # The text may hold a password, and what is no URL cannot be told apart from it.
-        raise UsageError(f"the database is no URL; expected {EXPECTED}") from None
+        # The text may contain a password, so the message does not repeat it.
+        raise UsageError(f"the database's URL is invalid; expected {EXPECTED}") from None
     if parsed.drivername in {"sqlite", "sqlite+pysqlite"}:
         if parsed.query:
-            raise UsageError(f"{described(parsed)}: found options, expected none after the file's name")
+            raise UsageError(f"{display_name(parsed)}: found options, expected none after the file name")
         if not parsed.database or parsed.database == ":memory:":
-            raise UsageError(f"{described(parsed)} names no file, and learning must outlive the process; {EXPECTED}")
+            raise UsageError(
+                f"{display_name(parsed)} names no file, and observations must outlive the process; expected {EXPECTED}"
+            )
         return parsed.set(drivername="sqlite+pysqlite")
     if parsed.drivername in {"postgresql", "postgresql+psycopg"}:
         return parsed.set(drivername="postgresql+psycopg")
-    raise UsageError(f"a database of the kind {parsed.drivername!r} is not supported; expected {EXPECTED}")
+    raise UsageError(f"databases of the type {parsed.drivername!r} are not supported; expected {EXPECTED}")
 
 
-def described(url: URL) -> str:
-    """The URL as messages show it: without the driver, without any password.
+def display_name(url: URL) -> str:
+    """The URL for messages, without its driver and passwords.
 
     Example:
-        >>> described(database_url("postgresql://planner:secret@db/wattloop?sslpassword=secret"))
+        >>> display_name(database_url("postgresql://planner:secret@db/wattloop?sslpassword=secret"))
         'postgresql://planner:***@db/wattloop'
     """
     shown = url.set(drivername=url.get_backend_name())
@@ -53,7 +55,7 @@ def described(url: URL) -> str:
 
 
 def without_secrets(text: str, url: URL) -> str:
-    """A driver's own message with every password of the URL blotted out.
+    """A driver's message with every password of the URL masked.
 
     Example:
         >>> without_secrets("no entry for secret", database_url("postgresql://planner:secret@db/wattloop"))

@@ -1,4 +1,4 @@
-"""One open database: its transactions, and its failures said so that the reader can mend them."""
+"""An open database: its transactions, and errors that say what to do."""
 
 from __future__ import annotations
 
@@ -13,65 +13,67 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from wattloop import interruption
 from wattloop.errors import OperationError
-from wattloop_operator.store.address import described, without_secrets
+from wattloop_operator.store.address import display_name, without_secrets
 
-# How long a writer waits for another's lock: far longer than any transaction of ours takes.
+# Maximum wait for another writer's lock, far longer than any transaction of Wattloop takes.
 LOCK_WAIT_SECONDS = 30
 CONNECT_WAIT_SECONDS = 10
-# A wait for SQLite's lock is cut into waits of this length, with a safe point after each.
+# A wait for SQLite's lock is divided into waits of this length, with a safe point for interruption
+# after each.
 LOCK_SAFE_POINT_SECONDS = 0.2
-# Execution option: how SQLite is to begin a transaction on a connection.
+# Execution option: the statement that begins a transaction on SQLite.
 BEGIN = "wattloop_begin"
 BEGIN_WRITING = "BEGIN IMMEDIATE"
 
 
 class Database:
-    """An engine whose transactions are short, typed as reading or writing, and whose errors are `OperationError`.
+    """An engine with transactions for reading and for writing, whose errors are `OperationError`.
 
-    Safe to use from several threads: each transaction has a connection of its own.
+    Thread-safe: each transaction has its own connection.
     """
 
     def __init__(self, url: URL) -> None:
         self.url = url
-        self.name = described(url)
+        self.name = display_name(url)
         self.is_sqlite = url.get_backend_name() == "sqlite"
         self._engine = _sqlite_engine(url) if self.is_sqlite else _postgresql_engine(url)
 
     @contextlib.contextmanager
     def reading(self, purpose: str) -> Iterator[Connection]:
-        """A transaction that only reads. `purpose` completes "cannot …" in errors.
+        """A transaction that only reads; `purpose` completes "cannot …" in errors.
 
         Raises:
             OperationError: The database failed.
         """
-        with self._failures_named(purpose), self._engine.begin() as connection:
+        with self._translated_errors(purpose), self._engine.begin() as connection:
             yield connection
 
     @contextlib.contextmanager
     def writing(self, purpose: str) -> Iterator[Connection]:
-        """A transaction that writes: durable when the block has ended, undone when it raises.
+        """A transaction that writes: durable after the block, rolled back if the block raises.
 
-        On SQLite it takes the writer's lock at once, so that it never fails half-way because another wrote first.
+        On SQLite it takes the write lock at once, so that no later statement fails because of
+        another writer.
 
         Raises:
             OperationError: The database failed.
-            wattloop.interruption.Interrupted: The program was asked to end while another held SQLite's lock.
+            wattloop.interruption.Interrupted: A signal arrived during a wait for SQLite's lock.
         """
         with (
-            self._failures_named(purpose),
+            self._translated_errors(purpose),
             self._engine.execution_options(**{BEGIN: BEGIN_WRITING}).begin() as connection,
         ):
             yield connection
 
     @contextlib.contextmanager
     def without_transaction(self, purpose: str) -> Iterator[Connection]:
-        """A connection to SQLite on which every statement stands for itself, for what a transaction does not allow."""
-        with self._failures_named(purpose), self._engine.execution_options(**{BEGIN: ""}).connect() as connection:
+        """A connection to SQLite in autocommit mode, for statements outside of transactions."""
+        with self._translated_errors(purpose), self._engine.execution_options(**{BEGIN: ""}).connect() as connection:
             yield connection
 
     def insert(self, table: Table) -> Any:
-        """An INSERT that can say ON CONFLICT, in the words of this database."""
-        # Only the dialect in use, which the engine has imported already.
+        """An INSERT that supports ON CONFLICT, in this database's dialect."""
+        # Imports only the dialect in use, which the engine has imported already.
         if self.is_sqlite:
             from sqlalchemy.dialects import sqlite  # noqa: PLC0415
 
@@ -85,46 +87,49 @@ class Database:
         self._engine.dispose()
 
     @contextlib.contextmanager
-    def _failures_named(self, purpose: str) -> Iterator[None]:
+    def _translated_errors(self, purpose: str) -> Iterator[None]:
         try:
             yield
         except (IntegrityError, DataError):
-            # No user's input gets here unchecked: this is a mistake in the code, and wants its traceback.
+            # All input is checked before, so this is a defect, which needs its traceback.
             raise
         except DBAPIError as error:
-            said = without_secrets(" ".join(str(error.orig).split()), self.url)
-            raise OperationError(f"{self.name}: cannot {purpose}: {said}; {self._remedy(said)}") from None
+            message = without_secrets(" ".join(str(error.orig).split()), self.url)
+            raise OperationError(f"{self.name}: cannot {purpose}: {message}; {self._remedy(message)}") from None
         except PoolTimeoutError:
             raise OperationError(
-                f"{self.name}: cannot {purpose}: all connections are in use; is the database answering?"
+                f"{self.name}: cannot {purpose}: all connections are in use; check that the database responds"
             ) from None
 
-    def _remedy(self, said: str) -> str:
-        lowered = said.lower()
-        return next((remedy for words, remedy in REMEDIES if words in lowered), self._default_remedy())
+    def _remedy(self, message: str) -> str:
+        lowered = message.lower()
+        return next((remedy for text, remedy in REMEDIES if text in lowered), self._default_remedy())
 
     def _default_remedy(self) -> str:
         if self.is_sqlite:
-            return "check that the file is a database of Wattloop in an existing, writable folder"
-        return "check that the server runs, can be reached and lets this user in"
+            return "check that the file is a Wattloop database in an existing, writable folder"
+        return "check that the server runs, is reachable and accepts this user"
 
 
-# Words in a driver's message, and what would mend it; the first that occurs is taken.
+# Text of a driver's message, and its remedy; the first match is used.
 REMEDIES = (
-    ("disk is full", "free space on its disk; what was recorded before is kept"),
-    ("no space left", "free space on the server's disk; what was recorded before is kept"),
+    ("disk is full", "free space on its disk; existing data is kept"),
+    ("no space left", "free space on the server's disk; existing data is kept"),
     ("disk i/o error", "check the disk's health, its free space and the limit on file sizes (ulimit -f)"),
-    ("database is locked", "another process holds it; end that process, or wait for it"),
-    ("lock timeout", "another process holds it; end that process, or wait for it"),
+    ("database is locked", "another process holds the lock; wait for that process or end it"),
+    ("lock timeout", "another process holds the lock; wait for that process or end it"),
     ("readonly database", "make the file and its folder writable for this user"),
-    ("not a database", "name another file: this one is not SQLite's"),
-    ("malformed", "the file is damaged: put back a copy, or name a new file (the cluster's objects rebuild learning)"),
+    ("not a database", "name another file: this one is not a SQLite database"),
+    (
+        "malformed",
+        "the file is damaged: restore a copy, or name a new file (observations are rebuilt from the cluster's objects)",
+    ),
     ("unable to open", "name a file in an existing, writable folder"),
     ("authentication failed", "check the user and the password in the URL"),
     ("no password supplied", "give the password in the URL or in a password file (~/.pgpass)"),
-    ("does not exist", "create it first (createdb), or name another one in the URL"),
+    ("does not exist", "create it (createdb), or name another one in the URL"),
     ("permission denied", "grant this user the right to create and change tables in this database"),
-    ("read-only transaction", "name the primary server: this one is a standby, or is set to read only"),
+    ("read-only transaction", "name the primary server: this one is a standby or read-only"),
 )
 
 
@@ -136,7 +141,8 @@ def _sqlite_engine(url: URL) -> Engine:
 
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:
-    # Python's module would otherwise begin transactions by itself, late and never for reads or for CREATE TABLE.
+    # Otherwise Python's sqlite3 begins transactions implicitly, and none for SELECT and CREATE
+    # TABLE.
     connection.isolation_level = None
     for pragma in ("foreign_keys = ON", "synchronous = FULL"):
         connection.execute(f"PRAGMA {pragma}").close()
@@ -174,13 +180,13 @@ def _set_busy_timeout(connection: Connection, seconds: float) -> None:
 def _postgresql_engine(url: URL) -> Engine:
     return create_engine(
         url,
-        # A server that was restarted is noticed before a transaction starts on a dead connection.
+        # Detects a restarted server before a transaction starts on a dead connection.
         pool_pre_ping=True,
         connect_args={
             "connect_timeout": CONNECT_WAIT_SECONDS,
             "application_name": "wattloop",
-            # One that vanished without a word, such as its node, is noticed within a transaction too; the kernel's own
-            # patience is a quarter of an hour for what was sent, and two hours for an answer.
+            # Detects within a transaction that the server's machine is gone. The kernel's defaults
+            # are 15 minutes for unacknowledged data and 2 hours for an idle connection.
             "keepalives_idle": LOCK_WAIT_SECONDS,
             "keepalives_interval": 5,
             "keepalives_count": 3,

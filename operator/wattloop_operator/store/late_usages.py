@@ -1,4 +1,4 @@
-"""What attempts used as it was known after their outcome: for sums; what was learned from them stands."""
+"""Late usages: what agents reported of an attempt after its outcome, for the sums of a job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KEY = ("job_uid", "recurrence", "attempt")
 
 
 class LateUsages:
-    """The amendments in one database."""
+    """The late usages in one database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -24,18 +24,18 @@ class LateUsages:
         self._upsert = insert.on_conflict_do_update(index_elements=KEY, set_=values)
 
     def record(self, late_usage: LateUsage) -> None:
-        """Keep an amendment, durably when this returns; of one attempt the latest stands.
+        """Store a late usage, durably when this returns; it replaces an earlier one of the attempt.
 
         Raises:
-            OperationError: The database failed; nothing is recorded, and it may be tried again.
+            OperationError: The database failed; nothing is recorded, and the call may be repeated.
         """
-        purpose = f"record what recurrence {late_usage.recurrence} of job {late_usage.job_uid} used"
+        purpose = f"record the late usage of job {late_usage.job_uid}, recurrence {late_usage.recurrence}"
         with self._database.writing(purpose) as on:
             on.execute(self._upsert, vars(late_usage))
 
     def of_job(self, job_uid: str) -> tuple[LateUsage, ...]:
-        """All of one job, ordered by (recurrence, attempt)."""
-        wanted = select(*COLUMNS).where(LATE_USAGES.c.job_uid == job_uid)
-        with self._database.reading(f"read the amendments of job {job_uid}") as on:
-            rows = on.execute(wanted.order_by(*(LATE_USAGES.c[name] for name in KEY))).all()
+        """All late usages of a job, ordered by (recurrence, attempt)."""
+        query = select(*COLUMNS).where(LATE_USAGES.c.job_uid == job_uid)
+        with self._database.reading(f"read the late usages of job {job_uid}") as on:
+            rows = on.execute(query.order_by(*(LATE_USAGES.c[name] for name in KEY))).all()
         return tuple(LateUsage(*row) for row in rows)

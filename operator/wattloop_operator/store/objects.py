@@ -1,4 +1,4 @@
-"""The local mode's memory of objects: what a cluster's API server would keep, with the same rules for writers."""
+"""Objects of the local mode, with optimistic concurrency as in the Kubernetes API server."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ KEY = ("kind", "namespace", "name")
 
 @dataclass(frozen=True)
 class StoredObject:
-    """An object as it was when it was read.
+    """An object as it was read.
 
     Attributes:
-        kind: Its kind, as `TrainingRecurrence`.
+        kind: Its kind, such as `TrainingRecurrence`.
         namespace: Its namespace.
         name: Its name, unique within kind and namespace.
-        resource_version: Grows with every change of any object; never used twice.
-        body: The object itself; changing it changes nothing in the store.
+        resource_version: Rises with every change of any object, and is never reused.
+        body: A copy of the object.
     """
 
     kind: str
@@ -36,15 +36,15 @@ class StoredObject:
 
 
 class ObjectExistsError(OperationError):
-    """An object of this kind and name is there already."""
+    """An object of this kind and name exists already."""
 
 
 class ObjectMissingError(OperationError):
-    """There is no such object."""
+    """The object does not exist."""
 
 
 class ConflictError(OperationError):
-    """The object was changed by another since it was read: read it again, decide again."""
+    """The object has changed since it was read."""
 
 
 class Objects:
@@ -54,10 +54,10 @@ class Objects:
         self._database = database
 
     def create(self, kind: str, namespace: str, name: str, body: Mapping[str, Any]) -> StoredObject:
-        """Keep a new object, durably when this returns.
+        """Store a new object, durably when this returns.
 
         Raises:
-            ObjectExistsError: One of this name is there.
+            ObjectExistsError: An object of this name exists already.
             InputError: The body is not JSON.
             OperationError: The database failed.
         """
@@ -75,7 +75,7 @@ class Objects:
         return StoredObject(kind, namespace, name, version, json.loads(text))
 
     def get(self, kind: str, namespace: str, name: str) -> StoredObject | None:
-        """The object, or None where there is none."""
+        """The object, or None if it does not exist."""
         found = self._select(f"read {kind} {namespace}/{name}", *_is(kind, namespace, name))
         return found[0] if found else None
 
@@ -84,22 +84,22 @@ class Objects:
         conditions = [OBJECTS.c.kind == kind]
         if namespace is not None:
             conditions.append(OBJECTS.c.namespace == namespace)
-        return self._select(f"list objects of the kind {kind}", *conditions)
+        return self._select(f"list objects of kind {kind}", *conditions)
 
     def replace(
         self, kind: str, namespace: str, name: str, body: Mapping[str, Any], *, expected_version: int
     ) -> StoredObject:
-        """Put a new body in place of the one that was read, durably when this returns.
+        """Replace the body of an object, durably when this returns.
 
         Raises:
-            ConflictError: The object is no longer of `expected_version`.
-            ObjectMissingError: It is gone.
+            ConflictError: The object's version is not `expected_version`.
+            ObjectMissingError: The object does not exist.
             InputError: The body is not JSON.
             OperationError: The database failed.
         """
         text = _json(kind, namespace, name, body)
         with self._database.writing(f"replace {kind} {namespace}/{name}") as on:
-            self._expect_version(on, kind, namespace, name, expected_version)
+            self._check_version(on, kind, namespace, name, expected_version)
             version = _next_version(on)
             on.execute(update(OBJECTS).where(*_is(kind, namespace, name)).values(resource_version=version, body=text))
         return StoredObject(kind, namespace, name, version, json.loads(text))
@@ -111,30 +111,30 @@ class Objects:
             kind: Its kind.
             namespace: Its namespace.
             name: Its name.
-            expected_version: Delete it only if it is still of this version; None: whichever it is.
+            expected_version: Delete only this version; None for any version.
 
         Raises:
-            ConflictError: The object is no longer of `expected_version`.
-            ObjectMissingError: There is no such object.
+            ConflictError: The object's version is not `expected_version`.
+            ObjectMissingError: The object does not exist.
             OperationError: The database failed.
         """
         with self._database.writing(f"delete {kind} {namespace}/{name}") as on:
-            self._expect_version(on, kind, namespace, name, expected_version)
+            self._check_version(on, kind, namespace, name, expected_version)
             on.execute(delete(OBJECTS).where(*_is(kind, namespace, name)))
 
-    def _expect_version(
+    def _check_version(
         self, on: Connection, kind: str, namespace: str, name: str, expected_version: int | None
     ) -> None:
-        # Locks the row until the transaction ends, so that what is checked here still holds when it is written.
+        # Locks the row until the transaction ends, so that the check still holds at the write.
         found = on.execute(
             select(OBJECTS.c.resource_version).where(*_is(kind, namespace, name)).with_for_update()
         ).scalar_one_or_none()
         if found is None:
-            raise ObjectMissingError(f"{self._database.name}: there is no {kind} {namespace}/{name}")
+            raise ObjectMissingError(f"{self._database.name}: {kind} {namespace}/{name} does not exist")
         if expected_version is not None and found != expected_version:
             raise ConflictError(
-                f"{self._database.name}: {kind} {namespace}/{name} is of version {found}, not of {expected_version}: "
-                "it was changed since it was read; read it again"
+                f"{self._database.name}: {kind} {namespace}/{name} has version {found}, expected {expected_version}: "
+                "it has changed since it was read; read it again"
             )
 
     def _select(self, purpose: str, *conditions: ColumnElement[bool]) -> tuple[StoredObject, ...]:

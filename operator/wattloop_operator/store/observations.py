@@ -1,4 +1,4 @@
-"""Observations: what every attempt cost. Append-only; the first record of an attempt stands for ever."""
+"""Observations: result and cost of every attempt. Append-only; a second record is ignored."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.store.database import Database
 from wattloop_operator.store.tables import OBSERVATIONS
 
-LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 COLUMNS = [OBSERVATIONS.c[field.name] for field in fields(ObservationRecord)]
 KEY = ("job_uid", "recurrence", "attempt")
 
 
 @dataclass(frozen=True)
 class JobObservations:
-    """A job of which there are observations, and how many."""
+    """A job that has observations, and their number."""
 
     job_uid: str
     namespace: str
@@ -37,44 +37,44 @@ class Observations:
         )
 
     def record(self, record: ObservationRecord) -> bool:
-        """Keep an observation, durably when this returns.
+        """Store an observation, durably when this returns.
 
-        The first one wins: an attempt ends once, so a second record of it is either a repetition or a mistake, and
-        nothing that learning has already used may change. A second record that differs is left out with a warning
-        that names the object and the columns.
+        An attempt ends once, so a second record of it is a repetition or a defect, and an
+        observation that decisions are based on must not change. A second record that differs is
+        ignored with a warning that names the object and the columns.
 
         Returns:
-            Whether it is new.
+            Whether the observation is new.
 
         Raises:
-            OperationError: The database failed; nothing is recorded, and it may be tried again.
+            OperationError: The database failed; nothing is recorded, and the call may be repeated.
         """
         with self._database.writing(f"record the observation of {record.namespace}/{record.recurrence_name}") as on:
             if on.execute(self._insert, vars(record)).first() is not None:
                 return True
-            kept = _select(
+            stored = _select(
                 on,
                 OBSERVATIONS.c.job_uid == record.job_uid,
                 OBSERVATIONS.c.recurrence == record.recurrence,
                 OBSERVATIONS.c.attempt == record.attempt,
             )[0]
-        _warn_of_difference(kept, record)
+        _warn_of_difference(stored, record)
         return False
 
     def of_job(self, job_uid: str) -> tuple[ObservationRecord, ...]:
-        """All of one job, ordered by (recurrence, attempt)."""
+        """All observations of a job, ordered by (recurrence, attempt)."""
         with self._database.reading(f"read the observations of job {job_uid}") as on:
             return _select(on, OBSERVATIONS.c.job_uid == job_uid)
 
     def of_name(self, namespace: str, job_name: str) -> tuple[ObservationRecord, ...]:
-        """All of every job that had this name, ordered by (job_uid, recurrence, attempt)."""
+        """All observations of jobs of this name, ordered by (job_uid, recurrence, attempt)."""
         with self._database.reading(f"read the observations of {namespace}/{job_name}") as on:
             return _select(on, OBSERVATIONS.c.namespace == namespace, OBSERVATIONS.c.job_name == job_name)
 
     def jobs(self) -> tuple[JobObservations, ...]:
-        """The jobs of which there are observations, ordered by namespace, name and uid."""
+        """The jobs that have observations, ordered by namespace, name and uid."""
         names = (OBSERVATIONS.c.namespace, OBSERVATIONS.c.job_name, OBSERVATIONS.c.job_uid)
-        with self._database.reading("read which jobs there are") as on:
+        with self._database.reading("list the jobs") as on:
             rows = on.execute(select(*names, func.count()).group_by(*names).order_by(*names)).all()
         return tuple(JobObservations(uid, namespace, name, count) for namespace, name, uid, count in rows)
 
@@ -84,19 +84,19 @@ def _select(on: Connection, *conditions: ColumnElement[bool]) -> tuple[Observati
     return tuple(ObservationRecord(*row) for row in on.execute(ordered).all())
 
 
-def _warn_of_difference(kept: ObservationRecord, refused: ObservationRecord) -> None:
+def _warn_of_difference(stored: ObservationRecord, ignored: ObservationRecord) -> None:
     columns: Sequence[str] = [
-        f"{field.name} (kept {getattr(kept, field.name)!r}, left out {getattr(refused, field.name)!r})"
+        f"{field.name} (stored {getattr(stored, field.name)!r}, ignored {getattr(ignored, field.name)!r})"
         for field in fields(ObservationRecord)
-        if getattr(kept, field.name) != getattr(refused, field.name)
+        if getattr(stored, field.name) != getattr(ignored, field.name)
     ]
     if columns:
-        LOG.warning(
-            "observation %s/%s (recurrence %d, attempt %d) was recorded already with another content; "
-            "the first one stands: %s",
-            kept.namespace,
-            kept.recurrence_name,
-            kept.recurrence,
-            kept.attempt,
+        logger.warning(
+            "observation %s/%s (recurrence %d, attempt %d) was recorded before with other values; "
+            "ignored the new ones: %s",
+            stored.namespace,
+            stored.recurrence_name,
+            stored.recurrence,
+            stored.attempt,
             ", ".join(columns),
         )

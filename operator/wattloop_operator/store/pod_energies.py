@@ -1,4 +1,4 @@
-"""What pods used of GPUs, in the agents' word: cumulative, so that what comes twice or late changes nothing."""
+"""Energy of pods as reported by node agents; cumulative, so repeated reports change nothing."""
 
 from __future__ import annotations
 
@@ -26,59 +26,62 @@ class PodEnergies:
         self._upsert = _upsert(database)
 
     def record(self, energies: Iterable[PodEnergy]) -> None:
-        """Keep energies, durably when this returns; of one key the highest stands, then the latest, then an end.
+        """Store energies, durably when this returns.
+
+        Of two with one key the higher is stored; if they are equal, the later; then the one that
+        has ended.
 
         Raises:
-            OperationError: The database failed; none of them is kept, and all may be sent again.
+            OperationError: The database failed; nothing is stored, and the call may be repeated.
         """
-        # In one order: two writers of the same rows then never wait for each other in a circle.
+        # A fixed order of rows avoids deadlocks between writers.
         rows = [vars(energy) for energy in sorted(energies, key=_key)]
         if rows:
-            with self._database.writing("record energies of pods") as on:
+            with self._database.writing("record the energy of pods") as on:
                 on.execute(self._upsert, rows)
 
     def of_job(self, job_uid: str, since_recurrence: int) -> dict[tuple[int, int], tuple[PodEnergy, ...]]:
-        """Those of one job's recurrences from this index on, by (recurrence, attempt), each ordered by their key."""
+        """Energies of a job from this recurrence on, by (recurrence, attempt), ordered by key."""
         table = POD_ENERGIES.c
-        wanted = (
+        query = (
             select(*COLUMNS)
             .where(table.job_uid == job_uid, table.recurrence >= since_recurrence)
             .order_by(table.recurrence, table.attempt, *(table[name] for name in KEY))
         )
-        with self._database.reading(f"read the pods' energies of job {job_uid}") as on:
-            read = [PodEnergy(*row) for row in on.execute(wanted).all()]
-        by_attempt = itertools.groupby(read, key=lambda energy: (energy.recurrence, energy.attempt))
-        return {attempt: tuple(energies) for attempt, energies in by_attempt}
+        with self._database.reading(f"read the energy of pods of job {job_uid}") as on:
+            energies = [PodEnergy(*row) for row in on.execute(query).all()]
+        by_attempt = itertools.groupby(energies, key=lambda energy: (energy.recurrence, energy.attempt))
+        return {attempt: tuple(group) for attempt, group in by_attempt}
 
     def attempts_of(self, node: str, ledger: str, pod_uids: Collection[str]) -> dict[str, tuple[str, int, int]]:
-        """Of these pods, those that this ledger of this node told of: job uid, recurrence and attempt of each."""
+        """Job uid, recurrence and attempt of the pods that this ledger has reported before."""
         table = POD_ENERGIES.c
-        wanted = select(table.pod_uid, table.job_uid, table.recurrence, table.attempt).where(
+        query = select(table.pod_uid, table.job_uid, table.recurrence, table.attempt).where(
             table.ledger == ledger, table.pod_uid.in_(pod_uids), table.node == node
         )
-        with self._database.reading("read which attempts pods belong to") as on:
-            return {uid: (job_uid, recurrence, attempt) for uid, job_uid, recurrence, attempt in on.execute(wanted)}
+        with self._database.reading("read the attempts of pods") as on:
+            return {uid: (job_uid, recurrence, attempt) for uid, job_uid, recurrence, attempt in on.execute(query)}
 
-    def forget_job(self, job_uid: str) -> None:
-        """Delete those of all attempts of a job that is gone."""
-        with self._database.writing(f"delete the pods' energies of job {job_uid}") as on:
+    def delete_job(self, job_uid: str) -> None:
+        """Delete the energies of all attempts of a job."""
+        with self._database.writing(f"delete the energy of pods of job {job_uid}") as on:
             on.execute(delete(POD_ENERGIES).where(POD_ENERGIES.c.job_uid == job_uid))
 
-    def forget(self, job_uid: str, recurrence: int, attempt: int) -> None:
-        """Delete those of one attempt: its outcome has been remembered."""
-        with self._database.writing(f"delete the pods' energies of job {job_uid}, recurrence {recurrence}") as on:
+    def delete_attempt(self, job_uid: str, recurrence: int, attempt: int) -> None:
+        """Delete the energies of an attempt, whose outcome is recorded."""
+        with self._database.writing(f"delete the energy of pods of job {job_uid}, recurrence {recurrence}") as on:
             on.execute(delete(POD_ENERGIES).where(*_of_attempt(job_uid, recurrence, attempt)))
 
-    def forget_before(self, moment: datetime, *, at_most: int = 10_000) -> int:
-        """Delete those that nothing was heard of since then, whoever they belonged to; returns how many.
+    def delete_before(self, moment: datetime, *, max_rows: int = 10_000) -> int:
+        """Delete energies that were last reported before this moment; returns their number.
 
         Args:
             moment: With a time zone.
-            at_most: How many one call deletes at most, so that other writers wait but shortly.
+            max_rows: Maximum number of deletions, so that other writers do not wait long.
         """
         key = tuple_(*(POD_ENERGIES.c[name] for name in KEY))
-        old = select(*(POD_ENERGIES.c[name] for name in KEY)).where(POD_ENERGIES.c.reported_at < moment).limit(at_most)
-        with self._database.writing("delete old energies of pods") as on:
+        old = select(*(POD_ENERGIES.c[name] for name in KEY)).where(POD_ENERGIES.c.reported_at < moment).limit(max_rows)
+        with self._database.writing("delete old energy of pods") as on:
             return on.execute(delete(POD_ENERGIES).where(key.in_(old))).rowcount
 
 
@@ -93,26 +96,26 @@ def _of_attempt(job_uid: str, recurrence: int, attempt: int) -> tuple[Any, ...]:
 
 def _upsert(database: Database) -> Any:
     insert = database.insert(POD_ENERGIES)
-    kept, new = POD_ENERGIES.c, insert.excluded
-    same_energy = new.energy_millijoules == kept.energy_millijoules
-    same = and_(same_energy, new.time_seconds == kept.time_seconds)
+    old, new = POD_ENERGIES.c, insert.excluded
+    same_energy = new.energy_millijoules == old.energy_millijoules
+    same = and_(same_energy, new.time_seconds == old.time_seconds)
     return insert.on_conflict_do_update(
         index_elements=KEY,
         set_={
             "energy_millijoules": new.energy_millijoules,
-            "time_seconds": _higher(kept.time_seconds, new.time_seconds),
+            "time_seconds": _higher(old.time_seconds, new.time_seconds),
             "uncertainty_millijoules": new.uncertainty_millijoules,
-            "shared": or_(kept.shared, new.shared),
+            "shared": or_(old.shared, new.shared),
             "ended": new.ended,
             "reported_at": new.reported_at,
         },
         where=or_(
-            new.energy_millijoules > kept.energy_millijoules,
-            and_(same_energy, new.time_seconds > kept.time_seconds),
-            and_(same, new.ended.is_(True), kept.ended.is_(False)),
+            new.energy_millijoules > old.energy_millijoules,
+            and_(same_energy, new.time_seconds > old.time_seconds),
+            and_(same, new.ended.is_(True), old.ended.is_(False)),
         ),
     )
 
 
-def _higher(kept: Any, new: Any) -> Any:
-    return case((new > kept, new), else_=kept)
+def _higher(old: Any, new: Any) -> Any:
+    return case((new > old, new), else_=old)

@@ -1,4 +1,4 @@
-"""Power profiles: what one batch size costs at each power limit, on one kind of GPUs."""
+"""Power profiles: the energy and time of one batch size at each power limit, on one type of GPU."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ class Profiles:
         self._database = database
 
     def record(self, key: ProfileKey, measurements: Iterable[PowerMeasurement]) -> None:
-        """Keep a whole profile, durably when this returns; an earlier profile of the same key is replaced.
+        """Store a profile, durably when this returns; it replaces an earlier one of the same key.
 
         Raises:
-            InputError: There are no measurements, or two of the same limit.
-            OperationError: The database failed; the profile is as it was.
+            InputError: There are no measurements, or two of the same power limit.
+            OperationError: The database failed; the stored profile is unchanged.
         """
         ordered = sorted(measurements, key=lambda measurement: measurement.power_limit_watts)
         _check(key, ordered)
         with self._database.writing(f"record the {_name(key)}") as on:
-            # The update changes nothing: it locks the profile's row against a second writer of the same key.
+            # The update changes nothing; it locks the profile's row against a second writer of the
+            # same key.
             profile_id = on.execute(
                 self._database.insert(PROFILES)
                 .values(asdict(key))
@@ -44,12 +45,12 @@ class Profiles:
             on.execute(insert(MEASUREMENTS), [{"profile_id": profile_id, **asdict(measured)} for measured in ordered])
 
     def get(self, key: ProfileKey) -> PowerProfileRecord | None:
-        """The profile of this key, or None where none was recorded."""
+        """The profile of this key, or None if there is none."""
         found = self._select(f"read the {_name(key)}", *(PROFILES.c[name] == getattr(key, name) for name in KEY))
         return found[0] if found else None
 
     def of_job(self, job_uid: str) -> tuple[PowerProfileRecord, ...]:
-        """All profiles of one job, ordered by their keys."""
+        """All profiles of a job, ordered by key."""
         return self._select(f"read the power profiles of job {job_uid}", PROFILES.c.job_uid == job_uid)
 
     def _select(self, purpose: str, *conditions: ColumnElement[bool]) -> tuple[PowerProfileRecord, ...]:
@@ -69,10 +70,10 @@ class Profiles:
 
 def _check(key: ProfileKey, ordered: list[PowerMeasurement]) -> None:
     if not ordered:
-        raise InputError(_name(key), "no measurements", "at least one power limit's")
+        raise InputError(_name(key), "no measurements", "at least one")
     for before, after in itertools.pairwise(ordered):
         if before.power_limit_watts == after.power_limit_watts:
-            raise InputError(_name(key), f"{before.power_limit_watts:g} W twice", "one measurement a power limit")
+            raise InputError(_name(key), f"{before.power_limit_watts:g} W twice", "one measurement per power limit")
 
 
 def _name(key: ProfileKey) -> str:

@@ -1,4 +1,4 @@
-"""Bringing a database to the schema of this version: under a lock, all of it or nothing, and only if it is ours."""
+"""Migrates a database to this version's schema, under a lock and in one transaction."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MIGRATIONS = Path(__file__).parent / "migrations"
-# The key of PostgreSQL's advisory lock: "wattloop" in ASCII, read as one 64-bit number.
+# Key of PostgreSQL's advisory lock: "wattloop" in ASCII as a 64-bit number.
 ADVISORY_LOCK = int.from_bytes(PRODUCT.encode(), "big")
-# Alembic keeps what it is at work on in module globals.
-ONE_AT_A_TIME = threading.Lock()
-PURPOSE = "bring the database to this version's schema"
+# Alembic's state is global to the process.
+ALEMBIC_LOCK = threading.Lock()
+PURPOSE = "migrate the database to this version's schema"
 
 
 @dataclass(frozen=True)
 class Marker:
-    """What a database says of itself.
+    """The row that identifies a database.
 
     Attributes:
         product: The program that the database belongs to.
-        schema_version: Its schema.
-        compatible_from: The oldest schema version whose operator can work with it.
-        product_version: The version of Wattloop that made the schema.
+        schema_version: The version of its schema.
+        compatible_from: The oldest schema version whose operator can use the database.
+        product_version: The version of Wattloop that created or migrated the schema.
     """
 
     product: str
@@ -48,36 +48,36 @@ class Marker:
 
 
 def migrate(database: Database, *, create: bool = True) -> None:
-    """Bring the database to `SCHEMA_VERSION`; two processes that start at once do it once.
+    """Migrate the database to `SCHEMA_VERSION`; of several concurrent processes one does it.
 
     Args:
-        database: The database; its tables are made where it is empty.
-        create: Whether an empty database is to be filled; otherwise it is refused.
+        database: The database.
+        create: Whether to create the tables in an empty database; False raises an error for it.
 
     Raises:
-        OperationError: It belongs to another program, a newer Wattloop made a schema that this one cannot use, it is
-            empty and `create` is false, or it failed. It is then as it was.
+        OperationError: The database belongs to another program, has a newer schema that this
+            version cannot use, is empty and `create` is false, or failed. It is then unchanged.
     """
-    with database.reading("read whose database it is") as on:
+    with database.reading("identify the database") as on:
         marker = _own_marker(database.name, on)
     if marker is None and not create:
-        raise OperationError(f"{database.name}: the database is empty; name one that Wattloop has run with")
+        raise OperationError(f"{database.name}: the database is empty; name a database that Wattloop has used")
     if marker is None or marker.schema_version < SCHEMA_VERSION:
         with database.writing(PURPOSE) as on:
-            _wait_for_others(database, on)
+            _lock(database, on)
             _upgrade(database.name, on)
     elif marker.schema_version > SCHEMA_VERSION:
         logger.warning(
-            "%s: Wattloop %s made its schema %d, and this is Wattloop %s with schema %d: what the newer schema adds is "
-            "left alone; upgrade when you can",
+            "%s: Wattloop %s created its schema %d, and this is Wattloop %s with schema %d: additions of the newer "
+            "schema are ignored; upgrade Wattloop",
             database.name, marker.product_version, marker.schema_version, version("wattloop"), SCHEMA_VERSION,
         )  # fmt: skip
     if database.is_sqlite:
-        _keep_write_ahead_log(database)
+        _enable_write_ahead_log(database)
 
 
 def read_marker(on: Connection) -> Marker | None:
-    """The marker of the database, or None where there is none."""
+    """The marker of the database, or None if it has none."""
     if not inspect(on).has_table(MARKER.name):
         return None
     columns = (MARKER.c.product, MARKER.c.schema_version, MARKER.c.compatible_from, MARKER.c.product_version)
@@ -86,31 +86,30 @@ def read_marker(on: Connection) -> Marker | None:
 
 
 def _own_marker(name: str, on: Connection) -> Marker | None:
-    """The marker of a database that is ours; None where it is empty."""
-    # In this order: another process may make our tables and the marker, at one stroke, between the two statements.
+    """The marker of a database that is Wattloop's; None if the database is empty."""
+    # In this order, because another process may commit the tables and the marker between the two
+    # statements.
     tables = inspect(on).get_table_names()
     marker = read_marker(on)
     if marker is None and tables:
         shown = ", ".join(sorted(tables)[:5]) + (", …" if len(tables) > 5 else "")
         raise OperationError(
-            f"{name}: this database is not Wattloop's: it has tables of another program ({shown}); "
-            "name an empty database, or one that Wattloop made"
+            f"{name}: the database belongs to another program, which has the tables {shown}; "
+            "name an empty database, or one of Wattloop"
         )
     if marker is not None and marker.product != PRODUCT:
-        raise OperationError(
-            f"{name}: this database is not Wattloop's but {marker.product!r}'s; name an empty database"
-        )
+        raise OperationError(f"{name}: the database belongs to {marker.product!r}; name an empty database")
     if marker is not None and marker.compatible_from > SCHEMA_VERSION:
         raise OperationError(
-            f"{name}: Wattloop {marker.product_version} made its schema {marker.schema_version}, which operators with "
-            f"schema {marker.compatible_from} or newer can work with, and this is Wattloop {version('wattloop')} with "
+            f"{name}: Wattloop {marker.product_version} created its schema {marker.schema_version}, which needs schema "
+            f"{marker.compatible_from} or newer, and this is Wattloop {version('wattloop')} with "
             f"schema {SCHEMA_VERSION}; use Wattloop {marker.product_version} or newer"
         )
     return marker
 
 
-def _wait_for_others(database: Database, on: Connection) -> None:
-    # SQLite's writing transaction is the lock already.
+def _lock(database: Database, on: Connection) -> None:
+    # On SQLite the write transaction is the lock.
     if not database.is_sqlite:
         on.execute(text(f"SET LOCAL lock_timeout = '{LOCK_WAIT_SECONDS}s'"))
         on.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": ADVISORY_LOCK})
@@ -120,7 +119,7 @@ def _upgrade(name: str, on: Connection) -> None:
     marker = _own_marker(name, on)
     if marker is not None and marker.schema_version >= SCHEMA_VERSION:
         return
-    # Of many starts one changes the schema; the others do without Alembic's 12 MB.
+    # Imported late: only the migration needs Alembic and its 12 MB.
     from alembic import command  # noqa: PLC0415
     from alembic.config import Config  # noqa: PLC0415
 
@@ -128,7 +127,7 @@ def _upgrade(name: str, on: Connection) -> None:
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = on
-    with ONE_AT_A_TIME:
+    with ALEMBIC_LOCK:
         command.upgrade(config, "head")
     on.execute(delete(MARKER))
     on.execute(
@@ -144,15 +143,15 @@ def _upgrade(name: str, on: Connection) -> None:
 
 
 def _compatible_from(config: Config) -> int:
-    """The schema version of the last migration that is not additive: an operator must know that one, and no later."""
+    """Version of the last migration that is not additive, which an operator must know."""
     from alembic.script import ScriptDirectory  # noqa: PLC0415
 
     revisions = ScriptDirectory.from_config(config).walk_revisions()
     return max(int(each.revision) for each in revisions if not getattr(each.module, "additive", False))
 
 
-def _keep_write_ahead_log(database: Database) -> None:
-    """Readers then never wait for the writer. The file remembers it; to change it, nobody else may hold a lock."""
+def _enable_write_ahead_log(database: Database) -> None:
+    """Enable the write-ahead log, so that readers never wait; this needs an exclusive lock."""
     for tries_left in reversed(range(LOCK_WAIT_SECONDS * 20)):
         try:
             with database.without_transaction("set up the write-ahead log") as on:
@@ -160,7 +159,7 @@ def _keep_write_ahead_log(database: Database) -> None:
                     on.exec_driver_sql("PRAGMA journal_mode = WAL")
                 return
         except OperationError as error:
-            # SQLite reports this one lock at once, whatever the time it was told to wait.
+            # SQLite reports this lock at once, regardless of the busy timeout.
             if "database is locked" not in str(error) or tries_left == 0:
                 raise
             time.sleep(0.05)

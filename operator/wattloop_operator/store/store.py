@@ -1,4 +1,4 @@
-"""The store as a whole: opened by its URL, migrated, and what it keeps by subject."""
+"""The store: opens and migrates a database, and gives access to its tables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Self
 
 from wattloop.errors import OperationError, UsageError
 from wattloop.files.reading import special_file_kind
-from wattloop_operator.store.address import database_url, described
+from wattloop_operator.store.address import database_url, display_name
 from wattloop_operator.store.database import Database
 from wattloop_operator.store.late_usages import LateUsages
 from wattloop_operator.store.objects import Objects
@@ -19,15 +19,15 @@ from wattloop_operator.store.schema import migrate
 
 
 class Store:
-    """An open store. Its methods may be called from several threads; every write is durable when it returns.
+    """An open store. Thread-safe; every write is durable when it returns.
 
     Attributes:
         name: The database's URL without its password, for messages.
-        observations: What every attempt cost.
-        late_usages: What attempts used, where agents told of it after the outcome.
-        profiles: What each power limit cost.
-        pod_energies: What pods used, in the agents' word.
-        objects: The local mode's objects.
+        observations: The result and the cost of every attempt.
+        late_usages: Energy and time that agents reported after an attempt's outcome.
+        profiles: Energy and time at each power limit.
+        pod_energies: The energy of pods as reported by node agents.
+        objects: The objects of the local mode.
     """
 
     def __init__(self, database: Database) -> None:
@@ -40,7 +40,7 @@ class Store:
         self.objects = Objects(database)
 
     def close(self) -> None:
-        """Close its connections; nothing may be asked of it any more."""
+        """Close all connections; the store must not be used afterwards."""
         self._database.close()
 
     def __enter__(self) -> Self:
@@ -53,23 +53,25 @@ class Store:
 
 
 def open_store(url: str | Path, *, create: bool = True) -> Store:
-    """Open a database and bring it to this version's schema.
+    """Open a database and migrate it to this version's schema.
 
     Args:
-        url: ``sqlite:///PATH``, ``postgresql://USER:PASSWORD@HOST/DATABASE``, or the `Path` of a SQLite file.
-        create: Whether a missing file or an empty database is to be filled; False refuses it, for commands that only
-            read.
+        url: ``sqlite:///PATH``, ``postgresql://USER:PASSWORD@HOST/DATABASE``, or the `Path` of a
+            SQLite file.
+        create: Whether to create the tables in a missing file or an empty database; False raises an
+            error for it, for commands that only read.
 
     Raises:
-        UsageError: The URL is none, or not of a database that Wattloop uses.
-        OperationError: The database cannot be reached, read or written, is another program's, or a newer Wattloop's.
+        UsageError: The URL is invalid, or is not of a supported database.
+        OperationError: The database cannot be reached, read or written, belongs to another program,
+            or has a newer schema that this version cannot use.
     """
     address = database_url(url)
     if address.drivername.startswith("sqlite") and (kind := special_file_kind(str(address.database))):
-        raise UsageError(f"{described(address)}: found {kind}, expected a SQLite file")
+        raise UsageError(f"{display_name(address)}: found {kind}, expected a SQLite file")
     database = Database(address)
     if database.is_sqlite and not create and not Path(str(address.database)).exists():
-        raise OperationError(f"{database.name}: there is no such file; name a database that Wattloop has run with")
+        raise OperationError(f"{database.name}: the file does not exist; name a database that Wattloop has used")
     try:
         migrate(database, create=create)
     except BaseException:

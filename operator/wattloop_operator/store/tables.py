@@ -1,4 +1,4 @@
-"""The tables, as SQLAlchemy Core: the one description that queries and the migration check use."""
+"""The tables as SQLAlchemy Core metadata; a test compares them with the migrations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-# A row a migration; the number of the newest migration.
+# Number of the newest migration.
 SCHEMA_VERSION = 1
 PRODUCT = "wattloop"
 
@@ -30,27 +30,27 @@ METADATA = MetaData()
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """A moment with microseconds, in UTC on either database: SQLite itself keeps no time zone."""
+    """A time with microseconds in UTC on both databases, because SQLite stores no time zone."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
-        """To UTC; a time without a zone is a mistake of the caller."""
+        """Convert to UTC; a time without a time zone is an error."""
         if value is not None and value.tzinfo is None:
             raise ValueError(f"{value.isoformat()} has no time zone")
         return None if value is None else value.astimezone(UTC)
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
-        """From what the database keeps: SQLite's times have lost their zone, PostgreSQL's have the session's."""
+        """Convert to UTC: SQLite's times have no time zone, PostgreSQL's have the session's."""
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
-# Ordered by code point on either database, whatever the server's locale.
+# Ordered by code point on both databases, independent of the server's locale.
 NAME = Text().with_variant(Text(collation="C"), "postgresql")
-# SQLite counts up by itself only in a column of exactly this type.
+# SQLite generates ids only in a column of exactly this type.
 SERIAL = BigInteger().with_variant(Integer(), "sqlite")
 
 MARKER = Table(
@@ -159,8 +159,8 @@ OBJECTS = Table(
     Column("body", Text, nullable=False),
 )
 
-# The last resource version given to any object: never used twice, so that an object deleted and made again is no
-# earlier version of itself.
+# The last resource version of any object. It is never reused, so that an object that is deleted and
+# created again does not have a version of its predecessor.
 OBJECT_VERSION = Table(
     "object_version",
     METADATA,

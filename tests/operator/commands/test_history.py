@@ -159,7 +159,7 @@ def test_a_uid_without_a_database_is_wrong_usage(capsys: pytest.CaptureFixture[s
 
 def test_a_missing_database_is_not_created(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["history", "digits", "--database", f"sqlite:///{tmp_path / 'typo.db'}"]) == 1
-    assert "there is no such file" in capsys.readouterr().err
+    assert "the file does not exist" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -49,7 +49,7 @@ class TestLocalBackend(BackendContract):
             service = ReportService(LocalProgressStore(store.objects, lambda: None), tokens)
 
             def write_progress(name: str) -> None:
-                service.take(KEY.namespace, name, report(metric=0.5))
+                service.receive(KEY.namespace, name, report(metric=0.5))
 
             try:
                 yield BackendHarness(backend, KEY, write_progress, processes_of)

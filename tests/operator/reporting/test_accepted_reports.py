@@ -64,7 +64,7 @@ REPORTS = st.builds(
 
 @settings(deadline=None, max_examples=25, phases=[Phase.explicit, Phase.generate])
 @given(st.lists(st.lists(REPORTS, max_size=3), min_size=1, max_size=3), st.sampled_from([None, *Failure]))
-def test_no_accepted_report_breaks_the_loop(reports: list[list[Report]], failure: Failure | None) -> None:
+def test_no_accepted_report_breaks_the_reconciler(reports: list[list[Report]], failure: Failure | None) -> None:
     backend = ModelBackend(job())
     backend.advance(3600)
     reconcile(backend, KEY, backend.clock)

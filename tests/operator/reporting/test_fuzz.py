@@ -36,7 +36,7 @@ def described(api: Api, own: tuple[str, str]) -> BaseSchema:
 
 @pytest.mark.parametrize("mode", list(GenerationMode))
 @pytest.mark.parametrize("label", ["POST progress", "GET decision"])
-def test_whatever_is_sent_is_answered_as_documented(
+def test_any_request_gets_a_documented_response(
     label: str, mode: GenerationMode, described: BaseSchema, api: Api, own: tuple[str, str]
 ) -> None:
     method, last = label.split()

@@ -55,14 +55,14 @@ def test_no_key_takes_more_than_its_burst_and_its_rate_over_time(
 
 
 @given(st.lists(st.integers(0, 100), max_size=300), st.integers(1, 20))
-def test_the_buckets_kept_are_bounded(keys: list[int], most: int) -> None:
+def test_the_number_of_buckets_is_bounded(keys: list[int], most: int) -> None:
     buckets: TokenBuckets[int] = TokenBuckets(Rate(1.0, 2.0), Clock(), max_keys=most)
     for key in keys:
         buckets.take(key)
         assert len(buckets) <= most
 
 
-def test_a_token_over_its_limit_leaves_other_tokens_theirs() -> None:
+def test_a_token_over_its_limit_does_not_affect_other_tokens() -> None:
     limits = ReportLimits(Clock())
     for _ in range(60):
         limits.count_token(BearerToken("flood"))
@@ -71,7 +71,7 @@ def test_a_token_over_its_limit_leaves_other_tokens_theirs() -> None:
     limits.count_token(BearerToken("other"))
 
 
-def test_distinct_tokens_are_kept_by_their_hash_and_bounded() -> None:
+def test_tokens_are_stored_as_bounded_digests() -> None:
     limits = ReportLimits(Clock())
     for number in range(MAX_TOKENS + 100):
         limits.count_token(BearerToken(f"garbage-{number}"))
@@ -80,7 +80,7 @@ def test_distinct_tokens_are_kept_by_their_hash_and_bounded() -> None:
 
 @pytest.mark.parametrize("recurrences", [4, 40])
 @pytest.mark.parametrize("pause_seconds", [0.01, 1.0, 36.0])
-def test_a_namespace_that_floods_leaves_the_others_their_share(recurrences: int, pause_seconds: float) -> None:
+def test_a_namespace_over_its_share_leaves_the_others_theirs(recurrences: int, pause_seconds: float) -> None:
     clock = Clock()
     limits = ReportLimits(clock)
     floods = [f"flood-{number}" for number in range(recurrences)]
@@ -95,7 +95,7 @@ def test_a_namespace_that_floods_leaves_the_others_their_share(recurrences: int,
 
 
 @given(st.lists(st.tuples(st.floats(0, 3), st.integers(0, 4), st.integers(1, 40)), max_size=80))
-def test_callers_within_their_shares_never_use_up_the_limit(requests: list[tuple[float, int, int]]) -> None:
+def test_users_within_their_shares_never_use_up_the_limit(requests: list[tuple[float, int, int]]) -> None:
     clock = Clock()
     rate = Rate(5.0, 60.0)
     shares: FairShares[int] = FairShares(rate, clock, max_keys=5)
@@ -113,13 +113,13 @@ def test_a_thousand_ranks_that_report_at_once_are_within_the_limits() -> None:
     assert accepted(limits, "large", 1_000) == 1_000
 
 
-def test_what_is_beyond_a_limit_uses_up_nothing() -> None:
+def test_a_request_beyond_a_limit_takes_nothing() -> None:
     limits = ReportLimits(Clock(), replace(CLUSTER_RATES, recurrence=Rate(1.0, 2.0)))
     assert accepted(limits, "flood", 5_000) == 2
     assert limits._total.level(None) == CLUSTER_RATES.total.burst - 2
 
 
-def test_an_address_that_sends_unknown_tokens_leaves_the_others_their_reviews() -> None:
+def test_unknown_tokens_from_one_address_leave_other_addresses_their_reviews() -> None:
     clock = Clock()
     limits = ReportLimits(clock)
     reviewed = 0
@@ -133,7 +133,7 @@ def test_an_address_that_sends_unknown_tokens_leaves_the_others_their_reviews() 
     limits.count_review("10.0.0.1")
 
 
-def test_all_addresses_together_have_a_limit_of_reviews() -> None:
+def test_all_addresses_together_have_a_review_limit() -> None:
     limits = ReportLimits(Clock(), replace(CLUSTER_RATES, reviews=Rate(1.0, 3.0)))
     for number in range(3):
         limits.count_review(f"10.0.0.{number}")
@@ -141,7 +141,7 @@ def test_all_addresses_together_have_a_limit_of_reviews() -> None:
         limits.count_review("10.0.0.9")
 
 
-def test_a_flood_of_one_token_is_answered_429_with_retry_after_and_the_others_go_on(tmp_path: Path) -> None:
+def test_a_token_over_its_limit_gets_429_with_retry_after_and_others_do_not(tmp_path: Path) -> None:
     with running_api(tmp_path, limits=ReportLimits(Clock())) as api:
         name, token = api.recurrence()
         other, other_token = api.recurrence()
@@ -153,7 +153,7 @@ def test_a_flood_of_one_token_is_answered_429_with_retry_after_and_the_others_go
         assert api.post(other, other_token).code == 200
 
 
-def test_a_flood_of_garbage_is_no_flood_of_token_reviews(tmp_path: Path) -> None:
+def test_malformed_tokens_cause_no_token_reviews(tmp_path: Path) -> None:
     clock = Clock()
     with running_node_api(tmp_path, limits=ReportLimits(clock)) as api:
         assert api.post(report(USAGE))[0] == 200
@@ -164,13 +164,13 @@ def test_a_flood_of_garbage_is_no_flood_of_token_reviews(tmp_path: Path) -> None
         assert api.post(report(USAGE))[0] == 200
 
 
-def test_an_agent_has_a_limit_of_its_own(tmp_path: Path) -> None:
+def test_an_agent_has_its_own_limit(tmp_path: Path) -> None:
     with running_node_api(tmp_path, limits=ReportLimits(Clock())) as api:
         codes = [api.post(report(USAGE))[0] for _ in range(70)]
     assert codes == [200] * 60 + [429] * 10
 
 
-def test_a_token_without_our_audience_is_refused_without_a_review(tmp_path: Path) -> None:
+def test_a_token_without_the_audience_is_rejected_without_a_review(tmp_path: Path) -> None:
     with running_node_api(tmp_path) as api:
         for token in ("garbage", "a.b.c", json_web_token("x", "https://kubernetes.default.svc")):
             assert api.post(b"{}", bearer=token)[0] == 401

@@ -18,7 +18,7 @@ from support.reporting.node_api import NODE, NodeApi, running_node_api
 from wattloop_operator.reporting.openapi import rendered
 
 # What a JSON schema cannot say, and a report must hold.
-BETWEEN_FIELDS = (".time_seconds: found", "twice, expected one entry", f"expected {NODE}, which the address names")
+BETWEEN_FIELDS = (".time_seconds: found", "twice, expected one entry", f"expected {NODE} as in the path")
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeApi]:
 
 
 @pytest.mark.parametrize("mode", list(GenerationMode))
-def test_whatever_is_sent_is_answered_as_documented(mode: GenerationMode, api: NodeApi) -> None:
+def test_any_request_gets_a_documented_response(mode: GenerationMode, api: NodeApi) -> None:
     with urllib.request.urlopen(f"{api.url}/openapi.json", timeout=60) as response:
         document = json.loads(response.read())
     path = document["paths"]["/v1/nodes/{node}/energy"]["post"]
@@ -54,6 +54,6 @@ def test_whatever_is_sent_is_answered_as_documented(mode: GenerationMode, api: N
     assert codes[200] if mode is GenerationMode.POSITIVE else codes[422], codes
 
 
-def test_the_description_is_what_the_api_says_of_itself(api: NodeApi) -> None:
+def test_the_generated_description_is_the_one_that_the_api_serves(api: NodeApi) -> None:
     with urllib.request.urlopen(f"{api.url}/openapi.json", timeout=60) as response:
         assert json.loads(rendered()["reporting-api.json"]) == json.loads(response.read())

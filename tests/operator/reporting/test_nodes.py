@@ -25,7 +25,7 @@ def api(tmp_path: Path) -> Iterator[NodeApi]:
         yield running
 
 
-def test_what_a_training_pod_used_is_kept_for_its_attempt(api: NodeApi) -> None:
+def test_the_energy_of_a_training_pod_is_stored_for_its_attempt(api: NodeApi) -> None:
     code, answer = api.post(report(USAGE))
     assert (code, NodeAnswer.from_json(answer)) == (200, NodeAnswer((), BOUNDS))
     ((kept,),) = api.store.pod_energies.of_job("job-uid", 0).values()
@@ -33,12 +33,12 @@ def test_what_a_training_pod_used_is_kept_for_its_attempt(api: NodeApi) -> None:
     assert (kept.energy_millijoules, kept.uncertainty_millijoules, kept.reported_at) == (5_000, 10, NOW)
 
 
-def test_guard_rails_that_are_not_known_are_told_apart_from_none(tmp_path: Path) -> None:
+def test_unknown_bounds_differ_from_no_bounds(tmp_path: Path) -> None:
     with running_node_api(tmp_path) as api:
         assert api.post(report())[1] == {"acknowledged": [], "bounds": None}
 
 
-def test_reports_lost_repeated_and_late_leave_the_same_energy(api: NodeApi) -> None:
+def test_lost_repeated_and_late_reports_give_the_same_energy(api: NodeApi) -> None:
     reports = [
         report(
             replace(USAGE, energy_millijoules=1000 * second, time_seconds=1.0 + second, ended=second == 9),
@@ -52,7 +52,7 @@ def test_reports_lost_repeated_and_late_leave_the_same_energy(api: NodeApi) -> N
     assert api.kept() == {"uid-1": 9_000}
 
 
-def test_another_ledger_of_the_same_node_adds_up(api: NodeApi) -> None:
+def test_energies_of_two_ledgers_of_a_node_add_up(api: NodeApi) -> None:
     api.post(report(USAGE))
     api.post(report(replace(USAGE, energy_millijoules=300), ledger="made anew"))
     assert api.kept() == {"uid-1": 5_300}
@@ -65,11 +65,11 @@ def test_ended_usages_are_acknowledged_once_stored_and_their_job_is_reconciled(a
     assert api.asked == [JobKey("team", "digits")]
 
 
-def test_a_pod_of_which_one_container_goes_on_is_not_settled(api: NodeApi) -> None:
+def test_a_pod_with_an_active_container_is_not_acknowledged(api: NodeApi) -> None:
     assert api.post(report(ENDED, replace(USAGE, container="other")))[1]["acknowledged"] == []
 
 
-def test_pods_that_are_none_of_ours_are_not_kept_and_may_be_forgotten(api: NodeApi) -> None:
+def test_usages_of_other_pods_are_acknowledged_and_not_stored(api: NodeApi) -> None:
     web = replace(ENDED, pod="web", pod_uid="uid-web")
     gone = replace(ENDED, pod="gone", pod_uid="uid-gone")
     namesake = replace(ENDED, pod_uid="uid-before", gpu="GPU-1")
@@ -78,13 +78,13 @@ def test_pods_that_are_none_of_ours_are_not_kept_and_may_be_forgotten(api: NodeA
     assert api.asked == []
 
 
-def test_a_pod_that_only_says_that_it_is_ours_is_not_kept(api: NodeApi) -> None:
+def test_a_pod_with_a_forged_label_is_not_stored(api: NodeApi) -> None:
     api.server.objects["pods/digits-0-abc"]["metadata"]["ownerReferences"] = []
     assert api.post(report(USAGE))[0] == 200
     assert api.kept() == {}
 
 
-def test_a_pod_whose_workload_is_not_written_down_yet_is_looked_at_again(api: NodeApi) -> None:
+def test_a_pod_whose_workload_is_not_recorded_yet_is_looked_up_again(api: NodeApi) -> None:
     status = api.server.objects["trainingrecurrences/digits-0"].pop("status")
     api.server.objects["pods/digits-0-abc"]["metadata"]["ownerReferences"][0]["kind"] = "PyTorchJob"
     api.post(report(USAGE))
@@ -94,7 +94,7 @@ def test_a_pod_whose_workload_is_not_written_down_yet_is_looked_at_again(api: No
     assert api.kept() == {"uid-1": 5_000}
 
 
-def test_the_last_word_of_a_pod_that_is_gone_is_kept(api: NodeApi, tmp_path: Path) -> None:
+def test_the_final_energy_of_a_deleted_pod_is_stored(api: NodeApi, tmp_path: Path) -> None:
     api.post(report(USAGE))
     with running_node_api(tmp_path) as restarted:
         del restarted.server.objects["pods/digits-0-abc"]
@@ -137,7 +137,7 @@ WRONG_CALLERS: dict[str, tuple[dict[str, Any] | None, int, str]] = {
 
 
 @pytest.mark.parametrize("case", WRONG_CALLERS)
-def test_who_is_no_agent_of_the_node_is_refused(api: NodeApi, case: str) -> None:
+def test_a_caller_other_than_the_nodes_agent_is_rejected(api: NodeApi, case: str) -> None:
     review, code, words = WRONG_CALLERS[case]
     if review is not None:
         api.server.tokens["other"] = review
@@ -147,12 +147,12 @@ def test_who_is_no_agent_of_the_node_is_refused(api: NodeApi, case: str) -> None
     assert api.kept() == {}
 
 
-def test_an_agent_speaks_of_its_own_node_alone(api: NodeApi) -> None:
+def test_an_agent_may_only_report_its_own_node(api: NodeApi) -> None:
     code, words = api.post(report(USAGE, node="node-2"))
-    assert (code, words) == (403, "node: found node-2, expected node-1, which the address names")
+    assert (code, words) == (403, "node: found node-2, expected node-1 as in the path")
 
 
-def test_a_report_with_a_pod_of_another_node_is_refused_whole(api: NodeApi) -> None:
+def test_nothing_is_stored_of_a_report_with_a_pod_of_another_node(api: NodeApi) -> None:
     elsewhere = json.loads(json.dumps(api.server.objects["pods/digits-0-abc"]))
     elsewhere["metadata"] |= {"name": "digits-0-def", "uid": "uid-2"}
     elsewhere["spec"]["nodeName"] = "node-2"
@@ -163,14 +163,14 @@ def test_a_report_with_a_pod_of_another_node_is_refused_whole(api: NodeApi) -> N
     assert api.kept() == {}
 
 
-def test_without_an_agents_service_account_no_node_is_heard(tmp_path: Path) -> None:
+def test_without_an_agent_service_account_node_reports_are_rejected(tmp_path: Path) -> None:
     with running_node_api(tmp_path, service_account="") as api:
         code, words = api.post(report(USAGE))
     assert code == 403
     assert "--agent-service-account" in words
 
 
-def test_trouble_of_the_api_server_is_no_refusal(api: NodeApi) -> None:
+def test_a_failing_api_server_gives_503_and_not_403(api: NodeApi) -> None:
     api.server.away = True
     assert api.post(report(USAGE)) == (503, "the API server cannot be reached")
 
@@ -184,16 +184,16 @@ def test_trouble_of_the_api_server_is_no_refusal(api: NodeApi) -> None:
         (report(USAGE, USAGE), 422, "twice, expected one entry per pod uid, container and GPU"),
     ],
 )
-def test_a_body_that_is_no_report_is_refused_with_its_field(api: NodeApi, body: Any, code: int, words: str) -> None:
+def test_an_invalid_body_is_rejected_with_its_field(api: NodeApi, body: Any, code: int, words: str) -> None:
     answered = api.post(body)
     assert answered[0] == code
     assert words in answered[1]
 
 
-def test_a_strangers_body_is_not_even_read(api: NodeApi) -> None:
+def test_the_body_of_an_unauthorized_caller_is_not_read(api: NodeApi) -> None:
     assert api.post(b"{", token="stranger")[0] == 401
 
 
 @pytest.mark.parametrize("node", ["UPPER", "a_b", "-a", "a" * 254, "%00"])
-def test_a_node_that_kubernetes_would_refuse_is_refused(api: NodeApi, node: str) -> None:
+def test_an_invalid_node_name_is_rejected(api: NodeApi, node: str) -> None:
     assert api.post(report(USAGE), node=node)[0] in (404, 422)

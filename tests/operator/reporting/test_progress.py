@@ -43,7 +43,7 @@ def body(sequence: int, **changes: Any) -> dict[str, Any]:
     }
 
 
-def test_a_report_is_kept_before_it_is_answered(api: Api) -> None:
+def test_a_report_is_stored_before_it_is_answered(api: Api) -> None:
     name, token = api.recurrence()
     reply = api.post(name, token, body(2))
     assert (reply.code, reply.body) == (200, {"stop": False, "reason": ""})
@@ -56,7 +56,7 @@ def test_a_report_is_kept_before_it_is_answered(api: Api) -> None:
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations((1, 2, 3))))
-def test_whatever_the_order_the_newest_report_counts(api: Api, order: tuple[int, ...]) -> None:
+def test_the_newest_report_counts_in_any_order(api: Api, order: tuple[int, ...]) -> None:
     name, token = api.recurrence()
     for sequence in (*order, *order):
         assert api.post(name, token, body(sequence)).code == 200
@@ -74,7 +74,7 @@ def test_a_repeated_report_writes_nothing(api: Api) -> None:
     assert api.read(name).metadata.resource_version == before
 
 
-def test_a_report_after_the_end_is_told_to_stop_and_changes_nothing(api: Api) -> None:
+def test_a_report_after_the_end_is_answered_with_stop_and_changes_nothing(api: Api) -> None:
     name, token = api.recurrence()
     api.post(name, token, body(1))
     api.write_status(name, result=Result.DEADLINE_EXCEEDED, message="still running at activeDeadlineSeconds; " * 100)
@@ -105,14 +105,14 @@ def rows_by_table(api: Api) -> dict[str, int]:
         return {name: on.execute(text(f"SELECT count(*) FROM {name}")).scalar_one() for name in names}
 
 
-def test_a_run_that_costs_more_than_decided_is_told_to_stop_and_hears_it_again(api: Api) -> None:
+def test_a_run_beyond_its_cost_limit_is_answered_with_stop_each_time(api: Api) -> None:
     name, token = api.recurrence(stop_cost_joules=Decimal(5000))
     replies = [api.post(name, token, body(sequence)).body["stop"] for sequence in (1, 2, 3, 2, 4)]
     # Half of the energy and half of 400 W times the time: 2500 J a report.
     assert replies == [False, True, True, True, True]
 
 
-def test_reaching_the_target_counts_however_dear(api: Api) -> None:
+def test_reaching_the_target_counts_at_any_cost(api: Api) -> None:
     name, token = api.recurrence(stop_cost_joules=Decimal(5000))
     assert api.post(name, token, body(9, metric=0.95)).body["stop"] is False
     progress = api.progress(name)
@@ -133,7 +133,7 @@ def test_evaluations_in_a_row_survive_a_lost_report(api: Api, counted: int | Non
     assert progress.reached is reached
 
 
-def test_a_process_cannot_claim_more_evaluations_than_there_were(api: Api) -> None:
+def test_evaluations_in_a_row_are_at_most_the_evaluations(api: Api) -> None:
     name, _ = api.recurrence()
     target = api.read(name).spec.target.model_copy(update={"consecutive_evaluations": 3})
     name, token = api.recurrence(target=target)
@@ -147,7 +147,7 @@ LATER = 1_700_000_000_000  # where the numbers of a process begin that was start
 
 
 @pytest.mark.parametrize("heard_from", [0, 1, 2, 3])
-def test_a_process_that_was_started_again_is_heard_at_once_and_reaches_the_target(api: Api, heard_from: int) -> None:
+def test_the_first_report_of_a_restarted_process_counts_and_reaches_the_target(api: Api, heard_from: int) -> None:
     name, token = api.recurrence()
     for sequence in range(1, 6):
         api.post(name, token, body(sequence))
@@ -164,7 +164,7 @@ def test_a_process_that_was_started_again_is_heard_at_once_and_reaches_the_targe
     assert [(each.start_energy_millijoules, each.energy_millijoules) for each in progress.gpus] == [(5000, 8_005_000)]
 
 
-def test_a_process_that_was_started_again_begins_another_row_of_evaluations(api: Api) -> None:
+def test_a_restarted_process_starts_a_new_row_of_evaluations(api: Api) -> None:
     name, _ = api.recurrence()
     target = api.read(name).spec.target.model_copy(update={"consecutive_evaluations": 3})
     name, token = api.recurrence(target=target)
@@ -177,7 +177,7 @@ def test_a_process_that_was_started_again_begins_another_row_of_evaluations(api:
     assert (progress.consecutive_reached, progress.reached) == (1, False)
 
 
-def test_the_epochs_of_processes_that_follow_one_another_add_up(api: Api) -> None:
+def test_the_epochs_of_successive_processes_add_up(api: Api) -> None:
     name, token = api.recurrence()
     for process in range(3):
         # A part of an epoch, as decimals cannot say it exactly; the last report says what the one before said.
@@ -190,7 +190,7 @@ def test_the_epochs_of_processes_that_follow_one_another_add_up(api: Api) -> Non
     assert float(progress.earlier_epochs or 0) == pytest.approx(4 / 3)
 
 
-def test_a_late_report_of_the_process_before_changes_nothing(api: Api) -> None:
+def test_a_late_report_of_an_earlier_process_changes_nothing(api: Api) -> None:
     name, token = api.recurrence()
     api.post(name, token, body(5))
     assert api.post(name, token, body(LATER, epoch=0.0, evaluations=0, metric=None, gpus=[])).code == 200
@@ -199,7 +199,7 @@ def test_a_late_report_of_the_process_before_changes_nothing(api: Api) -> None:
     assert api.progress(name) == before
 
 
-def test_processes_that_report_at_once_lose_nothing(api: Api) -> None:
+def test_concurrent_reports_of_several_processes_are_all_merged(api: Api) -> None:
     name, token = api.recurrence()
     ranks, reports = 8, 4
 
@@ -224,7 +224,7 @@ def test_processes_that_report_at_once_lose_nothing(api: Api) -> None:
     assert (progress.metric, progress.max_power_limit_watts) == (0, 400 * ranks)
 
 
-def test_where_the_policy_cannot_think_again_now_the_report_is_kept_all_the_same(
+def test_a_report_is_stored_even_if_the_early_stop_cannot_be_decided(
     api: Api, caplog: pytest.LogCaptureFixture
 ) -> None:
     name, _ = api.recurrence()
@@ -233,14 +233,14 @@ def test_where_the_policy_cannot_think_again_now_the_report_is_kept_all_the_same
         raise OperationError("the database is away")
 
     service = ReportService(LocalProgressStore(api.store.objects, lambda: None), api.tokens, fail)
-    assert service.take("team", name, Report.from_json(body(1))).stop is False
+    assert service.receive("team", name, Report.from_json(body(1))).stop is False
     progress = api.progress(name)
     assert progress is not None
     assert progress.sequence == 1
-    assert f"team/{name}: the policy cannot think again about it now: the database is away" in caplog.text
+    assert f"team/{name}: the early stop cannot be decided now: the database is away" in caplog.text
 
 
-def test_the_decision_can_be_looked_up(api: Api) -> None:
+def test_the_decision_can_be_read(api: Api) -> None:
     name, token = api.recurrence(power_limit_watts=300)
     reply = api.ask(api.path(name, last="decision"), token)
     assert reply.code == 200
@@ -254,6 +254,6 @@ def test_the_decision_can_be_looked_up(api: Api) -> None:
     }
 
 
-def test_a_report_of_the_bare_minimum_is_enough(api: Api) -> None:
+def test_a_report_with_only_the_required_fields_is_accepted(api: Api) -> None:
     name, token = api.recurrence()
     assert api.post(name, token, BODY).code == 200

@@ -30,7 +30,7 @@ DECIDED = decide(Snapshot(job()), Attempt(0, 0, "slot", NOW))
 
 
 @dataclass
-class Book:
+class MemoryProgressStore:
     """One recurrence as an API server keeps it, and the time."""
 
     now: float = 100.0
@@ -76,11 +76,11 @@ class Book:
 
 
 @pytest.fixture
-def progress_store() -> Book:
-    return Book()
+def progress_store() -> MemoryProgressStore:
+    return MemoryProgressStore()
 
 
-def writes_of(progress_store: Book) -> ProgressWriter:
+def writer_of(progress_store: MemoryProgressStore) -> ProgressWriter:
     return ReportService(
         progress_store, progress_store, clock=lambda: progress_store.now, write_interval_seconds=1.0
     ).writer
@@ -92,53 +92,53 @@ def epoch(number: int, **changes: object) -> Report:
     return replace(report, **changes)  # type: ignore[arg-type]
 
 
-def test_reports_within_a_second_are_one_write_and_none_is_lost(progress_store: Book) -> None:
-    writes = writes_of(progress_store)
+def test_reports_within_a_second_are_merged_into_one_write(progress_store: MemoryProgressStore) -> None:
+    writer = writer_of(progress_store)
     for number in range(1, 50):
-        writes.take("team", "run", epoch(number))
+        writer.merge("team", "run", epoch(number))
     assert len(progress_store.writes) == 1
-    writes.write_due()
+    writer.write_due()
     assert len(progress_store.writes) == 1
     progress_store.now += 1.0
-    writes.write_due()
+    writer.write_due()
     assert [progress.epoch for progress in progress_store.writes] == [1, 49]
     assert progress_store.progress().gpus[0].energy_millijoules == 49_000
 
 
-def test_a_report_after_the_interval_writes_what_waited_too(progress_store: Book) -> None:
-    writes = writes_of(progress_store)
+def test_a_report_after_the_interval_also_writes_waiting_reports(progress_store: MemoryProgressStore) -> None:
+    writer = writer_of(progress_store)
     other = GpuEnergy("GPU-1", 0, 7, 1.0, 2.0)
-    writes.take("team", "run", epoch(1))
-    writes.take("team", "run", epoch(1, rank=1, gpus=(other,)))
+    writer.merge("team", "run", epoch(1))
+    writer.merge("team", "run", epoch(1, rank=1, gpus=(other,)))
     progress_store.now += 1.0
-    writes.take("team", "run", epoch(2))
+    writer.merge("team", "run", epoch(2))
     assert len(progress_store.writes) == 2
     assert [gpu.uuid for gpu in progress_store.progress().gpus] == ["GPU-0", "GPU-1"]
 
 
 @pytest.mark.parametrize("last", [{"finished": True}, {"metric": 0.99}])
-def test_the_end_and_the_target_are_written_before_they_are_answered(
-    progress_store: Book, last: dict[str, object]
+def test_finished_and_reached_are_written_before_the_answer(
+    progress_store: MemoryProgressStore, last: dict[str, object]
 ) -> None:
-    writes = writes_of(progress_store)
+    writer = writer_of(progress_store)
     for number in (1, 2):
-        writes.take("team", "run", epoch(number))
-    writes.take("team", "run", epoch(3, **last))
+        writer.merge("team", "run", epoch(number))
+    writer.merge("team", "run", epoch(3, **last))
     assert progress_store.progress().epoch == 3
     assert len(progress_store.writes) == 2
     for number in range(4, 100):
-        writes.take("team", "run", epoch(number, **last))
+        writer.merge("team", "run", epoch(number, **last))
     assert len(progress_store.writes) == 2
 
 
-def test_a_stop_is_written_before_it_is_answered_and_stays(progress_store: Book) -> None:
+def test_a_stop_is_written_before_the_answer_and_is_permanent(progress_store: MemoryProgressStore) -> None:
     progress_store.recurrence = DECIDED.model_copy(
         update={"spec": DECIDED.spec.model_copy(update={"stop_cost_joules": Decimal(3)})}
     )
-    writes = writes_of(progress_store)
+    writer = writer_of(progress_store)
     stops = []
     for number in range(1, 20):
-        found = writes.take("team", "run", epoch(number, max_power_limit_watts=1.0)).status.progress
+        found = writer.merge("team", "run", epoch(number, max_power_limit_watts=1.0)).status.progress
         stops.append(found is not None and found.stop_requested)
     first = stops.index(True)
     assert first > 0
@@ -147,11 +147,11 @@ def test_a_stop_is_written_before_it_is_answered_and_stays(progress_store: Book)
     assert len(progress_store.writes) == 2
 
 
-def test_what_another_replica_wrote_meanwhile_is_kept(progress_store: Book) -> None:
-    writes = writes_of(progress_store)
+def test_progress_that_another_replica_wrote_is_preserved(progress_store: MemoryProgressStore) -> None:
+    writer = writer_of(progress_store)
     elsewhere = GpuEnergy("GPU-2", 0, 9, 1.0, 2.0)
-    writes.take("team", "run", epoch(1))
-    writes.take("team", "run", epoch(2))
+    writer.merge("team", "run", epoch(1))
+    writer.merge("team", "run", epoch(2))
 
     def another_replica_writes() -> None:
         assert progress_store.recurrence is not None
@@ -159,86 +159,86 @@ def test_what_another_replica_wrote_meanwhile_is_kept(progress_store: Book) -> N
 
     progress_store.meanwhile = another_replica_writes
     progress_store.now += 1.0
-    writes.write_due()
+    writer.write_due()
     assert [gpu.uuid for gpu in progress_store.progress().gpus] == ["GPU-0", "GPU-2"]
     assert progress_store.progress().epoch == 2
 
 
-def test_after_the_outcome_nothing_is_written_whatever_is_reported(progress_store: Book) -> None:
-    writes = writes_of(progress_store)
-    writes.take("team", "run", epoch(1))
-    writes.take("team", "run", epoch(2))
+def test_reports_after_the_outcome_write_nothing(progress_store: MemoryProgressStore) -> None:
+    writer = writer_of(progress_store)
+    writer.merge("team", "run", epoch(1))
+    writer.merge("team", "run", epoch(2))
     progress_store.put(result=Result.CRASHED, message="crashed")
     progress_store.now += 1.0
-    writes.write_due()
+    writer.write_due()
     for number in range(3, 20):
         progress_store.now += 1.0
-        found = writes.take("team", "run", epoch(number, finished=True))
+        found = writer.merge("team", "run", epoch(number, finished=True))
         assert found.status.result is Result.CRASHED
     assert len(progress_store.writes) == 1
 
 
-def test_what_cannot_be_written_waits_for_the_next_turn(progress_store: Book, caplog: pytest.LogCaptureFixture) -> None:
-    writes = writes_of(progress_store)
-    writes.take("team", "run", epoch(1))
-    writes.take("team", "run", epoch(2))
+def test_a_failed_write_is_retried(progress_store: MemoryProgressStore, caplog: pytest.LogCaptureFixture) -> None:
+    writer = writer_of(progress_store)
+    writer.merge("team", "run", epoch(1))
+    writer.merge("team", "run", epoch(2))
     progress_store.away = True
     progress_store.now += 1.0
-    writes.write_due()
-    assert "the progress of team/run is not written yet: away" in caplog.text
+    writer.write_due()
+    assert "cannot write the progress of team/run yet: away" in caplog.text
     with pytest.raises(OperationError):
-        writes.take("team", "run", epoch(3))
+        writer.merge("team", "run", epoch(3))
     progress_store.away = False
     progress_store.now += 1.0
-    writes.write_due()
+    writer.write_due()
     assert progress_store.progress().epoch == 2
 
 
-def test_nothing_is_remembered_of_recurrences_that_report_no_more(progress_store: Book) -> None:
-    writes = writes_of(progress_store)
+def test_recurrences_without_new_reports_are_dropped_from_memory(progress_store: MemoryProgressStore) -> None:
+    writer = writer_of(progress_store)
     for number in range(100):
-        writes.take("team", f"run-{number}", epoch(number + 1))
-    assert len(writes) == 100
+        writer.merge("team", f"run-{number}", epoch(number + 1))
+    assert len(writer) == 100
     progress_store.now += 2.0
-    writes.write_due()
-    assert len(writes) == 0
+    writer.write_due()
+    assert len(writer) == 0
 
 
-def test_the_reports_of_a_recurrence_that_was_deleted_go_with_it(progress_store: Book) -> None:
-    writes = writes_of(progress_store)
-    writes.take("team", "run", epoch(1))
-    writes.take("team", "run", epoch(2))
+def test_waiting_reports_of_a_deleted_recurrence_are_dropped(progress_store: MemoryProgressStore) -> None:
+    writer = writer_of(progress_store)
+    writer.merge("team", "run", epoch(1))
+    writer.merge("team", "run", epoch(2))
     progress_store.recurrence = None
     progress_store.now += 1.0
-    writes.write_due()
-    assert len(writes) == 0
+    writer.write_due()
+    assert len(writer) == 0
     with pytest.raises(UnknownRecurrenceError):
-        writes.take("team", "run", epoch(3))
+        writer.merge("team", "run", epoch(3))
 
 
-def test_a_process_that_ends_writes_what_waits(progress_store: Book) -> None:
-    writes = writes_of(progress_store)
-    with ProgressWriterThread(writes):
-        writes.take("team", "run", epoch(1))
-        writes.take("team", "run", epoch(2))
+def test_waiting_progress_is_written_at_shutdown(progress_store: MemoryProgressStore) -> None:
+    writer = writer_of(progress_store)
+    with ProgressWriterThread(writer):
+        writer.merge("team", "run", epoch(1))
+        writer.merge("team", "run", epoch(2))
     assert progress_store.progress().epoch == 2
     assert threading.active_count() >= 1
 
 
 @given(st.lists(st.tuples(st.floats(0, 2), st.integers(1, 30), st.booleans()), max_size=60))
-def test_whatever_is_reported_when_the_writes_are_bounded_and_the_end_is_the_same(
+def test_the_interval_bounds_the_writes_and_changes_no_result(
     sent: list[tuple[float, int, bool]],
 ) -> None:
-    progress_store, plain = Book(), Book()
-    writes, at_once = writes_of(progress_store), ReportService(plain, plain, clock=lambda: plain.now).writer
+    progress_store, plain = MemoryProgressStore(), MemoryProgressStore()
+    writer, unbounded = writer_of(progress_store), ReportService(plain, plain, clock=lambda: plain.now).writer
     for pause, number, result in sent:
         progress_store.now += pause
         if result:
-            writes.write_due()
-        writes.take("team", "run", epoch(number))
-        at_once.take("team", "run", epoch(number))
+            writer.write_due()
+        writer.merge("team", "run", epoch(number))
+        unbounded.merge("team", "run", epoch(number))
     progress_store.now += 1.0
-    writes.write_due()
+    writer.write_due()
     assert progress_store.progress() == plain.progress()
     # One at the beginning, one a second, and no more: nothing here is an end, a stop or a target.
     assert len(progress_store.writes) <= 1 + (progress_store.now - 100.0) / 1.0

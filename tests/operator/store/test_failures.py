@@ -73,7 +73,7 @@ def started(program: str, url: str, limit_bytes: int | None = None) -> subproces
     )
 
 
-def test_a_process_killed_while_it_records_loses_nothing_that_was_said_to_be_recorded(database_url: str) -> None:
+def test_a_killed_process_loses_nothing_that_it_recorded(database_url: str) -> None:
     open_store(database_url).close()
     with started(RECORDS_WITHOUT_END, database_url) as process:
         assert process.stdout is not None
@@ -88,7 +88,7 @@ def test_a_process_killed_while_it_records_loses_nothing_that_was_said_to_be_rec
     assert len(kept) - len(recorded) in {0, 1}
 
 
-def test_a_process_killed_inside_a_write_leaves_none_of_it_and_no_lock(database_url: str) -> None:
+def test_a_process_killed_inside_a_write_leaves_no_rows_and_no_lock(database_url: str) -> None:
     open_store(database_url).close()
     with started(STOPS_INSIDE_A_WRITE, database_url) as process:
         assert process.stdout is not None
@@ -103,7 +103,7 @@ def test_a_process_killed_inside_a_write_leaves_none_of_it_and_no_lock(database_
         connection.close()
 
 
-def test_a_full_disk_is_said_and_what_was_recorded_before_is_kept(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_keeps_existing_data(tmp_path: Path) -> None:
     path = tmp_path / "wattloop.db"
     url = f"sqlite:///{path}"
     open_store(url).close()
@@ -112,7 +112,7 @@ def test_a_full_disk_is_said_and_what_was_recorded_before_is_kept(tmp_path: Path
         assert process.stdout is not None
         *recorded, complaint = process.stdout.read().splitlines()
     assert process.returncode == 0
-    assert "cannot record what recurrence" in complaint
+    assert "cannot record the late usage of job job" in complaint
     assert re.search("free space|limit on file sizes", complaint)
     assert recorded
     with open_store(url) as store:
@@ -137,7 +137,7 @@ def small_disk() -> Iterator[Path]:
 
 
 @pytest.mark.postgres
-def test_a_full_disk_of_the_server_is_said_and_what_was_recorded_before_is_kept(
+def test_a_full_disk_of_the_server_is_reported_and_keeps_existing_data(
     postgresql_server: Any, small_disk: Path
 ) -> None:
     noise = random.Random(1)
@@ -184,7 +184,7 @@ except OperationError as error:
 
 
 @pytest.mark.parametrize("exists", [False, True])
-def test_a_folder_that_may_not_be_written_is_said(folder_of_another_user: Path, exists: bool) -> None:
+def test_a_read_only_folder_is_reported(folder_of_another_user: Path, exists: bool) -> None:
     path = folder_of_another_user / "wattloop.db"
     if exists:
         open_store(path).close()
@@ -197,7 +197,7 @@ def test_a_folder_that_may_not_be_written_is_said(folder_of_another_user: Path, 
     assert "writable" in complaint
 
 
-def test_a_writer_that_waits_for_the_lock_is_woken_by_a_signal(tmp_path: Path, observation: Make) -> None:
+def test_a_signal_interrupts_a_wait_for_the_lock(tmp_path: Path, observation: Make) -> None:
     with open_store(tmp_path / "wattloop.db") as store:
         other = sqlite3.connect(tmp_path / "wattloop.db", isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
@@ -209,15 +209,13 @@ def test_a_writer_that_waits_for_the_lock_is_woken_by_a_signal(tmp_path: Path, o
         assert store.observations.jobs() == ()
 
 
-def test_a_writer_that_finds_the_file_locked_says_so(
-    tmp_path: Path, observation: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_locked_file_is_reported(tmp_path: Path, observation: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wattloop_operator.store.database.LOCK_WAIT_SECONDS", 0.01)
     with open_store(tmp_path / "wattloop.db") as store:
         other = sqlite3.connect(tmp_path / "wattloop.db", isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(
-            OperationError, match="observation of team/digits-0: database is locked; another process holds it"
+            OperationError, match="observation of team/digits-0: database is locked; another process holds the lock"
         ):
             store.observations.record(observation())
         assert store.observations.jobs() == ()
@@ -236,9 +234,7 @@ def _end_connections(store: Store) -> None:
 
 
 @pytest.mark.postgres
-def test_a_server_gone_within_a_write_is_said_and_the_next_write_finds_it_again(
-    postgresql_server: Any, observation: Make
-) -> None:
+def test_a_lost_connection_is_reported_and_the_next_write_reconnects(postgresql_server: Any, observation: Make) -> None:
     url = postgresql_server.new_database()
     with open_store(url) as store, open_store(url) as other:
 
@@ -256,7 +252,7 @@ def test_a_server_gone_within_a_write_is_said_and_the_next_write_finds_it_again(
 
 
 @pytest.mark.postgres
-def test_a_server_that_was_restarted_between_writes_is_not_noticed(postgresql_server: Any, observation: Make) -> None:
+def test_a_lost_connection_between_writes_is_replaced(postgresql_server: Any, observation: Make) -> None:
     url = postgresql_server.new_database()
     with open_store(url) as store, open_store(url) as other:
         store.observations.record(observation())
@@ -265,7 +261,7 @@ def test_a_server_that_was_restarted_between_writes_is_not_noticed(postgresql_se
 
 
 @pytest.mark.postgres
-def test_a_server_that_is_stopped_is_said_and_found_again_when_it_is_started(observation: Make) -> None:
+def test_a_stopped_server_is_reported_and_used_again_once_it_is_started(observation: Make) -> None:
     try:
         programs = postgresql_programs()
     except PostgreSqlMissingError as error:
@@ -283,7 +279,7 @@ def test_a_server_that_is_stopped_is_said_and_found_again_when_it_is_started(obs
 
 
 @pytest.mark.postgres
-def test_a_server_that_vanishes_is_not_waited_for_without_end(postgresql_server: Any) -> None:
+def test_the_wait_for_an_unreachable_server_is_bounded(postgresql_server: Any) -> None:
     with open_store(postgresql_server.new_database()) as store, store._database.reading("ask libpq") as on:
         connection = on.connection.driver_connection
         assert connection is not None
@@ -296,7 +292,7 @@ def test_a_server_that_vanishes_is_not_waited_for_without_end(postgresql_server:
 
 
 @pytest.mark.postgres
-def test_a_database_that_may_only_be_read_is_said(postgresql_server: Any, observation: Make) -> None:
+def test_a_read_only_database_is_reported(postgresql_server: Any, observation: Make) -> None:
     url = postgresql_server.new_database()
     open_store(url).close()
     with open_store(f"{url}&options=-cdefault_transaction_read_only%3Don") as store:

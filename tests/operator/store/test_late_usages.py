@@ -10,7 +10,7 @@ from wattloop_operator.store import LateUsage, Store
 AMENDMENT = LateUsage("job", 3, 1, 1200.0, 12.0)
 
 
-def test_of_one_attempt_the_latest_stands(store: Store) -> None:
+def test_a_later_usage_of_an_attempt_replaces_the_earlier_one(store: Store) -> None:
     store.late_usages.record(AMENDMENT)
     store.late_usages.record(LateUsage("job", 3, 1, 1300.0, 13.0))
     store.late_usages.record(LateUsage("job", 2, 0, 1.0, 2.0))
@@ -22,6 +22,6 @@ def test_of_one_attempt_the_latest_stands(store: Store) -> None:
 
 
 @pytest.mark.parametrize("joules", [-1.0, float("nan")])
-def test_an_energy_that_cannot_be_is_refused(joules: float) -> None:
+def test_an_invalid_energy_is_rejected(joules: float) -> None:
     with pytest.raises(InputError, match=r"late usage of job job, recurrence 3, attempt 1"):
         LateUsage("job", 3, 1, joules, 12.0)

@@ -15,7 +15,7 @@ from wattloop_operator.store import ConflictError, ObjectExistsError, ObjectMiss
 KIND = "TrainingRecurrence"
 
 
-def test_an_object_reads_back_as_it_was_created(store: Store) -> None:
+def test_an_object_is_read_as_it_was_created(store: Store) -> None:
     created = store.objects.create(KIND, "team", "digits-0", {"spec": {"batchSize": 32}})
     assert store.objects.get(KIND, "team", "digits-0") == created
     assert created.body == {"spec": {"batchSize": 32}}
@@ -34,7 +34,7 @@ json_values = st.recursive(
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(body=st.dictionaries(st.text(max_size=5), json_values, max_size=3))
-def test_any_json_reads_back_as_it_was(store: Store, body: dict[str, object]) -> None:
+def test_any_json_is_read_unchanged(store: Store, body: dict[str, object]) -> None:
     if (old := store.objects.get(KIND, "team", "any")) is not None:
         store.objects.delete(KIND, "team", "any", expected_version=old.resource_version)
     store.objects.create(KIND, "team", "any", body)
@@ -43,7 +43,7 @@ def test_any_json_reads_back_as_it_was(store: Store, body: dict[str, object]) ->
     assert kept.body == json.loads(json.dumps(body))
 
 
-def test_a_name_is_a_lock(store: Store) -> None:
+def test_of_concurrent_creators_of_one_name_one_succeeds(store: Store) -> None:
     def create(number: int) -> bool:
         try:
             store.objects.create(KIND, "team", "digits-0", {"number": number})
@@ -70,17 +70,17 @@ def test_the_same_name_in_another_namespace_or_kind_is_another_object(store: Sto
     assert store.objects.list("FrequencyPlan") == ()
 
 
-def test_a_stale_writer_is_refused_and_told_so(store: Store) -> None:
+def test_a_stale_write_is_rejected(store: Store) -> None:
     read = store.objects.create(KIND, "team", "digits-0", {"status": "old"})
     current = store.objects.replace(KIND, "team", "digits-0", {"status": "new"}, expected_version=read.resource_version)
-    with pytest.raises(ConflictError, match=rf"team/digits-0 is of version {current.resource_version}, not of 1"):
+    with pytest.raises(ConflictError, match=rf"team/digits-0 has version {current.resource_version}, expected 1"):
         store.objects.replace(KIND, "team", "digits-0", {"status": "lost"}, expected_version=read.resource_version)
     with pytest.raises(ConflictError):
         store.objects.delete(KIND, "team", "digits-0", expected_version=read.resource_version)
     assert store.objects.get(KIND, "team", "digits-0") == current
 
 
-def test_counting_by_several_writers_at_once_loses_no_step(store: Store) -> None:
+def test_concurrent_counting_loses_no_increment(store: Store) -> None:
     store.objects.create(KIND, "team", "counter", {"count": 0})
 
     def count_one(_: int) -> None:
@@ -101,7 +101,7 @@ def test_counting_by_several_writers_at_once_loses_no_step(store: Store) -> None
     assert kept.body == {"count": 20}
 
 
-def test_an_object_made_again_is_no_earlier_version_of_itself(store: Store) -> None:
+def test_an_object_that_is_created_again_gets_a_new_version(store: Store) -> None:
     first = store.objects.create(KIND, "team", "digits-0", {})
     store.objects.delete(KIND, "team", "digits-0")
     second = store.objects.create(KIND, "team", "digits-0", {})
@@ -110,17 +110,17 @@ def test_an_object_made_again_is_no_earlier_version_of_itself(store: Store) -> N
         store.objects.replace(KIND, "team", "digits-0", {}, expected_version=first.resource_version)
 
 
-def test_what_is_gone_is_said_to_be_gone(store: Store) -> None:
+def test_a_missing_object_is_reported(store: Store) -> None:
     assert store.objects.get(KIND, "team", "digits-0") is None
     for change in (
         lambda: store.objects.replace(KIND, "team", "digits-0", {}, expected_version=1),
         lambda: store.objects.delete(KIND, "team", "digits-0"),
     ):
-        with pytest.raises(ObjectMissingError, match="there is no TrainingRecurrence team/digits-0"):
+        with pytest.raises(ObjectMissingError, match="TrainingRecurrence team/digits-0 does not exist"):
             change()
 
 
-def test_changing_what_was_read_changes_nothing_in_the_store(store: Store) -> None:
+def test_changing_a_body_does_not_change_the_store(store: Store) -> None:
     body = {"spec": {"batchSize": 32}}
     created = store.objects.create(KIND, "team", "digits-0", body)
     body["spec"]["batchSize"] = created.body["spec"]["batchSize"] = 64
@@ -130,7 +130,7 @@ def test_changing_what_was_read_changes_nothing_in_the_store(store: Store) -> No
 
 
 @pytest.mark.parametrize("body", [{"cost": float("nan")}, {"cost": {1, 2}}])
-def test_a_body_that_is_not_json_is_refused(store: Store, body: dict[str, object]) -> None:
+def test_a_body_that_is_not_json_is_rejected(store: Store, body: dict[str, object]) -> None:
     with pytest.raises(InputError, match="team/digits-0: found a body that is not JSON"):
         store.objects.create(KIND, "team", "digits-0", body)
     assert store.objects.list(KIND) == ()

@@ -25,7 +25,7 @@ def test_a_record_is_new_once(store: Store, observation: Make) -> None:
     assert store.observations.of_job(observation().job_uid) == (observation(),)
 
 
-def test_the_first_record_of_an_attempt_stands_and_a_different_one_is_warned_of(
+def test_a_second_record_that_differs_is_ignored_with_a_warning(
     store: Store, observation: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     store.observations.record(observation(epochs=2.0))
@@ -34,10 +34,10 @@ def test_the_first_record_of_an_attempt_stands_and_a_different_one_is_warned_of(
     assert store.observations.of_job(observation().job_uid) == (observation(epochs=2.0),)
     (message,) = caplog.messages
     assert "team/digits-0" in message
-    assert "epochs (kept 2.0, left out 9.0)" in message
+    assert "epochs (stored 2.0, ignored 9.0)" in message
 
 
-def test_a_repetition_is_not_warned_of(store: Store, observation: Make, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_repeated_record_gives_no_warning(store: Store, observation: Make, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(2):
         store.observations.record(observation())
     assert caplog.messages == []
@@ -48,7 +48,7 @@ attempts = st.tuples(st.integers(0, 3), st.integers(0, 2))
 
 @on_a_database
 @given(arrivals=st.lists(st.tuples(attempts, st.floats(0, 1e12)), max_size=12))
-def test_whatever_arrives_in_whatever_order_the_first_of_each_attempt_is_kept(
+def test_the_first_record_of_each_attempt_is_stored_in_any_order(
     store: Store, observation: Make, arrivals: list[tuple[tuple[int, int], float]]
 ) -> None:
     job_uid = uuid.uuid4().hex
@@ -87,7 +87,7 @@ moments = st.datetimes(
         }
     )
 )
-def test_every_sound_record_reads_back_as_it_was(store: Store, observation: Make, changes: dict[str, object]) -> None:
+def test_every_valid_record_is_read_unchanged(store: Store, observation: Make, changes: dict[str, object]) -> None:
     record = observation(job_uid=uuid.uuid4().hex, **changes)
     assert store.observations.record(record) is True
     assert store.observations.of_job(record.job_uid) == (record,)
@@ -95,7 +95,7 @@ def test_every_sound_record_reads_back_as_it_was(store: Store, observation: Make
     assert store.observations.record(record) is False
 
 
-def test_writers_at_once_agree_on_which_was_first(store: Store, observation: Make) -> None:
+def test_of_concurrent_writers_exactly_one_is_first(store: Store, observation: Make) -> None:
     records = [observation(recurrence=index % 5, energy_joules=float(index)) for index in range(40)]
     with ThreadPoolExecutor(8) as threads:
         new = list(threads.map(store.observations.record, records))
@@ -104,7 +104,7 @@ def test_writers_at_once_agree_on_which_was_first(store: Store, observation: Mak
     assert [record.recurrence for record in store.observations.of_job(observation().job_uid)] == [0, 1, 2, 3, 4]
 
 
-def test_jobs_of_one_name_are_told_apart_by_uid(store: Store, observation: Make) -> None:
+def test_jobs_of_one_name_are_distinguished_by_uid(store: Store, observation: Make) -> None:
     old, new = observation(job_uid="a"), observation(job_uid="b", recurrence=4)
     other = observation(job_uid="c", namespace="other")
     for record in (new, other, old):
@@ -118,13 +118,13 @@ def test_jobs_of_one_name_are_told_apart_by_uid(store: Store, observation: Make)
     )
 
 
-def test_of_an_unknown_job_there_is_nothing(store: Store) -> None:
+def test_an_unknown_job_has_no_observations(store: Store) -> None:
     assert store.observations.of_job("nobody") == ()
     assert store.observations.of_name("no", "body") == ()
     assert store.observations.jobs() == ()
 
 
-def test_names_are_ordered_by_code_point_on_either_database(store: Store, observation: Make) -> None:
+def test_names_are_ordered_by_code_point_on_both_databases(store: Store, observation: Make) -> None:
     for name in ("b", "B", "a-1", "a1", "é"):
         store.observations.record(observation(job_uid=name, job_name=name))
     assert [job.job_name for job in store.observations.jobs()] == ["B", "a-1", "a1", "b", "é"]

@@ -54,7 +54,7 @@ def table_names(url: str) -> list[str]:
         engine.dispose()
 
 
-def test_the_migrations_make_exactly_the_tables_that_the_code_uses(database_url: str) -> None:
+def test_the_migrations_create_exactly_the_tables_that_the_code_uses(database_url: str) -> None:
     open_store(database_url).close()
     engine = create_engine(address(database_url))
     try:
@@ -73,7 +73,7 @@ def test_each_schema_version_has_one_migration() -> None:
     assert len(list(scripts.walk_revisions())) == SCHEMA_VERSION
 
 
-def test_a_database_says_whose_it_is_and_which_version_made_its_schema(database_url: str) -> None:
+def test_the_marker_names_the_product_the_schema_and_the_version(database_url: str) -> None:
     open_store(database_url).close()
     found = marker(database_url)
     assert found is not None
@@ -81,14 +81,14 @@ def test_a_database_says_whose_it_is_and_which_version_made_its_schema(database_
     assert 1 <= found.compatible_from <= SCHEMA_VERSION
 
 
-def test_opening_again_finds_what_was_kept(database_url: str) -> None:
+def test_data_persists_when_the_store_is_opened_again(database_url: str) -> None:
     with open_store(database_url) as store:
         store.objects.create("FrequencyPlan", "team", "plan", {"kept": True})
     with open_store(database_url, create=False) as store:
         assert [one.body for one in store.objects.list("FrequencyPlan")] == [{"kept": True}]
 
 
-def test_threads_that_open_an_empty_database_at_once_make_its_schema_once(database_url: str) -> None:
+def test_of_concurrent_threads_one_creates_the_schema(database_url: str) -> None:
     def open_and_write(number: int) -> str:
         with open_store(database_url) as store:
             return store.objects.create("FrequencyPlan", "team", f"plan-{number}", {}).name
@@ -111,7 +111,7 @@ with open_store(sys.argv[1]) as store:
 """
 
 
-def test_processes_that_open_an_empty_database_at_once_make_its_schema_once(database_url: str) -> None:
+def test_of_concurrent_processes_one_creates_the_schema(database_url: str) -> None:
     processes = [
         subprocess.Popen(
             [sys.executable, "-W", "error", "-c", OPENS_WHEN_TOLD, database_url, f"plan-{number}"],
@@ -135,19 +135,17 @@ def test_processes_that_open_an_empty_database_at_once_make_its_schema_once(data
         assert [one.name for one in store.objects.list("FrequencyPlan")] == ["plan-0", "plan-1", "plan-2"]
 
 
-def test_a_database_of_another_program_is_refused_and_left_as_it_was(database_url: str) -> None:
+def test_a_database_of_another_program_is_rejected_and_unchanged(database_url: str) -> None:
     execute(database_url, "CREATE TABLE invoices (number integer)", "INSERT INTO invoices VALUES (7)")
-    with pytest.raises(
-        OperationError, match=r"this database is not Wattloop's: it has tables of another program \(invoices\)"
-    ):
+    with pytest.raises(OperationError, match=r"the database belongs to another program, which has the tables invoices"):
         open_store(database_url)
     assert table_names(database_url) == ["invoices"]
 
 
-def test_a_marker_of_another_product_is_refused(database_url: str) -> None:
+def test_a_marker_of_another_product_is_rejected(database_url: str) -> None:
     open_store(database_url).close()
     execute(database_url, "UPDATE wattloop_database SET product = 'ohmloop'")
-    with pytest.raises(OperationError, match="not Wattloop's but 'ohmloop'"):
+    with pytest.raises(OperationError, match="the database belongs to 'ohmloop'"):
         open_store(database_url)
 
 
@@ -199,7 +197,7 @@ def test_an_upgrade_changes_the_schema_and_keeps_the_rows(
         'add_column("late_usages", sa.Column("novelty", sa.Double))',
     ],
 )
-def test_after_a_rollback_past_an_additive_migration_all_is_read_and_written(
+def test_after_a_rollback_past_an_additive_migration_the_store_works(
     change: str, database_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     late_usage = LateUsage("uid", 1, 0, 5.0, 6.0)
@@ -213,7 +211,7 @@ def test_after_a_rollback_past_an_additive_migration_all_is_read_and_written(
         assert [one.name for one in store.objects.list("FrequencyPlan")] == ["after", "before"]
         assert store.late_usages.of_job("uid") == (late_usage,)
     (line,) = [record.getMessage() for record in caplog.records if "newer schema" in record.getMessage()]
-    assert f"Wattloop 9.1.0 made its schema {SCHEMA_VERSION + 1}, and this is Wattloop {version('wattloop')}" in line
+    assert f"Wattloop 9.1.0 created its schema {SCHEMA_VERSION + 1}, and this is Wattloop {version('wattloop')}" in line
     # The marker stays the newer version's, which finds nothing to do when it comes back.
     found = marker(database_url)
     assert found is not None
@@ -221,33 +219,33 @@ def test_after_a_rollback_past_an_additive_migration_all_is_read_and_written(
 
 
 @pytest.mark.parametrize("declaration", ["additive = False", ""])
-def test_a_rollback_past_another_migration_is_refused_with_the_version_to_use(
+def test_a_rollback_past_another_migration_is_rejected_with_the_version_to_use(
     declaration: str, database_url: str, tmp_path: Path
 ) -> None:
     open_store(database_url).close()
     with newer_wattloop(tmp_path / "newer", declaration, 'drop_table("late_usages")'):
         open_store(database_url).close()
-    needed = rf"schema {SCHEMA_VERSION + 1}, which operators with schema {SCHEMA_VERSION + 1} or newer can work with"
+    needed = rf"schema {SCHEMA_VERSION + 1}, which needs schema {SCHEMA_VERSION + 1} or newer"
     with pytest.raises(OperationError, match=rf"{needed}.*use Wattloop 9\.1\.0 or newer"):
         open_store(database_url)
 
 
-def test_a_command_that_only_reads_makes_no_database(database_url: str, tmp_path: Path) -> None:
-    with pytest.raises(OperationError, match=r"name a database that Wattloop has run with|the database is empty"):
+def test_a_command_that_only_reads_creates_no_database(database_url: str, tmp_path: Path) -> None:
+    with pytest.raises(OperationError, match=r"name a database that Wattloop has used|the database is empty"):
         open_store(database_url, create=False)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_failed_migration_leaves_the_database_as_it_was(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_migration_leaves_the_database_unchanged(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # A table that stands in the way of the last ones only: half of the migration is done by then.
     monkeypatch.setattr("wattloop_operator.store.schema._own_marker", lambda *_: None)
     execute(database_url, "CREATE TABLE objects (number integer)")
-    with pytest.raises(OperationError, match=r"cannot bring the database to this version's schema.*already exists"):
+    with pytest.raises(OperationError, match=r"cannot migrate the database to this version's schema.*already exists"):
         open_store(database_url)
     assert table_names(database_url) == ["objects"]
 
 
-def test_a_path_is_a_sqlite_file_whatever_its_name(tmp_path: Path) -> None:
+def test_a_path_of_any_name_is_a_sqlite_file(tmp_path: Path) -> None:
     path = tmp_path / "a b?c#d%20.db"
     open_store(path).close()
     with open_store(path, create=False) as store:
@@ -255,14 +253,14 @@ def test_a_path_is_a_sqlite_file_whatever_its_name(tmp_path: Path) -> None:
     assert path.exists()
 
 
-def test_a_sqlite_file_is_set_up_to_lose_nothing_and_to_let_readers_read(tmp_path: Path) -> None:
+def test_a_sqlite_file_has_a_write_ahead_log(tmp_path: Path) -> None:
     open_store(tmp_path / "wattloop.db").close()
     connection = sqlite3.connect(tmp_path / "wattloop.db")
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     connection.close()
 
 
-def test_measurements_without_their_profile_are_impossible(store: Store, database_url: str) -> None:
+def test_measurements_without_a_profile_are_rejected(store: Store, database_url: str) -> None:
     engine = store._database._engine
     with pytest.raises(Exception, match=r"(?i)foreign key"), engine.begin() as on:
         on.execute(text("INSERT INTO power_measurements VALUES (77, 100, 1, 1, 1)"))
@@ -271,17 +269,17 @@ def test_measurements_without_their_profile_are_impossible(store: Store, databas
 @pytest.mark.parametrize(
     ("url", "complaint"),
     [
-        ("wattloop.db", "the database is no URL; expected sqlite:///PATH"),
-        ("", "the database is no URL"),
-        ("postgresql://user:se/cret@@host:port/x", "the database is no URL"),
-        ("mysql://user:secret@host/database", "of the kind 'mysql' is not supported"),
-        ("postgresql+asyncpg://user:secret@host/database", "of the kind 'postgresql\\+asyncpg' is not supported"),
+        ("wattloop.db", "the database's URL is invalid; expected sqlite:///PATH"),
+        ("", "the database's URL is invalid"),
+        ("postgresql://user:se/cret@@host:port/x", "the database's URL is invalid"),
+        ("mysql://user:secret@host/database", "of the type 'mysql' are not supported"),
+        ("postgresql+asyncpg://user:secret@host/database", "of the type 'postgresql\\+asyncpg' are not supported"),
         ("sqlite://", "names no file"),
         ("sqlite:///:memory:", "names no file"),
-        ("sqlite:///wattloop.db?timeout=abc", "found options, expected none after the file's name"),
+        ("sqlite:///wattloop.db?timeout=abc", "found options, expected none after the file name"),
     ],
 )
-def test_what_is_no_url_of_a_database_is_wrong_usage(url: str, complaint: str) -> None:
+def test_an_invalid_or_unsupported_url_is_a_usage_error(url: str, complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint) as refused:
         open_store(url)
     assert "secret" not in str(refused.value)
@@ -293,10 +291,10 @@ def test_what_is_no_url_of_a_database_is_wrong_usage(url: str, complaint: str) -
     ("database", "user", "password", "complaint"),
     [
         ("postgres", "wattloop", "wrong-secret", "check the user and the password in the URL"),
-        ("nowhere", "wattloop", None, 'database "nowhere" does not exist; create it first'),
+        ("nowhere", "wattloop", None, 'database "nowhere" does not exist; create it'),
     ],
 )
-def test_what_the_server_refuses_is_said_without_the_password(
+def test_the_servers_errors_are_reported_without_the_password(
     postgresql_server: Any, database: str, user: str, password: str | None, complaint: str
 ) -> None:
     words = {"user": user} | ({} if password is None else {"password": password})
@@ -309,30 +307,30 @@ def test_what_the_server_refuses_is_said_without_the_password(
 
 
 @pytest.mark.parametrize("query", ["", "?sslpassword=secret-secret", "?password=secret-secret"])
-def test_a_server_that_is_not_there_is_named_without_its_password(tmp_path: Path, query: str) -> None:
+def test_an_unreachable_server_is_reported_without_the_password(tmp_path: Path, query: str) -> None:
     url = f"postgresql://user:secret-word@127.0.0.1:1/database{query}"
     with pytest.raises(OperationError, match="check that the server runs") as refused:
         open_store(url)
-    assert "127.0.0.1:1/database: cannot read whose database it is" in str(refused.value)
+    assert "127.0.0.1:1/database: cannot identify the database" in str(refused.value)
     assert "secret" not in str(refused.value)
 
 
-def test_a_file_that_is_no_database_is_refused_and_left_as_it_was(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_rejected_and_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("not a database at all, but long enough to be looked at as one\n" * 20)
     before = path.read_bytes()
-    with pytest.raises(OperationError, match="name another file: this one is not SQLite's"):
+    with pytest.raises(OperationError, match="name another file: this one is not a SQLite database"):
         open_store(path)
     assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize("place", ["missing/wattloop.db", "."])
-def test_a_place_that_can_hold_no_file_is_refused(tmp_path: Path, place: str) -> None:
+def test_a_missing_folder_is_reported(tmp_path: Path, place: str) -> None:
     with pytest.raises(OperationError, match="name a file in an existing, writable folder"):
         open_store(tmp_path / place)
 
 
-def test_all_errors_are_for_the_user_to_read(tmp_path: Path) -> None:
+def test_errors_contain_no_text_of_sqlalchemy(tmp_path: Path) -> None:
     with pytest.raises(WattloopError) as refused:
         open_store(tmp_path)
     assert "Background on this error" not in str(refused.value)

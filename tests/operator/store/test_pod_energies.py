@@ -53,7 +53,7 @@ def kept(store: Store, job_uid: str, attempt: int) -> tuple[PodEnergy, ...]:
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=12))
-def test_repeated_late_and_lost_reports_leave_the_newest_reading(store: Store, seconds: list[int]) -> None:
+def test_repeated_late_and_lost_reports_give_the_newest_reading(store: Store, seconds: list[int]) -> None:
     job_uid = uuid.uuid4().hex
     for second in seconds:
         store.pod_energies.record([replace(after(second, ended=second == 9), job_uid=job_uid, pod_uid=job_uid)])
@@ -61,32 +61,32 @@ def test_repeated_late_and_lost_reports_leave_the_newest_reading(store: Store, s
     assert kept(store, job_uid, 0) == (replace(expected, job_uid=job_uid, pod_uid=job_uid),)
 
 
-def test_what_comes_late_after_the_end_takes_nothing_back(store: Store) -> None:
+def test_a_late_report_after_the_end_changes_nothing(store: Store) -> None:
     store.pod_energies.record([after(4, ended=True)])
     store.pod_energies.record([after(3)])
     store.pod_energies.record([after(4)])
     assert kept(store, "job", 0) == (after(4, ended=True),)
 
 
-def test_an_end_is_heard_though_nothing_was_used_since(store: Store) -> None:
+def test_an_end_without_further_energy_is_stored(store: Store) -> None:
     store.pod_energies.record([after(4)])
     store.pod_energies.record([after(4, ended=True)])
     assert kept(store, "job", 0) == (after(4, ended=True),)
 
 
-def test_a_pod_that_has_its_gpu_again_goes_on_where_it_was(store: Store) -> None:
+def test_a_pod_that_gets_its_gpu_again_is_active_again(store: Store) -> None:
     store.pod_energies.record([after(4, ended=True)])
     store.pod_energies.record([after(7)])
     assert kept(store, "job", 0) == (after(7),)
 
 
-def test_once_shared_is_shared_for_good(store: Store) -> None:
+def test_a_shared_usage_stays_shared(store: Store) -> None:
     store.pod_energies.record([replace(after(1), shared=True)])
     store.pod_energies.record([after(2)])
     assert kept(store, "job", 0) == (replace(after(2), shared=True),)
 
 
-def test_another_ledger_pod_container_or_gpu_is_another_entry(store: Store) -> None:
+def test_another_ledger_pod_container_or_gpu_is_another_row(store: Store) -> None:
     others = [
         replace(ENERGY, **{name: "other"})  # type: ignore[arg-type]
         for name in ("ledger", "pod_uid", "container", "gpu_uuid")
@@ -95,7 +95,7 @@ def test_another_ledger_pod_container_or_gpu_is_another_entry(store: Store) -> N
     assert set(kept(store, "job", 0)) == {ENERGY, *others}
 
 
-def test_those_of_a_job_are_told_by_attempt_from_a_recurrence_on(store: Store) -> None:
+def test_the_energies_of_a_job_are_read_by_attempt_from_a_recurrence_on(store: Store) -> None:
     second = replace(ENERGY, attempt=1, pod_uid="pod-2")
     earlier = replace(ENERGY, recurrence=2, pod_uid="pod-3")
     store.pod_energies.record([ENERGY, second, earlier, replace(ENERGY, job_uid="another", pod_uid="pod-4")])
@@ -103,15 +103,15 @@ def test_those_of_a_job_are_told_by_attempt_from_a_recurrence_on(store: Store) -
     assert list(store.pod_energies.of_job("job", 0)) == [(2, 0), (3, 0), (3, 1)]
 
 
-def test_an_attempts_energies_go_with_it_and_no_others(store: Store) -> None:
+def test_deleting_an_attempt_deletes_its_energies_alone(store: Store) -> None:
     other = replace(ENERGY, attempt=1, pod_uid="pod-2")
     store.pod_energies.record([ENERGY, other])
-    store.pod_energies.forget("job", 3, 0)
+    store.pod_energies.delete_attempt("job", 3, 0)
     assert kept(store, "job", 0) == ()
     assert kept(store, "job", 1) == (other,)
 
 
-def test_a_pod_that_was_told_of_is_known_to_its_ledger_and_node_alone(store: Store) -> None:
+def test_a_reported_pod_is_known_for_its_ledger_and_node_alone(store: Store) -> None:
     store.pod_energies.record([ENERGY, replace(ENERGY, pod_uid="pod-2", attempt=1)])
     wanted = ["pod-1", "pod-2", "pod-3"]
     known = {"pod-1": ("job", 3, 0), "pod-2": ("job", 3, 1)}
@@ -120,23 +120,23 @@ def test_a_pod_that_was_told_of_is_known_to_its_ledger_and_node_alone(store: Sto
     assert store.pod_energies.attempts_of("node-1", "another", wanted) == {}
 
 
-def test_a_job_that_is_gone_takes_its_energies_along(store: Store) -> None:
+def test_deleting_a_job_deletes_its_energies(store: Store) -> None:
     other = replace(ENERGY, job_uid="other", pod_uid="pod-2")
     store.pod_energies.record([ENERGY, replace(ENERGY, attempt=1, pod_uid="pod-3"), other])
-    store.pod_energies.forget_job("job")
+    store.pod_energies.delete_job("job")
     assert kept(store, "job", 0) == kept(store, "job", 1) == ()
     assert kept(store, "other", 0) == (other,)
 
 
-def test_what_nothing_was_heard_of_for_long_goes_a_bounded_number_at_a_time(store: Store) -> None:
+def test_old_energies_are_deleted_in_bounded_batches(store: Store) -> None:
     old = [replace(ENERGY, pod_uid=f"old-{number}", reported_at=NOW - timedelta(days=40)) for number in range(3)]
     store.pod_energies.record([*old, ENERGY])
     month = NOW - timedelta(days=30)
-    assert [store.pod_energies.forget_before(month, at_most=2) for _ in range(3)] == [2, 1, 0]
+    assert [store.pod_energies.delete_before(month, max_rows=2) for _ in range(3)] == [2, 1, 0]
     assert kept(store, "job", 0) == (ENERGY,)
 
 
-def test_senders_of_the_same_usages_at_once_do_not_block_each_other(store: Store) -> None:
+def test_concurrent_writers_of_the_same_energies_do_not_deadlock(store: Store) -> None:
     reports = [
         [replace(after(second), pod_uid=f"pod-{pod}") for pod in range(10)][:: 1 if second % 2 else -1]
         for second in range(12)

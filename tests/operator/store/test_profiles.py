@@ -17,7 +17,7 @@ def measured(*limits: float, energy: float = 100.0) -> tuple[PowerMeasurement, .
     return tuple(PowerMeasurement(limit, energy, 10.0, 0.25) for limit in limits)
 
 
-def test_a_profile_reads_back_by_rising_limit(store: Store) -> None:
+def test_a_profile_is_read_by_rising_limit(store: Store) -> None:
     store.profiles.record(KEY, reversed(measured(100, 150.5, 300)))
     assert store.profiles.get(KEY) == PowerProfileRecord(KEY, measured(100, 150.5, 300))
 
@@ -28,7 +28,7 @@ def test_recording_a_profile_twice_changes_nothing(store: Store) -> None:
     assert store.profiles.of_job(KEY.job_uid) == (PowerProfileRecord(KEY, measured(100, 300)),)
 
 
-def test_a_newer_profile_replaces_the_whole_of_the_older(store: Store) -> None:
+def test_a_newer_profile_replaces_the_older_one(store: Store) -> None:
     store.profiles.record(KEY, measured(100, 200, 300))
     store.profiles.record(KEY, measured(150, energy=7))
     assert store.profiles.get(KEY) == PowerProfileRecord(KEY, measured(150, energy=7))
@@ -44,7 +44,7 @@ def test_a_newer_profile_replaces_the_whole_of_the_older(store: Store) -> None:
         dataclasses.replace(KEY, image_digest="sha256:bb"),
     ],
 )
-def test_a_profile_holds_for_its_key_alone(store: Store, other: ProfileKey) -> None:
+def test_profiles_with_different_keys_are_independent(store: Store, other: ProfileKey) -> None:
     store.profiles.record(KEY, measured(100))
     assert store.profiles.get(other) is None
     store.profiles.record(other, measured(200))
@@ -52,7 +52,7 @@ def test_a_profile_holds_for_its_key_alone(store: Store, other: ProfileKey) -> N
     assert store.profiles.get(other) == PowerProfileRecord(other, measured(200))
 
 
-def test_profiles_of_a_job_come_in_the_order_of_their_keys(store: Store) -> None:
+def test_profiles_of_a_job_are_ordered_by_key(store: Store) -> None:
     keys = [dataclasses.replace(KEY, batch_size=size) for size in (128, 8, 32)]
     for key in keys:
         store.profiles.record(key, measured(100, 200))
@@ -60,7 +60,7 @@ def test_profiles_of_a_job_come_in_the_order_of_their_keys(store: Store) -> None
     assert [profile.key.batch_size for profile in store.profiles.of_job(KEY.job_uid)] == [8, 32, 128]
 
 
-def test_writers_of_one_profile_at_once_leave_one_of_theirs_whole(store: Store) -> None:
+def test_concurrent_writers_of_a_profile_leave_a_complete_one(store: Store) -> None:
     offered = [measured(100, 200, energy=float(energy)) for energy in range(12)]
     with ThreadPoolExecutor(6) as threads:
         list(threads.map(lambda profile: store.profiles.record(KEY, profile), offered))
@@ -73,7 +73,7 @@ def test_writers_of_one_profile_at_once_leave_one_of_theirs_whole(store: Store) 
     ("measurements", "complaint"),
     [((), "found no measurements"), (measured(100, 200, 100), "found 100 W twice")],
 )
-def test_a_profile_that_is_none_is_refused_and_the_older_stays(
+def test_an_invalid_profile_is_rejected_and_the_older_one_stays(
     store: Store, measurements: tuple[PowerMeasurement, ...], complaint: str
 ) -> None:
     store.profiles.record(KEY, measured(300))

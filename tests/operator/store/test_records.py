@@ -37,7 +37,7 @@ from wattloop_operator.store import LateUsage, ObservationRecord, PowerMeasureme
         ("finished_at", datetime(2026, 1, 1)),  # noqa: DTZ001
     ],
 )
-def test_an_observation_that_cannot_be_names_its_object_and_column(
+def test_an_invalid_observation_names_its_object_and_column(
     observation: Callable[..., ObservationRecord], column: str, value: object
 ) -> None:
     with pytest.raises(InputError) as refused:
@@ -46,7 +46,7 @@ def test_an_observation_that_cannot_be_names_its_object_and_column(
     assert refused.value.source.startswith("observation team/")
 
 
-def test_a_time_of_another_zone_is_the_same_moment_in_utc(observation: Callable[..., ObservationRecord]) -> None:
+def test_a_time_is_converted_to_utc(observation: Callable[..., ObservationRecord]) -> None:
     tokyo = timezone(timedelta(hours=9))
     record = observation(scheduled_at=datetime(2026, 1, 1, 9, tzinfo=tokyo))
     assert record.scheduled_at.isoformat() == "2026-01-01T00:00:00+00:00"
@@ -56,18 +56,18 @@ def test_a_time_of_another_zone_is_the_same_moment_in_utc(observation: Callable[
 @pytest.mark.parametrize(
     "changes", [{"power_limit_watts": 0.0}, {"energy_joules": float("nan")}, {"time_seconds": 0.0}, {"epochs": -1.0}]
 )
-def test_a_power_measurement_that_cannot_be_is_refused(changes: dict[str, float]) -> None:
+def test_an_invalid_power_measurement_is_rejected(changes: dict[str, float]) -> None:
     with pytest.raises(InputError, match=next(iter(changes))):
         dataclasses.replace(PowerMeasurement(100, 1, 1, 1), **changes)
 
 
 @pytest.mark.parametrize("changes", [{"job_uid": ""}, {"batch_size": 0}, {"gpu_count": 0}, {"gpu_product": ""}])
-def test_a_profile_key_that_cannot_be_is_refused(changes: dict[str, str | int]) -> None:
+def test_an_invalid_profile_key_is_rejected(changes: dict[str, str | int]) -> None:
     with pytest.raises(InputError, match=next(iter(changes))):
         dataclasses.replace(ProfileKey("job", 32, "NVIDIA A40", 1), **changes)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("changes", [{"energy_joules": -1.0}, {"job_uid": ""}, {"time_seconds": float("inf")}])
-def test_an_amendment_that_cannot_be_is_refused(changes: dict[str, str | float]) -> None:
+def test_an_invalid_late_usage_is_rejected(changes: dict[str, str | float]) -> None:
     with pytest.raises(InputError, match=next(iter(changes))):
         dataclasses.replace(LateUsage("job", 0, 0, 5.0, 1.0), **changes)  # type: ignore[arg-type]

@@ -1,1 +1,1 @@
-"""Fuzz targets for what a stranger can send: requests to the agent's socket, reports, manifests; docs/testing.md."""
+"""Fuzz targets for untrusted input: agent requests, reports and manifests; see docs/testing.md."""

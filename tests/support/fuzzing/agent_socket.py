@@ -1,4 +1,4 @@
-"""The door of pods: bytes on the agent's socket, given to the real monitor and power controller on simulated GPUs."""
+"""Fuzz target: bytes on the agent's socket, with the real agent on simulated GPUs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from wattloop_agent.monitor.watched_process import WatchedProcess
 from wattloop_agent.request_error import Reason, RequestError
 from wattloop_agent.unix_socket import listening_socket
 
-# A bound for a busy machine: an answer takes a millisecond.
+# A bound for a busy machine; an answer takes about a millisecond.
 MAX_ANSWER_SECONDS = 10.0
 HEARTBEAT_TIMEOUT_SECONDS = 60.0
 MAX_REQUESTS = 64
@@ -42,14 +42,14 @@ REASONS = {str(reason) for reason in Reason}
 
 
 class SocketTarget:
-    """The agent's socket; an input is what one caller sends on one connection.
+    """The agent's socket; an input is the data of one caller on one connection.
 
-    The caller has GPU 0 and shares GPU 1; another caller has GPU 2 and holds it at 200 W. ``{0}``, ``{1}`` and ``{2}``
-    stand for their uuids.
+    The caller has GPU 0 and shares GPU 1. Another caller, the victim, has GPU 2 and holds it at 200 W.
+    ``{0}``, ``{1}`` and ``{2}`` stand for the UUIDs of the GPUs.
 
-    Promises: each request line has one answer, JSON and of a bounded size, until the agent closes the connection; the
-    other caller is answered and keeps its limit; GPUs 1 and 2 never change, GPU 0 stays within its device's range and
-    is given back; no error in the log; no descriptor stays open.
+    Checks: each request line has one answer, which is JSON of a bounded size, until the agent closes
+    the connection; the victim is answered and keeps its limit; GPUs 1 and 2 never change, and GPU 0
+    is reset; the log has no error; no descriptor stays open.
     """
 
     tokens = (
@@ -66,10 +66,10 @@ class SocketTarget:
         self._stack = AsyncExitStack()
         self._loop.run_until_complete(self._open())
         self._idle_tasks = len(asyncio.all_tasks(self._loop))
-        # What is opened once, at the first request of a kind, is open from here on.
+        # Opens the descriptors that the first request of each kind opens for good.
         for seed in self.seeds():
             self._loop.run_until_complete(self._conversation(seed))
-        self._descriptors = self._loop.run_until_complete(_settled_descriptors(self._idle_tasks + 1))
+        self._descriptors = self._loop.run_until_complete(_idle_descriptors(self._idle_tasks + 1))
 
     async def _open(self) -> None:
         self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="w-")))
@@ -82,7 +82,7 @@ class SocketTarget:
         os.environ.update(nvml_simulator.environment(state))
         library = nvml_simulator.build_library()
         meter = Meter(NvmlReadings(library))
-        self._stack.callback(_let_nvml_go)
+        self._stack.callback(_shut_down_nvml)
         self._stack.callback(meter.close)
         process = PowerControllerSupervisor(_power_controller_options(self._folder, library))
         self._stack.push_async_callback(process.end)
@@ -102,11 +102,11 @@ class SocketTarget:
         self._victim = await self._connected("victim")
         self._stack.callback(self._victim[1].close)
         held = {"verb": "hold_limit", "gpus": self._uuids[2:], "watts": VICTIM_WATTS}
-        if "result" not in await self._asked(json.dumps(held).encode()):
+        if "result" not in await self._victim_answer(json.dumps(held).encode()):
             raise DefectError("the victim cannot hold its GPU")
 
     def seeds(self) -> list[bytes]:
-        """Requests of docs/agent.md, and the bad ones of the tests."""
+        """Valid requests of docs/agent.md, and invalid ones."""
         good = [
             {"verb": "gpus"},
             {"verb": "energy"},
@@ -132,7 +132,7 @@ class SocketTarget:
 
     def check(self, data: bytes) -> None:
         """See `Target`."""
-        self._log.forget()
+        self._log.clear()
         self._loop.run_until_complete(self._conversation(data))
         self._check_gpus()
         self._loop.run_until_complete(self._check_descriptors())
@@ -152,8 +152,8 @@ class SocketTarget:
             async with asyncio.timeout(MAX_ANSWER_SECONDS):
                 sending = asyncio.create_task(_sent(writer, data))
                 answers = await _answers(reader, expected)
-                if not await self._asked(b'{"verb": "energy"}'):
-                    raise DefectError("another caller has no answer")
+                if not await self._victim_answer(b'{"verb": "energy"}'):
+                    raise DefectError("another caller gets no answer")
                 sending.cancel()
                 await asyncio.gather(sending, return_exceptions=True)
         except TimeoutError:
@@ -162,16 +162,16 @@ class SocketTarget:
             writer.transport.abort()
         for answer in answers:
             _check_answer(answer)
-        await self._given_back()
+        await self._release()
 
-    async def _given_back(self) -> None:
-        """Release as the caller, as the agent does when the owner of a lease is gone."""
+    async def _release(self) -> None:
+        """Release all leases of the caller, as the agent does when their owner has exited."""
         reader, writer = await self._connected("caller")
         try:
             async with asyncio.timeout(MAX_ANSWER_SECONDS):
                 writer.write(b'{"verb": "release"}\n')
                 if "result" not in json.loads(await reader.readline()):
-                    raise DefectError("the caller cannot release what is its own")
+                    raise DefectError("the caller cannot release its own leases")
                 writer.write_eof()
                 await reader.read()
         finally:
@@ -179,8 +179,8 @@ class SocketTarget:
             with contextlib.suppress(ConnectionError):
                 await writer.wait_closed()
 
-    async def _asked(self, request: bytes) -> dict[str, object]:
-        """The answer to the other caller."""
+    async def _victim_answer(self, request: bytes) -> dict[str, object]:
+        """The answer to a request of the victim."""
         reader, writer = self._victim
         writer.write(request + b"\n")
         answer: dict[str, object] = json.loads(await reader.readline())
@@ -188,7 +188,7 @@ class SocketTarget:
 
     async def _connected(self, name: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        # An abstract name, which tells the two callers apart; it is gone with the socket.
+        # An abstract name, which identifies the caller and disappears with the socket.
         connection.bind(f"\0{self._folder}/{name}/{id(connection)}")
         connection.setblocking(False)
         await asyncio.get_running_loop().sock_connect(connection, str(self._path))
@@ -197,7 +197,7 @@ class SocketTarget:
     async def _check_descriptors(self) -> None:
         try:
             async with asyncio.timeout(MAX_ANSWER_SECONDS):
-                # The agent closes its end a step later than the caller.
+                # The agent closes its end slightly later than the caller.
                 while _descriptors() > self._descriptors:
                     await asyncio.sleep(0.0005)
         except TimeoutError:
@@ -209,11 +209,11 @@ class SocketTarget:
         if limits != [400, VICTIM_WATTS] or any(gpu.locked_graphics_clocks_megahertz for gpu in others):
             raise DefectError(f"a GPU of another caller changed: {others}")
         if first.power_limit_watts != 400 or first.locked_graphics_clocks_megahertz:
-            raise DefectError(f"a GPU was not given back: {first}")
+            raise DefectError(f"a GPU was not reset: {first}")
 
 
-def _let_nvml_go() -> None:
-    """What else this process asks NVML finds no simulated GPUs open."""
+def _shut_down_nvml() -> None:
+    """Close the simulated GPUs, so that later users of NVML in this process do not see them."""
     with contextlib.suppress(pynvml.NVMLError):
         pynvml.nvmlShutdown()
 
@@ -232,7 +232,7 @@ class _NamedPeer:
 
 
 class _NamedCallers:
-    """Knows callers by the name that they bind their sockets to: two owners in one process."""
+    """Identifies callers by the name of their socket, so that one process can be two callers."""
 
     def __init__(self, uuids: list[str]) -> None:
         self._callers = {
@@ -244,7 +244,7 @@ class _NamedCallers:
         """See `Callers`."""
         name = bytes(connection.getpeername()).decode().split("/")[-2]
         if name not in self._callers:
-            raise RequestError(Reason.NOT_PERMITTED, f"nobody is called {name}")
+            raise RequestError(Reason.NOT_PERMITTED, f"there is no caller {name}")
         return _NamedPeer(self._callers[name])
 
     def alive(self, owner: str, step: Callable[[], None] = no_step) -> bool:
@@ -252,7 +252,7 @@ class _NamedCallers:
         return owner in self._callers
 
     def process_of(self, owner: str, step: Callable[[], None] = no_step) -> WatchedProcess | None:
-        """See `Owners`: a name is no process."""
+        """See `Owners`: a name has no process."""
 
 
 def _power_controller_options(folder: Path, library: Path) -> list[str]:
@@ -263,11 +263,11 @@ def _power_controller_options(folder: Path, library: Path) -> list[str]:
         "nvml-library": library,
         "log-level": "error",
     }
-    return [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    return [argument for name, value in options.items() for argument in (f"--{name}", str(value))]
 
 
 def _bounded(data: bytes) -> tuple[bytes, int]:
-    """What is sent, and how many answers it has: a subscription has no end, so it is the last request."""
+    """The data to send and its number of answers; a subscription never ends, so it is the last request."""
     *lines, rest = data.split(b"\n")
     for number, line in enumerate(lines[:MAX_REQUESTS]):
         if len(line) >= REQUEST_LIMIT_BYTES or _subscribes(line):
@@ -285,14 +285,14 @@ def _subscribes(line: bytes) -> bool:
 
 
 async def _sent(writer: asyncio.StreamWriter, data: bytes) -> None:
-    # The agent may close the connection before it has read all.
+    # The agent may close the connection before it has read everything.
     with contextlib.suppress(ConnectionError):
         writer.write(data)
         await writer.drain()
 
 
 async def _answers(reader: asyncio.StreamReader, expected: int) -> list[bytes]:
-    """So many answers, or fewer where the agent closed the connection."""
+    """This many answers, or fewer if the agent closes the connection."""
     answers: list[bytes] = []
     while len(answers) < expected:
         try:
@@ -305,7 +305,7 @@ async def _answers(reader: asyncio.StreamReader, expected: int) -> list[bytes]:
             break
         answers.append(answer)
     if expected and not answers:
-        raise DefectError("the connection was closed without a word")
+        raise DefectError("the connection was closed without an answer")
     return answers
 
 
@@ -315,11 +315,11 @@ def _check_answer(line: bytes) -> None:
         return
     error = answer.get("error")
     if set(answer) != {"error"} or error["reason"] not in REASONS or not error["message"]:
-        raise DefectError(f"no answer of docs/agent.md: {line[:200]!r}")
+        raise DefectError(f"not an answer of docs/agent.md: {line[:200]!r}")
 
 
-async def _settled_descriptors(idle_tasks: int) -> int:
-    """How many are open when the connections before are closed at both ends."""
+async def _idle_descriptors(idle_tasks: int) -> int:
+    """The number of open descriptors once earlier connections are closed at both ends."""
     async with asyncio.timeout(MAX_ANSWER_SECONDS):
         while len(asyncio.all_tasks()) > idle_tasks:
             await asyncio.sleep(0.0005)
@@ -327,4 +327,4 @@ async def _settled_descriptors(idle_tasks: int) -> int:
 
 
 def _descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - a Path each would take longer than the request
+    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - a Path for each would take longer than the request

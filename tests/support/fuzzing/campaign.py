@@ -1,4 +1,4 @@
-"""`make fuzz`: runs each target for some seconds in a process of its own; shows a failing input and its replay."""
+"""`make fuzz`: runs each target in its own process, and shows how to replay a failing input."""
 
 from __future__ import annotations
 
@@ -34,23 +34,33 @@ def open_target(name: str) -> Target:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m support.fuzzing", description=__doc__)
-    parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"of {', '.join(TARGETS)}; default: all in turn")
-    parser.add_argument("--seconds", type=int, default=60, metavar="S", help="how long each target runs (default: 60)")
-    parser.add_argument("--replay", type=Path, metavar="FILE", help="give this one input to the target")
-    parser.add_argument("--engine", choices=ENGINES, help="default: coverage where Atheris is installed")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the engine mutations (default: 0)")
-    parser.add_argument("--output", type=Path, default=Path("fuzz-output"), metavar="DIR", help="default: fuzz-output")
+    parser.add_argument(
+        "targets", nargs="*", metavar="TARGET", help=f"one of {', '.join(TARGETS)} (default: each in turn)"
+    )
+    parser.add_argument("--seconds", type=int, default=60, metavar="S", help="seconds to run each target (default: 60)")
+    parser.add_argument("--replay", type=Path, metavar="FILE", help="check this one input")
+    parser.add_argument(
+        "--engine", choices=ENGINES, help="default: coverage if Atheris is installed, otherwise mutations"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the engine mutations (default: 0)")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("fuzz-output"),
+        metavar="DIR",
+        help="folder for inputs (default: fuzz-output)",
+    )
     parser.add_argument("--in-this-process", action="store_true", help=argparse.SUPPRESS)
     return parser
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """Fuzz; returns 0 where no target failed, 1 where one did, 2 for wrong arguments."""
+def main(argv: Sequence[str] | None = None) -> int:
+    """Fuzz; returns 0 if no target failed, 1 if one did, and exits with 2 for invalid arguments."""
     parser = _parser()
-    arguments = parser.parse_args(words)
+    arguments = parser.parse_args(argv)
     unknown = [name for name in arguments.targets if name not in TARGETS]
     if unknown or arguments.seconds < 1:
-        parser.error(f"expected targets of {', '.join(TARGETS)} and at least one second")
+        parser.error(f"expected targets among {', '.join(TARGETS)} and at least one second")
     names = arguments.targets or list(TARGETS)
     if arguments.replay is not None:
         if len(arguments.targets) != 1:
@@ -70,16 +80,16 @@ def _replay(name: str, path: Path) -> int:
         target.check(data)
     finally:
         target.close()
-    _say(f"{name}: {path}: no defect ({len(data)} bytes)")
+    _log(f"{name}: {path}: no defect ({len(data)} bytes)")
     return 0
 
 
 def _passes(name: str, arguments: argparse.Namespace) -> bool:
-    """Whether a target takes all inputs without a defect, in a process that may crash or hang without this one."""
+    """Whether a target finds no defect; it runs in another process, which may crash or hang."""
     folder: Path = arguments.output / name
     folder.mkdir(parents=True, exist_ok=True)
     before = _failing(folder)
-    _say(f"{name}: {arguments.seconds} s with the engine {arguments.engine}")
+    _log(f"{name}: {arguments.seconds} s with the engine {arguments.engine}")
     options = ["--seconds", str(arguments.seconds), "--engine", arguments.engine, "--seed", str(arguments.seed)]
     command = [
         sys.executable,
@@ -91,13 +101,15 @@ def _passes(name: str, arguments: argparse.Namespace) -> bool:
         str(arguments.output),
         "--in-this-process",
     ]
-    # Sockets lie there too, whose paths must be short; a database in memory takes ten times the requests.
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(prefix="wattloop-fuzz-", dir=memory if memory.is_dir() else None) as scratch:
+    # Short paths for sockets, and a database in memory, which handles ten times as many requests.
+    shared_memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(
+        prefix="wattloop-fuzz-", dir=shared_memory if shared_memory.is_dir() else None
+    ) as scratch:
         code = subprocess.run(command, env={**os.environ, "TMPDIR": scratch}, check=False).returncode
     for path in sorted(_failing(folder) - before):
-        _say(f"{name}: a defect; the input is {path}; replay it with: make fuzz TARGETS={name} INPUT={path}")
-    _say(f"{name}: failed with exit code {code}" if code else f"{name}: no defect")
+        _log(f"{name}: found a defect; the input is {path}; replay it with: make fuzz TARGETS={name} INPUT={path}")
+    _log(f"{name}: failed with exit code {code}" if code else f"{name}: no defect")
     return code == 0
 
 
@@ -112,17 +124,17 @@ def _fuzz(name: str, arguments: argparse.Namespace) -> int:
         coverage_guided.fuzz(open_target(name), folder, arguments.seconds)
         return 0
 
-    def keep(data: bytes) -> None:
+    def save(data: bytes) -> None:
         (folder / f"crash-{hashlib.sha256(data).hexdigest()[:16]}").write_bytes(data)
 
     target = open_target(name)
     try:
-        count = run_mutations(target, arguments.seed, arguments.seconds, keep)
+        count = run_mutations(target, arguments.seed, arguments.seconds, save)
     finally:
         target.close()
-    _say(f"{name}: {count} inputs, {count / arguments.seconds:.0f} a second")
+    _log(f"{name}: {count} inputs, {count / arguments.seconds:.0f} per second")
     return 0
 
 
-def _say(line: str) -> None:
+def _log(line: str) -> None:
     sys.stderr.write(f"{line}\n")

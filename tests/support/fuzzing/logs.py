@@ -1,4 +1,4 @@
-"""The product's log while it is fuzzed: an error in it is a defect, since no caller may cause one."""
+"""Collects the product's log during fuzzing: an error is a defect, since no input may cause one."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ FORMATTER = logging.Formatter("%(name)s: %(message)s")
 
 
 class DefectLog(logging.Handler):
-    """Collects what these loggers say at this level or above, in place of showing it."""
+    """Collects the messages of these loggers from this level up, instead of printing them."""
 
     def __init__(self, *names: str, level: int) -> None:
         super().__init__(level)
         self._loggers = [logging.getLogger(name) for name in names]
         self._propagated = [logger.propagate for logger in self._loggers]
-        self._said: list[str] = []
+        self._messages: list[str] = []
         self.setFormatter(FORMATTER)
 
     def emit(self, record: logging.LogRecord) -> None:
         """See `logging.Handler`."""
-        self._said.append(self.format(record))
+        self._messages.append(self.format(record))
 
-    def forget(self) -> None:
-        """Forget what was said: it was of another input."""
-        self._said.clear()
+    def clear(self) -> None:
+        """Drop the messages of an earlier input."""
+        self._messages.clear()
 
     def check(self) -> None:
-        """Forget what was said.
+        """Drop the messages.
 
         Raises:
-            DefectError: Something was.
+            DefectError: There were messages.
         """
-        said, self._said = self._said, []
-        if said:
-            raise DefectError("the log has errors:\n" + "\n".join(said))
+        messages, self._messages = self._messages, []
+        if messages:
+            raise DefectError("the log has errors:\n" + "\n".join(messages))
 
     def __enter__(self) -> Self:
-        """Listen."""
+        """Start to collect."""
         for logger in self._loggers:
             logger.addHandler(self)
             logger.propagate = False
@@ -49,7 +49,7 @@ class DefectLog(logging.Handler):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Listen no more."""
+        """Stop collecting."""
         for logger, propagate in zip(self._loggers, self._propagated, strict=True):
             logger.removeHandler(self)
             logger.propagate = propagate

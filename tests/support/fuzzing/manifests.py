@@ -1,4 +1,4 @@
-"""The input of `wattloop validate` and `wattloop run`: the bytes of a manifest."""
+"""Fuzz target: the bytes of a manifest for `wattloop validate` and `wattloop run`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mutations of known inputs by chance: the engine of the quick test, and of machines for which Atheris has no build."""
+"""Random mutations of known inputs: the engine of the quick test, and where Atheris has no build."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ Change = Callable[[random.Random, bytes, bytes], bytes]
 
 
 def mutations(target: Target, seed: int) -> Iterator[bytes]:
-    """The seeds of a target, then mutations of them without an end; the same for the same seed."""
+    """The seeds of a target, then an infinite sequence of mutations, determined by the seed."""
     seeds = target.seeds()
     yield from seeds
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     while True:
-        data = chance.choice(seeds)
-        for _ in range(chance.randint(1, MAX_CHANGES)):
-            other = chance.choice(target.tokens) if chance.random() < 0.5 else chance.choice(seeds)
-            data = chance.choice(CHANGES)(chance, data, other)
+        data = rng.choice(seeds)
+        for _ in range(rng.randint(1, MAX_CHANGES)):
+            other = rng.choice(target.tokens) if rng.random() < 0.5 else rng.choice(seeds)
+            data = rng.choice(CHANGES)(rng, data, other)
         yield data[:MAX_INPUT_BYTES]
 
 
 def run_mutations(target: Target, seed: int, seconds: float, failed: Callable[[bytes], None]) -> int:
-    """Give mutations to a target for some seconds.
+    """Check mutations for some seconds.
 
     Args:
         target: The target.
-        seed: Changes all mutations.
-        seconds: How long.
-        failed: Called with the input that shows a defect, before its exception goes on.
+        seed: Determines the mutations.
+        seconds: Duration.
+        failed: Called with the input that causes a defect, before its exception is raised.
 
     Returns:
-        How many inputs the target took.
+        The number of inputs that were checked.
     """
     end = time.monotonic() + seconds
     count = 0
@@ -56,60 +56,60 @@ def run_mutations(target: Target, seed: int, seconds: float, failed: Callable[[b
     return count
 
 
-def _place(chance: random.Random, data: bytes) -> int:
-    return chance.randint(0, len(data))
+def _place(rng: random.Random, data: bytes) -> int:
+    return rng.randint(0, len(data))
 
 
-def _part(chance: random.Random, data: bytes) -> tuple[int, int]:
-    start = _place(chance, data)
-    return start, min(len(data), start + chance.choice((1, 2, 8, 64, 1024)))
+def _part(rng: random.Random, data: bytes) -> tuple[int, int]:
+    start = _place(rng, data)
+    return start, min(len(data), start + rng.choice((1, 2, 8, 64, 1024)))
 
 
-def _flip(chance: random.Random, data: bytes, _other: bytes) -> bytes:
+def _flip(rng: random.Random, data: bytes, _other: bytes) -> bytes:
     if not data:
-        return bytes([chance.randrange(256)])
-    place = chance.randrange(len(data))
-    return data[:place] + bytes([data[place] ^ (1 << chance.randrange(8))]) + data[place + 1 :]
+        return bytes([rng.randrange(256)])
+    place = rng.randrange(len(data))
+    return data[:place] + bytes([data[place] ^ (1 << rng.randrange(8))]) + data[place + 1 :]
 
 
-def _delete(chance: random.Random, data: bytes, _other: bytes) -> bytes:
-    start, end = _part(chance, data)
+def _delete(rng: random.Random, data: bytes, _other: bytes) -> bytes:
+    start, end = _part(rng, data)
     return data[:start] + data[end:]
 
 
-def _repeat(chance: random.Random, data: bytes, _other: bytes) -> bytes:
-    start, end = _part(chance, data)
-    return data[:end] + data[start:end] * chance.choice((1, 2, 30)) + data[end:]
+def _repeat(rng: random.Random, data: bytes, _other: bytes) -> bytes:
+    start, end = _part(rng, data)
+    return data[:end] + data[start:end] * rng.choice((1, 2, 30)) + data[end:]
 
 
-def _insert(chance: random.Random, data: bytes, other: bytes) -> bytes:
-    place = _place(chance, data)
+def _insert(rng: random.Random, data: bytes, other: bytes) -> bytes:
+    place = _place(rng, data)
     return data[:place] + other + data[place:]
 
 
-def _replace(chance: random.Random, data: bytes, other: bytes) -> bytes:
-    start, end = _part(chance, data)
+def _replace(rng: random.Random, data: bytes, other: bytes) -> bytes:
+    start, end = _part(rng, data)
     return data[:start] + other + data[end:]
 
 
-def _splice(chance: random.Random, data: bytes, other: bytes) -> bytes:
-    return data[: _place(chance, data)] + other[_place(chance, other) :]
+def _splice(rng: random.Random, data: bytes, other: bytes) -> bytes:
+    return data[: _place(rng, data)] + other[_place(rng, other) :]
 
 
-def _renumber(chance: random.Random, data: bytes, _other: bytes) -> bytes:
+def _renumber(rng: random.Random, data: bytes, _other: bytes) -> bytes:
     found = list(NUMBER.finditer(data))
     if not found:
         return data
-    number = chance.choice(found)
-    return data[: number.start()] + chance.choice(NUMBERS) + data[number.end() :]
+    number = rng.choice(found)
+    return data[: number.start()] + rng.choice(NUMBERS) + data[number.end() :]
 
 
-def _move_line(chance: random.Random, data: bytes, _other: bytes) -> bytes:
+def _move_line(rng: random.Random, data: bytes, _other: bytes) -> bytes:
     lines = data.splitlines(keepends=True)
     if len(lines) < 2:
         return data
-    line = lines.pop(chance.randrange(len(lines)))
-    lines.insert(chance.randint(0, len(lines)), line)
+    line = lines.pop(rng.randrange(len(lines)))
+    lines.insert(rng.randint(0, len(lines)), line)
     return b"".join(lines)
 
 

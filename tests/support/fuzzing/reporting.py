@@ -1,4 +1,4 @@
-"""The door of trainings and of nodes' agents: HTTP requests to the reporting API's application, in this process."""
+"""Fuzz target: HTTP requests to the application of the reporting API, in this process."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from wattloop_operator.store import open_store
 
 SEPARATOR = b"\n%%\n"
 MAX_REQUESTS = 16
-SECONDS_AN_INPUT = 3600.0
+SECONDS_PER_INPUT = 3600.0
 MAX_ANSWER_BYTES = 64 * 1024
-# Twice what the operator keeps of an attempt's progress in a cluster.
+# Twice the maximum size of an attempt's progress in a cluster.
 MAX_OBJECT_BYTES = 512 * 1024
-# The documented answers, and those of HTTP itself for a path or a method that is not there.
+# The documented responses, and those of HTTP for an unknown path or method.
 CODES = {200, 307, 400, 401, 403, 404, 405, 413, 415, 422, 429, 503}
 # Epochs are written with twelve digits.
 ROUNDING = 1e-9
@@ -61,20 +61,21 @@ class Request:
 
 @dataclass
 class Answer:
-    """What came back."""
+    """The response."""
 
     code: int = 0
     body: bytes = b""
 
 
 class ReportingTarget:
-    """The reporting API on a real store; an input is a few requests that follow one another.
+    """The reporting API on a real store; an input is a few successive requests.
 
-    Each request is a line of method and path, lines of headers, an empty line and a body; a line of %% is between two
-    requests. ``{own}``, ``{token}`` and ``{agent}`` stand for the path of a recurrence, its token and an agent's.
+    Each request is a line of method and path, lines of headers, an empty line and a body; a line of
+    %% separates requests. ``{own}``, ``{token}`` and ``{agent}`` stand for the path of a recurrence,
+    its token and an agent's token.
 
-    Promises: documented answers alone, each JSON and short; no error in the log; a report changes nothing but the
-    progress of its own recurrence, which never goes back and stays of a bounded size.
+    Checks: only documented responses, each of them short JSON; no error in the log; a report changes
+    only the progress of its own recurrence, which never goes back and has a bounded size.
     """
 
     tokens = (
@@ -119,7 +120,7 @@ class ReportingTarget:
         self._loop = asyncio.new_event_loop()
 
     def seeds(self) -> list[bytes]:
-        """Requests as trainings and agents send them, and a few that are refused."""
+        """Requests as trainings and agents send them, and a few that are rejected."""
         gpu = {
             "uuid": "GPU-0",
             "start_energy_millijoules": 1_000,
@@ -145,16 +146,24 @@ class ReportingTarget:
         bodies = [first, second, many, {**second, "sequence": 4, "finished": True}, {**first, "rank": 3}]
         sent = [_request("POST", "{own}/progress", "{token}", body) for body in bodies]
         node = _request("POST", f"/v1/nodes/{NODE}/energy", "{agent}", report())
-        look = _request("GET", "{own}/decision", "{token}", None)
-        foreign = _request("POST", "{other}/progress", "{token}", first)
-        stranger = _request("POST", "{own}/progress", "nobody", first)
-        return [*sent, node, look, foreign, stranger, SEPARATOR.join(sent), SEPARATOR.join((look, sent[1], node))]
+        decision = _request("GET", "{own}/decision", "{token}", None)
+        other = _request("POST", "{other}/progress", "{token}", first)
+        unauthorized = _request("POST", "{own}/progress", "nobody", first)
+        return [
+            *sent,
+            node,
+            decision,
+            other,
+            unauthorized,
+            SEPARATOR.join(sent),
+            SEPARATOR.join((decision, sent[1], node)),
+        ]
 
     def check(self, data: bytes) -> None:
         """See `Target`."""
-        self._log.forget()
-        # What is kept for a time goes: a run takes as long as anyone likes.
-        self._seconds += SECONDS_AN_INPUT
+        self._log.clear()
+        # Time passes, so that caches and rate limits expire however long the run takes.
+        self._seconds += SECONDS_PER_INPUT
         self._reset()
         before = self._read(self._name)
         for request in self._requests(data):
@@ -200,7 +209,7 @@ class ReportingTarget:
             yield Request(text if METHOD.fullmatch(text) else "POST", path, headers, body)
 
     async def _ask(self, request: Request) -> Answer:
-        # As uvicorn gives a request to an application.
+        # As uvicorn passes a request to an application.
         raw_path, _, query = request.path.partition(b"?")
         path = urllib.parse.unquote(raw_path.decode("latin-1"))
         scope: dict[str, Any] = {
@@ -242,9 +251,9 @@ def _request(method: str, path: str, token: str, body: object) -> bytes:
 
 
 def _check_answer(request: Request, answer: Answer) -> None:
-    told = f"{request.method} {request.path!r}: {answer.code} with {len(answer.body)} bytes"
+    summary = f"{request.method} {request.path!r}: {answer.code} with {len(answer.body)} bytes"
     if answer.code not in CODES or len(answer.body) > MAX_ANSWER_BYTES:
-        raise DefectError(f"{told}: {answer.body[:200]!r}")
+        raise DefectError(f"{summary}: {answer.body[:200]!r}")
     if request.method != "HEAD" and answer.code != 307:
         json.loads(answer.body)
 
@@ -257,7 +266,7 @@ def _check_change(before: TrainingRecurrence, after: TrainingRecurrence) -> None
     old, new = before.status.progress, after.status.progress
     if old is None or new is None:
         if new is None and old is not None:
-            raise DefectError("progress is gone")
+            raise DefectError("the progress disappeared")
         return
     if new.sequence < old.sequence or float(new.epoch or 0) < float(old.epoch or 0) * (1 - ROUNDING) - ROUNDING:
         raise DefectError(f"progress went back: {old} then {new}")

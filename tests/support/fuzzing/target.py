@@ -1,4 +1,4 @@
-"""What a fuzz target is: it takes any bytes, and raises where the product has a defect."""
+"""The interface of a fuzz target: it checks any bytes, and raises if the product has a defect."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from typing import Protocol
 
 
 class DefectError(AssertionError):
-    """The product did with this input what it must never do."""
+    """The product behaved incorrectly for an input."""
 
 
 class Target(Protocol):
-    """One door of the product, open for as long as the target is.
+    """One input interface of the product.
 
     Attributes:
-        tokens: Words of the door's language, which mutations insert.
+        tokens: Tokens of the input's syntax, which mutations insert.
     """
 
     tokens: tuple[bytes, ...]
 
     def seeds(self) -> list[bytes]:
-        """Inputs to begin with, from the corpus of the tests."""
+        """The inputs that mutations start from."""
 
     def check(self, data: bytes) -> None:
-        """Give an input to the product and check what came of it.
+        """Pass an input to the product and check the result.
 
         Raises:
-            DefectError: The product broke a promise.
-            Exception: The product raised an exception that it does not document: a defect as well.
+            DefectError: A check failed.
+            Exception: The product raised an undocumented exception, which is a defect too.
         """
 
     def close(self) -> None:
-        """Give back what the target holds."""
+        """Release the target's resources."""

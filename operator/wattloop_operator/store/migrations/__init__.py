@@ -1,1 +1,1 @@
-"""Migrations: a file a schema version, run by `wattloop_operator.store.schema` and by nothing else."""
+"""Migrations: one file per schema version, run by `wattloop_operator.store.schema`."""

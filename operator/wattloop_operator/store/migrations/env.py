@@ -1,4 +1,4 @@
-"""Alembic's entry: runs the migrations on the connection, and in the transaction, that `schema.py` hands over."""
+"""Alembic's environment: runs the migrations in the transaction of `schema.py`."""
 
 from alembic import context
 
@@ -8,7 +8,7 @@ context.configure(
     connection=context.config.attributes["connection"],
     target_metadata=METADATA,
     version_table="wattloop_migrations",
-    # SQLite can undo CREATE TABLE too, once Python's module leaves transactions to us (see database.py).
+    # SQLite can roll back CREATE TABLE, because database.py begins transactions explicitly.
     transactional_ddl=True,
 )
 with context.begin_transaction():

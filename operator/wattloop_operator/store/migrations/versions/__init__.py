@@ -1,1 +1,1 @@
-"""One file a schema version, numbered; a released one never changes."""
+"""One numbered file per schema version; a released file never changes."""

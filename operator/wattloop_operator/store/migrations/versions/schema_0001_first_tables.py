@@ -1,4 +1,4 @@
-"""The first tables: marker, observations, power profiles, late usages, pod energies, and the local mode's objects."""
+"""The first tables."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -31,7 +31,7 @@ GPU = {
         ("größe", "this run did not issue the token"),
     ],
 )
-def test_an_unknown_caller_is_refused(api: Api, token: str | None, words: str) -> None:
+def test_an_unknown_token_is_rejected(api: Api, token: str | None, words: str) -> None:
     name, _ = api.recurrence()
     reply = api.post(name, None if token is None else token.encode().decode("latin-1"))
     assert (reply.code, reply.body) == (401, {"detail": words})
@@ -39,12 +39,12 @@ def test_an_unknown_caller_is_refused(api: Api, token: str | None, words: str) -
     assert api.progress(name) is None
 
 
-def test_another_scheme_than_bearer_is_no_token(api: Api) -> None:
+def test_an_authorization_scheme_other_than_bearer_is_rejected(api: Api) -> None:
     name, token = api.recurrence()
     assert api.post(name, None, Authorization=f"Basic {token}").code == 401
 
 
-def test_the_token_of_another_recurrence_is_refused(api: Api) -> None:
+def test_the_token_of_another_recurrence_is_rejected(api: Api) -> None:
     name, _ = api.recurrence()
     _, foreign = api.recurrence()
     reply = api.post(name, foreign)
@@ -58,15 +58,15 @@ def test_the_same_name_in_another_namespace_is_another_recurrence(api: Api) -> N
     assert api.ask(api.path(name, namespace="other"), token, json.dumps(BODY).encode()).code == 403
 
 
-def test_a_recurrence_that_is_gone_is_said_to_be(api: Api) -> None:
+def test_a_deleted_recurrence_gives_404(api: Api) -> None:
     name, token = api.recurrence()
     api.store.objects.delete("TrainingRecurrence", "team", name)
     reply = api.post(name, token)
-    assert (reply.code, reply.body) == (404, {"detail": f"there is no TrainingRecurrence team/{name}"})
+    assert (reply.code, reply.body) == (404, {"detail": f"TrainingRecurrence team/{name} does not exist"})
 
 
 @pytest.mark.parametrize("name", ["UPPER", "a_b", "-a", "a" * 64, "..%2F..%2Fetc", "%00", "a%20b"])
-def test_a_name_that_kubernetes_would_refuse_is_refused(api: Api, name: str) -> None:
+def test_an_invalid_recurrence_name_is_rejected(api: Api, name: str) -> None:
     reply = api.ask(api.path(name), "x", json.dumps(BODY).encode())
     assert reply.code in (404, 422)
     assert isinstance(reply.body["detail"], str)
@@ -97,7 +97,7 @@ WRONG: dict[str, tuple[bytes | dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("body", "words"), WRONG.values(), ids=WRONG.keys())
-def test_a_body_that_is_no_report_is_refused_with_its_field(api: Api, body: bytes | dict[str, Any], words: str) -> None:
+def test_an_invalid_body_is_rejected_with_its_field(api: Api, body: bytes | dict[str, Any], words: str) -> None:
     name, token = api.recurrence()
     reply = api.post(name, token, body if isinstance(body, bytes) else BODY | body)
     assert reply.code == 422
@@ -107,13 +107,13 @@ def test_a_body_that_is_no_report_is_refused_with_its_field(api: Api, body: byte
 
 
 @pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "application/jsonx", ""])
-def test_another_content_type_is_refused(api: Api, content_type: str) -> None:
+def test_another_content_type_is_rejected(api: Api, content_type: str) -> None:
     name, token = api.recurrence()
     reply = api.post(name, token, Content_Type=content_type)
     assert (reply.code, reply.body) == (415, {"detail": "expected the content type application/json"})
 
 
-def test_a_content_type_with_parameters_is_taken(api: Api) -> None:
+def test_a_content_type_with_parameters_is_accepted(api: Api) -> None:
     name, token = api.recurrence()
     assert api.post(name, token, Content_Type="Application/JSON; charset=utf-8").code == 200
 
@@ -127,27 +127,27 @@ def answer_to(api: Api, name: str, head: str, body: bytes) -> bytes:
         return connection.recv(65536)
 
 
-def test_ten_megabytes_are_refused_before_any_of_them_is_read(api: Api) -> None:
+def test_a_body_announced_as_ten_megabytes_is_rejected_unread(api: Api) -> None:
     name, token = api.recurrence()
     answer = answer_to(api, name, f"Authorization: Bearer {token}\r\nContent-Length: 10485760", b"")
     assert answer.startswith(b"HTTP/1.1 413")
     assert b"connection: close" in answer.lower()
 
 
-def test_a_report_of_a_stranger_is_refused_before_any_of_it_is_read(api: Api) -> None:
+def test_a_report_of_an_unauthorized_caller_is_rejected_unread(api: Api) -> None:
     name, _ = api.recurrence()
     answer = answer_to(api, name, "Authorization: Bearer stranger\r\nContent-Length: 60000", b"")
     assert answer.startswith(b"HTTP/1.1 401")
 
 
-def test_a_body_without_length_is_refused_where_it_gets_too_long(api: Api) -> None:
+def test_a_body_without_a_length_is_rejected_when_it_exceeds_the_maximum(api: Api) -> None:
     name, token = api.recurrence()
     chunk = b"1000\r\n" + b" " * 4096 + b"\r\n"
     answer = answer_to(api, name, f"Authorization: Bearer {token}\r\nTransfer-Encoding: chunked", chunk * 17)
     assert answer.startswith(b"HTTP/1.1 413")
 
 
-def test_the_largest_body_is_read(api: Api) -> None:
+def test_a_body_of_the_maximum_size_is_accepted(api: Api) -> None:
     name, token = api.recurrence()
     body = json.dumps(BODY).encode()
     assert api.post(name, token, body + b" " * (64 * 1024 - len(body))).code == 200
@@ -155,11 +155,11 @@ def test_the_largest_body_is_read(api: Api) -> None:
 
 
 @pytest.mark.parametrize("path", ["/docs", "/redoc", "/", "/v1", "/metrics"])
-def test_there_is_nothing_else_to_ask(api: Api, path: str) -> None:
+def test_other_paths_give_404(api: Api, path: str) -> None:
     assert api.ask(api.url + path, None).code == 404
 
 
-def test_a_database_that_fails_is_said_to_be_tried_later(tmp_path: Path) -> None:
+def test_a_failing_database_gives_503_with_retry_after(tmp_path: Path) -> None:
     with running_api(tmp_path) as api:
         name, token = api.recurrence()
         with contextlib.closing(sqlite3.connect(tmp_path / "wattloop.db")) as other:
