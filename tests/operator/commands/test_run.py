@@ -180,7 +180,7 @@ def test_a_folder_with_other_files_is_left_unchanged(local_job: LocalJob, capsys
     local_job.output.mkdir()
     (local_job.output / "thesis.tex").write_text("precious")
     assert local_job.run("--recurrences", "1") == 2
-    assert "it holds thesis.tex and no wattloop-run.json; name an empty folder" in capsys.readouterr().err
+    assert "it contains thesis.tex and no wattloop-run.json; choose an empty folder" in capsys.readouterr().err
     assert [path.name for path in local_job.output.iterdir()] == ["thesis.tex"]
 
 
