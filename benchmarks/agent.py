@@ -65,8 +65,9 @@ def memory_megabytes(pid: int) -> float:
 
 
 def children_of(pid: int) -> list[int]:
-    """The child processes of a process."""
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    """The child processes of a process, started by any of its threads."""
+    by_thread = [path.read_text().split() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    return sorted(int(child) for children in by_thread for child in children)
 
 
 def percentiles(milliseconds: list[float]) -> str:
