@@ -1,4 +1,4 @@
-"""Fixtures of the tests that need a real Kubernetes control plane. docs/testing.md tells how to use them."""
+"""Fixtures of the tests that need a real Kubernetes control plane. docs/testing.md describes them."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker("cluster")
-            # Longer than whatever it waits for: that then says what there was instead.
+            # Longer than any wait inside: its own error says what was there instead.
             item.add_marker(pytest.mark.timeout(500))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Finds or builds the programs before the first test, whose time limit a build would exceed."""
+    """Find or build the programs before the first test, because a build exceeds a test's timeout."""
     if session.config.option.collectonly or not any(item.get_closest_marker("cluster") for item in session.items):
         return
-    # The fixture `programs` skips what needs them where they are missing.
+    # The fixture `programs` skips tests whose programs are missing.
     with past_capture(session.config), contextlib.suppress(BinariesUnavailableError):
         ensure(USED_BY_TESTS)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Generator[None]:
-    """Says loudly at the very end, and counts, what was skipped for want of a control plane."""
+    """Report at the end the number of tests skipped without a control plane."""
     yield
     skipped = skipped_for(terminalreporter, SKIPPED)
     if skipped:
@@ -57,7 +57,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Genera
 
 @pytest.fixture(scope="session")
 def programs() -> Mapping[str, Path]:
-    """Where the programs of a control plane, kubectl and helm are."""
+    """Paths of the control plane's programs, kubectl and helm."""
     try:
         return ensure(USED_BY_TESTS)
     except BinariesUnavailableError:
@@ -66,7 +66,7 @@ def programs() -> Mapping[str, Path]:
 
 @pytest.fixture(scope="session")
 def control_plane(programs: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """The control plane of this test process; its parts must all still run when the tests end."""
+    """The control plane of this test process; all its parts must run until the tests end."""
     with running_control_plane(programs, tmp_path_factory.mktemp("control-plane")) as plane:
         yield plane
         plane.check_alive()
@@ -87,7 +87,7 @@ def core(admin: client.ApiClient) -> client.CoreV1Api:
 
 @pytest.fixture(scope="session")
 def cluster(admin: client.ApiClient, control_plane: ControlPlane) -> DynamicClient:
-    """Any kind of object with an administrator's rights; what `wait_until` takes."""
+    """A dynamic client with an administrator's rights, for `wait_until`."""
     return DynamicClient(admin, cache_file=str(control_plane.folder / "discovery.json"))
 
 
@@ -95,7 +95,7 @@ def cluster(admin: client.ApiClient, control_plane: ControlPlane) -> DynamicClie
 def kubectl(
     control_plane: ControlPlane, programs: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> ClusterCommand:
-    """kubectl as an administrator; `kubectl.as_user(kubeconfig)` is someone else's."""
+    """kubectl as an administrator; `kubectl.as_user(kubeconfig)` is another user."""
     home = tmp_path_factory.mktemp("kubectl-home")
     return ClusterCommand(programs["kubectl"], control_plane.admin_kubeconfig, home)
 
@@ -110,7 +110,7 @@ def helm(
 
 @pytest.fixture(scope="session")
 def kubelet(cluster: DynamicClient) -> Iterator[Kubelet]:
-    """The stand-in for a node, through which a test says what its pods do."""
+    """The simulated kubelet, by which a test controls pods."""
     with Kubelet(cluster) as standing_in:
         yield standing_in
 
@@ -130,13 +130,13 @@ def release(helm: ClusterCommand, crds: None) -> Release:
 
 @pytest.fixture(scope="session")
 def operator_kubeconfig(release: Release, service_account_kubeconfig: Callable[[str, str], Path]) -> Path:
-    """The kubeconfig of the chart's operator account: exactly the rights that the chart gives, no more."""
+    """A kubeconfig with exactly the rights that the chart gives the operator."""
     return service_account_kubeconfig(release.namespace, release.operator_service_account)
 
 
 @pytest.fixture
 def namespace(core: client.CoreV1Api, cluster: DynamicClient) -> Iterator[str]:
-    """A namespace of the test's own, with its default service account; its deletion is not waited for."""
+    """A namespace of this test with its default service account; the test does not wait for its deletion."""
     made = core.create_namespace(client.V1Namespace(metadata=client.V1ObjectMeta(generate_name="test-")))
     name = str(made.metadata.name)
     wait_until(
@@ -154,7 +154,7 @@ def namespace(core: client.CoreV1Api, cluster: DynamicClient) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def service_account_kubeconfig(control_plane: ControlPlane, core: client.CoreV1Api) -> Callable[[str, str], Path]:
-    """Gives the kubeconfig of (namespace, service account): whoever uses it may do what RBAC grants, no more."""
+    """Returns a kubeconfig of (namespace, service account), with the rights that RBAC grants."""
 
     def kubeconfig(namespace: str, service_account: str) -> Path:
         token = service_account_token(core, namespace, service_account)
@@ -165,5 +165,5 @@ def service_account_kubeconfig(control_plane: ControlPlane, core: client.CoreV1A
 
 @pytest.fixture(scope="session")
 def token_of_pod(core: client.CoreV1Api) -> Callable[[Object, str], str]:
-    """Gives the token that a projected volume of (pod, audience) would hold."""
+    """Returns the token of a projected volume of (pod, audience)."""
     return lambda pod, audience: pod_token(core, pod, audiences=[audience])

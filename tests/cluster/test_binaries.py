@@ -1,4 +1,4 @@
-"""Programs are found in the documented order, built at most once, and never half."""
+"""Programs are found in the documented order, built at most once, and never partially."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="no Go")
 
 @pytest.fixture
 def hello(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A small module in place of those of the tests, and an empty cache; returns the module's folder."""
+    """A small module instead of the real ones, and an empty cache; returns the module's folder."""
     folder = tmp_path / "hello"
     folder.mkdir()
     requirement = "require example.invalid/nothing v1.2.3\n\nreplace example.invalid/nothing => ./nothing\n"
@@ -36,7 +36,7 @@ def hello(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(build, "MODULES", tmp_path)
     monkeypatch.setitem(build.BINARIES, "hello", BINARY)
     if shutil.which("go"):
-        # Go's own cache of compiled packages is beside ours, and must stay: the tests are of ours.
+        # Keep Go's cache of compiled packages; the tests are about ours.
         compiled = subprocess.run(["go", "env", "GOCACHE"], capture_output=True, text=True, check=True).stdout
         monkeypatch.setenv("GOCACHE", compiled.strip())
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -52,7 +52,7 @@ def program(path: Path, prints: str = "") -> Path:
 
 
 @needs_go
-def test_a_built_program_knows_its_version_and_is_found_again(hello: Path) -> None:
+def test_a_built_program_has_its_version_and_is_reused(hello: Path) -> None:
     assert build.find("hello") is None
     path = build.ensure(["hello"])["hello"]
     assert subprocess.run([path], capture_output=True, text=True, check=True).stderr == "v1.2.3\n"
@@ -61,14 +61,14 @@ def test_a_built_program_knows_its_version_and_is_found_again(hello: Path) -> No
 
 
 @needs_go
-def test_a_changed_go_sum_is_another_key(hello: Path) -> None:
+def test_a_changed_go_sum_changes_the_key(hello: Path) -> None:
     build.ensure(["hello"])
     (hello / "go.sum").write_text("\n")
     assert build.find("hello") is None
 
 
 @needs_go
-def test_two_who_ask_at_once_get_one_build(hello: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_concurrent_requests_share_one_build(hello: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(build.ensure, [["hello"], ["hello"]])
     assert first == second
@@ -76,7 +76,7 @@ def test_two_who_ask_at_once_get_one_build(hello: Path, capfd: pytest.CaptureFix
 
 
 @needs_go
-def test_a_build_that_fails_says_why_and_leaves_nothing_to_use(hello: Path) -> None:
+def test_a_failed_build_reports_the_cause_and_leaves_nothing(hello: Path) -> None:
     (hello / "main.go").write_text("package main\n\nfunc main() { undefined() }\n")
     with pytest.raises(build.BuildFailedError, match="undefined: undefined"):
         build.ensure(["hello"])
@@ -84,7 +84,7 @@ def test_a_build_that_fails_says_why_and_leaves_nothing_to_use(hello: Path) -> N
 
 
 @needs_go
-def test_what_an_interrupted_build_left_is_removed(hello: Path) -> None:
+def test_the_remains_of_an_interrupted_build_are_removed(hello: Path) -> None:
     path = build.ensure(["hello"])["hello"]
     leftover = program(path.parent / ".building-interrupted" / "hello")
     path.unlink()
@@ -92,7 +92,9 @@ def test_what_an_interrupted_build_left_is_removed(hello: Path) -> None:
     assert not leftover.exists()
 
 
-def test_assets_that_a_person_names_come_first(hello: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_assets_from_the_environment_take_precedence(
+    hello: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     named = program(tmp_path / "assets" / "hello")
     program(tmp_path / "path" / "hello", "v1.2.3")
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(named.parent))
@@ -104,7 +106,7 @@ def test_assets_that_a_person_names_come_first(hello: Path, tmp_path: Path, monk
     ("printed", "taken"),
     [("v1.2.3", True), ("hello 1.2.3", True), ("v1.2.30", False), ("v11.2.3", False), ("v1.2.3-rc.1", False)],
 )
-def test_a_program_on_path_is_taken_only_of_the_pinned_version(
+def test_a_program_on_path_is_used_only_if_it_has_the_pinned_version(
     printed: str, taken: bool, hello: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = program(tmp_path / "path" / "hello", printed)
@@ -112,7 +114,7 @@ def test_a_program_on_path_is_taken_only_of_the_pinned_version(
     assert build.find("hello") == (path if taken else None)
 
 
-def test_without_go_another_gos_build_of_the_same_sources_serves(
+def test_without_go_a_build_of_the_same_sources_by_another_go_is_used(
     hello: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
@@ -123,7 +125,7 @@ def test_without_go_another_gos_build_of_the_same_sources_serves(
     assert build.ensure(["hello"]) == {"hello": path}
 
 
-def test_an_unknown_name_is_wrong_usage() -> None:
+def test_an_unknown_name_is_a_usage_error() -> None:
     answer = subprocess.run(
         [sys.executable, build.__file__, "kube-nothing"], capture_output=True, text=True, check=False
     )
@@ -131,5 +133,5 @@ def test_an_unknown_name_is_wrong_usage() -> None:
     assert "unknown: kube-nothing; known are kube-apiserver" in answer.stderr
 
 
-def test_the_node_is_of_the_control_planes_version() -> None:
+def test_the_node_has_the_control_planes_version() -> None:
     assert build.NODE_AGENTS.version == build.KUBERNETES.version

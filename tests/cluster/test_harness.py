@@ -1,4 +1,4 @@
-"""The control plane of the tests is a real one, and leaves nothing behind."""
+"""The control plane of the tests is real and leaves no processes."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ def all_end_within(process_ids: Iterable[int], seconds: float) -> bool:
     return True
 
 
-def test_the_server_and_the_command_are_of_the_pinned_version(kubectl: ClusterCommand) -> None:
+def test_the_server_and_kubectl_have_the_pinned_version(kubectl: ClusterCommand) -> None:
     said = kubectl.json("version")
     pinned = BINARIES["kube-apiserver"].module.version
     assert said["serverVersion"]["gitVersion"] == pinned
     assert said["clientVersion"]["gitVersion"] == pinned
 
 
-def test_a_service_account_without_a_role_is_refused(
+def test_a_service_account_without_a_role_is_rejected(
     kubectl: ClusterCommand, namespace: str, service_account_kubeconfig: Callable[[str, str], Path]
 ) -> None:
     someone = kubectl.as_user(service_account_kubeconfig(namespace, "default"))
@@ -80,7 +80,7 @@ def test_a_service_account_without_a_role_is_refused(
         someone("get", "pods", namespace=namespace)
 
 
-def test_a_role_grants_what_it_names_and_no_more(
+def test_a_role_grants_only_its_rights(
     kubectl: ClusterCommand, namespace: str, service_account_kubeconfig: Callable[[str, str], Path]
 ) -> None:
     kubectl("create", "role", "reader", "--verb=get,list", "--resource=pods", namespace=namespace)
@@ -88,7 +88,7 @@ def test_a_role_grants_what_it_names_and_no_more(
         "create", "rolebinding", "reader", "--role=reader", f"--serviceaccount={namespace}:default", namespace=namespace
     )
     someone = kubectl.as_user(service_account_kubeconfig(namespace, "default"))
-    # The API server's caches take a moment to know of a role.
+    # A role takes effect after a moment.
     deadline = time.monotonic() + 60
     while True:
         try:
@@ -102,13 +102,13 @@ def test_a_role_grants_what_it_names_and_no_more(
         someone("delete", "pod", "any", namespace=namespace)
 
 
-def test_the_server_refuses_what_is_no_job(kubectl: ClusterCommand, namespace: str) -> None:
+def test_the_server_rejects_an_invalid_job(kubectl: ClusterCommand, namespace: str) -> None:
     with pytest.raises(CommandError, match=r"spec\.template\.spec\.containers"):
         kubectl.apply(job_manifest(template={"spec": {"restartPolicy": "Never"}}), namespace=namespace)
 
 
 @pytest.mark.parametrize(("count", "restart"), [(1, "Never"), (3, "OnFailure")])
-def test_a_job_succeeds_when_its_pods_do(
+def test_a_job_succeeds_when_its_pods_succeed(
     count: int, restart: str, kubectl: ClusterCommand, kubelet: Kubelet, cluster: DynamicClient, namespace: str
 ) -> None:
     manifest = job_manifest(completions=count, parallelism=count)
@@ -129,7 +129,7 @@ def test_a_job_succeeds_when_its_pods_do(
         (lambda kubelet, pod: kubelet.run_out_of_memory(pod), 137, "OOMKilled"),
     ],
 )
-def test_a_job_fails_when_its_pod_does(
+def test_a_job_fails_when_its_pod_fails(
     end: Callable[[Kubelet, Object], Object],
     exit_code: int,
     reason: str,
@@ -154,7 +154,7 @@ def test_a_pod_whose_image_is_missing_stays_pending(kubectl: ClusterCommand, kub
     assert status["containerStatuses"][0]["state"]["waiting"]["reason"] == "ImagePullBackOff"
 
 
-def test_a_deleted_job_takes_its_running_pod_with_it(
+def test_deleting_a_job_deletes_its_running_pod(
     kubectl: ClusterCommand, kubelet: Kubelet, cluster: DynamicClient, namespace: str
 ) -> None:
     kubectl.apply(job_manifest(), namespace=namespace)
@@ -172,7 +172,7 @@ def test_a_deleted_job_takes_its_running_pod_with_it(
     assert gone
 
 
-def test_a_pods_token_names_the_pod_and_serves_its_audience_alone(
+def test_a_pods_token_names_the_pod_and_is_valid_for_its_audience_only(
     kubectl: ClusterCommand,
     kubelet: Kubelet,
     admin: client.ApiClient,
@@ -210,7 +210,7 @@ def test_the_error_of_a_timeout_names_the_condition_and_the_objects(cluster: Dyn
         )
 
 
-def test_with_a_scheduler_a_pod_is_bound_by_it(programs: Mapping[str, Path], tmp_path: Path) -> None:
+def test_the_scheduler_binds_a_pod(programs: Mapping[str, Path], tmp_path: Path) -> None:
     with (
         running_control_plane(programs, tmp_path) as plane,
         config.new_client_from_config(str(plane.admin_kubeconfig)) as admin,
@@ -234,7 +234,7 @@ def test_stopping_ends_every_part(programs: Mapping[str, Path], tmp_path: Path) 
     assert all_end_within(process_ids.values(), 0)
 
 
-def test_nothing_is_left_when_the_tests_are_killed(programs: Mapping[str, Path]) -> None:
+def test_no_process_outlives_killed_tests(programs: Mapping[str, Path]) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "support.control_plane"],
         cwd=Path(__file__).parents[1],

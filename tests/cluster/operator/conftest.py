@@ -1,4 +1,4 @@
-"""The operator under test, in this process, with exactly the rights that the chart gives it."""
+"""Fixtures of the operator under test, in this process, with exactly the rights that the chart gives it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MakeJob = Callable[..., JobKey]
 
 @pytest.fixture(scope="session")
 def transport(operator_kubeconfig: Path) -> Iterator[HttpTransport]:
-    """Requests with the rights of the chart's operator."""
+    """A transport with the rights of the chart's operator."""
     configuration = client.Configuration()
     config.load_kube_config(config_file=str(operator_kubeconfig), client_configuration=configuration)
     configuration.connection_pool_maxsize = 16
@@ -45,7 +45,7 @@ def transport(operator_kubeconfig: Path) -> Iterator[HttpTransport]:
 
 @pytest.fixture(scope="session")
 def reporting(transport: HttpTransport) -> Iterator[HttpService]:
-    """The reporting API over HTTP, as every replica of the operator serves it."""
+    """The reporting API over HTTP."""
     api = ClusterApi(transport)
     service = ReportService(
         ClusterProgressStore(api), ClusterAuthorizer(api, TokenReviews(api, time.monotonic), time.monotonic)
@@ -58,20 +58,20 @@ def reporting(transport: HttpTransport) -> Iterator[HttpService]:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    """An empty database."""
+    """An empty store."""
     with open_store(tmp_path / "wattloop.db") as opened:
         yield opened
 
 
 @pytest.fixture
 def clock() -> TestClock:
-    """Real time, and what the test lets pass."""
+    """Real time plus an offset that the test advances."""
     return TestClock()
 
 
 @pytest.fixture
 def operator(transport: HttpTransport, store: Store, reporting: HttpService, clock: TestClock) -> InProcessOperator:
-    """An operator that looks when the test says so."""
+    """An operator that reconciles when the test asks for it."""
     return InProcessOperator(transport, store, reporting.url, clock)
 
 
@@ -79,7 +79,7 @@ def operator(transport: HttpTransport, store: Store, reporting: HttpService, clo
 def train(
     kubelet: Kubelet, token_of_pod: Callable[[Object, str], str], tmp_path: Path
 ) -> Callable[[JobKey, str], Training]:
-    """Runs the pod of a recurrence's Job and gives the training in it."""
+    """Starts the pod of a recurrence's Job and returns its training."""
 
     def run(key: JobKey, name: str) -> Training:
         (pod,) = kubelet.pods_of_job(name, key.namespace)
@@ -131,7 +131,7 @@ def manifest(name: str = "digits", **spec: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def make_job(kubectl: ClusterCommand, namespace: str) -> MakeJob:
-    """Applies a job that runs on request, with fields of its spec replaced; applied again, it is changed."""
+    """Applies a job that runs on request, with some fields of its spec replaced."""
 
     def make(name: str = "digits", **spec: Any) -> JobKey:
         kubectl.apply(manifest(name, **spec), namespace=namespace)
@@ -142,13 +142,13 @@ def make_job(kubectl: ClusterCommand, namespace: str) -> MakeJob:
 
 @pytest.fixture
 def job_of(kubectl: ClusterCommand) -> Callable[[JobKey], Object]:
-    """A RecurringTrainingJob as it is now."""
+    """Returns the current RecurringTrainingJob."""
     return lambda key: kubectl.json("get", "rtj", key.name, namespace=key.namespace)
 
 
 @pytest.fixture
 def recurrences_of(kubectl: ClusterCommand) -> Callable[[JobKey], list[Object]]:
-    """The TrainingRecurrences of a job, by index and attempt."""
+    """Returns the TrainingRecurrences of a job, by index and attempt."""
 
     def recurrences(key: JobKey) -> list[Object]:
         selector = f"--selector=wattloop.dev/job={key.name}"
@@ -162,7 +162,7 @@ def recurrences_of(kubectl: ClusterCommand) -> Callable[[JobKey], list[Object]]:
 def operators(
     operator_kubeconfig: Path, release: Release, namespace: str, tmp_path: Path
 ) -> Iterator[Callable[..., Callable[[], OperatorProcess]]]:
-    """Gives a way to start operators with some options, one after another on the same database and address."""
+    """Starts operators with options, one after another on the same database and address."""
     started: list[OperatorProcess] = []
     port = free_port()
 

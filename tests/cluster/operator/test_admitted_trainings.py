@@ -1,4 +1,4 @@
-"""What the operator starts is admitted where the chart's policies hold: the agent's socket, a token for reports."""
+"""The chart's policies admit the operator's pods, with the agent's socket and a report token."""
 
 from __future__ import annotations
 

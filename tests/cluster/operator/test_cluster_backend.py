@@ -1,4 +1,4 @@
-"""A cluster does what every world of the engine does."""
+"""The cluster back end satisfies the contract of every back end."""
 
 from __future__ import annotations
 

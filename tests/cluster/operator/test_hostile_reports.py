@@ -1,4 +1,4 @@
-"""What a hostile pod tries with reports, on a real API server: to fill a status, to report for another's run."""
+"""Hostile reports on a real API server: a pod fills its status, or reports for another's run."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Train = Callable[[JobKey, str], Training]
 TokenOfPod = Callable[[Object, str], str]
 RecurrencesOf = Callable[[JobKey], list[Object]]
 
-# The longest forms, the worst first: the attack uses the first one that is accepted. In JSON each "<" has six bytes,
-# and seven in what the API server keeps of an object's fields.
+# The longest forms, the worst first: the attack uses the first one that is accepted. In JSON each
+# "<" has six bytes, and seven in what the API server keeps of an object's fields.
 UUIDS: tuple[Callable[[int], str], ...] = (
     lambda number: f"{number:<>96}",
     lambda number: f"MIG-GPU-{number:036x}/127/127",
@@ -38,7 +38,7 @@ PROFILE = [
     }
     for watts in range(64)
 ]
-# In smaller and smaller steps, so that what is refused in the end is as little as possible.
+# In decreasing steps, so that the last rejected size is as small as possible.
 STEPS = (*(16 * [64]), *(8 * [8]), *(8 * [1]))
 MAX_OBJECT_BYTES = 512 * 1024
 
@@ -89,7 +89,8 @@ def test_a_status_filled_by_reports_leaves_room_for_the_outcome(
         answer = post(reporting, key, token, sequence=sequence, gpus=gpus(uuid, reported, count), **more)
         reported += count if answer.status_code == 200 else 0
     assert reported > 900
-    # What a container writes to its termination log is part of why it failed, three times in the outcome.
+    # The termination message is part of the failure message, which the outcome contains three
+    # times.
     kubelet.fail(training.pod, message="<" * 4096)
     ended(key, name_of(key))
     operator.reconcile(key)
@@ -103,7 +104,7 @@ def test_a_status_filled_by_reports_leaves_room_for_the_outcome(
 
 @pytest.fixture
 def intruder(admin: client.ApiClient, namespace: str) -> client.CoreV1Api:
-    """A service account of the namespace that may create pods and Jobs, and nothing else."""
+    """A service account of the namespace that may only create pods and Jobs."""
     core, rbac = client.CoreV1Api(admin), client.RbacAuthorizationV1Api(admin)
     name = "intruder"
     core.create_namespaced_service_account(namespace, client.V1ServiceAccount(metadata=client.V1ObjectMeta(name=name)))
@@ -127,7 +128,7 @@ def intruder(admin: client.ApiClient, namespace: str) -> client.CoreV1Api:
 
 @pytest.fixture
 def victim(operator: InProcessOperator, make_job: MakeJob, train: Train) -> tuple[JobKey, Training]:
-    """A recurrence whose pod runs."""
+    """A recurrence with a running pod."""
     key = make_job()
     operator.reconcile(key)
     training = train(key, name_of(key))
@@ -152,7 +153,7 @@ def as_object(core: client.CoreV1Api, namespace: str, name: str) -> Object:
     return found
 
 
-def test_a_pod_that_names_anothers_job_as_its_controller_is_refused(
+def test_a_pod_that_claims_anothers_job_as_its_controller_is_rejected(
     victim: tuple[JobKey, Training],
     intruder: client.CoreV1Api,
     core: client.CoreV1Api,
@@ -170,7 +171,7 @@ def test_a_pod_that_names_anothers_job_as_its_controller_is_refused(
     assert post(reporting, key, token_of_pod(training.pod, AUDIENCE)).status_code == 200
 
 
-def test_a_job_that_names_anothers_recurrence_as_its_controller_is_not_its_workload(
+def test_a_job_that_claims_anothers_recurrence_as_its_controller_is_not_its_workload(
     victim: tuple[JobKey, Training],
     intruder: client.CoreV1Api,
     kubelet: Kubelet,

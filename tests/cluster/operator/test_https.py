@@ -1,4 +1,4 @@
-"""Reports by HTTPS: a real operator, pods that trust what it hands them, and certificates rotated under both."""
+"""Reports over HTTPS: a real operator, pods that trust its certificates, and rotations of them."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ TokenOfPod = Callable[[Object, str], str]
 
 
 class Certificates:
-    """The folder that the chart would mount, with certificates as a kubelet puts them there."""
+    """The folder that the chart mounts, with certificates as a kubelet writes them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir()
 
     def become(self, authority: CertificateAuthority, trusted: bytes) -> None:
-        """Another certificate of an authority, and what pods are to trust from now on."""
+        """Replace the certificate by a new one of an authority, and the authorities of new pods."""
         pair = authority.server(["127.0.0.1"], ["wattloop-operator"])
         for name, content in (("tls.key", pair.private_key), ("tls.crt", pair.certificate), ("ca.crt", trusted)):
             beside = self.folder / f"{name}.new"
@@ -50,7 +50,7 @@ def certificates(tmp_path: Path) -> Certificates:
 def operator(
     operator_kubeconfig: Path, release: Release, namespace: str, tmp_path: Path, certificates: Certificates
 ) -> Iterator[Callable[[], OperatorProcess]]:
-    """Starts the operator with the certificates that are there."""
+    """Starts the operator with the current certificates."""
     started: list[OperatorProcess] = []
 
     def start() -> OperatorProcess:
@@ -74,7 +74,7 @@ def operator(
 def training(
     kubelet: Kubelet, cluster: DynamicClient, token_of_pod: TokenOfPod, tmp_path: Path
 ) -> Callable[[JobKey, int], ReportChannel]:
-    """Lets the pod of a job's recurrence run, by index; gives what its script reports by."""
+    """Runs the pod of a job's recurrence, by index; returns its report channel."""
 
     def channel(key: JobKey, index: int) -> ReportChannel:
         def of_index(found: list[Object]) -> str | None:
@@ -93,7 +93,7 @@ def training(
         kubelet.run(pod)
         told = RunEnvironment.read(environment_of(pod))
         assert told.certificate_authority_file == CERTIFICATE_AUTHORITY_FILE
-        # What the pod's projected volume shows.
+        # The files of the pod's projected volume.
         token, trusted = tmp_path / f"{name}.token", tmp_path / f"{name}.crt"
         token.write_text(token_of_pod(pod, AUDIENCE))
         trusted.write_text(pod["metadata"]["annotations"][CERTIFICATE_AUTHORITY_ANNOTATION])
@@ -103,17 +103,17 @@ def training(
 
 
 def delivered(channel: ReportChannel, epoch: int) -> bool:
-    """Whether the report of an epoch comes through, by a connection of its own."""
+    """Whether the report of an epoch arrives over a new connection."""
     return channel.send(Report(sequence=epoch, epoch=float(epoch), metric=0.1, evaluations=epoch)) is not None
 
 
 def served_by(operator: OperatorProcess) -> str:
-    """The certificate that a new connection is shown."""
+    """The certificate of a new connection."""
     host, _, port = operator.url_of("reporting API").removeprefix("https://").partition(":")
     return ssl.get_server_certificate((host, int(port)))
 
 
-def test_certificates_are_rotated_under_a_running_operator(
+def test_a_running_operator_serves_rotated_certificates(
     operator: Callable[[], OperatorProcess],
     certificates: Certificates,
     training: Callable[[JobKey, int], ReportChannel],
@@ -129,21 +129,21 @@ def test_certificates_are_rotated_under_a_running_operator(
     first = training(key, 0)
     assert delivered(first, 1)
 
-    # The certificate alone: the training notices nothing.
+    # A new certificate of the same authority does not affect the training.
     shown = served_by(process)
     certificates.become(old, old.certificate)
     assert served_by(process) != shown
     assert delivered(first, 2)
 
-    # The authority too, without a time in which both are trusted: what was started before is cut off …
+    # A new authority without a period of trust in both: earlier pods cannot report …
     certificates.become(new, new.certificate)
     assert not delivered(first, 3)
     assert "certificate verify failed" in caplog.text
 
-    # … and what is started from now on is not.
+    # … and later pods can.
     make_job(concurrencyPolicy="Allow", runRequest="second")
     assert delivered(training(key, 1), 1)
-    # Progress is written once a second at most.
+    # Progress is written at most once per second.
     wait_until(
         cluster,
         api_version="wattloop.dev/v1alpha1",
@@ -155,7 +155,7 @@ def test_certificates_are_rotated_under_a_running_operator(
     assert process.exit_code is None
 
 
-def test_files_that_do_not_go_together_are_said_at_the_start(
+def test_files_that_do_not_match_are_an_error_at_the_start(
     operator: Callable[[], OperatorProcess], certificates: Certificates
 ) -> None:
     authority = CertificateAuthority()

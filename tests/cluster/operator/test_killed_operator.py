@@ -1,7 +1,8 @@
-"""A real operator is struck while a real agent holds GPUs for a training that lives: for the hold it means nothing.
+"""A real operator is killed while a real agent holds a lease for a running training: the lease is not affected.
 
-{kill -9, SIGTERM, SIGSTOP} at every moment of a hold. The training's limit is held and given back without the operator;
-once one is there again it hears of all the energy, and the recurrence has its outcome.
+The operator gets SIGKILL, SIGTERM or SIGSTOP at every moment of a lease. The power limit is held
+and restored without the operator; the next operator receives all energy, and the recurrence gets
+its outcome.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from support.control_plane.waiting import Object, WaitTimeoutError, wait_until
 from wattloop.agent import AgentConnection
 from wattloop_operator.domain.names import JobKey, recurrence_name, slot_of_request
 
-# Each part of a cell may take a minute where the machine is slow.
+# Each part of a cell may take a minute on a slow machine.
 pytestmark = pytest.mark.timeout(400)
 
 MakeJob = Callable[..., JobKey]
@@ -47,7 +48,7 @@ ENDED = {"kill": -signal.SIGKILL, "terminate": 130}
 
 
 class Cell:
-    """A node with an agent and a training that waits at its first gate, and the operator that began it."""
+    """A node with an agent, a training that waits at its first gate, and the operator that started it."""
 
     def __init__(self, agent_fixture: AgentFixture, start: Callable[[], OperatorProcess], metrics: str) -> None:
         self.agent_fixture = agent_fixture
@@ -90,7 +91,7 @@ class Cell:
         return age >= 0
 
     def strike(self, how: str, when: str) -> None:
-        """Bring it to that moment, and strike the operator."""
+        """Advance to that moment and send the signal to the operator."""
         if when in {"after a hold", "during a restore"}:
             self.open("hold")
             self.reached("release")
@@ -103,7 +104,7 @@ class Cell:
             assert self.operator.await_exit() == ENDED[how]
 
     def strike_in_the_driver(self, how: str, authorizer: str) -> None:
-        """Strike while the agent is setting the second GPU."""
+        """Send the signal while the agent sets the second GPU."""
         calls = self.agent_fixture.gpus.describe().calls.get(SET, 0)
         ticket = self.agent_fixture.gpus.inject_fault(SET, delay_seconds=60, first_call=2, count=1)
         self.open(authorizer)
@@ -116,7 +117,7 @@ class Cell:
         self.agent_fixture.gpus.clear_fault(ticket)
 
     def come_again(self, how: str) -> None:
-        """What the kubelet does, or whatever ends a hang."""
+        """Restart the operator as the kubelet does, or resume it."""
         if how == "hang":
             self.operator.resume()
         self.keep()
@@ -138,9 +139,9 @@ def agent_fixture() -> Iterator[AgentFixture]:
 
 @pytest.fixture
 def start_operator(namespace: str, operators: Operators) -> Callable[[], OperatorProcess]:
-    """Starts an operator, each time on the same database and address."""
+    """Starts an operator, each time with the same database and address."""
     options = [f"--agent-service-account={namespace}/{SERVICE_ACCOUNT}", "--agent-socket-folder=/run/wattloop"]
-    # No kubelet tells this agent of pods, so that its word on an attempt is waited for in vain.
+    # No kubelet reports pods to this agent, so it sends no final report of an attempt.
     return operators(*options, "--agent-patience-seconds=1")
 
 
@@ -161,7 +162,7 @@ def cell(
     environment = {
         **agent_fixture.environment,
         "WATTLOOP_AGENT_METRICS_BIND": cell.metrics,
-        # A power controller whose driver we hold up for a moment is not to be taken for one that hangs.
+        # A power controller with a delayed driver must not count as hanging.
         "WATTLOOP_AGENT_HEARTBEAT_TIMEOUT": str(MINUTE),
         "WATTLOOP_AGENT_PUSH_URL": url,
         "WATTLOOP_AGENT_PUSH_TOKEN_FILE": str(agents_token),
@@ -192,7 +193,7 @@ def cell(
 
 
 def outcome(cell: Cell, cluster: DynamicClient, namespace: str) -> Object:
-    """The status of the recurrence, once it has a result; an operator that ends by itself is started again."""
+    """The status of the recurrence once it has a result; restarts an operator that ends by itself."""
 
     def result(recurrences: list[Object]) -> Object | None:
         return next((each["status"] for each in recurrences if "result" in (each.get("status") or {})), None)
@@ -219,7 +220,7 @@ def outcome(cell: Cell, cluster: DynamicClient, namespace: str) -> Object:
 
 @pytest.mark.parametrize("when", ["before a hold", "during a hold", "after a hold", "during a restore"])
 @pytest.mark.parametrize("how", STRUCK)
-def test_what_befalls_the_operator_is_nothing_to_a_hold_of_a_training_that_lives(
+def test_no_fate_of_the_operator_affects_the_lease_of_a_running_training(
     cell: Cell, how: str, when: str, kubelet: Kubelet, cluster: DynamicClient, namespace: str
 ) -> None:
     cell.strike(how, when)

@@ -1,7 +1,7 @@
-"""Killed at every call that it makes to the API server, before it arrives or before its answer does, it loses nothing.
+"""An operator killed at any request, before the request or its response arrives, loses nothing.
 
-Each case is a job of its own whose operator is killed at another call; all go through the same two attempts, side by
-side, since the Job controller counts finished pods only once a second.
+Each case is a separate job whose operator is killed at another request. All cases run the same two
+attempts concurrently, because the Job controller counts finished pods only once per second.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Train = Callable[[JobKey, str], Training]
 Ended = Callable[[JobKey, str], None]
 
 
-# More than the stand-in training reports, by what a GPU can draw in the rest of the time.
+# More than the simulated training reports, by the energy of a GPU in the remaining time.
 ENERGY_MILLIJOULES = 7_500_000
 
 
@@ -37,7 +37,7 @@ def attempt(key: JobKey, number: int) -> str:
 
 
 class Case:
-    """One job and its operator, which is killed at one of its calls."""
+    """One job and its operator, which is killed at one of its requests."""
 
     def __init__(
         self, key: JobKey, transport: HttpTransport, store: Store, report_url: str, at: int, *, after: bool
@@ -56,8 +56,8 @@ class Case:
     def reconcile(self) -> None:
         self.operator.reconcile(self.key)
 
-    def agent_tells(self, training: Training) -> None:
-        """What the agent of its node keeps at the operator of the second attempt, once its pod has ended."""
+    def store_agent_report(self, training: Training) -> None:
+        """Store the agent's report of the second attempt, after its pod has ended."""
         pod = training.pod["metadata"]
         recurrence = self.operator.cache.recurrences.get((self.key.namespace, attempt(self.key, 1)))
         assert recurrence is not None
@@ -103,12 +103,12 @@ def second_attempt_reaches(cases: list[Case], train: Train, kubelet: Kubelet, en
     for case, training in zip(cases, trainings, strict=True):
         ended(case.key, attempt(case.key, 1))
         case.reconcile()
-        case.agent_tells(training)
+        case.store_agent_report(training)
         case.reconcile()
 
 
 def told(kubectl: ClusterCommand, case: Case) -> dict[str, Any]:
-    """All that is left of a case: objects, status, records, each without what differs by name and time."""
+    """The final objects, statuses and records of a case, without names and times."""
     key = case.key
 
     def anonymous(text: Any) -> Any:
@@ -143,7 +143,7 @@ def told(kubectl: ClusterCommand, case: Case) -> dict[str, Any]:
 
 @pytest.fixture
 def stores(tmp_path: Path) -> Iterator[Callable[[], Store]]:
-    """Gives empty databases."""
+    """Returns empty stores."""
     opened: list[Store] = []
 
     def another() -> Store:
@@ -157,7 +157,7 @@ def stores(tmp_path: Path) -> Iterator[Callable[[], Store]]:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("after", [False, True], ids=["before-it-arrives", "before-its-answer-does"])
-def test_killed_at_any_call_it_loses_and_doubles_nothing(
+def test_an_operator_killed_at_any_request_loses_and_repeats_nothing(
     after: bool,
     transport: HttpTransport,
     reporting: HttpService,
@@ -173,8 +173,9 @@ def test_killed_at_any_call_it_loses_and_doubles_nothing(
     second_attempt_reaches([undisturbed], train, kubelet, ended)
     expected = told(kubectl, undisturbed)
     assert [each[4] for each in expected["recurrences"]] == ["Crashed", "Reached"]
-    assert expected["records"][1][3] == ENERGY_MILLIJOULES / 1000, "the agent's word was not taken"
-    # Seeds follow from a job's uid, so that a sampled batch size may differ between jobs: here nothing is sampled yet.
+    assert expected["records"][1][3] == ENERGY_MILLIJOULES / 1000, "the agent's report was not used"
+    # Seeds depend on a job's uid, so sampled batch sizes may differ; no batch size is sampled yet
+    # here.
     cases = [
         Case(make_job(f"killed-{call}"), transport, stores(), reporting.url, call, after=after)
         for call in range(1, len(undisturbed.killing_transport.calls) + 1)
@@ -187,7 +188,7 @@ def test_killed_at_any_call_it_loses_and_doubles_nothing(
         assert told(kubectl, case) == expected, f"killed at call {number}, {call}"
 
 
-def test_the_calls_at_which_it_is_killed_are_of_every_kind(
+def test_the_fatal_requests_include_every_kind(
     transport: HttpTransport,
     reporting: HttpService,
     store: Store,

@@ -1,4 +1,4 @@
-"""Two memories, each enough: without the database, or without the objects, the next decision is the same."""
+"""The database or the objects alone are enough: the next decision is the same."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_without_its_database_the_operator_decides_the_same_and_fills_a_new_one(
         assert empty.observations.of_name(key.namespace, key.name) == records
 
 
-def test_with_its_objects_trimmed_the_operator_decides_the_same(
+def test_without_old_objects_the_operator_decides_the_same(
     operator: InProcessOperator,
     make_job: MakeJob,
     train: Train,
@@ -89,7 +89,7 @@ def test_with_its_objects_trimmed_the_operator_decides_the_same(
     assert next_decision(operator, key) == before
 
 
-def test_a_run_request_is_acted_on_once_though_its_recurrence_is_gone(
+def test_a_run_request_starts_one_run_even_if_its_recurrence_is_deleted(
     operator: InProcessOperator,
     make_job: MakeJob,
     train: Train,

@@ -1,4 +1,4 @@
-"""An operator of some namespaces: its rights, its watches and its reports end there."""
+"""An operator limited to some namespaces: its rights, watches and reports."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def install(helm: ClusterCommand, *namespaces: str) -> str:
 
 
 def await_rights(admin: client.ApiClient, where: str) -> None:
-    """Waits until the API server knows the RoleBinding of a namespace."""
+    """Wait until the RoleBinding of a namespace is in effect."""
     verbs = {"get", "list", "watch", "create", "delete"}
     resource = "trainingrecurrences.wattloop.dev"
     access = {
@@ -57,7 +57,7 @@ def account(
     admin: client.ApiClient,
     service_account_kubeconfig: Callable[[str, str], Path],
 ) -> Iterator[Path]:
-    """The kubeconfig of the operator's account of a release for two namespaces, each with its service account."""
+    """A kubeconfig of the operator's service account, of a release for two namespaces."""
     for name in (*NAMESPACES, OUTSIDE):
         kubectl("create", "namespace", name)
     install(helm, *NAMESPACES)
@@ -71,7 +71,7 @@ def account(
 
 @pytest.fixture
 def start(account: Path, tmp_path: Path) -> Iterator[Callable[..., OperatorProcess]]:
-    """Starts an operator with that account."""
+    """Starts an operator with that service account."""
     started: list[OperatorProcess] = []
 
     def start_with(*namespaces: str) -> OperatorProcess:
@@ -102,7 +102,7 @@ def manifest(name: str) -> Object:
     }
 
 
-def test_its_rights_end_at_the_listed_namespaces(account: Path, admin: client.ApiClient) -> None:
+def test_the_operator_has_rights_only_in_the_listed_namespaces(account: Path, admin: client.ApiClient) -> None:
     of_account = {"admin": admin, "namespace": HOME, "service_account": ACCOUNT}
     for resource, verbs in (
         ("jobs.batch", {"get", "list", "watch", "create", "delete"}),
@@ -114,7 +114,7 @@ def test_its_rights_end_at_the_listed_namespaces(account: Path, admin: client.Ap
         for where in NAMESPACES:
             assert granted_soon(verbs, resource=resource, where=where, **of_account) == verbs
         assert granted(resource=resource, where=OUTSIDE, **of_account) == set()
-    # What is in no namespace.
+    # Cluster-scoped objects.
     for resource, verbs in (
         ("nodes", {"get", "list"}),
         ("gpupowerpolicies.wattloop.dev", {"list"}),
@@ -124,7 +124,7 @@ def test_its_rights_end_at_the_listed_namespaces(account: Path, admin: client.Ap
         assert granted_soon(verbs, resource=resource, where="", **of_account) == verbs
 
 
-def test_jobs_in_listed_namespaces_run_and_no_other_is_touched(
+def test_only_jobs_in_listed_namespaces_run(
     start: Callable[..., OperatorProcess],
     kubectl: ClusterCommand,
     cluster: DynamicClient,
@@ -141,7 +141,7 @@ def test_jobs_in_listed_namespaces_run_and_no_other_is_touched(
         with PodRunner(core, kubelet, token_of_pod, folder, namespace):
             kubectl.apply(manifest("inside"), namespace=namespace)
             await_reached(cluster, namespace)
-    # A pod from outside cannot report, and gets the refusal at once.
+    # A pod of another namespace is rejected immediately.
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "stranger"}}
     pod = {**body, "spec": {"containers": [{"name": "x", "image": "x:1"}]}}
     made = json.loads(core.create_namespaced_pod(OUTSIDE, pod, _preload_content=False).data)
@@ -153,7 +153,7 @@ def test_jobs_in_listed_namespaces_run_and_no_other_is_touched(
         timeout=60.0,
     )
     assert answer.status_code == 403, answer.text
-    # Every kind was compared meanwhile, and nothing was missed or refused.
+    # Meanwhile every kind was resynced, and nothing was missed or rejected.
     operator.await_line("leads")
     assert [line for line in operator.lines() if line["level"] in {"WARNING", "ERROR"}] == []
     assert kubectl.json("get", "trec,jobs.batch", namespace=OUTSIDE)["items"] == []
@@ -175,14 +175,14 @@ def await_reached(cluster: DynamicClient, namespace: str) -> None:
     )
 
 
-def test_a_namespace_that_is_not_there_stops_no_other(start: Callable[..., OperatorProcess]) -> None:
+def test_a_missing_namespace_stops_no_other(start: Callable[..., OperatorProcess]) -> None:
     operator = start("narrow-a", "narrow-gone")
     line = operator.await_line("namespace narrow-gone: its RecurringTrainingJobs are not run")
     assert "or there is no such namespace" in line["message"]
     operator.await_line("leads")
 
 
-def test_a_namespace_that_comes_back_is_worked_in_after_a_new_start(
+def test_a_namespace_that_returns_is_watched_after_a_restart(
     start: Callable[..., OperatorProcess], helm: ClusterCommand, kubectl: ClusterCommand, admin: client.ApiClient
 ) -> None:
     operator = start("narrow-a", "narrow-late")
@@ -199,12 +199,12 @@ def test_a_namespace_that_comes_back_is_worked_in_after_a_new_start(
     kubectl("delete", "namespace", "narrow-late", "--wait=false")
 
 
-def test_an_operator_without_any_readable_namespace_ends_and_says_why(start: Callable[..., OperatorProcess]) -> None:
+def test_an_operator_without_a_readable_namespace_ends_with_an_error(start: Callable[..., OperatorProcess]) -> None:
     operator = start("narrow-gone")
     assert operator.await_exit() != 0
     assert "no namespace of --namespaces is readable" in operator.log.read_text()
 
 
-def test_the_chart_refuses_a_namespace_that_is_not_there(account: Path, helm: ClusterCommand) -> None:
+def test_the_chart_rejects_a_missing_namespace(account: Path, helm: ClusterCommand) -> None:
     with pytest.raises(CommandError, match=r"operator\.namespaces: there is no namespace narrow-gone; create it"):
         install(helm, "narrow-a", "narrow-gone")

@@ -1,4 +1,4 @@
-"""What agents say of their nodes' pods, with real tokens bound to pods on nodes, and where it gets to in status."""
+"""Agents' reports about pods of their nodes, with real tokens, and their effect on the status."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MakeJob = Callable[..., JobKey]
 Operators = Callable[..., Callable[[], OperatorProcess]]
 TokenOfPod = Callable[[Object, str], str]
 OTHER_NODE = "wattloop-other-node"
-# What the stand-in training draws, with start-up and clearing up around it.
+# The power of the simulated training, with start-up and clean-up.
 POWER = ((0.0, 50.0), (2.0, 200.0), (22.0, 50.0))
 
 
@@ -52,7 +52,7 @@ def with_gpu() -> dict[str, Any]:
 
 @pytest.fixture
 def nodes(transport: HttpTransport, store: Store, namespace: str, clock: TestClock) -> Iterator[HttpService]:
-    """The reporting API with the agents' side, with the chart's rights."""
+    """The reporting API for agents, with the chart's rights."""
     api = ClusterApi(transport)
     authorizer = ClusterNodeAuthorizer(
         TokenReviews(api, time.monotonic), time.monotonic, f"{namespace}/{SERVICE_ACCOUNT}"
@@ -69,7 +69,7 @@ def nodes(transport: HttpTransport, store: Store, namespace: str, clock: TestClo
 
 @pytest.fixture
 def training(operator: InProcessOperator, make_job: MakeJob, train: Callable[[JobKey, str], Training]) -> Training:
-    """A training whose pod runs."""
+    """A training with a running pod."""
     key = make_job(template=with_gpu())
     operator.reconcile(key)
     return train(key, name_of(key))
@@ -77,7 +77,7 @@ def training(operator: InProcessOperator, make_job: MakeJob, train: Callable[[Jo
 
 @pytest.fixture
 def kept(store: Store, job_of: Callable[[JobKey], Object], namespace: str) -> Callable[[], int]:
-    """Millijoules that are kept of the training's attempt."""
+    """Returns the stored millijoules of the training's attempt."""
 
     def millijoules() -> int:
         uid = job_of(JobKey(namespace, "digits"))["metadata"]["uid"]
@@ -90,7 +90,7 @@ def kept(store: Store, job_of: Callable[[JobKey], Object], namespace: str) -> Ca
 def agent_on(
     core: client.CoreV1Api, token_of_pod: TokenOfPod, tmp_path: Path, namespace: str, nodes: HttpService
 ) -> Callable[..., NodeAgent]:
-    """An agent whose pod runs on one node, and that speaks of this or another one."""
+    """An agent whose pod runs on one node and that reports for this or another node."""
 
     def made(node: str, *, speaks_of: str = "", account: str = SERVICE_ACCOUNT) -> NodeAgent:
         pod = agent_pod(core, namespace, node, account)
@@ -99,7 +99,7 @@ def agent_on(
     return made
 
 
-def test_an_agent_tells_of_the_pods_of_its_own_node(
+def test_an_agent_reports_the_pods_of_its_own_node(
     agent_on: Callable[..., NodeAgent], training: Training, kept: Callable[[], int]
 ) -> None:
     agent = agent_on(NODE_NAME)
@@ -109,29 +109,29 @@ def test_an_agent_tells_of_the_pods_of_its_own_node(
     assert kept() == told.energy_millijoules > 400_000
 
 
-def test_an_agent_of_another_node_speaks_neither_of_this_one_nor_of_its_pods(
+def test_an_agent_of_another_node_can_report_neither_this_node_nor_its_pods(
     agent_on: Callable[..., NodeAgent], training: Training, kept: Callable[[], int]
 ) -> None:
-    impostor = agent_on(OTHER_NODE, speaks_of=NODE_NAME)
-    impostor.advance(5, assignment(training.pod, impostor.gpu.uuid))
-    assert f"runs on node {OTHER_NODE}, not on {NODE_NAME}" in impostor.push()
-    forger = agent_on(OTHER_NODE)
-    forger.advance(5, assignment(training.pod, forger.gpu.uuid))
-    assert f"runs on node {NODE_NAME}, not on {OTHER_NODE}" in forger.push()
+    other_node_agent = agent_on(OTHER_NODE, speaks_of=NODE_NAME)
+    other_node_agent.advance(5, assignment(training.pod, other_node_agent.gpu.uuid))
+    assert f"runs on node {OTHER_NODE}, not on {NODE_NAME}" in other_node_agent.push()
+    wrong_node_agent = agent_on(OTHER_NODE)
+    wrong_node_agent.advance(5, assignment(training.pod, wrong_node_agent.gpu.uuid))
+    assert f"runs on node {NODE_NAME}, not on {OTHER_NODE}" in wrong_node_agent.push()
     assert kept() == 0
-    assert len(forger.ledger.usages()) == 1
+    assert len(wrong_node_agent.ledger.usages()) == 1
 
 
-def test_another_service_account_speaks_of_no_node(
+def test_another_service_account_can_report_no_node(
     agent_on: Callable[..., NodeAgent], training: Training, kept: Callable[[], int], namespace: str
 ) -> None:
-    stranger = agent_on(NODE_NAME, account="stranger")
-    stranger.advance(5, assignment(training.pod, stranger.gpu.uuid))
-    assert f"{namespace}/stranger is not the agents' service account" in stranger.push()
+    other_account_agent = agent_on(NODE_NAME, account="other_account_agent")
+    other_account_agent.advance(5, assignment(training.pod, other_account_agent.gpu.uuid))
+    assert f"{namespace}/other_account_agent is not the agents' service account" in other_account_agent.push()
     assert kept() == 0
 
 
-def test_a_training_pod_speaks_of_no_node(
+def test_a_training_pod_can_report_no_node(
     training: Training, nodes: HttpService, token_of_pod: TokenOfPod, tmp_path: Path, kept: Callable[[], int]
 ) -> None:
     hostile = NodeAgent(NODE_NAME, nodes.url, training.pod, token_of_pod, tmp_path)
@@ -140,7 +140,7 @@ def test_a_training_pod_speaks_of_no_node(
     assert kept() == 0
 
 
-def test_a_token_for_the_api_server_is_none_for_reports(
+def test_a_token_for_the_api_server_is_not_accepted_for_reports(
     core: client.CoreV1Api,
     training: Training,
     nodes: HttpService,
@@ -154,7 +154,7 @@ def test_a_token_for_the_api_server_is_none_for_reports(
     assert "refused with HTTP 401" in agent.push()
 
 
-def test_a_pod_that_only_claims_to_train_is_not_kept(
+def test_the_energy_of_a_pod_that_only_claims_to_train_is_not_stored(
     core: client.CoreV1Api,
     agent_on: Callable[..., NodeAgent],
     training: Training,
@@ -163,16 +163,16 @@ def test_a_pod_that_only_claims_to_train_is_not_kept(
 ) -> None:
     labels = {"wattloop.dev/recurrence": training.pod["metadata"]["labels"]["wattloop.dev/recurrence"]}
     spec = client.V1PodSpec(containers=[client.V1Container(name="x", image="x:1")], node_name=NODE_NAME)
-    body = client.V1Pod(metadata=client.V1ObjectMeta(name="impostor", labels=labels), spec=spec)
+    body = client.V1Pod(metadata=client.V1ObjectMeta(name="other_node_agent", labels=labels), spec=spec)
     core.create_namespaced_pod(namespace, body)
-    pod = core.api_client.sanitize_for_serialization(core.read_namespaced_pod("impostor", namespace))
+    pod = core.api_client.sanitize_for_serialization(core.read_namespaced_pod("other_node_agent", namespace))
     agent = agent_on(NODE_NAME)
     agent.advance(5, assignment(pod, agent.gpu.uuid))
     assert agent.push() == ""
     assert kept() == 0
 
 
-def test_an_attempt_waits_for_its_agent_and_its_energies_go_with_its_recurrence(
+def test_an_attempt_waits_for_its_agent_and_its_energies_are_deleted_with_its_recurrence(
     transport: HttpTransport,
     store: Store,
     nodes: HttpService,
@@ -209,7 +209,7 @@ def test_an_attempt_waits_for_its_agent_and_its_energies_go_with_its_recurrence(
     assert record.energy_joules == told.energy_millijoules / 1000
 
 
-def test_what_is_told_of_a_pod_that_is_gone_after_its_outcome_amends_its_attempt(
+def test_a_report_about_a_deleted_pod_after_the_outcome_adds_late_usage(
     transport: HttpTransport,
     store: Store,
     nodes: HttpService,
@@ -228,15 +228,15 @@ def test_what_is_told_of_a_pod_that_is_gone_after_its_outcome_amends_its_attempt
     operator.reconcile(key)
     training = train(key, name_of(key))
     operator.reconcile(key)
-    agent, forger = agent_on(NODE_NAME), agent_on(OTHER_NODE)
-    for each in (agent, forger):
+    agent, wrong_node_agent = agent_on(NODE_NAME), agent_on(OTHER_NODE)
+    for each in (agent, wrong_node_agent):
         each.advance(5, assignment(training.pod, each.gpu.uuid))
-    # Gone before anybody has told of what it used.
+    # Deleted before an agent has reported its usage.
     kubelet.fail(training.pod)
     ended(key, name_of(key))
     metadata = training.pod["metadata"]
     core.delete_namespaced_pod(metadata["name"], metadata["namespace"], grace_period_seconds=0)
-    for each in (agent, forger):
+    for each in (agent, wrong_node_agent):
         each.advance(3)
     clock.advance(11)
     operator.reconcile(key)
@@ -244,7 +244,7 @@ def test_what_is_told_of_a_pod_that_is_gone_after_its_outcome_amends_its_attempt
     status = recurrence["status"]
     assert (status["result"], status.get("usage")) == ("Disrupted", None)
 
-    assert f"runs on node {NODE_NAME}, not on {OTHER_NODE}" in forger.push()
+    assert f"runs on node {NODE_NAME}, not on {OTHER_NODE}" in wrong_node_agent.push()
     (told,) = agent.ledger.usages()
     assert agent.push() == ""
     for life in ("this one", "another one"):
@@ -261,11 +261,11 @@ def test_what_is_told_of_a_pod_that_is_gone_after_its_outcome_amends_its_attempt
 
 @pytest.fixture
 def start_operator(namespace: str, operators: Operators) -> Callable[[], OperatorProcess]:
-    """Starts the operator on the same database and address each time."""
+    """Starts the operator, each time with the same database and address."""
     return operators(f"--agent-service-account={namespace}/{SERVICE_ACCOUNT}", "--agent-patience-seconds=60")
 
 
-def test_the_energy_in_status_is_what_the_agent_told_though_the_operator_was_killed(
+def test_the_status_has_the_agents_energy_even_if_the_operator_was_killed(
     start_operator: Callable[[], OperatorProcess],
     make_job: MakeJob,
     core: client.CoreV1Api,
@@ -312,7 +312,7 @@ def test_the_energy_in_status_is_what_the_agent_told_though_the_operator_was_kil
     assert (usage["energySource"], usage["attribution"]) == ("Agent", "Exclusive")
     assert Decimal(usage["coveragePercent"]) == 100
     assert Decimal(usage["reportedEnergyJoules"]) == 4000
-    # What the GPU truly used while the pod had it, from the 1st second to the 24th.
+    # The GPU's true energy while it was the pod's, from the 1st second to the 24th.
     truth = gpu.energy(24.0) - gpu.energy(1.0)
     assert abs(float(usage["gpuEnergyJoules"]) - truth) <= float(usage["uncertaintyJoules"])
     assert {each["type"]: each["status"] for each in status["conditions"]}["EnergyAgrees"] == "True"

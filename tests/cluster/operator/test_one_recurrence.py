@@ -1,4 +1,4 @@
-"""From a manifest to a measured cost in status, and every way in which a run can go wrong."""
+"""From a manifest to a measured cost in the status, and every way in which a run can fail."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def first_of(key: JobKey, request: str = "first", attempt: int = 0) -> str:
 
 
 def learned(operator: InProcessOperator, key: JobKey) -> tuple[Observation, ...]:
-    """What the bandit learns from."""
+    """The observations of a job."""
     return observations(operator.store.observations.of_name(key.namespace, key.name))
 
 
@@ -86,7 +86,7 @@ def test_a_pod_sees_the_batch_size_in_its_args(operator: InProcessOperator, make
     ("exit_code", "reason", "says"),
     [(3, "Error", "exit code 3"), (137, "OOMKilled", "out of memory")],
 )
-def test_a_process_that_dies_counts_against_its_batch_size(
+def test_a_crashed_process_counts_against_its_batch_size(
     exit_code: int,
     reason: str,
     says: str,
@@ -133,7 +133,7 @@ def test_a_process_that_hangs_is_ended_at_its_deadline(
     assert (bound.outcome, bound.epochs) == (Outcome.STOPPED, 3)
 
 
-def test_a_process_that_reports_nothing_teaches_nothing(
+def test_a_process_without_reports_teaches_nothing(
     operator: InProcessOperator,
     make_job: MakeJob,
     train: Train,
@@ -155,7 +155,7 @@ def test_a_process_that_reports_nothing_teaches_nothing(
     assert learned(operator, key) == ()
 
 
-def test_a_metric_that_never_reaches_the_target_is_an_exhausted_run(
+def test_a_run_that_never_reaches_the_target_is_exhausted(
     operator: InProcessOperator,
     make_job: MakeJob,
     train: Train,
@@ -178,7 +178,7 @@ def test_a_metric_that_never_reaches_the_target_is_an_exhausted_run(
     assert [each.outcome for each in learned(operator, key)] == [Outcome.EXHAUSTED]
 
 
-def test_a_crashed_attempt_is_tried_again(
+def test_a_crashed_attempt_is_retried(
     operator: InProcessOperator,
     make_job: MakeJob,
     train: Train,
@@ -201,7 +201,7 @@ def test_a_crashed_attempt_is_tried_again(
     assert [each["status"]["result"] for each in recurrences_of(key)] == ["Crashed", "Reached"]
 
 
-def test_an_image_that_is_missing_is_said_while_the_run_waits(
+def test_a_missing_image_is_reported_while_the_run_waits(
     operator: InProcessOperator, make_job: MakeJob, kubelet: Kubelet, recurrences_of: RecurrencesOf
 ) -> None:
     key = make_job()
@@ -214,7 +214,7 @@ def test_an_image_that_is_missing_is_said_while_the_run_waits(
     assert "ImagePullBackOff" in running["message"]
 
 
-def test_a_template_that_the_server_refuses_is_said_and_starts_nothing_until_it_is_mended(
+def test_a_rejected_template_is_reported_and_starts_nothing_until_it_is_fixed(
     operator: InProcessOperator,
     make_job: MakeJob,
     job_of: JobOf,
@@ -236,7 +236,7 @@ def test_a_template_that_the_server_refuses_is_said_and_starts_nothing_until_it_
     assert len(recurrences_of(key)) == 1
 
 
-def test_a_foreign_object_of_the_same_name_is_never_touched(
+def test_an_object_of_the_same_name_that_wattloop_does_not_own_is_not_touched(
     operator: InProcessOperator, make_job: MakeJob, kubectl: ClusterCommand, recurrences_of: RecurrencesOf
 ) -> None:
     key = make_job()
@@ -259,7 +259,7 @@ def test_a_foreign_object_of_the_same_name_is_never_touched(
     assert "ownerReferences" not in after["metadata"]
 
 
-def test_a_workload_deleted_by_hand_is_not_run_again(
+def test_a_workload_that_a_user_deletes_is_not_started_again(
     operator: InProcessOperator,
     make_job: MakeJob,
     train: Train,

@@ -1,4 +1,4 @@
-"""A workload of another kind than Job: started, watched by its conditions, its pods' reports taken in, ended."""
+"""Workloads of another kind than Job: start, state, reports of their pods, and end."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ WORKLOAD = {
 
 @pytest.fixture
 def train_sets(kubectl: ClusterCommand, release: Release) -> Iterator[None]:
-    """The kind, which the release names among operator.workloadKinds."""
+    """The kind, which the release lists in operator.workloadKinds."""
     kubectl.apply(CRD)
     kubectl("wait", "--for=condition=Established", f"crd/trainsets.{GROUP}", "--timeout=150s")
     yield
@@ -74,7 +74,7 @@ def set_condition(kubectl: ClusterCommand, key: JobKey, kind: str) -> None:
 
 
 def worker_pod(core: client.CoreV1Api, key: JobKey, workload: Object) -> Object:
-    """The pod that the kind's controller would make of its template."""
+    """The pod that the kind's controller would create from its template."""
     template: dict[str, Any] = workload["spec"]["workers"]["template"]
     owner = {
         "apiVersion": workload["apiVersion"],
@@ -118,7 +118,7 @@ def test_a_workload_of_another_kind_runs_to_its_target(
 
 
 @pytest.mark.usefixtures("train_sets")
-def test_a_running_workload_of_another_kind_is_looked_at_again_and_ended_where_it_must(
+def test_a_running_workload_of_another_kind_is_polled_and_ended_at_its_deadline(
     operator: InProcessOperator, make_job: MakeJob, kubectl: ClusterCommand, recurrences_of: RecurrencesOf
 ) -> None:
     key = make_job(template={"workload": WORKLOAD}, concurrencyPolicy="Replace")
@@ -134,7 +134,7 @@ def test_a_running_workload_of_another_kind_is_looked_at_again_and_ended_where_i
     assert [each["metadata"]["name"] for each in left] == [recurrence_name(key.name, slot_of_request("second"), 0)]
 
 
-def test_a_kind_that_the_cluster_does_not_have_is_said(
+def test_a_kind_that_the_cluster_lacks_is_reported(
     operator: InProcessOperator, make_job: MakeJob, kubectl: ClusterCommand
 ) -> None:
     unknown = WORKLOAD | {"apiVersion": "nowhere.example.com/v1"}

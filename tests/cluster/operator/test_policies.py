@@ -1,4 +1,4 @@
-"""GPUPowerPolicies and nodes of a real API server, with exactly the rights that the chart gives the operator."""
+"""GPUPowerPolicies and nodes on a real API server, with exactly the operator's rights."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ NOW = datetime(2026, 3, 1, 10, tzinfo=UTC)
 
 @pytest.fixture
 def pool() -> str:
-    """The value of a label that this test's nodes and policies alone have."""
+    """The value of a label that only this test's nodes and policies have."""
     return f"pool-{uuid.uuid4().hex[:8]}"
 
 
@@ -61,7 +61,7 @@ def node(core: client.CoreV1Api, pool: str) -> Iterator[str]:
 
 @pytest.fixture
 def make_policy(kubectl: ClusterCommand, pool: str) -> Iterator[MakePolicy]:
-    """Applies a policy of this test's pool; applied again, it is changed."""
+    """Applies a policy of this test's pool."""
     made: set[str] = set()
 
     def make(name: str, **spec: Any) -> str:
@@ -99,7 +99,7 @@ def test_a_node_has_the_bounds_of_its_policies_until_they_change(
     assert known.bounds_for_node(node) == ()
 
 
-def test_a_policys_status_says_on_how_many_nodes_it_holds(
+def test_a_policys_status_has_the_number_of_its_nodes(
     transport: HttpTransport, node: str, make_policy: MakePolicy, kubectl: ClusterCommand
 ) -> None:
     api = ClusterApi(transport)
@@ -114,13 +114,13 @@ def test_a_policys_status_says_on_how_many_nodes_it_holds(
     assert "No node has the labels pool=none" in status["conditions"][0]["message"]
     version = kubectl.json("get", "gpupowerpolicy", fleet)["metadata"]["resourceVersion"]
     write_policy_statuses(api, lambda: NOW)
-    assert kubectl.json("get", "gpupowerpolicy", fleet)["metadata"]["resourceVersion"] == version, "said once"
+    assert kubectl.json("get", "gpupowerpolicy", fleet)["metadata"]["resourceVersion"] == version, "logged once"
     make_policy("fleet", powerLimit={"maxWatts": 300})
     write_policy_statuses(api, lambda: NOW)
     assert kubectl.json("get", "gpupowerpolicy", fleet)["status"]["observedGeneration"] == 2
 
 
-def test_a_policy_reaches_the_agents_of_its_nodes_with_their_next_report_and_no_others(
+def test_only_the_agents_of_a_policys_nodes_get_it_at_their_next_report(
     transport: HttpTransport,
     store: Store,
     namespace: str,
@@ -163,7 +163,7 @@ def test_a_policy_reaches_the_agents_of_its_nodes_with_their_next_report_and_no_
         served.stop()
 
 
-def test_the_leading_operator_keeps_the_statuses_of_policies(
+def test_the_leader_updates_the_statuses_of_policies(
     operator_kubeconfig: Path,
     release: Release,
     namespace: str,

@@ -1,4 +1,4 @@
-"""Two replicas on one PostgreSQL, told its URL as the chart tells it: by a secret, in the environment."""
+"""Two replicas with one PostgreSQL, whose URL is in the environment, from a secret, as in the chart."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def database_url() -> Iterator[str]:
 def variables(
     database_url: str, kubectl: ClusterCommand, helm: ClusterCommand, namespace: str, tmp_path: Path
 ) -> dict[str, str]:
-    """What a kubelet would put into the environment of the operator's container, from a secret of the user's."""
+    """The environment of the operator's container from the user's secret, as a kubelet sets it."""
     kubectl("create", "secret", "generic", "database", f"--from-literal=uri={database_url}", namespace=namespace)
     values = nested(
         "database",
@@ -54,7 +54,7 @@ def variables(
 
 
 def reached(cluster: DynamicClient, key: JobKey, recurrences: int) -> None:
-    """Waits until so many recurrences have reached their target."""
+    """Wait until this number of recurrences has reached the target."""
 
     def enough(jobs: list[Object]) -> bool:
         return any(((job.get("status") or {}).get("counts") or {}).get("reached") == recurrences for job in jobs)
@@ -71,7 +71,7 @@ def reached(cluster: DynamicClient, key: JobKey, recurrences: int) -> None:
 
 
 @pytest.mark.postgres
-def test_a_second_replica_goes_on_with_what_the_first_has_learned(
+def test_a_second_replica_continues_with_the_first_ones_observations(
     variables: dict[str, str],
     operator_kubeconfig: Path,
     release: Release,

@@ -1,4 +1,4 @@
-"""The operator as a process, with the chart's rights: the example, two at once, killed in the middle."""
+"""The operator as a process with the chart's rights: the example, two replicas, kills."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TokenOfPod = Callable[[Object, str], str]
 def start_operator(
     operator_kubeconfig: Path, release: Release, namespace: str, tmp_path: Path
 ) -> Iterator[StartOperator]:
-    """Starts operators that share a Lease of the test's own."""
+    """Starts operators that share a Lease of this test."""
     started: list[OperatorProcess] = []
 
     def start(name: str = "operator", *, report_port: int = 0, options: tuple[str, ...] = ()) -> OperatorProcess:
@@ -73,7 +73,7 @@ def await_jobs(
     return found
 
 
-def test_the_example_runs_and_kubectl_shows_what_it_costs(
+def test_the_example_runs_and_kubectl_shows_its_cost(
     start_operator: StartOperator,
     pod_runner: PodRunner,
     kubectl: ClusterCommand,
@@ -108,7 +108,7 @@ def test_the_example_runs_and_kubectl_shows_what_it_costs(
     assert operator.exit_code == 130
 
 
-def test_of_two_operators_one_acts_and_the_other_takes_over(
+def test_one_of_two_operators_leads_and_the_other_takes_over(
     start_operator: StartOperator,
     pod_runner: PodRunner,
     kubectl: ClusterCommand,
@@ -119,7 +119,7 @@ def test_of_two_operators_one_acts_and_the_other_takes_over(
     first.await_line(" leads")
     second = start_operator("second")
     second.await_line("waits for the Lease")
-    assert second.health("/readyz").status_code == 200, "it takes in reports"
+    assert second.health("/readyz").status_code == 200, "it receives reports"
     example = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
     job = example | {"spec": example["spec"] | {"trigger": {"once": {}}}}
     kubectl.apply(job, namespace=namespace)
@@ -132,7 +132,7 @@ def test_of_two_operators_one_acts_and_the_other_takes_over(
     assert len(kubectl.json("get", "trec", namespace=namespace)["items"]) == 2
 
 
-def test_an_operator_that_was_frozen_does_not_act_on_the_lead_that_it_lost(
+def test_a_suspended_operator_does_not_act_after_it_has_lost_the_lead(
     start_operator: StartOperator,
     pod_runner: PodRunner,
     kubectl: ClusterCommand,
@@ -154,7 +154,7 @@ def test_an_operator_that_was_frozen_does_not_act_on_the_lead_that_it_lost(
     assert second.health("/healthz").status_code == 200
 
 
-def test_without_a_right_to_its_lease_the_operator_says_so(
+def test_an_operator_without_rights_to_its_lease_ends_with_an_error(
     operator_kubeconfig: Path, tmp_path: Path, namespace: str
 ) -> None:
     operator = OperatorProcess(operator_kubeconfig, tmp_path, f"sqlite:///{tmp_path}/x.db", (namespace, "none"))
@@ -163,7 +163,7 @@ def test_without_a_right_to_its_lease_the_operator_says_so(
 
 
 @pytest.mark.timeout(900)
-def test_killed_and_started_again_in_the_middle_of_200_recurrences(
+def test_an_operator_killed_and_restarted_among_200_recurrences_loses_none(
     start_operator: StartOperator,
     pod_runner: PodRunner,
     kubectl: ClusterCommand,
@@ -233,7 +233,7 @@ def await_total(cluster: DynamicClient, namespace: str, total: int) -> None:
 
 
 def test_an_operator_without_jobs_loads_no_numerical_library(start_operator: StartOperator, namespace: str) -> None:
-    # Namespaces of other tests may still be on their way out, with their jobs.
+    # Namespaces of other tests may still exist, with their jobs.
     operator = start_operator(options=("--namespaces", namespace))
     operator.await_line(" leads")
     assert operator.health("/readyz").status_code == 200

@@ -1,4 +1,4 @@
-"""Who may report for which recurrence, asked of a real API server with real tokens."""
+"""Authorization of reports, on a real API server with real tokens."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def two_jobs(operator: InProcessOperator, make_job: MakeJob, train: Train) -> tu
     return first, train(first, name_of(first)), second, train(second, name_of(second))
 
 
-def test_a_pod_reports_for_its_own_recurrence_alone(
+def test_a_pod_reports_only_for_its_own_recurrence(
     two_jobs: tuple[JobKey, Training, JobKey, Training],
     reporting: HttpService,
     token_of_pod: TokenOfPod,
@@ -62,7 +62,7 @@ def test_a_pod_reports_for_its_own_recurrence_alone(
     assert "progress" not in recurrences_of(second)[0]["status"]
 
 
-def test_a_token_of_another_audience_or_of_no_pod_is_not_known(
+def test_a_token_of_another_audience_or_of_no_pod_is_unknown(
     two_jobs: tuple[JobKey, Training, JobKey, Training],
     reporting: HttpService,
     token_of_pod: TokenOfPod,
@@ -74,7 +74,7 @@ def test_a_token_of_another_audience_or_of_no_pod_is_not_known(
     assert [post(reporting, key, token).status_code for token in tokens] == [401, 401, 401, 401]
 
 
-def test_a_pod_that_only_claims_to_belong_to_a_recurrence_is_refused(
+def test_a_pod_that_only_claims_to_belong_to_a_recurrence_is_rejected(
     two_jobs: tuple[JobKey, Training, JobKey, Training],
     reporting: HttpService,
     token_of_pod: TokenOfPod,
@@ -91,7 +91,7 @@ def test_a_pod_that_only_claims_to_belong_to_a_recurrence_is_refused(
     assert post(reporting, key, token_of_pod(pod, AUDIENCE)).status_code == 403
 
 
-def test_a_recurrence_that_does_not_exist_is_nobodys(
+def test_a_missing_recurrence_belongs_to_no_pod(
     two_jobs: tuple[JobKey, Training, JobKey, Training], reporting: HttpService, token_of_pod: TokenOfPod
 ) -> None:
     key, training, _, _ = two_jobs

@@ -1,4 +1,4 @@
-"""What the operator sees: events through kopf, and by comparison what a watch has missed."""
+"""Resyncs on a real API server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def missed(transport: HttpTransport, cache: ObjectCache, kind: str) -> set[JobKe
     return Resync(ClusterApi(transport), watched, lambda _: True).run()
 
 
-def test_what_a_watch_has_missed_is_found_and_mended(
+def test_a_resync_repairs_what_a_watch_has_missed(
     transport: HttpTransport, operator: InProcessOperator, make_job: MakeJob, kubectl: ClusterCommand
 ) -> None:
     key = make_job()
@@ -32,18 +32,18 @@ def test_what_a_watch_has_missed_is_found_and_mended(
     kinds = ("RecurringTrainingJob", "TrainingRecurrence", "Job")
     for kind in kinds:
         assert key in missed(transport, cache, kind)
-        assert key not in missed(transport, cache, kind), "what was mended is in line"
+        assert key not in missed(transport, cache, kind), "the cache is repaired"
     name = recurrence_name(key.name, slot_of_request("first"), 0)
     assert cache.workloads.get((key.namespace, name)) is not None
     kubectl("delete", "rtj", key.name, "--cascade=foreground", namespace=key.namespace)
     for kind in kinds:
-        assert key in missed(transport, cache, kind), "that it is gone was told by no event"
+        assert key in missed(transport, cache, kind), "no event reported the deletion"
     assert cache.jobs.get((key.namespace, key.name)) is None
     assert cache.recurrences.get((key.namespace, name)) is None
     assert cache.workloads.get((key.namespace, name)) is None
 
 
-def test_of_pods_only_those_are_kept_that_can_still_tell_something(
+def test_only_pods_of_running_recurrences_are_stored(
     transport: HttpTransport, operator: InProcessOperator, make_job: MakeJob, kubelet: Kubelet
 ) -> None:
     key = make_job()
@@ -56,7 +56,7 @@ def test_of_pods_only_those_are_kept_that_can_still_tell_something(
 
 
 @pytest.mark.parametrize("kind", ["RecurringTrainingJob", "Pod"])
-def test_what_comes_while_it_compares_is_not_counted_as_missed(
+def test_an_event_during_a_resync_is_not_counted_as_missed(
     kind: str, transport: HttpTransport, operator: InProcessOperator, make_job: MakeJob
 ) -> None:
     key = make_job()
@@ -64,11 +64,11 @@ def test_what_comes_while_it_compares_is_not_counted_as_missed(
     cache = ObjectCache()
     (watched,) = [each for each in watched_kinds(cache) if each.resource.kind == kind]
 
-    def events_come(_: float) -> bool:
+    def deliver_events(_: float) -> bool:
         api = ClusterApi(transport)
         bodies, _version = api.list(watched.resource, labels=watched.labels)
         for body in bodies:
             watched.put(body)
         return True
 
-    assert Resync(ClusterApi(transport), watched, events_come).run() == set()
+    assert Resync(ClusterApi(transport), watched, deliver_events).run() == set()

@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
 """Finds or builds the programs of the cluster tests: the Kubernetes control plane, etcd, Helm, and those of a node.
 
-A program is taken from the first place that has it:
+A program comes from the first place that has it:
 
-1. the folder that KUBEBUILDER_ASSETS names (the convention of envtest; taken as it is, whatever its version);
+1. the folder of KUBEBUILDER_ASSETS (envtest's convention), in any version;
 2. the cache, `$XDG_CACHE_HOME/wattloop/binaries` (default `~/.cache/wattloop/binaries`);
-3. PATH, if it says that it is of the version pinned here;
-4. a build with Go from the module folder beside this file, into the cache.
+3. PATH, if it has the version pinned here;
+4. a build with Go from the module folders beside this file, into the cache.
 
 Standard library only, so it runs before anything is installed:
 
-    python3 tests/support/binaries/build.py                         # the programs that the tests need
-    python3 tests/support/binaries/build.py kube-apiserver etcd     # these alone
-    python3 tests/support/binaries/build.py --json                  # where each one is, as JSON on stdout
+    python3 tests/support/binaries/build.py                         # the programs that the tests
+        need
+    python3 tests/support/binaries/build.py kube-apiserver etcd     # only these
+    python3 tests/support/binaries/build.py --json                  # their paths as JSON on stdout
 """
 
 from __future__ import annotations
@@ -36,42 +37,42 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MODULES = Path(__file__).resolve().parent
-# Two builds at once keep two cores busy while one of them links; more would only take memory from each other.
+# Two concurrent builds keep two cores busy while one links; more would only need more memory.
 PARALLEL_BUILDS = 2
 SECONDS_BETWEEN_PROGRESS_LINES = 15.0
 
 
 class BinariesUnavailableError(Exception):
-    """A program is nowhere to be found and there is no Go to build it with."""
+    """A program was not found, and Go to build it is missing."""
 
 
 class BuildFailedError(Exception):
-    """Go is there, but the build did not succeed."""
+    """Go could not build a program."""
 
 
 @dataclass(frozen=True)
 class Module:
-    """A folder with a go.mod of its own: the programs built together, and how."""
+    """A folder with a go.mod: programs that are built together."""
 
     name: str
     requirement: str
     """The module whose version in go.mod is the version of the programs."""
     link_variables: tuple[str, ...]
-    """Go variables that the linker sets to the version, without which a program does not know its own."""
+    """Go variables that the linker sets to the version."""
 
     @property
     def folder(self) -> Path:
-        """Where go.mod and go.sum are."""
+        """The folder of go.mod and go.sum."""
         return MODULES / self.name
 
     @property
     def version(self) -> str:
-        """The pinned version, with its leading v, read from go.mod so that it stands in one place."""
+        """The pinned version with its leading v, from go.mod."""
         return self._manifest_entry(rf"^(?:require)?\s*{re.escape(self.requirement)} (v\S+)")
 
     @property
     def go_needed(self) -> str:
-        """The oldest Go that builds it."""
+        """The oldest Go that can build it."""
         return self._manifest_entry(r"^go (\S+)")
 
     def _manifest_entry(self, pattern: str) -> str:
@@ -91,13 +92,13 @@ class Module:
 
 @dataclass(frozen=True)
 class Binary:
-    """A program: its name, the module it is built from and the Go package that is its main."""
+    """A program: its name, its module and its main Go package."""
 
     name: str
     module: Module
     package: str
     version_arguments: tuple[str, ...]
-    """What makes the program print its version."""
+    """Arguments that print the program's version."""
 
     @property
     def built_name(self) -> str:
@@ -116,7 +117,7 @@ KUBERNETES = Module(
         f"{_COMPONENT_VERSION}.gitMinor={{MINOR}}",
     ),
 )
-# The same version, but a module of its own: what changes here must not have the API server built again.
+# A separate module of the same version, so that its changes do not rebuild the API server.
 NODE_AGENTS = Module("node", KUBERNETES.requirement, KUBERNETES.link_variables)
 ETCD = Module("etcd", "go.etcd.io/etcd/server/v3", ())
 HELM = Module("helm", "helm.sh/helm/v4", ("helm.sh/helm/v4/internal/version.version={VERSION}",))
@@ -139,21 +140,21 @@ BINARIES = {
     )
 }
 CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kubectl", "etcd")
-"""What every cluster test needs."""
+"""Programs of every cluster test."""
 USED_BY_TESTS = (*CONTROL_PLANE, "kube-scheduler", "helm")
-"""What the tests on a control plane need; kwok is built when something asks for it."""
+"""Programs of the tests with a control plane; kwok is built on demand."""
 NODE = (*USED_BY_TESTS, "kubelet", "kube-proxy", "coredns")
-"""What the tests on a whole node need."""
+"""Programs of the tests with a real node."""
 
 
 def cache_folder() -> Path:
-    """The cache that all checkouts of this user share."""
+    """The cache of all checkouts of this user."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "wattloop" / "binaries"
 
 
 def find(name: str) -> Path | None:
-    """Where the program is now, without building anything; None if it is nowhere."""
+    """The path of a program without building it; None if it is not found."""
     binary = BINARIES[name]
     assets = os.environ.get("KUBEBUILDER_ASSETS")
     if assets and _is_program(Path(assets) / name):
@@ -165,11 +166,11 @@ def find(name: str) -> Path | None:
 
 
 def ensure(names: Iterable[str] = USED_BY_TESTS, *, progress: Progress | None = None) -> dict[str, Path]:
-    """Finds each program or builds it, at most once on a machine however many processes ask at the same time.
+    """Find or build each program; concurrent processes of a machine share one build.
 
     Raises:
-        BinariesUnavailableError: Some are missing and there is no Go; the message says what to install.
-        BuildFailedError: Go could not build one; the message ends with what Go said.
+        BinariesUnavailableError: Programs and Go are missing; the message names what to install.
+        BuildFailedError: Go could not build a program; the message ends with Go's output.
     """
     wanted = list(dict.fromkeys(names))
     missing = [name for name in wanted if find(name) is None]
@@ -186,7 +187,7 @@ def ensure(names: Iterable[str] = USED_BY_TESTS, *, progress: Progress | None = 
 
 
 def go_version() -> str | None:
-    """Version and platform of the Go on PATH, as in `go1.26.1-linux-amd64`; None where there is none."""
+    """Version and platform of the Go on PATH, as in `go1.26.1-linux-amd64`; None without Go."""
     if shutil.which("go") is None:
         return None
     answer = subprocess.run(
@@ -196,7 +197,7 @@ def go_version() -> str | None:
 
 
 class Progress:
-    """Says on stderr how far each build is: one line that moves on a terminal, a line now and then elsewhere."""
+    """Reports the progress of builds on stderr: one changing line on a terminal, occasional lines elsewhere."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -204,7 +205,7 @@ class Progress:
         self._last = 0.0
 
     def say(self, module: str, words: str, *, now: bool = False) -> None:
-        """Sets what is said about one module; `now` for what must not be lost between two lines."""
+        """Set the text about one module; with `now`, print it without delay."""
         with self._lock:
             self._state[module] = words
             terminal = sys.stderr.isatty()
@@ -237,7 +238,7 @@ def _build_module(binaries: Sequence[Binary], progress: Progress) -> None:
         with tempfile.TemporaryDirectory(dir=folder, prefix=".building-") as unfinished:
             _go_build(module, missing, Path(unfinished), progress)
             for binary in missing:
-                # A program appears in the cache whole or not at all.
+                # A program appears in the cache completely or not at all.
                 os.replace(Path(unfinished) / binary.built_name, folder / binary.name)  # noqa: PTH105
         built = ", ".join(binary.name for binary in missing)
         progress.say(module.name, f"built {built} {module.version} in {time.monotonic() - start:.0f} s", now=True)
@@ -274,8 +275,8 @@ def _go(module: Module, *arguments: str) -> str:
 
 
 def _go_environment() -> dict[str, str]:
-    # No C compiler and no toolchain downloads: the Go that is here, or a clear word that it is too old. Flags that a
-    # person has set for other builds must not change what the key of the cache stands for.
+    # No C compiler and no toolchain downloads: use the installed Go, or report that it is too old. A
+    # user's Go flags must not affect a build, because the cache key does not contain them.
     return {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "", "GOWORK": "off"}
 
 
@@ -294,7 +295,7 @@ def _cached_folders(module: Module) -> list[Path]:
     go = go_version()
     if go is not None:
         return [_keyed_folder(module, go)]
-    # Without Go any Go's build of the same sources serves.
+    # Without Go, use a build of the same sources by any Go.
     return sorted(cache_folder().glob(f"{module.name}-{module.version}-{_recipe_digest(module)}-*"))
 
 
@@ -326,7 +327,7 @@ def _locked(folder: Path, module: Module, progress: Progress) -> Iterator[None]:
 
 
 def main() -> int:
-    """The command line; 0 when every program asked for is there, 1 when not, 2 for a name that is none of them."""
+    """The command line; returns 0 if every program is available, 1 if not, 2 for an unknown name."""
     description, _, examples = (__doc__ or "").partition("\n\n")
     parser = argparse.ArgumentParser(
         description=description, epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter
