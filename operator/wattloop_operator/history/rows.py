@@ -81,7 +81,7 @@ def rows_of(history: JobHistory) -> tuple[RecurrenceRow, ...]:
 def write_csv(stream: IO[str], rows: Iterable[RecurrenceRow]) -> None:
     """Write the rows as CSV.
 
-    A header, numbers with ten significant digits, empty cells for missing values.
+    The file has a header, numbers with ten significant digits, and empty cells for missing values.
     """
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -91,17 +91,14 @@ def write_csv(stream: IO[str], rows: Iterable[RecurrenceRow]) -> None:
 def write_json(stream: IO[str], rows: Iterable[RecurrenceRow]) -> None:
     """Write the rows as a JSON list of objects with the same names and digits.
 
-    Null for missing values.
+    Missing values are null.
     """
     json.dump([{column: _rounded(getattr(row, column)) for column in COLUMNS} for row in rows], stream, indent=2)
     stream.write("\n")
 
 
 def _outcome(result: str) -> str:
-    """The result as the simulator's files have it.
-
-    ``DeadlineExceeded`` is ``deadline-exceeded``.
-    """
+    """The result in the form of the simulator's files: ``deadline-exceeded``."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", result).lower()
 
 

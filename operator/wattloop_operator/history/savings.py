@@ -44,7 +44,7 @@ def costs_of(rows: Sequence[RecurrenceRow]) -> tuple[RecurrenceCost, ...]:
 def running_saving_joules(costs: Sequence[RecurrenceCost], default_cost_joules: float) -> tuple[float, ...]:
     """Joules saved up to and including each recurrence.
 
-    Negative while learning has cost more than it saved.
+    They are negative while learning has cost more than it saved.
 
     Example:
         >>> costs = [RecurrenceCost(0, ((8, 150.0),), True), RecurrenceCost(1, ((16, 40.0),), True)]

@@ -1,7 +1,4 @@
-"""What a local run shows while it goes on.
-
-A live table, JSON lines, and messages about attempts that failed.
-"""
+"""Output of a local run: a live table, JSON lines, and messages about failed attempts."""
 
 from __future__ import annotations
 

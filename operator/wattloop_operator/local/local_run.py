@@ -1,6 +1,6 @@
-"""A local run.
+"""Sets up a local run, runs the job, and writes the results.
 
-Sets up folder, store, GPUs, agent, reporting API and backend, runs the job, and writes the results.
+A run consists of an output folder, store, GPUs, agent, reporting API and backend.
 """
 
 from __future__ import annotations

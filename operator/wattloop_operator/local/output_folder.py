@@ -22,9 +22,9 @@ from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.store.objects import ObjectExistsError, Objects
 
 OWNER_FILE = "wattloop-run.json"
+LOCK_FILE = ".lock"
 # Kind of the object that records which folder runs a job of a shared database.
 JOB_LOCK = "LocalRun"
-LOCK_FILE = ".lock"
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class OutputFolder:
     def locked(cls, path: Path, owner: dict[str, object]) -> Iterator[Self]:
         """Lock a folder for a job.
 
-        A new one, or one of an earlier run of the same job with the same settings.
+        The folder is new, or from an earlier run of the same job with the same settings.
 
         Args:
             path: The folder. It is created if it does not exist.
@@ -54,7 +54,7 @@ class OutputFolder:
             OperationError: It cannot be created or written.
         """
         folder = cls(path.absolute())
-        with folder._named_failures():
+        with folder._as_operation_errors():
             folder._check_content()
             folder.path.mkdir(parents=True, exist_ok=True)
             # Not removed at the end: otherwise two runs could lock two files of the same name.
@@ -65,7 +65,7 @@ class OutputFolder:
             except BlockingIOError:
                 text = "another wattloop run is using it; wait for it or choose another folder"
                 raise UsageError(f"{folder.path}: {text}") from None
-            with folder._named_failures():
+            with folder._as_operation_errors():
                 folder._check_owner(owner)
                 folder.logs.mkdir(exist_ok=True)
             yield folder
@@ -73,7 +73,7 @@ class OutputFolder:
             os.close(lock)
 
     @contextlib.contextmanager
-    def _named_failures(self) -> Iterator[None]:
+    def _as_operation_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:

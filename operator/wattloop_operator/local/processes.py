@@ -89,7 +89,7 @@ class TrainingProcess:
         os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._watchdog.forget(self._process.pid)
+        self._watchdog.unwatch(self._process.pid)
         self._process.wait()
         self.ended_at = datetime.now(UTC)
         on_end()

@@ -86,7 +86,7 @@ class Watchdog:
         """Register a process group: if the run is killed, kill it."""
         self._send(f"+{group}")
 
-    def forget(self, group: int) -> None:
+    def unwatch(self, group: int) -> None:
         """Unregister a process group that has ended."""
         self._send(f"-{group}")
 

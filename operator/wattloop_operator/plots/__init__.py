@@ -1,7 +1,4 @@
-"""Plots of a job's history.
-
-The cost of each recurrence, and the trade-off between energy and time.
-"""
+"""Plots of a job's history: cost of each recurrence, and energy against time."""
 
 from __future__ import annotations
 

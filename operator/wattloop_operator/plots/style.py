@@ -1,7 +1,4 @@
-"""Shared parts of the plots.
-
-Figures without a display, colours by batch size, units, and saving.
-"""
+"""Shared parts of the plots: figures, colours by batch size, units, and saving."""
 
 from __future__ import annotations
 

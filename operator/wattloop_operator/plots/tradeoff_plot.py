@@ -1,7 +1,4 @@
-"""``tradeoff.png``.
-
-Energy against time for every batch size and power limit, with the Pareto front.
-"""
+"""``tradeoff.png``: energy against time by batch size and power limit, with the Pareto front."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Actions that a backend carries out.
 
-Each is idempotent: names act as locks, and outcomes are final.
+Each action is idempotent: names act as locks, and outcomes are final.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A backend in memory.
 
-Versioned objects, workloads that the test controls, and a store that can be lost.
+It has versioned objects, workloads that the test controls, and a store that can be lost.
 
 It implements the same protocol as the cluster and the local mode, counts events that may occur only
 once, and can be killed before or after any action.
@@ -261,7 +261,7 @@ def pod_energy(
 ) -> PodEnergy:
     """An agent's energy of one GPU of a pod.
 
-    By default two seconds and 200 J more than `report` has.
+    By default it has two seconds and 200 J more than `report`.
     """
     energy = PodEnergy(
         job_uid="job-uid",

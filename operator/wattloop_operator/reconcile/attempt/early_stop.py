@@ -79,7 +79,7 @@ def review_cost_limit(
 
 
 def _partial_observation(recurrence: TrainingRecurrence, progress: Progress) -> PartialObservation | None:
-    """What the policy reviews.
+    """The input of the policy's review.
 
     None before one full epoch and its cost at the current power limit are known.
     """

@@ -1,4 +1,4 @@
-"""Agent reports that arrive after the outcome update usage and cost, but not what is learned.
+"""Agent reports after the outcome: they update usage and cost, but not the observation.
 
 An agent or the operator may have been offline. The agent's numbers are cumulative, and the agent
 keeps them on its node until the operator acknowledges them. So the usage of an attempt is updated

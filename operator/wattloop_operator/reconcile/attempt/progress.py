@@ -1,6 +1,4 @@
-"""How a report changes the progress of an attempt.
-
-A pure function of the recurrence and the report.
+"""The effect of a report on an attempt's progress, as a pure function.
 
 Reports are cumulative and may arrive late, twice or out of order, from several processes. Counters
 only rise. The metric is that of the newest report of rank 0. Whether the target is reached is
@@ -53,9 +51,9 @@ def progress_after(recurrence: TrainingRecurrence, report: Report) -> Progress:
 
 
 def max_gpus(recurrence: TrainingRecurrence) -> int:
-    """How many GPUs an attempt may report.
+    """Maximum number of GPUs that an attempt may report.
 
-    A multiple of what its template requests, within the API's maximum.
+    It is a multiple of what the template requests, within the API's maximum.
     """
     return min(MAX_GPUS_PER_DEVICE * recurrence.status.devices or MAX_GPUS_OF_ATTEMPT, MAX_GPUS_OF_ATTEMPT)
 
@@ -114,7 +112,7 @@ def _has_restarted(before: Progress, report: Report) -> bool:
 def _consecutive_reached(before: Progress, report: Report) -> int:
     """Consecutive evaluations that reached the target.
 
-    Counted here, or by the process if reports were lost.
+    They are counted here, or by the process if reports were lost.
     """
     maximum = before.consecutive_reached + report.evaluations - before.evaluations
     return (

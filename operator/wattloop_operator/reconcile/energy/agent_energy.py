@@ -1,4 +1,4 @@
-"""What the node agents report about an attempt.
+"""The node agents' reports about an attempt.
 
 Tells whether the reports cover the attempt's pods, and whether they agree with the processes'
 reports.
@@ -101,8 +101,8 @@ def agent_energy(energies: Sequence[PodEnergy], progress: Progress, devices: int
     """The agents' reports, with the number of GPUs that other sources give.
 
     Args:
-        energies: What the agents report.
-        progress: What the processes report.
+        energies: Energies that the agents report.
+        progress: Progress that the processes report.
         devices: GPUs that the attempt's containers request.
     """
     of_processes = {gpu.uuid for gpu in progress.gpus}
@@ -165,7 +165,7 @@ def process_uncertainty_joules(agents: AgentEnergy, progress: Progress) -> float
 
 
 def disagreement(agents: AgentEnergy, progress: Progress) -> str:
-    """Where the processes' and the agents' energies cannot both be valid within their uncertainty.
+    """The GPUs for which the processes' and the agents' energies contradict each other.
 
     Empty if they agree.
 

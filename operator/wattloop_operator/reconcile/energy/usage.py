@@ -47,15 +47,13 @@ def usage_of(progress: Progress) -> Usage | None:
 def usage_at_end(progress: Progress, agents: AgentEnergy, *, started: datetime | None, until: datetime) -> Usage | None:
     """Usage of an attempt that has ended, from the more accurate source.
 
-    The node agents or the processes.
-
     If the agents' reports do not cover the whole attempt, the processes' reports are used. If the
     processes reported nothing, the agents' reports are used, with the part of the time that they
     cover.
 
     Args:
-        progress: What the processes reported.
-        agents: What the agents reported.
+        progress: Progress that the processes reported.
+        agents: The agents' reports.
         started: When the attempt started.
         until: The time up to which the agents' reports must extend.
     """
@@ -118,10 +116,7 @@ def relative_percent(cost_joules: float, default_cost_joules: float | None) -> f
 def cost_status(
     cost_joules: float | None, default_cost_joules: float | None, energy_joules: float, price: Price | None
 ) -> Cost | None:
-    """The cost as written to the status.
-
-    In joules, in percent of the default configuration's, and in money.
-    """
+    """The cost in joules, in percent of the default configuration's, and in money."""
     if cost_joules is None:
         return None
     return Cost.model_validate(

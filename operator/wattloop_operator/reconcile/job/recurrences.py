@@ -54,7 +54,7 @@ def recurrences_of(snapshot: Snapshot) -> tuple[Recurrence, ...]:
 def next_index(snapshot: Snapshot) -> int:
     """The index of the next recurrence.
 
-    Above every index in the objects, the store and the status.
+    It is above every index in the objects, the store and the status.
     """
     known = [each.spec.index for each in snapshot.recurrences]
     known += [record.recurrence for record in snapshot.records]
@@ -90,7 +90,7 @@ def last_end(snapshot: Snapshot) -> datetime | None:
 def beyond_history_limits(snapshot: Snapshot, open_indices: frozenset[int]) -> Iterator[TrainingRecurrence]:
     """Yield the attempts to delete, oldest first.
 
-    Those that exceed the history limits and are recorded in the store.
+    These exceed the history limits and are recorded in the store.
 
     Attempts of a recurrence that is still open are kept.
     """

@@ -95,9 +95,9 @@ def start_actions(
 
 
 def unsupported(spec: RecurringTrainingJobSpec) -> str | None:
-    """Which field of a job this version does not support, and what to write instead.
+    """A message about a field that this version does not support, and what to write instead.
 
-    None if all are supported.
+    None if all fields are supported.
 
     Such a job does not start, because a run that ignores a field would not be what its user asked
     for.

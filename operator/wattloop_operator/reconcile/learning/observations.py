@@ -231,7 +231,7 @@ def epoch_usage(
 ) -> tuple[float | None, float | None]:
     """Energy and time of one epoch at the current power limit.
 
-    As measured at it, or the attempt's mean.
+    They are the measured ones at that limit, or else the attempt's mean.
 
     While limits are being measured, neither is known, because the current limit is not measured
     yet.
