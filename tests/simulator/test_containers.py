@@ -41,14 +41,14 @@ print(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
 """
 
 
-def containers_can_be_made() -> bool:
+def containers_are_supported() -> bool:
     try:
         return subprocess.run([*INTO_A_CONTAINER, "true"], check=False, capture_output=True).returncode == 0
     except FileNotFoundError:
         return False
 
 
-pytestmark = pytest.mark.skipif(not containers_can_be_made(), reason="this machine does not allow PID namespaces")
+pytestmark = pytest.mark.skipif(not containers_are_supported(), reason="this machine does not allow PID namespaces")
 
 
 class Container(subprocess.Popen[str]):
@@ -76,7 +76,7 @@ class Container(subprocess.Popen[str]):
         self.communicate()
 
 
-def seen_in_a_container(machine: Machine) -> tuple[str, int]:
+def visible_in_a_container(machine: Machine) -> tuple[str, int]:
     """Return the processes on GPU 0 and its used memory as seen in another container."""
     command = [*INTO_A_CONTAINER, sys.executable, "-c", LIST_PROCESSES]
     environment = {**os.environ, **nvml_simulator.environment(machine.path)}
@@ -101,7 +101,7 @@ def test_the_machine_lists_processes_of_containers_and_containers_do_not_see_eac
         assert listed() == [container.host_pid]
         used = nvml.nvmlDeviceGetMemoryInfo(handle).used
         assert used > free
-        assert seen_in_a_container(machine) == ("[]", used)
+        assert visible_in_a_container(machine) == ("[]", used)
         assert listed() == [container.host_pid], "a container that does not see the process must not remove it"
     assert listed() == []
     assert nvml.nvmlDeviceGetMemoryInfo(handle).used == free

@@ -31,9 +31,9 @@ class FakeConnection:
 
 def admitted(limiter: ConnectionLimiter, address: str, connections: int) -> list[FakeConnection]:
     """Open a number of connections of an address; all must be admitted."""
-    made = [FakeConnection() for _ in range(connections)]
-    assert all(limiter.admit(each, address, 0.0) for each in made)
-    return made
+    connections_made = [FakeConnection() for _ in range(connections)]
+    assert all(limiter.admit(each, address, 0.0) for each in connections_made)
+    return connections_made
 
 
 def test_an_address_at_its_limit_is_rejected() -> None:

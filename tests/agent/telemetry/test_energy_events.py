@@ -43,7 +43,7 @@ def free_port() -> int:
 @pytest.fixture
 def address(ledger: Ledger) -> Iterator[Address]:
     registry = CollectorRegistry()
-    Counter("wattloop_something", "Whatever.", registry=registry).inc()
+    Counter("wattloop_something", "A counter.", registry=registry).inc()
     address = Address("127.0.0.1", free_port())
     stop = serve(address, registry, EnergyEvents(ledger))
     yield address

@@ -58,5 +58,5 @@ def pod(name: str, gpu: str = GPU, *, shared: bool = False) -> Assignment:
     return Assignment(f"uid-{name}", "default", name, "main", gpu, shared)
 
 
-def seen(moment: float, *assignments: Assignment) -> Observation:
+def observation_at(moment: float, *assignments: Assignment) -> Observation:
     return Observation(moment, moment + 0.02, assignments)

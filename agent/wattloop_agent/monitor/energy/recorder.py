@@ -22,7 +22,7 @@ from wattloop_agent.request_error import RequestError
 
 logger = logging.getLogger(__name__)
 
-# The first sampling is written at once: if the monitor is killed before it has written a ledger,
+# The first sampling is written immediately: if the monitor is killed before it has written a ledger,
 # the counter values at which the ledger began are lost. A change of assignments is written soon.
 # Energy alone is written seldom, because the counters still have it after a restart.
 CHANGE_SECONDS = 1.5

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.agents.simulated_day import GPU, TrueGpu, pod, seen
+from support.agents.simulated_day import GPU, TrueGpu, observation_at, pod
 from wattloop.node_energy import PodGpuUsage
 from wattloop_agent.monitor.energy.attribution import Assignment, drop_oldest_ended
 from wattloop_agent.monitor.energy.ledger import Ledger, LedgerState
@@ -43,7 +43,7 @@ class Day:
     def run(self, until: float) -> None:
         while self.moment < until - 1e-9:
             if self.moment >= self.next_observation - 1e-9:
-                observation = seen(self.moment, *self.assigned(self.moment))
+                observation = observation_at(self.moment, *self.assigned(self.moment))
                 self.ledger.observe(replace(observation, first_processes=self.first_processes))
                 self.next_observation = self.moment + 2.0
             self.moment += 0.1

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.agents.simulated_day import TrueGpu, pod, seen
+from support.agents.simulated_day import TrueGpu, observation_at, pod
 from wattloop_agent.monitor.energy.ledger_file import MAX_BYTES, NAME, CorruptLedger, LedgerFile
 from wattloop_agent.monitor.energy.recorder import WRITE_SECONDS, LedgerWriter
 
@@ -42,7 +42,7 @@ class Monitor:
 
     def run(self, until: float) -> None:
         while self.moment < until:
-            self.ledger_writer.ledger.observe(seen(self.moment, pod("one")))
+            self.ledger_writer.ledger.observe(observation_at(self.moment, pod("one")))
             for _ in range(10):
                 self.moment += 0.1
                 self.ledger_writer.add_samples([self.gpu.sample(self.moment - 0.005)])

@@ -5,21 +5,25 @@ from __future__ import annotations
 import logging
 import random
 import socket
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from support.agents.pushed import USAGE, MemoryBounds, MemoryLedger, OperatorStandIn, accepting, running_operator
 from support.control_plane.certificates import CertificateAuthority
 from support.reporting.json_web_token import json_web_token
 from support.reporting.node_api import NODE, NodeApi, running_node_api
 from wattloop.errors import OperationError
-from wattloop.node_energy import GpuBounds, NodeAnswer, NodeReport
+from wattloop.node_energy import GpuBounds, NodeAnswer, NodeReport, PodGpuUsage
 from wattloop_agent.monitor.push.operator_api import OperatorApi
-from wattloop_agent.monitor.push.pusher import Pusher
+from wattloop_agent.monitor.push.pusher import MAX_WAIT_SECONDS, Pusher, pages, wait_seconds
 from wattloop_operator.http.certificates import ServingCertificate
 
 BOUNDS = (GpuBounds("rack", None, None, (100.0, 300.0)),)
@@ -263,3 +267,51 @@ def wait_for_reports(operator: OperatorStandIn, number: int) -> None:
     while len(operator.reports) < number:
         assert operator.arrived.wait(10)
         operator.arrived.clear()
+
+
+PODS = st.lists(st.integers(1, 6), max_size=12)
+
+
+def usages_of(pods: list[int]) -> list[PodGpuUsage]:
+    return [
+        PodGpuUsage(f"uid-{pod}", "team", f"pod-{pod}", "train", f"GPU-{gpu}", False, 1, 0, 0.0, 1.0, True)
+        for pod, gpus in enumerate(pods)
+        for gpu in range(gpus)
+    ]
+
+
+@given(PODS, st.integers(6, 10))
+def test_all_usages_of_a_pod_are_on_one_page(pods: list[int], limit: int) -> None:
+    everything = usages_of(pods)
+    filled = pages(everything, limit)
+    assert sorted(chain.from_iterable(filled), key=lambda each: each.key) == sorted(
+        everything, key=lambda each: each.key
+    )
+    assert all(len(page) <= limit for page in filled)
+    assert all(page for page in filled[1:])
+    pages_of_pod = Counter(pod for page in filled for pod in {each.pod_uid for each in page})
+    assert set(pages_of_pod.values()) <= {1}
+
+
+@given(st.integers(1, 30), st.integers(1, 5))
+def test_a_pod_with_more_usages_than_a_page_is_split(gpus: int, limit: int) -> None:
+    filled = pages(usages_of([gpus]), limit)
+    assert sum(len(page) for page in filled) == gpus
+    assert all(len(page) <= limit for page in filled)
+
+
+INTERVALS = st.floats(0.1, 600)
+CHANCES = st.floats(0, 1)
+
+
+@given(INTERVALS, CHANCES)
+def test_without_failures_the_wait_is_the_interval_with_jitter(interval: float, chance: float) -> None:
+    assert 0.9 * interval <= wait_seconds(interval, 0, chance) <= 1.1 * interval * (1 + 1e-9)
+
+
+@given(INTERVALS, st.integers(1, 10_000), CHANCES)
+def test_the_wait_grows_with_failures_up_to_a_maximum(interval: float, failures: int, chance: float) -> None:
+    maximum = max(MAX_WAIT_SECONDS, interval)
+    waited = wait_seconds(interval, failures, chance)
+    assert min(interval, maximum / 2) <= waited <= maximum
+    assert wait_seconds(interval, failures + 1, chance) >= waited
