@@ -51,8 +51,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Genera
         try:
             ensure(USED_BY_TESTS)
         except BinariesUnavailableError as error:
-            words = f"{skipped} CLUSTER TESTS WERE SKIPPED: {error}"
-            terminalreporter.write_line(words, red=True, bold=True)
+            text = f"{skipped} CLUSTER TESTS WERE SKIPPED: {error}"
+            terminalreporter.write_line(text, red=True, bold=True)
 
 
 @pytest.fixture(scope="session")
@@ -111,8 +111,8 @@ def helm(
 @pytest.fixture(scope="session")
 def kubelet(cluster: DynamicClient) -> Iterator[Kubelet]:
     """The simulated kubelet, by which a test controls pods."""
-    with Kubelet(cluster) as standing_in:
-        yield standing_in
+    with Kubelet(cluster) as kubelet_of_node:
+        yield kubelet_of_node
 
 
 @pytest.fixture(scope="session")

@@ -66,10 +66,10 @@ def all_end_within(process_ids: Iterable[int], seconds: float) -> bool:
 
 
 def test_the_server_and_kubectl_have_the_pinned_version(kubectl: ClusterCommand) -> None:
-    said = kubectl.json("version")
+    versions = kubectl.json("version")
     pinned = BINARIES["kube-apiserver"].module.version
-    assert said["serverVersion"]["gitVersion"] == pinned
-    assert said["clientVersion"]["gitVersion"] == pinned
+    assert versions["serverVersion"]["gitVersion"] == pinned
+    assert versions["clientVersion"]["gitVersion"] == pinned
 
 
 def test_a_service_account_without_a_role_is_rejected(
@@ -161,15 +161,15 @@ def test_deleting_a_job_deletes_its_running_pod(
     (pod,) = kubelet.pods_of_job("train", namespace)
     kubelet.run(pod)
     kubectl("delete", "job", "train", "--wait=false", namespace=namespace)
-    gone = wait_until(
+    deleted = wait_until(
         cluster,
         api_version="v1",
         kind="Pod",
         namespace=namespace,
         condition=lambda pods: pods == [],
-        what="the Job's pod to be gone",
+        what="the Job's pod to be deleted",
     )
-    assert gone
+    assert deleted
 
 
 def test_a_pods_token_names_the_pod_and_is_valid_for_its_audience_only(

@@ -28,8 +28,8 @@ def test_a_training_with_the_agents_socket_is_admitted_in_a_labelled_namespace(
     namespace: str,
 ) -> None:
     kubectl("label", "namespace", namespace, "--overwrite", *LABELS)
-    stranger = {"metadata": {"name": "stranger"}, "spec": {"containers": [PRIVILEGED]}}
-    await_refusal(lambda: pod_refusal(core, namespace, stranger), "privileged containers")
+    privileged = {"metadata": {"name": "privileged"}, "spec": {"containers": [PRIVILEGED]}}
+    await_refusal(lambda: pod_refusal(core, namespace, privileged), "privileged containers")
     make_job()
     operators("--agent-socket-folder=/run/wattloop")()
 

@@ -205,8 +205,8 @@ def test_a_pod_that_looks_like_one_of_the_job_is_deleted_by_the_job_controller(
     intruder.create_namespaced_pod(key.namespace, pod(name, owner_of(training), labels))
 
     def names(pods: list[Object]) -> bool:
-        there = [each["metadata"]["name"] for each in pods if "deletionTimestamp" not in each["metadata"]]
-        return training.pod["metadata"]["name"] in there and name not in there
+        remaining = [each["metadata"]["name"] for each in pods if "deletionTimestamp" not in each["metadata"]]
+        return training.pod["metadata"]["name"] in remaining and name not in remaining
 
     wait_until(
         cluster,

@@ -91,13 +91,13 @@ def training(
         )
         (pod,) = kubelet.pods_of_job(name, key.namespace)
         kubelet.run(pod)
-        told = RunEnvironment.read(environment_of(pod))
-        assert told.certificate_authority_file == CERTIFICATE_AUTHORITY_FILE
+        environment = RunEnvironment.read(environment_of(pod))
+        assert environment.certificate_authority_file == CERTIFICATE_AUTHORITY_FILE
         # The files of the pod's projected volume.
         token, trusted = tmp_path / f"{name}.token", tmp_path / f"{name}.crt"
         token.write_text(token_of_pod(pod, AUDIENCE))
         trusted.write_text(pod["metadata"]["annotations"][CERTIFICATE_AUTHORITY_ANNOTATION])
-        return ReportChannel(told.report_url, str(token), str(trusted))
+        return ReportChannel(environment.report_url, str(token), str(trusted))
 
     return channel
 

@@ -43,7 +43,7 @@ FOUND, HELD = [400.0, 400.0], [250.0, 250.0]
 SET = "nvmlDeviceSetPowerManagementLimit"
 MINUTE = 60.0
 COUNTER_STEP_SECONDS = 0.1
-STRUCK = {"kill": signal.SIGKILL, "terminate": signal.SIGTERM, "hang": signal.SIGSTOP}
+SIGNALS = {"kill": signal.SIGKILL, "terminate": signal.SIGTERM, "hang": signal.SIGSTOP}
 ENDED = {"kill": -signal.SIGKILL, "terminate": 130}
 
 
@@ -60,10 +60,10 @@ class Cell:
     def train(self, environment: dict[str, str]) -> None:
         program = self.agent_fixture.folder / "train.py"
         program.write_text(TRAINING)
-        words = [sys.executable, str(program)]
+        arguments = [sys.executable, str(program)]
         with (self.agent_fixture.folder / "training.log").open("w") as log:
             self.training = subprocess.Popen(
-                words, cwd=self.agent_fixture.folder, env=environment, stdout=log, stderr=subprocess.STDOUT
+                arguments, cwd=self.agent_fixture.folder, env=environment, stdout=log, stderr=subprocess.STDOUT
             )
         self.reached("hold")
         self.used = self.energy_joules()
@@ -97,7 +97,7 @@ class Cell:
             self.reached("release")
             assert self.agent_fixture.limits == HELD
         if when in {"before a hold", "after a hold"}:
-            os.kill(self.operator.pid, STRUCK[how])
+            os.kill(self.operator.pid, SIGNALS[how])
         else:
             self.strike_in_the_driver(how, "hold" if when == "during a hold" else "release")
         if how != "hang":
@@ -113,16 +113,16 @@ class Cell:
             "the second GPU is being set",
             MINUTE,
         )
-        os.kill(self.operator.pid, STRUCK[how])
+        os.kill(self.operator.pid, SIGNALS[how])
         self.agent_fixture.gpus.clear_fault(ticket)
 
     def come_again(self, how: str) -> None:
         """Restart the operator as the kubelet does, or resume it."""
         if how == "hang":
             self.operator.resume()
-        self.keep()
+        self.restart_if_ended()
 
-    def keep(self) -> None:
+    def restart_if_ended(self) -> None:
         if self.operator.ended:
             self.operator = self.start_operator()
 
@@ -183,7 +183,7 @@ def cell(
                 "WATTLOOP_AGENT_SOCKET": str(agent_fixture.socket),
             }
         )
-        until(cell.has_pushed, "the agent has told the operator of its GPUs", MINUTE)
+        until(cell.has_pushed, "the agent has reported its GPUs to the operator", MINUTE)
         try:
             yield cell
         finally:
@@ -200,7 +200,7 @@ def outcome(cell: Cell, cluster: DynamicClient, namespace: str) -> Object:
 
     deadline = time.monotonic() + 2 * MINUTE
     while True:
-        cell.keep()
+        cell.restart_if_ended()
         try:
             found: Object = wait_until(
                 cluster,
@@ -219,7 +219,7 @@ def outcome(cell: Cell, cluster: DynamicClient, namespace: str) -> Object:
 
 
 @pytest.mark.parametrize("when", ["before a hold", "during a hold", "after a hold", "during a restore"])
-@pytest.mark.parametrize("how", STRUCK)
+@pytest.mark.parametrize("how", SIGNALS)
 def test_no_fate_of_the_operator_affects_the_lease_of_a_running_training(
     cell: Cell, how: str, when: str, kubelet: Kubelet, cluster: DynamicClient, namespace: str
 ) -> None:

@@ -107,7 +107,7 @@ def second_attempt_reaches(cases: list[Case], train: Train, kubelet: Kubelet, en
         case.reconcile()
 
 
-def told(kubectl: ClusterCommand, case: Case) -> dict[str, Any]:
+def outcome_of(kubectl: ClusterCommand, case: Case) -> dict[str, Any]:
     """The final objects, statuses and records of a case, without names and times."""
     key = case.key
 
@@ -171,7 +171,7 @@ def test_an_operator_killed_at_any_request_loses_and_repeats_nothing(
     undisturbed = Case(make_job("undisturbed"), transport, stores(), reporting.url, 0, after=after)
     first_attempt_crashes([undisturbed], train, kubelet, ended)
     second_attempt_reaches([undisturbed], train, kubelet, ended)
-    expected = told(kubectl, undisturbed)
+    expected = outcome_of(kubectl, undisturbed)
     assert [each[4] for each in expected["recurrences"]] == ["Crashed", "Reached"]
     assert expected["records"][1][3] == ENERGY_MILLIJOULES / 1000, "the agent's report was not used"
     # Seeds depend on a job's uid, so sampled batch sizes may differ; no batch size is sampled yet
@@ -185,7 +185,7 @@ def test_an_operator_killed_at_any_request_loses_and_repeats_nothing(
     for number, case in enumerate(cases, start=1):
         assert case.operator.starts == 2, f"the operator of call {number} was not killed once"
         call = case.killing_transport.calls[number - 1]
-        assert told(kubectl, case) == expected, f"killed at call {number}, {call}"
+        assert outcome_of(kubectl, case) == expected, f"killed at call {number}, {call}"
 
 
 def test_the_fatal_requests_include_every_kind(

@@ -22,7 +22,7 @@ from support.control_plane.waiting import Object, wait_until
 
 HOME, ACCOUNT = "narrow", "narrow-wattloop-operator"
 NAMESPACES = ("narrow-a", "narrow-b")
-OUTSIDE = "narrow-outside"
+OTHER_NAMESPACE = "narrow-outside"
 VALUES = (
     "--set=crds.install=false,operator.replicas=0,agent.enabled=false,rbac.userRoles=false,"
     "admission.authors.enabled=false,admission.reportTokens.enabled=false,admission.agentSocket.enabled=false"
@@ -58,14 +58,14 @@ def account(
     service_account_kubeconfig: Callable[[str, str], Path],
 ) -> Iterator[Path]:
     """A kubeconfig of the operator's service account, of a release for two namespaces."""
-    for name in (*NAMESPACES, OUTSIDE):
+    for name in (*NAMESPACES, OTHER_NAMESPACE):
         kubectl("create", "namespace", name)
     install(helm, *NAMESPACES)
     for name in NAMESPACES:
         await_rights(admin, name)
     yield service_account_kubeconfig(HOME, ACCOUNT)
     helm("uninstall", "narrow", namespace=HOME)
-    for name in (*NAMESPACES, OUTSIDE, HOME):
+    for name in (*NAMESPACES, OTHER_NAMESPACE, HOME):
         core.delete_namespace(name)
 
 
@@ -113,7 +113,7 @@ def test_the_operator_has_rights_only_in_the_listed_namespaces(account: Path, ad
     ):
         for where in NAMESPACES:
             assert granted_soon(verbs, resource=resource, where=where, **of_account) == verbs
-        assert granted(resource=resource, where=OUTSIDE, **of_account) == set()
+        assert granted(resource=resource, where=OTHER_NAMESPACE, **of_account) == set()
     # Cluster-scoped objects.
     for resource, verbs in (
         ("nodes", {"get", "list"}),
@@ -133,7 +133,7 @@ def test_only_jobs_in_listed_namespaces_run(
     token_of_pod: TokenOfPod,
     tmp_path: Path,
 ) -> None:
-    kubectl.apply(manifest("outside"), namespace=OUTSIDE)
+    kubectl.apply(manifest("outside"), namespace=OTHER_NAMESPACE)
     operator = start(*NAMESPACES)
     for namespace in NAMESPACES:
         folder = tmp_path / namespace
@@ -142,12 +142,12 @@ def test_only_jobs_in_listed_namespaces_run(
             kubectl.apply(manifest("inside"), namespace=namespace)
             await_reached(cluster, namespace)
     # A pod of another namespace is rejected immediately.
-    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "stranger"}}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "other-pod"}}
     pod = {**body, "spec": {"containers": [{"name": "x", "image": "x:1"}]}}
-    made = json.loads(core.create_namespaced_pod(OUTSIDE, pod, _preload_content=False).data)
+    made = json.loads(core.create_namespaced_pod(OTHER_NAMESPACE, pod, _preload_content=False).data)
     url = operator.url_of("reporting API")
     answer = httpx.post(
-        f"{url}/v1/namespaces/{OUTSIDE}/recurrences/outside/progress",
+        f"{url}/v1/namespaces/{OTHER_NAMESPACE}/recurrences/outside/progress",
         json={"sequence": 1, "epoch": 1.0},
         headers={"Authorization": f"Bearer {token_of_pod(made, AUDIENCE)}"},
         timeout=60.0,
@@ -156,8 +156,8 @@ def test_only_jobs_in_listed_namespaces_run(
     # Meanwhile every kind was resynced, and nothing was missed or rejected.
     operator.await_line("leads")
     assert [line for line in operator.lines() if line["level"] in {"WARNING", "ERROR"}] == []
-    assert kubectl.json("get", "trec,jobs.batch", namespace=OUTSIDE)["items"] == []
-    assert "status" not in kubectl.json("get", "rtj", "outside", namespace=OUTSIDE)
+    assert kubectl.json("get", "trec,jobs.batch", namespace=OTHER_NAMESPACE)["items"] == []
+    assert "status" not in kubectl.json("get", "rtj", "outside", namespace=OTHER_NAMESPACE)
 
 
 def await_reached(cluster: DynamicClient, namespace: str) -> None:
@@ -176,8 +176,8 @@ def await_reached(cluster: DynamicClient, namespace: str) -> None:
 
 
 def test_a_missing_namespace_stops_no_other(start: Callable[..., OperatorProcess]) -> None:
-    operator = start("narrow-a", "narrow-gone")
-    line = operator.await_line("namespace narrow-gone: its RecurringTrainingJobs are not run")
+    operator = start("narrow-a", "narrow-missing")
+    line = operator.await_line("namespace narrow-missing: its RecurringTrainingJobs are not run")
     assert "or there is no such namespace" in line["message"]
     operator.await_line("leads")
 
@@ -200,11 +200,11 @@ def test_a_namespace_that_returns_is_watched_after_a_restart(
 
 
 def test_an_operator_without_a_readable_namespace_ends_with_an_error(start: Callable[..., OperatorProcess]) -> None:
-    operator = start("narrow-gone")
+    operator = start("narrow-missing")
     assert operator.await_exit() != 0
     assert "no namespace of --namespaces is readable" in operator.log.read_text()
 
 
 def test_the_chart_rejects_a_missing_namespace(account: Path, helm: ClusterCommand) -> None:
-    with pytest.raises(CommandError, match=r"operator\.namespaces: there is no namespace narrow-gone; create it"):
-        install(helm, "narrow-a", "narrow-gone")
+    with pytest.raises(CommandError, match=r"operator\.namespaces: there is no namespace narrow-missing; create it"):
+        install(helm, "narrow-a", "narrow-missing")

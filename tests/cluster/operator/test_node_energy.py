@@ -76,7 +76,7 @@ def training(operator: InProcessOperator, make_job: MakeJob, train: Callable[[Jo
 
 
 @pytest.fixture
-def kept(store: Store, job_of: Callable[[JobKey], Object], namespace: str) -> Callable[[], int]:
+def stored_energy(store: Store, job_of: Callable[[JobKey], Object], namespace: str) -> Callable[[], int]:
     """Returns the stored millijoules of the training's attempt."""
 
     def millijoules() -> int:
@@ -100,17 +100,17 @@ def agent_on(
 
 
 def test_an_agent_reports_the_pods_of_its_own_node(
-    agent_on: Callable[..., NodeAgent], training: Training, kept: Callable[[], int]
+    agent_on: Callable[..., NodeAgent], training: Training, stored_energy: Callable[[], int]
 ) -> None:
     agent = agent_on(NODE_NAME)
     agent.advance(5, assignment(training.pod, agent.gpu.uuid))
     assert agent.push() == ""
-    (told,) = agent.ledger.usages()
-    assert kept() == told.energy_millijoules > 400_000
+    (reported,) = agent.ledger.usages()
+    assert stored_energy() == reported.energy_millijoules > 400_000
 
 
 def test_an_agent_of_another_node_can_report_neither_this_node_nor_its_pods(
-    agent_on: Callable[..., NodeAgent], training: Training, kept: Callable[[], int]
+    agent_on: Callable[..., NodeAgent], training: Training, stored_energy: Callable[[], int]
 ) -> None:
     other_node_agent = agent_on(OTHER_NODE, speaks_of=NODE_NAME)
     other_node_agent.advance(5, assignment(training.pod, other_node_agent.gpu.uuid))
@@ -118,26 +118,26 @@ def test_an_agent_of_another_node_can_report_neither_this_node_nor_its_pods(
     wrong_node_agent = agent_on(OTHER_NODE)
     wrong_node_agent.advance(5, assignment(training.pod, wrong_node_agent.gpu.uuid))
     assert f"runs on node {NODE_NAME}, not on {OTHER_NODE}" in wrong_node_agent.push()
-    assert kept() == 0
+    assert stored_energy() == 0
     assert len(wrong_node_agent.ledger.usages()) == 1
 
 
 def test_another_service_account_can_report_no_node(
-    agent_on: Callable[..., NodeAgent], training: Training, kept: Callable[[], int], namespace: str
+    agent_on: Callable[..., NodeAgent], training: Training, stored_energy: Callable[[], int], namespace: str
 ) -> None:
     other_account_agent = agent_on(NODE_NAME, account="other_account_agent")
     other_account_agent.advance(5, assignment(training.pod, other_account_agent.gpu.uuid))
     assert f"{namespace}/other_account_agent is not the agents' service account" in other_account_agent.push()
-    assert kept() == 0
+    assert stored_energy() == 0
 
 
 def test_a_training_pod_can_report_no_node(
-    training: Training, nodes: HttpService, token_of_pod: TokenOfPod, tmp_path: Path, kept: Callable[[], int]
+    training: Training, nodes: HttpService, token_of_pod: TokenOfPod, tmp_path: Path, stored_energy: Callable[[], int]
 ) -> None:
     hostile = NodeAgent(NODE_NAME, nodes.url, training.pod, token_of_pod, tmp_path)
     hostile.advance(5, assignment(training.pod, hostile.gpu.uuid))
     assert "is not the agents' service account" in hostile.push()
-    assert kept() == 0
+    assert stored_energy() == 0
 
 
 def test_a_token_for_the_api_server_is_not_accepted_for_reports(
@@ -158,7 +158,7 @@ def test_the_energy_of_a_pod_that_only_claims_to_train_is_not_stored(
     core: client.CoreV1Api,
     agent_on: Callable[..., NodeAgent],
     training: Training,
-    kept: Callable[[], int],
+    stored_energy: Callable[[], int],
     namespace: str,
 ) -> None:
     labels = {"wattloop.dev/recurrence": training.pod["metadata"]["labels"]["wattloop.dev/recurrence"]}
@@ -169,7 +169,7 @@ def test_the_energy_of_a_pod_that_only_claims_to_train_is_not_stored(
     agent = agent_on(NODE_NAME)
     agent.advance(5, assignment(pod, agent.gpu.uuid))
     assert agent.push() == ""
-    assert kept() == 0
+    assert stored_energy() == 0
 
 
 def test_an_attempt_waits_for_its_agent_and_its_energies_are_deleted_with_its_recurrence(
@@ -182,7 +182,7 @@ def test_an_attempt_waits_for_its_agent_and_its_energies_are_deleted_with_its_re
     ended: Callable[[JobKey, str], None],
     kubelet: Kubelet,
     agent_on: Callable[..., NodeAgent],
-    kept: Callable[[], int],
+    stored_energy: Callable[[], int],
     recurrences_of: Callable[[JobKey], list[Object]],
 ) -> None:
     operator = InProcessOperator(transport, store, nodes.url, clock, agent_patience_seconds=10)
@@ -198,15 +198,15 @@ def test_an_attempt_waits_for_its_agent_and_its_energies_are_deleted_with_its_re
     (recurrence,) = recurrences_of(key)
     assert running_because(recurrence["status"]) == "EnergyAwaited"
     assert wake_at is not None
-    assert kept() > 0
+    assert stored_energy() > 0
     operator.restart()
     clock.advance(11)
     operator.reconcile(key)
     assert recurrences_of(key) == []
-    assert kept() == 0
+    assert stored_energy() == 0
     (record,) = store.observations.of_job(recurrence["spec"]["jobRef"]["uid"])
-    (told,) = agent.ledger.usages()
-    assert record.energy_joules == told.energy_millijoules / 1000
+    (reported,) = agent.ledger.usages()
+    assert record.energy_joules == reported.energy_millijoules / 1000
 
 
 def test_a_report_about_a_deleted_pod_after_the_outcome_adds_late_usage(
@@ -245,13 +245,13 @@ def test_a_report_about_a_deleted_pod_after_the_outcome_adds_late_usage(
     assert (status["result"], status.get("usage")) == ("Disrupted", None)
 
     assert f"runs on node {NODE_NAME}, not on {OTHER_NODE}" in wrong_node_agent.push()
-    (told,) = agent.ledger.usages()
+    (reported,) = agent.ledger.usages()
     assert agent.push() == ""
     for life in ("this one", "another one"):
         operator.reconcile(key)
         (recurrence,) = recurrences_of(key)
         usage = recurrence["status"]["usage"]
-        assert Decimal(usage["gpuEnergyJoules"]) == Decimal(told.energy_millijoules) / 1000 > 400, life
+        assert Decimal(usage["gpuEnergyJoules"]) == Decimal(reported.energy_millijoules) / 1000 > 400, life
         assert job_of(key)["status"]["totals"]["gpuEnergyJoules"] == usage["gpuEnergyJoules"]
         operator.restart()
     assert recurrence["status"]["result"] == "Disrupted"
@@ -298,23 +298,23 @@ def test_the_status_has_the_agents_energy_even_if_the_operator_was_killed(
     training.report(2.0, 0.95, finished=True)
     kubelet.succeed(pod)
     agent.advance(2, has)
-    await_recurrence(cluster, namespace, lambda status: running_because(status) == "EnergyAwaited", "its last word")
+    await_recurrence(cluster, namespace, lambda status: running_because(status) == "EnergyAwaited", "its final report")
     agent.advance(3)
-    (told,) = agent.ledger.usages()
-    assert told.ended
+    (reported,) = agent.ledger.usages()
+    assert reported.ended
     assert agent.push() == ""
     assert agent.ledger.usages() == ()
 
     status = await_recurrence(cluster, namespace, lambda status: "result" in status, "its outcome")
     usage = status["usage"]
     assert status["result"] == "Reached"
-    assert Decimal(usage["gpuEnergyJoules"]) == Decimal(told.energy_millijoules) / 1000
+    assert Decimal(usage["gpuEnergyJoules"]) == Decimal(reported.energy_millijoules) / 1000
     assert (usage["energySource"], usage["attribution"]) == ("Agent", "Exclusive")
     assert Decimal(usage["coveragePercent"]) == 100
     assert Decimal(usage["reportedEnergyJoules"]) == 4000
     # The GPU's true energy while it was the pod's, from the 1st second to the 24th.
-    truth = gpu.energy(24.0) - gpu.energy(1.0)
-    assert abs(float(usage["gpuEnergyJoules"]) - truth) <= float(usage["uncertaintyJoules"])
+    true_energy = gpu.energy(24.0) - gpu.energy(1.0)
+    assert abs(float(usage["gpuEnergyJoules"]) - true_energy) <= float(usage["uncertaintyJoules"])
     assert {each["type"]: each["status"] for each in status["conditions"]}["EnergyAgrees"] == "True"
 
 

@@ -83,13 +83,13 @@ def test_a_pod_sees_the_batch_size_in_its_args(operator: InProcessOperator, make
 
 
 @pytest.mark.parametrize(
-    ("exit_code", "reason", "says"),
+    ("exit_code", "reason", "message"),
     [(3, "Error", "exit code 3"), (137, "OOMKilled", "out of memory")],
 )
 def test_a_crashed_process_counts_against_its_batch_size(
     exit_code: int,
     reason: str,
-    says: str,
+    message: str,
     operator: InProcessOperator,
     make_job: MakeJob,
     train: Train,
@@ -105,7 +105,7 @@ def test_a_crashed_process_counts_against_its_batch_size(
     (recurrence,) = recurrences_of(key)
     assert recurrence["status"]["result"] == "Crashed"
     assert condition(recurrence, "Complete")["reason"] == "Crashed"
-    assert says in recurrence["status"]["message"]
+    assert message in recurrence["status"]["message"]
     assert [each.outcome for each in learned(operator, key)] == [Outcome.CRASHED]
 
 
@@ -241,13 +241,13 @@ def test_an_object_of_the_same_name_that_wattloop_does_not_own_is_not_touched(
 ) -> None:
     key = make_job()
     pod = {"restartPolicy": "Never", "containers": [{"name": "own", "image": "own:1"}]}
-    foreign = {
+    unowned = {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {"name": first_of(key)},
         "spec": {"suspend": True, "template": {"spec": pod}},
     }
-    kubectl.apply(foreign, namespace=key.namespace)
+    kubectl.apply(unowned, namespace=key.namespace)
     before = kubectl.json("get", "job", first_of(key), namespace=key.namespace)
     operator.reconcile(key)
     (recurrence,) = recurrences_of(key)

@@ -91,7 +91,7 @@ def test_the_example_runs_and_kubectl_shows_its_cost(
             f"{request} recurrences to reach their target",
         )
     header, row = kubectl("get", "rtj", namespace=namespace).splitlines()
-    assert [word for word in ("BATCH", "COST (J)", "SAVED (%)", "NEXT RUN") if word not in header] == []
+    assert [column for column in ("BATCH", "COST (J)", "SAVED (%)", "NEXT RUN") if column not in header] == []
     cells = row.split()
     assert cells[0] == "digits"
     assert cells[1] in {"8", "16", "32", "64", "128", "256", "512", "1024"}

@@ -55,9 +55,9 @@ def test_a_pod_reports_only_for_its_own_recurrence(
     first, training, second, _ = two_jobs
     token = token_of_pod(training.pod, AUDIENCE)
     assert post(reporting, first, token).status_code == 200
-    foreign = post(reporting, second, token)
-    assert foreign.status_code == 403
-    assert f"does not run {second.namespace}/{name_of(second)}" in foreign.text
+    rejected = post(reporting, second, token)
+    assert rejected.status_code == 403
+    assert f"does not run {second.namespace}/{name_of(second)}" in rejected.text
     assert recurrences_of(first)[0]["status"]["progress"]["epoch"] == "1"
     assert "progress" not in recurrences_of(second)[0]["status"]
 

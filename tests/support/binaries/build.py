@@ -204,17 +204,17 @@ class Progress:
         self._state: dict[str, str] = {}
         self._last = 0.0
 
-    def say(self, module: str, words: str, *, now: bool = False) -> None:
+    def report(self, module: str, text: str, *, now: bool = False) -> None:
         """Set the text about one module; with `now`, print it without delay."""
         with self._lock:
-            self._state[module] = words
+            self._state[module] = text
             terminal = sys.stderr.isatty()
             if terminal and not now:
                 line = "  ".join(f"{name}: {state}" for name, state in self._state.items())
                 sys.stderr.write(f"\r\x1b[2K{line[: shutil.get_terminal_size().columns - 1]}")
             elif now or time.monotonic() - self._last > SECONDS_BETWEEN_PROGRESS_LINES:
                 self._last = time.monotonic()
-                sys.stderr.write(f"{chr(13) + chr(27) + '[2K' if terminal else ''}{module}: {words}\n")
+                sys.stderr.write(f"{chr(13) + chr(27) + '[2K' if terminal else ''}{module}: {text}\n")
             sys.stderr.flush()
 
 
@@ -241,28 +241,28 @@ def _build_module(binaries: Sequence[Binary], progress: Progress) -> None:
                 # A program appears in the cache completely or not at all.
                 os.replace(Path(unfinished) / binary.built_name, folder / binary.name)  # noqa: PTH105
         built = ", ".join(binary.name for binary in missing)
-        progress.say(module.name, f"built {built} {module.version} in {time.monotonic() - start:.0f} s", now=True)
+        progress.report(module.name, f"built {built} {module.version} in {time.monotonic() - start:.0f} s", now=True)
 
 
 def _go_build(module: Module, binaries: Sequence[Binary], output: Path, progress: Progress) -> None:
     packages = [binary.package for binary in binaries]
     names = ", ".join(binary.name for binary in binaries)
-    progress.say(module.name, f"downloading what {names} {module.version} is made of", now=True)
+    progress.report(module.name, f"downloading what {names} {module.version} is made of", now=True)
     count = len(_go(module, "list", "-deps", *packages).splitlines())
-    progress.say(module.name, f"building {names} from {count} packages", now=True)
+    progress.report(module.name, f"building {names} from {count} packages", now=True)
     command = ["go", "build", "-v", "-trimpath", "-buildvcs=false", "-mod=readonly", "-p", "2"]
     command += ["-ldflags", module.linker_flags, "-o", f"{output}/", *packages]
     start = time.monotonic()
-    said: list[str] = []
+    output: list[str] = []
     with subprocess.Popen(
         command, cwd=module.folder, env=_go_environment(), stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stderr is not None
         for number, line in enumerate(process.stderr, 1):
-            said = [*said[-30:], line]
-            progress.say(module.name, f"{number}/{count} packages, {time.monotonic() - start:.0f} s")
+            output = [*output[-30:], line]
+            progress.report(module.name, f"{number}/{count} packages, {time.monotonic() - start:.0f} s")
     if process.returncode != 0:
-        raise BuildFailedError(f"go build of {names} in {module.folder} failed:\n{''.join(said)}")
+        raise BuildFailedError(f"go build of {names} in {module.folder} failed:\n{''.join(output)}")
 
 
 def _go(module: Module, *arguments: str) -> str:
@@ -275,8 +275,8 @@ def _go(module: Module, *arguments: str) -> str:
 
 
 def _go_environment() -> dict[str, str]:
-    # No C compiler and no toolchain downloads: use the installed Go, or report that it is too old. A
-    # user's Go flags must not affect a build, because the cache key does not contain them.
+    # No C compiler and no toolchain downloads: use the installed Go, or report that it is too old.
+    # A user's Go flags must not affect a build, because the cache key does not contain them.
     return {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "", "GOWORK": "off"}
 
 
@@ -319,7 +319,7 @@ def _locked(folder: Path, module: Module, progress: Progress) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            progress.say(module.name, "another process is building it; waiting", now=True)
+            progress.report(module.name, "another process is building it; waiting", now=True)
             fcntl.flock(lock, fcntl.LOCK_EX)
         for leftover in folder.glob(".building-*"):
             shutil.rmtree(leftover)

@@ -1,7 +1,7 @@
 """A real control plane on this machine's loopback: etcd, kube-apiserver and kube-controller-manager.
 
-RBAC, token signing and admission are on, so it rejects what a cluster rejects. It has no nodes; `kubelet` replaces
-them. With `NodeNetwork` real nodes can join, as in tests/node.
+RBAC, token signing and admission are on, so it rejects what a cluster rejects. It has no nodes;
+`kubelet` replaces them. With `NodeNetwork` real nodes can join, as in tests/node.
 """
 
 from __future__ import annotations
@@ -106,23 +106,23 @@ class ControlPlane:
         self._start("kube-controller-manager", self._controller_manager_flags())
 
     def start_scheduler(self) -> None:
-        """Starts the scheduler, which only tests of whole nodes need."""
+        """Start the scheduler, which only tests with real nodes need."""
         kubeconfig = self.kubeconfig_by_certificate("system:kube-scheduler", [])
         self._start("kube-scheduler", [f"--kubeconfig={kubeconfig}", "--leader-elect=false", "--secure-port=0"])
 
     def stop(self) -> None:
-        """Stops the parts, the last one started first: without etcd an API server takes a minute to end."""
+        """Stop the parts in reverse order: without etcd an API server takes a minute to end."""
         while self._processes:
             self._processes.pop().stop()
         shutil.rmtree(self.folder / "etcd-data", ignore_errors=True)
 
     def check_alive(self) -> None:
-        """Raises when one of the parts has ended."""
+        """Raise an error if a part has ended."""
         for process in self._processes:
             process.check_alive()
 
     def start_again_what_ended(self) -> None:
-        """Starts those parts again that have ended, with the same keys and data; does not wait for them."""
+        """Restart the parts that have ended, with the same keys and data, without waiting for them."""
         for index, process in enumerate(self._processes):
             if process.ended:
                 self._processes[index] = ServerProcess(process.name, process.command, self.folder)
@@ -157,7 +157,7 @@ class ControlPlane:
             f"--listen-peer-urls={self._etcd_peer_url}",
             f"--initial-advertise-peer-urls={self._etcd_peer_url}",
             f"--initial-cluster=default={self._etcd_peer_url}",
-            # Nothing here outlives the tests, so nothing needs to survive a power failure.
+            # The data need not survive a power failure.
             "--unsafe-no-fsync",
             "--log-level=warn",
         ]
@@ -193,7 +193,7 @@ class ControlPlane:
     def _flags_with_nodes(self) -> list[str]:
         to_kubelets = self.authority.client("kube-apiserver-kubelet-client", ["system:masters"])
         return [
-            # A kubelet calls from the bridge's address, kubectl from the loopback.
+            # Kubelets connect by the bridge's address, kubectl by the loopback.
             "--bind-address=0.0.0.0",
             "--enable-admission-plugins=NodeRestriction",
             "--kubelet-preferred-address-types=InternalIP",
@@ -217,10 +217,10 @@ class ControlPlane:
 
 @contextlib.contextmanager
 def running_control_plane(programs: Mapping[str, Path], folder: Path) -> Iterator[ControlPlane]:
-    """A control plane that runs as long as the context.
+    """A context with a running control plane.
 
     Args:
-        programs: Where kube-apiserver, kube-controller-manager and etcd are.
+        programs: Paths of kube-apiserver, kube-controller-manager and etcd.
         folder: An empty folder for keys, logs and data.
     """
     plane = ControlPlane(programs, folder)
@@ -232,12 +232,12 @@ def running_control_plane(programs: Mapping[str, Path], folder: Path) -> Iterato
 
 
 def _first_address(network: str) -> str:
-    """The address of the Service `kubernetes`: the first of the Services' network."""
+    """The address of the Service `kubernetes`, the first of the Services' range."""
     return str(next(ipaddress.ip_network(network).hosts()))
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that are free now; all are held until all are found, so that they differ."""
+    """Different free ports of 127.0.0.1; all are bound until the last one is found."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for listener in sockets:

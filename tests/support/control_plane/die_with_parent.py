@@ -1,8 +1,8 @@
-"""Becomes the given program, which the kernel then kills as soon as its parent is gone, however the parent ended.
+"""Replaces itself by a program that the kernel kills when its parent ends, for any reason.
 
     python die_with_parent.py PARENT_PID PROGRAM ARGUMENT…
 
-A program of its own because the alternative, code between fork and exec (`preexec_fn`), can deadlock where there are
+A separate program, because code between fork and exec (`preexec_fn`) can deadlock if there are
 threads. Standard library only.
 """
 

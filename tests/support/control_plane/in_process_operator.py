@@ -74,7 +74,8 @@ class InProcessOperator:
         report_url: URL for reports of trainings.
         clock: Its clock.
         watch_transport: Carries the requests that replace the watches; default: the same transport.
-        agent_patience_seconds: How long an ended attempt waits for the agents' final report; 0: agents do not report.
+        agent_patience_seconds: How long an ended attempt waits for the agents' final report; 0:
+            agents do not report.
     """
 
     def __init__(

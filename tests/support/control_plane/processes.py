@@ -19,7 +19,8 @@ class ProcessEndedError(Exception):
 class ServerProcess:
     """A long-running program with its output in a log file.
 
-    The kernel kills it when the thread that started it ends, so start it from a thread that lives long enough.
+    The kernel kills it when the thread that started it ends, so start it from a thread that lives
+    long enough.
     """
 
     def __init__(self, name: str, command: Sequence[str | Path], folder: Path) -> None:

@@ -1,7 +1,7 @@
 """A training in a pod of the simulated kubelet: it reads the pod's environment and reports as a pod does.
 
-Its reports use the real client and a real token of the pod. Its energy is simulated and depends on the batch size, so
-that the policy can learn.
+Its reports use the real client and a real token of the pod. Its energy is simulated and depends on
+the batch size, so that the policy can learn.
 """
 
 from __future__ import annotations
