@@ -23,6 +23,7 @@ SEED = 20261120
 # not what is lost.
 BLOCKS_SHARE = 0.02
 RESIDENT_KIBIBYTES = 2048
+POOL_THREADS = min(32, (os.cpu_count() or 1) + 4)
 
 
 @pytest.fixture
@@ -53,6 +54,7 @@ def test_only_owners_ever_change_a_gpu_and_nothing_leaks_in_an_hour(identity: st
     assert set(told["refusals"]) >= refused | {"Shared" if identity == "pod" else "UnknownGpu"}
     first, warm, *_, last = told["quiet"]
     assert {point["files"] for point in told["quiet"]} == {first["files"]}
-    assert {point["threads"] for point in told["quiet"]} == {first["threads"]}
+    # asyncio's default pool starts a thread when two calls overlap, and keeps it: bounded, but not the same in each run.
+    assert max(point["threads"] for point in told["quiet"]) <= first["threads"] + POOL_THREADS
     assert last["blocks"] <= warm["blocks"] * (1 + BLOCKS_SHARE)
     assert last["resident_kibibytes"] <= warm["resident_kibibytes"] + RESIDENT_KIBIBYTES
