@@ -54,7 +54,7 @@ def test_only_owners_ever_change_a_gpu_and_nothing_leaks_in_an_hour(identity: st
     assert set(told["refusals"]) >= refused | {"Shared" if identity == "pod" else "UnknownGpu"}
     first, warm, *_, last = told["quiet"]
     assert {point["files"] for point in told["quiet"]} == {first["files"]}
-    # asyncio's default pool starts a thread when two calls overlap, and keeps it: bounded, but not the same in each run.
+    # asyncio's default pool starts a thread when two calls overlap, and keeps it.
     assert max(point["threads"] for point in told["quiet"]) <= first["threads"] + POOL_THREADS
     assert last["blocks"] <= warm["blocks"] * (1 + BLOCKS_SHARE)
     assert last["resident_kibibytes"] <= warm["resident_kibibytes"] + RESIDENT_KIBIBYTES
