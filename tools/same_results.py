@@ -33,9 +33,9 @@ PIPELINES = (
 )
 
 
-def wattloop(*words: object) -> None:
+def wattloop(*arguments: object) -> None:
     """Run the command; its output is not of interest."""
-    subprocess.run([str(WATTLOOP), *map(str, words)], check=True, cwd=ROOT, capture_output=True)  # noqa: S603
+    subprocess.run([str(WATTLOOP), *map(str, arguments)], check=True, cwd=ROOT, capture_output=True)  # noqa: S603
 
 
 def show(name: str, path: Path) -> None:

@@ -1,4 +1,7 @@
-"""Observations: result and cost of every attempt. Append-only; a second record is ignored."""
+"""Records of attempts: observations, and usage that agents reported after the outcome.
+
+Observations are append-only; a second record of an attempt is ignored. Late usages are replaced.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,13 @@ from dataclasses import dataclass, fields
 
 from sqlalchemy import ColumnElement, Connection, func, select
 
-from wattloop_operator.domain.records import ObservationRecord
+from wattloop_operator.domain.records import LateUsage, ObservationRecord
 from wattloop_operator.store.database import Database
-from wattloop_operator.store.tables import OBSERVATIONS
+from wattloop_operator.store.tables import LATE_USAGES, OBSERVATIONS
 
 logger = logging.getLogger(__name__)
 COLUMNS = [OBSERVATIONS.c[field.name] for field in fields(ObservationRecord)]
+LATE_USAGE_COLUMNS = [LATE_USAGES.c[field.name] for field in fields(LateUsage)]
 KEY = ("job_uid", "recurrence", "attempt")
 
 
@@ -77,6 +81,33 @@ class Observations:
         with self._database.reading("list the jobs") as on:
             rows = on.execute(select(*names, func.count()).group_by(*names).order_by(*names)).all()
         return tuple(JobObservations(uid, namespace, name, count) for namespace, name, uid, count in rows)
+
+
+class LateUsages:
+    """The late usages in one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        insert = database.insert(LATE_USAGES)
+        values = {name: insert.excluded[name] for name in ("energy_joules", "time_seconds")}
+        self._upsert = insert.on_conflict_do_update(index_elements=KEY, set_=values)
+
+    def record(self, late_usage: LateUsage) -> None:
+        """Store a late usage, durably when this returns; it replaces an earlier one of the attempt.
+
+        Raises:
+            OperationError: The database failed; nothing is recorded, and the call may be repeated.
+        """
+        purpose = f"record the late usage of job {late_usage.job_uid}, recurrence {late_usage.recurrence}"
+        with self._database.writing(purpose) as on:
+            on.execute(self._upsert, vars(late_usage))
+
+    def of_job(self, job_uid: str) -> tuple[LateUsage, ...]:
+        """All late usages of a job, ordered by (recurrence, attempt)."""
+        query = select(*LATE_USAGE_COLUMNS).where(LATE_USAGES.c.job_uid == job_uid)
+        with self._database.reading(f"read the late usages of job {job_uid}") as on:
+            rows = on.execute(query.order_by(*(LATE_USAGES.c[name] for name in KEY))).all()
+        return tuple(LateUsage(*row) for row in rows)
 
 
 def _select(on: Connection, *conditions: ColumnElement[bool]) -> tuple[ObservationRecord, ...]:

@@ -10,9 +10,8 @@ from wattloop.errors import OperationError, UsageError
 from wattloop.files.reading import special_file_kind
 from wattloop_operator.store.address import database_url, display_name
 from wattloop_operator.store.database import Database
-from wattloop_operator.store.late_usages import LateUsages
 from wattloop_operator.store.objects import Objects
-from wattloop_operator.store.observations import Observations
+from wattloop_operator.store.observations import LateUsages, Observations
 from wattloop_operator.store.pod_energies import PodEnergies
 from wattloop_operator.store.profiles import Profiles
 from wattloop_operator.store.schema import migrate

@@ -1,4 +1,4 @@
-"""Whatever report is accepted, the loop goes on: an outcome is written, the next recurrence is decided and started."""
+"""After any accepted report an outcome is written, and the next recurrence starts."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from wattloop_operator.history.rows import rows_of
 from wattloop_operator.reconcile.attempt.progress import progress_after
 
 
-def amounts(least: float, most: float) -> st.SearchStrategy[float]:
-    """The bounds themselves, what lies near them, and what is usual."""
-    usual = [value for value in (0.0, 0.5, 1.0, 400.0) if least <= value <= most]
-    return st.sampled_from([least, most, most / 3, *usual]) | st.floats(least, most)
+def numbers(minimum: float, maximum: float) -> st.SearchStrategy[float]:
+    """The bounds, numbers near them, and usual numbers."""
+    usual = [value for value in (0.0, 0.5, 1.0, 400.0) if minimum <= value <= maximum]
+    return st.sampled_from([minimum, maximum, maximum / 3, *usual]) | st.floats(minimum, maximum)
 
 
 @st.composite
 def gpus(draw: st.DrawFn) -> GpuEnergy:
     counter = st.sampled_from([0, 1, messages.MAX_ENERGY_MILLIJOULES]) | st.integers(0, 10**9)
     energy = sorted(draw(st.tuples(counter, counter)))
-    clock = sorted(draw(st.tuples(*[amounts(0, messages.MAX_TIME_SECONDS)] * 2)))
+    clock = sorted(draw(st.tuples(*[numbers(0, messages.MAX_TIME_SECONDS)] * 2)))
     return GpuEnergy(
         draw(st.sampled_from(["GPU-0", "GPU-1", f"MIG-GPU-{'f' * 36}/127/127"])),
         energy[0],
@@ -39,22 +39,22 @@ def gpus(draw: st.DrawFn) -> GpuEnergy:
 
 LIMITS = st.builds(
     LimitMeasurement,
-    amounts(1, messages.MAX_LIMIT_WATTS),
-    amounts(messages.MIN_MEASURED, messages.MAX_NUMBER),
-    amounts(messages.MIN_MEASURED, messages.MAX_TIME_SECONDS),
-    amounts(messages.MIN_MEASURED, messages.MAX_NUMBER),
+    numbers(1, messages.MAX_LIMIT_WATTS),
+    numbers(messages.MIN_MEASURED, messages.MAX_NUMBER),
+    numbers(messages.MIN_MEASURED, messages.MAX_TIME_SECONDS),
+    numbers(messages.MIN_MEASURED, messages.MAX_NUMBER),
 )
 REPORTS = st.builds(
     Report,
     sequence=st.integers(0, 5) | st.just(2**63 - 1),
-    epoch=amounts(0, messages.MAX_NUMBER),
-    metric=st.none() | amounts(-messages.MAX_NUMBER, messages.MAX_NUMBER),
+    epoch=numbers(0, messages.MAX_NUMBER),
+    metric=st.none() | numbers(-messages.MAX_NUMBER, messages.MAX_NUMBER),
     evaluations=st.integers(0, 5) | st.just(2**63 - 1),
     consecutive_reached=st.none() | st.integers(0, 5) | st.just(2**63 - 1),
     gpus=st.lists(gpus(), max_size=3, unique_by=lambda gpu: gpu.uuid).map(tuple),
     gpu_product=st.sampled_from(["", "NVIDIA A100", "~" * messages.MAX_PRODUCT_CHARACTERS]),
-    max_power_limit_watts=amounts(0, messages.MAX_POWER_WATTS),
-    power_limit_watts=st.none() | amounts(0, messages.MAX_LIMIT_WATTS),
+    max_power_limit_watts=numbers(0, messages.MAX_POWER_WATTS),
+    power_limit_watts=st.none() | numbers(0, messages.MAX_LIMIT_WATTS),
     power_limit_refusal=st.sampled_from(["", "~" * messages.MAX_REFUSAL_CHARACTERS]),
     profile=st.lists(LIMITS, max_size=3, unique_by=lambda limit: round(limit.power_limit_watts)).map(tuple),
     finished=st.booleans(),

@@ -1,4 +1,4 @@
-"""Every refusal of the reporting API, over real HTTP: its code, its words, and that nothing was kept."""
+"""Errors of the reporting API over HTTP: their code and message, and that nothing is stored."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ GPU = {
 
 
 @pytest.mark.parametrize(
-    ("token", "words"),
+    ("token", "message"),
     [
         (None, "this run did not issue the token"),
         ("made-up", "this run did not issue the token"),
         ("größe", "this run did not issue the token"),
     ],
 )
-def test_an_unknown_token_is_rejected(api: Api, token: str | None, words: str) -> None:
+def test_an_unknown_token_is_rejected(api: Api, token: str | None, message: str) -> None:
     name, _ = api.recurrence()
     reply = api.post(name, None if token is None else token.encode().decode("latin-1"))
-    assert (reply.code, reply.body) == (401, {"detail": words})
+    assert (reply.code, reply.body) == (401, {"detail": message})
     assert reply.headers["www-authenticate"] == "Bearer"
     assert api.progress(name) is None
 
@@ -46,11 +46,11 @@ def test_an_authorization_scheme_other_than_bearer_is_rejected(api: Api) -> None
 
 def test_the_token_of_another_recurrence_is_rejected(api: Api) -> None:
     name, _ = api.recurrence()
-    _, foreign = api.recurrence()
-    reply = api.post(name, foreign)
+    _, other_token = api.recurrence()
+    reply = api.post(name, other_token)
     assert (reply.code, reply.body) == (403, {"detail": f"the token is not that of team/{name}"})
     assert api.progress(name) is None
-    assert api.ask(api.path(name, last="decision"), foreign).code == 403
+    assert api.ask(api.path(name, last="decision"), other_token).code == 403
 
 
 def test_the_same_name_in_another_namespace_is_another_recurrence(api: Api) -> None:
@@ -96,12 +96,12 @@ WRONG: dict[str, tuple[bytes | dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("body", "words"), WRONG.values(), ids=WRONG.keys())
-def test_an_invalid_body_is_rejected_with_its_field(api: Api, body: bytes | dict[str, Any], words: str) -> None:
+@pytest.mark.parametrize(("body", "message"), WRONG.values(), ids=WRONG.keys())
+def test_an_invalid_body_is_rejected_with_its_field(api: Api, body: bytes | dict[str, Any], message: str) -> None:
     name, token = api.recurrence()
     reply = api.post(name, token, body if isinstance(body, bytes) else BODY | body)
     assert reply.code == 422
-    assert words in reply.body["detail"]
+    assert message in reply.body["detail"]
     assert len(reply.body["detail"]) < 500
     assert api.progress(name) is None
 
@@ -119,7 +119,7 @@ def test_a_content_type_with_parameters_is_accepted(api: Api) -> None:
 
 
 def answer_to(api: Api, name: str, head: str, body: bytes) -> bytes:
-    """What is answered to the beginning of a request whose rest never comes."""
+    """The answer to a request of which only the beginning is sent."""
     address = urlsplit(api.url)
     lines = f"POST {urlsplit(api.path(name)).path} HTTP/1.1\r\nHost: wattloop\r\nContent-Type: application/json\r\n"
     with socket.create_connection((str(address.hostname), int(address.port or 0)), timeout=60) as connection:

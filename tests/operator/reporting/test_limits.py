@@ -1,4 +1,4 @@
-"""Limits of reports: no caller exceeds its own, and none uses up another's."""
+"""Rate limits: no caller exceeds its own limit, or uses up another's."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Clock:
 
 
 def accepted(limits: ReportLimits, name: str, tries: int, namespace: str = "team") -> int:
-    """How many of so many reports at once are within the limits."""
+    """The number of simultaneous reports that are within the limits."""
     count = 0
     for _ in range(tries):
         try:
@@ -50,16 +50,16 @@ def test_no_key_takes_more_than_its_burst_and_its_rate_over_time(
         assert buckets.take(key) is (wait == 0.0)
         taken[key] += wait == 0.0
         assert taken[key] <= burst + rate * clock.now + 1e-6
-        # What it says to wait is enough, and less is not.
+        # The wait is never longer than one request takes.
         assert wait <= 1 / rate + 1e-9
 
 
 @given(st.lists(st.integers(0, 100), max_size=300), st.integers(1, 20))
-def test_the_number_of_buckets_is_bounded(keys: list[int], most: int) -> None:
-    buckets: TokenBuckets[int] = TokenBuckets(Rate(1.0, 2.0), Clock(), max_keys=most)
+def test_the_number_of_buckets_is_bounded(keys: list[int], max_keys: int) -> None:
+    buckets: TokenBuckets[int] = TokenBuckets(Rate(1.0, 2.0), Clock(), max_keys=max_keys)
     for key in keys:
         buckets.take(key)
-        assert len(buckets) <= most
+        assert len(buckets) <= max_keys
 
 
 def test_a_token_over_its_limit_does_not_affect_other_tokens() -> None:
@@ -85,13 +85,13 @@ def test_a_namespace_over_its_share_leaves_the_others_theirs(recurrences: int, p
     limits = ReportLimits(clock)
     floods = [f"flood-{number}" for number in range(recurrences)]
     assert sum(accepted(limits, name, 3_000, "hostile") for name in floods) <= CLUSTER_RATES.total.burst
-    for result in range(20):
+    for round_number in range(20):
         clock.now += pause_seconds
         before = [accepted(limits, name, 200, "hostile") for name in floods]
         assert sum(before) <= CLUSTER_RATES.total.burst
-        # The first turn finds what the flood has left; from then on the victim has the share of one of two.
+        # The first round finds what the flood has left; then the victim has an equal share.
         wanted = max(1, round(min(pause_seconds, 10.0)))
-        assert accepted(limits, "victim", wanted, "team") == wanted or result == 0
+        assert accepted(limits, "victim", wanted, "team") == wanted or round_number == 0
 
 
 @given(st.lists(st.tuples(st.floats(0, 3), st.integers(0, 4), st.integers(1, 40)), max_size=80))
@@ -147,9 +147,9 @@ def test_a_token_over_its_limit_gets_429_with_retry_after_and_others_do_not(tmp_
         other, other_token = api.recurrence()
         codes = [api.post(name, token, BODY | {"sequence": number}).code for number in range(100)]
         assert codes == [200] * 60 + [429] * 40
-        refused = api.post(name, token, b"this is not even read")
-        assert (refused.code, refused.headers["retry-after"]) == (429, "1")
-        assert refused.body == {"detail": "too many requests of this token; send the next one in 1 s"}
+        rejected = api.post(name, token, b"this is not read")
+        assert (rejected.code, rejected.headers["retry-after"]) == (429, "1")
+        assert rejected.body == {"detail": "too many requests of this token; send the next one in 1 s"}
         assert api.post(other, other_token).code == 200
 
 
@@ -160,7 +160,7 @@ def test_malformed_tokens_cause_no_token_reviews(tmp_path: Path) -> None:
         codes = [api.post(b"{}", token=f"garbage-{number}")[0] for number in range(100)]
         assert codes == [401] * 63 + [429] * 37
         assert api.server.asked["tokenreviews"] == 64
-        # The agent was admitted before the flood, and is known for an hour.
+        # The agent was authorized before the flood, and its token is known for an hour.
         assert api.post(report(USAGE))[0] == 200
 
 

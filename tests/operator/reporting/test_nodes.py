@@ -1,4 +1,4 @@
-"""What agents report of their nodes, over real HTTP: kept once; of others nothing is kept."""
+"""Reports of node agents over HTTP: the energy of training pods is stored once."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def api(tmp_path: Path) -> Iterator[NodeApi]:
 def test_the_energy_of_a_training_pod_is_stored_for_its_attempt(api: NodeApi) -> None:
     code, answer = api.post(report(USAGE))
     assert (code, NodeAnswer.from_json(answer)) == (200, NodeAnswer((), BOUNDS))
-    ((kept,),) = api.store.pod_energies.of_job("job-uid", 0).values()
-    assert (kept.node, kept.pod, kept.gpu_product) == (NODE, "digits-0-abc", "NVIDIA H200")
-    assert (kept.energy_millijoules, kept.uncertainty_millijoules, kept.reported_at) == (5_000, 10, NOW)
+    ((stored,),) = api.store.pod_energies.of_job("job-uid", 0).values()
+    assert (stored.node, stored.pod, stored.gpu_product) == (NODE, "digits-0-abc", "NVIDIA H200")
+    assert (stored.energy_millijoules, stored.uncertainty_millijoules, stored.reported_at) == (5_000, 10, NOW)
 
 
 def test_unknown_bounds_differ_from_no_bounds(tmp_path: Path) -> None:
@@ -49,13 +49,13 @@ def test_lost_repeated_and_late_reports_give_the_same_energy(api: NodeApi) -> No
     chosen = random.Random(7)
     sent = [*chosen.choices(reports[:9], k=8), reports[9], reports[9], *chosen.choices(reports, k=4)]
     assert {api.post(body)[0] for body in sent} == {200}
-    assert api.kept() == {"uid-1": 9_000}
+    assert api.stored() == {"uid-1": 9_000}
 
 
 def test_energies_of_two_ledgers_of_a_node_add_up(api: NodeApi) -> None:
     api.post(report(USAGE))
-    api.post(report(replace(USAGE, energy_millijoules=300), ledger="made anew"))
-    assert api.kept() == {"uid-1": 5_300}
+    api.post(report(replace(USAGE, energy_millijoules=300), ledger="another"))
+    assert api.stored() == {"uid-1": 5_300}
 
 
 def test_ended_usages_are_acknowledged_once_stored_and_their_job_is_reconciled(api: NodeApi) -> None:
@@ -74,24 +74,24 @@ def test_usages_of_other_pods_are_acknowledged_and_not_stored(api: NodeApi) -> N
     gone = replace(ENDED, pod="gone", pod_uid="uid-gone")
     namesake = replace(ENDED, pod_uid="uid-before", gpu="GPU-1")
     assert api.post(report(web, gone, namesake))[1]["acknowledged"] == ["uid-web", "uid-gone", "uid-before"]
-    assert api.kept() == {}
+    assert api.stored() == {}
     assert api.asked == []
 
 
 def test_a_pod_with_a_forged_label_is_not_stored(api: NodeApi) -> None:
     api.server.objects["pods/digits-0-abc"]["metadata"]["ownerReferences"] = []
     assert api.post(report(USAGE))[0] == 200
-    assert api.kept() == {}
+    assert api.stored() == {}
 
 
 def test_a_pod_whose_workload_is_not_recorded_yet_is_looked_up_again(api: NodeApi) -> None:
     status = api.server.objects["trainingrecurrences/digits-0"].pop("status")
     api.server.objects["pods/digits-0-abc"]["metadata"]["ownerReferences"][0]["kind"] = "PyTorchJob"
     api.post(report(USAGE))
-    assert api.kept() == {}
+    assert api.stored() == {}
     api.server.objects["trainingrecurrences/digits-0"]["status"] = status
     api.post(report(USAGE))
-    assert api.kept() == {"uid-1": 5_000}
+    assert api.stored() == {"uid-1": 5_000}
 
 
 def test_the_final_energy_of_a_deleted_pod_is_stored(api: NodeApi, tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_the_final_energy_of_a_deleted_pod_is_stored(api: NodeApi, tmp_path: Pat
         del restarted.server.objects["pods/digits-0-abc"]
         last = replace(ENDED, energy_millijoules=6_000, time_seconds=7.0)
         assert restarted.post(report(last))[1]["acknowledged"] == ["uid-1"]
-        assert restarted.kept() == {"uid-1": 6_000}
+        assert restarted.stored() == {"uid-1": 6_000}
 
 
 def test_a_pod_is_looked_up_once(api: NodeApi) -> None:
@@ -110,7 +110,7 @@ def test_a_pod_is_looked_up_once(api: NodeApi) -> None:
     assert api.server.asked["tokenreviews"] == 1
 
 
-WRONG_CALLERS: dict[str, tuple[dict[str, Any] | None, int, str]] = {
+UNAUTHORIZED_CALLERS: dict[str, tuple[dict[str, Any] | None, int, str]] = {
     "no token of the cluster": (None, 401, "the token is not one of this cluster"),
     "a user": (token_of("alice", node=NODE), 401, "the token belongs to no pod"),
     "a training pod of the node": (
@@ -136,20 +136,20 @@ WRONG_CALLERS: dict[str, tuple[dict[str, Any] | None, int, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", WRONG_CALLERS)
+@pytest.mark.parametrize("case", UNAUTHORIZED_CALLERS)
 def test_a_caller_other_than_the_nodes_agent_is_rejected(api: NodeApi, case: str) -> None:
-    review, code, words = WRONG_CALLERS[case]
+    review, code, message = UNAUTHORIZED_CALLERS[case]
     if review is not None:
         api.server.tokens["other"] = review
     answered = api.post(report(USAGE), token="other")
     assert answered[0] == code
-    assert words in answered[1]
-    assert api.kept() == {}
+    assert message in answered[1]
+    assert api.stored() == {}
 
 
 def test_an_agent_may_only_report_its_own_node(api: NodeApi) -> None:
-    code, words = api.post(report(USAGE, node="node-2"))
-    assert (code, words) == (403, "node: found node-2, expected node-1 as in the path")
+    code, message = api.post(report(USAGE, node="node-2"))
+    assert (code, message) == (403, "node: found node-2, expected node-1 as in the path")
 
 
 def test_nothing_is_stored_of_a_report_with_a_pod_of_another_node(api: NodeApi) -> None:
@@ -158,16 +158,16 @@ def test_nothing_is_stored_of_a_report_with_a_pod_of_another_node(api: NodeApi) 
     elsewhere["spec"]["nodeName"] = "node-2"
     api.server.objects["pods/digits-0-def"] = elsewhere
     forged = replace(USAGE, pod="digits-0-def", pod_uid="uid-2")
-    code, words = api.post(report(USAGE, forged))
-    assert (code, words) == (403, "pod team/digits-0-def runs on node node-2, not on node-1")
-    assert api.kept() == {}
+    code, message = api.post(report(USAGE, forged))
+    assert (code, message) == (403, "pod team/digits-0-def runs on node node-2, not on node-1")
+    assert api.stored() == {}
 
 
 def test_without_an_agent_service_account_node_reports_are_rejected(tmp_path: Path) -> None:
     with running_node_api(tmp_path, service_account="") as api:
-        code, words = api.post(report(USAGE))
+        code, message = api.post(report(USAGE))
     assert code == 403
-    assert "--agent-service-account" in words
+    assert "--agent-service-account" in message
 
 
 def test_a_failing_api_server_gives_503_and_not_403(api: NodeApi) -> None:
@@ -176,7 +176,7 @@ def test_a_failing_api_server_gives_503_and_not_403(api: NodeApi) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "code", "words"),
+    ("body", "code", "message"),
     [
         (b" " * (MAX_NODE_REPORT_BYTES + 1), 413, "at most 1048576 bytes"),
         (b'{"sequence": NaN}', 422, "expected JSON: found NaN"),
@@ -184,10 +184,10 @@ def test_a_failing_api_server_gives_503_and_not_403(api: NodeApi) -> None:
         (report(USAGE, USAGE), 422, "twice, expected one entry per pod uid, container and GPU"),
     ],
 )
-def test_an_invalid_body_is_rejected_with_its_field(api: NodeApi, body: Any, code: int, words: str) -> None:
+def test_an_invalid_body_is_rejected_with_its_field(api: NodeApi, body: Any, code: int, message: str) -> None:
     answered = api.post(body)
     assert answered[0] == code
-    assert words in answered[1]
+    assert message in answered[1]
 
 
 def test_the_body_of_an_unauthorized_caller_is_not_read(api: NodeApi) -> None:

@@ -1,4 +1,4 @@
-"""Reports as they come: late, twice, out of order, from several processes at once."""
+"""Progress over HTTP: reports that are late, repeated, reordered or concurrent."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def gpu(index: int, joules: float, seconds: float) -> dict[str, Any]:
 
 
 def body(sequence: int, **changes: Any) -> dict[str, Any]:
-    """The sequence-th report of a process: an epoch, an evaluation and 1000 J more each."""
+    """The sequence-th report of a process; each adds an epoch, an evaluation and 1000 J."""
     return {
         "sequence": sequence,
         "epoch": float(sequence),
@@ -108,7 +108,7 @@ def rows_by_table(api: Api) -> dict[str, int]:
 def test_a_run_beyond_its_cost_limit_is_answered_with_stop_each_time(api: Api) -> None:
     name, token = api.recurrence(stop_cost_joules=Decimal(5000))
     replies = [api.post(name, token, body(sequence)).body["stop"] for sequence in (1, 2, 3, 2, 4)]
-    # Half of the energy and half of 400 W times the time: 2500 J a report.
+    # Half of the energy and half of 400 W times the time: 2500 J per report.
     assert replies == [False, True, True, True, True]
 
 
@@ -143,16 +143,17 @@ def test_evaluations_in_a_row_are_at_most_the_evaluations(api: Api) -> None:
     assert (progress.consecutive_reached, progress.reached) == (2, False)
 
 
-LATER = 1_700_000_000_000  # where the numbers of a process begin that was started again
+LATER = 1_700_000_000_000  # first sequence of a restarted process
 
 
-@pytest.mark.parametrize("heard_from", [0, 1, 2, 3])
-def test_the_first_report_of_a_restarted_process_counts_and_reaches_the_target(api: Api, heard_from: int) -> None:
+@pytest.mark.parametrize("first_epoch", [0, 1, 2, 3])
+def test_the_first_report_of_a_restarted_process_counts_and_reaches_the_target(api: Api, first_epoch: int) -> None:
     name, token = api.recurrence()
     for sequence in range(1, 6):
         api.post(name, token, body(sequence))
-    for epoch in range(heard_from, 4):
-        # It begins at epoch 0 without a metric, and counts its evaluations anew; the GPU's counter goes on.
+    for epoch in range(first_epoch, 4):
+        # It starts at epoch 0 without a metric and with no evaluations; the GPU's counter
+        # continues.
         changes = {"metric": None} if epoch == 0 else {"metric": 0.95 if epoch == 3 else 0.5}
         energy = [gpu(0, 5000.0 + 1000.0 * epoch, 60.0 + 10.0 * epoch)]
         report = body(LATER + epoch, epoch=float(epoch), evaluations=epoch, gpus=energy, **changes)
@@ -180,7 +181,7 @@ def test_a_restarted_process_starts_a_new_row_of_evaluations(api: Api) -> None:
 def test_the_epochs_of_successive_processes_add_up(api: Api) -> None:
     name, token = api.recurrence()
     for process in range(3):
-        # A part of an epoch, as decimals cannot say it exactly; the last report says what the one before said.
+        # A part of an epoch that decimals cannot represent; the last report repeats the one before.
         for report, epoch in enumerate((0.0, 1 / 3, 2 / 3, 2 / 3)):
             sent = body(process * LATER + report + 1, epoch=epoch, evaluations=0, metric=None, gpus=[])
             assert api.post(name, token, sent).code == 200
@@ -220,7 +221,7 @@ def test_concurrent_reports_of_several_processes_are_all_merged(api: Api) -> Non
     assert progress is not None
     assert [reading.uuid for reading in progress.gpus] == [f"GPU-{rank:02}" for rank in range(ranks)]
     assert {reading.energy_millijoules for reading in progress.gpus} == {5000 + reports * 1_000_000}
-    # The metric is rank 0's, the maximum power that of all GPUs.
+    # The metric is that of rank 0, and the maximum power that of all GPUs.
     assert (progress.metric, progress.max_power_limit_watts) == (0, 400 * ranks)
 
 

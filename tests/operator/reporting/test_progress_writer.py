@@ -1,4 +1,4 @@
-"""Progress is written once an interval at most, and nothing that was taken in is lost."""
+"""Progress is written at most once per interval, and no accepted report is lost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DECIDED = decide(Snapshot(job()), Attempt(0, 0, "slot", NOW))
 
 @dataclass
 class MemoryProgressStore:
-    """One recurrence as an API server keeps it, and the time."""
+    """Stores one recurrence as the API server does, and has a clock."""
 
     now: float = 100.0
     version: int = 1
@@ -41,7 +41,7 @@ class MemoryProgressStore:
     meanwhile: Callable[[], None] = lambda: None
 
     def authorize(self, token: BearerToken, namespace: str, name: str, address: str = "") -> None:
-        """Everybody may report."""
+        """Authorizes every caller."""
 
     def read(self, namespace: str, name: str) -> TrainingRecurrence | None:
         if self.away:
@@ -240,5 +240,6 @@ def test_the_interval_bounds_the_writes_and_changes_no_result(
     progress_store.now += 1.0
     writer.write_due()
     assert progress_store.progress() == plain.progress()
-    # One at the beginning, one a second, and no more: nothing here is an end, a stop or a target.
+    # One write at the start and one per second, because no report ends, stops or reaches the
+    # target.
     assert len(progress_store.writes) <= 1 + (progress_store.now - 100.0) / 1.0

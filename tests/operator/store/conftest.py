@@ -1,4 +1,4 @@
-"""The two databases that every test of the store meets: a SQLite file and a real PostgreSQL server."""
+"""The databases of every test of the store: a SQLite file and a real PostgreSQL server."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from wattloop_operator.store import ObservationRecord, Store, open_store
 
 @pytest.fixture(scope="session")
 def postgresql_server() -> Iterator[PostgreSqlServer]:
-    """A real server, started once for each test process and stopped at its end."""
+    """A real server, started once per test process."""
     try:
         programs = postgresql_programs()
     except PostgreSqlMissingError as error:
-        pytest.skip(f"{error}; nothing was tested on PostgreSQL")
+        pytest.skip(f"{error}; PostgreSQL is not tested")
     with running_postgresql(programs) as server:
         yield server
 
@@ -46,7 +46,7 @@ def store(database_url: str) -> Iterator[Store]:
 
 @pytest.fixture
 def observation() -> Callable[..., ObservationRecord]:
-    """Makes a record: sound by itself, with what the test wants different."""
+    """Makes a valid record with the changes of the test."""
 
     def make(**changes: object) -> ObservationRecord:
         return dataclasses.replace(RECORD, **changes)  # type: ignore[arg-type]

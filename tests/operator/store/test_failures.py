@@ -1,4 +1,4 @@
-"""What was recorded survives: a killed process, a full disk, a server that goes away, a folder nobody may write."""
+"""Recorded data survives a killed process, a full disk and a lost server, which are reported."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from wattloop_operator.store import ObservationRecord, Store, open_store
 
 Make = Callable[..., ObservationRecord]
 
-RECORDS_WITHOUT_END = """
+RECORDS_FOREVER = """
 import itertools, sys
 from wattloop.errors import OperationError
 from wattloop_operator.store import LateUsage, open_store
@@ -75,17 +75,17 @@ def started(program: str, url: str, limit_bytes: int | None = None) -> subproces
 
 def test_a_killed_process_loses_nothing_that_it_recorded(database_url: str) -> None:
     open_store(database_url).close()
-    with started(RECORDS_WITHOUT_END, database_url) as process:
+    with started(RECORDS_FOREVER, database_url) as process:
         assert process.stdout is not None
-        said = [process.stdout.readline() for _ in range(25)]
+        output = [process.stdout.readline() for _ in range(25)]
         process.send_signal(signal.SIGKILL)
-        said += process.stdout.readlines()
-    recorded = [int(line) for line in said if line.endswith("\n")]
+        output += process.stdout.readlines()
+    recorded = [int(line) for line in output if line.endswith("\n")]
     with open_store(database_url) as store:
-        kept = [late_usage.recurrence for late_usage in store.late_usages.of_job("job")]
-    assert kept[: len(recorded)] == recorded
-    # One more may have been kept than the process came to tell.
-    assert len(kept) - len(recorded) in {0, 1}
+        stored = [late_usage.recurrence for late_usage in store.late_usages.of_job("job")]
+    assert stored[: len(recorded)] == recorded
+    # The process may have stored one more row than it printed.
+    assert len(stored) - len(recorded) in {0, 1}
 
 
 def test_a_process_killed_inside_a_write_leaves_no_rows_and_no_lock(database_url: str) -> None:
@@ -107,8 +107,8 @@ def test_a_full_disk_is_reported_and_keeps_existing_data(tmp_path: Path) -> None
     path = tmp_path / "wattloop.db"
     url = f"sqlite:///{path}"
     open_store(url).close()
-    # The kernel ends a file at this size as a full disk would.
-    with started(RECORDS_WITHOUT_END, url, limit_bytes=path.stat().st_size + 64 * 1024) as process:
+    # The kernel limits the file's size as a full disk would.
+    with started(RECORDS_FOREVER, url, limit_bytes=path.stat().st_size + 64 * 1024) as process:
         assert process.stdout is not None
         *recorded, complaint = process.stdout.read().splitlines()
     assert process.returncode == 0
@@ -116,21 +116,21 @@ def test_a_full_disk_is_reported_and_keeps_existing_data(tmp_path: Path) -> None
     assert re.search("free space|limit on file sizes", complaint)
     assert recorded
     with open_store(url) as store:
-        kept = [late_usage.recurrence for late_usage in store.late_usages.of_job("job")]
-        assert kept == [int(line) for line in recorded]
+        stored = [late_usage.recurrence for late_usage in store.late_usages.of_job("job")]
+        assert stored == [int(line) for line in recorded]
         store.objects.create("FrequencyPlan", "team", "plan", {})
 
 
 @pytest.fixture
 def small_disk() -> Iterator[Path]:
-    """A file system of 11 MiB, of which an empty database takes 8."""
+    """A file system of 11 MiB; an empty database takes 8 MiB."""
     folder = Path(tempfile.mkdtemp(prefix="wattloop-small-disk-"))
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=11m,mode=0777", "wattloop", folder], capture_output=True, check=False
     )
     if mounted.returncode != 0:
         folder.rmdir()
-        pytest.skip("this user may not mount a small file system, so no full disk was tried on PostgreSQL")
+        pytest.skip("this user may not mount a small file system, so a full disk is not tested on PostgreSQL")
     yield folder
     subprocess.run(["umount", folder], check=True)
     folder.rmdir()
@@ -146,7 +146,7 @@ def test_a_full_disk_of_the_server_is_reported_and_keeps_existing_data(
 
         def create_more_than_fits() -> None:
             for number in range(32):
-                # Of a kind that no compression makes smaller.
+                # Incompressible.
                 body = {"noise": base64.b85encode(noise.randbytes(2**20)).decode()}
                 created.append(store.objects.create("FrequencyPlan", "team", f"plan-{number:02}", body).name)
 
@@ -159,7 +159,7 @@ def test_a_full_disk_of_the_server_is_reported_and_keeps_existing_data(
 
 @pytest.fixture
 def folder_of_another_user() -> Iterator[Path]:
-    # Not below pytest's folder, which other users cannot even enter.
+    # Not in pytest's folder, which other users cannot access.
     folder = Path(tempfile.mkdtemp(prefix="wattloop-read-only-"))
     yield folder
     folder.chmod(0o755)
@@ -170,7 +170,7 @@ OPENS_AS_NOBODY = """
 import os, pathlib, sys, tempfile
 from wattloop.errors import OperationError
 from wattloop_operator.store import LateUsage, open_store
-# Everything is imported by now, which another user could not do from this user's folders.
+# Imports everything before the change of user, who cannot read this user's folders.
 with tempfile.TemporaryDirectory() as folder:
     open_store(pathlib.Path(folder) / "first.db").close()
 if os.geteuid() == 0:

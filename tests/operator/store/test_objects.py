@@ -1,4 +1,4 @@
-"""The local mode's objects on both databases: an API server's rules for writers."""
+"""Objects of the local mode on both databases: optimistic concurrency as in an API server."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def test_any_json_is_read_unchanged(store: Store, body: dict[str, object]) -> No
     if (old := store.objects.get(KIND, "team", "any")) is not None:
         store.objects.delete(KIND, "team", "any", expected_version=old.resource_version)
     store.objects.create(KIND, "team", "any", body)
-    kept = store.objects.get(KIND, "team", "any")
-    assert kept is not None
-    assert kept.body == json.loads(json.dumps(body))
+    stored = store.objects.get(KIND, "team", "any")
+    assert stored is not None
+    assert stored.body == json.loads(json.dumps(body))
 
 
 def test_of_concurrent_creators_of_one_name_one_succeeds(store: Store) -> None:
@@ -54,9 +54,9 @@ def test_of_concurrent_creators_of_one_name_one_succeeds(store: Store) -> None:
     with ThreadPoolExecutor(6) as threads:
         created = list(threads.map(create, range(12)))
     assert sum(created) == 1
-    kept = store.objects.get(KIND, "team", "digits-0")
-    assert kept is not None
-    assert kept.body == {"number": created.index(True)}
+    stored = store.objects.get(KIND, "team", "digits-0")
+    assert stored is not None
+    assert stored.body == {"number": created.index(True)}
     with pytest.raises(ObjectExistsError, match="TrainingRecurrence team/digits-0 exists already"):
         store.objects.create(KIND, "team", "digits-0", {})
 
@@ -96,9 +96,9 @@ def test_concurrent_counting_loses_no_increment(store: Store) -> None:
 
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(count_one, range(20)))
-    kept = store.objects.get(KIND, "team", "counter")
-    assert kept is not None
-    assert kept.body == {"count": 20}
+    stored = store.objects.get(KIND, "team", "counter")
+    assert stored is not None
+    assert stored.body == {"count": 20}
 
 
 def test_an_object_that_is_created_again_gets_a_new_version(store: Store) -> None:
@@ -124,9 +124,9 @@ def test_changing_a_body_does_not_change_the_store(store: Store) -> None:
     body = {"spec": {"batchSize": 32}}
     created = store.objects.create(KIND, "team", "digits-0", body)
     body["spec"]["batchSize"] = created.body["spec"]["batchSize"] = 64
-    kept = store.objects.get(KIND, "team", "digits-0")
-    assert kept is not None
-    assert kept.body == {"spec": {"batchSize": 32}}
+    stored = store.objects.get(KIND, "team", "digits-0")
+    assert stored is not None
+    assert stored.body == {"spec": {"batchSize": 32}}
 
 
 @pytest.mark.parametrize("body", [{"cost": float("nan")}, {"cost": {1, 2}}])

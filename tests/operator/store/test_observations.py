@@ -1,4 +1,4 @@
-"""Observations on both databases: append-only, idempotent, read back as they were."""
+"""Observations on both databases: append-only, idempotent, read unchanged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from wattloop_operator.store import RESULTS, JobObservations, ObservationRecord, Store
 
 Make = Callable[..., ObservationRecord]
-# The database outlives the examples: each takes a job uid of its own.
+# All examples use one database, so each has its own job uid.
 on_a_database = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
@@ -60,9 +60,9 @@ def test_the_first_record_of_each_attempt_is_stored_in_any_order(
     assert store.observations.of_job(job_uid) == tuple(first[key] for key in sorted(first))
 
 
-amounts = st.floats(0, 1e300)
+numbers = st.floats(0, 1e300)
 texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
-moments = st.datetimes(
+times = st.datetimes(
     datetime(1970, 1, 2),  # noqa: DTZ001
     datetime(2100, 1, 1),  # noqa: DTZ001
     timezones=st.sampled_from([UTC, timezone(timedelta(hours=-7, minutes=30))]),
@@ -75,15 +75,15 @@ moments = st.datetimes(
         {
             "recurrence": st.integers(0, 2**63 - 1),
             "batch_size": st.integers(1, 2**63 - 1),
-            "power_limit_watts": st.none() | amounts,
+            "power_limit_watts": st.none() | numbers,
             "result": st.sampled_from(sorted(RESULTS)),
-            "epochs": amounts,
+            "epochs": numbers,
             "metric": st.none() | st.floats(allow_nan=False, allow_infinity=False, allow_subnormal=False),
-            "energy_joules": amounts,
+            "energy_joules": numbers,
             "gpu_product": texts,
             "reason": texts,
-            "scheduled_at": moments,
-            "finished_at": moments,
+            "scheduled_at": times,
+            "finished_at": times,
         }
     )
 )
@@ -91,7 +91,7 @@ def test_every_valid_record_is_read_unchanged(store: Store, observation: Make, c
     record = observation(job_uid=uuid.uuid4().hex, **changes)
     assert store.observations.record(record) is True
     assert store.observations.of_job(record.job_uid) == (record,)
-    # A repetition must be seen as the same: nothing was rounded on the way.
+    # A repeated record is equal, so nothing was rounded.
     assert store.observations.record(record) is False
 
 

@@ -1,4 +1,4 @@
-"""Opening a database: whose it is, which schema it has, who makes the schema when several start at once."""
+"""Opening a database: identification, migration, rollback, concurrent starts, errors."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_of_concurrent_threads_one_creates_the_schema(database_url: str) -> None
         assert len(store.objects.list("FrequencyPlan")) == 6
 
 
-OPENS_WHEN_TOLD = """
+OPENS_ON_REQUEST = """
 import sys
 from wattloop_operator.store import open_store
 import wattloop_operator.store.migrations.versions.schema_0001_first_tables
@@ -114,7 +114,7 @@ with open_store(sys.argv[1]) as store:
 def test_of_concurrent_processes_one_creates_the_schema(database_url: str) -> None:
     processes = [
         subprocess.Popen(
-            [sys.executable, "-W", "error", "-c", OPENS_WHEN_TOLD, database_url, f"plan-{number}"],
+            [sys.executable, "-W", "error", "-c", OPENS_ON_REQUEST, database_url, f"plan-{number}"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -165,7 +165,7 @@ def upgrade():
 
 @contextlib.contextmanager
 def newer_wattloop(folder: Path, declaration: str, change: str) -> Iterator[None]:
-    """Makes this process, for as long as the block lasts, a Wattloop that has one more migration."""
+    """Make this process a Wattloop with one more migration during the block."""
     shutil.copytree(MIGRATIONS, folder, ignore=shutil.ignore_patterns("__pycache__"))
     script = NEXT.format(next=SCHEMA_VERSION + 1, now=SCHEMA_VERSION, declaration=declaration, change=change)
     (folder / "versions" / f"schema_{SCHEMA_VERSION + 1:04d}_next.py").write_text(script)
@@ -212,7 +212,7 @@ def test_after_a_rollback_past_an_additive_migration_the_store_works(
         assert store.late_usages.of_job("uid") == (late_usage,)
     (line,) = [record.getMessage() for record in caplog.records if "newer schema" in record.getMessage()]
     assert f"Wattloop 9.1.0 created its schema {SCHEMA_VERSION + 1}, and this is Wattloop {version('wattloop')}" in line
-    # The marker stays the newer version's, which finds nothing to do when it comes back.
+    # The marker does not change, so the newer version has nothing to migrate later.
     found = marker(database_url)
     assert found is not None
     assert (found.schema_version, found.product_version) == (SCHEMA_VERSION + 1, "9.1.0")
@@ -237,7 +237,7 @@ def test_a_command_that_only_reads_creates_no_database(database_url: str, tmp_pa
 
 
 def test_a_failed_migration_leaves_the_database_unchanged(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A table that stands in the way of the last ones only: half of the migration is done by then.
+    # This table conflicts with one of the last, when half of the migration is done.
     monkeypatch.setattr("wattloop_operator.store.schema._own_marker", lambda *_: None)
     execute(database_url, "CREATE TABLE objects (number integer)")
     with pytest.raises(OperationError, match=r"cannot migrate the database to this version's schema.*already exists"):
@@ -280,10 +280,10 @@ def test_measurements_without_a_profile_are_rejected(store: Store, database_url:
     ],
 )
 def test_an_invalid_or_unsupported_url_is_a_usage_error(url: str, complaint: str) -> None:
-    with pytest.raises(UsageError, match=complaint) as refused:
+    with pytest.raises(UsageError, match=complaint) as raised:
         open_store(url)
-    assert "secret" not in str(refused.value)
-    assert "cret@" not in str(refused.value)
+    assert "secret" not in str(raised.value)
+    assert "cret@" not in str(raised.value)
 
 
 @pytest.mark.postgres
@@ -297,22 +297,22 @@ def test_an_invalid_or_unsupported_url_is_a_usage_error(url: str, complaint: str
 def test_the_servers_errors_are_reported_without_the_password(
     postgresql_server: Any, database: str, user: str, password: str | None, complaint: str
 ) -> None:
-    words = {"user": user} | ({} if password is None else {"password": password})
-    url = postgresql_server.url(database, **words)
-    with pytest.raises(OperationError, match=complaint) as refused:
+    credentials = {"user": user} | ({} if password is None else {"password": password})
+    url = postgresql_server.url(database, **credentials)
+    with pytest.raises(OperationError, match=complaint) as raised:
         open_store(url)
-    assert f"postgresql://{user}:***@/{database}" in str(refused.value)
-    assert "secret" not in str(refused.value)
-    assert refused.value.__cause__ is None
+    assert f"postgresql://{user}:***@/{database}" in str(raised.value)
+    assert "secret" not in str(raised.value)
+    assert raised.value.__cause__ is None
 
 
 @pytest.mark.parametrize("query", ["", "?sslpassword=secret-secret", "?password=secret-secret"])
 def test_an_unreachable_server_is_reported_without_the_password(tmp_path: Path, query: str) -> None:
     url = f"postgresql://user:secret-word@127.0.0.1:1/database{query}"
-    with pytest.raises(OperationError, match="check that the server runs") as refused:
+    with pytest.raises(OperationError, match="check that the server runs") as raised:
         open_store(url)
-    assert "127.0.0.1:1/database: cannot identify the database" in str(refused.value)
-    assert "secret" not in str(refused.value)
+    assert "127.0.0.1:1/database: cannot identify the database" in str(raised.value)
+    assert "secret" not in str(raised.value)
 
 
 def test_a_file_that_is_not_a_database_is_rejected_and_unchanged(tmp_path: Path) -> None:
@@ -331,6 +331,6 @@ def test_a_missing_folder_is_reported(tmp_path: Path, place: str) -> None:
 
 
 def test_errors_contain_no_text_of_sqlalchemy(tmp_path: Path) -> None:
-    with pytest.raises(WattloopError) as refused:
+    with pytest.raises(WattloopError) as raised:
         open_store(tmp_path)
-    assert "Background on this error" not in str(refused.value)
+    assert "Background on this error" not in str(raised.value)

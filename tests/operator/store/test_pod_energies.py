@@ -1,4 +1,4 @@
-"""Energies of pods on both databases: in whatever order and however often they come, the same stands in the end."""
+"""Energies of pods on both databases: order and repetition of reports change nothing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ENERGY = PodEnergy(
 
 
 def after(seconds: int, *, ended: bool = False) -> PodEnergy:
-    """The same usage, so many seconds after its start."""
+    """The usage at this number of seconds after its start."""
     return replace(
         ENERGY,
         energy_millijoules=1000 * seconds,
@@ -47,7 +47,7 @@ def after(seconds: int, *, ended: bool = False) -> PodEnergy:
     )
 
 
-def kept(store: Store, job_uid: str, attempt: int) -> tuple[PodEnergy, ...]:
+def stored(store: Store, job_uid: str, attempt: int) -> tuple[PodEnergy, ...]:
     return store.pod_energies.of_job(job_uid, ENERGY.recurrence).get((ENERGY.recurrence, attempt), ())
 
 
@@ -58,32 +58,32 @@ def test_repeated_late_and_lost_reports_give_the_newest_reading(store: Store, se
     for second in seconds:
         store.pod_energies.record([replace(after(second, ended=second == 9), job_uid=job_uid, pod_uid=job_uid)])
     expected = after(max(seconds), ended=max(seconds) == 9)
-    assert kept(store, job_uid, 0) == (replace(expected, job_uid=job_uid, pod_uid=job_uid),)
+    assert stored(store, job_uid, 0) == (replace(expected, job_uid=job_uid, pod_uid=job_uid),)
 
 
 def test_a_late_report_after_the_end_changes_nothing(store: Store) -> None:
     store.pod_energies.record([after(4, ended=True)])
     store.pod_energies.record([after(3)])
     store.pod_energies.record([after(4)])
-    assert kept(store, "job", 0) == (after(4, ended=True),)
+    assert stored(store, "job", 0) == (after(4, ended=True),)
 
 
 def test_an_end_without_further_energy_is_stored(store: Store) -> None:
     store.pod_energies.record([after(4)])
     store.pod_energies.record([after(4, ended=True)])
-    assert kept(store, "job", 0) == (after(4, ended=True),)
+    assert stored(store, "job", 0) == (after(4, ended=True),)
 
 
 def test_a_pod_that_gets_its_gpu_again_is_active_again(store: Store) -> None:
     store.pod_energies.record([after(4, ended=True)])
     store.pod_energies.record([after(7)])
-    assert kept(store, "job", 0) == (after(7),)
+    assert stored(store, "job", 0) == (after(7),)
 
 
 def test_a_shared_usage_stays_shared(store: Store) -> None:
     store.pod_energies.record([replace(after(1), shared=True)])
     store.pod_energies.record([after(2)])
-    assert kept(store, "job", 0) == (replace(after(2), shared=True),)
+    assert stored(store, "job", 0) == (replace(after(2), shared=True),)
 
 
 def test_another_ledger_pod_container_or_gpu_is_another_row(store: Store) -> None:
@@ -92,7 +92,7 @@ def test_another_ledger_pod_container_or_gpu_is_another_row(store: Store) -> Non
         for name in ("ledger", "pod_uid", "container", "gpu_uuid")
     ]
     store.pod_energies.record([ENERGY, *others])
-    assert set(kept(store, "job", 0)) == {ENERGY, *others}
+    assert set(stored(store, "job", 0)) == {ENERGY, *others}
 
 
 def test_the_energies_of_a_job_are_read_by_attempt_from_a_recurrence_on(store: Store) -> None:
@@ -107,8 +107,8 @@ def test_deleting_an_attempt_deletes_its_energies_alone(store: Store) -> None:
     other = replace(ENERGY, attempt=1, pod_uid="pod-2")
     store.pod_energies.record([ENERGY, other])
     store.pod_energies.delete_attempt("job", 3, 0)
-    assert kept(store, "job", 0) == ()
-    assert kept(store, "job", 1) == (other,)
+    assert stored(store, "job", 0) == ()
+    assert stored(store, "job", 1) == (other,)
 
 
 def test_a_reported_pod_is_known_for_its_ledger_and_node_alone(store: Store) -> None:
@@ -124,8 +124,8 @@ def test_deleting_a_job_deletes_its_energies(store: Store) -> None:
     other = replace(ENERGY, job_uid="other", pod_uid="pod-2")
     store.pod_energies.record([ENERGY, replace(ENERGY, attempt=1, pod_uid="pod-3"), other])
     store.pod_energies.delete_job("job")
-    assert kept(store, "job", 0) == kept(store, "job", 1) == ()
-    assert kept(store, "other", 0) == (other,)
+    assert stored(store, "job", 0) == stored(store, "job", 1) == ()
+    assert stored(store, "other", 0) == (other,)
 
 
 def test_old_energies_are_deleted_in_bounded_batches(store: Store) -> None:
@@ -133,7 +133,7 @@ def test_old_energies_are_deleted_in_bounded_batches(store: Store) -> None:
     store.pod_energies.record([*old, ENERGY])
     month = NOW - timedelta(days=30)
     assert [store.pod_energies.delete_before(month, max_rows=2) for _ in range(3)] == [2, 1, 0]
-    assert kept(store, "job", 0) == (ENERGY,)
+    assert stored(store, "job", 0) == (ENERGY,)
 
 
 def test_concurrent_writers_of_the_same_energies_do_not_deadlock(store: Store) -> None:
@@ -143,5 +143,5 @@ def test_concurrent_writers_of_the_same_energies_do_not_deadlock(store: Store) -
     ]
     with ThreadPoolExecutor(6) as threads:
         list(threads.map(store.pod_energies.record, reports))
-    found = kept(store, "job", 0)
+    found = stored(store, "job", 0)
     assert [energy.energy_millijoules for energy in found] == list(itertools.repeat(11_000, 10))

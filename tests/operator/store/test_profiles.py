@@ -1,4 +1,4 @@
-"""Power profiles on both databases: whole, replaced as a whole, told apart by what they hold for."""
+"""Power profiles on both databases: complete, replaced at once, distinguished by key."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ def test_concurrent_writers_of_a_profile_leave_a_complete_one(store: Store) -> N
     offered = [measured(100, 200, energy=float(energy)) for energy in range(12)]
     with ThreadPoolExecutor(6) as threads:
         list(threads.map(lambda profile: store.profiles.record(KEY, profile), offered))
-    kept = store.profiles.get(KEY)
-    assert kept is not None
-    assert kept.measurements in offered
+    stored = store.profiles.get(KEY)
+    assert stored is not None
+    assert stored.measurements in offered
 
 
 @pytest.mark.parametrize(

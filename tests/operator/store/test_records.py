@@ -1,4 +1,4 @@
-"""What can be no record is refused when it is made, with the object and the column named."""
+"""Invalid records are rejected at construction, with the object and the column."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ from wattloop_operator.store import LateUsage, ObservationRecord, PowerMeasureme
 def test_an_invalid_observation_names_its_object_and_column(
     observation: Callable[..., ObservationRecord], column: str, value: object
 ) -> None:
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError) as raised:
         observation(**{column: value})
-    assert refused.value.column == column
-    assert refused.value.source.startswith("observation team/")
+    assert raised.value.column == column
+    assert raised.value.source.startswith("observation team/")
 
 
 def test_a_time_is_converted_to_utc(observation: Callable[..., ObservationRecord]) -> None:

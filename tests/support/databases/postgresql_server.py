@@ -1,4 +1,4 @@
-"""A real PostgreSQL server for as long as a test run or a benchmark: a folder of its own, a Unix socket, no port."""
+"""A real PostgreSQL server for tests and benchmarks, in its own folder and on a Unix socket."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ PASSWORD = "a-secret-that-no-message-shows"
 
 
 class PostgreSqlMissingError(Exception):
-    """PostgreSQL is not installed here; the text says what would install it."""
+    """PostgreSQL is not installed; the text says how to install it."""
 
 
 @dataclass(frozen=True)
 class PostgreSqlServer:
-    """A running server, whose one user is ``wattloop``."""
+    """A running server with the user ``wattloop``."""
 
     folder: Path
 
@@ -43,7 +43,7 @@ class PostgreSqlServer:
 
     @contextlib.contextmanager
     def database_on(self, disk: Path) -> Iterator[str]:
-        """The URL of a new, empty database that is kept in this folder, and gone from it when the block ends."""
+        """The URL of a new, empty database in this folder, which is deleted after the block."""
         os.chown(disk, (self.folder / "data").stat().st_uid, -1)
         space = f"space_{uuid.uuid4().hex}"
         self._execute(f"CREATE TABLESPACE {space} LOCATION '{disk}'")
@@ -59,17 +59,17 @@ class PostgreSqlServer:
 
 @dataclass(frozen=True)
 class PostgreSqlPrograms:
-    """The two programs of PostgreSQL that make and serve databases."""
+    """The programs that create and serve databases."""
 
     initdb: str
     postgres: str
 
 
 def postgresql_programs() -> PostgreSqlPrograms:
-    """Find them where Debian puts them, or on PATH.
+    """Find the programs in Debian's folders, or on PATH.
 
     Raises:
-        PostgreSqlMissingError: They are not there.
+        PostgreSqlMissingError: They are not installed.
     """
     initdb, postgres = _program("initdb"), _program("postgres")
     if initdb is None or postgres is None:
@@ -78,18 +78,18 @@ def postgresql_programs() -> PostgreSqlPrograms:
 
 
 def _program(name: str) -> str | None:
-    # Debian keeps the programs of each version in a folder of its own, off the path.
+    # Debian installs the programs of each version in a folder that is not on PATH.
     installed = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), key=lambda path: float(path.parts[4]))
     return str(installed[-1]) if installed else shutil.which(name)
 
 
 @contextlib.contextmanager
 def running_postgresql(programs: PostgreSqlPrograms, *, durable: bool = False) -> Iterator[PostgreSqlServer]:
-    """A server that has ended, with all of its processes and files, when the block ends.
+    """Run a server during the block; its processes and files are gone afterwards.
 
     Args:
-        programs: What to start.
-        durable: Whether a commit waits for the disk, as in earnest; tests lose no power.
+        programs: The programs.
+        durable: Whether a commit waits for the disk, which tests do not need.
     """
     with postgresql_folder(programs) as folder, serving_postgresql(programs, folder, durable=durable) as server:
         yield server
@@ -97,8 +97,8 @@ def running_postgresql(programs: PostgreSqlPrograms, *, durable: bool = False) -
 
 @contextlib.contextmanager
 def postgresql_folder(programs: PostgreSqlPrograms) -> Iterator[Path]:
-    """A folder that servers can be started on, one after another; gone when the block ends."""
-    # A socket's path is short, and the server's user must reach it: not below pytest's folder.
+    """A data folder for successive servers, which is deleted after the block."""
+    # The path of a socket must be short, and accessible for the server's user.
     with tempfile.TemporaryDirectory(prefix="wattloop-postgresql-") as name:
         _make_cluster(programs.initdb, _unprivileged_user(), Path(name))
         yield Path(name)
@@ -108,12 +108,17 @@ def postgresql_folder(programs: PostgreSqlPrograms) -> Iterator[Path]:
 def serving_postgresql(
     programs: PostgreSqlPrograms, folder: Path, *, durable: bool = False
 ) -> Iterator[PostgreSqlServer]:
-    """A server on a folder for as long as the block; all of its processes have ended then."""
-    # A time zone other than ours, so that a time kept without its zone would come back wrong.
+    """Run a server on a data folder during the block; all of its processes end afterwards."""
+    # Another time zone, which reveals times that are stored without their zone.
     settings = [f"unix_socket_directories={folder}", "listen_addresses=", "timezone=Asia/Tokyo"]
     settings += [f"fsync={'on' if durable else 'off'}"]
-    words = [programs.postgres, "-D", str(folder / "data"), *(word for each in settings for word in ("-c", each))]
-    with _started(_unprivileged_user(), folder, *words) as server:
+    arguments = [
+        programs.postgres,
+        "-D",
+        str(folder / "data"),
+        *(argument for each in settings for argument in ("-c", each)),
+    ]
+    with _started(_unprivileged_user(), folder, *arguments) as server:
         log: list[str] = []
         ready = threading.Event()
         reader = threading.Thread(target=_read_log, args=(server, log, ready))
@@ -123,25 +128,25 @@ def serving_postgresql(
             assert server.poll() is None, "".join(log)
             yield PostgreSqlServer(folder)
         finally:
-            # Fast shutdown: it ends its connections and all of its processes.
+            # Fast shutdown, which ends all connections and processes.
             server.send_signal(signal.SIGINT)
             server.wait()
             reader.join()
 
 
 def _unprivileged_user() -> str | None:
-    """Another user where we are root: PostgreSQL refuses to run as root."""
+    """An unprivileged user if this one is root, since PostgreSQL does not run as root."""
     if os.geteuid() != 0:
         return None
     users = {entry.pw_name for entry in pwd.getpwall()}
     return "postgres" if "postgres" in users else "nobody"
 
 
-def _started(user: str | None, folder: Path, *words: str) -> subprocess.Popen[str]:
-    # The kernel stops the server when this process is killed before it can.
+def _started(user: str | None, folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    # The kernel stops the server if this process is killed.
     setpriv = shutil.which("setpriv")
     return subprocess.Popen(
-        [*([setpriv, "--pdeathsig", "INT"] if setpriv else []), *words],
+        [*([setpriv, "--pdeathsig", "INT"] if setpriv else []), *arguments],
         cwd=folder,
         user=user,
         extra_groups=[] if user else None,
@@ -149,7 +154,7 @@ def _started(user: str | None, folder: Path, *words: str) -> subprocess.Popen[st
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        # Ctrl-C is for us, who then stop the server.
+        # Ctrl-C goes to this process, which then stops the server.
         start_new_session=True,
     )
 
@@ -160,9 +165,9 @@ def _make_cluster(initdb: str, user: str | None, folder: Path) -> None:
     if user is not None:
         for path in (folder, secret):
             shutil.chown(path, user)
-    words = [initdb, "--pgdata", str(folder / "data"), "--username", "wattloop", "--pwfile", str(secret)]
-    words += ["--auth", "scram-sha-256", "--encoding", "UTF8", "--locale", "C.UTF-8", "--no-sync"]
-    with _started(user, folder, *words) as making:
+    arguments = [initdb, "--pgdata", str(folder / "data"), "--username", "wattloop", "--pwfile", str(secret)]
+    arguments += ["--auth", "scram-sha-256", "--encoding", "UTF8", "--locale", "C.UTF-8", "--no-sync"]
+    with _started(user, folder, *arguments) as making:
         output, _ = making.communicate()
     assert making.returncode == 0, output
 

@@ -1,4 +1,4 @@
-"""A sound observation, which tests and benchmarks change to what they want with `dataclasses.replace`."""
+"""A valid observation, which tests and benchmarks change with `dataclasses.replace`."""
 
 from datetime import UTC, datetime
 

@@ -44,12 +44,12 @@ REASONS = {str(reason) for reason in Reason}
 class SocketTarget:
     """The agent's socket; an input is the data of one caller on one connection.
 
-    The caller has GPU 0 and shares GPU 1. Another caller, the victim, has GPU 2 and holds it at 200 W.
-    ``{0}``, ``{1}`` and ``{2}`` stand for the UUIDs of the GPUs.
+    The caller has GPU 0 and shares GPU 1. Another caller, the victim, has GPU 2 and holds it at 200
+    W. ``{0}``, ``{1}`` and ``{2}`` stand for the UUIDs of the GPUs.
 
-    Checks: each request line has one answer, which is JSON of a bounded size, until the agent closes
-    the connection; the victim is answered and keeps its limit; GPUs 1 and 2 never change, and GPU 0
-    is reset; the log has no error; no descriptor stays open.
+    Checks: each request line has one answer, which is JSON of a bounded size, until the agent
+    closes the connection; the victim is answered and keeps its limit; GPUs 1 and 2 never change,
+    and GPU 0 is reset; the log has no error; no descriptor stays open.
     """
 
     tokens = (

@@ -18,8 +18,8 @@ MAX_LINE_CHARACTERS = 4096
 class ManifestTarget:
     """Checks manifests as `wattloop validate` does.
 
-    Properties: it raises no exception. Each problem is a short printable line. The wire form of a valid object is
-    valid, and the models read it unchanged.
+    Properties: it raises no exception. Each problem is a short printable line. The wire form of a
+    valid object is valid, and the models read it unchanged.
     """
 
     tokens = (

@@ -71,11 +71,11 @@ class ReportingTarget:
     """The reporting API on a real store; an input is a few successive requests.
 
     Each request is a line of method and path, lines of headers, an empty line and a body; a line of
-    %% separates requests. ``{own}``, ``{token}`` and ``{agent}`` stand for the path of a recurrence,
-    its token and an agent's token.
+    %% separates requests. ``{own}``, ``{token}`` and ``{agent}`` stand for the path of a
+    recurrence, its token and an agent's token.
 
-    Checks: only documented responses, each of them short JSON; no error in the log; a report changes
-    only the progress of its own recurrence, which never goes back and has a bounded size.
+    Checks: only documented responses, each of them short JSON; no error in the log; a report
+    changes only the progress of its own recurrence, which never goes back and has a bounded size.
     """
 
     tokens = (

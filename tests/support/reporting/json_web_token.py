@@ -1,4 +1,4 @@
-"""Tokens of the form that the API server gives pods: a TokenReview knows whose they are, nothing here is signed."""
+"""Unsigned tokens in the form of the API server's, for fake TokenReviews."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from wattloop_operator.workloads.injection import AUDIENCE
 
 
 def json_web_token(name: str, audience: object = AUDIENCE) -> str:
-    """A token of its own for each name."""
+    """The token of a name."""
     header, claims = {"alg": "RS256"}, {"aud": [audience] if isinstance(audience, str) else audience, "sub": name}
     parts = [base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in (header, claims)]
     return ".".join([*parts, "c2lnbmF0dXJl"])

@@ -1,4 +1,4 @@
-"""The agents' side of the real reporting API over real HTTP, on a real store; only the API server stands in."""
+"""The reporting API for agents over HTTP, on a real store and a fake API server."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def report(*usages: PodGpuUsage, sequence: int = 1, node: str = NODE, ledger: st
 
 
 class ApiServer:
-    """Answers as the API server would of tokens, and of one training pod of the job team/digits."""
+    """A fake API server with tokens and one training pod of the job team/digits."""
 
     def __init__(self) -> None:
         self.tokens: dict[str, dict[str, Any]] = {
@@ -108,7 +108,7 @@ class ApiServer:
 
 
 def token_of(username: str, node: str = "") -> dict[str, Any]:
-    """What a TokenReview says of a token that a pod holds."""
+    """The status of a TokenReview for the token of a pod."""
     extra = {
         "authentication.kubernetes.io/pod-name": ["wattloop-agent-xyz"],
         "authentication.kubernetes.io/pod-uid": ["agent-uid"],
@@ -120,7 +120,7 @@ def token_of(username: str, node: str = "") -> dict[str, Any]:
 
 @dataclass
 class NodeApi:
-    """The API and what is behind it."""
+    """The running API with its API server and store."""
 
     url: str
     server: ApiServer
@@ -128,13 +128,13 @@ class NodeApi:
     asked: list[JobKey] = field(default_factory=list)
 
     def post(self, body: object, token: str | None = "agent", node: str = NODE, bearer: str = "") -> tuple[int, Any]:
-        """Report; a body of bytes is sent as it is. Returns status and answer.
+        """Send a report; bytes are sent unchanged. Returns the status code and the answer.
 
         Args:
-            body: What is sent.
+            body: The body.
             token: Name of the caller.
-            node: The node of the address.
-            bearer: A token that is sent in place of the caller's.
+            node: The node in the path.
+            bearer: A token to send instead of the caller's.
         """
         headers = {"Content-Type": "application/json"} | (
             {} if token is None else {"Authorization": f"Bearer {bearer or json_web_token(token)}"}
@@ -148,7 +148,7 @@ class NodeApi:
             with refusal:
                 return refusal.code, json.loads(refusal.read())["detail"]
 
-    def kept(self) -> dict[str, int]:
+    def stored(self) -> dict[str, int]:
         """Millijoules by pod uid, over containers, GPUs and ledgers."""
         energies: Counter[str] = Counter()
         for energy in self.store.pod_energies.of_job("job-uid", 0).get((0, 0), ()):
@@ -157,7 +157,7 @@ class NodeApi:
 
 
 class _NoTraining:
-    """Stands where no training process reports."""
+    """Implements the interfaces for training processes, which are not used."""
 
     def authorize(self, token: BearerToken, namespace: str, name: str, address: str = "") -> None:
         raise NotImplementedError
@@ -178,7 +178,7 @@ def running_node_api(
     certificate: ServingCertificate | None = None,
     limits: ReportLimits | None = None,
 ) -> Iterator[NodeApi]:
-    """The API for as long as the block lasts, its store in this folder."""
+    """Run the API during the block, with its store in this folder."""
     server = ApiServer()
     asked: list[JobKey] = []
     api = ClusterApi(server)
@@ -193,8 +193,8 @@ def running_node_api(
             bounds=lambda _: bounds,
             pods_ended=asked.append,
         )
-        nobody = _NoTraining()
-        app = create_app(ReportService(nobody, nobody, limits=limits), nodes)
+        unused = _NoTraining()
+        app = create_app(ReportService(unused, unused, limits=limits), nodes)
         service = HttpService("nodes", app, Address("127.0.0.1", 0), certificate=certificate)
         service.start()
         try:

@@ -1,4 +1,4 @@
-"""The real reporting API over real HTTP, on a real store."""
+"""The reporting API over HTTP, on a real store."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Reply:
 
 @dataclass
 class Api:
-    """The API with what is behind it."""
+    """The running API with its store and tokens."""
 
     url: str
     store: Store
@@ -48,7 +48,7 @@ class Api:
     woken: list[bool] = field(default_factory=list)
 
     def recurrence(self, **changes: Any) -> tuple[str, str]:
-        """Make a recurrence and its token; returns name and token."""
+        """Create a recurrence and its token; returns name and token."""
         decided = decide(Snapshot(job()), Attempt(self.made, 0, f"slot-{self.made}", NOW))
         self.made += 1
         recurrence = decided.model_copy(update={"spec": decided.spec.model_copy(update=changes)})
@@ -66,7 +66,7 @@ class Api:
         return self.read(name).status.progress
 
     def write_status(self, name: str, **changes: Any) -> None:
-        """What the engine would write meanwhile."""
+        """Change the status as the reconciler does."""
         read = self.read(name)
         status: TrainingRecurrenceStatus = read.status.model_copy(update=changes)
         self.store.objects.replace(
@@ -81,7 +81,7 @@ class Api:
         return f"{self.url}/v1/namespaces/{namespace}/recurrences/{name}/{last}"
 
     def post(self, name: str, token: str | None, body: object = BODY, **headers: str) -> Reply:
-        """Report; a body of bytes is sent as it is."""
+        """Send a report; bytes are sent unchanged."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         return self.ask(self.path(name), token, data, **headers)
 
@@ -103,7 +103,7 @@ class Api:
 
 @contextlib.contextmanager
 def running_api(folder: Path, limits: ReportLimits | None = None) -> Iterator[Api]:
-    """The API for as long as the block lasts, its files in this folder."""
+    """Run the API during the block, with its files in this folder."""
     with open_store(folder / "wattloop.db") as store:
         tokens = LocalTokens(folder)
         woken: list[bool] = []

@@ -59,7 +59,7 @@ def test_the_operator_stores_the_ledgers_usages(operator: NodeApi, token: Path) 
     ledger, bounds = MemoryLedger(), MemoryBounds()
     pusher = pusher_of(operator.url, token, ledger, bounds, clock=lambda: 7.0)
     assert pusher.push() == 5.0
-    assert operator.kept() == {"uid-1": 5_000}
+    assert operator.stored() == {"uid-1": 5_000}
     assert bounds.replaced == [BOUNDS]
     assert (pusher.state.delivered_seconds, pusher.state.failures, pusher.state.problem) == (7.0, 0, "")
 
@@ -69,7 +69,7 @@ def test_an_ended_usage_is_pushed_until_acknowledged_and_then_forgotten(operator
     pusher = pusher_of(operator.url, token, ledger)
     ledger.use(1_000, ended=True)
     pusher.push()
-    assert operator.kept() == {"uid-1": 6_000}
+    assert operator.stored() == {"uid-1": 6_000}
     assert ledger.entries == []
 
 
@@ -100,7 +100,7 @@ def test_an_operator_that_is_away_for_an_hour_loses_nothing(tmp_path: Path, toke
     with running_node_api(tmp_path) as restarted:
         service.url = restarted.url
         assert pusher.push() == 5.0
-        assert restarted.kept() == {"uid-1": 65_000}
+        assert restarted.stored() == {"uid-1": 65_000}
     assert ledger.entries == []
 
 
@@ -125,7 +125,7 @@ def test_lost_answers_change_nothing(operator: NodeApi, token: Path) -> None:
         pusher.push()
     while ledger.entries:
         pusher.push()
-    assert operator.kept() == {"uid-1": 35_000}
+    assert operator.stored() == {"uid-1": 35_000}
 
 
 def test_a_large_ledger_is_pushed_in_several_reports(operator: NodeApi, token: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_large_ledger_is_pushed_in_several_reports(operator: NodeApi, token: P
     ledger = MemoryLedger([USAGE, *ended[2:]])
     pusher_of(operator.url, token, ledger).push()
     assert ledger.entries == [USAGE]
-    assert operator.kept() == {"uid-1": 5_000}
+    assert operator.stored() == {"uid-1": 5_000}
 
 
 def test_a_ledger_replaced_during_a_push_is_pushed_with_its_own_id(operator: NodeApi, token: Path) -> None:
@@ -170,10 +170,10 @@ def test_the_certificate_authority_is_read_for_each_report(tmp_path: Path, token
         pusher = Pusher(OperatorApi(operator.url, token, trusted), NODE, MemoryLedger(), MemoryBounds(), 5.0)
         pusher.push()
         assert "CERTIFICATE_VERIFY_FAILED" in pusher.state.problem
-        assert operator.kept() == {}
+        assert operator.stored() == {}
         trusted.write_bytes(authority.certificate)
         pusher.push()
-        assert operator.kept() == {"uid-1": 5_000}
+        assert operator.stored() == {"uid-1": 5_000}
 
 
 def test_unknown_bounds_leave_the_current_ones_in_force(token: Path) -> None:

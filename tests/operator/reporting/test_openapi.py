@@ -1,0 +1,102 @@
+"""Schemathesis tests the reporting API against the OpenAPI description that it serves."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from schemathesis import GenerationMode
+from schemathesis.checks import CHECKS
+
+from support.reporting.json_web_token import json_web_token
+from support.reporting.node_api import NODE, NodeApi, running_node_api
+from support.reporting.reporting_api import Api
+from wattloop_operator.reporting.openapi import main, rendered
+
+# Constraints between fields, which the JSON schema does not express.
+BETWEEN_FIELDS = (
+    "energy is never negative",
+    "expected at least the start's",
+    "twice, expected one entry",
+    f"expected {NODE} as in the path",
+)
+
+
+@pytest.fixture(scope="module")
+def node_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeApi]:
+    with running_node_api(tmp_path_factory.mktemp("nodes")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def recurrence(api: Api) -> tuple[str, str]:
+    return api.recurrence()
+
+
+def served_description(url: str) -> dict[str, Any]:
+    with urllib.request.urlopen(f"{url}/openapi.json", timeout=60) as response:
+        document: dict[str, Any] = json.loads(response.read())
+    return document
+
+
+def check_responses(operation: Any, mode: GenerationMode, url: str, token: str) -> None:
+    """Send generated requests; each response must be documented, and valid requests must succeed."""
+    codes: Counter[int] = Counter()
+
+    @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @given(operation.as_strategy(generation_mode=mode))
+    def fuzz(case: schemathesis.Case) -> None:
+        response = case.call(base_url=url, headers={"Authorization": f"Bearer {token}"})
+        codes[response.status_code] += 1
+        between = mode is GenerationMode.POSITIVE and response.status_code == 422
+        if between:
+            assert any(text in response.json()["detail"] for text in BETWEEN_FIELDS), response.text
+        excluded = CHECKS.get_by_names(["positive_data_acceptance"]) if between else []
+        case.validate_response(response, excluded_checks=excluded)
+
+    fuzz()
+    assert codes[200] if mode is GenerationMode.POSITIVE else codes[422], codes
+
+
+@pytest.mark.parametrize("mode", list(GenerationMode))
+@pytest.mark.parametrize("label", ["POST progress", "GET decision"])
+def test_any_request_for_a_recurrence_gets_a_documented_response(
+    label: str, mode: GenerationMode, api: Api, recurrence: tuple[str, str]
+) -> None:
+    name, token = recurrence
+    document = served_description(api.url)
+    # The names are limited to the recurrence of the token.
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            for parameter in operation["parameters"]:
+                parameter["schema"] = {"enum": ["team" if parameter["name"] == "namespace" else name]}
+    method, last = label.split()
+    described = schemathesis.openapi.from_dict(document)
+    check_responses(
+        described[f"/v1/namespaces/{{namespace}}/recurrences/{{name}}/{last}"][method], mode, api.url, token
+    )
+
+
+@pytest.mark.parametrize("mode", list(GenerationMode))
+def test_any_request_for_a_node_gets_a_documented_response(mode: GenerationMode, node_api: NodeApi) -> None:
+    document = served_description(node_api.url)
+    path = document["paths"]["/v1/nodes/{node}/energy"]["post"]
+    path["parameters"][0]["schema"] = {"enum": [NODE]}
+    if mode is GenerationMode.POSITIVE:
+        path["requestBody"]["content"]["application/json"]["schema"]["properties"]["node"]["enum"] = [NODE]
+    operation = schemathesis.openapi.from_dict(document)["/v1/nodes/{node}/energy"]["POST"]
+    check_responses(operation, mode, node_api.url, json_web_token("agent"))
+
+
+def test_the_description_in_docs_is_up_to_date() -> None:
+    assert main(["--check"]) == 0, "run make generate"
+
+
+def test_the_generated_description_is_the_one_that_the_api_serves(node_api: NodeApi) -> None:
+    assert json.loads(rendered()["reporting-api.json"]) == served_description(node_api.url)
