@@ -1,1 +1,1 @@
-"""The control plane: API models, engine, store, reporting API, kopf handlers and the local mode."""
+"""The operator: API models, decisions, store, cluster access, reporting API and the local mode."""

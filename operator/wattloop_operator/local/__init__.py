@@ -1,1 +1,1 @@
-"""The same engine without a cluster: objects in the database, processes in place of pods."""
+"""The local mode: jobs on this machine, with objects in a database and processes in place of pods."""

@@ -1,8 +1,9 @@
 """Time of one reconciliation pass over many jobs: `next_actions` alone, without reads and writes.
 
-``python benchmarks/engine.py`` creates 10,000 jobs with 10 ended recurrences each. Most of them are quiet: nothing is
-due, and nothing runs. For some (``--due-percent``), a start is due, so that their policy makes a decision. The jobs are
-copies of one that was reconciled to this state, with different uids.
+``python benchmarks/reconcile.py`` creates 10,000 jobs with 10 ended recurrences each. Most of them
+are quiet: nothing is due, and nothing runs. For some (``--due-percent``), a start is due, so that
+their policy makes a decision. The jobs are copies of one that was reconciled to this state, with
+different uids.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from datetime import datetime
 from pathlib import Path
 
 from wattloop_operator.domain.snapshot import Snapshot
-from wattloop_operator.driver import reconcile
 from wattloop_operator.reconcile.next_actions import next_actions
 
 # The in-memory backend of the tests.
@@ -31,14 +31,14 @@ def ran_job() -> tuple[Snapshot, datetime]:
     backend = ModelBackend(job(trigger={"interval": {"seconds": INTERVAL_SECONDS}}))
     for _ in range(RECURRENCES):
         backend.advance(INTERVAL_SECONDS)
-        reconcile(backend, KEY, backend.clock)
+        backend.reconcile()
         (name,) = backend.running
         backend.run_workload(name)
         backend.report(name, metric=0.95, epoch=5, joules=5000.0, seconds=50.0, finished=True)
         backend.end_workload(name)
-        reconcile(backend, KEY, backend.clock)
+        backend.reconcile()
     backend.advance(60)
-    reconcile(backend, KEY, backend.clock)
+    backend.reconcile()
     snapshot = backend.snapshot(KEY)
     assert snapshot is not None
     return snapshot, backend.now
@@ -65,9 +65,9 @@ def copies(snapshot: Snapshot, count: int) -> list[Snapshot]:
 def pass_seconds(snapshots: list[Snapshot], now: datetime, *, acts: bool) -> float:
     """Seconds of one pass; checks whether the jobs have actions."""
     start = time.perf_counter()
-    turns = [next_actions(snapshot, now) for snapshot in snapshots]
+    results = [next_actions(snapshot, now) for snapshot in snapshots]
     seconds = time.perf_counter() - start
-    assert all(bool(result.actions) is acts for result in turns)
+    assert all(bool(result.actions) is acts for result in results)
     return seconds
 
 
