@@ -125,7 +125,7 @@ def test_an_agent_of_another_node_can_report_neither_this_node_nor_its_pods(
 def test_another_service_account_can_report_no_node(
     agent_on: Callable[..., NodeAgent], training: Training, stored_energy: Callable[[], int], namespace: str
 ) -> None:
-    other_account_agent = agent_on(NODE_NAME, account="other_account_agent")
+    other_account_agent = agent_on(NODE_NAME, account="other-agent")
     other_account_agent.advance(5, assignment(training.pod, other_account_agent.gpu.uuid))
     assert f"{namespace}/other_account_agent is not the agents' service account" in other_account_agent.push()
     assert stored_energy() == 0
@@ -163,9 +163,9 @@ def test_the_energy_of_a_pod_that_only_claims_to_train_is_not_stored(
 ) -> None:
     labels = {"wattloop.dev/recurrence": training.pod["metadata"]["labels"]["wattloop.dev/recurrence"]}
     spec = client.V1PodSpec(containers=[client.V1Container(name="x", image="x:1")], node_name=NODE_NAME)
-    body = client.V1Pod(metadata=client.V1ObjectMeta(name="other_node_agent", labels=labels), spec=spec)
+    body = client.V1Pod(metadata=client.V1ObjectMeta(name="other-node-pod", labels=labels), spec=spec)
     core.create_namespaced_pod(namespace, body)
-    pod = core.api_client.sanitize_for_serialization(core.read_namespaced_pod("other_node_agent", namespace))
+    pod = core.api_client.sanitize_for_serialization(core.read_namespaced_pod("other-node-pod", namespace))
     agent = agent_on(NODE_NAME)
     agent.advance(5, assignment(pod, agent.gpu.uuid))
     assert agent.push() == ""
