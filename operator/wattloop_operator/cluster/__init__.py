@@ -1,1 +1,1 @@
-"""The Kubernetes API server: connection, cache, authorization, election, and the back end of the driver."""
+"""The Kubernetes API server: connection, cache, authorization, election and back end."""

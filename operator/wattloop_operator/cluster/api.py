@@ -114,7 +114,7 @@ class ClusterApi:
     def list(
         self, resource: ResourceType, *, namespace: str = "", labels: str = "", metadata_only: bool = False
     ) -> tuple[list[Body], str]:
-        """The objects of a kind, read in pages of one consistent list, and the list's resource version."""
+        """The objects of a kind, from all pages of one list, and the list's resource version."""
         items: list[Body] = []
         query = {"limit": str(PAGE_OBJECTS)} | ({"labelSelector": labels} if labels else {})
         accept = METADATA_ONLY if metadata_only else JSON
@@ -164,7 +164,7 @@ class ClusterApi:
         return self._call(Request("PATCH", path, query, body, content_type=APPLY))
 
     def delete(self, resource: ResourceType, namespace: str, name: str, uid: str) -> None:
-        """Delete an object and, in the background, what it owns; no error if an object with this uid does not exist."""
+        """Delete an object and, in the background, what it owns; no error if this uid is missing."""
         options = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
         try:
             self._call(Request("DELETE", resource.path(namespace, name), {}, options))

@@ -1,4 +1,4 @@
-"""The driver's back end for a Kubernetes cluster: snapshots come from the cache, actions become requests."""
+"""The back end of a Kubernetes cluster: snapshots from the cache, actions as requests."""
 
 from __future__ import annotations
 
@@ -138,7 +138,10 @@ class ClusterBackend:
             self._emit(snapshot, event)
 
     def requeue_after_seconds(self, key: JobKey) -> float | None:
-        """Delay until the next reconciliation without an event, for a refused or unwatched workload; None: no limit."""
+        """Delay until the next reconciliation without an event; None: no limit.
+
+        A refused or unwatched workload needs one.
+        """
         cached = self._cache.jobs.get((key.namespace, key.name))
         if cached is None:
             return None

@@ -1,4 +1,4 @@
-"""Dry runs: whether the API server accepts a job's workload, checked once per generation before anything starts."""
+"""Dry runs: whether the API server accepts a job's workload, checked once per generation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The attempt that a pod runs, for agents that report a pod's usage; looked up once per pod, since it never changes."""
+"""The attempt of a pod whose usage an agent reports; looked up once, since it never changes."""
 
 from __future__ import annotations
 

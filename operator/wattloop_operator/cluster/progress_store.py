@@ -1,4 +1,4 @@
-"""The progress of recurrences, stored in their status and written only if it has not changed since it was read."""
+"""The progress of recurrences in their status, written only if the object is unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stored records of each job, read once: this operator is their only writer and invalidates what it changes."""
+"""The stored records of each job, read once: this operator is their only writer."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def registry_of(dispatcher: EventDispatcher, login: Callable[[], Mapping[str, An
 
 
 def settings_of(kinds: tuple[WatchedKind, ...]) -> kopf.OperatorSettings:
-    """Kopf's settings: watches that are renewed, of Wattloop's objects only, no limit on workers, and no Events."""
+    """Kopf's settings: renewed watches of Wattloop's objects, unlimited workers, no Events."""
     settings = kopf.OperatorSettings()
     settings.watching.server_timeout = SERVER_TIMEOUT_SECONDS
     settings.watching.client_timeout = CLIENT_TIMEOUT_SECONDS

@@ -35,13 +35,13 @@ class LeaderState:
         return None if self._leading is None else self._leading[0]
 
     def enqueue(self, key: JobKey) -> None:
-        """Reconcile a job soon. A replica that does not lead does nothing: the leader reconciles the job by itself."""
+        """Reconcile a job soon; without effect on a replica that does not lead."""
         controller = self.controller
         if controller is not None:
             controller.enqueue(key)
 
     def review(self, recurrence: TrainingRecurrence, progress: Progress) -> Progress:
-        """The progress with the policy's new bounds; unchanged on a replica that does not lead, which has no state."""
+        """The progress with the policy's new bounds; unchanged on a replica that does not lead."""
         if self._leading is None:
             return progress
         _, backend = self._leading

@@ -1,4 +1,4 @@
-"""The reporting API's certificate and the authority that pods verify it with, both from files that may be rotated."""
+"""The reporting API's certificate and its authority, from files that may be rotated."""
 
 from __future__ import annotations
 

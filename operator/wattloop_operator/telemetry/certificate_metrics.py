@@ -1,4 +1,4 @@
-"""Metrics of the reporting API's certificate: its expiry, and whether the pods started now would accept it."""
+"""Metrics of the reporting API's certificate: its expiry, and whether pods would accept it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operator's Prometheus metrics, in base units; label values that name a job are those of existing jobs."""
+"""The operator's Prometheus metrics, in base units; only existing jobs are label values."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Workloads that run attempts: a module for each kind, and the additions that the pods of every kind get."""
+"""Workloads that run attempts: a module for each kind, and the additions to their pods."""

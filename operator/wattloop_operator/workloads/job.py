@@ -1,4 +1,4 @@
-"""The batch/v1 Job of an attempt: its spec from the user's template, and its state from the Job and its pods."""
+"""The batch/v1 Job of an attempt: its spec from the template, and its state."""
 
 from __future__ import annotations
 

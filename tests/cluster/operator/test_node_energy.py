@@ -127,7 +127,7 @@ def test_another_service_account_can_report_no_node(
 ) -> None:
     other_account_agent = agent_on(NODE_NAME, account="other-agent")
     other_account_agent.advance(5, assignment(training.pod, other_account_agent.gpu.uuid))
-    assert f"{namespace}/other_account_agent is not the agents' service account" in other_account_agent.push()
+    assert f"{namespace}/other-agent is not the agents' service account" in other_account_agent.push()
     assert stored_energy() == 0
 
 

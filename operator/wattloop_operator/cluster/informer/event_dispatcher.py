@@ -68,7 +68,7 @@ class EventDispatcher:
             self._enqueue(key)
 
     def on_listed(self) -> None:
-        """Record that all kinds have been listed: from now on, an object that is not in the cache does not exist."""
+        """Record that all kinds have been listed, so that the cache is complete."""
         if not self._synced.is_set():
             self._synced.set()
             self._all_listed()
