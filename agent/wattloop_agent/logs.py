@@ -102,7 +102,9 @@ class LogRateLimit:
 
 
 class RateLimitedHandler(logging.StreamHandler[TextIO]):
-    """Writes records to a stream; those about a caller (with an ``owner`` in `extra`) within a `LogRateLimit`.
+    """Writes records to a stream, and limits those about callers.
+
+    A record about a caller has an ``owner`` in `extra`.
 
     The summary of a window precedes the next line that is logged.
 
@@ -116,7 +118,10 @@ class RateLimitedHandler(logging.StreamHandler[TextIO]):
         self._limit = limit
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write the record, unless its caller has used up its lines; called with the handler's lock held."""
+        """Write the record, unless its caller has used up its lines.
+
+        Called with the handler's lock held.
+        """
         summary = self._limit.summary()
         if summary is not None:
             super().emit(_summary_record(summary))

@@ -1,4 +1,4 @@
-"""The main program of the monitor process: builds its parts, and runs them until it is asked to end."""
+"""The main program of the monitor process: builds its parts and runs them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ POWER_CONTROLLER_BOUNDS = tuple(
 
 
 def run_monitor(settings: Settings, watch_parent: int | None = None, ready: int | None = None) -> int:
-    """Serve authenticator until an ending signal, or until a process is gone; then have everything given back.
+    """Serve callers until a signal or the end of the watched process, then restore every GPU.
 
     Args:
         settings: The agent's.

@@ -64,7 +64,9 @@ def _run_power_controller(settings: Settings, connections: Sequence[socket.socke
 
 
 def restore_everything(settings: Settings) -> int:
-    """Restore the GPUs that a dead agent left held, by the leases in its state folder; signals are deferred.
+    """Restore the GPUs that a dead agent left held, by the leases in its state folder.
+
+    Signals are deferred.
 
     Raises:
         OperationError: An agent uses the folder, it can't be read, or a GPU could not be restored.

@@ -1,4 +1,7 @@
-"""Listens at the path of a unix socket; replaces the socket of a dead process, not that of a running one."""
+"""Listens at the path of a unix socket.
+
+Replaces the socket of a dead process, not that of a running one.
+"""
 
 from __future__ import annotations
 

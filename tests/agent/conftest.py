@@ -53,4 +53,4 @@ def agent(agent_of_module: AgentFixture) -> Iterator[AgentFixture]:
     """An agent fixture with a running agent. The tests of a module share it; each finds the GPUs reset."""
     yield agent_of_module
     agent_of_module.gpus.clear_faults()
-    until(lambda: agent_of_module.limits == [400, 400, 400], "whoever held a GPU is gone")
+    until(lambda: agent_of_module.limits == [400, 400, 400], "every GPU is restored")

@@ -1,4 +1,4 @@
-"""A real agent on simulated GPUs, asked through the client."""
+"""A real agent on simulated GPUs, through the client."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def connection(agent: AgentFixture) -> Iterator[AgentConnection]:
         connection.release()
 
 
-def test_the_gpus_come_with_their_limits(agent: AgentFixture, connection: AgentConnection) -> None:
+def test_gpus_are_listed_with_their_limits(agent: AgentFixture, connection: AgentConnection) -> None:
     gpus = connection.gpus()
     assert [gpu.uuid for gpu in gpus] == agent.uuids
     limits = gpus[0].power_limits
@@ -45,8 +45,8 @@ def test_energy_is_the_counter_on_the_clock_it_was_integrated_on(
     seconds = agent.gpus.occupy(uuid, work=312.0 * 30, intensity=1.0)
     after = connection.energy([uuid])[0]
     assert after.time_seconds - before.time_seconds == pytest.approx(seconds)
-    truth = agent.gpus.describe().gpus[1]
-    assert after.energy_millijoules == truth.counter_millijoules
+    simulated = agent.gpus.describe().gpus[1]
+    assert after.energy_millijoules == simulated.counter_millijoules
     watts = (after.energy_millijoules - before.energy_millijoules) / 1000 / seconds
     assert 0.9 * 400 < watts <= 400
 
@@ -65,7 +65,7 @@ def test_a_limit_is_held_and_released(agent: AgentFixture, connection: AgentConn
     assert connection.leases() == []
 
 
-def test_a_second_hold_still_gives_back_what_the_first_found(agent: AgentFixture, connection: AgentConnection) -> None:
+def test_a_second_hold_still_restores_what_the_first_found(agent: AgentFixture, connection: AgentConnection) -> None:
     connection.hold_limit(agent.uuids, 200)
     assert {each.found_watts for each in connection.hold_limit(agent.uuids, 150)} == {400}
     connection.release(agent.uuids[:1])
@@ -115,7 +115,7 @@ def test_a_gpu_that_another_process_holds_is_refused(agent: AgentFixture, connec
     until(lambda: agent.limits == [400, 400, 400], "restored when the process that held it has ended")
 
 
-def test_one_failing_gpu_leaves_all_of_the_request_as_they_were(
+def test_one_failing_gpu_leaves_all_gpus_of_the_request_unchanged(
     agent: AgentFixture, connection: AgentConnection
 ) -> None:
     connection.hold_limit(agent.uuids[:1], 300)
@@ -127,7 +127,7 @@ def test_one_failing_gpu_leaves_all_of_the_request_as_they_were(
     assert [lease.uuid for lease in connection.leases()] == agent.uuids[:1]
 
 
-def test_a_subscription_tells_the_counters_again_and_again(agent: AgentFixture, connection: AgentConnection) -> None:
+def test_a_subscription_sends_the_counters_repeatedly(agent: AgentFixture, connection: AgentConnection) -> None:
     readings = connection.subscribe(0.02)
     first = next(readings)
     agent.gpus.occupy(0, work=312.0, intensity=1.0)
@@ -162,14 +162,14 @@ BAD = {
 
 
 @pytest.mark.filterwarnings("default")
-def test_every_bad_request_is_answered_with_what_is_wrong(agent: AgentFixture) -> None:
+def test_every_bad_request_is_answered_with_its_error(agent: AgentFixture) -> None:
     logged = len(agent.log.read_text())
     answers = {name: raw_answer(agent.socket, line) for name, line in BAD.items()}
     assert {name: answer["error"]["reason"] for name, answer in answers.items()} == dict.fromkeys(BAD, "BadRequest")
     assert "ERROR" not in agent.log.read_text()[logged:], "neither part failed over any of them"
-    said = {name: answer["error"]["message"] for name, answer in answers.items()}
-    assert said["thousands of digits"].endswith("one line: a whole number of more than 4300 digits")
-    assert said["deep nesting"].endswith("one line: lists or objects nested too deeply")
+    messages = {name: answer["error"]["message"] for name, answer in answers.items()}
+    assert messages["thousands of digits"].endswith("one line: a whole number of more than 4300 digits")
+    assert messages["deep nesting"].endswith("one line: lists or objects nested too deeply")
     too_long = raw_answer(agent.socket, b"x" * 70_000)
     assert too_long["error"]["message"] == "the request is too long: at most 65536 bytes are allowed"
     unknown = raw_answer(agent.socket, b'{"verb": "hold_limit", "gpus": ["GPU-0"], "watts": 200}\n')
@@ -177,13 +177,13 @@ def test_every_bad_request_is_answered_with_what_is_wrong(agent: AgentFixture) -
     assert agent.uuids[0] in unknown["error"]["message"]
 
 
-def test_without_an_agent_a_client_is_told_so(folder: Path) -> None:
+def test_without_an_agent_a_client_raises_an_error(folder: Path) -> None:
     with pytest.raises(AgentUnavailable, match="no agent answers"):
         AgentConnection(folder / "agent.sock").energy()
     assert connected_agent(folder / "agent.sock") is None
 
 
-def test_a_client_finds_an_agent_that_was_started_again(agent_fixture: AgentFixture) -> None:
+def test_a_client_reconnects_to_a_restarted_agent(agent_fixture: AgentFixture) -> None:
     connection = AgentConnection(agent_fixture.socket)
     for _ in range(2):
         process = start_agent(
@@ -200,7 +200,7 @@ def test_a_second_agent_on_the_same_socket_is_refused(agent: AgentFixture) -> No
     assert "an agent serves it, or it is no socket" in agent.log.read_text()
 
 
-def test_a_second_agent_on_the_same_state_folder_gives_out_no_lease(agent: AgentFixture) -> None:
+def test_a_second_agent_on_the_same_state_folder_grants_no_lease(agent: AgentFixture) -> None:
     second = agent.folder / "second.sock"
     # With a lock of the node of its own: only the folder keeps the two apart.
     environment = {**agent.environment, "WATTLOOP_AGENT_LOCK_DIRECTORY": str(agent.folder / "second.locks")}

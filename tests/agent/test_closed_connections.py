@@ -1,4 +1,4 @@
-"""Connections that the agent closes by itself: the caller reads why, and the client goes on without an interruption."""
+"""Connections that the agent closes: the caller reads why, and the client reconnects."""
 
 from __future__ import annotations
 
@@ -29,11 +29,17 @@ def agent_with_few_descriptors(agent_fixture: AgentFixture) -> Iterator[None]:
     with agent_fixture.log.open("ab") as log:
         process = subprocess.Popen(["sh", "-c", script, "sh", *command], env=agent_fixture.environment, stderr=log)
     try:
-        until(agent_fixture.socket.is_socket, "the agent serves")
+        until(lambda: listens(agent_fixture), "the agent serves")
         yield
     finally:
         process.terminate()
         assert process.wait(DEADLINE_SECONDS) == EXIT_INTERRUPTED, agent_fixture.log.read_text()
+
+
+def listens(agent_fixture: AgentFixture) -> bool:
+    # The socket's path exists a moment before the agent listens.
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        return probe.connect_ex(str(agent_fixture.socket)) == 0
 
 
 def connected(agent_fixture: AgentFixture) -> socket.socket:
@@ -51,24 +57,24 @@ def answered(connection: socket.socket, request: bytes) -> list[dict[str, dict[s
         return [json.loads(line) for line in lines]
 
 
-def test_a_client_whose_idle_connection_was_closed_goes_on_and_keeps_what_it_holds(agent_fixture: AgentFixture) -> None:
+def test_a_client_whose_idle_connection_was_closed_reconnects_and_keeps_its_leases(agent_fixture: AgentFixture) -> None:
     with agent_with_few_descriptors(agent_fixture), ExitStack() as stack:
-        lease_manager = stack.enter_context(AgentConnection(agent_fixture.socket))
+        trainer = stack.enter_context(AgentConnection(agent_fixture.socket))
         subscriber = stack.enter_context(AgentConnection(agent_fixture.socket))
-        lease_manager.hold_limit(agent_fixture.uuids, 200)
+        trainer.hold_limit(agent_fixture.uuids, 200)
         assert subscriber.gpus()
         for _ in range(connections_allowed(FEW_DESCRIPTORS)):
             other = stack.enter_context(connected(agent_fixture))
             other.sendall(b'{"verb": "list"}\n')
             assert b"result" in other.recv(65536)
-        assert [held.held_watts for held in lease_manager.hold_limit(agent_fixture.uuids, 250)] == [250, 250, 250]
+        assert [held.held_watts for held in trainer.hold_limit(agent_fixture.uuids, 250)] == [250, 250, 250]
         assert len(next(subscriber.subscribe(0.1))) == 3
-        assert (lease_manager.interruptions, subscriber.interruptions) == (0, 0), "what was held was held throughout"
-        assert {lease.held for lease in lease_manager.leases()} == {250}
+        assert (trainer.interruptions, subscriber.interruptions) == (0, 0), "the limit was held throughout"
+        assert {lease.held for lease in trainer.leases()} == {250}
     assert "fewer connections" in agent_fixture.log.read_text()
 
 
-def test_a_connection_whose_place_was_needed_is_told_so(agent_fixture: AgentFixture) -> None:
+def test_a_connection_that_loses_its_slot_receives_the_reason(agent_fixture: AgentFixture) -> None:
     with agent_with_few_descriptors(agent_fixture), ExitStack() as stack:
         first = stack.enter_context(connected(agent_fixture))
         first.sendall(b'{"verb": "list"}\n')
@@ -77,15 +83,15 @@ def test_a_connection_whose_place_was_needed_is_told_so(agent_fixture: AgentFixt
             other = stack.enter_context(connected(agent_fixture))
             other.sendall(b'{"verb": "list"}\n')
             assert b"result" in other.recv(65536)
-        (told,) = answered(first, b"")
-        assert told["error"]["reason"] == "ConnectionClosed"
-        assert "idle, and no other slot is free" in told["error"]["message"]
+        (last,) = answered(first, b"")
+        assert last["error"]["reason"] == "ConnectionClosed"
+        assert "idle, and no other slot is free" in last["error"]["message"]
 
 
 def test_a_connection_is_closed_after_a_few_bad_requests_in_a_row(agent: AgentFixture) -> None:
     with connected(agent) as connection:
-        told = answered(connection, b"\n" * 100)
-    assert [each["error"]["reason"] for each in told] == ["BadRequest"] * MAX_BAD_REQUESTS + ["ConnectionClosed"]
+        answers = answered(connection, b"\n" * 100)
+    assert [each["error"]["reason"] for each in answers] == ["BadRequest"] * MAX_BAD_REQUESTS + ["ConnectionClosed"]
     with connected(agent) as connection:
         connection.sendall((b"\n" * (MAX_BAD_REQUESTS - 1) + b'{"verb": "list"}\n') * 5)
         with connection.makefile("rb") as lines:
@@ -93,7 +99,7 @@ def test_a_connection_is_closed_after_a_few_bad_requests_in_a_row(agent: AgentFi
     assert sum("result" in each for each in answers) == 5
 
 
-def test_the_client_outlives_its_bad_requests(agent: AgentFixture) -> None:
+def test_the_client_survives_its_bad_requests(agent: AgentFixture) -> None:
     with AgentConnection(agent.socket) as connection:
         for _ in range(3 * MAX_BAD_REQUESTS):
             with pytest.raises(Exception, match="contains a GPU twice"):
@@ -103,8 +109,8 @@ def test_the_client_outlives_its_bad_requests(agent: AgentFixture) -> None:
 
 
 @pytest.mark.processes
-def test_a_request_whose_end_does_not_come_costs_its_connection(agent: AgentFixture) -> None:
+def test_an_incomplete_request_closes_its_connection(agent: AgentFixture) -> None:
     with connected(agent) as connection:
-        (told,) = answered(connection, b'{"verb": ')
-    assert told["error"]["reason"] == "ConnectionClosed"
-    assert "a request was incomplete" in told["error"]["message"]
+        (last,) = answered(connection, b'{"verb": ')
+    assert last["error"]["reason"] == "ConnectionClosed"
+    assert "a request was incomplete" in last["error"]["message"]

@@ -1,4 +1,4 @@
-"""What a hostile caller can and cannot do, and what each part is not able to do at all: docs/security.md's claims."""
+"""The bounds on a hostile caller and on each part, as docs/security.md claims them."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def open_files(pid: int) -> list[str]:
     return files
 
 
-def test_the_power_controller_carries_no_network_code() -> None:
+def test_the_power_controller_imports_no_network_code() -> None:
     script = "import sys, wattloop_agent.commands.power_controller\nprint('\\n'.join(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert set(done.stdout.split()) & set(FORBIDDEN_IN_POWER_CONTROLLER) == set()
 
 
-def test_the_power_controller_holds_no_socket_but_the_monitors(agent_fixture: AgentFixture) -> None:
+def test_the_power_controller_has_no_socket_except_the_monitors(agent_fixture: AgentFixture) -> None:
     with single_agent(
         agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
     ) as agent:
@@ -100,12 +100,12 @@ def test_one_owner_cannot_take_all_connections(agent: AgentFixture) -> None:
         with one_more.makefile("rb") as stream:
             assert json.loads(stream.readline())["error"]["reason"] == "TooMany"
         script = "from wattloop.agent import AgentConnection as C; print(len(C(sys.argv[1]).energy()))"
-        words = [sys.executable, "-W", "ignore", "-c", f"import sys; {script}", str(agent.socket)]
-        other = subprocess.run(words, capture_output=True, text=True, check=False)
+        command = [sys.executable, "-W", "ignore", "-c", f"import sys; {script}", str(agent.socket)]
+        other = subprocess.run(command, capture_output=True, text=True, check=False)
         assert other.stdout == "3\n", "another owner is served all the same"
 
 
-def test_a_caller_that_never_reads_is_dropped_and_holds_nobody_up(agent: AgentFixture) -> None:
+def test_a_caller_that_never_reads_is_disconnected_and_delays_no_other(agent: AgentFixture) -> None:
     with connected(agent.socket) as silent, AgentConnection(agent.socket) as other:
         silent.setblocking(False)
         request = b'{"verb": "gpus"}\n' * 1000
@@ -118,7 +118,7 @@ def test_a_caller_that_never_reads_is_dropped_and_holds_nobody_up(agent: AgentFi
         assert other.energy()
 
 
-def test_thousands_of_connections_later_no_file_is_left_open(agent_fixture: AgentFixture) -> None:
+def test_thousands_of_connections_leave_no_file_open(agent_fixture: AgentFixture) -> None:
     with single_agent(
         agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
     ) as agent:
@@ -137,7 +137,7 @@ def test_thousands_of_connections_later_no_file_is_left_open(agent_fixture: Agen
         assert threads[agent.pid] <= 5, "its own, the signals', the driver's, the owners', and one for what blocks"
 
 
-def test_a_stranger_on_a_laptop_cannot_open_the_socket(agent: AgentFixture) -> None:
+def test_another_user_on_a_laptop_cannot_open_the_socket(agent: AgentFixture) -> None:
     assert agent.socket.stat().st_mode & 0o777 == 0o600
     assert agent.state.stat().st_mode & 0o777 == 0o700
     with AgentConnection(agent.socket) as connection:

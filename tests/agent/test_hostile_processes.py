@@ -1,4 +1,4 @@
-"""Hostile processes beside a victim that holds a limit: it keeps it and is answered, and what they cost is bounded."""
+"""Hostile processes beside a victim, which keeps its limit and is answered; their cost is bounded."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ATTACK_SECONDS = 6.0
 VICTIMS_WATTS = 150.0
 MAX_ANSWER_SECONDS = 1.0
 MAX_LINE_BYTES = 400
-# What the agent logs that is about no caller, and what the second part of it may log, too.
+# Log lines about no caller, and those of the second part.
 SPARE_LINES = 60
 MAX_GROWTH_BYTES = 48 * 1024 * 1024
 USUAL_SOFT_LIMIT = 1024
@@ -46,19 +46,19 @@ USUAL_SOFT_LIMIT = 1024
 
 @dataclass
 class Outcome:
-    """What came of an attack.
+    """The outcome of an attack.
 
     Attributes:
-        attackers: What each of the hostile processes printed.
-        victim: What the victim printed.
+        attackers: The result of each hostile process.
+        victim: The result of the victim.
         latecomer_seconds: How long an owner that came during the attack waited for its first
             answer.
-        limits: All that the victim's GPU was ever seen at.
-        log_bytes: What both parts logged meanwhile.
-        growth_bytes: How much memory both parts took more at the end.
-        descriptors: The most that the monitor had open.
-        seconds: How long it took.
-        allowed_seconds: How long an answer may take on a machine as busy as this one.
+        limits: All limits observed on the victim's GPU.
+        log_bytes: The size of both parts' logs.
+        growth_bytes: The growth of both parts' memory.
+        descriptors: The largest number of descriptors that the monitor had open.
+        seconds: The duration.
+        allowed_seconds: The time that an answer may take on a machine as busy as this one.
     """
 
     attackers: list[dict[str, Any]]
@@ -81,9 +81,9 @@ class Outcome:
 
 
 @contextmanager
-def hostile(agent_fixture: AgentFixture, attack: str, *words: str) -> Iterator[subprocess.Popen[str]]:
-    """A hostile process, or the victim: it ends when its standard input does."""
-    command = [sys.executable, str(PROGRAM), str(agent_fixture.socket), attack, *words]
+def hostile(agent_fixture: AgentFixture, attack: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A hostile process or the victim; it ends when its standard input closes."""
+    command = [sys.executable, str(PROGRAM), str(agent_fixture.socket), attack, *arguments]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         yield process
@@ -101,7 +101,7 @@ def resident_bytes(pid: int) -> int:
 def agent_at_the_usual_limit(
     agent_fixture: AgentFixture, environment: Mapping[str, str]
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """An agent that is started with the soft limit of descriptors that most systems have."""
+    """An agent started with the usual soft limit of descriptors."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, USUAL_SOFT_LIMIT), hard))
     with ExitStack() as stack:
@@ -117,7 +117,7 @@ def agent_at_the_usual_limit(
 def attacked(
     agent_fixture: AgentFixture, attack: str, processes: int, connections: int, seconds: float = ATTACK_SECONDS
 ) -> Outcome:
-    """So many hostile processes attack, with so many connections each, beside a victim on the first GPU."""
+    """Run hostile processes with this many connections each, beside a victim on the first GPU."""
     begin = time.monotonic()
     with agent_at_the_usual_limit(agent_fixture, agent_fixture.environment) as agent, ExitStack() as stack:
         allowed_seconds = max(MAX_ANSWER_SECONDS, time.monotonic() - begin)
@@ -127,8 +127,8 @@ def attacked(
         assert victim.stdout.readline() == "held\n"
         before, logged = sum(map(resident_bytes, pids)), agent_fixture.log.stat().st_size
         begin = time.monotonic()
-        words = ["--connections", str(connections), "--seconds", str(seconds), "--gpus", agent_fixture.uuids[1]]
-        attackers = [stack.enter_context(hostile(agent_fixture, attack, *words)) for _ in range(processes)]
+        arguments = ["--connections", str(connections), "--seconds", str(seconds), "--gpus", agent_fixture.uuids[1]]
+        attackers = [stack.enter_context(hostile(agent_fixture, attack, *arguments)) for _ in range(processes)]
         limits, descriptors, latecomer_seconds = set(), 0, 0.0
         while any(attacker.poll() is None for attacker in attackers):
             limits.add(agent_fixture.limits[0])
@@ -137,10 +137,10 @@ def attacked(
                 latecomer_seconds = waited_for_first_answer(agent_fixture)
             time.sleep(0.02)
         growth = sum(map(resident_bytes, pids)) - before
-        told = [json.loads(attacker.communicate()[0]) for attacker in attackers]
+        outcomes = [json.loads(attacker.communicate()[0]) for attacker in attackers]
         answer, _ = victim.communicate()
         return Outcome(
-            told,
+            outcomes,
             json.loads(answer),
             latecomer_seconds,
             limits,
@@ -160,27 +160,27 @@ def waited_for_first_answer(agent_fixture: AgentFixture) -> float:
 
 
 def check(outcome: Outcome) -> None:
-    """What holds under every attack."""
+    """The bounds under every attack."""
     assert outcome.limits == {VICTIMS_WATTS}, "the victim keeps its limit throughout"
     assert outcome.victim["unheld"] == 0
     assert outcome.victim["failed"] == 0
     assert outcome.victim["asked"] > 10
     assert outcome.victim["longest_seconds"] < outcome.allowed_seconds
-    assert outcome.latecomer_seconds < outcome.allowed_seconds, "whoever comes later is served, too"
-    # The two parts have a log each.
+    assert outcome.latecomer_seconds < outcome.allowed_seconds, "a latecomer is served, too"
+    # Each part has a log.
     assert outcome.log_bytes < 2 * ((MAX_LINES + 1) * (outcome.seconds + 1) + SPARE_LINES) * MAX_LINE_BYTES
     assert outcome.growth_bytes < MAX_GROWTH_BYTES
     assert outcome.descriptors < WANTED_DESCRIPTORS
 
 
-def test_newlines_without_an_end_stop_no_heartbeat(agent_fixture: AgentFixture) -> None:
+def test_endless_newlines_stop_no_heartbeat(agent_fixture: AgentFixture) -> None:
     outcome = attacked(agent_fixture, "newlines", processes=1, connections=63)
     check(outcome)
     assert outcome.errors()["BadRequest"] > 100, "they are answered"
     assert outcome.errors()["ConnectionClosed"] > 10, "and the connection is closed after a few"
 
 
-def test_a_flood_of_valid_requests_delays_nobody_else(agent_fixture: AgentFixture) -> None:
+def test_a_flood_of_valid_requests_delays_no_other_caller(agent_fixture: AgentFixture) -> None:
     outcome = attacked(agent_fixture, "valid", processes=2, connections=64)
     check(outcome)
     assert outcome.total("answers") > 100
@@ -188,7 +188,7 @@ def test_a_flood_of_valid_requests_delays_nobody_else(agent_fixture: AgentFixtur
 
 
 @pytest.mark.parametrize("attack", ["idle", "half"])
-def test_idle_connections_and_half_requests_keep_nobody_out(agent_fixture: AgentFixture, attack: str) -> None:
+def test_idle_connections_and_incomplete_requests_lock_no_caller_out(agent_fixture: AgentFixture, attack: str) -> None:
     outcome = attacked(agent_fixture, attack, processes=18, connections=40)
     check(outcome)
     assert outcome.errors()["TooMany"] > 0, "each process has a bound"
@@ -205,7 +205,7 @@ def test_subscribers_are_bounded_and_cost_others_nothing(agent_fixture: AgentFix
     assert outcome.total("answers") - outcome.errors().total() < per_second * (outcome.seconds + 1)
 
 
-def test_callers_that_read_no_answer_cost_others_nothing_and_are_dropped(agent_fixture: AgentFixture) -> None:
+def test_callers_that_read_no_answer_cost_others_nothing_and_are_disconnected(agent_fixture: AgentFixture) -> None:
     outcome = attacked(agent_fixture, "deaf", processes=2, connections=3, seconds=connection.MAX_ANSWER_SECONDS + 4)
     check(outcome)
     assert outcome.total("closed_by_agent") > 0
@@ -229,12 +229,12 @@ def test_a_hostile_process_leaves_nothing_behind(agent_fixture: AgentFixture) ->
         until(lambda: len(list(folder.iterdir())) <= before, "every descriptor is closed again")
 
 
-def test_an_event_loop_that_hangs_takes_no_limit_away_until_its_process_ends_by_itself(
+def test_a_hung_event_loop_loses_no_limit_before_its_process_ends_itself(
     agent_fixture: AgentFixture,
 ) -> None:
     timeout_seconds = 1.5
     reading, writing = os.pipe()
-    # What the log is written to takes nothing any more: the event loop hangs at its next line.
+    # The log's pipe is full, so the event loop hangs at its next line.
     fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
     agent = [sys.executable, "-m", "wattloop_agent", "--socket", str(agent_fixture.socket)]
     command = [*agent, "--state-directory", str(agent_fixture.state), "--heartbeat-timeout", str(timeout_seconds)]
@@ -253,14 +253,14 @@ def test_an_event_loop_that_hangs_takes_no_limit_away_until_its_process_ends_by_
         until(lambda: not answers(impatient), "the event loop hangs")
         begin = time.monotonic()
         while time.monotonic() < begin + (MAX_STALL_TIMEOUTS - 2) * timeout_seconds:
-            assert agent_fixture.limits == [200, 200, 200], "nobody loses a limit by it"
+            assert agent_fixture.limits == [200, 200, 200], "no owner loses a limit"
             time.sleep(0.02)
         # The trace waits for the pipe.
         until(lambda: time.monotonic() > begin + (MAX_STALL_TIMEOUTS + 3) * timeout_seconds, "it is taken to hang")
         assert b"most recent call first" in log.read(), "it says where it hung"
         assert process.wait(DEADLINE_SECONDS) == 1
-    # Its power controller had the same log, so either it has given everything back or it has ended
-    # with its leases on disk.
+    # Its power controller had the same log, so it has either restored every GPU or ended with its
+    # leases on disk.
     with (
         single_agent(
             agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log

@@ -1,6 +1,6 @@
-"""Who is struck, how, and when: whatever the cell, every GPU ends as found or held for an owner that lives.
+"""A matrix of killed processes, signals and moments: every GPU is restored or held for a living owner.
 
-The harness does what a kubelet does: an agent whose process has ended is started again.
+Like a kubelet, the test restarts an agent whose process has ended.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.processes
 
 FOUND = [400.0, 400.0, 400.0]
 SET = "nvmlDeviceSetPowerManagementLimit"
-STRUCK = {
+SIGNALS = {
     "kill": signal.SIGKILL,
     "terminate": signal.SIGTERM,
     "hang": signal.SIGSTOP,
@@ -46,14 +46,14 @@ for line in sys.stdin:
 
 
 class Cell:
-    """A trainer, a monitor and a power controller, and what befalls them."""
+    """A trainer, a monitor and a power controller, and a kill of some of them."""
 
     def __init__(self, agent_fixture: AgentFixture) -> None:
         self.agent_fixture = agent_fixture
         begin = time.monotonic()
         self.agent = self.start_agent()
-        # Ten seconds on a machine that starts an agent in half a second; on one so busy that it
-        # can't, as many starts.
+        # Ten seconds on a machine that starts an agent in half a second; on a slower one, the time
+        # of as many starts.
         self.law_seconds = max(10.0, 20 * (time.monotonic() - begin))
         (self.power_controller,) = children_of(self.agent.pid)
         self.trainer = subprocess.Popen(
@@ -62,7 +62,7 @@ class Cell:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self.heard()
+        self.read_line()
 
     def start_agent(self) -> subprocess.Popen[bytes]:
         return start_agent(
@@ -72,51 +72,51 @@ class Cell:
             log=self.agent_fixture.log,
         )
 
-    def say(self, word: str) -> None:
+    def send(self, command: str) -> None:
         assert self.trainer.stdin is not None
-        self.trainer.stdin.write(f"{word}\n")
+        self.trainer.stdin.write(f"{command}\n")
         self.trainer.stdin.flush()
 
-    def heard(self) -> str:
+    def read_line(self) -> str:
         assert self.trainer.stdout is not None
         return self.trainer.stdout.readline()
 
-    def strike(self, who: str, number: int) -> None:
-        struck = {
+    def kill(self, target: str, number: int) -> None:
+        pids = {
             "trainer": [self.trainer.pid],
             "monitor": [self.agent.pid],
             "power-controller": [self.power_controller],
             "both": [self.power_controller, self.agent.pid],
-        }[who]
-        for pid in struck:
+        }[target]
+        for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
 
-    def reach(self, when: str, who: str, number: int) -> None:
-        """Bring it to that moment, and strike."""
+    def reach(self, when: str, target: str, number: int) -> None:
+        """Run to that moment, and kill."""
         if when == "before a hold":
-            self.strike(who, number)
+            self.kill(target, number)
             return
         if when == "during a hold":
-            self.struck_in_the_driver("hold", who, number)
+            self.kill_in_the_driver("hold", target, number)
             return
-        self.say("hold")
-        assert self.heard() == "done\n"
+        self.send("hold")
+        assert self.read_line() == "done\n"
         if when == "after a hold":
-            self.strike(who, number)
+            self.kill(target, number)
         else:
-            self.struck_in_the_driver("release", who, number)
+            self.kill_in_the_driver("release", target, number)
 
-    def struck_in_the_driver(self, word: str, who: str, number: int) -> None:
+    def kill_in_the_driver(self, command: str, target: str, number: int) -> None:
         calls = self.agent_fixture.gpus.describe().calls.get(SET, 0)
         ticket = self.agent_fixture.gpus.inject_fault(SET, delay_seconds=60, first_call=2, count=1)
-        self.say(word)
+        self.send(command)
         until(lambda: self.agent_fixture.gpus.describe().calls.get(SET, 0) >= calls + 2, "the second GPU is being set")
-        self.strike(who, number)
+        self.kill(target, number)
         self.agent_fixture.gpus.clear_fault(ticket)
 
     def keep(self) -> None:
-        """The kubelet's part."""
+        """Restart ended processes, as a kubelet does."""
         if self.agent.poll() is not None:
             self.agent = self.start_agent()
 
@@ -126,7 +126,7 @@ class Cell:
         return all(limit == 400 or (limit == 200 and lives) for limit in self.agent_fixture.limits)
 
     def settle(self) -> None:
-        """Wait for the law, then for the end of it all."""
+        """Wait until the promise holds, and until all processes have ended."""
         until(self.is_lawful, "as found, or held for an owner that lives", self.law_seconds)
         for pid in (self.trainer.pid, self.agent.pid, self.power_controller):
             with suppress(ProcessLookupError):
@@ -147,13 +147,13 @@ class Cell:
 
 
 @pytest.mark.parametrize("when", ["before a hold", "during a hold", "after a hold", "during a restore"])
-@pytest.mark.parametrize("how", STRUCK)
-@pytest.mark.parametrize("who", ["trainer", "monitor", "power-controller", "both"])
-def test_every_gpu_is_as_found_or_held_for_an_owner_that_lives(
-    agent_fixture: AgentFixture, who: str, how: str, when: str
+@pytest.mark.parametrize("how", SIGNALS)
+@pytest.mark.parametrize("target", ["trainer", "monitor", "power-controller", "both"])
+def test_every_gpu_is_restored_or_held_for_a_living_owner(
+    agent_fixture: AgentFixture, target: str, how: str, when: str
 ) -> None:
     cell = Cell(agent_fixture)
-    cell.reach(when, who, STRUCK[how])
+    cell.reach(when, target, SIGNALS[how])
     cell.settle()
     until(cell.has_no_lease, "no lease is orphaned")
     with AgentConnection(agent_fixture.socket) as connection:

@@ -1,4 +1,4 @@
-"""Whatever is killed, however: every GPU is as found, or held for an owner that lives."""
+"""Whatever process is killed, every GPU is restored, or held for a living owner."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def started(agent_fixture: AgentFixture) -> tuple[subprocess.Popen[bytes], int]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_an_owner_that_dies_gives_its_gpus_back(agent: AgentFixture, number: int) -> None:
+def test_the_gpus_of_a_dead_owner_are_restored(agent: AgentFixture, number: int) -> None:
     owner = holding_process(agent.socket, 200, agent.uuids)
     assert agent.limits == [200, 200, 200]
     owner.send_signal(number)
@@ -39,7 +39,7 @@ def test_an_owner_that_dies_gives_its_gpus_back(agent: AgentFixture, number: int
         until(lambda: connection.leases() == [], "no lease left")
 
 
-def test_an_agent_that_is_killed_gives_everything_back(agent_fixture: AgentFixture) -> None:
+def test_the_gpus_of_a_killed_agent_are_restored(agent_fixture: AgentFixture) -> None:
     process, power_controller = started(agent_fixture)
     with AgentConnection(agent_fixture.socket) as connection:
         connection.hold_limit(agent_fixture.uuids, 200)
@@ -49,7 +49,7 @@ def test_an_agent_that_is_killed_gives_everything_back(agent_fixture: AgentFixtu
     assert agent_fixture.limits == FOUND
 
 
-def test_a_power_controller_that_is_killed_is_replaced_and_the_leases_of_the_living_stay(
+def test_a_killed_power_controller_is_replaced_and_living_owners_keep_their_leases(
     agent_fixture: AgentFixture,
 ) -> None:
     process, power_controller = started(agent_fixture)
@@ -72,7 +72,7 @@ def test_a_power_controller_that_is_killed_is_replaced_and_the_leases_of_the_liv
     assert stop_agent(process) == 0
 
 
-def test_when_both_are_killed_the_next_agent_gives_everything_back(agent_fixture: AgentFixture) -> None:
+def test_when_both_are_killed_the_next_agent_restores_every_gpu(agent_fixture: AgentFixture) -> None:
     process, power_controller = started(agent_fixture)
     owner = holding_process(agent_fixture.socket, 200, agent_fixture.uuids)
     for pid in (power_controller, process.pid):
@@ -88,7 +88,7 @@ def test_when_both_are_killed_the_next_agent_gives_everything_back(agent_fixture
     assert stop_agent(following) == 0
 
 
-def test_restore_only_gives_back_what_killed_agents_left(agent_fixture: AgentFixture) -> None:
+def test_restore_only_restores_what_killed_agents_left(agent_fixture: AgentFixture) -> None:
     process, power_controller = started(agent_fixture)
     with AgentConnection(agent_fixture.socket) as connection:
         connection.hold_limit(agent_fixture.uuids, 200)
@@ -98,14 +98,14 @@ def test_restore_only_gives_back_what_killed_agents_left(agent_fixture: AgentFix
         os.kill(pid, signal.SIGKILL)
     process.wait()
     wait_for_end(power_controller)
-    words = [sys.executable, "-m", "wattloop_agent", "--restore-only", "--state-directory", str(agent_fixture.state)]
-    done = subprocess.run(words, env=agent_fixture.environment, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "wattloop_agent", "--restore-only", "--state-directory", str(agent_fixture.state)]
+    done = subprocess.run(command, env=agent_fixture.environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert agent_fixture.limits == FOUND
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_an_agent_that_is_told_to_end_gives_everything_back_first(agent_fixture: AgentFixture, number: int) -> None:
+def test_an_agent_that_receives_a_signal_restores_every_gpu_first(agent_fixture: AgentFixture, number: int) -> None:
     process, power_controller = started(agent_fixture)
     with AgentConnection(agent_fixture.socket) as connection:
         connection.hold_limit(agent_fixture.uuids, 200)
@@ -117,7 +117,7 @@ def test_an_agent_that_is_told_to_end_gives_everything_back_first(agent_fixture:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGKILL])
-def test_what_ends_all_processes_of_a_terminal_gives_everything_back(agent_fixture: AgentFixture, number: int) -> None:
+def test_a_signal_to_all_processes_of_a_terminal_restores_every_gpu(agent_fixture: AgentFixture, number: int) -> None:
     process, power_controller = started(agent_fixture)
     with AgentConnection(agent_fixture.socket) as connection:
         connection.hold_limit(agent_fixture.uuids, 200)
@@ -128,7 +128,7 @@ def test_what_ends_all_processes_of_a_terminal_gives_everything_back(agent_fixtu
     assert "did not end cleanly" not in agent_fixture.log.read_text()
 
 
-def test_an_agent_under_nohup_outlives_its_terminal(agent_fixture: AgentFixture) -> None:
+def test_an_agent_under_nohup_survives_its_terminal(agent_fixture: AgentFixture) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         process, _ = started(agent_fixture)
@@ -176,7 +176,7 @@ def test_an_agent_ends_with_the_process_it_watches(agent_fixture: AgentFixture) 
 
 
 @pytest.mark.parametrize("which", ["monitor", "power-controller"])
-def test_a_part_that_hangs_leaves_no_gpu_at_a_limit_of_a_dead_owner(agent_fixture: AgentFixture, which: str) -> None:
+def test_a_hung_part_leaves_no_gpu_at_a_dead_owners_limit(agent_fixture: AgentFixture, which: str) -> None:
     process, power_controller = started(agent_fixture)
     owner = holding_process(agent_fixture.socket, 200, agent_fixture.uuids)
     os.kill(process.pid if which == "monitor" else power_controller, signal.SIGSTOP)

@@ -1,4 +1,4 @@
-"""SIGKILL before and after each system call of a power controller's change; the next one restores."""
+"""SIGKILL before and after each system call of a change; the next power controller restores."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ FOUND = [[400.0, None], [400.0, None]]
 
 
 @pytest.mark.parametrize("change", ["hold", "another limit", "release", "clocks"])
-def test_wherever_the_power_controller_is_killed_the_next_one_restores_what_was_found(
-    change: str, folder: Path
-) -> None:
+def test_wherever_the_power_controller_is_killed_the_next_one_restores_every_gpu(change: str, folder: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(PROGRAM), str(folder), change], capture_output=True, text=True, check=False
     )

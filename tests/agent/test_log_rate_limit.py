@@ -1,4 +1,4 @@
-"""What callers can have logged is bounded, a caller and in all, and what is left out is counted."""
+"""The rate limit of log lines about callers, per caller and in total."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Clock:
 
 
 @given(LINES, st.integers(1, 4), st.integers(1, 8))
-def test_in_no_second_more_is_logged_than_allowed_and_nothing_is_lost_uncounted(
+def test_no_second_exceeds_the_limit_and_every_suppressed_line_is_counted(
     lines: list[tuple[float, str]], per_caller: int, total: int
 ) -> None:
     clock = Clock()
@@ -51,7 +51,7 @@ def test_in_no_second_more_is_logged_than_allowed_and_nothing_is_lost_uncounted(
 
 
 @given(st.lists(st.text(min_size=1, max_size=3), max_size=300), st.integers(1, 5))
-def test_what_is_remembered_is_as_small_as_what_is_logged(callers: list[str], total: int) -> None:
+def test_the_memory_of_the_limit_is_bounded_by_what_was_logged(callers: list[str], total: int) -> None:
     limit = LogRateLimit(Clock(), per_caller=2, total=total)
     for caller in callers:
         limit.admits(caller)
@@ -59,13 +59,13 @@ def test_what_is_remembered_is_as_small_as_what_is_logged(callers: list[str], to
     assert len(limit._suppressed_by_caller) <= total
 
 
-def test_a_summary_says_how_many_lines_were_left_out_and_whose_most_were() -> None:
+def test_a_summary_has_the_number_of_suppressed_lines_and_their_top_caller() -> None:
     clock, stream = Clock(), io.StringIO()
     handler = RateLimitedHandler(stream, LogRateLimit(clock, per_caller=1, total=2))
     handler.setFormatter(logging.Formatter("%(message)s"))
 
-    def log(message: str, **words: str) -> None:
-        handler.handle(logging.makeLogRecord({"msg": message, "levelno": logging.INFO, **words}))
+    def log(message: str, **fields: str) -> None:
+        handler.handle(logging.makeLogRecord({"msg": message, "levelno": logging.INFO, **fields}))
 
     for number in range(3):
         log(f"a{number}", owner="pod:a")
@@ -78,16 +78,16 @@ def test_a_summary_says_how_many_lines_were_left_out_and_whose_most_were() -> No
     assert shown == ["a0", "b", "about no caller", "log lines about callers suppressed", "a again"]
 
 
-def test_a_summary_has_its_figures_for_any_format() -> None:
+def test_a_summary_has_its_fields_in_any_format() -> None:
     clock, records = Clock(), list[logging.LogRecord]()
 
-    class Kept(logging.Formatter):
+    class Collecting(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:
             records.append(record)
             return ""
 
     handler = RateLimitedHandler(io.StringIO(), LogRateLimit(clock, per_caller=1))
-    handler.setFormatter(Kept())
+    handler.setFormatter(Collecting())
     for _ in range(4):
         handler.handle(logging.makeLogRecord({"msg": "refused", "owner": "pod:a"}))
     clock.seconds = WINDOW_SECONDS

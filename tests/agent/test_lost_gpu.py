@@ -1,4 +1,4 @@
-"""A GPU that has fallen off the bus is told as such, and the others of its machine go on: read, held, given back."""
+"""A lost GPU is reported as such, and the machine's other GPUs are read, held and restored."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def gpus(agent_fixture: AgentFixture, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 
 @pytest.mark.parametrize("lost", [0, 1, 2])
-def test_the_others_are_held_read_and_given_back(agent_fixture: AgentFixture, lost: int) -> None:
+def test_the_other_gpus_are_held_read_and_restored(agent_fixture: AgentFixture, lost: int) -> None:
     others = [uuid for index, uuid in enumerate(agent_fixture.uuids) if index != lost]
     with single_agent(
         agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
@@ -47,9 +47,9 @@ def test_the_others_are_held_read_and_given_back(agent_fixture: AgentFixture, lo
             assert agent_fixture.uuids[lost] in str(caught.value)
             assert [held.held_watts for held in connection.hold_limit(others, 250)] == [250, 250]
             assert [reading.uuid for reading in connection.energy(others)] == others
-            told = connection.gpus()
-            assert [gpu.uuid for gpu in told] == agent_fixture.uuids
-            assert [gpu.index for gpu in told if gpu.power_limits is None] == [lost]
+            gpus_listed = connection.gpus()
+            assert [gpu.uuid for gpu in gpus_listed] == agent_fixture.uuids
+            assert [gpu.index for gpu in gpus_listed if gpu.power_limits is None] == [lost]
             with pytest.raises(AgentRequestError, match="not restored yet"):
                 connection.release()
         assert agent_fixture.limits == [200 if index == lost else 400 for index in range(3)]
@@ -57,7 +57,7 @@ def test_the_others_are_held_read_and_given_back(agent_fixture: AgentFixture, lo
         until(lambda: agent_fixture.limits == [400, 400, 400], "given back as soon as it answers again")
 
 
-def test_one_that_was_lost_before_is_found_when_it_answers(
+def test_a_gpu_lost_before_the_start_is_found_when_it_answers(
     agent_fixture: AgentFixture, gpus: NvmlGpus, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -77,13 +77,15 @@ def test_one_that_was_lost_before_is_found_when_it_answers(
 
 def monitored(agent_fixture: AgentFixture, form: str) -> str:
     command = [sys.executable, "-c", "import sys; from wattloop.commands.main import main; sys.exit(main())"]
-    words = ["monitor", "--seconds", "0.01", "--format", form]
-    done = subprocess.run([*command, *words], env=agent_fixture.environment, capture_output=True, text=True, check=True)
+    arguments = ["monitor", "--seconds", "0.01", "--format", form]
+    done = subprocess.run(
+        [*command, *arguments], env=agent_fixture.environment, capture_output=True, text=True, check=True
+    )
     return done.stdout
 
 
 @pytest.mark.processes
-def test_one_that_was_lost_at_the_agents_start_is_shown_and_comes_back_without_a_restart(
+def test_a_gpu_lost_at_the_agents_start_is_shown_and_returns_without_a_restart(
     agent_fixture: AgentFixture,
 ) -> None:
     metrics = f"127.0.0.1:{free_port()}"
@@ -132,7 +134,7 @@ def readable(metrics: str) -> dict[str, float]:
     return {labels["UUID"]: value for labels, value in scraped(metrics)["wattloop_gpu_readable"]}
 
 
-def test_where_all_are_lost_that_is_what_is_told(agent_fixture: AgentFixture, gpus: NvmlGpus) -> None:
+def test_if_all_gpus_are_lost_the_error_says_so(agent_fixture: AgentFixture, gpus: NvmlGpus) -> None:
     agent_fixture.gpus.inject_fault("*", code=GPU_IS_LOST)
     with pytest.raises(RequestError, match="is lost"):
         gpus.all()

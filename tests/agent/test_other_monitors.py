@@ -1,4 +1,4 @@
-"""Tools that know nothing of us, on the simulated library beside our agent: the zeus monitor, plain nvidia-ml-py."""
+"""The zeus monitor and plain nvidia-ml-py beside the agent, on the simulated library."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ get_gpus().set_power_management_limit(0, int(sys.argv[1]))
 """
 
 
-def told_by(script: str, agent_fixture: AgentFixture, *words: str) -> str:
+def output_of(script: str, agent_fixture: AgentFixture, *arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", script, *words],
+        [sys.executable, "-W", "ignore", "-c", script, *arguments],
         env=agent_fixture.environment,
         capture_output=True,
         text=True,
@@ -86,7 +86,7 @@ def test_the_zeus_monitor_and_plain_pynvml_measure_beside_the_agent_what_the_gpu
     with single_agent(
         agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
     ):
-        answer = told_by(
+        answer = output_of(
             TRAINER,
             agent_fixture,
             str(agent_fixture.socket),
@@ -94,23 +94,23 @@ def test_the_zeus_monitor_and_plain_pynvml_measure_beside_the_agent_what_the_gpu
             str(HELD_WATTS),
             str(agent_fixture.gpus.path),
         )
-    told: dict[str, Any] = json.loads(answer)
-    assert told["gpus"] == [0, 1, 2]
-    assert told["name"] == "NVIDIA A100-SXM4-80GB"
-    assert told["enforced_watts"] == HELD_WATTS, "held while zeus measures"
-    begin, step_begin, step_end, end = told["seen"]
+    result: dict[str, Any] = json.loads(answer)
+    assert result["gpus"] == [0, 1, 2]
+    assert result["name"] == "NVIDIA A100-SXM4-80GB"
+    assert result["enforced_watts"] == HELD_WATTS, "held while zeus measures"
+    begin, step_begin, step_end, end = result["seen"]
     for window, first, last in (("training", begin, end), ("step", step_begin, step_end)):
-        used = {who: last[who] - first[who] for who in first}
-        assert told[window] == pytest.approx(used["plain"], abs=1e-6), "zeus tells what NVML's counter says"
-        assert told[window] == pytest.approx(used["agent"], abs=1e-6), "and so does the agent"
+        used = {source: last[source] - first[source] for source in first}
+        assert result[window] == pytest.approx(used["plain"], abs=1e-6), "zeus tells what NVML's counter says"
+        assert result[window] == pytest.approx(used["agent"], abs=1e-6), "and so does the agent"
         # The counter is exact where it steps: at either end of a window, up to a step of its power
         # is not in it yet.
-        assert abs(told[window] - used["exact"]) <= HELD_WATTS * COUNTER_STEP_SECONDS
+        assert abs(result[window] - used["exact"]) <= HELD_WATTS * COUNTER_STEP_SECONDS
         assert used["exact"] > 20 * HELD_WATTS * COUNTER_STEP_SECONDS, "the window is long enough to say something"
     assert agent_fixture.limits == [400, 400, 400], "the trainer is gone, its limit given back"
 
 
-def test_a_limit_that_zeus_sets_past_the_agent_is_reported_and_left(agent_fixture: AgentFixture) -> None:
+def test_a_limit_that_zeus_sets_is_reported_and_left(agent_fixture: AgentFixture) -> None:
     with (
         single_agent(
             agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
@@ -118,7 +118,7 @@ def test_a_limit_that_zeus_sets_past_the_agent_is_reported_and_left(agent_fixtur
         AgentConnection(agent_fixture.socket) as connection,
     ):
         connection.hold_limit(agent_fixture.uuids, HELD_WATTS)
-        told_by(OPTIMIZER, agent_fixture, "150000")
+        output_of(OPTIMIZER, agent_fixture, "150000")
         assert agent_fixture.limits == [150, HELD_WATTS, HELD_WATTS]
         assert {gpu.power_limits.current_watts for gpu in connection.gpus()[:1] if gpu.power_limits} == {150}
         connection.release()

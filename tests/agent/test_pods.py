@@ -1,4 +1,4 @@
-"""The agent as it is on a node: real cgroups, a real gRPC kubelet, pods that are processes in cgroups of their own."""
+"""The agent on a node: real cgroups, a real gRPC kubelet, pods that are processes in cgroups."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ class Pod:
         return process
 
     def ask(self, method: str, *arguments: Any, process: int = 0) -> tuple[int | None, str | None]:
-        """What the agent answers one of its processes: how many entries, or the reason of the refusal."""
-        asked = self.processes[process]
-        assert asked.stdin is not None
-        assert asked.stdout is not None
-        asked.stdin.write(json.dumps([method, arguments]) + "\n")
-        asked.stdin.flush()
-        count, reason = json.loads(asked.stdout.readline())
+        """The agent's answer to one of its processes: the number of entries, or the reason of the refusal."""
+        program = self.processes[process]
+        assert program.stdin is not None
+        assert program.stdout is not None
+        program.stdin.write(json.dumps([method, arguments]) + "\n")
+        program.stdin.flush()
+        count, reason = json.loads(program.stdout.readline())
         return count, reason
 
     def end(self) -> None:
@@ -146,7 +146,7 @@ def made_cgroups(hierarchy: Path) -> Iterator[Path]:
         root.rmdir()
 
 
-def test_a_pod_touches_its_own_gpus_and_no_others(cluster: Cluster) -> None:
+def test_a_pod_reaches_only_its_own_gpus(cluster: Cluster) -> None:
     agent_fixture = cluster.agent_fixture
     trainer = cluster.pod("trainer", agent_fixture.uuids[:1])
     neighbour = cluster.pod("neighbour", agent_fixture.uuids[1:2])
@@ -162,13 +162,13 @@ def test_a_pod_touches_its_own_gpus_and_no_others(cluster: Cluster) -> None:
     assert agent_fixture.limits == [200, 400, 400]
 
 
-def test_only_pods_of_the_namespaces_that_a_policy_lets_ask_are_held_a_limit_for(cluster: Cluster) -> None:
+def test_only_pods_of_admitted_namespaces_can_hold_a_limit(cluster: Cluster) -> None:
     agent_fixture = cluster.agent_fixture
     allowed = cluster.pod("trainer", agent_fixture.uuids[:1])
-    foreign = cluster.pod("stranger", agent_fixture.uuids[1:2], namespace="search")
-    assert foreign.ask("hold_limit", agent_fixture.uuids[1:2], 200) == (None, "NotPermitted")
-    assert foreign.ask("hold_clocks", agent_fixture.uuids[1:2], 900) == (None, "NotPermitted")
-    assert foreign.ask("energy") == (1, None)
+    other = cluster.pod("stranger", agent_fixture.uuids[1:2], namespace="search")
+    assert other.ask("hold_limit", agent_fixture.uuids[1:2], 200) == (None, "NotPermitted")
+    assert other.ask("hold_clocks", agent_fixture.uuids[1:2], 900) == (None, "NotPermitted")
+    assert other.ask("energy") == (1, None)
     assert allowed.ask("hold_limit", agent_fixture.uuids[:1], 200) == (1, None)
     assert agent_fixture.limits == [200, 400, 400]
 
@@ -189,7 +189,7 @@ def test_a_mig_device_shows_its_gpu_and_sets_nothing_on_it(cluster: Cluster) -> 
     assert agent_fixture.limits == [400, 400, 400]
 
 
-def test_a_mig_device_that_is_no_more_gives_no_gpu(cluster: Cluster) -> None:
+def test_a_removed_mig_device_gives_no_gpu(cluster: Cluster) -> None:
     agent_fixture = cluster.agent_fixture
     agent_fixture.gpus.partition(1, 2)
     left = cluster.pod("left", [agent_fixture.gpus.describe().gpus[1].mig_devices[0].uuid])
@@ -233,7 +233,7 @@ def test_a_process_that_moves_to_another_pods_cgroup_is_refused(cluster: Cluster
 
 
 @pytest.mark.processes
-def test_a_pod_that_has_completed_and_is_still_listed_uses_its_gpu_no_more(cluster: Cluster) -> None:
+def test_a_completed_pod_that_is_still_listed_no_longer_uses_its_gpu(cluster: Cluster) -> None:
     ledger = cluster.agent_fixture.state / "monitor" / "energy.json"
     trainer = cluster.pod("trainer", cluster.agent_fixture.uuids[:1])
     cluster.pod("other", cluster.agent_fixture.uuids[1:2])

@@ -1,4 +1,4 @@
-"""A real agent under guard rails: what it refuses, what it says may be asked, what a run does with that."""
+"""A real agent under policies: refusals, the reported range, and runs under them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_limit_outside_of_a_policy_is_refused_with_both_ranges_and_changes_not
         assert agent_fixture.limits == [300, 300, 300]
 
 
-def test_a_caller_is_told_what_it_may_ask_within_the_policies_and_the_power_controllers_own_range(
+def test_a_caller_sees_the_range_that_policies_and_power_controller_allow(
     agent_fixture: AgentFixture,
 ) -> None:
     with agent_under(agent_fixture, FLEET, MINIMUM_POWER_LIMIT="200") as connection:
@@ -75,7 +75,7 @@ def test_a_run_measures_no_limit_outside_of_the_policies(agent_fixture: AgentFix
         gpus.end()
 
 
-def test_a_run_whose_namespace_may_not_ask_goes_on_without_a_limit(agent_fixture: AgentFixture) -> None:
+def test_a_run_of_an_unadmitted_namespace_continues_without_a_limit(agent_fixture: AgentFixture) -> None:
     with agent_under(agent_fixture, GpuBounds("team", namespaces=("vision",))) as connection:
         limits = connection.gpus()[0].power_limits
         assert limits is not None
@@ -93,7 +93,7 @@ def test_a_run_whose_namespace_may_not_ask_goes_on_without_a_limit(agent_fixture
         assert agent_fixture.limits == [400, 400, 400]
 
 
-def test_a_run_says_of_a_limit_that_is_refused_why_and_of_one_that_is_held_nothing(agent_fixture: AgentFixture) -> None:
+def test_a_run_reports_why_a_limit_was_refused(agent_fixture: AgentFixture) -> None:
     with agent_under(agent_fixture, FLEET):
         gpus = ProcessGpus(str(agent_fixture.socket))
         gpus.begin()
@@ -105,7 +105,7 @@ def test_a_run_says_of_a_limit_that_is_refused_why_and_of_one_that_is_held_nothi
         gpus.end()
 
 
-def test_two_policies_that_leave_nothing_over_are_told_as_such(agent_fixture: AgentFixture) -> None:
+def test_two_policies_without_a_common_range_are_both_named(agent_fixture: AgentFixture) -> None:
     high = GpuBounds("high", power_limit_watts=(350.0, 400.0))
     with agent_under(agent_fixture, FLEET, high):
         gpus = ProcessGpus(str(agent_fixture.socket))
@@ -129,20 +129,20 @@ def test_a_clock_is_locked_at_a_step_within_the_policy(agent_fixture: AgentFixtu
         connection.hold_clocks(agent_fixture.uuids[:1], 1593, domain="memory")
 
 
-def test_a_policy_of_another_product_does_not_hold(agent_fixture: AgentFixture) -> None:
+def test_a_policy_of_another_product_does_not_apply(agent_fixture: AgentFixture) -> None:
     bounds = GpuBounds("hopper", products=("NVIDIA H200",), power_limit_watts=(300.0, 400.0))
     with agent_under(agent_fixture, bounds) as connection:
         assert connection.hold_limit(agent_fixture.uuids, 200)[0].held_watts == 200
 
 
-def test_a_policy_of_this_product_does(agent_fixture: AgentFixture) -> None:
+def test_a_policy_of_this_product_applies(agent_fixture: AgentFixture) -> None:
     with agent_under(
         agent_fixture, GpuBounds("ampere", products=(A100,), power_limit_watts=(300.0, 400.0))
     ) as connection:
         assert refusal(connection, agent_fixture.uuids, 200).reason == "OutOfRange"
 
 
-def test_damaged_guard_rails_close_the_node_and_leave_energy_and_releases_alone(agent_fixture: AgentFixture) -> None:
+def test_a_damaged_policy_file_closes_the_node_except_for_energy_and_releases(agent_fixture: AgentFixture) -> None:
     write(agent_fixture, '{"bounds": [{"pol')
     with (
         single_agent(

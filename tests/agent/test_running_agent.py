@@ -1,4 +1,4 @@
-"""An agent that is started again when it dies, and connections that live through it."""
+"""A supervised agent is restarted when it dies, and connections survive that."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from wattloop.agent_process import running_agent, start_agent, stop_agent
 
 
 @pytest.fixture
-def kept(agent_fixture: AgentFixture) -> Iterator[AgentFixture]:
+def supervised(agent_fixture: AgentFixture) -> Iterator[AgentFixture]:
     with running_agent(
         agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
     ):
@@ -32,24 +32,24 @@ def agent_of(agent_fixture: AgentFixture) -> int:
     raise AssertionError("no agent")
 
 
-def test_a_hold_outlives_the_agent_for_the_process_that_made_it(kept: AgentFixture) -> None:
-    with AgentConnection(kept.socket) as connection:
-        connection.hold_limit(kept.uuids[:2], 200)
-        connection.hold_clocks(kept.uuids[:1], 900)
-        connection.release(kept.uuids[1:2])
+def test_a_hold_survives_a_restart_of_the_agent(supervised: AgentFixture) -> None:
+    with AgentConnection(supervised.socket) as connection:
+        connection.hold_limit(supervised.uuids[:2], 200)
+        connection.hold_clocks(supervised.uuids[:1], 900)
+        connection.release(supervised.uuids[1:2])
         for round_number in (1, 2):
-            (power_controller,) = children_of(agent_of(kept))
-            os.kill(agent_of(kept), signal.SIGKILL)
+            (power_controller,) = children_of(agent_of(supervised))
+            os.kill(agent_of(supervised), signal.SIGKILL)
             wait_for_end(power_controller)
-            assert kept.limits == [400, 400, 400]
+            assert supervised.limits == [400, 400, 400]
             assert len(connection.energy()) == 3, "the request finds the next agent"
             assert connection.interruptions == round_number
-            assert kept.limits == [200, 400, 400]
-            assert kept.gpus.describe().gpus[0].locked_graphics_clocks_megahertz == (900, 900)
+            assert supervised.limits == [200, 400, 400]
+            assert supervised.gpus.describe().gpus[0].locked_graphics_clocks_megahertz == (900, 900)
         assert [lease.yours for lease in connection.leases()] == [True, True]
 
 
-def test_an_agent_that_is_not_kept_is_waited_for_once(agent_fixture: AgentFixture) -> None:
+def test_an_unsupervised_agent_is_waited_for_once(agent_fixture: AgentFixture) -> None:
     with AgentConnection(agent_fixture.socket, reconnect_seconds=0.3) as connection:
         process = start_agent(
             agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
@@ -68,7 +68,7 @@ def test_an_agent_that_is_not_kept_is_waited_for_once(agent_fixture: AgentFixtur
             assert agent_fixture.limits == [400, 400, 400], "given up with the agent that went away for good"
 
 
-def test_nothing_is_left_when_the_block_ends(agent_fixture: AgentFixture) -> None:
+def test_the_end_of_the_block_leaves_nothing_behind(agent_fixture: AgentFixture) -> None:
     with running_agent(
         agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
     ):
@@ -81,7 +81,7 @@ def test_nothing_is_left_when_the_block_ends(agent_fixture: AgentFixture) -> Non
     assert not agent_fixture.socket.exists()
 
 
-def test_an_agent_that_cannot_be_started_is_said_at_once(agent_fixture: AgentFixture) -> None:
+def test_an_agent_that_cannot_be_started_is_an_error_at_once(agent_fixture: AgentFixture) -> None:
     agent_fixture.socket.write_text("in the way")
     with (
         pytest.raises(AgentUnavailable, match="before it served"),

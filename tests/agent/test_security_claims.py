@@ -1,4 +1,4 @@
-"""docs/security.md names a test for each claim: each of them exists, and no row is without one."""
+"""Each claim of docs/security.md names an existing test."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_every_row_of_the_page_names_its_test() -> None:
     assert [row for row in claims if "`test" not in row] == []
 
 
-def test_the_pages_tables_are_whole() -> None:
+def test_the_pages_tables_are_complete() -> None:
     lines = PAGE.read_text().splitlines()
     for before, line in itertools.pairwise(lines):
         if line.startswith("|") and not before.startswith("|"):

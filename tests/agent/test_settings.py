@@ -1,4 +1,4 @@
-"""Where a setting comes from, and what is said about one that is wrong."""
+"""The sources of a setting, and the messages about invalid ones."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from wattloop.errors import InputError, UsageError
 from wattloop_agent.settings import SETTINGS, Settings, add_options, settings_from
 
 
-def read(*words: str, **environment: str) -> Settings:
+def read(*arguments: str, **environment: str) -> Settings:
     parser = argparse.ArgumentParser()
     add_options(parser)
-    return settings_from(parser.parse_args(words), environment)
+    return settings_from(parser.parse_args(arguments), environment)
 
 
 def test_an_option_wins_over_a_variable_over_the_file_over_the_default(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_an_address_is_host_and_port_or_off(text: str, address: Address | None) 
 
 
 @pytest.mark.parametrize(
-    ("option", "text", "told"),
+    ("option", "text", "message"),
     [
         (
             "--metrics-bind",
@@ -66,25 +66,25 @@ def test_an_address_is_host_and_port_or_off(text: str, address: Address | None) 
         ("--part", "power-controller", "needs --power-controller-socket"),
     ],
 )
-def test_a_wrong_value_is_named_with_what_would_be_right(option: str, text: str, told: str) -> None:
-    with pytest.raises(UsageError, match=told):
+def test_an_invalid_value_is_named_with_the_expected_one(option: str, text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         read(option, text)
 
 
 @pytest.mark.parametrize("what", ["power-limit", "graphics-clock", "memory-clock"])
-def test_a_range_that_nothing_is_within_is_refused(what: str) -> None:
+def test_an_empty_range_is_refused(what: str) -> None:
     with pytest.raises(UsageError, match=rf"--minimum-{what} \(300\) is above --maximum-{what} \(200\)"):
         read(f"--minimum-{what}", "300", f"--maximum-{what}", "200")
     read(f"--minimum-{what}", "300", f"--maximum-{what}", "300")
 
 
-def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match=r"WATTLOOP_AGENT_IDENTITY: found 'me', expected one of process, pod"):
         read(WATTLOOP_AGENT_IDENTITY="me")
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         ("socket", "expected TOML"),
         ('colour = "red"', "the key 'colour', expected one of socket, "),
@@ -92,19 +92,19 @@ def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         ('log_level = "loud"', "log_level = 'loud', expected one of debug"),
     ],
 )
-def test_a_wrong_config_file_is_named_with_what_stands_there(tmp_path: Path, content: str, told: str) -> None:
+def test_an_invalid_config_file_is_named_with_its_content(tmp_path: Path, content: str, message: str) -> None:
     config = tmp_path / "agent.toml"
     config.write_text(content)
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=message):
         read(WATTLOOP_AGENT_CONFIG=str(config))
 
 
-def test_a_config_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_config_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="No such file or directory"):
         read("--config", str(tmp_path / "none.toml"))
 
 
-def test_who_is_told_needs_a_token_and_a_node(tmp_path: Path) -> None:
+def test_reports_need_a_token_and_a_node(tmp_path: Path) -> None:
     complete = ("--push-url", "https://operator:8080", "--push-token-file", str(tmp_path), "--node-name", "node-1")
     assert read(*complete).push_interval == 5.0
     for missing in (2, 4):
@@ -113,15 +113,15 @@ def test_who_is_told_needs_a_token_and_a_node(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("url", ["operator:8080", "ftp://operator", "https://", "http://operator:none"])
-def test_an_operator_that_cannot_be_told_is_refused(url: str, tmp_path: Path) -> None:
+def test_an_invalid_push_url_is_refused(url: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"--push-url: found .*, expected http://HOST:PORT or https://HOST:PORT"):
         read("--push-url", url, "--push-token-file", str(tmp_path), "--node-name", "node-1")
 
 
 def test_a_descriptor_that_is_not_open_is_refused_before_anything_starts(tmp_path: Path) -> None:
-    words = ["--socket", str(tmp_path / "a.sock"), "--state-directory", str(tmp_path), "--ready-descriptor", "987"]
+    arguments = ["--socket", str(tmp_path / "a.sock"), "--state-directory", str(tmp_path), "--ready-descriptor", "987"]
     done = subprocess.run(
-        [sys.executable, "-m", "wattloop_agent", *words], capture_output=True, text=True, check=False, timeout=20
+        [sys.executable, "-m", "wattloop_agent", *arguments], capture_output=True, text=True, check=False, timeout=20
     )
     assert (done.returncode, done.stderr) == (
         2,

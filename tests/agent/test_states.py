@@ -1,4 +1,4 @@
-"""What the machine may be like: a clear state, no change without a durable lease, never a crash loop."""
+"""Conditions of the machine: a clear state, no change without a durable lease, no crash loop."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def refusal(connection: AgentConnection, agent_fixture: AgentFixture) -> AgentRe
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"format": 1, "sha256": "", "leases": [{}]}', bytes(range(256)) * 4])
-def test_a_corrupt_lease_file_is_set_aside_and_said(agent_fixture: AgentFixture, content: bytes) -> None:
+def test_a_corrupt_lease_file_is_moved_aside_and_logged(agent_fixture: AgentFixture, content: bytes) -> None:
     agent_fixture.state.mkdir()
     (agent_fixture.state / "leases.json").write_bytes(content)
     with agent_on(agent_fixture) as connection:
@@ -48,11 +48,11 @@ def test_a_corrupt_lease_file_is_set_aside_and_said(agent_fixture: AgentFixture,
     assert agent_fixture.limits == [400, 400, 400]
 
 
-def test_a_state_folder_that_cannot_be_used_gives_out_no_lease(agent_fixture: AgentFixture) -> None:
+def test_an_unusable_state_folder_grants_no_lease(agent_fixture: AgentFixture) -> None:
     agent_fixture.state.write_text("in the way")
     with agent_on(agent_fixture) as connection:
         assert refusal(connection, agent_fixture).reason == "StateNotDurable"
-        assert len(connection.energy()) == 3, "energy is told all the same"
+        assert len(connection.energy()) == 3, "energy can be read all the same"
         agent_fixture.state.unlink()
         connection.hold_limit(agent_fixture.uuids, 200)
 
@@ -73,7 +73,7 @@ def test_without_a_driver_the_agent_waits_for_one(agent_fixture: AgentFixture) -
     assert agent_fixture.limits == [400, 400, 400]
 
 
-def test_without_the_right_the_power_controller_says_so(agent_fixture: AgentFixture) -> None:
+def test_a_power_controller_without_permission_says_so(agent_fixture: AgentFixture) -> None:
     with agent_on(agent_fixture) as connection:
         ticket = agent_fixture.gpus.inject_fault("nvmlDeviceSetPowerManagementLimit", code=4)
         refused = refusal(connection, agent_fixture)
@@ -83,7 +83,7 @@ def test_without_the_right_the_power_controller_says_so(agent_fixture: AgentFixt
         connection.hold_limit(agent_fixture.uuids, 200)
 
 
-def test_a_restore_that_fails_is_tried_again_until_it_works(agent_fixture: AgentFixture) -> None:
+def test_a_failed_restore_is_retried_until_it_works(agent_fixture: AgentFixture) -> None:
     with agent_on(agent_fixture) as connection:
         connection.hold_limit(agent_fixture.uuids, 200)
         ticket = agent_fixture.gpus.inject_fault(
@@ -166,9 +166,7 @@ def as_found(connection: AgentConnection, agent_fixture: AgentFixture) -> bool:
 
 
 @pytest.mark.parametrize("function", NVML_CALLS)
-def test_whatever_nvml_answers_at_any_call_the_agent_says_it_and_lives(
-    agent_fixture: AgentFixture, function: str
-) -> None:
+def test_the_agent_reports_and_survives_any_error_of_any_nvml_call(agent_fixture: AgentFixture, function: str) -> None:
     with agent_on(agent_fixture) as connection:
         for code in NVML_CODES:
             # So that the calls by which NVML is opened are made again, too.
@@ -182,7 +180,7 @@ def test_whatever_nvml_answers_at_any_call_the_agent_says_it_and_lives(
     assert agent_fixture.limits == [400, 400, 400]
 
 
-def test_the_calls_of_nvml_that_are_tried_are_those_that_are_made(agent_fixture: AgentFixture) -> None:
+def test_the_nvml_calls_tested_are_those_that_the_agent_makes(agent_fixture: AgentFixture) -> None:
     with agent_on(agent_fixture) as connection:
         assert ask_everything(connection, agent_fixture) == set()
     made = set(agent_fixture.gpus.describe().calls) - {"nvmlShutdown"}
@@ -205,7 +203,7 @@ def test_a_driver_that_hangs_stops_neither_the_socket_nor_the_restoring(agent_fi
     assert stop_agent(process) == 0
 
 
-def test_a_driver_that_is_restarted_under_a_lease_is_not_fought_and_obeys_the_next_request(
+def test_a_driver_restart_during_a_lease_is_accepted_until_the_next_request(
     agent_fixture: AgentFixture,
 ) -> None:
     with agent_on(agent_fixture) as connection:
@@ -222,7 +220,7 @@ def test_a_driver_that_is_restarted_under_a_lease_is_not_fought_and_obeys_the_ne
     assert agent_fixture.limits == [400, 400, 400]
 
 
-def test_what_another_actor_sets_is_left_alone(agent_fixture: AgentFixture) -> None:
+def test_a_limit_set_by_another_actor_is_left(agent_fixture: AgentFixture) -> None:
     with agent_on(agent_fixture) as connection:
         connection.hold_limit(agent_fixture.uuids, 200)
         agent_fixture.gpus.set_power_limit_as_another_actor(0, 250.0)
@@ -255,7 +253,7 @@ def test_a_read_only_folder_is_refused_before_anything_is_changed(agent_fixture:
         assert stop_agent(process) == 0
 
 
-def test_of_two_agents_on_one_node_one_holds_and_the_other_waits_and_takes_over(agent_fixture: AgentFixture) -> None:
+def test_of_two_agents_on_a_node_one_holds_and_the_other_takes_over_later(agent_fixture: AgentFixture) -> None:
     first = start_agent(
         agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
     )
@@ -271,7 +269,7 @@ def test_of_two_agents_on_one_node_one_holds_and_the_other_waits_and_takes_over(
                 second.hold_limit(agent_fixture.uuids, 150)
             assert caught.value.reason == "AnotherAgent"
             assert f"state folder {agent_fixture.state}" in caught.value.message
-            assert len(second.energy()) == 3, "energy is told all the same"
+            assert len(second.energy()) == 3, "energy can be read all the same"
             assert agent_fixture.limits == [200, 200, 200]
         assert stop_agent(first) == 0
         assert second.hold_limit(agent_fixture.uuids, 150)[0].found_watts == 400

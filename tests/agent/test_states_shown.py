@@ -1,4 +1,4 @@
-"""What a person sees of a machine that is not well, in metrics, log and answers; and never a crash loop."""
+"""Conditions of the machine in metrics, log and answers; no crash loop."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def agent_seen(agent_fixture: AgentFixture) -> Iterator[Seen]:
         assert children_of(process.pid) == [power_controller], "the power controller was started again"
 
 
-def test_no_driver_is_shown_and_gone_once_there_is_one(agent_fixture: AgentFixture) -> None:
+def test_a_missing_driver_is_shown_until_there_is_one(agent_fixture: AgentFixture) -> None:
     elsewhere = agent_fixture.folder / "elsewhere"
     agent_fixture.gpus.path.rename(elsewhere)
     with agent_seen(agent_fixture) as seen:
@@ -86,7 +86,7 @@ def test_no_driver_is_shown_and_gone_once_there_is_one(agent_fixture: AgentFixtu
     assert agent_fixture.log.read_text().count("Driver Not Loaded") <= 4, "said once by each part, not at each look"
 
 
-def test_a_machine_without_a_gpu_is_served_and_has_nothing_to_hold(folder: Path) -> None:
+def test_a_machine_without_a_gpu_is_served(folder: Path) -> None:
     state = nvml_simulator.create(folder / "gpus", count=0, clock="virtual")
     with nvml_simulator.Machine(state) as machine:
         agent_fixture = AgentFixture(folder, machine)
@@ -147,12 +147,12 @@ def fill_up(filler: Path) -> None:
             pass
 
 
-def test_on_a_full_disk_no_gpu_is_changed_and_what_is_held_is_given_back(agent_fixture: AgentFixture) -> None:
+def test_on_a_full_disk_no_gpu_is_changed_and_held_ones_are_restored(agent_fixture: AgentFixture) -> None:
     metrics = f"127.0.0.1:{free_port()}"
     with agent_on_full_disk(agent_fixture, metrics) as filler, AgentConnection(agent_fixture.socket) as connection:
         seen = Seen(agent_fixture, metrics, connection)
         assert seen.refusal() == "StateNotDurable"
-        assert len(connection.energy()) == 3, "energy is told all the same"
+        assert len(connection.energy()) == 3, "energy can be read all the same"
         assert "No space left on device" in agent_fixture.log.read_text()
         filler.write_bytes(b"")
         connection.hold_limit(agent_fixture.uuids, 200)
@@ -175,7 +175,7 @@ IN_THE_WAY: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("what", IN_THE_WAY)
-def test_what_is_in_the_way_of_the_socket_is_left_and_said(what: str, agent_fixture: AgentFixture) -> None:
+def test_a_file_at_the_sockets_path_is_left_and_reported(what: str, agent_fixture: AgentFixture) -> None:
     IN_THE_WAY[what](agent_fixture.socket)
     before = agent_fixture.socket.lstat()
     with pytest.raises(AgentUnavailable, match="before it served"):
@@ -186,7 +186,7 @@ def test_what_is_in_the_way_of_the_socket_is_left_and_said(what: str, agent_fixt
     assert "cannot listen there: an agent serves it, or it is no socket" in agent_fixture.log.read_text()
 
 
-def test_a_socket_that_a_dead_agent_left_is_replaced(agent_fixture: AgentFixture) -> None:
+def test_the_socket_of_a_dead_agent_is_replaced(agent_fixture: AgentFixture) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dead:
         dead.bind(str(agent_fixture.socket))
     with agent_seen(agent_fixture) as seen:

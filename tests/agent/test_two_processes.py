@@ -1,4 +1,4 @@
-"""Power controller and monitor as two containers of a pod are: each started by itself, meeting at a socket."""
+"""Power controller and monitor started separately, as in two containers of a pod."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.processes
 
 
 @contextmanager
-def part(agent_fixture: AgentFixture, name: str, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+def part(agent_fixture: AgentFixture, name: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     command = [
         sys.executable,
         "-m",
@@ -33,9 +33,9 @@ def part(agent_fixture: AgentFixture, name: str, *words: str) -> Iterator[subpro
         "--power-controller-socket",
         str(agent_fixture.folder / "power-controller.sock"),
     ]
-    places = ["--socket", str(agent_fixture.socket), "--state-directory", str(agent_fixture.state)]
+    paths = ["--socket", str(agent_fixture.socket), "--state-directory", str(agent_fixture.state)]
     with agent_fixture.log.open("ab") as log:
-        process = subprocess.Popen([*command, *places, *words], env=agent_fixture.environment, stderr=log)
+        process = subprocess.Popen([*command, *paths, *arguments], env=agent_fixture.environment, stderr=log)
     try:
         yield process
     finally:
@@ -59,18 +59,18 @@ def holds(connection: AgentConnection, agent_fixture: AgentFixture) -> bool:
     return True
 
 
-def test_the_monitor_finds_the_power_controller_whichever_starts_first(agent_fixture: AgentFixture) -> None:
+def test_the_parts_connect_in_any_order_of_start(agent_fixture: AgentFixture) -> None:
     with part(agent_fixture, "monitor"), part(agent_fixture, "power-controller"):
         connected(agent_fixture).close()
         assert agent_fixture.limits == [200, 200, 200]
     assert agent_fixture.limits == [400, 400, 400]
 
 
-def test_a_monitor_that_falls_silent_loses_everything_it_held(agent_fixture: AgentFixture) -> None:
+def test_a_monitor_without_heartbeats_loses_all_leases(agent_fixture: AgentFixture) -> None:
     with part(agent_fixture, "power-controller"), part(agent_fixture, "monitor") as monitor:
         connected(agent_fixture).close()
         monitor.send_signal(signal.SIGSTOP)
-        until(lambda: agent_fixture.limits == [400, 400, 400], "given back without a heartbeat")
+        until(lambda: agent_fixture.limits == [400, 400, 400], "restored without a heartbeat")
         monitor.send_signal(signal.SIGCONT)
         with AgentConnection(agent_fixture.socket) as connection:
             assert connection.leases() == []
@@ -78,7 +78,7 @@ def test_a_monitor_that_falls_silent_loses_everything_it_held(agent_fixture: Age
         assert agent_fixture.limits == [150, 150, 150]
 
 
-def test_requests_of_callers_take_the_place_of_no_heartbeat(agent_fixture: AgentFixture) -> None:
+def test_requests_of_callers_do_not_count_as_heartbeats(agent_fixture: AgentFixture) -> None:
     with part(agent_fixture, "power-controller"), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as monitor:
         # The socket is bound, and so is there, a moment before the power controller listens.
         until(
@@ -87,8 +87,8 @@ def test_requests_of_callers_take_the_place_of_no_heartbeat(agent_fixture: Agent
         )
         with monitor.makefile("rb") as answers:
 
-            def ask(verb: str, **words: object) -> dict[str, Any]:
-                monitor.sendall(json.dumps({"verb": verb, **words}).encode() + b"\n")
+            def ask(verb: str, **arguments: object) -> dict[str, Any]:
+                monitor.sendall(json.dumps({"verb": verb, **arguments}).encode() + b"\n")
                 answer: dict[str, Any] = json.loads(answers.readline())
                 return answer
 
@@ -96,11 +96,11 @@ def test_requests_of_callers_take_the_place_of_no_heartbeat(agent_fixture: Agent
             begin = time.monotonic()
             while time.monotonic() < begin + 2 * HEARTBEAT_TIMEOUT_SECONDS:
                 assert len(ask("heartbeat")["result"]["leases"]) == 3, "held as long as heartbeats come"
-            until(lambda: ask("list")["result"]["leases"] == [], "given back though requests go on")
+            until(lambda: ask("list")["result"]["leases"] == [], "restored although requests continue")
     assert agent_fixture.limits == [400, 400, 400]
 
 
-def test_a_monitor_that_comes_back_in_time_keeps_the_leases_of_the_living(agent_fixture: AgentFixture) -> None:
+def test_a_monitor_that_restarts_in_time_keeps_the_leases_of_living_owners(agent_fixture: AgentFixture) -> None:
     with part(agent_fixture, "power-controller"):
         with part(agent_fixture, "monitor") as monitor:
             connected(agent_fixture).close()
@@ -136,7 +136,7 @@ def test_an_upgrade_hands_the_leases_to_the_next_power_controller(agent_fixture:
     assert agent_fixture.limits == [400, 400, 400]
 
 
-def test_a_power_controller_whose_driver_hangs_ends_by_itself_and_the_next_one_restores(
+def test_a_power_controller_with_a_hung_driver_ends_itself_and_the_next_one_restores(
     agent_fixture: AgentFixture,
 ) -> None:
     with part(agent_fixture, "monitor"):
@@ -159,7 +159,7 @@ def test_a_power_controller_whose_driver_hangs_ends_by_itself_and_the_next_one_r
     assert agent_fixture.limits == [400, 400, 400]
 
 
-def test_a_stranger_at_the_power_controllers_socket_is_not_served(agent_fixture: AgentFixture) -> None:
+def test_another_user_at_the_power_controllers_socket_is_not_served(agent_fixture: AgentFixture) -> None:
     with (
         part(agent_fixture, "power-controller", "--power-controller-uids", str(os.geteuid() + 1)),
         part(agent_fixture, "monitor"),

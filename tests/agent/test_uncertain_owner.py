@@ -1,4 +1,4 @@
-"""An agent that can't look at an owner, because its descriptors are exhausted, keeps what the owner holds."""
+"""An owner keeps its limit while the agent has no descriptor left to check it."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def descriptors_of(pid: int) -> int:
 @contextmanager
 def no_descriptor_left(pid: int, address: tuple[str, int]) -> Iterator[None]:
     """Connections of a hostile neighbour take all descriptors that a process may have."""
-    most = descriptors_of(pid) + SPARE_DESCRIPTORS
-    resource.prlimit(pid, resource.RLIMIT_NOFILE, (most, resource.prlimit(pid, resource.RLIMIT_NOFILE)[1]))
+    limit = descriptors_of(pid) + SPARE_DESCRIPTORS
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (limit, resource.prlimit(pid, resource.RLIMIT_NOFILE)[1]))
     connections = [socket.create_connection(address) for _ in range(SPARE_DESCRIPTORS + 2)]
     try:
         yield
@@ -48,12 +48,12 @@ def test_a_living_owner_keeps_its_limit_while_the_agent_has_no_descriptor_left(a
         with no_descriptor_left(agent.pid, ("127.0.0.1", port)):
             other.kill()
             other.communicate()
-            until(lambda: agent_fixture.limits[2] == 400, "what the dead owner held is given back")
+            until(lambda: agent_fixture.limits[2] == 400, "the dead owner's lease is released")
             assert agent_fixture.limits == [200, 200, 400], "the looks go on, and the living owner keeps its limit"
         until(lambda: "result" in raw_answer(agent_fixture.socket, b'{"verb": "gpus"}\n'), "it serves again")
         owner.kill()
         owner.communicate()
-        until(lambda: agent_fixture.limits == [400, 400, 400], "what the other owner held is given back")
+        until(lambda: agent_fixture.limits == [400, 400, 400], "the other owner's lease is released")
 
 
 RENAMED = """
@@ -68,7 +68,7 @@ sys.stdin.read()
 """
 
 
-def test_an_owner_that_gives_itself_a_name_of_any_bytes_holds_up_no_others_end(agent_fixture: AgentFixture) -> None:
+def test_an_owner_with_an_undecodable_name_delays_no_other_owners_release(agent_fixture: AgentFixture) -> None:
     script = [sys.executable, "-c", RENAMED, str(agent_fixture.socket), agent_fixture.uuids[0]]
     with single_agent(
         agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
@@ -80,7 +80,7 @@ def test_an_owner_that_gives_itself_a_name_of_any_bytes_holds_up_no_others_end(a
         assert agent_fixture.limits == [200, 300, 300]
         owner.kill()
         owner.communicate()
-        until(lambda: agent_fixture.limits == [200, 400, 400], "what the other owner held is given back")
+        until(lambda: agent_fixture.limits == [200, 400, 400], "the other owner's lease is released")
         hostile.kill()
         hostile.communicate()
-        until(lambda: agent_fixture.limits == [400, 400, 400], "what it held itself is given back")
+        until(lambda: agent_fixture.limits == [400, 400, 400], "its own lease is released")

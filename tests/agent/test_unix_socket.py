@@ -1,4 +1,4 @@
-"""A socket at a path: one process after another listens there, and none removes another's."""
+"""Consecutive processes listen at the path of a socket, and none removes another's."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ def path() -> Iterator[Path]:
         yield Path(folder) / "agent.sock"
 
 
-def test_the_socket_of_a_process_that_ends_is_removed(path: Path) -> None:
+def test_the_socket_of_an_ending_process_is_removed(path: Path) -> None:
     with listening_socket(path), removed_on_exit(path):
         assert path.is_socket()
     assert not path.exists()
 
 
-def test_the_socket_of_the_next_process_is_left_when_the_one_before_ends(path: Path) -> None:
+def test_the_socket_of_the_next_process_is_left_when_the_previous_one_ends(path: Path) -> None:
     first = listening_socket(path)
     with removed_on_exit(path):
-        # It listens no more, but has not ended yet.
+        # It no longer listens, but has not ended yet.
         first.close()
         second = listening_socket(path)
     with second, socket.socket(socket.AF_UNIX) as caller:
         caller.connect(str(path))
 
 
-def test_a_socket_that_somebody_has_removed_is_no_matter(path: Path) -> None:
+def test_a_removed_socket_is_no_error(path: Path) -> None:
     with listening_socket(path), removed_on_exit(path):
         path.unlink()
     assert not path.exists()

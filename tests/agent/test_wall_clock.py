@@ -1,4 +1,4 @@
-"""A wall clock that jumps by a day, forwards or back, in the midst of a hold, of the ledger, of a push."""
+"""A wall clock that jumps by a day during a hold, the ledger and a push."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def wall_clocks_read(source: Path) -> set[str]:
     return read
 
 
-def test_nothing_in_agent_and_client_goes_by_the_wall_clock_but_numbers_that_rise_over_restarts() -> None:
+def test_agent_and_client_use_the_wall_clock_only_for_ids_that_rise_over_restarts() -> None:
     modules = [*SOURCES.glob("agent/wattloop_agent/**/*.py"), *SOURCES.glob("client/wattloop/**/*.py")]
     assert len(modules) > 100
     found = {str(module.relative_to(SOURCES)): read for module in modules if (read := wall_clocks_read(module))}
@@ -116,8 +116,8 @@ class Node:
         assert "result" in raw_answer(self.agent_fixture.socket, request.encode())
 
     def accounted(self) -> dict[str, float]:
-        told = scraped(self.metrics)["wattloop_gpu_energy_accounted_joules"]
-        return {labels["UUID"]: joules for labels, joules in told}
+        count = scraped(self.metrics)["wattloop_gpu_energy_accounted_joules"]
+        return {labels["UUID"]: joules for labels, joules in count}
 
     def used(self) -> dict[str, float]:
         """Since the ledger began: time stood still until then."""
@@ -138,9 +138,7 @@ class Node:
 @process_test
 @needs_faketime
 @pytest.mark.parametrize("days", [1, -1])
-def test_a_day_more_or_less_ends_no_hold_loses_no_energy_and_stops_no_push(
-    agent_fixture: AgentFixture, days: int
-) -> None:
+def test_a_jump_by_a_day_ends_no_hold_loses_no_energy_and_stops_no_push(agent_fixture: AgentFixture, days: int) -> None:
     with running_operator() as operator:
         node = Node(agent_fixture, operator)
         with node.agent() as connection:
@@ -149,11 +147,11 @@ def test_a_day_more_or_less_ends_no_hold_loses_no_energy_and_stops_no_push(
             node.hold_for(3600, agent_fixture.uuids[1])
             node.hold_for(5, agent_fixture.uuids[2])
             node.jump(days)
-            told = len(operator.reports)
+            count = len(operator.reports)
             until(lambda: agent_fixture.limits == [200, 200, 400], "five seconds are over, and an hour is not", MINUTE)
             agent_fixture.gpus.occupy([0, 1, 2], work=312.0, intensity=0.8)
             until(node.all_is_accounted, "the ledger goes on", MINUTE)
-            until(lambda: len(operator.reports) > told + 3, "so do the pushes", MINUTE)
+            until(lambda: len(operator.reports) > count + 3, "so do the pushes", MINUTE)
             resets = scraped(node.metrics)["wattloop_gpu_energy_counter_resets"]
             assert [count for _, count in resets] == [0, 0, 0]
             assert agent_fixture.limits == [200, 200, 400]
@@ -167,7 +165,7 @@ def test_a_day_more_or_less_ends_no_hold_loses_no_energy_and_stops_no_push(
 @process_test
 @needs_faketime
 @pytest.mark.parametrize(("days", "because"), [(1, "certificate has expired"), (-1, "certificate is not yet valid")])
-def test_on_a_day_on_which_the_operators_certificate_is_not_valid_energy_is_kept(
+def test_energy_is_kept_while_the_operators_certificate_is_not_valid(
     agent_fixture: AgentFixture, days: int, because: str
 ) -> None:
     # It is valid for a day from now on.
@@ -180,7 +178,7 @@ def test_on_a_day_on_which_the_operators_certificate_is_not_valid_energy_is_kept
     with running_operator(tls=tls) as operator:
         node = Node(agent_fixture, operator, authority.certificate)
         with node.agent():
-            until(lambda: len(operator.reports) > 0, "the operator is told", MINUTE)
+            until(lambda: len(operator.reports) > 0, "the operator receives a report", MINUTE)
             node.jump(days)
             until(lambda: because in agent_fixture.log.read_text(), "the agent does not trust it, and says why", MINUTE)
             failures = node.failures()
@@ -192,4 +190,4 @@ def test_on_a_day_on_which_the_operators_certificate_is_not_valid_energy_is_kept
             def last_report() -> dict[str, float]:
                 return {gpu["uuid"]: gpu["energy_millijoules"] for gpu in operator.reports[-1]["gpus"]}
 
-            until(lambda: last_report() == pytest.approx(used, abs=1), "all of it is told", MINUTE)
+            until(lambda: last_report() == pytest.approx(used, abs=1), "all of it is reported", MINUTE)

@@ -1,4 +1,4 @@
-"""``python -m wattloop_agent.commands.power_controller --connection FD FD``: started by a monitor."""
+"""The program that a monitor starts: ``python -m wattloop_agent.commands.power_controller``."""
 
 from __future__ import annotations
 

@@ -77,7 +77,10 @@ class Connection:
         return line
 
     async def ended(self) -> None:
-        """Wait until the caller closes a subscription or sends anything; it may send no further request."""
+        """Wait until the caller closes a subscription or sends anything.
+
+        A subscriber may send no further request.
+        """
         with contextlib.suppress(OSError):
             await asyncio.get_running_loop().sock_recv(self.socket, READ_BYTES)
 

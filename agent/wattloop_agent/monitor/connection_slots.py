@@ -1,4 +1,4 @@
-"""Shares the agent's socket fairly: connection slots, subscriptions, and one request at a time per owner and kind.
+"""Shares the agent's socket fairly: connection slots, subscriptions, requests in progress.
 
 A connection starts among those whose owner's GPUs are not known yet, and moves to those of owners
 with GPUs or of owners without. Each of the three groups has a limit, so that none takes the slots
@@ -141,7 +141,11 @@ class ConnectionSlots:
         return True
 
     def _close_one_of_largest_owner(self, slots: Iterable[ConnectionSlot], more_than: int, what: str) -> None:
-        """Close the oldest connection of the owner with the most of these slots, if it has more than this number."""
+        """Close the oldest connection of the owner with the most of these slots.
+
+        Raises:
+            RequestError: `Reason.TOO_MANY`: no owner has more than `more_than`.
+        """
         by_owner = Counter(each.owner for each in slots)
         largest, count = by_owner.most_common(1)[0]
         if count <= more_than:
@@ -161,7 +165,9 @@ class ConnectionSlots:
 
 
 class KeyedLocks:
-    """A lock per key, first come first served; holders of different keys do not wait for each other.
+    """A lock per key, first come first served.
+
+    Holders of different keys do not wait for each other.
 
     Example:
         >>> async def two() -> int:

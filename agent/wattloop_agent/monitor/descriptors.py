@@ -18,7 +18,7 @@ WANTED_DESCRIPTORS = RESERVED_DESCRIPTORS + DESCRIPTORS_PER_CONNECTION * MAX_CON
 
 
 def raised_limit() -> int:
-    """Raise this process's soft limit on descriptors to the wanted one, as far as the hard limit allows.
+    """Raise this process's soft limit on descriptors, as far as the hard limit allows.
 
     Returns:
         The limit in force.

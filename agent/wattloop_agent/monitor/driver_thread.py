@@ -1,4 +1,4 @@
-"""The only thread that calls the driver: requests in order, and between them a periodic sample of all GPUs."""
+"""The only thread that calls the driver: requests in order, and periodic samples between them."""
 
 from __future__ import annotations
 

@@ -46,7 +46,10 @@ class SampledGpus(Protocol):
     """GPUs that the sampler reads."""
 
     def samples(self, uuids: Collection[str] | None = None, uncounted: Collection[str] = ()) -> list[GpuSample]:
-        """Counters and power of these GPUs (None: of all) in as few calls as possible; only power of `uncounted`."""
+        """Counters and power of these GPUs (None: of all) in as few calls as possible.
+
+        Of `uncounted` GPUs it reads power only.
+        """
 
     def statuses(self, samples: Sequence[GpuSample] | None = None) -> list[GpuStatus]:
         """The status of all GPUs, given samples of all; None: take them."""
@@ -65,7 +68,7 @@ class ReadableGpus(SampledGpus, Protocol):
         """The counters of these GPUs, in this order."""
 
     def uuid_by_device(self) -> dict[str, str]:
-        """Each GPU's uuid, by the name of its device node (``nvidia0``) and by the uuids of its MIG devices."""
+        """Each GPU's uuid, by its device node (``nvidia0``) and by its MIG devices' uuids."""
 
     def product(self, uuid: str) -> str:
         """A GPU's model."""

@@ -74,7 +74,10 @@ class Caller:
 
 
 class Peer(Protocol):
-    """The other end of one connection. Identify it at every request: the process may end or move meanwhile."""
+    """The other end of one connection.
+
+    Identify it at every request: the process may end or move meanwhile.
+    """
 
     @property
     def owner(self) -> str:
@@ -114,10 +117,16 @@ class OwnerLiveness(Protocol):
     """
 
     def alive(self, owner: str, step: Callable[[], None] = no_step) -> bool:
-        """Whether this owner, perhaps named by an earlier agent, is alive; True where it is unknown."""
+        """Whether this owner, perhaps named by an earlier agent, is alive.
+
+        An owner of unknown liveness counts as alive.
+        """
 
     def process_of(self, owner: str, step: Callable[[], None] = no_step) -> WatchedProcess | None:
-        """A process of this owner, which the caller closes; None: none is found, or the owner is of another kind."""
+        """A process of this owner, which the caller closes.
+
+        Returns None if none is found, or if the owner is of another kind.
+        """
 
 
 class UncertainOwners:

@@ -84,7 +84,7 @@ class LeaseTracker:
         self._watch.stop()
 
     def watch_owner(self, owner: str) -> None:
-        """Check the owners at once, unless this one, whose lease was created or changed, is watched already.
+        """Check the owners at once, unless this one is watched already; called after a hold.
 
         A plan moves clocks at every instruction, and must not wait for a check that would find
         nothing new.

@@ -36,7 +36,10 @@ class LoopWatchdog:
         self._stalled_seconds = 0.0
 
     def is_hung(self) -> bool:
-        """Whether the loop has made no progress for too long; called repeatedly, from another thread."""
+        """Whether the loop has made no progress for too long.
+
+        Called repeatedly, from another thread.
+        """
         now = self._clock()
         # A suspended machine or process stalls both threads, so one call counts for two steps at
         # most.

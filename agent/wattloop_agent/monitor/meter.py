@@ -1,4 +1,7 @@
-"""Reads GPUs for the event loop. One thread calls the driver, so a driver that hangs blocks no caller."""
+"""Reads GPUs for the event loop.
+
+One thread calls the driver, so a driver that hangs blocks no caller.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +65,7 @@ class Meter:
         return await self._in_thread(lambda: self._gpus.energy([uuid for uuid in self._gpus.uuids() if seen(uuid)]))
 
     async def uuid_by_device(self) -> dict[str, str]:
-        """Each GPU's uuid, by the name of its device node (``nvidia0``) and by the uuids of its MIG devices.
+        """Each GPU's uuid, by its device node (``nvidia0``) and by its MIG devices' uuids.
 
         Raises:
             RequestError: The driver does not report them.

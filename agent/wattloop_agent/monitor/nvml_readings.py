@@ -41,7 +41,7 @@ class NvmlReadings:
 
     @property
     def unnamed(self) -> Mapping[int, str]:
-        """By index, the driver's error for each GPU without a known uuid: it was lost before the agent started."""
+        """By index, the driver's error for each GPU that was lost before its uuid was known."""
         return self._gpus.unnamed
 
     def describe(self) -> list[GpuDescription]:
@@ -60,7 +60,9 @@ class NvmlReadings:
         return [self._energy(self._gpus.gpu(uuid)) for uuid in uuids]
 
     def statuses(self, samples: Sequence[GpuSample] | None = None) -> list[GpuStatus]:
-        """The status of all GPUs; a value that a GPU fails to report is None, and `problem` says why.
+        """The status of all GPUs.
+
+        A value that a GPU fails to report is None, and `problem` says why.
 
         Args:
             samples: Of all GPUs, just taken; None: take them.
@@ -69,7 +71,9 @@ class NvmlReadings:
         return [self._status(gpu, by_uuid[gpu.uuid]) for gpu in self._gpus.all() if gpu.uuid in by_uuid]
 
     def samples(self, uuids: Collection[str] | None = None, uncounted: Collection[str] = ()) -> list[GpuSample]:
-        """Counters and power of these GPUs, or of all. A GPU that failed is read again after `FAILED_SECONDS`.
+        """Counters and power of these GPUs, or of all.
+
+        A GPU that failed is read again after `FAILED_SECONDS`.
 
         Args:
             uuids: The GPUs; None: all.
@@ -79,7 +83,7 @@ class NvmlReadings:
         return [self._sample(gpu, with_counter=gpu.uuid not in uncounted) for gpu in gpus]
 
     def uuid_by_device(self) -> dict[str, str]:
-        """Each GPU's uuid, by the name of its device node (``nvidia0``) and by the uuids of its MIG devices."""
+        """Each GPU's uuid, by its device node (``nvidia0``) and by its MIG devices' uuids."""
         with self._gpus.request_errors():
             names: dict[str, str] = {}
             for gpu in self._gpus.all():
@@ -126,7 +130,10 @@ class NvmlReadings:
         return sample
 
     def _incomplete_sample(self, gpu: Gpu, *, with_counter: bool) -> GpuSample:
-        """The sample of a GPU that does not report every value; one that failed is not read again for a while."""
+        """The sample of a GPU that does not report every value.
+
+        One that failed is not read again for a while.
+        """
         reads = _OptionalReads(self._gpus)
         begin = time.monotonic()
         counter = reads.read(gpu.energy_millijoules) if with_counter else None

@@ -1,4 +1,4 @@
-"""Checks in a thread whether the owners of leases are alive, and releases the leases of those that are gone.
+"""A thread that checks whether owners are alive, and releases the leases of gone ones.
 
 The same thread sends the heartbeats to the power controller, so a heartbeat implies that owners are
 being checked. The thread shares no event loop, queue or connection with callers, so none of them
@@ -152,7 +152,7 @@ class OwnerWatch:
             self._processes.pop(owner).close()
 
     def _wait(self, processes: Sequence[WatchedProcess]) -> None:
-        """Wait for the next check: until a heartbeat is due, a process ends, or `check_now` is called."""
+        """Wait until a heartbeat is due, a process ends, or `check_now` is called."""
         poll = select.poll()
         poll.register(self._wake_receiver, select.POLLIN)
         due = max(self._checked_seconds, self._heartbeat_sent_seconds) + self._heartbeat_seconds

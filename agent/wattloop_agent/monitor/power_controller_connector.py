@@ -1,4 +1,4 @@
-"""Connects a link to the power controller, and decides how long an answer may take and which request is repeated."""
+"""Connects to the power controller, and decides on timeouts and repeated requests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Connector(Protocol):
         """
 
     def handle_timeout(self) -> None:
-        """Called when the power controller did not answer in time: it must process no further request."""
+        """Called after a timeout: the power controller must process no further request."""
 
 
 class SocketConnector:
@@ -99,12 +99,15 @@ class ExchangePolicy:
         self.start_seconds = self._connector.start_seconds
 
     def failed(self, is_new: bool, error: BaseException) -> None:
-        """Record a failure. The next power controller may hang as this one did, or only be slow to start."""
+        """Record a failure.
+
+        The next power controller may hang as this one did, or only be slow to start.
+        """
         if is_new and isinstance(error, TimeoutError):
             self.start_seconds = min(2 * self.start_seconds, MAX_START_SECONDS)
 
     def require_repeatable(self, is_new: bool, error: Exception) -> None:
-        """Refuse to repeat a request, unless it failed on a reused connection that the power controller had closed.
+        """Refuse to repeat a request, unless it failed on a reused connection without a timeout.
 
         Repeating is safe: every verb is idempotent, and the next power controller undoes what the
         last one had begun.

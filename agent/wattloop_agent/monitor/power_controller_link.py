@@ -1,4 +1,4 @@
-"""The monitor's two connections to the power controller: one request at a time, with a timeout and reconnection.
+"""The monitor's two connections to the power controller, with timeouts and reconnection.
 
 `PowerControllerLink` carries callers' requests on the event loop. `HeartbeatLink` blocks, and
 belongs to the thread that checks the owners, so that no caller delays a heartbeat.
@@ -138,7 +138,10 @@ class HeartbeatLink:
                 self._connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close the connection; the next request opens another. Call it in the thread that sends the requests."""
+        """Close the connection; the next request opens another.
+
+        Call it in the thread that sends the requests.
+        """
         with self._lock:
             if self._connection is not None:
                 self._connection.close()

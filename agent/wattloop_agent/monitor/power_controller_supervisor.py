@@ -1,4 +1,4 @@
-"""Supervises the power controller process that a monitor on a laptop starts: restarts it when it dies or hangs.
+"""Runs the power controller of a laptop, and restarts it when it dies or hangs.
 
 Each link is a socket pair. When the monitor dies, however it dies, the power controller sees its
 ends close and restores every GPU.
@@ -72,7 +72,9 @@ class PowerControllerSupervisor:
             return self._connections.pop(link)
 
     def kill_hung(self, link: str) -> None:
-        """Kill the process that did not answer this link, unless it was replaced meanwhile; from any thread.
+        """Kill the process that did not answer this link, unless it was replaced meanwhile.
+
+        It may be called from any thread.
 
         Args:
             link: One of `LINKS`.

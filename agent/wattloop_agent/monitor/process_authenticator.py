@@ -1,6 +1,7 @@
-"""Identifies callers and lease owners as processes of this machine: on a laptop, every process may use every GPU.
+"""Identifies callers and lease owners as processes of this machine.
 
-An owner is a pid with the process's start time, since pids are reused.
+On a laptop every process may use every GPU. An owner is a pid with the process's start time, since
+pids are reused.
 """
 
 from __future__ import annotations

@@ -84,7 +84,9 @@ class RequestHandlers:
     async def stream(
         self, caller: Callable[[], Awaitable[Caller]], request: Mapping[str, object], interval_seconds: float
     ) -> AsyncGenerator[list[dict[str, object]], None]:
-        """The same at an interval. All but the first come from the sampler, so subscribers cost the driver nothing.
+        """The same at an interval.
+
+        All but the first come from the sampler, so subscribers cost the driver nothing.
 
         Raises:
             RequestError: As `readings`, or the caller has ended.
@@ -99,7 +101,10 @@ class RequestHandlers:
                 yield self._sampled(current, gpus) or await self.readings(current, request)
 
     def _sampled(self, caller: Caller, gpus: tuple[str, ...]) -> list[dict[str, object]]:
-        """The readings of the last sample; empty where one is missing: reading the driver then raises its error."""
+        """The readings of the last sample.
+
+        Empty if one is missing; reading the driver then raises its error.
+        """
         caller.require_seen(gpus)
         counted = self._meter.sampler.counted
         samples = [counted[uuid] for uuid in gpus if uuid in counted]

@@ -1,4 +1,4 @@
-"""Samples all GPUs periodically, so that no scrape and no subscriber waits for the driver or costs it a call.
+"""Samples all GPUs periodically, so that scrapes and subscribers cost the driver no call.
 
 Reading power is cheap; reading an energy counter is not (3 to 15 ms of CPU time in an H200's
 driver). So a sample reads power, and only the counters that are due.
@@ -121,7 +121,7 @@ class Sampler:
             self._update_interval()
 
     def sample(self) -> None:
-        """Take the sample that is due, of all GPUs or of those subscribed to, in the thread that calls the driver."""
+        """Take the sample that is due, of all GPUs or of those subscribed to."""
         now = time.monotonic()
         interval = self._interval_seconds
         of_all = interval is not None and now >= self._all_due_seconds - interval * EARLY_FRACTION

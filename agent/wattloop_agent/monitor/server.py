@@ -1,4 +1,4 @@
-"""Serves the agent's socket: accepts connections, bounds them, and passes requests to `RequestHandlers`.
+"""Serves the agent's socket: accepts and bounds connections, and dispatches requests.
 
 Any caller may be hostile. After each request the event loop serves other connections, an owner has
 one request of a kind in progress, and a connection can lose its slot to another
@@ -181,7 +181,10 @@ class Server:
             logger.exception("unexpected failure of a request; closing its connection", extra={"owner": peer.owner})
 
     async def _request(self, connection: Connection, peer: Peer, slot: ConnectionSlot) -> Reason | None:
-        """Answer one request; returns the reason if it was refused, and `CONNECTION_CLOSED` after the last."""
+        """Answer one request.
+
+        Returns the reason if it was refused, and `CONNECTION_CLOSED` after the last.
+        """
         slot.idle_seconds = time.monotonic()
         line = await connection.line()
         slot.idle_seconds = None

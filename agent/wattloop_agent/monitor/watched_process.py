@@ -132,7 +132,9 @@ class WatchedProcess:
 
 
 def start_ticks(pid: int, processes: Path = Path("/proc")) -> int | None:
-    """The start time of a process, in clock ticks since boot; None: there is none, or it is a zombie.
+    """The start time of a process, in clock ticks since boot.
+
+    It is None if there is no such process, or if it is a zombie.
 
     Raises:
         OSError: It is unknown, for example because no descriptor or memory is left; the process may

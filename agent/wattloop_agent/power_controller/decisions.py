@@ -64,7 +64,7 @@ class AllowedRange:
         )
 
     def nearest(self, value: float) -> float:
-        """The value itself, or where there are steps the nearest of them (the lower of two as near).
+        """The value itself, or the nearest step if there are any (the lower one of two).
 
         Example:
             >>> clocks = AllowedRange(210.0, 240.0, (210.0, 225.0, 240.0))
@@ -95,7 +95,9 @@ def refuse_held_by_others(leases: Leases, request: HoldRequest) -> None:
 def values_to_set(
     request: HoldRequest, allowed: Mapping[str, AllowedRange], bounds: AllowedRange | None
 ) -> dict[str, float]:
-    """The value to set on each GPU of a request: the requested one; for clocks the nearest allowed step.
+    """The value to set on each GPU of a request.
+
+    It is the requested value; for clocks, the nearest allowed step.
 
     Args:
         request: The request.

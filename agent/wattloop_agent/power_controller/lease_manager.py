@@ -78,7 +78,10 @@ class LeaseManager:
 
     @property
     def warning(self) -> str:
-        """A condition that an administrator should look at: a corrupt file, a failing disk; empty: none."""
+        """A condition that an administrator should look at: a corrupt file, a failing disk.
+
+        It is empty if there is none.
+        """
         return "; ".join(text for text in (self._corruption, self._write_error) if text)
 
     def recover(self) -> None:
@@ -131,7 +134,7 @@ class LeaseManager:
         return [HeldLease(self.leases[key], self._enforced(key)) for key in keys]
 
     def release(self, owner: str | None = None, gpus: tuple[str, ...] | None = None) -> list[LeaseKey]:
-        """Release the leases of this owner (None: of all) on these GPUs (None: on all), and return them.
+        """Release the leases of this owner (None: all) on these GPUs (None: all), and return them.
 
         Raises:
             RequestError: Another owner holds one of the GPUs, or a device could not be restored;
@@ -231,7 +234,7 @@ class LeaseManager:
         self._finish_pending()
 
     def _finish_pending(self) -> None:
-        """Bring each lease with a pending change to its held value, or restore its device and remove it."""
+        """Set each lease with a pending change to its held value, or restore and remove it."""
         for lease in list(self.leases.values()):
             if lease.pending is None and not lease.releasing:
                 continue

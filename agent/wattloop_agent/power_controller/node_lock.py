@@ -1,4 +1,4 @@
-"""A lock that admits one power controller per node, in a folder that does not depend on its state folder.
+"""A lock that admits one power controller per node, whatever its state folder is.
 
 Each of two power controllers on the same GPUs would take the value that the other holds for the one
 to restore.

@@ -1,4 +1,4 @@
-"""The five requests that the power controller handles: hold_limit, hold_clocks, release, list, heartbeat."""
+"""Handles the power controller's verbs: hold_limit, hold_clocks, release, list, heartbeat."""
 
 from __future__ import annotations
 

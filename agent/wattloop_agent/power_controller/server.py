@@ -63,7 +63,7 @@ class Server:
         self._ended_by_signal = False
 
     def adopt(self, connection: socket.socket) -> None:
-        """Serve a connection of the monitor that started this process, which ends when the last of them closes."""
+        """Serve a connection of the parent monitor; it ends when the last one closes."""
         self._adopted.add(connection)
         self._add(connection)
 
@@ -73,7 +73,7 @@ class Server:
         self._selector.register(listening, selectors.EVENT_READ, self._accept)
 
     def run(self) -> bool:
-        """Serve until an ending signal or the close of the adopted connections, then restore every GPU.
+        """Serve until an ending signal or the end of the monitor, then restore every GPU.
 
         SIGUSR2 ends it too, but leaves the leases to the next power controller, as for an upgrade.
         Further signals are ignored while it restores.
@@ -122,7 +122,10 @@ class Server:
             self._unheard_seconds = 0.0
 
     def _rearm_watchdog(self) -> None:
-        """End this process with a stack trace if a driver call hangs; the next one restores the GPUs."""
+        """End this process with a stack trace if a driver call hangs.
+
+        The next one restores the GPUs.
+        """
         if self._last_pass_seconds >= self._armed_seconds + TICK_SECONDS:
             faulthandler.dump_traceback_later(2 * TICK_SECONDS + self._timeout_seconds, exit=True)
             self._armed_seconds = self._last_pass_seconds

@@ -16,14 +16,14 @@ from wattloop_agent.commands.usage import usage_between
 from wattloop_agent.monitor.gpu_readings import GpuStatus
 
 
-def monitor(agent_fixture: AgentFixture, *words: str) -> subprocess.CompletedProcess[str]:
+def monitor(agent_fixture: AgentFixture, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "import sys; from wattloop.commands.main import main; sys.exit(main())"]
     return subprocess.run(
-        [*command, "monitor", *words], env=agent_fixture.environment, capture_output=True, text=True, check=False
+        [*command, "monitor", *arguments], env=agent_fixture.environment, capture_output=True, text=True, check=False
     )
 
 
-def test_json_tells_each_gpu_and_the_sum(agent_fixture: AgentFixture) -> None:
+def test_json_has_each_gpu_and_the_sum(agent_fixture: AgentFixture) -> None:
     agent_fixture.gpus.occupy(0, work=312.0, intensity=1.0)
     done = monitor(agent_fixture, "--seconds", "0.01", "--format", "json")
     assert (done.returncode, done.stderr) == (0, "")
@@ -34,7 +34,7 @@ def test_json_tells_each_gpu_and_the_sum(agent_fixture: AgentFixture) -> None:
     assert {gpu["mean_power_watts"] for gpu in document["gpus"]} == {None}
 
 
-def test_a_counter_that_began_anew_is_no_energy_below_nothing() -> None:
+def test_a_counter_reset_never_yields_negative_energy() -> None:
     def condition(millijoules: int, seconds: float) -> GpuStatus:
         return GpuStatus("GPU-0", "A100", seconds, millijoules, 55.0, 400.0, 400.0, 210, "")
 
@@ -53,7 +53,7 @@ def test_a_pipe_gets_a_table_too(agent_fixture: AgentFixture) -> None:
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "x", "1e300"])
-def test_a_wrong_number_of_seconds_is_wrong_usage(agent_fixture: AgentFixture, seconds: str) -> None:
+def test_an_invalid_number_of_seconds_is_a_usage_error(agent_fixture: AgentFixture, seconds: str) -> None:
     done = monitor(agent_fixture, f"--seconds={seconds}")
     assert done.returncode == 2
     assert "--seconds" in done.stderr
@@ -66,7 +66,7 @@ def test_without_a_driver_it_says_what_is_missing(agent_fixture: AgentFixture) -
     assert "install the NVIDIA driver" in done.stderr
 
 
-def test_a_name_that_a_driver_tells_acts_on_no_terminal() -> None:
+def test_control_characters_in_a_gpus_name_do_not_reach_the_terminal() -> None:
     name = "[red]A100[/red]\x1b[2J\n\u202e"
     condition = GpuStatus("GPU-0", name, 1.0, 9000, 55.0, 400.0, 400.0, 210, "")
     stream = io.StringIO()

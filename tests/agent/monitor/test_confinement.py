@@ -1,4 +1,4 @@
-"""What a monitor that was taken over can't do to the node: real filters of this kernel, in processes of their own."""
+"""The limits of a compromised monitor: the kernel's real filters, in processes of their own."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def victim() -> Iterator[int]:
         process.kill()
 
 
-def said(script: str, *words: object) -> str:
-    command = [sys.executable, "-c", SCRIPT + script, *map(str, words)]
+def output_of(script: str, *arguments: object) -> str:
+    command = [sys.executable, "-c", SCRIPT + script, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
@@ -79,9 +79,9 @@ except PermissionError as error:
     print(error.errno)
 """
     if reach != REACHES["SIGKILL to all"]:
-        done = said(tried.replace("signal.SIGKILL", "signal.SIGCONT"), victim)
+        done = output_of(tried.replace("signal.SIGKILL", "signal.SIGCONT"), victim)
         assert done == "reached", "without the filter it is possible, so that the test can fail"
-    assert said("seccomp.deny_other_processes()" + tried, victim) == "1"
+    assert output_of("seccomp.deny_other_processes()" + tried, victim) == "1"
     assert Path(f"/proc/{victim}").exists()
 
 
@@ -101,11 +101,11 @@ thread = threading.Thread(target=run)
 thread.start()
 thread.join()
 """
-    assert said(script, victim).split() == ["1", "refused"]
+    assert output_of(script, victim).split() == ["1", "refused"]
 
 
 @supported
-def test_a_confined_process_does_to_itself_what_it_needs(victim: int) -> None:
+def test_a_confined_process_can_still_act_on_itself(victim: int) -> None:
     script = """
 seccomp.deny_other_processes()
 soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -116,11 +116,11 @@ os.set_inheritable(sockets[0].fileno(), True)
 os.close(os.pidfd_open(victim))
 print(resource.getrlimit(resource.RLIMIT_NOFILE)[0] <= 200)
 """
-    assert said(script, victim) == "True"
+    assert output_of(script, victim) == "True"
 
 
 @pytest.mark.parametrize("machine", HEADERS)
-def test_the_numbers_are_the_kernels(machine: str) -> None:
+def test_the_system_call_numbers_are_the_kernels(machine: str) -> None:
     header = Path(HEADERS[machine])
     if not header.exists():
         pytest.skip(f"{header} is not here")
@@ -172,7 +172,7 @@ assert Path(f"/proc/{{victim}}/stat").read_bytes() and Path(f"/proc/{{victim}}/c
 aside = logs.parent.parent / "aside"
 aside.write_text("written")
 """
-    lines = said(script, victim).splitlines()
+    lines = output_of(script, victim).splitlines()
     assert lines == ["['default_trainer_0']", *["refused"] * 4, "beside"]
 
 
@@ -196,7 +196,7 @@ def test_a_monitor_with_a_power_controller_elsewhere_confines_itself_and_serves(
     assert "the monitor is confined" in agent_fixture.log.read_text()
 
 
-def test_a_monitor_with_a_power_controller_of_its_own_can_end_it(agent_fixture: AgentFixture) -> None:
+def test_a_monitor_that_starts_its_power_controller_can_end_it(agent_fixture: AgentFixture) -> None:
     with single_agent(
         agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
     ) as process:
@@ -204,7 +204,7 @@ def test_a_monitor_with_a_power_controller_of_its_own_can_end_it(agent_fixture: 
         assert len(children_of(process.pid)) == 1
 
 
-def test_a_kernel_that_refuses_is_told_and_the_monitor_goes_on(
+def test_a_kernel_that_refuses_the_confinement_is_logged_and_the_monitor_runs(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")

@@ -1,4 +1,4 @@
-"""Who gets a slot, and whose connection goes when slots are short."""
+"""Which connections get a slot, and which one closes when slots run out."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Clients:
         assert refused.reason is Reason.TOO_MANY
 
 
-def test_an_owner_without_gpus_has_few_places_and_all_such_owners_a_quarter() -> None:
+def test_an_owner_without_gpus_gets_few_slots_and_all_such_owners_a_quarter() -> None:
     clients = Clients()
     taken = [clients.connect("pod:a", has_gpus=False) for _ in range(10)]
     assert sum(slot is not None for slot in taken) == MAX_CONNECTIONS_WITHOUT_GPUS
@@ -58,13 +58,13 @@ def test_an_owner_without_gpus_has_few_places_and_all_such_owners_a_quarter() ->
     assert clients.connect(TRAINER, has_gpus=True) is not None
 
 
-def test_an_owner_of_gpus_has_more_and_not_all() -> None:
+def test_an_owner_with_gpus_gets_more_slots_but_not_all() -> None:
     clients = Clients()
     taken = [clients.connect(TRAINER, has_gpus=True) for _ in range(LIMIT)]
     assert sum(slot is not None for slot in taken) == MAX_CONNECTIONS_PER_GPU_OWNER
 
 
-def test_the_longest_idle_connection_goes_first_and_that_of_owners_without_gpus_before() -> None:
+def test_the_longest_idle_connection_closes_first_starting_with_owners_without_gpus() -> None:
     clients = Clients(limit=16)
     clients.connect("pod:old", has_gpus=True, idle_seconds=1.0)
     clients.connect("pod:without", has_gpus=False, idle_seconds=9.0)
@@ -73,11 +73,11 @@ def test_the_longest_idle_connection_goes_first_and_that_of_owners_without_gpus_
     assert clients.closed == []
     for _ in range(3):
         assert clients.connect(TRAINER, has_gpus=True) is not None
-    assert [told.partition(": ")[0] for told in clients.closed] == ["pod:without", "pod:0", "pod:1"]
+    assert [message.partition(": ")[0] for message in clients.closed] == ["pod:without", "pod:0", "pod:1"]
     assert "idle" in clients.closed[0]
 
 
-def test_an_owner_of_gpus_gets_a_place_where_all_others_are_busy() -> None:
+def test_an_owner_with_gpus_gets_a_slot_even_if_all_others_are_busy() -> None:
     clients = Clients()
     busy = [clients.connect(f"pod:{number % 20}", has_gpus=True) for number in range(20 * 32)]
     assert None in busy, "all slots are taken"
@@ -87,7 +87,7 @@ def test_an_owner_of_gpus_gets_a_place_where_all_others_are_busy() -> None:
     assert clients.connect(TRAINER, has_gpus=True) is None, "the second has to wait until one is idle"
 
 
-def test_connections_whose_owner_is_not_known_yet_take_no_place_of_the_others() -> None:
+def test_unidentified_connections_take_no_slots_from_identified_ones() -> None:
     clients = Clients()
     for number in range(LIMIT):
         clients.connect(f"pod:{number % 4}", has_gpus=None)
@@ -110,7 +110,7 @@ def subscribe(clients: Clients, owner: str) -> bool:
     return True
 
 
-def test_the_first_subscription_of_each_owner_finds_room() -> None:
+def test_the_first_subscription_of_each_owner_gets_a_slot() -> None:
     clients = Clients()
 
     greedy = Counter(owner for owner in [f"pod:{number}" for number in range(8)] * 20 if subscribe(clients, owner))
@@ -127,19 +127,19 @@ def test_the_first_subscription_of_each_owner_finds_room() -> None:
     ),
     st.sampled_from([16, 40, 512]),
 )
-def test_no_bound_is_ever_exceeded_and_every_owner_of_gpus_can_connect(
+def test_no_limit_is_ever_exceeded_and_every_owner_with_gpus_can_connect(
     steps: list[tuple[int, bool | None, bool, bool]], limit: int
 ) -> None:
     clients = Clients(limit)
-    kept: list[ConnectionSlot] = []
+    taken: list[ConnectionSlot] = []
     for number, has_gpus, is_idle, leaves in steps:
-        # What an owner has does not change from one connection to the next.
+        # An owner's GPUs do not change between connections.
         known = None if has_gpus is None else number % 2 == 0
         slot = clients.connect(f"pod:{number}", known, idle_seconds=float(number) if is_idle else None)
         if slot is not None:
-            kept.append(slot)
-        if leaves and kept:
-            clients.slots.release(kept.pop())
+            taken.append(slot)
+        if leaves and taken:
+            clients.slots.release(taken.pop())
         assert len(clients.slots) <= limit
     have = {slot.owner for slot in clients.slots._slots}
     for number in range(0, 10, 2):
@@ -148,7 +148,7 @@ def test_no_bound_is_ever_exceeded_and_every_owner_of_gpus_can_connect(
 
 
 @pytest.mark.parametrize("limit", [16, 64, 512])
-def test_there_are_places_of_each_kind_whatever_the_limit(limit: int) -> None:
+def test_every_group_has_slots_with_any_limit(limit: int) -> None:
     clients = Clients(limit)
     assert clients.connect("pod:new", has_gpus=None) is not None
     assert clients.connect("pod:without", has_gpus=False) is not None

@@ -1,4 +1,4 @@
-"""The limit of descriptors is raised, and the connections follow from what it allows."""
+"""The descriptor limit is raised, and the number of connections follows from it."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ print(json.dumps([allowed_connections(), *resource.getrlimit(resource.RLIMIT_NOF
 
 def limited(soft: int, hard: int) -> tuple[list[int], str]:
     """The connections allowed, the soft and the hard limit afterwards; what was logged."""
-    words = [sys.executable, "-c", SCRIPT, str(soft), str(hard)]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    command = [sys.executable, "-c", SCRIPT, str(soft), str(hard)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     return json.loads(done.stdout), done.stderr
 
 
-def test_the_usual_soft_limit_is_raised_to_what_all_connections_need() -> None:
+def test_the_default_soft_limit_is_raised_to_what_all_connections_need() -> None:
     assert limited(1024, 4096) == ([MAX_CONNECTIONS, WANTED_DESCRIPTORS, 4096], "")
 
 
-def test_a_limit_that_is_high_is_left_alone() -> None:
+def test_a_sufficient_limit_is_unchanged() -> None:
     assert limited(4096, 4096) == ([MAX_CONNECTIONS, 4096, 4096], "")
 
 
@@ -46,7 +46,7 @@ def test_a_low_hard_limit_means_fewer_connections_and_is_logged() -> None:
 
 
 @pytest.mark.parametrize("limit", [0, 256, 300, 1024, 1280, 1_000_000])
-def test_connections_leave_the_agents_own_files_room(limit: int) -> None:
+def test_descriptors_are_reserved_for_the_agents_own_files(limit: int) -> None:
     connections = connections_allowed(limit)
     assert 16 <= connections <= MAX_CONNECTIONS
     if connections > 16:

@@ -1,4 +1,4 @@
-"""How long an event loop may not move until it is taken to hang."""
+"""The time without progress after which an event loop counts as hung."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Clock:
         return self.seconds
 
 
-def test_a_loop_that_moves_does_not_hang_and_one_that_stays_still_does() -> None:
+def test_a_loop_without_progress_counts_as_hung() -> None:
     clock = Clock()
     watchdog = LoopWatchdog(10.0, 1.0, clock)
     for _ in range(100):
@@ -28,7 +28,7 @@ def test_a_loop_that_moves_does_not_hang_and_one_that_stays_still_does() -> None
     assert watchdog.is_hung()
 
 
-def test_a_process_that_was_stopped_as_a_whole_does_not_hang() -> None:
+def test_a_suspended_process_does_not_count_as_hung() -> None:
     clock = Clock()
     watchdog = LoopWatchdog(10.0, 1.0, clock)
     clock.seconds += 3600

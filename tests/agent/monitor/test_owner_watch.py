@@ -1,4 +1,4 @@
-"""The thread that looks after the owners: nothing that the event loop does keeps it from its looks."""
+"""The thread that checks owners: nothing in the event loop delays its checks."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ WAITS = [sys.executable, "-S", "-c", "import sys; sys.stdin.read()"]
 
 
 class PowerControllerWithLeases:
-    """A power controller that holds for these owners, in a thread of its own; it may be gone for a while."""
+    """A power controller with leases of these owners, in a thread; it can be unavailable for a while."""
 
     start_seconds = 0.0
 
     def __init__(self, *owners: str) -> None:
         self.owners = list(owners)
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.is_gone = False
         self.is_slow = threading.Event()
         self.opened = 0
@@ -53,7 +53,7 @@ class PowerControllerWithLeases:
         with theirs, theirs.makefile("rb") as lines:
             for line in lines:
                 request = json.loads(line)
-                self.asked.append(request["verb"])
+                self.requests.append(request["verb"])
                 if self.is_slow.is_set():
                     continue
                 if request["verb"] == "release":
@@ -100,32 +100,32 @@ def test_the_end_of_an_owner_is_noticed_long_before_the_next_heartbeat(process: 
     with running_watch(power_controller, ProcessAuthenticator(), heartbeat_seconds=10 * DEADLINE_SECONDS) as watch:
         until(lambda: watch.watched == {mine, other}, "both are watched")
         process.kill()
-        until(lambda: power_controller.owners == [mine], "what it held is given back")
-        assert power_controller.asked == ["heartbeat", "heartbeat", "release"]
+        until(lambda: power_controller.owners == [mine], "its lease is released")
+        assert power_controller.requests == ["heartbeat", "heartbeat", "release"]
 
 
-def test_owners_of_whom_nobody_can_say_whether_they_are_there_keep_their_leases() -> None:
+def test_owners_of_unknown_liveness_keep_their_leases() -> None:
     power_controller = PowerControllerWithLeases("pod:somebody")
     with running_watch(power_controller, ProcessAuthenticator(), heartbeat_seconds=0.001) as watch:
-        until(lambda: len(power_controller.asked) > 3, "it is looked at again and again")
+        until(lambda: len(power_controller.requests) > 3, "it is checked repeatedly")
         assert watch.watched == {"pod:somebody"}
-    assert set(power_controller.asked) == {"heartbeat"}
+    assert set(power_controller.requests) == {"heartbeat"}
 
 
-def test_a_power_controller_that_is_gone_is_found_again(process: subprocess.Popen[bytes]) -> None:
+def test_the_watch_reconnects_to_a_restarted_power_controller(process: subprocess.Popen[bytes]) -> None:
     power_controller = PowerControllerWithLeases(named(process.pid))
     power_controller.is_gone = True
     failures: list[RequestError] = []
     with running_watch(power_controller, ProcessAuthenticator(), 0.001, failures):
-        until(lambda: len(failures) > 2, "it is said")
+        until(lambda: len(failures) > 2, "it is reported")
         assert "the power controller, which alone may change GPUs, is unavailable" in failures[0].message
         process.kill()
         power_controller.is_gone = False
-        until(lambda: power_controller.owners == [], "whoever went meanwhile is noticed")
+        until(lambda: power_controller.owners == [], "an owner that ended meanwhile is noticed")
 
 
 class ManyProcesses:
-    """OwnerLiveness on a node with so many processes that a look through them takes longer than a heartbeat."""
+    """The owners of a node whose processes take longer to scan than a heartbeat interval."""
 
     def __init__(self, power_controller: PowerControllerWithLeases) -> None:
         self._power_controller = power_controller
@@ -134,35 +134,35 @@ class ManyProcesses:
         return True
 
     def process_of(self, owner: str, step: Callable[[], None] = no_step) -> WatchedProcess | None:
-        before = len(self._power_controller.asked)
+        before = len(self._power_controller.requests)
         deadline = time.monotonic() + DEADLINE_SECONDS
-        while len(self._power_controller.asked) < before + 3 and time.monotonic() < deadline:
+        while len(self._power_controller.requests) < before + 3 and time.monotonic() < deadline:
             step()
         return None
 
 
-def test_heartbeats_go_on_during_a_long_look_through_the_nodes_processes() -> None:
+def test_heartbeats_continue_during_a_long_scan_of_processes() -> None:
     power_controller = PowerControllerWithLeases("pod:somebody")
     with running_watch(power_controller, ManyProcesses(power_controller), heartbeat_seconds=0.01) as watch:
         until(lambda: bool(watch.watched), "the look has ended")
-    assert power_controller.asked[:4] == ["heartbeat"] * 4
+    assert power_controller.requests[:4] == ["heartbeat"] * 4
 
 
-def test_owners_that_hold_and_release_in_a_loop_cause_no_look_each() -> None:
+def test_owners_that_hold_and_release_in_a_loop_do_not_cause_a_check_each() -> None:
     power_controller = PowerControllerWithLeases()
     with running_watch(power_controller, ProcessAuthenticator(), heartbeat_seconds=DEADLINE_SECONDS) as watch:
         begin = time.monotonic()
         for _ in range(10_000):
             watch.check_now()
-        until(lambda: len(power_controller.asked) > 1, "it looks")
-        assert len(power_controller.asked) <= 2 + (time.monotonic() - begin) / 0.02
+        until(lambda: len(power_controller.requests) > 1, "it checks")
+        assert len(power_controller.requests) <= 2 + (time.monotonic() - begin) / 0.02
 
 
-def test_a_watch_that_is_stopped_while_the_power_controller_answers_opens_no_other_connection() -> None:
+def test_a_watch_stopped_during_a_request_opens_no_further_connection() -> None:
     power_controller = PowerControllerWithLeases()
     with running_watch(power_controller, ProcessAuthenticator(), heartbeat_seconds=0.001):
-        until(lambda: len(power_controller.asked) > 1, "heartbeats are sent")
+        until(lambda: len(power_controller.requests) > 1, "heartbeats are sent")
         power_controller.is_slow.set()
-        before = len(power_controller.asked)
-        until(lambda: len(power_controller.asked) > before, "one is under way")
+        before = len(power_controller.requests)
+        until(lambda: len(power_controller.requests) > before, "one is in progress")
     assert power_controller.opened == 1

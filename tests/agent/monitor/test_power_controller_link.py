@@ -1,4 +1,4 @@
-"""How long the monitor waits for its power controller: for one that starts, and for one that runs."""
+"""How long the monitor waits for a starting and for a running power controller."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TIMEOUT_SECONDS = 0.05
 
 
 class SlowPowerController:
-    """Each of its connections is to a power controller that answers once it is told to, well after the timeout.
+    """Each connection is to a power controller that answers on request, well after the timeout.
 
     Args:
         start_seconds: How long it may take to start.
@@ -55,7 +55,7 @@ async def answered_late(power_controller: SlowPowerController, link: PowerContro
     return await asking
 
 
-def test_a_power_controller_that_takes_its_time_to_start_is_waited_for_and_one_that_runs_is_not() -> None:
+def test_a_starting_power_controller_gets_more_time_than_a_running_one() -> None:
     async def both() -> None:
         power_controller = SlowPowerController(DEADLINE_SECONDS)
         link = PowerControllerLink(power_controller, TIMEOUT_SECONDS)
@@ -74,7 +74,7 @@ def test_a_power_controller_that_takes_its_time_to_start_is_waited_for_and_one_t
     asyncio.run(both())
 
 
-def test_one_that_was_too_slow_to_start_is_followed_by_one_that_has_longer() -> None:
+def test_each_start_after_a_slow_one_gets_more_time() -> None:
     async def twice() -> None:
         power_controller = SlowPowerController(4 * TIMEOUT_SECONDS)
         link = PowerControllerLink(power_controller, TIMEOUT_SECONDS)
@@ -93,7 +93,7 @@ def test_one_that_was_too_slow_to_start_is_followed_by_one_that_has_longer() -> 
     asyncio.run(twice())
 
 
-def test_one_that_somebody_else_started_has_no_time_to_start() -> None:
+def test_a_power_controller_behind_a_socket_gets_no_start_time() -> None:
     async def once() -> None:
         power_controller = SlowPowerController(0.0)
         link = PowerControllerLink(power_controller, TIMEOUT_SECONDS)

@@ -39,7 +39,7 @@ def thread(samples_taken: list[str]) -> Iterator[DriverThread]:
     thread.close()
 
 
-def test_requests_are_carried_out_in_their_order_in_one_thread(thread: DriverThread, samples_taken: list[str]) -> None:
+def test_requests_run_in_order_in_one_thread(thread: DriverThread, samples_taken: list[str]) -> None:
     order: list[int] = []
     futures = [thread.submit(functools.partial(order.append, number)) for number in range(50)]
     assert [future.result(5) for future in futures] == [None] * 50
@@ -48,13 +48,13 @@ def test_requests_are_carried_out_in_their_order_in_one_thread(thread: DriverThr
     assert thread.submit(lambda: threading.current_thread().name).result(5) == "nvml"
 
 
-def test_a_request_that_fails_is_the_askers_and_the_thread_goes_on(thread: DriverThread) -> None:
+def test_a_failed_request_raises_in_its_caller_and_the_thread_continues(thread: DriverThread) -> None:
     with pytest.raises(ZeroDivisionError):
         thread.submit(lambda: 1 / 0).result(5)
     assert thread.submit(lambda: 7).result(5) == 7
 
 
-def test_a_request_that_nobody_waits_for_any_more_is_not_carried_out(thread: DriverThread) -> None:
+def test_a_cancelled_request_is_not_run(thread: DriverThread) -> None:
     unblock, called = threading.Event(), []
     first = thread.submit(lambda: unblock.wait(5))
     second = thread.submit(lambda: called.append(1))
@@ -66,11 +66,11 @@ def test_a_request_that_nobody_waits_for_any_more_is_not_carried_out(thread: Dri
     assert thread.submit(lambda: list(called)).result(5) == []
 
 
-def test_looks_come_at_the_pace_until_there_is_none(thread: DriverThread, samples_taken: list[str]) -> None:
+def test_samples_are_taken_at_the_interval_until_it_is_removed(thread: DriverThread, samples_taken: list[str]) -> None:
     thread.set_interval(10.0)
-    until(lambda: len(samples_taken) == 1, "the first look is at once")
+    until(lambda: len(samples_taken) == 1, "the first sample is immediate")
     thread.set_interval(0.01)
-    until(lambda: len(samples_taken) >= 4, "a faster pace is taken up")
+    until(lambda: len(samples_taken) >= 4, "a shorter interval applies")
     thread.set_interval(None)
     thread.submit(lambda: None).result(5)
     count = len(samples_taken)
@@ -89,7 +89,7 @@ class FailingGpus:
         raise RequestError(Reason.NO_DRIVER, "no driver")
 
 
-def test_without_a_driver_the_ledger_hears_of_the_looks_and_the_problem_is_told_once(
+def test_without_a_driver_samples_are_empty_and_the_problem_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -119,7 +119,7 @@ class FewerGpus(FailingGpus):
         return []
 
 
-def test_of_a_gpu_that_the_driver_knows_no_more_no_old_sample_is_told() -> None:
+def test_the_samples_of_a_removed_gpu_are_dropped() -> None:
     sampler = Sampler(FewerGpus("a", "b"), lambda _: None)
     sampler.start(1e-9)
     sampler.sample()
@@ -134,10 +134,12 @@ class CountedGpus(FailingGpus):
     def __init__(self, *uuids: str) -> None:
         self._uuids = uuids
         self.failed = ""
-        self.asked: list[list[str]] = []
+        self.counted_uuids: list[list[str]] = []
 
     def samples(self, uuids: Collection[str] | None = None, uncounted: Collection[str] = ()) -> list[GpuSample]:
-        self.asked.append([uuid for uuid in self._uuids if uuid not in uncounted and (uuids is None or uuid in uuids)])
+        self.counted_uuids.append(
+            [uuid for uuid in self._uuids if uuid not in uncounted and (uuids is None or uuid in uuids)]
+        )
         return [
             GpuSample(uuid, "H200", 0.0, 0.0, 0.0, None if uuid in uncounted or problem else 7, 90.0, problem)
             for uuid in self._uuids
@@ -163,7 +165,7 @@ def looked(sampler: Sampler, moment: list[float], samples_taken: int, interval: 
         moment[0] += interval
 
 
-def test_counters_are_read_at_their_own_interval_a_gpu_at_a_time_while_each_look_tells_power(
+def test_counters_are_read_at_their_interval_one_gpu_at_a_time_and_power_in_each_sample(
     moment: list[float],
 ) -> None:
     gpus = CountedGpus("a", "b", "c", "d")
@@ -172,33 +174,33 @@ def test_counters_are_read_at_their_own_interval_a_gpu_at_a_time_while_each_look
     sampler.start(0.1, lambda samples: taken.append(len(samples)), counter_interval_seconds=2.0)
     looked(sampler, moment, 101, 0.1)
     assert taken == [4] * 101
-    assert gpus.asked[0] == ["a", "b", "c", "d"]
-    assert max(len(each) for each in gpus.asked[1:]) == 1
-    counts = [sum(uuid in each for each in gpus.asked[1:]) for uuid in "abcd"]
+    assert gpus.counted_uuids[0] == ["a", "b", "c", "d"]
+    assert max(len(each) for each in gpus.counted_uuids[1:]) == 1
+    counts = [sum(uuid in each for each in gpus.counted_uuids[1:]) for uuid in "abcd"]
     assert counts == [5, 5, 5, 5]
     assert {uuid: sample.counter_millijoules for uuid, sample in sampler.counted.items()} == dict.fromkeys("abcd", 7)
 
 
 @pytest.mark.parametrize("counter_interval", [0.0, 0.5, 1.0])
-def test_looks_that_are_as_seldom_as_counters_read_all_of_them(moment: list[float], counter_interval: float) -> None:
+def test_samples_at_the_counter_interval_read_all_counters(moment: list[float], counter_interval: float) -> None:
     gpus = CountedGpus("a", "b", "c")
     sampler = Sampler(gpus, lambda _: None)
     sampler.start(1.0, counter_interval_seconds=counter_interval)
     looked(sampler, moment, 20, 1.0)
-    assert gpus.asked == [["a", "b", "c"]] * 20
+    assert gpus.counted_uuids == [["a", "b", "c"]] * 20
 
 
-def test_when_a_gpu_changes_hands_all_counters_are_read_at_the_next_look(moment: list[float]) -> None:
+def test_when_a_gpu_changes_hands_the_next_sample_reads_all_counters(moment: list[float]) -> None:
     gpus = CountedGpus("a", "b")
     sampler = Sampler(gpus, lambda _: None)
     sampler.start(0.1, counter_interval_seconds=10.0)
     looked(sampler, moment, 3, 0.1)
     sampler.read_counters()
     looked(sampler, moment, 2, 0.1)
-    assert gpus.asked == [["a", "b"], [], [], ["a", "b"], []]
+    assert gpus.counted_uuids == [["a", "b"], [], [], ["a", "b"], []]
 
 
-def test_a_gpu_that_failed_is_asked_for_its_counter_until_it_tells_it_and_its_old_one_is_not_told(
+def test_the_counter_of_a_failed_gpu_is_dropped_and_read_until_it_succeeds(
     moment: list[float],
 ) -> None:
     gpus = CountedGpus("a", "b")
@@ -211,10 +213,10 @@ def test_a_gpu_that_failed_is_asked_for_its_counter_until_it_tells_it_and_its_ol
     gpus.failed = ""
     looked(sampler, moment, 2, 0.1)
     assert set(sampler.counted) == {"a", "b"}
-    assert gpus.asked == [["a", "b"], [], [], ["b"], ["b"], []]
+    assert gpus.counted_uuids == [["a", "b"], [], [], ["b"], ["b"], []]
 
 
-def test_who_watches_a_gpu_has_its_counter_read_at_its_own_pace(moment: list[float]) -> None:
+def test_a_subscription_has_its_gpus_counter_read_at_its_interval(moment: list[float]) -> None:
     gpus = CountedGpus("a", "b")
     sampler = Sampler(gpus, lambda _: None)
 
@@ -225,13 +227,13 @@ def test_who_watches_a_gpu_has_its_counter_read_at_its_own_pace(moment: list[flo
             looked(sampler, moment, 4, 0.1)
 
     asyncio.run(watch())
-    assert gpus.asked[0] == ["a", "b"]
-    assert [each for each in gpus.asked[1:] if each] == [["b"]] * 3
+    assert gpus.counted_uuids[0] == ["a", "b"]
+    assert [each for each in gpus.counted_uuids[1:] if each] == [["b"]] * 3
     looked(sampler, moment, 110, 0.1)
-    assert [each for each in gpus.asked[5:] if each] == [["a"], ["b"]], "it has gone, and all is as it was"
+    assert [each for each in gpus.counted_uuids[5:] if each] == [["a"], ["b"]], "the subscription has ended"
 
 
-def test_the_fastest_watch_sets_the_pace_and_leaves_with_it() -> None:
+def test_the_fastest_subscription_sets_the_interval_while_it_lasts() -> None:
     intervals: list[float | None] = []
     sampler = Sampler(FailingGpus(), intervals.append)
 
@@ -257,8 +259,8 @@ def test_many_subscribers_cost_the_driver_no_more_than_one(agent: AgentFixture) 
     for _ in range(10):
         for stream in streams:
             assert len(next(stream)) == 3
-    # Ten samples_taken at three GPUs, some more while this test itself waits for the machine; by eight
-    # monitors it would be 240.
+    # Ten samples_taken at three GPUs, some more while this test itself waits for the machine; by
+    # eight monitors it would be 240.
     assert calls() - before < 120
     for connection in connections:
         connection.close()
@@ -267,8 +269,8 @@ def test_many_subscribers_cost_the_driver_no_more_than_one(agent: AgentFixture) 
 def test_a_subscription_to_one_gpu_costs_no_readings_of_the_others(agent: AgentFixture) -> None:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(agent.socket))
-        asked = {"verb": "subscribe", "interval_seconds": 0.02, "gpus": agent.uuids[:1]}
-        connection.sendall(json.dumps(asked).encode() + b"\n")
+        counted_uuids = {"verb": "subscribe", "interval_seconds": 0.02, "gpus": agent.uuids[:1]}
+        connection.sendall(json.dumps(counted_uuids).encode() + b"\n")
         with connection.makefile() as lines:
             assert [reading["uuid"] for reading in json.loads(lines.readline())["result"]] == agent.uuids[:1]
             before = agent.gpus.describe().calls[COUNTER]
@@ -277,7 +279,7 @@ def test_a_subscription_to_one_gpu_costs_no_readings_of_the_others(agent: AgentF
     assert agent.gpus.describe().calls[COUNTER] - before < 80
 
 
-def test_a_subscription_to_a_gpu_whose_counter_fails_ends_with_the_drivers_word(agent: AgentFixture) -> None:
+def test_a_subscription_to_a_gpu_whose_counter_fails_ends_with_the_drivers_error(agent: AgentFixture) -> None:
     with AgentConnection(agent.socket) as connection:
         stream = connection.subscribe(0.02)
         next(stream)

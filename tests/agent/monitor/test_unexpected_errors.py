@@ -1,4 +1,4 @@
-"""What nobody foresaw costs one look, and is told: accounting and looking after owners go on."""
+"""An unexpected error fails one iteration and is logged; accounting and owner checks continue."""
 
 from __future__ import annotations
 
@@ -30,46 +30,48 @@ async def run_until(running: Coroutine[Any, Any, None], done: asyncio.Event) -> 
         await task
 
 
-class Confused:
-    """Knows who has which GPU, but for the first time that it is asked."""
+class FailsOnce:
+    """Assignments whose first observation fails."""
 
     def __init__(self) -> None:
-        self.asked = 0
-        self.told = asyncio.Event()
+        self.calls = 0
+        self.recovered = asyncio.Event()
 
     async def observe(self, known: Iterable[Assignment]) -> Observation:
-        self.asked += 1
-        if self.asked == 1:
+        self.calls += 1
+        if self.calls == 1:
             raise ZeroDivisionError("whatever")
-        if self.asked == 3:
-            self.told.set()
-        return Observation(float(self.asked), float(self.asked), ())
+        if self.calls == 3:
+            self.recovered.set()
+        return Observation(float(self.calls), float(self.calls), ())
 
 
-def test_accounting_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_accounting_continues_after_an_unexpected_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(recorder_module, "INTERVAL_SECONDS", 0.001)
     ledger_writer = LedgerWriter(tmp_path)
 
-    async def look() -> str:
-        confused = Confused()
-        recorder = EnergyRecorder(ledger_writer, confused)
-        await run_until(recorder.run(), confused.told)
+    async def run_recorder() -> str:
+        assignments = FailsOnce()
+        recorder = EnergyRecorder(ledger_writer, assignments)
+        await run_until(recorder.run(), assignments.recovered)
         return recorder.problem
 
-    assert asyncio.run(look()) == "", "told while it lasted"
+    assert asyncio.run(run_recorder()) == "", "the problem is cleared"
     ledger_writer.close()
     assert [record.message for record in caplog.records if record.exc_info] == [
         "unexpected failure of an observation of GPU assignments; retrying"
     ]
 
 
-class ConfusedPowerController:
-    """A power controller whose first answer is no answer to the request."""
+class InvalidFirstAnswer:
+    """A power controller whose first answer is invalid."""
 
     start_seconds = 0.0
 
     def __init__(self) -> None:
-        self.sound = asyncio.Event()
+        self.recovered = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
     def connect(self) -> socket.socket:
@@ -82,30 +84,30 @@ class ConfusedPowerController:
 
     async def _answer(self, theirs: socket.socket) -> None:
         reader, writer = await asyncio.open_unix_connection(sock=theirs)
-        asked = 0
+        calls = 0
         while await reader.readline():
-            result = {"state": "ready", "warning": "", "bounds": {}, "leases": []} if asked else {}
+            result = {"state": "ready", "warning": "", "bounds": {}, "leases": []} if calls else {}
             writer.write(json.dumps({"result": result}).encode() + b"\n")
-            asked += 1
-            if asked == 3:
-                self.sound.set()
+            calls += 1
+            if calls == 3:
+                self.recovered.set()
         writer.close()
         await writer.wait_closed()
 
 
-def test_looking_after_owners_goes_on(caplog: pytest.LogCaptureFixture) -> None:
-    async def look() -> str:
-        power_controller = ConfusedPowerController()
+def test_owner_checks_continue_after_an_unexpected_error(caplog: pytest.LogCaptureFixture) -> None:
+    async def run_recorder() -> str:
+        power_controller = InvalidFirstAnswer()
         link = PowerControllerLink(power_controller, DEADLINE_SECONDS)
         lease_tracker = LeaseTracker(
             link, HeartbeatLink(power_controller, DEADLINE_SECONDS), ProcessAuthenticator(), 0.001
         )
         lease_tracker.start()
         async with asyncio.timeout(DEADLINE_SECONDS):
-            await power_controller.sound.wait()
+            await power_controller.recovered.wait()
         await asyncio.to_thread(lease_tracker.stop)
         await asyncio.wrap_future(power_controller.answering)
         return lease_tracker.status.state
 
-    assert asyncio.run(look()) == "ready"
+    assert asyncio.run(run_recorder()) == "ready"
     assert "unexpected failure of the lease check; the next one follows" in caplog.text

@@ -1,4 +1,4 @@
-"""A process that ends is noticed, with pidfds and without; one that gets its pid later is another."""
+"""The end of a process is noticed, with and without pidfds; a reused pid is another process."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def test_the_end_of_a_process_is_told_once(kernel: str, process: subprocess.Popen[bytes]) -> None:
-    told: list[str] = []
+def test_the_end_of_a_process_is_reported_once(kernel: str, process: subprocess.Popen[bytes]) -> None:
+    events: list[str] = []
 
     async def watch() -> None:
         ended = asyncio.Event()
-        WatchedProcess.opened(process.pid).when_ended(lambda: (told.append("ended"), ended.set())[-1])
-        assert told == []
+        WatchedProcess.opened(process.pid).when_ended(lambda: (events.append("ended"), ended.set())[-1])
+        assert events == []
         process.kill()
         await asyncio.wait_for(ended.wait(), 10)
 
     asyncio.run(watch())
-    assert told == ["ended"]
+    assert events == ["ended"]
 
 
 def test_a_process_that_has_ended_cannot_be_watched(kernel: str, process: subprocess.Popen[bytes]) -> None:
@@ -75,7 +75,7 @@ def test_a_zombie_has_ended(kernel: str, process: subprocess.Popen[bytes]) -> No
     watched.close()
 
 
-def test_the_peer_of_a_connection_is_the_process_that_made_it(kernel: str) -> None:
+def test_the_peer_of_a_connection_is_the_process_that_opened_it(kernel: str) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         peer = ProcessAuthenticator().peer(ours)
@@ -84,7 +84,7 @@ def test_the_peer_of_a_connection_is_the_process_that_made_it(kernel: str) -> No
     assert owner.split(":")[:2] == ["process", str(os.getpid())]
 
 
-def test_an_owner_is_not_the_process_that_has_its_pid_now(kernel: str) -> None:
+def test_a_process_with_a_reused_pid_is_another_owner(kernel: str) -> None:
     authenticator = ProcessAuthenticator()
     mine = f"process:{os.getpid()}:{watched_process.start_ticks(os.getpid())}"
     found = authenticator.process_of(mine)
@@ -97,7 +97,7 @@ def test_an_owner_is_not_the_process_that_has_its_pid_now(kernel: str) -> None:
     assert authenticator.alive("pod:somebody"), "in doubt: yes"
 
 
-def test_a_connection_whose_process_is_gone_is_nobodys(kernel: str) -> None:
+def test_a_connection_of_an_ended_process_is_refused(kernel: str) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
         listening.bind("\0wattloop-test-" + os.urandom(8).hex())
         listening.listen()
@@ -135,9 +135,7 @@ def as_text(text: str) -> Callable[[Path], None]:
     ],
     ids=["a folder", "a loop", "empty", "cut off", "garbled"],
 )
-def test_a_look_that_fails_is_not_the_end_of_a_process(
-    tmp_path: Path, make: Callable[[Path], None], error: int
-) -> None:
+def test_a_failed_read_is_not_the_end_of_a_process(tmp_path: Path, make: Callable[[Path], None], error: int) -> None:
     (tmp_path / "17").mkdir()
     make(tmp_path / "17" / "stat")
     with pytest.raises(OSError, match="stat") as caught:
@@ -146,7 +144,7 @@ def test_a_look_that_fails_is_not_the_end_of_a_process(
 
 
 @pytest.mark.parametrize("state", ["Z", "X"])
-def test_only_a_process_that_is_not_there_or_dead_has_no_start(tmp_path: Path, state: str) -> None:
+def test_only_a_missing_or_dead_process_has_no_start_time(tmp_path: Path, state: str) -> None:
     (tmp_path / "17").mkdir()
     assert start_ticks(17, tmp_path) is None
     assert start_ticks(18, tmp_path) is None
@@ -158,7 +156,7 @@ def test_only_a_process_that_is_not_there_or_dead_has_no_start(tmp_path: Path, s
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EACCES])
-def test_whatever_a_look_fails_with_an_owner_is_alive_and_a_caller_is_refused(
+def test_after_any_failed_read_an_owner_counts_as_alive_and_a_caller_is_refused(
     number: int, kernel: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     authenticator = ProcessAuthenticator()
@@ -182,7 +180,7 @@ def test_whatever_a_look_fails_with_an_owner_is_alive_and_a_caller_is_refused(
         peer.close()
 
 
-def test_a_process_that_cannot_be_looked_at_is_watched_until_it_can(
+def test_a_process_that_cannot_be_read_is_watched_until_it_can(
     kernel: str, process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read, failures = Path.read_bytes, iter([OSError(errno.EMFILE, "none left")] * 3)
@@ -221,9 +219,7 @@ class PeerWithoutPidfd(socket.socket):
     ("number", "raised"),
     [(errno.EMFILE, OSError), (errno.ENFILE, OSError), (errno.ESRCH, ProcessLookupError), (errno.EINVAL, OSError)],
 )
-def test_a_peer_is_looked_for_by_its_number_only_where_the_kernel_has_no_pidfd_of_it(
-    number: int, raised: type[OSError]
-) -> None:
+def test_a_peer_is_found_by_pid_only_if_the_kernel_offers_no_pidfd(number: int, raised: type[OSError]) -> None:
     ours, theirs = socket.socketpair()
     with theirs, PeerWithoutPidfd(fileno=ours.detach()) as connection:
         connection.number = number

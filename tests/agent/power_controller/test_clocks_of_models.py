@@ -1,4 +1,4 @@
-"""Clocks of every simulated model through the real pynvml: at the nearest step, memory clocks where offered."""
+"""Clocks of every simulated model through the real pynvml."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def hold(machine: Machine, lease_manager: LeaseManager, setting: Setting, megahe
 
 
 @pytest.mark.parametrize(
-    ("model", "setting", "asked", "held"),
+    ("model", "setting", "requested", "held"),
     [
         ("A40", Setting.GRAPHICS_CLOCK, 1000.0, 1005),
         ("V100", Setting.GRAPHICS_CLOCK, 1000.0, 997),
@@ -56,11 +56,11 @@ def hold(machine: Machine, lease_manager: LeaseManager, setting: Setting, megahe
         ("H200", Setting.MEMORY_CLOCK, 2702.0, 3201),
     ],
 )
-def test_a_clock_is_locked_at_the_step_nearest_to_what_was_asked_for(
-    model: str, setting: Setting, asked: float, held: int, make: Make
+def test_a_clock_is_locked_at_the_step_nearest_to_the_requested_value(
+    model: str, setting: Setting, requested: float, held: int, make: Make
 ) -> None:
     machine, lease_manager = make(model)
-    assert hold(machine, lease_manager, setting, asked) == held
+    assert hold(machine, lease_manager, setting, requested) == held
     (gpu,) = machine.describe().gpus
     graphics, memory = gpu.locked_graphics_clocks_megahertz, gpu.locked_memory_clocks_megahertz
     assert (graphics if setting is Setting.GRAPHICS_CLOCK else memory) == (held, held)
@@ -69,7 +69,7 @@ def test_a_clock_is_locked_at_the_step_nearest_to_what_was_asked_for(
     assert (gpu.locked_graphics_clocks_megahertz, gpu.locked_memory_clocks_megahertz) == (None, None)
 
 
-def test_a_device_that_locks_no_memory_clocks_says_so_and_nothing_is_left_to_give_back(make: Make) -> None:
+def test_a_device_without_memory_clock_locks_refuses_and_leaves_no_lease(make: Make) -> None:
     machine, lease_manager = make("V100")
     with pytest.raises(RequestError) as refused:
         hold(machine, lease_manager, Setting.MEMORY_CLOCK, 877.0)

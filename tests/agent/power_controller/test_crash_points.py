@@ -1,8 +1,8 @@
-"""Stops the power controller before and after each thing it does to the disk and to a device, and starts it again.
+"""Stops the power controller before and after each access to disk and device, and restarts it.
 
-Every point of every change is a row: not luck. `Stopped` unwinds past every handler of ours, so
-what is left is what the steps before it left; tests/agent/test_killed_power_controller.py does the
-same with SIGKILL and a real process.
+Every point of every change is tested. `Stopped` passes every exception handler, so the state left
+is that of the steps before it; tests/agent/test_killed_power_controller.py does the same with
+SIGKILL and a real process.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ POWER = Setting.POWER_LIMIT
 
 
 class Stopped(BaseException):
-    """The process is no more."""
+    """Simulates the end of the process."""
 
 
 class Points:
-    """Counts what passes it, and stops at one number."""
+    """Counts points, and stops at one of them."""
 
     def __init__(self, stop_at: int | None) -> None:
         self.passed = 0
         self.stop_at = stop_at
 
     def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        def watched(*arguments: Any, **words: Any) -> Any:
+        def watched(*arguments: Any, **keywords: Any) -> Any:
             self._pass()
-            result = call(*arguments, **words)
+            result = call(*arguments, **keywords)
             self._pass()
             return result
 
@@ -62,7 +62,7 @@ def release(lease_manager: LeaseManager) -> None:
 
 
 def begin_with_nothing(_: LeaseManager) -> None:
-    """No lease before."""
+    """No lease exists before the change."""
 
 
 def begin_held(lease_manager: LeaseManager) -> None:
@@ -81,7 +81,7 @@ CHANGES = {
 
 
 def stopped_at(point: int | None, change: str, folder: Path, devices: MemoryDevices) -> int:
-    """Carry the change out up to that point; returns how many points there were."""
+    """Run the change up to a point; returns the number of points."""
     begin, act = CHANGES[change]
     lease_manager = LeaseManager(devices, folder, "boot", lambda: 0.0)
     lease_manager.recover()
@@ -106,9 +106,7 @@ def count_points(change: str, folder: Path) -> int:
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_wherever_it_stops_the_next_one_gives_everything_back_when_the_owner_is_gone(
-    change: str, tmp_path: Path
-) -> None:
+def test_after_a_crash_at_any_point_the_next_one_restores_gpus_of_gone_owners(change: str, tmp_path: Path) -> None:
     points = count_points(change, tmp_path / "counted")
     assert points >= 16
     for point in range(points):
@@ -124,7 +122,9 @@ def test_wherever_it_stops_the_next_one_gives_everything_back_when_the_owner_is_
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_wherever_it_stops_the_next_one_holds_all_gpus_of_a_request_or_none(change: str, tmp_path: Path) -> None:
+def test_after_a_crash_at_any_point_the_next_one_holds_all_gpus_of_a_request_or_none(
+    change: str, tmp_path: Path
+) -> None:
     points = count_points(change, tmp_path / "counted")
     for point in range(points):
         devices = MemoryDevices(dict(FOUND))

@@ -1,4 +1,4 @@
-"""GPUs in memory and GPUs through NVML behave the same behind the power controller's seam."""
+"""GPUs in memory and GPUs through NVML behave the same behind the `Devices` interface."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def offered(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     devices.close()
 
 
-def test_a_power_limit_that_was_put_is_current_and_enforced(offered: Offered) -> None:
+def test_a_power_limit_that_was_set_is_current_and_enforced(offered: Offered) -> None:
     devices, gpu, _ = offered
     assert devices.current(gpu, POWER) == 400.0
     devices.put(gpu, POWER, 187.5)
@@ -68,15 +68,15 @@ def test_a_clock_is_locked_and_unlocked_but_its_lock_cannot_be_read(offered: Off
 
 
 @pytest.mark.parametrize("setting", Setting)
-def test_a_gpu_that_is_not_there_is_refused_in_every_way(offered: Offered, setting: Setting) -> None:
+def test_every_method_refuses_an_unknown_gpu(offered: Offered, setting: Setting) -> None:
     devices, _, _ = offered
-    asked = (
+    calls = (
         lambda: devices.allowed("GPU-none", setting),
         lambda: devices.current("GPU-none", setting),
         lambda: devices.enforced("GPU-none", setting),
         lambda: devices.put("GPU-none", setting, 100.0),
     )
-    for ask in asked:
+    for call in calls:
         with pytest.raises(RequestError) as caught:
-            ask()
+            call()
         assert caught.value.reason is Reason.UNKNOWN_GPU

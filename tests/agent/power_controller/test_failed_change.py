@@ -1,4 +1,4 @@
-"""A change that fails leaves everything of the lease before it as it was."""
+"""A failed change leaves the previous lease unchanged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GPUS = ("GPU-0", "GPU-1")
 
 
 @pytest.mark.parametrize("setting", [Setting.POWER_LIMIT, Setting.GRAPHICS_CLOCK])
-def test_a_change_that_fails_leaves_the_lease_before_it_its_time(setting: Setting, tmp_path: Path) -> None:
+def test_a_failed_change_keeps_the_expiry_of_the_previous_lease(setting: Setting, tmp_path: Path) -> None:
     now = 0.0
     devices = MemoryDevices(dict.fromkeys(GPUS, 400.0))
     lease_manager = LeaseManager(devices, tmp_path, "boot", lambda: now)
@@ -37,7 +37,7 @@ def test_a_change_that_fails_leaves_the_lease_before_it_its_time(setting: Settin
     lease_manager.close()
 
 
-def test_a_disk_that_takes_no_leases_is_told_once_and_shown_until_it_does(
+def test_a_failing_disk_is_logged_once_and_reported_until_it_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def full(_: int) -> None:

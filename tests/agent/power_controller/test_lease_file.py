@@ -1,4 +1,4 @@
-"""The lease file: what is read back is what was written, or is known to be damaged."""
+"""The lease file: a read returns what was written, or detects corruption."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_lease_survives_its_record(lease: Lease) -> None:
 
 @pytest.mark.parametrize("field", ["gpu", "setting", "owner", "boot_id", "found", "held", "expires_seconds"])
 @pytest.mark.parametrize("wrong", [[], {}, True, float("nan"), ""])
-def test_a_record_with_a_wrong_field_is_refused(field: str, wrong: object) -> None:
+def test_a_record_with_an_invalid_field_is_refused(field: str, wrong: object) -> None:
     with pytest.raises(ValueError, match=r"."):
         lease_from_record({**lease_to_record(LEASE), field: wrong})
 
@@ -66,9 +66,9 @@ def read_or_moved(file: LeaseFile) -> list[Lease] | None:
 def test_every_single_damaged_byte_is_noticed(tmp_path: Path) -> None:
     file = LeaseFile(tmp_path)
     file.write([LEASE])
-    whole = (tmp_path / NAME).read_bytes()
-    for position, byte in enumerate(whole):
-        damaged = whole[:position] + bytes([byte ^ 1]) + whole[position + 1 :]
+    intact = (tmp_path / NAME).read_bytes()
+    for position, byte in enumerate(intact):
+        damaged = intact[:position] + bytes([byte ^ 1]) + intact[position + 1 :]
         (tmp_path / NAME).write_bytes(damaged)
         assert read_or_moved(file) in ([LEASE], None), f"byte {position} was read as something else"
     file.close()
@@ -91,7 +91,7 @@ def test_a_truncated_file_is_moved_aside_once_and_the_next_read_is_clean(tmp_pat
 @pytest.mark.parametrize(
     "content", ["[]", "{}", "null", '{"format": 2, "sha256": "", "leases": []}', "x" * 2_000_000, "[" * 100_000]
 )
-def test_a_file_of_another_kind_is_damage(tmp_path: Path, content: str) -> None:
+def test_a_file_of_another_kind_counts_as_corrupt(tmp_path: Path, content: str) -> None:
     (tmp_path / NAME).write_text(content)
     file = LeaseFile(tmp_path)
     with pytest.raises(CorruptLeaseFileError):
@@ -114,7 +114,7 @@ def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
         LeaseFile(tmp_path / "file")
 
 
-def test_a_disk_that_is_full_leaves_the_older_leases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_the_previous_leases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = LeaseFile(tmp_path)
     file.write([LEASE])
 
@@ -131,7 +131,7 @@ def test_a_disk_that_is_full_leaves_the_older_leases(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("writers", [0, 1], ids=["nobody writes into", "somebody has open"])
-def test_a_pipe_in_its_place_holds_nobody_up(tmp_path: Path, writers: int) -> None:
+def test_a_pipe_in_its_place_does_not_block(tmp_path: Path, writers: int) -> None:
     os.mkfifo(tmp_path / NAME)
     ends = [os.open(tmp_path / NAME, os.O_RDWR) for _ in range(writers)]
     file = LeaseFile(tmp_path)
@@ -145,7 +145,7 @@ def test_a_pipe_in_its_place_holds_nobody_up(tmp_path: Path, writers: int) -> No
         os.close(end)
 
 
-def test_a_folder_in_its_place_is_a_state_and_leaves_no_file_open(tmp_path: Path) -> None:
+def test_a_folder_in_its_place_is_reported_and_leaves_no_file_open(tmp_path: Path) -> None:
     (tmp_path / NAME).mkdir()
     file = LeaseFile(tmp_path)
     before = len([*Path("/proc/self/fd").iterdir()])

@@ -1,4 +1,4 @@
-"""Random callers, failures, crashes and other actors against a model of what must hold."""
+"""Random callers, failures, crashes and other actors against a model of the leases."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ too_much = st.sampled_from([99.0, 401.0, 0.0, -5.0])
 
 
 class Leases(RuleBasedStateMachine):
-    """`held` is the model: by GPU, (owner, watts), as the answers that callers got say."""
+    """`held` is the model: by GPU, (owner, watts), according to the answers that callers got."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,13 +51,13 @@ class Leases(RuleBasedStateMachine):
         return None
 
     def expected(self, owner: str, gpus: tuple[str, ...], otherwise: Reason | None) -> set[Reason | None]:
-        """What the answer to a hold may be."""
-        others = {book[gpu][0] for book in (self.held, self.clocks) for gpu in gpus if gpu in book} - {owner}
+        """The allowed answers to a hold."""
+        others = {held_by[gpu][0] for held_by in (self.held, self.clocks) for gpu in gpus if gpu in held_by} - {owner}
         if others:
             return {Reason.NOT_YOURS}
         answers = {otherwise}
         if self.devices.failing & set(gpus):
-            # The failing GPU may still be given back for the owner before.
+            # The failing GPU may still be releasing for the previous owner.
             answers = {otherwise or Reason.DEVICE_FAILED, Reason.NOT_YOURS}
         return answers
 
@@ -84,23 +84,25 @@ class Leases(RuleBasedStateMachine):
 
     @rule(owner=owners, gpus=st.none() | some_gpus)
     def release(self, owner: str, gpus: tuple[str, ...] | None) -> None:
-        foreign = {book[gpu][0] for book in (self.held, self.clocks) for gpu in gpus or () if gpu in book} - {owner}
+        others = {held_by[gpu][0] for held_by in (self.held, self.clocks) for gpu in gpus or () if gpu in held_by} - {
+            owner
+        }
         try:
             self.lease_manager.release(owner, gpus)
         except RequestError as refusal:
             reason: Reason | None = refusal.reason
         else:
             reason = None
-        if foreign:
+        if others:
             assert reason is Reason.NOT_YOURS
             return
         assert reason in ({None, Reason.NOT_RESTORED, Reason.NOT_YOURS} if self.devices.failing else {None})
         if reason is Reason.NOT_YOURS:
             return
-        for book in (self.held, self.clocks):
+        for held_by in (self.held, self.clocks):
             for gpu in gpus or GPUS:
-                if book.get(gpu, ("",))[0] == owner:
-                    del book[gpu]
+                if held_by.get(gpu, ("",))[0] == owner:
+                    del held_by[gpu]
 
     @rule(gpu=st.sampled_from(GPUS))
     @precondition(lambda self: not self.devices.failing)
@@ -119,7 +121,7 @@ class Leases(RuleBasedStateMachine):
         self.start()
 
     @invariant()
-    def every_gpu_is_as_found_or_as_its_owner_was_told(self) -> None:
+    def every_gpu_is_restored_or_held_as_answered(self) -> None:
         if self.devices.failing:
             return
         self.lease_manager.tick()
@@ -132,10 +134,10 @@ class Leases(RuleBasedStateMachine):
     def the_leases_are_those_of_the_answers(self) -> None:
         if self.devices.failing:
             return
-        told = {(lease.gpu, lease.setting): (lease.owner, lease.held) for lease in self.lease_manager.leases.values()}
+        actual = {(lease.gpu, lease.setting): (lease.owner, lease.held) for lease in self.lease_manager.leases.values()}
         model = {(gpu, Setting.POWER_LIMIT): held for gpu, held in self.held.items()}
         model |= {(gpu, Setting.GRAPHICS_CLOCK): held for gpu, held in self.clocks.items()}
-        assert told == model
+        assert actual == model
 
 
 Leases.TestCase.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)

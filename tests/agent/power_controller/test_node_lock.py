@@ -1,4 +1,4 @@
-"""One power controller a node: the second changes nothing, says who the first is, and takes over when it ends."""
+"""One power controller per node: a second one changes nothing, names the first, and takes over later."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_second_power_controller_of_a_node_changes_nothing_and_names_the_fir
     first.close()
 
 
-def test_it_takes_over_at_its_next_look_once_the_first_has_ended(devices: MemoryDevices, tmp_path: Path) -> None:
+def test_it_takes_over_at_its_next_tick_after_the_first_has_ended(devices: MemoryDevices, tmp_path: Path) -> None:
     first, second = power_controller(devices, tmp_path, "first"), power_controller(devices, tmp_path, "second")
     first.close()
     second.tick()
@@ -59,9 +59,7 @@ def test_it_takes_over_at_its_next_look_once_the_first_has_ended(devices: Memory
     second.close()
 
 
-def test_leases_that_it_left_are_not_given_back_while_another_holds_the_node(
-    devices: MemoryDevices, tmp_path: Path
-) -> None:
+def test_its_old_leases_are_not_restored_while_another_holds_the_node(devices: MemoryDevices, tmp_path: Path) -> None:
     killed = power_controller(devices, tmp_path, "killed")
     hold(killed, 200.0)
     killed.close()
@@ -81,9 +79,7 @@ def test_leases_that_it_left_are_not_given_back_while_another_holds_the_node(
     again.close()
 
 
-def test_a_lock_folder_that_cannot_be_used_is_said_and_nothing_is_changed(
-    devices: MemoryDevices, tmp_path: Path
-) -> None:
+def test_an_unusable_lock_folder_is_reported_and_nothing_is_changed(devices: MemoryDevices, tmp_path: Path) -> None:
     (tmp_path / "locks").write_text("in the way")
     lease_manager = power_controller(devices, tmp_path, "state")
     with pytest.raises(RequestError) as refused:
@@ -97,14 +93,14 @@ def test_a_lock_folder_that_cannot_be_used_is_said_and_nothing_is_changed(
     lease_manager.close()
 
 
-def test_a_link_in_the_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
+def test_a_symbolic_link_in_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "power-controller.lock").symlink_to(tmp_path / "somewhere")
     with pytest.raises(RequestError, match="StateNotDurable"):
         NodeLock(tmp_path, "me")
     assert not (tmp_path / "somewhere").exists()
 
 
-def test_the_lock_is_roots_alone(tmp_path: Path) -> None:
+def test_only_root_can_open_the_lock(tmp_path: Path) -> None:
     lock = NodeLock(tmp_path / "locks", "me")
     assert (tmp_path / "locks").stat().st_mode & 0o777 == 0o700
     assert (tmp_path / "locks" / "power-controller.lock").stat().st_mode & 0o777 == 0o600

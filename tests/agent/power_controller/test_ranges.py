@@ -1,4 +1,4 @@
-"""Which value is set: within the device's range, the administrator's and the policies', clocks at a step."""
+"""The value to set is within the ranges of device, administrator and policies; clocks are at a step."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def clock(value: float, within: AllowedRange | None = None) -> HoldRequest:
 
 
 @pytest.mark.parametrize(
-    ("asked", "within", "settled"),
+    ("requested", "within", "expected"),
     [
         (1000.0, None, 1005.0),
         (997.5, None, 990.0),
@@ -38,34 +38,36 @@ def clock(value: float, within: AllowedRange | None = None) -> HoldRequest:
     ],
 )
 def test_a_clock_is_set_at_the_nearest_step_that_is_within_every_range(
-    asked: float, within: AllowedRange | None, settled: float
+    requested: float, within: AllowedRange | None, expected: float
 ) -> None:
-    assert values_to_set(clock(asked, within), CLOCKS, None) == {GPU: settled}
+    assert values_to_set(clock(requested, within), CLOCKS, None) == {GPU: expected}
 
 
 @given(
-    asked=st.floats(0, 2000),
+    requested=st.floats(0, 2000),
     ends=st.tuples(st.floats(0, 2000), st.floats(0, 2000)),
     bounds=st.tuples(st.floats(0, 2000), st.floats(0, 2000)),
 )
-def test_what_is_set_is_a_step_within_all_ranges_or_nothing(
-    asked: float, ends: tuple[float, float], bounds: tuple[float, float]
+def test_only_a_step_within_all_ranges_is_set(
+    requested: float, ends: tuple[float, float], bounds: tuple[float, float]
 ) -> None:
     within, administrator = AllowedRange(*ends), AllowedRange(*bounds)
     possible = [step for step in CLOCK_STEPS if ends[0] <= step <= ends[1] and bounds[0] <= step <= bounds[1]]
-    inside = all(minimum <= asked <= maximum for minimum, maximum in (ends, bounds, (CLOCK_STEPS[0], CLOCK_STEPS[-1])))
+    inside = all(
+        minimum <= requested <= maximum for minimum, maximum in (ends, bounds, (CLOCK_STEPS[0], CLOCK_STEPS[-1]))
+    )
     if not inside or not possible:
         with pytest.raises(RequestError) as refused:
-            values_to_set(clock(asked, within), CLOCKS, administrator)
+            values_to_set(clock(requested, within), CLOCKS, administrator)
         assert refused.value.reason is Reason.OUT_OF_RANGE
         return
-    value = values_to_set(clock(asked, within), CLOCKS, administrator)[GPU]
+    value = values_to_set(clock(requested, within), CLOCKS, administrator)[GPU]
     assert value in possible
-    assert abs(value - asked) == min(abs(step - asked) for step in possible)
+    assert abs(value - requested) == min(abs(step - requested) for step in possible)
 
 
 @pytest.mark.parametrize(
-    ("request_", "bounds", "told"),
+    ("request_", "bounds", "message"),
     [
         (
             HoldRequest((GPU,), Setting.POWER_LIMIT, 350.0, "owner"),
@@ -84,13 +86,13 @@ def test_what_is_set_is_a_step_within_all_ranges_or_nothing(
         ),
     ],
 )
-def test_a_refusal_names_every_range(request_: HoldRequest, bounds: AllowedRange | None, told: str) -> None:
+def test_a_refusal_names_every_range(request_: HoldRequest, bounds: AllowedRange | None, message: str) -> None:
     with pytest.raises(RequestError, match=r"^OutOfRange: ") as refused:
         values_to_set(request_, {GPU: AllowedRange(100.0, 300.0)}, bounds)
-    assert told in refused.value.message
+    assert message in refused.value.message
 
 
-def test_a_range_between_two_steps_has_none_to_set() -> None:
+def test_a_range_between_two_steps_is_refused() -> None:
     with pytest.raises(
         RequestError, match="a graphics clock of 1000 megahertz has no step of the device within all ranges"
     ):

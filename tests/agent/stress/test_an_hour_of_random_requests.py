@@ -1,4 +1,4 @@
-"""10,000 random requests of 50 callers in an hour of simulated time, each answer and each GPU against the model."""
+"""10,000 random requests of 50 callers in an hour of simulated time, compared with a model."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def test_only_owners_ever_change_a_gpu_and_nothing_leaks_in_an_hour(identity: st
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    told: dict[str, Any] = json.loads(done.stdout)
-    assert told["counts"]["requests"] >= REQUESTS
-    assert told["simulated_seconds"] >= 3600
+    outcome: dict[str, Any] = json.loads(done.stdout)
+    assert outcome["counts"]["requests"] >= REQUESTS
+    assert outcome["simulated_seconds"] >= 3600
     happened = {"deaths", "connections", "subscriptions", "power controllers", "actors", "faults", "expiries"}
-    assert {name for name, count in told["counts"].items() if count > 10} >= happened
+    assert {name for name, count in outcome["counts"].items() if count > 10} >= happened
     refused = {"BadRequest", "NotYours", "OutOfRange", "NotSupported", "NotPermitted", "GpuLost", "DeviceFailed"}
     assert set(told["refusals"]) >= refused | {"Shared" if identity == "pod" else "UnknownGpu"}
     first, warm, *_, last = told["quiet"]

@@ -1,4 +1,4 @@
-"""What must come of every request: the agent as pure bookkeeping, without a process, a disk or a device."""
+"""A model of the agent without processes, disk or devices, which predicts every answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True)
 class Identity:
-    """Who a caller is, as kernel and kubelet know it; ``own`` None: every GPU is everyone's that no one holds."""
+    """A caller's identity by kernel and kubelet; ``own`` None: it may use every GPU that is not held."""
 
     owner: str
     own: frozenset[str] | None = None
@@ -25,18 +25,18 @@ class Identity:
 
 @dataclass(frozen=True)
 class Device:
-    """What every GPU of the machine accepts."""
+    """The values that every GPU of the machine accepts."""
 
-    least_watts: float
-    most_watts: float
+    minimum_watts: float
+    maximum_watts: float
     clocks: Mapping[str, Sequence[float]]
 
     def accepts(self, setting: str, value: float) -> bool:
         if setting == POWER:
-            return self.least_watts <= value <= self.most_watts
+            return self.minimum_watts <= value <= self.maximum_watts
         return min(self.clocks[setting]) <= value <= max(self.clocks[setting])
 
-    def settled(self, setting: str, value: float) -> float:
+    def nearest(self, setting: str, value: float) -> float:
         if setting == POWER:
             return value
         return min(self.clocks[setting], key=lambda step: (abs(step - value), step))
@@ -72,8 +72,8 @@ class Model:
     """The GPUs and the leases as they must be.
 
     Attributes:
-        device: What each GPU accepts.
-        current: By (GPU, setting), what is set; None: a clock that is not locked.
+        device: The values that each GPU accepts.
+        current: By (GPU, setting), the current value; None: an unlocked clock.
         leases: By (GPU, setting).
     """
 
@@ -85,19 +85,19 @@ class Model:
     def gpus(self) -> set[str]:
         return {gpu for gpu, _ in self.current}
 
-    def refusal_of_monitor(self, who: Identity, request: Mapping[str, Any]) -> str | None:
+    def refusal_of_monitor(self, caller: Identity, request: Mapping[str, Any]) -> str | None:
         """Why the monitor turns a well-formed request away without asking the power controller; None: it asks."""
         gpus = request.get("gpus", ())
-        if not all(who.sees(gpu) for gpu in gpus):
+        if not all(caller.sees(gpu) for gpu in gpus):
             return "NotYours"
         if request["verb"] == "energy" and not set(gpus) <= self.gpus:
             return "UnknownGpu"
-        if request["verb"].startswith("hold") and any(gpu in who.shared for gpu in gpus):
+        if request["verb"].startswith("hold") and any(gpu in caller.shared for gpu in gpus):
             return "Shared"
         return None
 
     def hold(self, request: Mapping[str, Any], now: float, fault: Fault | None = None) -> list[dict[str, Any]]:
-        """What the power controller answers to a hold.
+        """The power controller's answer to a hold.
 
         Raises:
             RefusedByModel: It refuses, and every GPU is as it was.
@@ -110,17 +110,17 @@ class Model:
         seconds = request.get("for_seconds")
         if seconds is not None and seconds <= 0:
             raise RefusedByModel("BadRequest")
-        asked = float(request["watts" if setting == POWER else "megahertz"])
+        requested = float(request["watts" if setting == POWER else "megahertz"])
         gpus: list[str] = list(request["gpus"])
         self._refuse_held_by_others(request["owner"], gpus)
         if not set(gpus) <= self.gpus:
             raise RefusedByModel("UnknownGpu")
-        if not self.device.accepts(setting, asked):
+        if not self.device.accepts(setting, requested):
             raise RefusedByModel("OutOfRange")
         if fault is not None and fault.setting == setting and fault.gpu in gpus:
             self._undone(setting, gpus)
             raise RefusedByModel(fault.reason)
-        value = self.device.settled(setting, asked)
+        value = self.device.nearest(setting, requested)
         for gpu in gpus:
             key = (gpu, setting)
             found = self.leases[key].found if key in self.leases else self.current[key]
@@ -139,7 +139,7 @@ class Model:
                 self.current[gpu, setting] = self.leases[gpu, setting].held
 
     def release(self, owner: str | None, gpus: Sequence[str] | None, fault: Fault | None = None) -> set[Key]:
-        """What the power controller answers to a release.
+        """The power controller's answer to a release.
 
         Raises:
             RefusedByModel: It refuses; with a fault, what could not be restored is restored at the
@@ -186,6 +186,6 @@ class Model:
 
     def _restore(self, key: Key) -> None:
         lease = self.leases.pop(key)
-        # A power limit that is none of ours is another actor's, and left.
+        # Another actor's power limit is left.
         if key[1] != POWER or self.current[key] == lease.held:
             self.current[key] = lease.found

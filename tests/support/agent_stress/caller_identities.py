@@ -1,4 +1,4 @@
-"""Who the callers are: processes of a laptop, or pods of a node whose kubelet says which GPUs they have."""
+"""The identities of callers: processes of a laptop, or pods of a node with a kubelet."""
 
 from __future__ import annotations
 
@@ -20,49 +20,49 @@ AgentAuthenticator = ProcessAuthenticator | PodAuthenticator
 
 
 class Identities(Protocol):
-    """Makes callers known to the agent, and says who they are.
+    """Makes callers identifiable for the agent, and knows their identities.
 
     Attributes:
-        known_at_once: The agent need not be waited for to know a newborn.
+        is_identified_at_once: The agent can identify a new caller without a delay.
     """
 
-    known_at_once: bool
+    is_identified_at_once: bool
 
     def make_authenticator(self, meter: Meter) -> AgentAuthenticator:
-        """The agent's own way to tell them apart."""
+        """The agent's own authenticator for these callers."""
 
-    async def known(self, newborn: Sequence[CallerProcess]) -> list[Identity]:
-        """Who these processes are, once the agent can know it."""
+    async def identify(self, spawned: Sequence[CallerProcess]) -> list[Identity]:
+        """The identities of these processes, once the agent can determine them."""
 
-    def buried(self, who: Identity) -> None:
-        """This one is dead."""
+    def remove(self, caller: Identity) -> None:
+        """Remove a dead caller."""
 
 
 class Processes:
-    """On a laptop: every GPU is everyone's."""
+    """On a laptop: every process may use every GPU."""
 
-    known_at_once = True
+    is_identified_at_once = True
 
     def make_authenticator(self, meter: Meter) -> AgentAuthenticator:
         return ProcessAuthenticator()
 
-    async def known(self, newborn: Sequence[CallerProcess]) -> list[Identity]:
-        return [Identity(f"process:{process.pid}:{process.start_ticks()}") for process in newborn]
+    async def identify(self, spawned: Sequence[CallerProcess]) -> list[Identity]:
+        return [Identity(f"process:{process.pid}:{process.start_ticks()}") for process in spawned]
 
-    def buried(self, who: Identity) -> None:
-        """The kernel knows."""
+    def remove(self, caller: Identity) -> None:
+        """Nothing to do: the kernel knows."""
 
 
 @dataclass
 class Pods:
-    """On a node: a process a pod. The GPUs are given out whole but the last, which ten pods share by time slicing.
+    """On a node: one process per pod. All GPUs are exclusive but the last, which ten pods share.
 
-    A pod's name and GPUs are for one pod at a time: a dead pod's GPUs go to the next that is born.
+    A dead pod's GPUs are assigned to the next pod.
 
     Attributes:
-        folder: For the kubelet's socket, the pods' logs and the cgroups as /proc would show them.
-        gpus: All of the machine.
-        given: What the kubelet says, by (namespace, name).
+        folder: The folder of the kubelet's socket, the pods' logs and a fake /proc.
+        gpus: All GPUs of the machine.
+        given: The kubelet's assignments, by (namespace, name).
     """
 
     folder: Path
@@ -70,7 +70,7 @@ class Pods:
     given: dict[tuple[str, str], list[str]]
     free: list[list[str]] = field(default_factory=list)
     names: dict[str, tuple[str, str]] = field(default_factory=dict)
-    known_at_once: bool = False
+    is_identified_at_once: bool = False
 
     @classmethod
     @contextmanager
@@ -81,21 +81,21 @@ class Pods:
         (folder / "proc").mkdir()
         with serving(folder / "kubelet.sock") as kubelet:
             first, *middle, last = gpus
-            whole = [[first, middle[0]], *([gpu] for gpu in middle[1:])]
+            exclusive = [[first, middle[0]], *([gpu] for gpu in middle[1:])]
             shared = [[f"{last}::{replica}"] for replica in range(10)]
-            yield cls(folder, gpus, kubelet.pods, [*shared, *whole])
+            yield cls(folder, gpus, kubelet.pods, [*shared, *exclusive])
 
     def make_authenticator(self, meter: Meter) -> AgentAuthenticator:
         node = Node(self.folder / "kubelet.sock", self.folder / "logs", self.folder / "proc")
         return PodAuthenticator(meter.uuid_by_device, node)
 
-    async def known(self, newborn: Sequence[CallerProcess]) -> list[Identity]:
-        identities = [self._born(process) for process in newborn]
-        # The agent takes the kubelet's word for a second.
+    async def identify(self, spawned: Sequence[CallerProcess]) -> list[Identity]:
+        identities = [self._add(process) for process in spawned]
+        # The agent caches the kubelet's answer for a second.
         await asyncio.sleep(1.05)
         return identities
 
-    def _born(self, process: CallerProcess) -> Identity:
+    def _add(self, process: CallerProcess) -> Identity:
         uid = str(uuid.uuid4())
         folder = self.folder / "proc" / str(process.pid)
         folder.mkdir()
@@ -110,10 +110,10 @@ class Pods:
         shared = frozenset(each.partition("::")[0] for each in ids if "::" in each)
         return Identity(owner, frozenset(ids) if not shared else frozenset(), shared)
 
-    def buried(self, who: Identity) -> None:
-        name = self.names.pop(who.owner)
+    def remove(self, caller: Identity) -> None:
+        name = self.names.pop(caller.owner)
         self.free.append(self.given.pop(name))
-        (self.folder / "logs" / f"training_{name[1]}_{who.owner.removeprefix('pod:')}").rmdir()
+        (self.folder / "logs" / f"training_{name[1]}_{caller.owner.removeprefix('pod:')}").rmdir()
         gone = self.folder / "proc" / name[1].removeprefix("pod-")
         for path in (gone / "stat", gone / "cgroup"):
             path.unlink()

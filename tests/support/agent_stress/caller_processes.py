@@ -1,4 +1,4 @@
-"""Callers that are processes: each opens its own connections, so the kernel says who it is, and lends us their ends."""
+"""Processes that open connections, so that the kernel identifies them, and pass the sockets to the test."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ class CallerSpawner:
         self.pid = os.fork()
         if self.pid == 0:
             self._line.close()
-            _bear(theirs, str(path))
+            _serve_spawn_requests(theirs, str(path))
         theirs.close()
 
-    def born(self) -> CallerProcess:
+    def spawn(self) -> CallerProcess:
         """A new process."""
         self._line.send(b"b")
-        told, (descriptor,), _, _ = socket.recv_fds(self._line, 16, 1)
-        return CallerProcess(int(told), socket.socket(fileno=descriptor))
+        pid, (descriptor,), _, _ = socket.recv_fds(self._line, 16, 1)
+        return CallerProcess(int(pid), socket.socket(fileno=descriptor))
 
     def close(self) -> None:
         """End it; callers end when their control is closed."""
@@ -65,8 +65,8 @@ class CallerSpawner:
         os.waitpid(self.pid, 0)
 
 
-def _bear(line: socket.socket, path: str) -> None:
-    # The kernel takes the dead away: nobody waits for them.
+def _serve_spawn_requests(line: socket.socket, path: str) -> None:
+    # The kernel reaps the children.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while line.recv(1):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -74,14 +74,14 @@ def _bear(line: socket.socket, path: str) -> None:
         if child == 0:
             line.close()
             theirs.close()
-            _call(ours, path)
+            _serve_connections(ours, path)
         ours.close()
         socket.send_fds(line, [str(child).encode()], [theirs.fileno()])
         theirs.close()
     os._exit(0)
 
 
-def _call(control: socket.socket, path: str) -> None:
+def _serve_connections(control: socket.socket, path: str) -> None:
     while control.recv(1):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.connect(path)

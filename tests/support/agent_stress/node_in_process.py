@@ -1,8 +1,7 @@
-"""Monitor and power controller of one node in this process: the agent's own code throughout, on a clock of
-ours for expiries.
+"""Runs monitor and power controller in this process, with a simulated clock for expiries.
 
-What the power controller is asked and answers is written down in order, for the model to follow:
-between requests that come together, only the power controller's order says which was first.
+It records the power controller's requests and answers in order, for the model to replay: among
+concurrent requests only the power controller's order says which was first.
 """
 
 from __future__ import annotations
@@ -30,29 +29,29 @@ from wattloop_agent.power_controller.request_handlers import RequestHandlers as 
 from wattloop_agent.request_error import RequestError, error_answer
 from wattloop_agent.unix_socket import listening_socket
 
-Told = tuple[dict[str, Any], dict[str, Any]]
+Exchange = tuple[dict[str, Any], dict[str, Any]]
 SAMPLE_SECONDS = 0.02
 MakeAuthenticator = Callable[[Meter], AgentAuthenticator]
 
 
 class NodeInProcess:
-    """An agent that serves a socket; to its monitor it is the power controller's `Connector`, too.
+    """An agent that serves a socket; it is also its monitor's `Connector`.
 
     Args:
-        folder: For the socket and the state.
-        make_authenticator: Makes what identifies callers, from the meter.
+        folder: The folder of socket and state.
+        make_authenticator: Creates the authenticator, given the meter.
 
     Attributes:
         now_seconds: The power controller's clock.
         ledger_writer: The monitor's energy ledger.
-        told: What the power controller was asked and answered since it was last emptied.
+        exchanges: The power controller's requests and answers since it was last emptied.
     """
 
     start_seconds = 0.0
 
     def __init__(self, folder: Path, make_authenticator: MakeAuthenticator) -> None:
         self.now_seconds = 0.0
-        self.told: list[Told] = []
+        self.exchanges: list[Exchange] = []
         self.socket = folder / "agent.sock"
         self._state = folder / "state"
         self._serving: set[concurrent.futures.Future[None]] = set()
@@ -65,14 +64,14 @@ class NodeInProcess:
         self.server = Server(callers, RequestHandlers(self.meter, self._link, self._lease_tracker))
 
     async def start(self) -> None:
-        """Serve, and meter."""
+        """Serve and measure."""
         self._loop = asyncio.get_running_loop()
         self.sample_every(SAMPLE_SECONDS)
         self._lease_tracker.start()
         await self.server.serve(listening_socket(self.socket))
 
     async def close(self) -> None:
-        """Serve no more."""
+        """Stop serving."""
         await self.server.close()
         await asyncio.to_thread(self._lease_tracker.stop)
         self._link.close()
@@ -82,20 +81,20 @@ class NodeInProcess:
         self.lease_manager.close()
 
     def sample_every(self, seconds: float) -> None:
-        """The pace of the monitor's looks at the GPUs."""
+        """Set the monitor's sample interval."""
         self.meter.sampler.start(seconds, self.ledger_writer.add_samples)
 
-    def booked_millijoules(self) -> dict[str, int]:
-        """What each GPU has used since it was first looked at, as the ledger has it after the newest look."""
+    def ledger_millijoules(self) -> dict[str, int]:
+        """The ledger's energy of each GPU after the newest sample."""
         return {gpu.uuid: gpu.energy_millijoules for gpu in self.ledger_writer.ledger.gpus()}
 
     def pass_time(self, seconds: float) -> None:
-        """Time passes at the power controller: its tick."""
+        """Advance the power controller's clock, and run its tick."""
         self.now_seconds += seconds
         self.lease_manager.tick()
 
     def restart_power_controller(self) -> None:
-        """Another power controller takes over from what is on disk."""
+        """Replace the power controller by another, which reads the leases on disk."""
         for each in list(self._serving):
             each.cancel()
         self.lease_manager.close()
@@ -126,7 +125,7 @@ class NodeInProcess:
                     answer: dict[str, Any] = {"result": handlers.answer(request)}
                 except RequestError as refusal:
                     answer = error_answer(refusal)
-                self.told.append((request, answer))
+                self.exchanges.append((request, answer))
                 writer.write(encoded(answer))
         finally:
             writer.close()

@@ -1,9 +1,9 @@
-"""Run as a program: an hour of simulated time in which 50 callers ask at random, every answer held against the model.
+"""A program: an hour of simulated time with random requests of 50 callers, compared with the model.
 
-``python random_hour.py FOLDER {process,pod} REQUESTS SEED`` prints, as JSON, what happened, and
-what the process held at each of four quiet points, where nobody holds anything: file descriptors,
-threads, Python's memory blocks, resident memory. The seed says what is asked; of those that ask at
-once, the agent says who is first.
+``python random_hour.py FOLDER {process,pod} REQUESTS SEED`` prints as JSON the events, and the
+resources of the process at each of four quiet points, at which there is no lease: file descriptors,
+threads, Python's memory blocks, resident memory. The seed determines the requests; the agent
+determines the order of concurrent ones.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ QUARTERS = 4
 PAGE_KIBIBYTES = os.sysconf("SC_PAGE_SIZE") // 1024
 
 
-def held_by_process() -> dict[str, int]:
-    """What may not grow."""
+def resources_of_process() -> dict[str, int]:
+    """The resources that must not grow."""
     gc.collect()
     return {
         "files": len(os.listdir("/proc/self/fd")),  # noqa: PTH208
@@ -48,7 +48,7 @@ def held_by_process() -> dict[str, int]:
 
 
 def new_model(gpus: list[str]) -> Model:
-    """Every GPU as it is found."""
+    """A model with every GPU at its initial values."""
     table = model_named("A100")
     clocks = {GRAPHICS: table.graphics_clocks_megahertz, MEMORY: table.memory_clocks_megahertz}
     device = Device(*table.power_limit_range_watts, {name: tuple(map(float, steps)) for name, steps in clocks.items()})
@@ -57,17 +57,17 @@ def new_model(gpus: list[str]) -> Model:
 
 
 async def hour(pool: CallerPool, requests: int) -> list[dict[str, int]]:
-    """The whole of it; returns what was held at the quiet points."""
+    """Run the hour; returns the resources at the quiet points."""
     await pool.start()
     await pool.fill(CALLERS)
     quiet = []
     for quarter in range(QUARTERS):
         while pool.counts["requests"] < requests * (quarter + 1) / QUARTERS:
             await pool.burst(1.1 * HOUR_SECONDS / requests)
-        await pool.everyone_gives_back()
+        await pool.release_everything()
         await pool.fill(CALLERS)
-        await pool.connections_are_the_callers()
-        quiet.append(held_by_process())
+        await pool.await_connections()
+        quiet.append(resources_of_process())
     await pool.close()
     return quiet
 

@@ -1,4 +1,4 @@
-"""Requests as callers send them: most are right for somebody, some are wrong in every way."""
+"""Random requests: most are valid for some caller, some are malformed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def random_line(random: Random, gpus: Sequence[str], own: Sequence[str]) -> Line
     """One line.
 
     Args:
-        random: Where chance comes from.
+        random: The source of randomness.
         gpus: All of the machine.
         own: Those that the caller is more likely to ask for.
     """

@@ -1,4 +1,4 @@
-"""Simulated GPUs in a temporary folder, with the paths and environment of an agent that uses them."""
+"""Simulated GPUs in a temporary folder, with the paths and environment of an agent on them."""
 
 from __future__ import annotations
 

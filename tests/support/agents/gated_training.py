@@ -1,4 +1,4 @@
-"""A training for tests that strike something at a moment of a hold."""
+"""A training that waits at gates, so that tests can kill processes at a defined moment of a hold."""
 
 # On two GPUs; waits at gates in its working folder: before it holds its limit, and with all done
 # but giving it back.

@@ -1,9 +1,9 @@
 """A hostile caller of the agent's socket: ``python hostile_client.py SOCKET ATTACK [--connections N] [--seconds S]``.
 
-Standard library alone, so that it runs in any pod. Each attack is bounded in time and connections;
-at its end it prints one JSON object: what it sent, what was answered, how many of its connections
-are open. ``victim`` is no attack: it holds a limit on GPUs, asks for its leases again and again,
-and tells the longest that an answer took.
+It uses only the standard library, so that it runs in any pod. Each attack is bounded in time and
+connections, and finally prints one JSON object: the requests sent, the answers, and the number of
+open connections. ``victim`` is no attack: it holds a limit on GPUs, lists its leases repeatedly,
+and prints the longest time to an answer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ASK_EVERY_SECONDS = 0.05
 
 @dataclass(eq=False)
 class Caller:
-    """One hostile connection: what it still has to send, and what was answered."""
+    """One hostile connection: the data left to send, and the answers."""
 
     connection: socket.socket
     pending: bytes = b""
@@ -37,7 +37,7 @@ class Caller:
 
 @dataclass
 class Result:
-    """What an attack prints."""
+    """The result that an attack prints."""
 
     opened: int = 0
     refused_at_once: int = 0
@@ -54,13 +54,13 @@ class Result:
 
 
 class Flood:
-    """Keeps so many connections busy: each sends the same bytes again and again, and reads what is answered.
+    """Keeps connections busy: each sends the same bytes repeatedly, and reads the answers.
 
     Args:
         path: The agent's socket.
-        connections: How many; one that the agent closes is opened again.
-        data: What each sends.
-        again: Whether it is sent again and again, or once.
+        connections: Their number; one that the agent closes is reopened.
+        data: The bytes that each sends.
+        again: Whether it sends them repeatedly, or once.
     """
 
     def __init__(self, path: str, connections: int, data: bytes, *, again: bool = True, reads: bool = True) -> None:
@@ -137,18 +137,18 @@ class Flood:
                 self.result.errors[answer["error"]["reason"]] += 1
 
 
-def request(verb: str, **words: object) -> bytes:
+def request(verb: str, **fields: object) -> bytes:
     """The line of a request."""
-    return json.dumps({"verb": verb, **words}).encode() + b"\n"
+    return json.dumps({"verb": verb, **fields}).encode() + b"\n"
 
 
 def newlines(path: str, connections: int, seconds: float, gpus: list[str]) -> None:
-    """Send 64 KiB of newlines over and over: each of them is a bad request."""
+    """Send 64 KiB of newlines repeatedly: each of them is a bad request."""
     Flood(path, connections, NEWLINES).run(seconds).show()
 
 
 def valid(path: str, connections: int, seconds: float, gpus: list[str]) -> None:
-    """Send valid requests of each kind over and over."""
+    """Send valid requests of each kind repeatedly."""
     held = [request("hold_limit", gpus=gpus, watts=watts) for watts in (200, 250)] if gpus else []
     named = {"gpus": gpus} if gpus else {}
     kinds = [request("gpus"), request("energy", **named), request("list"), *held, request("release", **named)]
@@ -156,12 +156,12 @@ def valid(path: str, connections: int, seconds: float, gpus: list[str]) -> None:
 
 
 def idle(path: str, connections: int, seconds: float, gpus: list[str]) -> None:
-    """Open connections and ask nothing."""
+    """Open connections and send nothing."""
     Flood(path, connections, b"", again=False).run(seconds).show()
 
 
 def half(path: str, connections: int, seconds: float, gpus: list[str]) -> None:
-    """Send all of the longest request but its end."""
+    """Send the longest request without its end."""
     Flood(path, connections, b"[" + b" " * 65_000, again=False).run(seconds).show()
 
 
@@ -171,12 +171,12 @@ def subscribers(path: str, connections: int, seconds: float, gpus: list[str]) ->
 
 
 def deaf(path: str, connections: int, seconds: float, gpus: list[str]) -> None:
-    """Send requests over and over, and read no answer."""
+    """Send requests repeatedly, and read no answer."""
     Flood(path, connections, request("gpus") * 100, reads=False).run(seconds).show()
 
 
 def churn(path: str, connections: int, seconds: float, gpus: list[str]) -> None:
-    """Open connections and close them at once, over and over."""
+    """Open connections and close them immediately, repeatedly."""
     result = Result()
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -187,7 +187,7 @@ def churn(path: str, connections: int, seconds: float, gpus: list[str]) -> None:
 
 
 def victim(path: str, connections: int, seconds: float, gpus: list[str]) -> None:
-    """Hold a limit, ask again and again; standard input says when to end."""
+    """Hold a limit and send requests repeatedly, until standard input closes."""
     with _victims_answers(path) as ask:
         assert "result" in ask(request("hold_limit", gpus=gpus, watts=150)), "the limit is held"
         sys.stdout.write("held\n")
@@ -202,8 +202,8 @@ def victim(path: str, connections: int, seconds: float, gpus: list[str]) -> None
             mine = [each for each in answer.get("result", []) if each["yours"] and each["held"] == 150]
             failed += "result" not in answer
             unheld += "result" in answer and len(mine) != len(gpus)
-    words = {"asked": len(taken), "longest_seconds": max(taken), "unheld": unheld, "failed": failed}
-    sys.stdout.write(json.dumps(words) + "\n")
+    fields = {"asked": len(taken), "longest_seconds": max(taken), "unheld": unheld, "failed": failed}
+    sys.stdout.write(json.dumps(fields) + "\n")
 
 
 @contextlib.contextmanager
@@ -225,7 +225,7 @@ ATTACKS = {each.__name__: each for each in (newlines, valid, idle, half, subscri
 
 
 def main() -> int:
-    """Carry out one attack."""
+    """Run one attack."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("socket", help="the agent's socket")
     parser.add_argument("attack", choices=sorted(ATTACKS))

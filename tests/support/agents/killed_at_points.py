@@ -1,9 +1,8 @@
-"""Run as a program: kills a power controller's process at each point of a change, on simulated GPUs, and
-tells what was left.
+"""A program: kills a power controller at each point of a change, on simulated GPUs.
 
-``python killed_at_points.py FOLDER CHANGE`` prints a JSON list, one entry a point: the limits and
-locked clocks after the kill and after the next holder gave everything back. Forks, so it is a
-process of its own and not pytest's.
+``python killed_at_points.py FOLDER CHANGE`` prints a JSON list, one entry per point: the limits and
+locked clocks after the kill and after the next power controller has restored. It forks, so it can't
+run in pytest's process.
 """
 
 from __future__ import annotations
@@ -23,23 +22,23 @@ from wattloop_agent.power_controller.devices import NvmlDevices
 from wattloop_agent.power_controller.lease import Setting
 from wattloop_agent.power_controller.lease_manager import LeaseManager
 
-# What every system call of a change goes through: the disk's in the os module, the device's through
-# pynvml.
+# Every system call of a change goes through one of these: disk access through the os module, device
+# access through pynvml.
 SYSTEM_CALLS = ("open", "write", "fsync", "rename", "mkdir")
 NVML_CALLS = ("nvmlDeviceSetPowerManagementLimit", "nvmlDeviceSetGpuLockedClocks", "nvmlDeviceResetGpuLockedClocks")
 State = list[list[object]]
 
 
 def kill_at(point: int) -> None:
-    """Count every call, before and after it, and die at this one."""
+    """Count the points before and after each call, and die at this one."""
     import pynvml  # noqa: PLC0415 - patched as the process has it
 
     left = itertools.count()
 
     def around(call: Callable[..., Any]) -> Callable[..., Any]:
-        def counted(*arguments: Any, **words: Any) -> Any:
+        def counted(*arguments: Any, **keywords: Any) -> Any:
             passed()
-            result = call(*arguments, **words)
+            result = call(*arguments, **keywords)
             passed()
             return result
 
@@ -56,7 +55,7 @@ def kill_at(point: int) -> None:
 
 
 def change(lease_manager: LeaseManager, name: str, gpus: tuple[str, ...], begin: bool) -> None:
-    """The begin of a change, or the change itself."""
+    """The preparation of a change, or the change itself."""
     if name == "clocks":
         if not begin:
             lease_manager.hold(HoldRequest(gpus, Setting.GRAPHICS_CLOCK, 900.0, "a"))
@@ -70,7 +69,7 @@ def change(lease_manager: LeaseManager, name: str, gpus: tuple[str, ...], begin:
 
 
 def in_child(work: Callable[[], None]) -> bool:
-    """Run it in a process of its own; whether that was killed."""
+    """Run a function in a child process; returns whether the child was killed."""
     child = os.fork()
     if child == 0:
         work()
@@ -85,7 +84,7 @@ def in_child(work: Callable[[], None]) -> bool:
 def main(folder: Path, name: str) -> None:
     state = nvml_simulator.create(folder / "gpus", model="A100", count=2, clock="virtual", permission="anyone")
     os.environ[nvml_simulator.STATE_VARIABLE] = str(state)
-    told = []
+    outcomes = []
     with nvml_simulator.Machine(state) as machine:
         uuids = tuple(gpu.uuid for gpu in machine.describe().gpus)
 
@@ -109,10 +108,10 @@ def main(folder: Path, name: str) -> None:
             killed = in_child(cut_off)
             left = seen()
             in_child(lambda leases=leases: lease_manager(leases).release())
-            told.append({"killed": killed, "left": left, "restored": seen()})
+            outcomes.append({"killed": killed, "left": left, "restored": seen()})
             if not killed:
                 break
-    sys.stdout.write(json.dumps(told))
+    sys.stdout.write(json.dumps(outcomes))
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ CLASSES = _classes()
 
 
 def listing(pods: Mapping[tuple[str, str], Sequence[str]]) -> bytes:
-    """The encoded answer for pods by (namespace, name), each with the device ids it was given."""
+    """The encoded answer for pods by (namespace, name), each with its device ids."""
     answer = CLASSES["ListPodResourcesResponse"]()
     for (namespace, name), ids in pods.items():
         pod = answer.pod_resources.add(name=name, namespace=namespace)
@@ -72,7 +72,7 @@ def listing(pods: Mapping[tuple[str, str], Sequence[str]]) -> bytes:
 
 @dataclass
 class KubeletServer:
-    """What the kubelet answers."""
+    """The kubelet's answers."""
 
     pods: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     calls: int = 0
@@ -88,7 +88,7 @@ class KubeletServer:
 
 @contextmanager
 def serving(path: Path) -> Iterator[KubeletServer]:
-    """Serve at this path for the time of a block."""
+    """Serve at this path for the duration of a block."""
     kubelet = KubeletServer()
     server = grpc.server(ThreadPoolExecutor(2))
     handler = grpc.unary_unary_rpc_method_handler(kubelet.answer)

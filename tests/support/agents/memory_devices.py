@@ -1,4 +1,4 @@
-"""GPUs in memory, as a back end of the power controller; test_devices_contract.py compares them with NVML's."""
+"""`Devices` in memory; test_devices_contract.py compares them with NVML's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CLOCK_STEPS = tuple(float(step) for step in range(210, 1411, 15))
 
 @dataclass
 class MemoryDevices:
-    """GPUs that remember what was set; `failing` names those that refuse to be set."""
+    """GPUs that remember their values; those in `failing` refuse to be set."""
 
     limits: dict[str, float] = field(default_factory=dict)
     clocks: dict[str, float | None] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Processes that call the agent, that are killed, that are waited for."""
+"""Starts, kills and waits for processes that call the agent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from wattloop.agent_process import start_agent, stop_agent
 def single_agent(
     socket: Path, state_directory: Path, *, environment: Mapping[str, str], log: Path
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """One agent for the time of a block, and its process; it is not started again when it dies."""
+    """Run an agent for the duration of a block; it is not restarted when it dies."""
     process = start_agent(socket, state_directory, environment=environment, log=log)
     try:
         yield process
@@ -29,14 +29,14 @@ def single_agent(
 
 
 def free_port() -> int:
-    """A port that nobody listens at now."""
+    """A free port."""
     with sockets.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
 
 
-HOLDER = """
+HOLD_PROGRAM = """
 import sys
 from wattloop.agent import AgentConnection
 connection = AgentConnection(sys.argv[1])
@@ -47,9 +47,9 @@ sys.stdin.read()
 
 
 def holding_process(socket: Path, watts: float, uuids: Sequence[str]) -> subprocess.Popen[str]:
-    """Another process that holds these GPUs until it is killed, or its standard input closes."""
+    """Start a process that holds these GPUs until it is killed or its standard input closes."""
     process = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(socket), str(watts), *uuids],
+        [sys.executable, "-c", HOLD_PROGRAM, str(socket), str(watts), *uuids],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -60,7 +60,7 @@ def holding_process(socket: Path, watts: float, uuids: Sequence[str]) -> subproc
 
 
 def raw_answer(path: Path, line: bytes) -> dict[str, dict[str, str]]:
-    """What the agent answers to a line as it is."""
+    """The agent's answer to a raw line."""
     with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM) as connection:
         connection.settimeout(10)
         connection.connect(str(path))
@@ -70,13 +70,13 @@ def raw_answer(path: Path, line: bytes) -> dict[str, dict[str, str]]:
 
 
 def children_of(pid: int) -> list[int]:
-    """The processes that this one started."""
+    """The child processes of a process."""
     by_thread = [path.read_text().split() for path in Path(f"/proc/{pid}/task").glob("*/children")]
     return sorted(int(child) for children in by_thread for child in children)
 
 
 def wait_for_end(pid: int, seconds: float = DEADLINE_SECONDS) -> None:
-    """Wait until a process that is not a child of ours is gone."""
+    """Wait for the end of a process that is not a child of this one."""
     try:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:

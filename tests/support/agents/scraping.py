@@ -1,4 +1,4 @@
-"""What Prometheus would read from an agent."""
+"""Reads an agent's metrics as Prometheus does."""
 
 from __future__ import annotations
 

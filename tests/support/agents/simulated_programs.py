@@ -1,4 +1,4 @@
-"""Programs for a process beside the tests', on the simulated machine whose state folder they are given."""
+"""Programs that run beside the tests on the simulated machine in a given state folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wall clock of processes under test: libfaketime, preloaded, moves it while they run, and no other clock."""
+"""Moves the wall clock of processes under test, and no other clock, by a preloaded libfaketime."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class WallClock:
     """A wall clock that can be set.
 
     Args:
-        folder: Where it is kept.
+        folder: The folder of its file.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -20,13 +20,13 @@ class WallClock:
         self.jump(0)
 
     def jump(self, days: int) -> None:
-        """From now on it is so many days from the true one."""
+        """Move it by this number of days from the real one."""
         aside = self._file.with_suffix(".aside")
         aside.write_text(f"{days:+d}d\n")
         aside.rename(self._file)
 
     def environment(self) -> Mapping[str, str]:
-        """What a process needs to go by it."""
+        """The environment of a process that uses it."""
         return {
             "LD_PRELOAD": str(LIBRARIES[0]),
             "FAKETIME_TIMESTAMP_FILE": str(self._file),

@@ -1,1 +1,1 @@
-"""Drops rights that the monitor does not need before it serves callers, so that a compromised one lacks them."""
+"""Drops rights that the monitor does not need, before it serves callers."""

@@ -1,4 +1,4 @@
-"""Confines the monitor as far as the kernel supports it, and logs what the kernel does not support."""
+"""Confines the monitor as far as the kernel supports it, and logs the rest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ logger = logging.getLogger(__name__)
 
 
 def confine(pod_logs: Path | None) -> None:
-    """Deny this process access to other processes and to pods' logs; call it before starting threads.
+    """Deny this process access to other processes and to pods' logs.
+
+    Call it before starting threads.
 
     A kernel that supports only one of the two must not leave a node's GPUs without an agent, so a
     failure is logged.

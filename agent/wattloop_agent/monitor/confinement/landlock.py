@@ -1,4 +1,4 @@
-"""A Landlock rule set (landlock(7), Linux 5.13) that denies reading files below a folder, not listing it.
+"""A Landlock rule set (landlock(7), Linux 5.13) that denies reading files below a folder.
 
 The monitor needs the names of the folders of pods' logs, not their contents. A process under any
 rule set also can't trace processes outside of it, or read their memory, environment or open files

@@ -1,1 +1,1 @@
-"""Identifies callers as pods: from the process to its pod, from the pod to the GPUs that the kubelet assigned."""
+"""Identifies callers as pods, and the GPUs that the kubelet assigned to them."""

@@ -1,4 +1,4 @@
-"""Which container has which GPU, for the energy ledger: the kubelet's list joined with the pods' uids."""
+"""The GPUs of each container, for the energy ledger: the kubelet's list joined with pod uids."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def assignments_of(
 def unlisted(
     known: Iterable[Assignment], listed: Iterable[Assignment], running: Callable[[set[str]], set[str]]
 ) -> list[Assignment]:
-    """Assignments that the kubelet lists no more, while their pods run and no other pod has the GPU.
+    """Unlisted assignments of pods that still run, if no other pod has the GPU.
 
     A kubelet that restarts lists nothing for a moment, so a pod has ended only when its processes
     have, too.

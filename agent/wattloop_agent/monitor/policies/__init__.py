@@ -1,1 +1,1 @@
-"""GPUPowerPolicies on this node: stored on disk, enforced on requests, and checked on running leases."""
+"""GPUPowerPolicies on this node: stored on disk, enforced on requests, checked on leases."""

@@ -1,4 +1,4 @@
-"""Checks callers' requests against the GPUPowerPolicies of this node, before they reach the power controller."""
+"""Checks callers' requests against the GPUPowerPolicies of this node."""
 
 from __future__ import annotations
 

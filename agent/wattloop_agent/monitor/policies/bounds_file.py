@@ -1,4 +1,4 @@
-"""Stores the policies that the operator sent last, so that they survive a restart without the operator.
+"""Stores the last policies of the operator, so that they survive a restart without it.
 
 The file has the form of the operator's answer (`NodeAnswer`). On a node without an operator an
 administrator can write it by hand.

@@ -1,4 +1,4 @@
-"""The policies in force for a GPU and a namespace: pure functions of the GPUPowerPolicy objects of this node.
+"""The policies in force for a GPU and a namespace, as pure functions of the node's policies.
 
 A policy applies to the products that it names, whichever pod uses them. Its namespaces say whose
 pods may set limits, its ranges which limits. Where several apply to a GPU, a request must be within
@@ -22,7 +22,7 @@ CACHE_SIZE = 256
 
 
 class LimitedSetting(enum.Enum):
-    """A setting that policies bound: field of `GpuBounds`, label, unit, and largest possible upper bound."""
+    """A setting that policies bound: field of `GpuBounds`, label, unit, largest upper bound."""
 
     POWER_LIMIT = ("power_limit_watts", "power limit", "watts", MAX_LIMIT_WATTS)
     GRAPHICS_CLOCK = ("graphics_clock_megahertz", "graphics clock", "megahertz", MAX_CLOCK_MEGAHERTZ)
@@ -62,7 +62,10 @@ class Limits:
     closed_by: tuple[GpuBounds, ...] = ()
 
     def range(self, setting: LimitedSetting) -> Range:
-        """What all of them allow, both ends included; nothing where the minimum is above the maximum."""
+        """The range that all of them allow, both ends included.
+
+        No value is allowed if the minimum is above the maximum.
+        """
         ranges = [bounds for each in self.bounds if (bounds := _range(each, setting)) is not None]
         return max((low for low, _ in ranges), default=0.0), min((high for _, high in ranges), default=math.inf)
 
@@ -94,7 +97,7 @@ class PolicyLimits:
         self._cache: dict[tuple[str, str | None], Limits] = {}
 
     def of(self, product: str, namespace: str | None) -> Limits:
-        """The limits of a GPU of this product for a pod of this namespace (None: no pod, which no namespace admits)."""
+        """The limits of a GPU of this product for a pod of this namespace (None: no pod)."""
         key = (product, namespace)
         limits = self._cache.get(key)
         if limits is None:
@@ -125,7 +128,7 @@ def refuse_closed(gpu: str, limits: Limits, namespace: str | None) -> None:
 
 
 def out_of_range(gpu: str, setting: LimitedSetting, value: float, violation: str, device: Range | None) -> RequestError:
-    """The error for a value that a policy does not allow, with the policy's range and the device's."""
+    """The error for a value that violates a policy, with the policy's range and the device's."""
     accepts = "does not report what it accepts" if device is None else f"accepts {setting.describe(device)}"
     return RequestError(
         Reason.OUT_OF_RANGE,

@@ -1,4 +1,4 @@
-"""Leases that violate a policy, because it was tightened after they were granted: reported, and not changed.
+"""Leases that violate a policy that was tightened later: they are reported, not changed.
 
 Changing a limit during a training would distort what its job learns, and the limit that a GPU
 returns to may violate the policy even more than the held one. docs/decisions/agent.md has the

@@ -1,4 +1,4 @@
-"""Which container has which GPU: the kubelet's list joined with uids, over pods of one name and a kubelet's restart."""
+"""The assignment of GPUs to containers: the kubelet's list joined with pod uids."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ TRAINER = PodName("default", "trainer")
 
 
 def running(*uids: str) -> Callable[[set[str]], set[str]]:
-    return lambda asked: asked & set(uids)
+    return lambda requested: requested & set(uids)
 
 
-def nobody(asked: set[str]) -> set[str]:
-    raise AssertionError(f"the processes of {asked} need not be looked for")
+def none_running(requested: set[str]) -> set[str]:
+    raise AssertionError(f"the processes of {requested} need not be looked for")
 
 
 def assigned(uid: str, gpu: str = GPUS[0], container: str = "main") -> Assignment:
@@ -41,8 +41,8 @@ def test_each_container_has_its_gpus_and_parts_of_gpus_are_shared() -> None:
     assert {(each.pod_uid, each.namespace, each.pod) for each in found} == {("u", "default", "trainer")}
 
 
-def test_names_of_one_uid_need_no_look_at_processes() -> None:
-    assert uids_by_name({"u": TRAINER, "v": PodName("a", "b")}, nobody, set()) == {
+def test_names_with_one_uid_need_no_scan_of_processes() -> None:
+    assert uids_by_name({"u": TRAINER, "v": PodName("a", "b")}, none_running, set()) == {
         TRAINER: ["u"],
         PodName("a", "b"): ["v"],
     }
@@ -59,17 +59,19 @@ def test_names_of_one_uid_need_no_look_at_processes() -> None:
     ],
     ids=["the old one has ended", "the new one is not there", "both run", "the new one starts", "nothing tells"],
 )
-def test_of_two_pods_of_one_name_the_one_that_runs_is_meant(run: list[str], known: list[str], uids: list[str]) -> None:
+def test_of_two_pods_with_one_name_the_running_one_has_the_gpu(
+    run: list[str], known: list[str], uids: list[str]
+) -> None:
     assert uids_by_name({"old": TRAINER, "new": TRAINER}, running(*run), set(known)) == {TRAINER: uids}
 
 
-def test_a_pod_that_is_listed_no_more_keeps_its_gpu_while_it_runs() -> None:
+def test_a_pod_that_is_no_longer_listed_keeps_its_gpu_while_it_runs() -> None:
     assert unlisted([assigned("u"), assigned("v", GPUS[1])], [], running("u")) == [assigned("u")]
 
 
-def test_a_gpu_that_another_pod_is_listed_with_is_that_ones() -> None:
-    assert unlisted([assigned("u")], [assigned("v")], nobody) == []
+def test_a_gpu_listed_with_another_pod_belongs_to_that_pod() -> None:
+    assert unlisted([assigned("u")], [assigned("v")], none_running) == []
 
 
-def test_who_is_listed_is_not_looked_for() -> None:
-    assert unlisted([assigned("u")], [assigned("u")], nobody) == []
+def test_a_listed_pod_is_not_searched_for() -> None:
+    assert unlisted([assigned("u")], [assigned("u")], none_running) == []

@@ -1,4 +1,4 @@
-"""Which pod a cgroup is: as the runtimes and drivers write it, and as somebody might to look like another."""
+"""The pod of a cgroup, in the forms of runtimes and drivers, and in forged ones."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ FOUND = {
 
 
 @pytest.mark.parametrize("cgroup", [text for name, text in FOUND.items() if "removed" not in name])
-def test_a_pods_process_is_known_by_its_cgroup(cgroup: str) -> None:
+def test_a_cgroup_identifies_the_pod_of_a_process(cgroup: str) -> None:
     assert pod_of(cgroup) == PodCgroup(UID, CONTAINER)
 
 
-def test_a_static_pod_is_known_by_its_hash() -> None:
+def test_a_hash_identifies_a_static_pod() -> None:
     assert pod_of(f"0::/kubepods/burstable/pod{STATIC}/{CONTAINER}").pod_uid == STATIC
 
 
@@ -81,11 +81,11 @@ def test_a_static_pod_is_known_by_its_hash() -> None:
         FOUND["a container that is being removed"],
     ],
 )
-def test_what_is_no_container_of_a_pod_is_refused(cgroup: str) -> None:
+def test_a_cgroup_outside_of_a_pods_containers_is_refused(cgroup: str) -> None:
     with pytest.raises(NotInPodError, match="no pod's"):
         pod_of(cgroup)
 
 
-def test_hierarchies_that_do_not_agree_are_refused() -> None:
+def test_contradicting_cgroup_hierarchies_are_refused() -> None:
     with pytest.raises(NotInPodError, match="different pods"):
         pod_of(f"4:memory:/kubepods/pod{UID}/{CONTAINER}\n3:cpu:/kubepods/pod{OTHER}/{CONTAINER}")

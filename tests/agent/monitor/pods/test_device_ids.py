@@ -1,4 +1,4 @@
-"""Whose GPU a device plugin's id names."""
+"""The GPU that a device plugin's id names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from wattloop_agent.monitor.pods.device_ids import PodGpus, gpus_of, needs_names
 A = "GPU-00000000-0000-0000-0000-00000000000a"
 B = "GPU-00000000-0000-0000-0000-00000000000b"
 MIG = "MIG-41b36413-03bc-566b-ae38-fa5fcd6c8c0b"
-FOREIGN_MIG = "MIG-00000000-0000-0000-0000-000000000000"
+UNKNOWN_MIG = "MIG-00000000-0000-0000-0000-000000000000"
 NAMES = {"nvidia0": A, "nvidia1": B, MIG: B}
 NONE: frozenset[str] = frozenset()
 
@@ -27,14 +27,14 @@ NONE: frozenset[str] = frozenset()
         ([MIG], NONE, {B}, NONE),
         ([f"{MIG}::3"], NONE, {B}, NONE),
         ([f"MIG-{A}/7/0"], NONE, {A}, NONE),
-        ([A, MIG, FOREIGN_MIG], {A}, {B}, {FOREIGN_MIG}),
+        ([A, MIG, UNKNOWN_MIG], {A}, {B}, {UNKNOWN_MIG}),
         ([f"{MIG}/0", f"{MIG}::", "MIG-1", f"MIG-{A}"], NONE, NONE, {f"{MIG}/0", f"{MIG}::", "MIG-1", f"MIG-{A}"}),
         (["nvidia7", "0", "GPU-1", f"{A}::", "nvidia0/../nvidia1"], NONE, NONE,
          {"nvidia7", "0", "GPU-1", f"{A}::", "nvidia0/../nvidia1"}),
         ([], NONE, NONE, NONE),
     ],
 )  # fmt: skip
-def test_an_id_names_a_whole_gpu_a_share_or_nothing_we_know(
+def test_an_id_names_an_exclusive_gpu_a_shared_one_or_is_unknown(
     ids: list[str], exclusive: set[str], shared: set[str], unknown: set[str]
 ) -> None:
     assert gpus_of(ids, NAMES) == PodGpus(frozenset(exclusive), frozenset(shared), frozenset(unknown))
@@ -44,5 +44,5 @@ def test_an_id_names_a_whole_gpu_a_share_or_nothing_we_know(
     ("ids", "needed"),
     [([A, f"{B}::0"], False), ([], False), ([A, "nvidia1"], True), ([MIG], True), (["nvidia0/gi1"], True)],
 )
-def test_nvml_is_asked_for_names_only_where_an_id_is_no_uuid_of_a_gpu(ids: list[str], needed: bool) -> None:
+def test_nvml_is_read_only_if_an_id_is_no_gpu_uuid(ids: list[str], needed: bool) -> None:
     assert needs_names(ids) is needed

@@ -1,4 +1,4 @@
-"""The kubelet's answer, taken from the real gRPC library."""
+"""The kubelet's answers, sent by the real gRPC library."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_each_pod_has_the_ids_of_nvidias_devices(kubelet: tuple[Path, KubeletSer
     }
 
 
-def test_an_answer_larger_than_every_window_of_http2_arrives_whole(kubelet: tuple[Path, KubeletServer]) -> None:
+def test_an_answer_larger_than_every_http2_window_arrives_completely(kubelet: tuple[Path, KubeletServer]) -> None:
     path, server = kubelet
     server.pods = {("default", f"pod-{number}"): [f"GPU-{number}-{k}" for k in range(16)] for number in range(2000)}
     devices = devices_by_pod(path, 5.0)
@@ -40,14 +40,14 @@ def test_an_answer_larger_than_every_window_of_http2_arrives_whole(kubelet: tupl
     assert devices[PodName("default", "pod-1999")] == {"main": {f"GPU-1999-{k}" for k in range(16)}}
 
 
-def test_a_refusal_is_told_with_its_words(kubelet: tuple[Path, KubeletServer]) -> None:
+def test_an_error_keeps_the_servers_message(kubelet: tuple[Path, KubeletServer]) -> None:
     path, server = kubelet
     server.fails = True
     with pytest.raises(GrpcCallError, match="status 8: too many requests"):
         devices_by_pod(path, 5.0)
 
 
-def test_a_method_that_is_not_there_is_told(kubelet: tuple[Path, KubeletServer]) -> None:
+def test_an_unknown_method_is_an_error(kubelet: tuple[Path, KubeletServer]) -> None:
     with pytest.raises(GrpcCallError, match="status 12"):
         unary_call(kubelet[0], "/v1.PodResourcesLister/None", b"", 5.0)
 
@@ -57,8 +57,8 @@ def test_without_a_kubelet_the_call_fails(folder: Path) -> None:
         devices_by_pod(folder / "none.sock", 5.0)
 
 
-@pytest.mark.parametrize("says", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x00" * 100])
-def test_a_server_that_speaks_no_grpc_fails_the_call_in_time(folder: Path, says: bytes) -> None:
+@pytest.mark.parametrize("response", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x00" * 100])
+def test_a_server_that_speaks_no_grpc_fails_the_call_in_time(folder: Path, response: bytes) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
         listening.bind(str(folder / "sock"))
         listening.listen()
@@ -66,8 +66,8 @@ def test_a_server_that_speaks_no_grpc_fails_the_call_in_time(folder: Path, says:
         def serve() -> None:
             connection, _ = listening.accept()
             with connection:
-                connection.sendall(says)
-                while says and connection.recv(65536):
+                connection.sendall(response)
+                while response and connection.recv(65536):
                     pass
 
         thread = threading.Thread(target=serve)
@@ -77,7 +77,7 @@ def test_a_server_that_speaks_no_grpc_fails_the_call_in_time(folder: Path, says:
         thread.join()
 
 
-def test_uids_come_from_the_names_of_log_folders(tmp_path: Path) -> None:
+def test_uids_are_read_from_the_names_of_log_folders(tmp_path: Path) -> None:
     for name in ("default_trainer_uid-1", "kube-system_static_hash", "no-pod", "a_b_c_d"):
         (tmp_path / name).mkdir()
     assert names_by_uid(tmp_path) == {
@@ -87,7 +87,7 @@ def test_uids_come_from_the_names_of_log_folders(tmp_path: Path) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_make_the_decoder_do_worse_than_refuse(data: bytes) -> None:
+def test_the_decoder_refuses_arbitrary_bytes_cleanly(data: bytes) -> None:
     try:
         content = list(fields(data))
     except ValueError:

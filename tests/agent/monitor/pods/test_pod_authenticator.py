@@ -1,4 +1,4 @@
-"""Who a pod's process is, and what it may: real sockets, processes and gRPC; /proc is a folder that the test writes."""
+"""Identification of pods with real sockets, processes and gRPC; the tests write their own /proc."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ class PretendNode:
         async def uuid_by_device() -> dict[str, str]:
             return {f"nvidia{index}": gpu for index, gpu in enumerate(GPUS)}
 
-        places = Node(self.folder / "kubelet.sock", self.folder / "logs", self.folder / "proc")
-        return PodAuthenticator(uuid_by_device, places)
+        node = Node(self.folder / "kubelet.sock", self.folder / "logs", self.folder / "proc")
+        return PodAuthenticator(uuid_by_device, node)
 
     def pod(self, uid: str, name: str, ids: list[str]) -> None:
         (self.folder / "logs" / f"default_{name}_{uid}").mkdir()
         self.kubelet.pods["default", name] = ids
 
-    def place(self, pid: int, uid: str) -> None:
+    def add_process(self, pid: int, uid: str) -> None:
         process = self.folder / "proc" / str(pid)
         process.mkdir(exist_ok=True)
         (process / "cgroup").write_text(cgroup(uid))
@@ -69,7 +69,7 @@ class PretendNode:
             [sys.executable, "-S", "-c", CONNECT, str(self.folder / "agent.sock")], stdin=subprocess.PIPE
         )
         self.processes.append(process)
-        self.place(process.pid, uid)
+        self.add_process(process.pid, uid)
         connection, _ = self.listening.accept()
         return process, connection
 
@@ -100,12 +100,12 @@ def refusal(peer: PodPeer) -> RequestError:
     return caught.value
 
 
-def test_a_pod_runs_since_the_first_of_its_processes_that_is_there_began(node: PretendNode) -> None:
+def test_a_pod_started_with_its_oldest_running_process(node: PretendNode) -> None:
     before = time.monotonic()
     ticks = os.sysconf("SC_CLK_TCK")
     since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
     for pid, uid, seconds_ago in ((1001, UID, 5), (1002, UID, 60), (1003, OTHER, 90)):
-        node.place(pid, uid)
+        node.add_process(pid, uid)
         fields = ["1"] * 30
         fields[18] = str(round((since_boot - seconds_ago) * ticks))
         (node.folder / "proc" / str(pid) / "stat").write_text(f"{pid} (a name) S {' '.join(fields)}")
@@ -113,7 +113,7 @@ def test_a_pod_runs_since_the_first_of_its_processes_that_is_there_began(node: P
     assert found == {UID: pytest.approx(before - 60, abs=0.5)}
 
 
-def test_a_pods_process_is_its_pod_with_its_gpus(node: PretendNode) -> None:
+def test_a_pods_process_is_identified_as_its_pod_with_its_gpus(node: PretendNode) -> None:
     node.pod(UID, "trainer", [GPUS[0], f"{GPUS[1]}::2"])
     node.pod(OTHER, "neighbour", [GPUS[2]])
     _, connection = node.connected(UID)
@@ -127,9 +127,9 @@ def test_a_pods_process_is_its_pod_with_its_gpus(node: PretendNode) -> None:
     with pytest.raises(RequestError, match="shared by time slicing or MIG") as shared:
         caller.require_own((GPUS[1],))
     assert shared.value.reason is Reason.SHARED
-    for foreign in (GPUS[2], "0", "2", GPUS[0].lower(), f"{GPUS[2]}::0", "nvidia2"):
+    for unassigned in (GPUS[2], "0", "2", GPUS[0].lower(), f"{GPUS[2]}::0", "nvidia2"):
         with pytest.raises(RequestError, match="which has") as caught:
-            caller.require_own((GPUS[0], foreign))
+            caller.require_own((GPUS[0], unassigned))
         assert caught.value.reason is Reason.NOT_YOURS
 
 
@@ -147,12 +147,12 @@ def test_a_process_that_moved_its_cgroup_is_refused(node: PretendNode) -> None:
     process, connection = node.connected(UID)
     with connection:
         peer = node.authenticator().peer(connection)
-        node.place(process.pid, OTHER)
+        node.add_process(process.pid, OTHER)
         assert "has left it" in refusal(peer).message
         peer.close()
 
 
-def test_a_connection_whose_process_has_ended_is_refused_also_when_its_pid_is_used_again(node: PretendNode) -> None:
+def test_a_connection_of_an_ended_process_is_refused_even_if_its_pid_is_reused(node: PretendNode) -> None:
     node.pod(UID, "trainer", [GPUS[0]])
     process, connection = node.connected(UID)
     with connection:
@@ -164,7 +164,7 @@ def test_a_connection_whose_process_has_ended_is_refused_also_when_its_pid_is_us
         peer.close()
 
 
-def test_a_pod_that_the_kubelet_lists_no_more_is_refused(node: PretendNode) -> None:
+def test_a_pod_that_the_kubelet_no_longer_lists_is_refused(node: PretendNode) -> None:
     node.pod(UID, "trainer", [GPUS[0]])
     _, connection = node.connected(UID)
     with connection:
@@ -174,7 +174,7 @@ def test_a_pod_that_the_kubelet_lists_no_more_is_refused(node: PretendNode) -> N
         peer.close()
 
 
-def test_of_two_pods_of_one_name_that_both_run_neither_is_served(node: PretendNode) -> None:
+def test_two_running_pods_with_one_name_are_both_refused(node: PretendNode) -> None:
     node.pod(UID, "trainer", [GPUS[0]])
     (node.folder / "logs" / f"default_trainer_{OTHER}").mkdir()
     old, old_connection = node.connected(OTHER)
@@ -190,7 +190,7 @@ def test_of_two_pods_of_one_name_that_both_run_neither_is_served(node: PretendNo
             each.close()
 
 
-def test_without_the_kubelet_nobody_is_served_and_nobody_is_gone(node: PretendNode) -> None:
+def test_without_the_kubelet_no_pod_is_served_and_no_owner_counts_as_gone(node: PretendNode) -> None:
     node.pod(UID, "trainer", [GPUS[0]])
     _, connection = node.connected(UID)
     authenticator = node.authenticator()
@@ -204,7 +204,7 @@ def test_without_the_kubelet_nobody_is_served_and_nobody_is_gone(node: PretendNo
         peer.close()
 
 
-def test_a_pod_lives_as_long_as_any_of_its_processes(node: PretendNode) -> None:
+def test_a_pod_is_alive_as_long_as_any_of_its_processes(node: PretendNode) -> None:
     authenticator = node.authenticator()
     (first, one), (second, other) = (node.connected(UID) for _ in range(2))
     one.close()
@@ -222,10 +222,10 @@ def test_a_pod_lives_as_long_as_any_of_its_processes(node: PretendNode) -> None:
     assert authenticator.process_of(owner) is None
 
 
-def test_a_search_through_the_nodes_processes_can_be_followed_step_by_step(node: PretendNode) -> None:
+def test_a_scan_of_processes_calls_step_for_each_process(node: PretendNode) -> None:
     authenticator = node.authenticator()
     for pid in range(1001, 1004):
-        node.place(pid, OTHER)
+        node.add_process(pid, OTHER)
     steps: list[None] = []
     assert authenticator.process_of(f"pod:{UID}", lambda: steps.append(None)) is None
     assert len(steps) == 3
@@ -245,7 +245,7 @@ def test_the_kubelet_is_asked_once_a_second_at_most(node: PretendNode, monkeypat
     assert node.kubelet.calls == 1
 
 
-def test_a_kubelet_that_does_not_answer_is_waited_for_once_by_all(
+def test_all_callers_wait_for_a_hung_kubelet_at_the_same_time(
     node: PretendNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node.pod(UID, "trainer", [GPUS[0]])
@@ -264,7 +264,7 @@ def test_a_kubelet_that_does_not_answer_is_waited_for_once_by_all(
     assert node.kubelet.calls == 2
 
 
-def test_a_pod_that_comes_right_after_an_answer_of_the_kubelet_is_served(
+def test_a_pod_that_starts_right_after_a_kubelet_answer_is_served(
     node: PretendNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pod_authenticator, "ANSWER_AGE_SECONDS", 60.0)
@@ -278,7 +278,7 @@ def test_a_pod_that_comes_right_after_an_answer_of_the_kubelet_is_served(
     assert asyncio.run(ask()).gpus == {GPUS[0]}
 
 
-def test_owners_that_are_no_pods_are_left_in_doubt(node: PretendNode) -> None:
+def test_owners_that_are_no_pods_count_as_alive(node: PretendNode) -> None:
     authenticator = node.authenticator()
     assert authenticator.alive("process:1:2")
     assert not authenticator.alive(f"pod:{UID}")
@@ -286,7 +286,7 @@ def test_owners_that_are_no_pods_are_left_in_doubt(node: PretendNode) -> None:
 
 
 @pytest.mark.parametrize("file", ["cgroup", "stat"])
-def test_a_pod_whose_process_cannot_be_looked_at_is_alive(node: PretendNode, file: str) -> None:
+def test_a_pod_whose_process_cannot_be_read_counts_as_alive(node: PretendNode, file: str) -> None:
     node.pod(UID, "trainer", [GPUS[0]])
     process, connection = node.connected(UID)
     authenticator = node.authenticator()
@@ -314,7 +314,7 @@ def test_a_pod_whose_process_cannot_be_looked_at_is_alive(node: PretendNode, fil
         peer.close()
 
 
-def test_without_a_look_at_the_processes_no_pod_is_gone_and_none_is_served(node: PretendNode) -> None:
+def test_if_processes_cannot_be_read_no_pod_counts_as_gone_and_none_is_served(node: PretendNode) -> None:
     node.pod(UID, "trainer", [GPUS[0]])
     (node.folder / "logs" / f"default_trainer_{OTHER}").mkdir()
     _, connection = node.connected(UID)
@@ -332,7 +332,7 @@ def test_without_a_look_at_the_processes_no_pod_is_gone_and_none_is_served(node:
         peer.close()
 
 
-def test_names_of_programs_and_cgroups_may_hold_any_bytes(node: PretendNode) -> None:
+def test_names_of_programs_and_cgroups_may_contain_any_bytes(node: PretendNode) -> None:
     node.pod(UID, "trainer", [GPUS[0]])
     process, connection = node.connected(UID)
     connection.close()

@@ -1,4 +1,4 @@
-"""Whether a listed pod runs, in virtual time: pods that completed and are listed still, that start, that come back."""
+"""Whether a listed pod runs, in virtual time: completed, starting and recreated pods."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ class Processes:
 
     def process_by_pod(self, pod_uids: set[str]) -> dict[str, int]:
         self.searches += 1
-        self._look()
+        self._scan()
         return {uid: pid for pid, uid in self.pods.items() if uid in pod_uids}
 
     def is_in(self, pid: int, pod_uid: str) -> bool:
-        self._look()
+        self._scan()
         return self.pods.get(pid) == pod_uid
 
-    def _look(self) -> None:
+    def _scan(self) -> None:
         if self.hidden:
             raise OSError(errno.EMFILE, "no descriptor left")
 
 
 @dataclass
 class Node:
-    """The processes, the time, and what is said of the pods u and v."""
+    """The processes, the time, and the liveness of the pods u and v."""
 
     processes: Processes = field(default_factory=Processes)
     now: float = 1000.0
 
     def __post_init__(self) -> None:
-        self.living = PodLiveness(self.processes, lambda: self.now)
+        self.liveness = PodLiveness(self.processes, lambda: self.now)
 
     def among(self, *uids: str, after: float = 2.0) -> set[str]:
         self.now += after
-        return self.living.among(set(uids))
+        return self.liveness.among(set(uids))
 
 
 def test_a_pod_that_runs_is_searched_for_once() -> None:
@@ -63,21 +63,21 @@ def test_a_pod_that_has_completed_and_is_still_listed_has_ended() -> None:
     assert node.processes.searches <= 2 + 200 / SEARCH_SECONDS
 
 
-def test_a_pod_whose_first_process_ends_while_another_runs_goes_on() -> None:
+def test_a_pod_runs_on_when_its_first_process_ends_and_another_runs() -> None:
     node = Node(Processes({1: "u"}))
     node.among("u")
     node.processes.pods = {7: "u"}
     assert node.among("u") == {"u"}
 
 
-def test_a_process_id_that_another_pod_has_by_now_does_not_speak_for_the_first() -> None:
+def test_a_pid_reused_by_another_pod_says_nothing_about_the_first() -> None:
     node = Node(Processes({1: "u"}))
     node.among("u")
     node.processes.pods = {1: "v"}
     assert node.among("u", "v") == {"v"}
 
 
-def test_a_pod_that_starts_is_believed_for_a_while_and_known_once_it_runs() -> None:
+def test_a_starting_pod_counts_as_running_for_a_limited_time() -> None:
     node = Node(Processes({1: "v"}))
     assert node.among("u", "v") == {"u", "v"}
     assert node.among("u", "v", after=START_SECONDS) == {"v"}
@@ -85,13 +85,13 @@ def test_a_pod_that_starts_is_believed_for_a_while_and_known_once_it_runs() -> N
     assert node.among("u", "v", after=SEARCH_SECONDS) == {"u", "v"}
 
 
-def test_where_no_pods_process_can_be_seen_the_list_alone_counts() -> None:
+def test_if_no_pods_process_is_visible_the_list_decides() -> None:
     node = Node()
     assert node.among("u") == {"u"}
     assert node.among("u", after=10 * START_SECONDS) == {"u"}
 
 
-def test_a_pod_whose_sandbox_is_made_anew_comes_back() -> None:
+def test_a_pod_with_a_recreated_sandbox_runs_again() -> None:
     node = Node(Processes({1: "u"}))
     node.among("u")
     node.processes.pods = {}
@@ -100,7 +100,7 @@ def test_a_pod_whose_sandbox_is_made_anew_comes_back() -> None:
     assert node.among("u", after=SEARCH_SECONDS) == {"u"}
 
 
-def test_while_processes_cannot_be_looked_at_a_pod_that_ran_goes_on_and_of_a_new_one_nothing_is_known() -> None:
+def test_while_processes_cannot_be_read_a_known_pod_runs_and_a_new_one_is_unknown() -> None:
     node = Node(Processes({1: "u"}))
     node.among("u")
     node.processes.pods = {}

@@ -1,4 +1,4 @@
-"""Guard rails on disk: kept over restarts, replaced whole, closed where they are not known."""
+"""Policies on disk: they survive restarts, are replaced atomically, and close the node if unknown."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ FLEET = GpuBounds("fleet", power_limit_watts=(150.0, 350.0))
 TEAM = GpuBounds("team", products=("NVIDIA H200",), namespaces=("vision",), memory_clock_megahertz=(0.0, 2500.0))
 
 
-def test_a_node_that_was_told_nothing_has_no_guard_rails(tmp_path: Path) -> None:
+def test_a_node_without_an_answer_has_no_policies(tmp_path: Path) -> None:
     bounds = BoundsFile(tmp_path / "monitor")
     assert bounds.limits().bounds == ()
     assert bounds.problem == ""
 
 
-def test_what_was_told_last_holds_and_is_kept_over_a_restart(tmp_path: Path) -> None:
+def test_the_last_policies_apply_and_survive_a_restart(tmp_path: Path) -> None:
     bounds = BoundsFile(tmp_path / "monitor")
     bounds.replace((FLEET,))
     bounds.replace((FLEET, TEAM))
@@ -36,7 +36,7 @@ def test_what_was_told_last_holds_and_is_kept_over_a_restart(tmp_path: Path) -> 
     assert [path.name for path in (tmp_path / "monitor").iterdir()] == ["bounds.json"]
 
 
-def test_the_same_bounds_again_cost_no_write(tmp_path: Path) -> None:
+def test_unchanged_policies_are_not_written_again(tmp_path: Path) -> None:
     bounds = BoundsFile(tmp_path)
     bounds.replace((FLEET,))
     before = (tmp_path / "bounds.json").stat().st_ino
@@ -65,7 +65,7 @@ def test_a_file_written_by_hand_is_read(tmp_path: Path) -> None:
         b"[" * 100_000,
     ],
 )
-def test_a_damaged_file_closes_the_node_until_the_operator_tells_again(content: bytes, tmp_path: Path) -> None:
+def test_a_damaged_file_closes_the_node_until_the_operator_answers_again(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "bounds.json").write_bytes(content)
     bounds = BoundsFile(tmp_path)
     with pytest.raises(RequestError) as refused:
@@ -78,13 +78,13 @@ def test_a_damaged_file_closes_the_node_until_the_operator_tells_again(content: 
     assert BoundsFile(tmp_path).limits().bounds == (FLEET,)
 
 
-def test_a_file_that_can_not_be_read_closes_the_node(tmp_path: Path) -> None:
+def test_an_unreadable_file_closes_the_node(tmp_path: Path) -> None:
     (tmp_path / "bounds.json").mkdir()
     with pytest.raises(RequestError, match="Unavailable"):
         BoundsFile(tmp_path).limits()
 
 
-def test_a_disk_that_fails_is_told_and_the_bounds_hold_all_the_same(
+def test_if_the_disk_fails_the_policies_apply_and_the_failure_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bounds = BoundsFile(tmp_path)
@@ -104,7 +104,7 @@ def test_a_disk_that_fails_is_told_and_the_bounds_hold_all_the_same(
 
 
 @given(st.binary(max_size=200))
-def test_whatever_stands_in_the_file_it_is_bounds_or_the_node_is_closed(content: bytes) -> None:
+def test_any_content_of_the_file_is_either_policies_or_closes_the_node(content: bytes) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "bounds.json").write_bytes(content)

@@ -1,4 +1,4 @@
-"""Which guard rails hold for whom, and what a refusal says."""
+"""The policies that apply to a request, and the messages of refusals."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NODE = PolicyLimits((FLEET, TEAM, BIG))
         ("NVIDIA A40", "speech", ["fleet", "team"], []),
     ],
 )
-def test_a_policy_holds_for_its_products_and_lets_its_namespaces_ask(
+def test_a_policy_applies_to_its_products_and_admits_its_namespaces(
     product: str, namespace: str | None, holding: list[str], closed_by: list[str]
 ) -> None:
     limits = NODE.of(product, namespace)
@@ -48,7 +48,9 @@ def test_a_policy_holds_for_its_products_and_lets_its_namespaces_ask(
         (H200, LimitedSetting.MEMORY_CLOCK, (2000.0, 2500.0)),
     ],
 )
-def test_a_request_must_be_within_every_policy_that_holds(product: str, setting: LimitedSetting, found: Range) -> None:
+def test_a_request_must_be_within_every_policy_that_applies(
+    product: str, setting: LimitedSetting, found: Range
+) -> None:
     assert NODE.of(product, "vision").range(setting) == found
 
 
@@ -61,7 +63,7 @@ def test_a_request_must_be_within_every_policy_that_holds(product: str, setting:
         ("search", (100.0, 400.0), None),
     ],
 )
-def test_what_may_be_asked_is_narrowed_to_what_policies_and_device_share(
+def test_the_allowed_range_is_the_intersection_of_policies_and_device(
     namespace: str, device: Range, allowed: Range | None
 ) -> None:
     assert NODE.of(A100, namespace).narrowed(POWER, device) == allowed
@@ -78,7 +80,7 @@ def test_what_may_be_asked_is_narrowed_to_what_policies_and_device_share(
         (100.0, "GPUPowerPolicy fleet allows 150 to 350 watts and GPUPowerPolicy team allows at least 200 watts"),
     ],
 )
-def test_a_breach_names_every_policy_with_its_range(value: float, violation: str | None) -> None:
+def test_a_violation_names_every_policy_with_its_range(value: float, violation: str | None) -> None:
     assert NODE.of(A100, "vision").violation(POWER, value) == violation
 
 
@@ -91,7 +93,7 @@ def test_a_refusal_names_the_policys_range_and_the_devices() -> None:
     )
 
 
-def test_the_refusal_of_a_namespace_names_the_policy_and_who_may_ask() -> None:
+def test_the_refusal_of_a_namespace_names_the_policy_and_the_admitted_ones() -> None:
     with pytest.raises(RequestError) as refused:
         refuse_closed("GPU-1", NODE.of(A100, "search"), "search")
     assert refused.value.reason is Reason.NOT_PERMITTED
@@ -102,7 +104,7 @@ def test_the_refusal_of_a_namespace_names_the_policy_and_who_may_ask() -> None:
     refuse_closed("GPU-1", NODE.of(A100, "vision"), "vision")
 
 
-def test_without_a_policy_everything_is_the_devices_to_say() -> None:
+def test_without_a_policy_only_the_device_limits_a_request() -> None:
     limits = PolicyLimits().of(A100, None)
     assert (limits.range(POWER), limits.narrowed(POWER, (100.0, 400.0))) == ((0.0, math.inf), (100.0, 400.0))
     assert limits.violation(POWER, 1e6) is None
@@ -119,16 +121,16 @@ policies = st.builds(
 
 
 @given(st.lists(policies, max_size=5), st.sampled_from([A100, H200]), st.floats(0, 1000))
-def test_a_value_breaches_nothing_exactly_where_it_is_within_the_range(
+def test_a_value_violates_no_policy_exactly_if_it_is_within_the_range(
     bounds: list[GpuBounds], product: str, value: float
 ) -> None:
     limits = PolicyLimits(bounds).of(product, "vision")
-    least, most = limits.range(POWER)
-    assert (limits.violation(POWER, value) is None) == (least <= value <= most)
+    minimum, maximum = limits.range(POWER)
+    assert (limits.violation(POWER, value) is None) == (minimum <= value <= maximum)
 
 
 @given(st.lists(policies, max_size=5), policies, st.sampled_from([A100, H200]), st.sampled_from(["vision", "search"]))
-def test_one_policy_more_never_allows_more(
+def test_an_additional_policy_never_allows_more(
     bounds: list[GpuBounds], another: GpuBounds, product: str, namespace: str
 ) -> None:
     device = (100.0, 700.0)
@@ -137,7 +139,7 @@ def test_one_policy_more_never_allows_more(
     assert more is None or (fewer is not None and fewer[0] <= more[0] <= more[1] <= fewer[1])
 
 
-def test_thousands_of_namespaces_later_no_more_is_remembered_than_at_first() -> None:
+def test_the_cache_stays_bounded_over_thousands_of_namespaces() -> None:
     limits = PolicyLimits((TEAM,))
     for number in range(5000):
         assert limits.of(A100, f"namespace-{number}").closed_by == (TEAM,)

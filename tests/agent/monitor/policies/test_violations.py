@@ -1,4 +1,4 @@
-"""What is held violations of policies that were tightened meanwhile: told once, left as it is."""
+"""Leases that violate a tightened policy are reported once and left."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TEAM = GpuBounds("team", namespaces=("vision",), power_limit_watts=(0.0, MAX_LIM
 
 
 @pytest.mark.parametrize(
-    ("held", "told"),
+    ("held", "expected"),
     [
         (lease(held=250.0), ""),
         (lease(held=150.0), ""),
@@ -47,13 +47,15 @@ TEAM = GpuBounds("team", namespaces=("vision",), power_limit_watts=(0.0, MAX_LIM
         (lease("GPU-new", "memory_clock", 1593.0), ""),
     ],
 )
-def test_a_lease_is_outside_of_the_ranges_of_its_product_whoever_may_ask(held: dict[str, Any], told: str) -> None:
+def test_a_lease_violates_the_ranges_of_its_product_whatever_the_namespaces(
+    held: dict[str, Any], expected: str
+) -> None:
     found = policy_violations([held], PolicyLimits((FLEET, BIG, TEAM)), PRODUCTS)
-    assert list(found) == ([(held["uuid"], held["setting"])] if told else [])
-    assert all(words.startswith(told) for words in found.values())
+    assert list(found) == ([(held["uuid"], held["setting"])] if expected else [])
+    assert all(text.startswith(expected) for text in found.values())
 
 
-def test_it_is_logged_once_and_kept_while_the_rails_are_not_known(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_violation_is_logged_once_and_kept_while_policies_are_unknown(caplog: pytest.LogCaptureFixture) -> None:
     limits: list[PolicyLimits | None] = [PolicyLimits()]
 
     def now() -> PolicyLimits:
@@ -78,7 +80,7 @@ def test_it_is_logged_once_and_kept_while_the_rails_are_not_known(caplog: pytest
     assert violations.found == {}
 
 
-def test_a_policy_that_is_tightened_leaves_what_is_held_shows_it_and_binds_the_next_request(
+def test_a_tightened_policy_leaves_held_limits_reports_them_and_bounds_the_next_request(
     agent_fixture: AgentFixture,
 ) -> None:
     policy: list[Range] = [(100.0, 400.0)]
