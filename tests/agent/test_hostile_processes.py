@@ -246,8 +246,8 @@ def test_a_hung_event_loop_loses_no_limit_before_its_process_ends_itself(
         os.close(writing)
         stack.callback(process.kill)
         until(agent_fixture.socket.is_socket, "the agent serves")
-        lease_manager = stack.enter_context(AgentConnection(agent_fixture.socket))
-        until(lambda: len(lease_manager.hold_limit(agent_fixture.uuids, 200)) == 3, "the limit is held")
+        trainer = stack.enter_context(AgentConnection(agent_fixture.socket))
+        until(lambda: len(trainer.hold_limit(agent_fixture.uuids, 200)) == 3, "the limit is held")
         stack.enter_context(hostile(agent_fixture, "newlines", "--seconds", str(DEADLINE_SECONDS)))
         impatient = AgentConnection(agent_fixture.socket, timeout_seconds=1.0, reconnect_seconds=0.0)
         until(lambda: not answers(impatient), "the event loop hangs")
@@ -265,9 +265,9 @@ def test_a_hung_event_loop_loses_no_limit_before_its_process_ends_itself(
         single_agent(
             agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
         ),
-        AgentConnection(agent_fixture.socket) as next_lease_manager,
+        AgentConnection(agent_fixture.socket) as next_connection,
     ):
-        next_lease_manager.release()
+        next_connection.release()
         assert agent_fixture.limits == [400, 400, 400]
 
 
