@@ -51,10 +51,10 @@ def test_only_owners_ever_change_a_gpu_and_nothing_leaks_in_an_hour(identity: st
     happened = {"deaths", "connections", "subscriptions", "power controllers", "actors", "faults", "expiries"}
     assert {name for name, count in outcome["counts"].items() if count > 10} >= happened
     refused = {"BadRequest", "NotYours", "OutOfRange", "NotSupported", "NotPermitted", "GpuLost", "DeviceFailed"}
-    assert set(told["refusals"]) >= refused | {"Shared" if identity == "pod" else "UnknownGpu"}
-    first, warm, *_, last = told["quiet"]
-    assert {point["files"] for point in told["quiet"]} == {first["files"]}
+    assert set(outcome["refusals"]) >= refused | {"Shared" if identity == "pod" else "UnknownGpu"}
+    first, warm, *_, last = outcome["quiet"]
+    assert {point["files"] for point in outcome["quiet"]} == {first["files"]}
     # asyncio's default pool starts a thread when two calls overlap, and keeps it.
-    assert max(point["threads"] for point in told["quiet"]) <= first["threads"] + POOL_THREADS
+    assert max(point["threads"] for point in outcome["quiet"]) <= first["threads"] + POOL_THREADS
     assert last["blocks"] <= warm["blocks"] * (1 + BLOCKS_SHARE)
     assert last["resident_kibibytes"] <= warm["resident_kibibytes"] + RESIDENT_KIBIBYTES
