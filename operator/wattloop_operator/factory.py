@@ -171,7 +171,7 @@ class Factory:
             clock=self.clock,
             monotonic=time.monotonic,
             reporter=self.identity,
-            agent_patience_seconds=settings.agent_patience_seconds if settings.agent_service_account else 0,
+            agent_report_timeout_seconds=settings.agent_report_timeout_seconds if settings.agent_service_account else 0,
         )
         work_queue = self._work_queue(backend)
 

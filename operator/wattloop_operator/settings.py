@@ -34,7 +34,7 @@ class Settings:
     report_certificate_authority: Path | None
     agent_socket_folder: str
     agent_service_account: str
-    agent_patience_seconds: int
+    agent_report_timeout_seconds: int
     metrics_bind: Address | None
     health_bind: Address | None
     leader_election_namespace: str
@@ -83,8 +83,8 @@ SETTINGS = (
             "pods; default: no agent", "FOLDER"),
     Setting("agent-service-account", service_account, "", "service account of the node agents, which report the energy "
             "of pods; default: reports of nodes are rejected", "NAMESPACE/NAME"),
-    Setting("agent-patience-seconds", integer(1, 600), "10", "how long an ended attempt waits for the agents' final "
-            "report of its energy; set it to twice their --push-interval", "SECONDS"),
+    Setting("agent-report-timeout-seconds", integer(1, 600), "10", "how long an ended attempt waits for the "
+            "agents' final report of its energy; set it to twice their --push-interval", "SECONDS"),
     Setting("metrics-bind", address_or_off, "127.0.0.1:9402", "address of the Prometheus metrics, HOST:PORT or off",
             "ADDRESS"),
     Setting("health-bind", address_or_off, "127.0.0.1:8081", "address of /healthz and /readyz, HOST:PORT or off",

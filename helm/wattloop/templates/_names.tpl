@@ -78,9 +78,9 @@ capabilities:
 {{- end -}}
 
 {{/* The time that the operator waits for an agent's final report: at least two push intervals. */}}
-{{- define "wattloop.agentPatience" -}}
-{{- if lt (float64 .Values.operator.agentPatienceSeconds) (mulf 2 .Values.agent.pushIntervalSeconds) -}}
-{{- fail (printf "operator.agentPatienceSeconds is %v, agent.pushIntervalSeconds %v: an attempt would end before its agent's final report; set it to at least twice the interval" .Values.operator.agentPatienceSeconds .Values.agent.pushIntervalSeconds) -}}
+{{- define "wattloop.agentReportTimeout" -}}
+{{- if lt (float64 .Values.operator.agentReportTimeoutSeconds) (mulf 2 .Values.agent.pushIntervalSeconds) -}}
+{{- fail (printf "operator.agentReportTimeoutSeconds is %v, agent.pushIntervalSeconds %v: an attempt would end before its agent's final report; set it to at least twice the interval" .Values.operator.agentReportTimeoutSeconds .Values.agent.pushIntervalSeconds) -}}
 {{- end -}}
-{{- .Values.operator.agentPatienceSeconds -}}
+{{- .Values.operator.agentReportTimeoutSeconds -}}
 {{- end -}}

@@ -70,7 +70,7 @@ class ClusterBackend:
         clock: The time, with a time zone.
         monotonic: Monotonic seconds.
         reporter: Name of this process, for Events.
-        agent_patience_seconds: How long an ended attempt waits for the agents' final report; 0:
+        agent_report_timeout_seconds: How long an ended attempt waits for the agents' final report; 0:
             agents do not report.
     """
 
@@ -85,7 +85,7 @@ class ClusterBackend:
         clock: Callable[[], datetime],
         monotonic: Callable[[], float],
         reporter: str,
-        agent_patience_seconds: int = 0,
+        agent_report_timeout_seconds: int = 0,
     ) -> None:
         self._api = api
         self._cache = cache
@@ -96,7 +96,7 @@ class ClusterBackend:
         self._dry_run = DryRun(workloads.dry_run_create, monotonic)
         self._clock = clock
         self._reporter = reporter
-        self._agent_patience_seconds = agent_patience_seconds
+        self._agent_report_timeout_seconds = agent_report_timeout_seconds
 
     def snapshot(self, key: JobKey) -> Snapshot | None:
         """The state of one job; None if it does not exist."""
@@ -124,7 +124,7 @@ class ClusterBackend:
             source_records=() if source is None else self._store_cache.source_records(key.namespace, source),
             pod_energies=self._pod_energies(cached.uid, recurrences),
             devices=devices_of(job),
-            agent_patience_seconds=self._agent_patience_seconds,
+            agent_report_timeout_seconds=self._agent_report_timeout_seconds,
         )
         return replace(snapshot, refusal=self._refusal(snapshot))
 
@@ -195,7 +195,7 @@ class ClusterBackend:
         wanted = [
             each for each in recurrences if each.status.result is None or observations.ended_at(each) >= ended_since
         ]
-        if not self._agent_patience_seconds or not wanted:
+        if not self._agent_report_timeout_seconds or not wanted:
             return {}
         reported = self._store.pod_energies.of_job(uid, min(each.spec.index for each in wanted))
         return {each.metadata.name: reported.get((each.spec.index, each.spec.attempt), ()) for each in wanted}

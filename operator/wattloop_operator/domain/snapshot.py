@@ -98,7 +98,7 @@ class Snapshot:
         pod_energies: The node agents' reports about the recurrences' pods, by name of the
             recurrence.
         devices: GPUs that an attempt's training containers request; 0 if none, or not known.
-        agent_patience_seconds: How long an attempt that has ended waits for the agents' final
+        agent_report_timeout_seconds: How long an attempt that has ended waits for the agents' final
             report; 0 if no agents report.
     """
 
@@ -112,4 +112,4 @@ class Snapshot:
     late_usages: tuple[LateUsage, ...] = ()
     pod_energies: Mapping[str, tuple[PodEnergy, ...]] = field(default_factory=dict)
     devices: int = 0
-    agent_patience_seconds: int = 0
+    agent_report_timeout_seconds: int = 0

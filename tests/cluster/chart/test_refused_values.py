@@ -32,7 +32,7 @@ from support.control_plane.commands import ClusterCommand, CommandError
         ("operator.resources", {"limits": {"memory": "lots"}}, "at '/operator/resources/limits/memory'"),
         ("operator.nodeSelector", {"gpu": True}, "at '/operator/nodeSelector/gpu': got boolean, want string"),
         ("operator.terminationGracePeriodSeconds", 0, "minimum: got 0, want 1"),
-        ("operator.agentPatienceSeconds", 0, "at '/operator/agentPatienceSeconds': minimum: got 0, want 1"),
+        ("operator.agentReportTimeoutSeconds", 0, "at '/operator/agentReportTimeoutSeconds': minimum: got 0, want 1"),
         ("agent.pushIntervalSeconds", 0, "at '/agent/pushIntervalSeconds': minimum: got 0, want 0.1"),
         ("commonLabels", {"a": 1}, "at '/commonLabels/a': got number, want string"),
         ("imagePullSecrets", ["key"], "at '/imagePullSecrets/0': got string, want object"),
@@ -115,15 +115,17 @@ def test_an_issuer_of_the_operators_namespace_is_rejected_for_the_agents(helm: C
     assert [item["metadata"]["namespace"] for item in objects if item["kind"] == "Certificate"] == ["home"]
 
 
-@pytest.mark.parametrize(("interval", "patience", "admitted"), [(5, 10, True), (5.5, 10, False), (60, 120, True)])
+@pytest.mark.parametrize(("interval", "timeout", "admitted"), [(5, 10, True), (5.5, 10, False), (60, 120, True)])
 def test_an_operator_that_waits_less_than_two_push_intervals_is_rejected(
-    interval: float, patience: int, admitted: bool, helm: ClusterCommand, tmp_path: Path
+    interval: float, timeout: int, admitted: bool, helm: ClusterCommand, tmp_path: Path
 ) -> None:
-    values = {"agent": {"pushIntervalSeconds": interval}, "operator": {"agentPatienceSeconds": patience}}
+    values = {"agent": {"pushIntervalSeconds": interval}, "operator": {"agentReportTimeoutSeconds": timeout}}
     if admitted:
         assert render(helm, values, tmp_path)
         return
-    with pytest.raises(CommandError, match=r"operator\.agentPatienceSeconds is 10, agent\.pushIntervalSeconds 5\.5"):
+    with pytest.raises(
+        CommandError, match=r"operator\.agentReportTimeoutSeconds is 10, agent\.pushIntervalSeconds 5\.5"
+    ):
         render(helm, values, tmp_path)
 
 

@@ -142,7 +142,7 @@ def start_operator(namespace: str, operators: Operators) -> Callable[[], Operato
     """Starts an operator, each time with the same database and address."""
     options = [f"--agent-service-account={namespace}/{SERVICE_ACCOUNT}", "--agent-socket-folder=/run/wattloop"]
     # No kubelet reports pods to this agent, so it sends no final report of an attempt.
-    return operators(*options, "--agent-patience-seconds=1")
+    return operators(*options, "--agent-report-timeout-seconds=1")
 
 
 @pytest.fixture

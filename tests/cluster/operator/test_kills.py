@@ -50,7 +50,7 @@ class Case:
             report_url,
             TestClock(),
             watch_transport=transport,
-            agent_patience_seconds=600,
+            agent_report_timeout_seconds=600,
         )
 
     def reconcile(self) -> None:

@@ -185,7 +185,7 @@ def test_an_attempt_waits_for_its_agent_and_its_energies_are_deleted_with_its_re
     stored_energy: Callable[[], int],
     recurrences_of: Callable[[JobKey], list[Object]],
 ) -> None:
-    operator = InProcessOperator(transport, store, nodes.url, clock, agent_patience_seconds=10)
+    operator = InProcessOperator(transport, store, nodes.url, clock, agent_report_timeout_seconds=10)
     key = make_job(template=with_gpu(), successfulHistoryLimit=0, failedHistoryLimit=0, retryPolicy={"limit": 0})
     operator.reconcile(key)
     training = train(key, name_of(key))
@@ -223,7 +223,7 @@ def test_a_report_about_a_deleted_pod_after_the_outcome_adds_late_usage(
     recurrences_of: Callable[[JobKey], list[Object]],
     job_of: Callable[[JobKey], Object],
 ) -> None:
-    operator = InProcessOperator(transport, store, nodes.url, clock, agent_patience_seconds=10)
+    operator = InProcessOperator(transport, store, nodes.url, clock, agent_report_timeout_seconds=10)
     key = make_job(template=with_gpu(), retryPolicy={"limit": 0})
     operator.reconcile(key)
     training = train(key, name_of(key))
@@ -262,7 +262,7 @@ def test_a_report_about_a_deleted_pod_after_the_outcome_adds_late_usage(
 @pytest.fixture
 def start_operator(namespace: str, operators: Operators) -> Callable[[], OperatorProcess]:
     """Starts the operator, each time with the same database and address."""
-    return operators(f"--agent-service-account={namespace}/{SERVICE_ACCOUNT}", "--agent-patience-seconds=60")
+    return operators(f"--agent-service-account={namespace}/{SERVICE_ACCOUNT}", "--agent-report-timeout-seconds=60")
 
 
 def test_the_status_has_the_agents_energy_even_if_the_operator_was_killed(

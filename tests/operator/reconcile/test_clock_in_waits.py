@@ -19,7 +19,7 @@ from wattloop_operator.reconcile.conditions import not_in_future, true_since
 from wattloop_operator.reconcile.energy.agent_energy import AgentEnergy, agent_report_deadline
 from wattloop_operator.reconcile.next_actions import next_actions
 
-PATIENCE = 10
+TIMEOUT_SECONDS = 10
 DAY = 86_400
 NO_REPORTS = AgentEnergy((), 1)
 # How far the clocks of the API server and the kubelets are ahead of the operator's.
@@ -29,7 +29,7 @@ AHEAD = {"the same": 0, "a day ahead": DAY, "a day behind": -DAY}
 @pytest.fixture
 def backend() -> ModelBackend:
     """A job on one GPU whose agent does not report."""
-    return ModelBackend(job(power={"limit": {"mode": "None"}}), devices=1, agent_patience_seconds=PATIENCE)
+    return ModelBackend(job(power={"limit": {"mode": "None"}}), devices=1, agent_report_timeout_seconds=TIMEOUT_SECONDS)
 
 
 @pytest.fixture
@@ -64,15 +64,15 @@ def next_wake(backend: ModelBackend) -> datetime | None:
 
 
 @pytest.mark.parametrize("ahead_seconds", AHEAD.values(), ids=AHEAD.keys())
-def test_the_final_report_is_awaited_no_longer_than_the_patience(
+def test_the_final_report_is_awaited_no_longer_than_the_timeout(
     ahead_seconds: float, backend: ModelBackend, name: str
 ) -> None:
     ends(backend, name, ahead_seconds)
     backend.reconcile()
     if ahead_seconds >= 0:
         assert waits(backend, name)
-        assert next_wake(backend) == backend.now + timedelta(seconds=PATIENCE)
-        backend.advance(PATIENCE - 1)
+        assert next_wake(backend) == backend.now + timedelta(seconds=TIMEOUT_SECONDS)
+        backend.advance(TIMEOUT_SECONDS - 1)
         backend.reconcile()
         assert waits(backend, name)
         backend.advance(1)
@@ -81,7 +81,7 @@ def test_the_final_report_is_awaited_no_longer_than_the_patience(
 
 
 @pytest.mark.parametrize("set_seconds", [-DAY, -3, 3, DAY])
-def test_setting_the_clock_during_the_wait_does_not_extend_it_beyond_the_patience(
+def test_setting_the_clock_during_the_wait_does_not_extend_it_beyond_the_timeout(
     set_seconds: float, backend: ModelBackend, name: str
 ) -> None:
     ends(backend, name)
@@ -89,7 +89,7 @@ def test_setting_the_clock_during_the_wait_does_not_extend_it_beyond_the_patienc
     backend.advance(5)
     backend.advance(set_seconds)
     backend.reconcile()
-    backend.advance(PATIENCE)
+    backend.advance(TIMEOUT_SECONDS)
     backend.reconcile()
     assert not waits(backend, name)
 
@@ -103,14 +103,14 @@ def test_the_wait_begins_at_the_end_of_an_attempt_that_was_not_observed_to_run(
     ends(backend, name)
     backend.reconcile()
     assert waits(backend, name)
-    assert next_wake(backend) == backend.now + timedelta(seconds=PATIENCE)
+    assert next_wake(backend) == backend.now + timedelta(seconds=TIMEOUT_SECONDS)
 
 
 def test_the_condition_of_the_wait_is_removed_with_the_outcome(backend: ModelBackend, name: str) -> None:
     ends(backend, name, DAY)
     backend.reconcile()
     assert true_since(backend.recurrences[name].status.conditions, ENERGY_AWAITED) == backend.now
-    backend.advance(PATIENCE)
+    backend.advance(TIMEOUT_SECONDS)
     backend.reconcile()
     assert ENERGY_AWAITED not in {each.type for each in backend.recurrences[name].status.conditions}
 
@@ -139,15 +139,15 @@ def moments() -> st.SearchStrategy[datetime]:
     return st.integers(-2 * DAY, 2 * DAY).map(lambda seconds: START + timedelta(seconds=seconds))
 
 
-@given(ended_at=moments(), since=st.none() | moments(), patience=st.integers(1, 600))
+@given(ended_at=moments(), since=st.none() | moments(), timeout=st.integers(1, 600))
 def test_the_wait_is_measured_from_the_earlier_of_both_clocks(
-    ended_at: datetime, since: datetime | None, patience: int
+    ended_at: datetime, since: datetime | None, timeout: int
 ) -> None:
     workload = WorkloadState("digits-0", phase=WorkloadPhase.SUCCEEDED, ended_at=ended_at)
-    until = agent_report_deadline(NO_REPORTS, workload, patience, waiting_since=since)
+    until = agent_report_deadline(NO_REPORTS, workload, timeout, waiting_since=since)
     assert until is not None
     begins: Iterator[datetime] = (moment for moment in (ended_at, since) if moment is not None)
-    assert until - timedelta(seconds=patience) == min(begins)
+    assert until - timedelta(seconds=timeout) == min(begins)
 
 
 @given(st.lists(moments(), max_size=4), moments())

@@ -37,7 +37,7 @@ class RecurringJob(RuleBasedStateMachine):
         retries=st.integers(0, 2),
         policy=st.sampled_from([{"thompsonSampling": {}}, {"zeus": {}}, {"fixed": {}}]),
         histories=st.tuples(st.integers(0, 2), st.integers(0, 2)),
-        patience=st.sampled_from([0, 10]),
+        timeout=st.sampled_from([0, 10]),
     )
     def apply(
         self,
@@ -47,7 +47,7 @@ class RecurringJob(RuleBasedStateMachine):
         retries: int,
         policy: dict[str, Any],
         histories: tuple[int, int],
-        patience: int,
+        timeout: int,
     ) -> None:
         self.concurrency = concurrency
         self.backend = ModelBackend(
@@ -62,7 +62,7 @@ class RecurringJob(RuleBasedStateMachine):
                 activeDeadlineSeconds=1200,
             ),
             devices=1,
-            agent_patience_seconds=patience,
+            agent_report_timeout_seconds=timeout,
         )
         self.request = 0
         self.sequence = 0

@@ -74,7 +74,7 @@ class ModelBackend:
     refusal: str = ""
     pod_energies: dict[str, tuple[PodEnergy, ...]] = field(default_factory=dict)
     devices: int = 0
-    agent_patience_seconds: int = 0
+    agent_report_timeout_seconds: int = 0
     actions_until_killed: int | None = None
     killed_after: bool = False
     version: int = 0
@@ -104,7 +104,7 @@ class ModelBackend:
             refusal=self.refusal,
             pod_energies=dict(self.pod_energies),
             devices=self.devices,
-            agent_patience_seconds=self.agent_patience_seconds,
+            agent_report_timeout_seconds=self.agent_report_timeout_seconds,
         )
 
     def carry_out(self, snapshot: Snapshot, action: actions.Action) -> None:

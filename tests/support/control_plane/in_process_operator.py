@@ -74,7 +74,7 @@ class InProcessOperator:
         report_url: URL for reports of trainings.
         clock: Its clock.
         watch_transport: Carries the requests that replace the watches; default: the same transport.
-        agent_patience_seconds: How long an ended attempt waits for the agents' final report; 0:
+        agent_report_timeout_seconds: How long an ended attempt waits for the agents' final report; 0:
             agents do not report.
     """
 
@@ -85,7 +85,7 @@ class InProcessOperator:
         report_url: str,
         clock: TestClock,
         watch_transport: Transport | None = None,
-        agent_patience_seconds: int = 0,
+        agent_report_timeout_seconds: int = 0,
     ) -> None:
         self.transport = transport
         self._watch_api = ClusterApi(watch_transport or transport)
@@ -93,7 +93,7 @@ class InProcessOperator:
         self.clock = clock
         self.starts = 0
         self._report_url = report_url
-        self._agent_patience_seconds = agent_patience_seconds
+        self._agent_report_timeout_seconds = agent_report_timeout_seconds
         self.backend = self._start()
 
     def reconcile(self, key: JobKey) -> datetime | None:
@@ -146,5 +146,5 @@ class InProcessOperator:
             clock=self.clock,
             monotonic=monotonic,
             reporter=f"test-{self.starts}",
-            agent_patience_seconds=self._agent_patience_seconds,
+            agent_report_timeout_seconds=self._agent_report_timeout_seconds,
         )

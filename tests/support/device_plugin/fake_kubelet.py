@@ -21,7 +21,7 @@ from support.device_plugin.messages import (
     RegisterRequest,
 )
 
-_PATIENCE_SECONDS = 100.0
+_TIMEOUT_SECONDS = 100.0
 
 
 class Registered:
@@ -34,7 +34,7 @@ class Registered:
 
     def options(self) -> Any:
         """Calls GetDevicePluginOptions."""
-        return self._unary("GetDevicePluginOptions", DevicePluginOptions)(Empty(), timeout=_PATIENCE_SECONDS)
+        return self._unary("GetDevicePluginOptions", DevicePluginOptions)(Empty(), timeout=_TIMEOUT_SECONDS)
 
     def next_devices(self) -> dict[str, str]:
         """The health of each device, as the next message of the one ListAndWatch says."""
@@ -42,7 +42,7 @@ class Registered:
             watch = self._channel.unary_stream(
                 f"/{VERSION}.DevicePlugin/ListAndWatch", Empty.SerializeToString, ListAndWatchResponse.FromString
             )
-            self._watched = watch(Empty(), timeout=_PATIENCE_SECONDS)
+            self._watched = watch(Empty(), timeout=_TIMEOUT_SECONDS)
         return {device.ID: device.health for device in next(self._watched).devices}
 
     def allocate(self, *containers: Sequence[str]) -> Any:
@@ -50,7 +50,7 @@ class Registered:
         request = AllocateRequest()
         for ids in containers:
             request.container_requests.add(devices_ids=ids)
-        return self._unary("Allocate", AllocateResponse)(request, timeout=_PATIENCE_SECONDS)
+        return self._unary("Allocate", AllocateResponse)(request, timeout=_TIMEOUT_SECONDS)
 
     def _unary(self, call: str, answer: Any) -> Any:
         return self._channel.unary_unary(
@@ -73,7 +73,7 @@ class FakeKubelet:
     @contextmanager
     def registered(self) -> Iterator[Registered]:
         """The next plugin that registers."""
-        request = self._requests.get(timeout=_PATIENCE_SECONDS)
+        request = self._requests.get(timeout=_TIMEOUT_SECONDS)
         with grpc.insecure_channel(f"unix:{self._folder / request.endpoint}") as channel:
             yield Registered(channel, request)
 

@@ -21,7 +21,7 @@ from support.kubernetes_node.record import Record
 from support.kubernetes_node.requirements import cgroup_roots
 
 PODS_CGROUP = "kubepods"
-_PATIENCE_SECONDS = 60.0
+_TIMEOUT_SECONDS = 60.0
 _POLL_SECONDS = 0.05
 
 
@@ -57,7 +57,7 @@ def pods_run_here() -> bool:
 
 def _end_processes(find: Callable[[], set[int]], what: str) -> None:
     """Kills until no process is left, because a process may start another while it is killed."""
-    deadline = time.monotonic() + _PATIENCE_SECONDS
+    deadline = time.monotonic() + _TIMEOUT_SECONDS
     while found := find():
         for process in found:
             with contextlib.suppress(ProcessLookupError):
@@ -115,7 +115,7 @@ def _unmount(folder: Path) -> None:
 
 def _remove_cgroups() -> None:
     """Removes the pods' cgroups, the innermost first; an ended process leaves its own a moment later."""
-    deadline = time.monotonic() + _PATIENCE_SECONDS
+    deadline = time.monotonic() + _TIMEOUT_SECONDS
     for root in cgroup_roots():
         while (root / PODS_CGROUP).exists():
             folders = [Path(name) for name, _, _ in os.walk(root / PODS_CGROUP, topdown=False)]

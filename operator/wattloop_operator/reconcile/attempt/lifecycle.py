@@ -104,7 +104,7 @@ def _write_outcome(snapshot: Snapshot, recurrence: TrainingRecurrence, ended: En
     progress = recurrence.status.progress or Progress()
     agents = agent_energy_of(snapshot, recurrence)
     started = recurrence.status.start_time or (None if workload is None else workload.started_at)
-    until = coverage_end(workload, snapshot.agent_patience_seconds, now)
+    until = coverage_end(workload, snapshot.agent_report_timeout_seconds, now)
     usage = usage_at_end(progress, agents, started=started, until=until)
     cost = cost_of(recurrence.spec, progress, usage)
     energy = 0.0 if usage is None else float(usage.gpu_energy_joules)
@@ -150,7 +150,7 @@ def _agent_report_deadline(
     return agent_report_deadline(
         agent_energy_of(snapshot, recurrence),
         workload,
-        snapshot.agent_patience_seconds,
+        snapshot.agent_report_timeout_seconds,
         waiting_since=true_since(recurrence.status.conditions, ENERGY_AWAITED),
     )
 

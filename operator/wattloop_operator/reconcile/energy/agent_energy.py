@@ -113,12 +113,12 @@ def agent_energy(energies: Sequence[PodEnergy], progress: Progress, devices: int
 def agent_energy_of(snapshot: Snapshot, recurrence: TrainingRecurrence) -> AgentEnergy:
     """The agents' reports about one attempt of a job."""
     energies = snapshot.pod_energies.get(recurrence.metadata.name, ())
-    devices = snapshot.devices if snapshot.agent_patience_seconds else 0
+    devices = snapshot.devices if snapshot.agent_report_timeout_seconds else 0
     return agent_energy(energies, recurrence.status.progress or Progress(), devices)
 
 
 def agent_report_deadline(
-    agents: AgentEnergy, workload: WorkloadState | None, patience_seconds: int, *, waiting_since: datetime | None
+    agents: AgentEnergy, workload: WorkloadState | None, timeout_seconds: int, *, waiting_since: datetime | None
 ) -> datetime | None:
     """Deadline for the agents' final report on an attempt that has ended.
 
@@ -127,24 +127,24 @@ def agent_report_deadline(
     Args:
         agents: The agents' reports so far.
         workload: The attempt's workload. Its end is by the clock of another machine.
-        patience_seconds: How long to wait; 0 if no agents report.
+        timeout_seconds: How long to wait; 0 if no agents report.
         waiting_since: When the wait began, by the clock that it is measured with; None if it begins
             now.
     """
     if workload is None or not workload.owned or workload.ended_at is None or not workload.phase.ended:
         return None
     has_gpus = agents.energies or agents.expected_devices
-    if not patience_seconds or not has_gpus or agents.final:
+    if not timeout_seconds or not has_gpus or agents.final:
         return None
     begin = workload.ended_at if waiting_since is None else min(workload.ended_at, waiting_since)
-    return begin + timedelta(seconds=patience_seconds)
+    return begin + timedelta(seconds=timeout_seconds)
 
 
-def coverage_end(workload: WorkloadState | None, patience_seconds: int, now: datetime) -> datetime:
+def coverage_end(workload: WorkloadState | None, timeout_seconds: int, now: datetime) -> datetime:
     """The time up to which the agents' reports must extend to cover the attempt."""
     if workload is not None and workload.ended_at is not None:
         return workload.ended_at + timedelta(seconds=END_ROUNDING_SECONDS)
-    return now - timedelta(seconds=patience_seconds)
+    return now - timedelta(seconds=timeout_seconds)
 
 
 def process_uncertainty_joules(agents: AgentEnergy, progress: Progress) -> float:

@@ -13,12 +13,12 @@ from wattloop_operator.domain.snapshot import Failure
 from wattloop_operator.reconcile.learning import observations
 from wattloop_operator.reconcile.next_actions import next_actions
 
-PATIENCE = 10
+TIMEOUT_SECONDS = 10
 
 
 @pytest.fixture
 def backend() -> ModelBackend:
-    return ModelBackend(job(power={"limit": {"mode": "None"}}), devices=1, agent_patience_seconds=PATIENCE)
+    return ModelBackend(job(power={"limit": {"mode": "None"}}), devices=1, agent_report_timeout_seconds=TIMEOUT_SECONDS)
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def run(backend: ModelBackend, *, reports: bool) -> str:
         backend.report(name, epoch=5, metric=0.95, finished=True)
     backend.end_workload(name, None if reports else Failure.DISRUPTED, "its node went away")
     backend.reconcile()
-    backend.advance(PATIENCE)
+    backend.advance(TIMEOUT_SECONDS)
     backend.reconcile()
     return name
 
@@ -166,7 +166,7 @@ def test_the_status_keeps_all_pods_of_an_attempt(backend: ModelBackend) -> None:
     assert [pod.uid for pod in status_of(backend, name).pods] == ["first", "second"]
     backend.end_workload(name, Failure.CRASHED, "exit code 1")
     backend.reconcile()
-    backend.advance(PATIENCE)
+    backend.advance(TIMEOUT_SECONDS)
     backend.reconcile()
     assert status_of(backend, name).result is not None
     assert [pod.uid for pod in status_of(backend, name).pods] == ["first", "second"]

@@ -24,13 +24,13 @@ from wattloop_operator.reconcile.learning import observations
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
 from wattloop_operator.reconcile.next_actions import next_actions
 
-PATIENCE = 10
+TIMEOUT_SECONDS = 10
 
 
 @pytest.fixture
 def backend() -> ModelBackend:
     unlimited = job(power={"limit": {"mode": "None"}})
-    return ModelBackend(unlimited, devices=1, agent_patience_seconds=PATIENCE)
+    return ModelBackend(unlimited, devices=1, agent_report_timeout_seconds=TIMEOUT_SECONDS)
 
 
 def started(backend: ModelBackend) -> str:
@@ -130,7 +130,7 @@ def test_an_attempt_that_has_ended_waits_for_the_agents_final_report(backend: Mo
     assert backend.recurrences[name].status.conditions[0].reason == "EnergyAwaited"
     snapshot = backend.snapshot(KEY)
     assert snapshot is not None
-    assert next_actions(snapshot, backend.now).wake_at == backend.now + timedelta(seconds=PATIENCE)
+    assert next_actions(snapshot, backend.now).wake_at == backend.now + timedelta(seconds=TIMEOUT_SECONDS)
     backend.advance(2)
     backend.report_energy(name, pod_energy())
     backend.reconcile()
@@ -146,7 +146,7 @@ def test_after_the_deadline_the_processes_energy_is_used(backend: ModelBackend) 
     reached(backend, name)
     backend.reconcile()
     assert waits(backend, name)
-    backend.advance(PATIENCE)
+    backend.advance(TIMEOUT_SECONDS)
     backend.reconcile()
     usage = ended(backend, name).status.usage
     assert usage is not None
@@ -160,7 +160,7 @@ def test_a_report_after_the_end_counts_although_the_gpu_is_not_released(backend:
     backend.report_energy(name, pod_energy(ended=False))
     backend.reconcile()
     assert waits(backend, name)
-    backend.advance(PATIENCE)
+    backend.advance(TIMEOUT_SECONDS)
     backend.reconcile()
     usage = ended(backend, name).status.usage
     assert usage is not None
@@ -172,7 +172,7 @@ def test_without_process_reports_the_agents_energy_is_used_with_its_coverage(bac
     backend.report_energy(name, pod_energy(joules=500.0, seconds=5.0, ended=False))
     backend.advance(1)
     backend.end_workload(name, Failure.CRASHED, "exit code 1")
-    backend.advance(PATIENCE)
+    backend.advance(TIMEOUT_SECONDS)
     backend.reconcile()
     usage = ended(backend, name).status.usage
     assert usage is not None
@@ -182,7 +182,7 @@ def test_without_process_reports_the_agents_energy_is_used_with_its_coverage(bac
 
 
 def test_a_workload_without_gpus_does_not_wait() -> None:
-    backend = ModelBackend(job(), agent_patience_seconds=PATIENCE)
+    backend = ModelBackend(job(), agent_report_timeout_seconds=TIMEOUT_SECONDS)
     name = started(backend)
     backend.end_workload(name, Failure.CRASHED, "exit code 1")
     backend.reconcile()
@@ -245,7 +245,7 @@ def test_if_an_agent_does_not_report_a_gpu_the_processes_energy_is_used(backend:
     backend.report_energy(name, pod_energy())
     backend.reconcile()
     assert waits(backend, name)
-    backend.advance(PATIENCE)
+    backend.advance(TIMEOUT_SECONDS)
     backend.reconcile()
     usage = ended(backend, name).status.usage
     assert usage is not None
@@ -274,7 +274,7 @@ def test_a_recurrence_on_a_shared_gpu_gives_no_observation(covered: bool, backen
     if not covered:
         backend.advance(-1)
         backend.report_energy(name, pod_energy(shared=True, ended=False))
-        backend.advance(1 + PATIENCE)
+        backend.advance(1 + TIMEOUT_SECONDS)
     backend.reconcile()
     usage = ended(backend, name).status.usage
     assert usage is not None
@@ -321,7 +321,7 @@ def test_energies_of_shared_gpus_are_not_compared(backend: ModelBackend) -> None
 
 
 def test_an_attempt_that_ends_at_its_deadline_is_covered_up_to_then() -> None:
-    backend = ModelBackend(job(activeDeadlineSeconds=600), devices=1, agent_patience_seconds=PATIENCE)
+    backend = ModelBackend(job(activeDeadlineSeconds=600), devices=1, agent_report_timeout_seconds=TIMEOUT_SECONDS)
     name = started(backend)
     backend.report(name, sequence=1, epoch=7, metric=0.4)
     backend.advance(590)
