@@ -37,7 +37,7 @@ from wattloop_agent.power_controller.lease import Setting
 
 MODEL = "H100"
 GPUS = 8
-REQUESTS_PER_TURN = 100
+REQUESTS_PER_ROUND = 100
 WARM_UP = 50
 START_SECONDS = 10.0
 Lock = Callable[[Sequence[int], int], None]
@@ -116,9 +116,9 @@ def measure(paths: dict[str, Lock], gpus: Sequence[int], requests: int, pause: f
     for lock in paths.values():
         for number in range(WARM_UP):
             lock(gpus, 900 + 15 * (number % 2))
-    for _ in range(requests // REQUESTS_PER_TURN):
+    for _ in range(requests // REQUESTS_PER_ROUND):
         for name, lock in paths.items():
-            for number in range(REQUESTS_PER_TURN):
+            for number in range(REQUESTS_PER_ROUND):
                 if pause:
                     time.sleep(pause)
                 begin = time.perf_counter()

@@ -120,15 +120,15 @@ def write_sbom(context: Path, image: Image) -> Path:
         _run([*pip, *offline, "--find-links", str(wheels), "--requirement", str(wheels / f"{image.extra}.txt")])
         _run([*pip, *offline, "--no-deps", *(str(wheel) for wheel in sorted((context / "wattloop").glob("*.whl")))])
         made = ["environment", "--output-reproducible", "--short-PURLs", "--output-file", str(written), python]
-        # A timestamp of the surroundings would be written too.
-        surroundings = {name: value for name, value in os.environ.items() if name != "SOURCE_DATE_EPOCH"}
-        _run([sys.executable, "-m", "cyclonedx_py", *made], surroundings)
+        # With this variable the document would contain a timestamp.
+        variables = {name: value for name, value in os.environ.items() if name != "SOURCE_DATE_EPOCH"}
+        _run([sys.executable, "-m", "cyclonedx_py", *made], variables)
     _forget_places(written)
     return written
 
 
 def _forget_places(document: Path) -> None:
-    """Takes out where the wheels lay on this machine."""
+    """Removes the wheels' paths on this machine from the document."""
     content = json.loads(document.read_text(encoding="utf-8"))
     for component in content.get("components", []):
         component.pop("externalReferences", None)

@@ -125,8 +125,8 @@ class Cell:
         lives = self.trainer.poll() is None
         return all(limit == 400 or (limit == 200 and lives) for limit in self.agent_fixture.limits)
 
-    def settle(self) -> None:
-        """Wait until the promise holds, and until all processes have ended."""
+    def await_restoration(self) -> None:
+        """Wait until the invariant holds, then end all processes and wait for the restoration."""
         until(self.is_lawful, "as found, or held for an owner that lives", self.law_seconds)
         for pid in (self.trainer.pid, self.agent.pid, self.power_controller):
             with suppress(ProcessLookupError):
@@ -154,7 +154,7 @@ def test_every_gpu_is_restored_or_held_for_a_living_owner(
 ) -> None:
     cell = Cell(agent_fixture)
     cell.reach(when, target, SIGNALS[how])
-    cell.settle()
+    cell.await_restoration()
     until(cell.has_no_lease, "no lease is orphaned")
     with AgentConnection(agent_fixture.socket) as connection:
         counters = [gpu.counter_millijoules for gpu in agent_fixture.gpus.describe().gpus]

@@ -208,7 +208,7 @@ def test_the_template_is_not_modified(
         ({}, ["main"], "trainingContainers names main, but the containers are train"),
     ],
 )
-def test_a_template_that_conflicts_with_the_additions_is_refused(
+def test_a_template_that_conflicts_with_the_injection_is_rejected(
     pod: dict[str, Any],
     names: list[str] | None,
     message: str,
@@ -234,7 +234,7 @@ def job_set(**worker: Any) -> dict[str, Any]:
     }
 
 
-def test_every_pod_template_of_another_kind_gets_the_additions(
+def test_every_pod_template_of_another_kind_gets_the_injection(
     make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
 ) -> None:
     job = make_job(template={"workload": job_set()})

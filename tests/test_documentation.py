@@ -1,0 +1,107 @@
+"""Checks the contributor's pages against the tree: places of behaviours and terms, names that are not used."""
+
+from __future__ import annotations
+
+import io
+import keyword
+import re
+import subprocess
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
+GLOSSARY = ROOT / "docs" / "glossary.md"
+GENERATED_PAGES = {"api.md", "metrics.md"}
+MAX_PAGE_LINES = 300
+MIN_BEHAVIOURS = 24
+
+
+def rows(page: Path, heading: str) -> list[list[str]]:
+    """The cells of each row of the table below a heading."""
+    section = page.read_text(encoding="utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+BEHAVIOURS = rows(CONTRIBUTING, "Where things are")
+TERMS = rows(GLOSSARY, "Terms")
+REPLACED = rows(GLOSSARY, "Replaced names")
+
+
+def paths(cell: str) -> list[str]:
+    """The paths that a cell names in backticks."""
+    return re.findall(r"`([\w./-]+)`", cell)
+
+
+def subwords(name: str) -> tuple[str, ...]:
+    """The words of an identifier in lower case, whether it is in snake case or in camel case."""
+    return tuple(part.lower() for part in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name))
+
+
+def identifiers() -> Iterator[tuple[str, str]]:
+    """Each identifier of the Python code, with a file that has it."""
+    listed = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for file in listed.split():
+        if not (ROOT / file).is_file():
+            continue
+        text = (ROOT / file).read_text(encoding="utf-8")
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.NAME and not keyword.iskeyword(token.string):
+                yield token.string, file
+
+
+def test_the_table_of_behaviours_is_long_enough_to_be_useful() -> None:
+    assert len(BEHAVIOURS) >= MIN_BEHAVIOURS
+
+
+@pytest.mark.parametrize("row", BEHAVIOURS, ids=lambda row: row[0])
+def test_each_behaviour_names_a_file_that_exists_and_a_function_that_it_defines(row: list[str]) -> None:
+    _, file, name = row
+    (path,) = paths(file)
+    (defined,) = re.findall(r"`(\w+)`", name)
+    text = (ROOT / path).read_text(encoding="utf-8")
+    assert re.search(rf"^\s*(?:async )?(?:def|class) {defined}\b|^{defined}\b.* = ", text, re.MULTILINE), defined
+
+
+@pytest.mark.parametrize("row", TERMS, ids=lambda row: row[0])
+def test_each_term_names_a_place_that_exists(row: list[str]) -> None:
+    assert len(row) == 3
+    assert paths(row[2])
+    for path in paths(row[2]):
+        assert (ROOT / path).exists(), path
+
+
+def test_terms_are_in_alphabetical_order_and_each_is_there_once() -> None:
+    names = [row[0].lower() for row in TERMS]
+    assert names == sorted(set(names))
+
+
+def test_no_identifier_contains_a_replaced_name() -> None:
+    replaced = {subwords(name): name for row in REPLACED for name in re.findall(r"`(\w+)`", row[0])}
+    assert replaced
+    found = {}
+    for identifier, file in identifiers():
+        words = subwords(identifier)
+        for size in {len(each) for each in replaced}:
+            for start in range(len(words) - size + 1):
+                if words[start : start + size] in replaced:
+                    found[identifier] = file
+    assert found == {}
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: page.name)
+def test_no_page_is_longer_than_a_reader_follows(page: Path) -> None:
+    if page.name not in GENERATED_PAGES:
+        assert len(page.read_text(encoding="utf-8").splitlines()) <= MAX_PAGE_LINES
+
+
+@pytest.mark.parametrize("page", [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))], ids=str)
+def test_every_path_that_a_page_names_exists(page: Path) -> None:
+    named = re.findall(
+        r"`((?:client|operator|agent|planner|simulator|tests|docs|helm|images|benchmarks)/[\w./-]+)`", page.read_text()
+    )
+    assert [path for path in named if not (ROOT / path).exists()] == []
