@@ -21,6 +21,22 @@
         return call_end(&call, NVML_SUCCESS); \
     } while (0)
 
+/* Body of a function that returns two numbers; the values may use `call`. */
+#define ANSWER_PAIR(function, device, first, second, first_value, second_value) \
+    do { \
+        struct call call; \
+        nvmlReturn_t result = call_begin_on(&call, FUNCTION_##function, device); \
+        if (result != NVML_SUCCESS) { \
+            return result; \
+        } \
+        if ((first) == NULL || (second) == NULL) { \
+            return call_end(&call, NVML_ERROR_INVALID_ARGUMENT); \
+        } \
+        *(first) = (first_value); \
+        *(second) = (second_value); \
+        return call_end(&call, NVML_SUCCESS); \
+    } while (0)
+
 /* Body of a function that returns a string in a buffer of a given size. */
 #define ANSWER_TEXT(function, device, buffer, size, text) \
     do { \

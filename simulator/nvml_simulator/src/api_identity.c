@@ -50,17 +50,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetBrand(nvmlDevice_t device, unsigned *brand) {
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor) {
-    struct call call;
-    nvmlReturn_t result = call_begin_on(&call, FUNCTION_nvmlDeviceGetCudaComputeCapability, device);
-    if (result != NVML_SUCCESS) {
-        return result;
-    }
-    if (major == NULL || minor == NULL) {
-        return call_end(&call, NVML_ERROR_INVALID_ARGUMENT);
-    }
-    *major = (int)call.model->compute_major;
-    *minor = (int)call.model->compute_minor;
-    return call_end(&call, NVML_SUCCESS);
+    ANSWER_PAIR(nvmlDeviceGetCudaComputeCapability, device, major, minor, (int)call.model->compute_major,
+                (int)call.model->compute_minor);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci) {

@@ -33,18 +33,10 @@ EXPORT nvmlReturn_t nvmlDeviceGetPowerManagementDefaultLimit(nvmlDevice_t device
     ANSWER(nvmlDeviceGetPowerManagementDefaultLimit, device, milliwatts, call.model->power_default_mw);
 }
 
-EXPORT nvmlReturn_t nvmlDeviceGetPowerManagementLimitConstraints(nvmlDevice_t device, unsigned *least, unsigned *most) {
-    struct call call;
-    nvmlReturn_t result = call_begin_on(&call, FUNCTION_nvmlDeviceGetPowerManagementLimitConstraints, device);
-    if (result != NVML_SUCCESS) {
-        return result;
-    }
-    if (least == NULL || most == NULL) {
-        return call_end(&call, NVML_ERROR_INVALID_ARGUMENT);
-    }
-    *least = call.model->power_min_mw;
-    *most = call.model->power_max_mw;
-    return call_end(&call, NVML_SUCCESS);
+EXPORT nvmlReturn_t nvmlDeviceGetPowerManagementLimitConstraints(nvmlDevice_t device, unsigned *minimum,
+                                                                  unsigned *maximum) {
+    ANSWER_PAIR(nvmlDeviceGetPowerManagementLimitConstraints, device, minimum, maximum, call.model->power_min_mw,
+                call.model->power_max_mw);
 }
 
 static nvmlReturn_t set_limit(struct call *call, unsigned milliwatts) {

@@ -1,4 +1,5 @@
-/* Contiguous buffers of one item type (NumPy arrays, array.array) as arguments of the extension modules. */
+/* What the extension modules share: contiguous buffers of one item type (NumPy arrays, array.array) as arguments, and
+ * objects of heap types. */
 
 #ifndef WATTLOOP_BUFFERS_H
 #define WATTLOOP_BUFFERS_H
@@ -43,6 +44,20 @@ static inline int get_items(PyObject *object, const char *name, item_type type, 
         return 0;
     }
     return 1;
+}
+
+/* A new object of a heap type, whose fields are zero; NULL with an exception set. */
+static inline void *new_object(PyTypeObject *type) {
+    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    return alloc(type, 0);
+}
+
+/* Frees an object of a heap type after its fields. */
+static inline void free_object(PyObject *object) {
+    PyTypeObject *type = Py_TYPE(object);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(object);
+    Py_DECREF(type);
 }
 
 #endif

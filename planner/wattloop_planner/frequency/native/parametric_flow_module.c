@@ -63,8 +63,7 @@ static PyObject *create(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
         PyBuffer_Release(&views[--taken]);
     if (net == NULL)
         return NULL;
-    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    parametric_flow *self = (parametric_flow *)alloc(type, 0);
+    parametric_flow *self = new_object(type);
     if (self == NULL)
         network_free(net);
     else
@@ -73,11 +72,8 @@ static PyObject *create(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
 }
 
 static void destroy(PyObject *object) {
-    PyTypeObject *type = Py_TYPE(object);
     network_free(((parametric_flow *)object)->net);
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    release(object);
-    Py_DECREF(type);
+    free_object(object);
 }
 
 static PyObject *advance(PyObject *object, PyObject *args) {

@@ -61,8 +61,7 @@ static PyObject *create(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
         PyBuffer_Release(&views[--taken]);
     if (pipe == NULL)
         return NULL;
-    allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    python_pipeline *self = (python_pipeline *)alloc(type, 0);
+    python_pipeline *self = new_object(type);
     if (self == NULL)
         pipeline_free(pipe);
     else
@@ -71,11 +70,8 @@ static PyObject *create(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
 }
 
 static void destroy(PyObject *object) {
-    PyTypeObject *type = Py_TYPE(object);
     pipeline_free(((python_pipeline *)object)->pipe);
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    release(object);
-    Py_DECREF(type);
+    free_object(object);
 }
 
 static int get_plan(PyObject *self, PyObject *object, int checked, Py_buffer *view) {
