@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import http
+import http.client
 import json
 import time
-import urllib.error
-import urllib.request
+import urllib.parse
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -140,13 +141,14 @@ class NodeApi:
             {} if token is None else {"Authorization": f"Bearer {bearer or json_web_token(token)}"}
         )
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        request = urllib.request.Request(f"{self.url}/v1/nodes/{node}/energy", data=data, headers=headers)
-        try:
-            with urllib.request.urlopen(request, timeout=60) as response:
-                return response.status, json.loads(response.read())
-        except urllib.error.HTTPError as refusal:
-            with refusal:
-                return refusal.code, json.loads(refusal.read())["detail"]
+        connection = http.client.HTTPConnection(urllib.parse.urlsplit(self.url).netloc, timeout=60)
+        with contextlib.closing(connection):
+            # The server answers and closes as soon as it rejects a request, perhaps before it has read the body.
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                connection.request("POST", f"/v1/nodes/{node}/energy", data, headers)
+            response = connection.getresponse()
+            content = json.loads(response.read())
+        return response.status, content if response.status == http.HTTPStatus.OK else content["detail"]
 
     def stored(self) -> dict[str, int]:
         """Millijoules by pod uid, over containers, GPUs and ledgers."""
