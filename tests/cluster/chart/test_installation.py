@@ -159,7 +159,7 @@ def test_existing_definitions_are_taken_over_only_on_request(empty: EmptyCluster
 def test_a_second_operator_is_rejected_and_a_release_without_one_is_installed(empty: EmptyCluster) -> None:
     install(empty)
     options = ("--create-namespace", "--set=crds.install=false,agent.namespace=agents-of-b")
-    with pytest.raises(CommandError, match=f'already, by the release "wattloop" in the namespace "{HOME}"'):
+    with pytest.raises(CommandError, match=f'of the release "wattloop" in the namespace "{HOME}"'):
         empty.helm("install", "wattloop", str(CHART), *options, namespace="b")
     empty.helm("install", "wattloop", str(CHART), *options, "--set=operator.replicas=0", namespace="b")
     names = empty.kubectl("get", "clusterroles", "--selector=app.kubernetes.io/part-of=wattloop", "--output=name")

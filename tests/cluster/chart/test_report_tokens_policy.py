@@ -19,7 +19,7 @@ from support.control_plane.commands import ClusterCommand
 from support.control_plane.kubelet import Kubelet
 
 AUDIENCE = "wattloop.dev/report"
-SAYS = "may not make a token with the audience wattloop.dev/report"
+MESSAGE = "may not create a token with the audience wattloop.dev/report"
 
 
 def pod_spec(audience: str) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def editor(
     kubectl("create", "rolebinding", "editor", "--clusterrole=edit", account, namespace=namespace)
     with config.new_client_from_config(str(service_account_kubeconfig(namespace, "editor"))) as api_client:
         core = client.CoreV1Api(api_client)
-        await_refusal(lambda: pod_refusal(core, namespace, pod()), SAYS)
+        await_refusal(lambda: pod_refusal(core, namespace, pod()), MESSAGE)
         yield api_client
 
 
@@ -72,7 +72,7 @@ def token_refusal(core: client.CoreV1Api, namespace: str, audience: str, pod: di
 
 def test_a_user_cannot_create_a_pod_with_a_report_token(editor: client.ApiClient, namespace: str) -> None:
     core = client.CoreV1Api(editor)
-    assert SAYS in pod_refusal(core, namespace, pod())
+    assert MESSAGE in pod_refusal(core, namespace, pod())
     assert pod_refusal(core, namespace, pod("another.example")) == ""
     without = pod()
     del without["spec"]["volumes"]
@@ -87,7 +87,7 @@ def test_a_user_cannot_create_a_job_whose_pods_get_a_report_token(editor: client
     def job_refusal(body: dict[str, Any]) -> str:
         return refusal(lambda: batch.create_namespaced_job(namespace, body, dry_run="All"))
 
-    assert SAYS in job_refusal(job())
+    assert MESSAGE in job_refusal(job())
     assert job_refusal(job("another.example")) == ""
     cron = {
         "apiVersion": "batch/v1",
@@ -117,19 +117,19 @@ def test_controllers_of_other_kinds_cannot_create_one(
         message = refusal(lambda: client.BatchV1Api(user).create_namespaced_job(namespace, job(), dry_run="All"))
     else:
         message = pod_refusal(client.CoreV1Api(user), namespace, pod())
-    assert SAYS in message
+    assert MESSAGE in message
 
 
 def test_no_user_can_request_one_and_the_kubelet_can(
     editor: client.ApiClient, admin: client.ApiClient, namespace: str, kubelet: Kubelet
 ) -> None:
     core = client.CoreV1Api(editor)
-    assert SAYS in token_refusal(core, namespace, AUDIENCE)
+    assert MESSAGE in token_refusal(core, namespace, AUDIENCE)
     assert token_refusal(core, namespace, "another.example") == ""
     # The tests' kubelet acts as the administrator, who may make the pod as a controller does.
     made = client.CoreV1Api(admin).create_namespaced_pod(namespace, pod(), _preload_content=False)
     running = kubelet.run(json.loads(made.data))
-    assert SAYS in token_refusal(core, namespace, AUDIENCE, running)
+    assert MESSAGE in token_refusal(core, namespace, AUDIENCE, running)
     node = impersonating(admin, f"system:node:{kubelet.node_name}", "system:nodes")
     deadline = time.monotonic() + IN_FORCE_WITHIN_SECONDS
     # The node's authorizer learns of the binding a moment later.

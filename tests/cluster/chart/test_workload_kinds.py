@@ -30,7 +30,7 @@ CRD = {
         "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": SCHEMA}}],
     },
 }
-TOKENS = "may not make a token with the audience wattloop.dev/report"
+TOKENS = "may not create a token with the audience wattloop.dev/report"
 
 
 def train_set(audience: str) -> dict[str, Any]:

@@ -138,7 +138,7 @@ def test_an_unreachable_server_is_reported(wattloop: ClusterCommand, tmp_path: P
     kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", server="http://127.0.0.1:1", authority=b"", token="none")
     with pytest.raises(CommandError) as raised:
         wattloop.as_user(kubeconfig)("history", "digits")
-    assert "no answer from the API server" in raised.value.stderr
+    assert "no response from the API server" in raised.value.stderr
     assert "read a database with --database URL" in raised.value.stderr
     assert "Traceback" not in raised.value.stderr
 

@@ -191,7 +191,7 @@ def test_a_namespace_that_returns_is_watched_after_a_restart(
     install(helm, *NAMESPACES, "narrow-late")
     await_rights(admin, "narrow-late")
     assert operator.await_exit() != 0
-    assert "the namespace narrow-late can be read now" in operator.log.read_text()
+    assert "the namespace narrow-late is readable now" in operator.log.read_text()
     again = start("narrow-a", "narrow-late")
     again.await_line("leads")
     assert not [line for line in again.lines() if "are not run" in line["message"]]

@@ -143,4 +143,4 @@ def test_a_kind_that_the_cluster_lacks_is_reported(
     job = kubectl.json("get", "rtj", key.name, namespace=key.namespace)
     (ready,) = [each for each in job["status"]["conditions"] if each["type"] == "Ready"]
     assert ready["reason"] == "TemplateRejected"
-    assert "the cluster has no nowhere.example.com/v1; install what defines TrainSet" in ready["message"]
+    assert "the cluster has no nowhere.example.com/v1; install the definition of TrainSet" in ready["message"]
