@@ -1,20 +1,26 @@
 """Posterior of the cost of reaching the target with each batch size.
 
-log cost = log epochs + log epoch cost, and both terms are Gaussian.
+log cost = log epochs + log epoch cost, and both terms are Gaussian. A limit of epochs adds the cost of
+attempts that end before the target.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.special import ndtr
 
+from wattloop_planner.bandit.epoch_limit import log_limit_factor, standardised_limit
 from wattloop_planner.bandit.gaussian_process import Flags, Matrix, Vector
 from wattloop_planner.bandit.policy import PartialObservation
 from wattloop_planner.bandit.posterior import Posterior
 
 NINETY_PERCENT = 1.6448536269514722
+# A limit of epochs that is this many standard deviations above the epochs of every arm has no effect.
+DISTANT_LIMIT = 6.0
 
 
 @dataclass(frozen=True)
@@ -24,22 +30,26 @@ class CostPosterior:
     Attributes:
         log_cost: Mean of the log cost of a typical run.
         covariance: Covariance of the log cost, shape (arms, arms).
-        epochs_variance: Variance of the log epochs.
+        log_epochs: Mean of the log epochs of a typical run.
+        epochs_covariance: Covariance of the log epochs, shape (arms, arms).
         log_epoch_cost: Mean of the log epoch cost.
         epoch_cost_variance: Variance of the log epoch cost.
         noise_sd: Standard deviation of log cost between runs of one arm.
         measured: Which epoch costs are known exactly.
         level_known: Whether costs are in joules. If not, they are known up to a common factor.
+        log_limit: Log of the epochs after which an attempt is exhausted; infinity if unlimited.
     """
 
     log_cost: Vector
     covariance: Matrix
-    epochs_variance: Vector
+    log_epochs: Vector
+    epochs_covariance: Matrix
     log_epoch_cost: Vector
     epoch_cost_variance: Vector
     noise_sd: float
     measured: Flags
     level_known: bool
+    log_limit: float = math.inf
 
     @cached_property
     def variance(self) -> Vector:
@@ -48,20 +58,58 @@ class CostPosterior:
         return variance
 
     @cached_property
-    def log_expected(self) -> Vector:
-        """Log of the expected cost of one run that reaches the target."""
+    def epochs_variance(self) -> Vector:
+        """Variance of the log epochs of a typical run."""
+        variance: Vector = np.maximum(self.epochs_covariance.diagonal(), 1e-12)
+        return variance
+
+    @cached_property
+    def log_expected_unlimited(self) -> Vector:
+        """Log of the expected cost of a run to the target without a limit of epochs."""
         expected: Vector = self.log_cost + (self.variance + self.noise_sd**2) / 2
         return expected
+
+    @cached_property
+    def log_expected(self) -> Vector:
+        """Log of the expected cost of reaching the target, attempts that end at the limit of epochs included."""
+        if not self.is_limited:
+            return self.log_expected_unlimited
+        return self.log_expected_unlimited + log_limit_factor(self.log_epochs, self._epochs_spread, self.log_limit)
+
+    @cached_property
+    def reach_probability(self) -> Vector:
+        """Probability that an attempt reaches the target within the limit of epochs."""
+        probability: Vector = ndtr(self.limit_distance)
+        return probability
+
+    @cached_property
+    def limit_distance(self) -> Vector:
+        """The limit in standard deviations of an attempt's log epochs above their mean."""
+        return standardised_limit(self.log_epochs, self._epochs_spread, self.log_limit)
+
+    @cached_property
+    def is_limited(self) -> bool:
+        """Whether the limit of epochs is near enough to the epochs of an arm to have an effect."""
+        return bool(self.limit_distance.min() < DISTANT_LIMIT)
+
+    @cached_property
+    def _epochs_spread(self) -> Vector:
+        spread: Vector = np.sqrt(self.epochs_variance + self.noise_sd**2)
+        return spread
 
     def interval(self) -> tuple[Vector, Vector]:
         """Lower and upper end of the central 90 % interval of the expected cost, in joules."""
         half = NINETY_PERCENT * np.sqrt(self.variance)
-        middle = self.log_cost + self.noise_sd**2 / 2
+        middle = self.log_expected - self.variance / 2
         return _exp(middle - half), _exp(middle + half)
 
 
 def cost_posterior(
-    posterior: Posterior, gpu_model: str, partial: PartialObservation | None = None
+    posterior: Posterior,
+    gpu_model: str,
+    partial: PartialObservation | None = None,
+    *,
+    max_epochs: int | None = None,
 ) -> CostPosterior | None:
     """The posterior of the cost on a GPU model.
 
@@ -69,6 +117,7 @@ def cost_posterior(
         posterior: The posterior of epochs and epoch costs.
         gpu_model: The GPU model of the next attempt.
         partial: A running attempt whose epoch cost is known.
+        max_epochs: Epochs after which an attempt is exhausted; None if unlimited.
 
     Returns:
         None before any arm has reached the target.
@@ -80,12 +129,14 @@ def cost_posterior(
     return CostPosterior(
         log_cost=log_epochs + epoch_cost.mean,
         covariance=epochs_covariance + epoch_cost.covariance,
-        epochs_variance=np.maximum(epochs_covariance.diagonal(), 1e-12),
+        log_epochs=log_epochs,
+        epochs_covariance=epochs_covariance,
         log_epoch_cost=epoch_cost.mean,
         epoch_cost_variance=np.maximum(epoch_cost.covariance.diagonal(), 1e-12),
         noise_sd=noise_sd,
         measured=epoch_cost.measured,
         level_known=epoch_cost.level_known,
+        log_limit=math.inf if max_epochs is None else math.log(max_epochs),
     )
 
 

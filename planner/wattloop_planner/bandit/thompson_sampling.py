@@ -30,6 +30,8 @@ ONE_EPOCH = 1.001
 ROUNDING = 1e-6
 # Expected saving over all remaining recurrences below which a trial is not considered, in incumbent runs.
 MIN_SAVING = 0.01
+# An arm whose attempts reach the target within the limit of epochs with a lower probability is not tried.
+MIN_REACH_PROBABILITY = 0.05
 # Trials are considered in every n-th recurrence; n grows by one with this many runs of a regime.
 RUNS_PER_STRIDE = 40
 DEFAULT_NOISE = NoisePrior()
@@ -102,6 +104,7 @@ class ThompsonSamplingPolicy:
             inputs.failure_probabilities[arm],
             inputs.horizon,
             np.array([paid / unit]),
+            limit=cost.limit_distance[arm],
         )
         gain = inputs.horizon * knowledge_gain(cost, inputs.incumbent, arm)
         needed = 0.0
@@ -122,8 +125,13 @@ class ThompsonSamplingPolicy:
         if len(left) < len(context.batch_sizes):
             offered = np.array([size in left for size in context.batch_sizes])
         (known,) = (offered & (posterior.ever_reached > 0)).nonzero()
-        cost = cost_posterior(posterior, context.gpu_model, partial) if known.size else None
+        cost = None
+        if known.size:
+            cost = cost_posterior(posterior, context.gpu_model, partial, max_epochs=context.max_epochs)
         if cost is None:
+            return None
+        known = known[cost.reach_probability[known] >= MIN_REACH_PROBABILITY]
+        if not known.size:
             return None
         incumbent = int(known[np.argmin(cost.log_expected[known])])
         horizon = self.horizon + self.horizon_growth * context.recurrence
@@ -162,7 +170,12 @@ class ThompsonSamplingPolicy:
         unit = cost.log_expected[incumbent]
         spread = np.sqrt(cost.variance[arms] + cost.noise_sd**2)
         remaining, stop = best_stop(
-            cost.log_cost[arms] - unit, spread, inputs.failure_probabilities[arms], horizon, np.zeros(len(arms))
+            cost.log_cost[arms] - unit,
+            spread,
+            inputs.failure_probabilities[arms],
+            horizon,
+            np.zeros(len(arms)),
+            limit=cost.limit_distance[arms],
         )
         profiling = inputs.profiling_cost(arms)
         values[arms] = savings - (remaining - 1) - profiling
@@ -180,8 +193,10 @@ class ThompsonSamplingPolicy:
         failed = inputs.failed_now()
         usable = np.array([arm for arm in arms if sizes[arm] not in failed], dtype=np.intp)
         if not usable.size:
-            others = np.array([arm for arm in np.flatnonzero(inputs.offered) if sizes[arm] not in failed])
-            usable = others if others.size else arms
+            left = inputs.offered & (cost.reach_probability >= MIN_REACH_PROBABILITY)
+            others = np.array([arm for arm in np.flatnonzero(left) if sizes[arm] not in failed], dtype=np.intp)
+            # A limit makes an exhausted attempt less surprising, so that the same arm may be the best retry.
+            usable = np.union1d(others, arms) if cost.is_limited or not others.size else others
         chosen = int(usable[np.argmin(cost.log_expected[usable])])
         if context.running and usable.size > 1:
             generator = np.random.default_rng(context.seed)
@@ -213,19 +228,26 @@ class ThompsonSamplingPolicy:
         cost, posterior = inputs.cost, inputs.posterior
         low, high = cost.interval()
         mean = np.exp(np.clip(cost.log_expected, -600.0, 600.0))
-        known = cost.level_known
+        known = cost.level_known & (cost.reach_probability >= MIN_REACH_PROBABILITY)
         return tuple(
             Arm(
                 batch_size=size,
                 observations=int(posterior.runs[i]),
-                pruned=not inputs.offered[i],
-                mean_cost_joules=float(mean[i]) if known else None,
-                low_cost_joules=float(low[i]) if known else None,
-                high_cost_joules=float(high[i]) if known else None,
-                note="" if inputs.offered[i] else f"crashed {self.crash_budget} times in a row",
+                pruned=bool(not inputs.offered[i] or cost.reach_probability[i] < MIN_REACH_PROBABILITY),
+                mean_cost_joules=float(mean[i]) if known[i] else None,
+                low_cost_joules=float(low[i]) if known[i] else None,
+                high_cost_joules=float(high[i]) if known[i] else None,
+                note=self._note(inputs, i),
             )
             for i, size in enumerate(posterior.batch_sizes)
         )
+
+    def _note(self, inputs: _DecisionInputs, arm: int) -> str:
+        if not inputs.offered[arm]:
+            return f"crashed {self.crash_budget} times in a row"
+        if inputs.cost.reach_probability[arm] < MIN_REACH_PROBABILITY:
+            return f"not expected to reach the target within {inputs.context.max_epochs} epochs"
+        return ""
 
 
 @dataclass(frozen=True)
@@ -249,7 +271,7 @@ class _DecisionInputs:
         near = (octaves >= octaves[first] - reach_octaves - 1e-9) & (octaves <= octaves[last] + reach_octaves + 1e-9)
         near[max(first - 1, 0)] = near[min(last + 1, len(near) - 1)] = True
         near |= self.cost.log_expected < self.cost.log_expected[self.incumbent]
-        near &= self.offered
+        near &= self.offered & (self.cost.reach_probability >= MIN_REACH_PROBABILITY)
         near[self.incumbent] = False
         sizes = self.context.batch_sizes
         for size in (*self.context.running, *self.tried_now()):

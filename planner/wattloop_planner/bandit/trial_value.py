@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from wattloop_planner.bandit.cost_posterior import CostPosterior
+from wattloop_planner.bandit.epoch_limit import MAX_LOG, log_attempt_factor, standardised_limit
 from wattloop_planner.bandit.gaussian_process import Indices, Vector
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(9)
@@ -14,7 +17,6 @@ WEIGHTS = WEIGHTS / WEIGHTS.sum()
 FEW_NODES, FEW_WEIGHTS = np.polynomial.hermite_e.hermegauss(5)
 FEW_WEIGHTS = FEW_WEIGHTS / FEW_WEIGHTS.sum()
 STOPS = np.geomspace(0.9, 2.2, 12)
-MAX_LOG = 60.0
 
 Array = NDArray[np.float64]
 
@@ -24,7 +26,8 @@ def knowledge_gain(cost: CostPosterior, incumbent: int, arms: Indices, repeats: 
 
     The knowledge gradient for correlated beliefs (Frazier, Powell and Dayanik 2009) with the expected
     cost as the objective: a trial of arm i moves the mean of arm j by b_ij·Z, Z standard normal, and
-    afterwards the arm of lowest expected cost runs. The expectation over Z is a Gauss–Hermite sum.
+    afterwards the arm of lowest expected cost runs. The expectation over Z is a Gauss–Hermite sum. With a
+    limit of epochs, the cost of an arm is that of one attempt, and one incumbent run if it is exhausted.
 
     Args:
         cost: Posterior of the cost.
@@ -38,14 +41,25 @@ def knowledge_gain(cost: CostPosterior, incumbent: int, arms: Indices, repeats: 
     noise = cost.noise_sd**2
     spread = np.sqrt(cost.variance[arms] + noise / repeats)
     moves = cost.covariance[:, arms] / spread
-    rest = cost.log_expected - cost.log_expected[incumbent]
+    rest = cost.log_expected_unlimited - cost.log_expected[incumbent]
     logs = (rest[:, None] - moves**2 / 2)[:, :, None] + moves[:, :, None] * NODES
-    costs = np.exp(np.minimum(logs, MAX_LOG))
+    if cost.is_limited:
+        epoch_moves = cost.epochs_covariance[:, arms] / spread
+        variance = np.maximum(cost.epochs_variance[:, None] - epoch_moves**2, 0.0) + noise
+        log_epochs = cost.log_epochs[:, None, None] + epoch_moves[:, :, None] * NODES
+        spreads = np.sqrt(variance)[:, :, None]
+        logs += log_attempt_factor(log_epochs, spreads, cost.log_limit)
+        # The retry after an exhausted attempt costs one run of the incumbent.
+        costs = np.exp(np.minimum(logs, MAX_LOG)) + ndtr(-standardised_limit(log_epochs, spreads, cost.log_limit))
+    else:
+        costs = np.exp(np.minimum(logs, MAX_LOG))
     gain: Vector = (costs[incumbent] - costs.min(axis=0)) @ WEIGHTS
     return gain
 
 
-def best_stop(mean: Array, spread: Array, failing: Array, horizon: float, paid: Array) -> tuple[Array, Array]:
+def best_stop(
+    mean: Array, spread: Array, failing: Array, horizon: float, paid: Array, *, limit: Array | float = math.inf
+) -> tuple[Array, Array]:
     """The best stopping cost of a run, and the expected remaining cost with it.
 
     The cost C is log-normal, conditional on exceeding the cost already paid, or infinite with the
@@ -59,12 +73,18 @@ def best_stop(mean: Array, spread: Array, failing: Array, horizon: float, paid: 
         failing: Prior probability that the run never reaches the target.
         horizon: Number of later recurrences.
         paid: Cost already paid.
+        limit: The limit of epochs in standard deviations above the mean log cost: a run that would cost
+            more ends there, as with a stop.
 
     Returns:
         The expected remaining cost, including the incumbent's run after a stop, and the stopping cost;
         both of the shape of `mean`.
     """
-    stops = np.maximum(STOPS, paid[..., None])
+    nominal = np.maximum(STOPS, paid[..., None])
+    at_limit = np.broadcast_to(limit, mean.shape)
+    stops = np.maximum(
+        np.minimum(nominal, np.exp(np.minimum(mean + spread * at_limit, MAX_LOG))[..., None]), paid[..., None]
+    )
     at_stop = (np.log(stops) - mean[..., None]) / spread[..., None]
     at_paid = (np.log(np.maximum(paid, 1e-9)) - mean) / spread
     expected = np.exp(np.minimum(mean + spread**2 / 2, MAX_LOG))
@@ -75,7 +95,7 @@ def best_stop(mean: Array, spread: Array, failing: Array, horizon: float, paid: 
     never = (failing / (failing + (1 - failing) * alive))[..., None]
     taken = (1 - never) * (below + stops * above) + never * stops - paid[..., None]
     stopped = (1 - never) * above + never
-    at_one = -mean / spread
+    at_one = np.minimum(-mean / spread, at_limit)
     improvement = ndtr(at_one) - expected * ndtr(at_one - spread)
     gained = ndtr(at_stop) - expected[..., None] * mass_below
     lost = np.where(at_stop < at_one[..., None], improvement[..., None] - gained, 0.0)
@@ -83,7 +103,7 @@ def best_stop(mean: Array, spread: Array, failing: Array, horizon: float, paid: 
     index = np.argmin(total_cost + horizon * np.maximum(lost, 0.0), axis=-1).ravel()
     rows = np.arange(index.size)
     remaining = total_cost.reshape(index.size, -1)[rows, index].reshape(mean.shape)
-    return remaining, stops.reshape(index.size, -1)[rows, index].reshape(mean.shape)
+    return remaining, nominal.reshape(index.size, -1)[rows, index].reshape(mean.shape)
 
 
 def probe_option(cost: CostPosterior, incumbent: int, arms: Indices, failing: Array, horizon: float) -> Vector:
@@ -108,8 +128,9 @@ def probe_option(cost: CostPosterior, incumbent: int, arms: Indices, failing: Ar
     mean = cost.log_cost[arms][:, None] - unit + shift
     spread = np.broadcast_to(np.sqrt(cost.epochs_variance[arms] + cost.noise_sd**2)[:, None], mean.shape)
     never = np.broadcast_to(failing[:, None], mean.shape)
-    remaining, _ = best_stop(mean, spread, never, horizon, np.zeros_like(mean))
-    at_one = -mean / spread
+    limit = np.broadcast_to(cost.limit_distance[arms][:, None], mean.shape)
+    remaining, _ = best_stop(mean, spread, never, horizon, np.zeros_like(mean), limit=limit)
+    at_one = np.minimum(-mean / spread, limit)
     expected = np.exp(np.minimum(mean + spread**2 / 2, MAX_LOG))
     net = horizon * (ndtr(at_one) - expected * ndtr(at_one - spread)) - (remaining - 1)
     first_epoch = np.exp(np.minimum(cost.log_epoch_cost[arms][:, None] - unit + shift, MAX_LOG))
