@@ -6,10 +6,12 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from wattloop_planner.bandit.policy import NoFeasibleArmError
+from wattloop_planner.bandit.policy import DecisionContext, NoFeasibleArmError
 from wattloop_planner.observations import Observation, Outcome
 
 CRASH_BUDGET = 3
+# Relative tolerance of the epochs of an exhausted attempt.
+ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,26 @@ def feasible_arms(batch_sizes: tuple[int, ...], observations: Iterable[Observati
     if not left:
         raise NoFeasibleArmError(no_feasible_arm_text(crashed))
     return FeasibleArms(left, crashed)
+
+
+def tried_arms(context: DecisionContext) -> set[int]:
+    """The arms that had their chance to reach the target within the limit of epochs.
+
+    An arm was tried if it reached the target, ran for the maximum number of epochs or was stopped, or
+    missed the target twice. A single attempt that was exhausted earlier, under a lower limit, does not
+    count.
+    """
+    tried: set[int] = set()
+    missed: set[int] = set()
+    for observation in context.observations:
+        if observation.from_other_job or observation.outcome is Outcome.CRASHED:
+            continue
+        size = observation.batch_size
+        early = context.max_epochs is not None and observation.epochs < context.max_epochs * (1 - ROUNDING)
+        if observation.outcome is not Outcome.EXHAUSTED or not early or size in missed:
+            tried.add(size)
+        missed.add(size)
+    return tried
 
 
 def no_feasible_arm_text(crashed: dict[int, int]) -> str:

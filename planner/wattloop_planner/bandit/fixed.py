@@ -7,6 +7,10 @@ from dataclasses import dataclass
 
 from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET, feasible_arms, nearest_arm
 from wattloop_planner.bandit.policy import Decision, DecisionContext, DecisionKind, NoFeasibleArmError
+from wattloop_planner.observations import Outcome
+
+# A default that missed the target this often and never reached it is not retried within a recurrence.
+MISSES_BEFORE_LAST_ATTEMPT = 3
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,18 @@ class FixedPolicy:
                 f"the default batch size {size} crashed {left.crashed[size]} times in a row and policy default runs no "
                 "other; check the logs of the last attempts, then fix the training or set another default or policy"
             )
-        return Decision(size, DecisionKind.DEFAULT, f"policy default always runs the default batch size {size}")
+        reason = f"policy default always runs the default batch size {size}"
+        return Decision(size, DecisionKind.DEFAULT, reason, last_attempt=_never_reaches(context, size))
+
+
+def _never_reaches(context: DecisionContext, batch_size: int) -> bool:
+    """Whether a batch size missed the target several times and never reached it."""
+    outcomes = [
+        o.outcome
+        for o in context.observations
+        if o.batch_size == batch_size and not o.from_other_job and o.outcome is not Outcome.CRASHED
+    ]
+    return Outcome.REACHED not in outcomes and len(outcomes) >= MISSES_BEFORE_LAST_ATTEMPT
 
 
 @dataclass(frozen=True)

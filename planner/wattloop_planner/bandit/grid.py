@@ -48,9 +48,10 @@ class GridPolicy:
                     return Decision(size, DecisionKind.TRIAL, reason, stop, arms)
         known = [size for size in left if size in costs]
         if not known:
-            untried = [size for size in left if size not in failed] or [default]
-            size = nearest_arm(tuple(untried), default)
-            return Decision(size, DecisionKind.TRIAL, "no batch size has reached the target yet", None, arms)
+            untried = tuple(size for size in left if size not in failed)
+            size = nearest_arm(untried or (default,), default)
+            reason = "no batch size has reached the target yet"
+            return Decision(size, DecisionKind.TRIAL, reason, None, arms, last_attempt=not untried)
         best = min(known, key=lambda size: (fmean(costs[size]), size))
         return Decision(best, DecisionKind.INCUMBENT, f"batch size {best} was the cheapest of those tried", None, arms)
 

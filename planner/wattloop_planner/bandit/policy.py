@@ -87,6 +87,8 @@ class Decision:
         reason: The reason in one sentence for a user.
         stop_cost_joules: Cost at which to stop the attempt; None disables cost-based stopping.
         arms: The policy's estimate of every arm, in rising order of batch size.
+        last_attempt: Whether the recurrence ends with this attempt even if it misses the target, because
+            a retry is not expected to reach it either. A crash is retried nevertheless.
     """
 
     batch_size: int
@@ -94,6 +96,7 @@ class Decision:
     reason: str
     stop_cost_joules: float | None = None
     arms: tuple[Arm, ...] = ()
+    last_attempt: bool = False
 
 
 @dataclass(frozen=True)

@@ -100,6 +100,11 @@ class Posterior:
         self._learn_epochs(arm, observation)
         self._detect_change(residual)
 
+    @property
+    def has_epochs(self) -> bool:
+        """Whether any attempt gave information about epochs."""
+        return self._prior_mean is not None
+
     def epochs(self) -> tuple[Vector, Matrix, float]:
         """Posterior mean and covariance of the log epochs to the target, and the noise between runs."""
         if self._epochs is None:

@@ -12,10 +12,12 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
+from scipy.special import ndtri
 
 from wattloop.cost import CostModel
 from wattloop_planner.bandit.cost_posterior import CostPosterior, cost_posterior
-from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET, feasible_arms, nearest_arm
+from wattloop_planner.bandit.epoch_limit import standardised_limit
+from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET, feasible_arms, nearest_arm, tried_arms
 from wattloop_planner.bandit.gaussian_process import Flags, Indices, Vector
 from wattloop_planner.bandit.policy import Arm, Decision, DecisionContext, DecisionKind, PartialObservation
 from wattloop_planner.bandit.posterior import Posterior
@@ -32,6 +34,10 @@ ROUNDING = 1e-6
 MIN_SAVING = 0.01
 # An arm whose attempts reach the target within the limit of epochs with a lower probability is not tried.
 MIN_REACH_PROBABILITY = 0.05
+# The same bound for an untried arm while no arm is known to reach: the level of the epochs is unknown then, and the
+# probabilities of all arms are low.
+MIN_FIRST_REACH_PROBABILITY = 0.01
+MIN_FIRST_LIMIT_DISTANCE = float(ndtri(MIN_FIRST_REACH_PROBABILITY))
 # Trials are considered in every n-th recurrence; n grows by one with this many runs of a regime.
 RUNS_PER_STRIDE = 40
 DEFAULT_NOISE = NoisePrior()
@@ -211,16 +217,39 @@ class ThompsonSamplingPolicy:
         return Decision(sizes[chosen], DecisionKind.INCUMBENT, reason, None, self._arms(inputs))
 
     def _without_knowledge(self, context: DecisionContext) -> Decision:
-        """The decision before any run reached the target: the default, then the sizes nearest to it."""
+        """The decision while no arm is known to reach the target.
+
+        The default runs first, then each arm that may reach the target once. After that, each recurrence
+        is one attempt, with the arm that is likeliest to reach it.
+        """
         left = feasible_arms(context.batch_sizes, context.observations, self.crash_budget).batch_sizes
         default = nearest_arm(left, context.default_batch_size)
-        tried = {o.batch_size for o in context.observations if o.outcome is not Outcome.CRASHED}
-        untried = tuple(size for size in left if size not in tried) or left
-        size = nearest_arm(untried, default)
-        reason = f"batch size {size}: the nearest to the default {default} that may reach the target; none has yet"
+        distances = self._limit_distances(context)
+        tried = tried_arms(context)
+        untried = [size for size in left if size not in tried and distances[size] >= MIN_FIRST_LIMIT_DISTANCE]
+        limited = context.max_epochs is not None
+        # Without a limit, all distances are infinite, and the nearest size is the likeliest.
+        likeliest = min(untried or left, key=lambda each: (-distances[each], abs(math.log2(each / default)), each))
+        size = default if default in untried else likeliest
+        # A failed attempt of an only arm may be an accident until it was repeated.
+        last = limited and all(each == size for each in untried) and (len(left) > 1 or size in tried)
+        reason = f"batch size {size}: the likeliest to reach the target; none has yet"
+        if not untried and limited:
+            reason = f"batch size {size}: the likeliest to reach the target, although none is expected to; no retries"
         if not context.observations:
             reason = f"nothing is known yet: the default batch size {size}"
-        return Decision(size, DecisionKind.DEFAULT, reason)
+        return Decision(size, DecisionKind.DEFAULT, reason, last_attempt=last)
+
+    def _limit_distances(self, context: DecisionContext) -> dict[int, float]:
+        """The limit of epochs in standard deviations above the log epochs of an attempt of each arm."""
+        posterior = self._cache.posterior(context, self.window, self.noise, self.detection)
+        if context.max_epochs is None or not posterior.has_epochs:
+            return dict.fromkeys(context.batch_sizes, math.inf)
+        mean, covariance, noise = posterior.epochs()
+        spread = np.sqrt(covariance.diagonal() + noise**2)
+        # Distances that differ by rounding are equal, so that ties are resolved by the batch size.
+        distances = standardised_limit(mean, spread, math.log(context.max_epochs)).round(9)
+        return dict(zip(context.batch_sizes, distances.tolist(), strict=True))
 
     def _arms(self, inputs: _DecisionInputs) -> tuple[Arm, ...]:
         if not self.describe_arms:

@@ -74,6 +74,7 @@ class SimulatedAttempt:
         profiled: Whether the first epoch was profiled.
         result: Outcome, energy, time and cost.
         decision: Why the policy chose the batch size.
+        last_attempt: Whether the policy ends the recurrence with this attempt, even without the target.
     """
 
     recurrence: int
@@ -85,6 +86,7 @@ class SimulatedAttempt:
     profiled: bool
     result: AttemptResult
     decision: DecisionKind
+    last_attempt: bool = False
 
 
 def simulate(
@@ -112,7 +114,7 @@ def simulate(
             simulated = _attempt(scenario, policy, context, profiles, seed)
             yield simulated
             observations.append(_observation(scenario, simulated, simulated.batch_size in profiles))
-            if simulated.result.outcome is Outcome.REACHED:
+            if simulated.result.outcome is Outcome.REACHED or simulated.last_attempt:
                 break
 
 
@@ -180,6 +182,7 @@ def _attempt(
         profiled,
         result,
         decision.kind,
+        decision.last_attempt,
     )
 
 

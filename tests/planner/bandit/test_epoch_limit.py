@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,7 @@ def attempts_of(needed: dict[int, tuple[float, ...]], max_epochs: int, recurrenc
             if stop is not None and stop < end * EPOCH_JOULES[size]:
                 end, outcome = max(stop / EPOCH_JOULES[size], 1.0), STOPPED
             history.append(run(recurrence, size, end, outcome, attempt))
-            if outcome is REACHED:
+            if outcome is REACHED or decision.last_attempt:
                 break
     return history
 
@@ -110,6 +111,64 @@ def test_the_only_size_that_reaches_is_retried_after_an_exhausted_attempt() -> N
     history += [run(10 + i, other, 20, EXHAUSTED) for i, other in enumerate((32, 32, 128, 128))]
     history.append(run(14, 64, 20, EXHAUSTED))
     assert ThompsonSamplingPolicy().decide(context(history, 20, recurrence=14, attempt=1)).batch_size == 64
+
+
+class TestNothingReaches:
+    """Decisions while no batch size has reached the target."""
+
+    def test_each_size_is_tried_once_and_then_one_attempt_is_made_per_recurrence(self) -> None:
+        history = attempts_of({}, max_epochs=20, recurrences=8)
+        assert sorted(o.batch_size for o in history if o.recurrence == 0) == list(SIZES)
+        assert [o.recurrence for o in history if o.recurrence > 0] == list(range(1, 8))
+
+    def test_the_default_runs_first(self) -> None:
+        assert attempts_of({}, max_epochs=20, recurrences=1)[0].batch_size == 64
+
+    def test_a_size_that_reaches_late_ends_the_single_attempts(self) -> None:
+        never, reached = attempts_of({}, 20, 3), run(3, 128, 19)
+        decision = ThompsonSamplingPolicy().decide(context([*never, reached], 20, remaining_recurrences=0))
+        assert (decision.batch_size, decision.kind, decision.last_attempt) == (128, DecisionKind.INCUMBENT, False)
+
+    def test_a_raised_limit_tries_every_size_again(self) -> None:
+        history = [run(0, size, 20, EXHAUSTED, attempt) for attempt, size in enumerate((64, 128, 32, 256, 16))]
+        assert ThompsonSamplingPolicy().decide(context(history, 20)).last_attempt
+        raised = ThompsonSamplingPolicy().decide(context(history, 80))
+        assert (raised.batch_size, raised.last_attempt) == (64, False)
+
+    def test_attempts_that_always_end_before_the_limit_are_repeated_once(self) -> None:
+        history = [run(i, size, 12, EXHAUSTED) for i, size in enumerate(SIZES * 2)]
+        assert not ThompsonSamplingPolicy().decide(context(history[:5], 20)).last_attempt
+        assert ThompsonSamplingPolicy().decide(context(history, 20)).last_attempt
+
+    def test_the_only_batch_size_is_retried_once(self) -> None:
+        contexts = [
+            replace(context(history, 20), batch_sizes=(64,))
+            for history in ([], [run(0, 64, 20, EXHAUSTED)], [run(i, 64, 20, EXHAUSTED) for i in range(2)])
+        ]
+        decisions = [ThompsonSamplingPolicy().decide(each) for each in contexts]
+        assert [each.last_attempt for each in decisions] == [False, True, True]
+
+    def test_an_unlikely_size_is_not_tried(self) -> None:
+        """Another job needed 300 epochs with the smallest size, far more than the 20 of an attempt."""
+        other_job = [replace(run(i, 16, 300), from_other_job=True) for i in range(5)]
+        history = [*other_job, *attempts_of({}, 20, 1)]
+        later = [run(i, size, 20, EXHAUSTED) for i, size in enumerate((64, 128))]
+        decision = ThompsonSamplingPolicy().decide(context([*other_job, *later], 20))
+        assert decision.last_attempt
+        assert ThompsonSamplingPolicy().decide(context(history, 20)).last_attempt
+
+    @settings(max_examples=40, deadline=None)
+    @given(
+        st.dictionaries(st.sampled_from(SIZES), st.floats(2, 60).map(lambda each: (each,)), max_size=3),
+        st.integers(5, 30),
+    )
+    def test_every_recurrence_of_a_job_with_a_reachable_target_reaches_it(
+        self, needed: dict[int, tuple[float, ...]], max_epochs: int
+    ) -> None:
+        history = attempts_of(needed, max_epochs, 6)
+        reached = {o.recurrence for o in history if o.outcome is REACHED}
+        reachable = any(epochs <= max_epochs for (epochs,) in needed.values())
+        assert reached == (set(range(6)) if reachable else set())
 
 
 @settings(max_examples=50, deadline=None)
