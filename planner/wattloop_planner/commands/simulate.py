@@ -70,6 +70,14 @@ def _print_summaries(tasks: Sequence[Task], results: Sequence[TaskResult]) -> No
                 sys.stderr.write(
                     f"{name}, seed {seed}: ended in recurrence {last} and is excluded below: {result.failure}\n"
                 )
+        scenario = next(task.scenario for task in tasks if task.options is options)
+        targets = {scenario.target_of(recurrence) for recurrence in range(scenario.recurrences)}
+        for target in sorted(targets):
+            if not scenario.trace.is_reachable(target, scenario.max_epochs):
+                sys.stderr.write(
+                    f"{name}: no batch size reaches target {target:g} within {scenario.max_epochs} epochs: its "
+                    "recurrences are dead, and their costs are relative to one attempt with the cheapest batch size\n"
+                )
         if not summaries:
             continue
         mean = mean_summary(summaries)

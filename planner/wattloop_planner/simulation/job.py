@@ -83,14 +83,23 @@ class JobTrace:
         return epoch.cost_joules * (math.fsum(reaching) / len(reaching) + failures * max_epochs)
 
     def best_fixed_cost_joules(self, target_metric: float, max_epochs: int) -> float:
-        """Expected cost of one recurrence with the best fixed batch size and power limit."""
-        return min(
+        """Expected cost of one recurrence with the best fixed batch size and power limit.
+
+        If no size reaches the target, it is the cost of one exhausted attempt with the cheapest size.
+        """
+        expected = min(
             self.expected_cost_joules(size.batch_size, target_metric, max_epochs, size.best) for size in self.sizes
         )
+        return expected if expected < math.inf else max_epochs * min(size.best.cost_joules for size in self.sizes)
+
+    def is_reachable(self, target_metric: float, max_epochs: int) -> bool:
+        """Whether a training path of any offered size reaches the target within the epochs."""
+        paths = (path for size in self.batch_sizes for path in self.paths[target_metric][size])
+        return any(path.target_epoch is not None and path.target_epoch <= max_epochs for path in paths)
 
 
 def job_trace(
-    train: TrainTrace, power: PowerTrace, *, workload: Workload, targets: tuple[float, ...], eta: float, max_epochs: int
+    train: TrainTrace, power: PowerTrace, *, workload: Workload, targets: tuple[float, ...], eta: float
 ) -> JobTrace:
     """Look up a job in the two traces.
 
@@ -100,10 +109,9 @@ def job_trace(
         workload: Dataset, network and optimizer.
         targets: The target metrics in use; sizes with rows for all of them are offered.
         eta: Weight of energy.
-        max_epochs: Maximum number of epochs of an attempt.
 
     Raises:
-        InputError: A trace has no row of the workload or target, or no offered size reaches a target.
+        InputError: A trace has no row of the workload or target.
         UsageError: eta is out of range.
     """
     if workload not in train.paths:
@@ -120,8 +128,6 @@ def job_trace(
     if not offered:
         found = f"no batch size of {workload} that {power.source} has too"
         raise InputError(train.source, found, "at least one batch size in both files", 1, "batch_size")
-    for target in targets:
-        _check_reached(train.source, target, [path for size in offered for path in by_target[target][size]], max_epochs)
     sizes = tuple(_size_trace(size, power.epochs[workload][size], eta, power.max_power_watts) for size in offered)
     limits = len({m.power_limit_watts for size in offered for m in power.epochs[workload][size]})
     paths = {target: {size: by_target[target][size] for size in offered} for target in targets}
@@ -161,17 +167,6 @@ def _size_trace(size: int, limits: tuple[Measurement, ...], eta: float, max_powe
         highest.power_limit_watts,
         epoch(highest.energy_joules, highest.time_seconds),
     )
-
-
-def _check_reached(source: str, target: float, paths: list[TrainingPath], max_epochs: int) -> None:
-    reaching = [p.target_epoch for p in paths if p.target_epoch is not None]
-    if not reaching:
-        found = f"target metric {target:g}, which no run of a batch size offered reached"
-        raise InputError(source, found, "a target that at least one run reached", paths[0].line, "target_epoch")
-    if min(reaching) > max_epochs:
-        found = f"target metric {target:g}, reached after {min(reaching):g} epochs at the earliest"
-        expected = f"a target reached within the {max_epochs} epochs of an attempt, or more epochs"
-        raise InputError(source, found, expected, paths[0].line, "target_epoch")
 
 
 def _no_workload(source: str, workload: Workload, known: list[Workload]) -> InputError:

@@ -188,13 +188,35 @@ def test_a_file_of_100_megabytes_is_rejected(
     assert expected in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("options", "sizes"),
+    [({"max_epochs": 3}, {"8", "16", "32"}), ({"target_metric": 0.99, "default_batch_size": 32}, {"32"})],
+)
+@pytest.mark.parametrize("policy", ["thompsonSampling", "grid", "default"])
+def test_a_job_that_no_batch_size_reaches_has_one_attempt_per_recurrence_once_that_is_known(
+    simulate: Simulate,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    options: dict[str, object],
+    sizes: set[str],
+    policy: str,
+) -> None:
+    assert simulate(**options, policy=policy, seeds="1") == 0
+    with (tmp_path / "out.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {row["outcome"] for row in rows} == {"exhausted"}
+    assert [int(row["recurrence"]) for row in rows if int(row["recurrence"]) >= 4] == list(range(4, 12))
+    first = [row["batch_size"] for row in rows if row["recurrence"] == "0"]
+    if policy == "thompsonSampling":
+        assert (set(first), len(first)) == (sizes, max(len(sizes), 2))
+    assert len(first) <= 4
+    output = capsys.readouterr().err
+    assert "no batch size reaches target" in output
+    assert "dead recurrences 12" in output
+
+
 WRONG = {
-    "a target no run of the size offered reached": (
-        {"target_metric": 0.99},
-        "line 12, column target_epoch: found target",
-    ),
     "a target the file does not have": ({"target_metric": 0.5}, "line 1, column target_metric: found no row of target"),
-    "a target out of reach of the epochs": ({"max_epochs": 3}, "reached after 4 epochs at the earliest"),
     "a default without power rows": (
         {"default_batch_size": 64},
         "power.csv: column batch_size: found no row of the default",
