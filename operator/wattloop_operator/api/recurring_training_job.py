@@ -50,7 +50,8 @@ class RetryPolicy(ApiModel):
 
     limit: int = Field(
         default=5,
-        description="Maximum number of further attempts after the first one missed the target or crashed.",
+        description="Maximum number of further attempts after the first one missed the target or crashed. While no "
+        "batch size is expected to reach the target, only a crash or a disruption is retried.",
         ge=0,
         le=20,
     )

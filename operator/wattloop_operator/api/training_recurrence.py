@@ -66,6 +66,11 @@ class DecisionRecord(ApiModel):
     reason: str = Field(description="Why the policy chose the batch size.", max_length=1024)
     seed: str = Field(description="Seed of the random draws, a decimal integer.", max_length=20, pattern=r"^[0-9]+$")
     digest: str = Field(description="Digest of the observations that the decision is based on.", max_length=128)
+    last_attempt: bool = Field(
+        default=False,
+        description="Whether no retry follows if the attempt misses the target, because no batch size is expected to "
+        "reach it. A crash or a disruption is retried nevertheless.",
+    )
 
 
 class TrainingRecurrenceSpec(ApiModel):

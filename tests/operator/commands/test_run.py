@@ -115,6 +115,19 @@ def test_a_failure_is_in_the_table_and_its_reason_on_stderr(
         assert message in line
 
 
+def test_a_target_that_nothing_reaches_costs_one_attempt_per_run_and_is_logged_once(
+    local_job: LocalJob, caplog: pytest.LogCaptureFixture
+) -> None:
+    target = {"target": {"metric": "accuracy", "threshold": "0.9"}, "maxEpochs": 2}
+    local_job.job(objective=target)
+    local_job.run("--recurrences", "3")
+    attempts = [("0", "0"), ("0", "1"), ("0", "2"), ("1", "0"), ("2", "0")]
+    assert local_job.outcomes() == [(*attempt, "exhausted") for attempt in attempts]
+    (line,) = [message for message in caplog.messages if message.startswith("TargetUnreachable: ")]
+    assert "none of 3 attempts (batch sizes 8, 16, 32) reached accuracy 0.9 within 2 epochs" in line
+    assert "the best was 0.4 with batch size 8 after 2 epochs" in line
+
+
 def test_a_training_that_hangs_is_terminated_at_its_deadline(
     local_job: LocalJob, capsys: pytest.CaptureFixture[str]
 ) -> None:

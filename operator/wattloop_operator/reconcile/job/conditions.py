@@ -6,14 +6,16 @@ target is reachable, and whether it learns from another job.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 from wattloop_operator.api.attempt import Result
-from wattloop_operator.api.meta import Condition
+from wattloop_operator.api.meta import Condition, ConditionStatus
+from wattloop_operator.api.objective import Direction
 from wattloop_operator.api.training_recurrence import Attribution
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.reconcile.actions import EmitEvent
 from wattloop_operator.reconcile.conditions import condition
 from wattloop_operator.reconcile.job.start import Readiness
 from wattloop_operator.reconcile.learning import observations
@@ -46,7 +48,7 @@ def job_conditions(
     found = [(READY, readiness.ready, readiness.reason, readiness.message)]
     found += _last_run(ended)
     found += _learns(snapshot, ended)
-    found += _target(snapshot, records)
+    found += _target(snapshot, ended, records)
     found += _transfer(snapshot)
     return tuple(
         condition(before, kind, holds=holds, reason=reason, message=message, now=now)
@@ -80,21 +82,49 @@ def _learns(snapshot: Snapshot, ended: Sequence[RecurrenceHistory]) -> Iterator[
     yield LEARNS, False, "CostNotKnown", text
 
 
-def _target(snapshot: Snapshot, records: Sequence[ObservationRecord]) -> Iterator[tuple[str, bool, str, str]]:
+def _target(
+    snapshot: Snapshot, ended: Sequence[RecurrenceHistory], records: Sequence[ObservationRecord]
+) -> Iterator[tuple[str, bool, str, str]]:
+    """Whether any attempt has reached the target; not before a recurrence has ended without it."""
     if any(record.result == Result.REACHED.value for record in records):
         yield TARGET, True, "Reached", ""
         return
     tried = [each for each in observations.observations(records) if each.epochs > 0]
-    if not tried:
+    if not tried or not ended:
         return
     sizes = ", ".join(str(size) for size in sorted({each.batch_size for each in tried}))
     objective = snapshot.job.spec.objective
+    easier = "lower" if objective.target.direction is Direction.MAXIMIZE else "raise"
     text = (
         f"none of {len(tried)} attempts (batch sizes {sizes}) reached {objective.target.metric} "
-        f"{objective.target.threshold} within {objective.max_epochs} epochs; lower objective.target.threshold, raise "
-        "objective.maxEpochs, or fix the training"
+        f"{objective.target.threshold} within {objective.max_epochs} epochs{_best_metric(snapshot, records)}; {easier} "
+        "objective.target.threshold, raise objective.maxEpochs, or fix the training"
     )
     yield TARGET, False, "NeverReached", text
+
+
+def _best_metric(snapshot: Snapshot, records: Sequence[ObservationRecord]) -> str:
+    """The best of the attempts' last reported metrics, with its batch size and epochs."""
+    sign = 1.0 if snapshot.job.spec.objective.target.direction is Direction.MAXIMIZE else -1.0
+    known = [(sign * record.metric, record) for record in records if record.metric is not None]
+    if not known:
+        return ""
+    _, best = max(known, key=lambda each: each[0])
+    return f"; the best was {best.metric:g} with batch size {best.batch_size} after {best.epochs:g} epochs"
+
+
+def target_event(before: Iterable[Condition], after: Iterable[Condition], name: str) -> EmitEvent | None:
+    """The event for the moment at which the target turns out not to be reachable; None otherwise.
+
+    Args:
+        before: The job's conditions as written before.
+        after: Its current conditions.
+        name: Namespace and name of the job.
+    """
+    if any(each.type == TARGET and each.status is ConditionStatus.FALSE for each in before):
+        return None
+    never = next((each for each in after if each.type == TARGET and each.status is ConditionStatus.FALSE), None)
+    return None if never is None else EmitEvent(True, "TargetUnreachable", f"{name}: {never.message}")
 
 
 def _transfer(snapshot: Snapshot) -> Iterator[tuple[str, bool, str, str]]:

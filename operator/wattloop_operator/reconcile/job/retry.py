@@ -13,6 +13,8 @@ from wattloop_operator.reconcile.learning.decision import Attempt, decide
 RETRIED_RESULTS = frozenset(
     {Result.STOPPED, Result.EXHAUSTED, Result.CRASHED, Result.DEADLINE_EXCEEDED, Result.DISRUPTED}
 )
+# Results after which a retry follows even if the decision ends the recurrence with the attempt.
+ALWAYS_RETRIED_RESULTS = frozenset({Result.CRASHED, Result.DISRUPTED})
 
 
 def is_retry_due(recurrence: Recurrence, limit: int) -> bool:
@@ -23,7 +25,8 @@ def is_retry_due(recurrence: Recurrence, limit: int) -> bool:
         limit: The job's `spec.retryPolicy.limit`: the index of the last attempt that may start.
     """
     latest = recurrence.latest
-    return latest.status.result in RETRIED_RESULTS and latest.spec.attempt < limit
+    retried = ALWAYS_RETRIED_RESULTS if latest.spec.decision.last_attempt else RETRIED_RESULTS
+    return latest.status.result in retried and latest.spec.attempt < limit
 
 
 def open_recurrences(snapshot: Snapshot) -> tuple[Recurrence, ...]:

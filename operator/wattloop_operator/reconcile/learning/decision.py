@@ -156,6 +156,7 @@ def _decision_record(policy: PolicyName, decision: Decision, context: DecisionCo
         reason=decision.reason[:1024],
         seed=str(context.seed),
         digest=context_digest(context),
+        last_attempt=decision.last_attempt,
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from support.backends.model_backend import KEY, START, ModelBackend
 from wattloop_operator.api.meta import Condition
 from wattloop_operator.domain.records import ObservationRecord
-from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.domain.snapshot import Failure, Snapshot
 from wattloop_operator.reconcile.actions import WriteJobStatus
 from wattloop_operator.reconcile.learning.decision import decision_context
 from wattloop_operator.reconcile.next_actions import next_actions
@@ -40,12 +40,83 @@ def test_an_unreached_target_has_a_condition_with_the_attempts_and_a_remedy(
     assert never is not None
     assert (never.status, never.reason) == ("False", "NeverReached")
     assert "none of 2 attempts (batch sizes 64) reached accuracy 0.9 within 50 epochs" in never.message
-    assert "lower objective.target.threshold" in never.message
+    assert "the best was 0.6 with batch size 64 after 50 epochs; lower objective.target.threshold" in never.message
+    events = [(each.warning, each.reason) for each in backend.events]
+    assert events == [(True, "TargetUnreachable")]
+    assert backend.events[0].message.startswith("team/digits: none of 1 attempts (batch sizes 64)")
     run_once(backend, metric=0.95)
     now = condition_of_type(backend, "TargetReachable")
     assert now is not None
     assert now.status == "True"
     assert condition_of_type(backend, "Learns") is None
+
+
+def attempt_once(backend: ModelBackend, metric: float) -> int:
+    """End the running attempt with this metric after all its epochs, and return its batch size."""
+    name = backend.running[0]
+    backend.run_workload(name)
+    backend.report(name, epoch=50, metric=metric, finished=True)
+    backend.end_workload(name)
+    backend.reconcile()
+    return backend.recurrences[name].spec.batch_size
+
+
+def test_a_target_that_no_batch_size_reaches_costs_one_attempt_per_recurrence(
+    backend_with: Callable[..., ModelBackend],
+) -> None:
+    backend = backend_with(retryPolicy={"limit": 5})
+    backend.reconcile()
+    metrics = {16: 0.5, 32: 0.7, 64: 0.8, 128: 0.6}
+    first: list[int] = []
+    while backend.running:
+        size = backend.recurrences[backend.running[0]].spec.batch_size
+        first.append(attempt_once(backend, metrics[size]))
+        assert (condition_of_type(backend, "TargetReachable") is None) == bool(backend.running)
+    assert (first[0], sorted(first)) == (64, [16, 32, 64, 128])
+    for _ in range(3):
+        backend.advance(3600)
+        backend.reconcile()
+        assert backend.recurrences[backend.running[0]].spec.decision.last_attempt
+        attempt_once(backend, 0.55)
+        assert not backend.running
+    never = condition_of_type(backend, "TargetReachable")
+    assert never is not None
+    assert never.status == "False"
+    assert "none of 7 attempts" in never.message
+    assert "the best was 0.8 with batch size 64 after 50 epochs" in never.message
+    assert [each.reason for each in backend.events] == ["TargetUnreachable"]
+    backend.advance(3600)
+    backend.reconcile()
+    attempt_once(backend, 0.95)
+    now = condition_of_type(backend, "TargetReachable")
+    assert now is not None
+    assert (now.status, now.reason) == ("True", "Reached")
+
+
+def test_the_best_metric_of_a_loss_is_the_lowest(backend_with: Callable[..., ModelBackend]) -> None:
+    target = {"metric": "loss", "threshold": "0.1", "direction": "Minimize"}
+    backend = backend_with(
+        retryPolicy={"limit": 0}, policy={"fixed": {}}, objective={"target": target, "maxEpochs": 50}
+    )
+    for metric in (0.5, 0.3, 0.4):
+        run_once(backend, metric)
+    never = condition_of_type(backend, "TargetReachable")
+    assert never is not None
+    assert "the best was 0.3 with batch size 64 after 50 epochs; raise objective.target.threshold" in never.message
+
+
+def test_a_crash_of_the_last_attempt_is_retried(backend_with: Callable[..., ModelBackend]) -> None:
+    backend = backend_with(retryPolicy={"limit": 5})
+    backend.reconcile()
+    while backend.running:
+        attempt_once(backend, 0.5)
+    backend.advance(3600)
+    backend.reconcile()
+    name = backend.running[0]
+    backend.run_workload(name)
+    backend.end_workload(name, Failure.CRASHED, "exit code 1")
+    backend.reconcile()
+    assert [backend.recurrences[each].spec.attempt for each in backend.running] == [1]
 
 
 def status_with(backend: ModelBackend, learned: tuple[ObservationRecord, ...]) -> Condition:
