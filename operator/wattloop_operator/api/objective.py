@@ -46,9 +46,11 @@ class EarlyStop(ApiModel):
 
     cost_ratio_percent: int = Field(
         default=200,
-        description="Cost at which a run is stopped, in percent of the cheapest known run. A lower value saves more "
-        "on poor batch sizes, but may stop a run that is about to reach the target. 10000 practically disables the "
-        "stop.",
+        description="Upper bound of the cost of a run, in percent of the expected cost of the cheapest known batch "
+        "size, for every policy; a policy may stop a trial earlier. A lower value saves more on poor batch sizes, but "
+        "may stop a run that is about to reach the target. After a stop of the batch size that is the cheapest known, "
+        "or of two others, the next retry has no limit (except for policy zeus), so that a job that has become more "
+        "expensive still reaches its target. 10000 practically disables the stop.",
         ge=101,
         le=10_000,
     )

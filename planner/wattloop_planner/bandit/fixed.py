@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from statistics import fmean
 
 from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET, feasible_arms, nearest_arm
+from wattloop_planner.bandit.history import own_observations
 from wattloop_planner.bandit.policy import Decision, DecisionContext, DecisionKind, NoFeasibleArmError
 from wattloop_planner.observations import Outcome
 
@@ -15,16 +18,21 @@ MISSES_BEFORE_LAST_ATTEMPT = 3
 
 @dataclass(frozen=True)
 class FixedPolicy:
-    """Always runs the default batch size, without a stopping cost.
+    """Always runs the default batch size.
 
     Attributes:
         crash_budget: Consecutive crashes after which the default is infeasible.
+        max_cost_ratio: Upper bound of the cost of an attempt, as a multiple of the mean cost of the runs that
+            reached the target. Infinity disables the stop.
     """
 
     crash_budget: int = CRASH_BUDGET
+    max_cost_ratio: float = math.inf
 
     def decide(self, context: DecisionContext) -> Decision:
         """The default batch size.
+
+        The default may have become more expensive. So a retry after a stopped attempt has no stopping cost.
 
         Raises:
             NoFeasibleArmError: The default crashed too often in a row.
@@ -37,7 +45,16 @@ class FixedPolicy:
                 "other; check the logs of the last attempts, then fix the training or set another default or policy"
             )
         reason = f"policy default always runs the default batch size {size}"
-        return Decision(size, DecisionKind.DEFAULT, reason, last_attempt=_never_reaches(context, size))
+        stop = self._stop_cost_joules(context, size)
+        return Decision(size, DecisionKind.DEFAULT, reason, stop, last_attempt=_never_reaches(context, size))
+
+    def _stop_cost_joules(self, context: DecisionContext, batch_size: int) -> float | None:
+        if math.isinf(self.max_cost_ratio):
+            return None
+        runs = [o for o in own_observations(context) if o.batch_size == batch_size]
+        reached = [o.cost_joules(context.eta) for o in runs if o.outcome is Outcome.REACHED]
+        stopped_now = any(o.recurrence == context.recurrence and o.outcome is Outcome.STOPPED for o in runs)
+        return None if stopped_now or not reached else self.max_cost_ratio * fmean(reached)
 
 
 def _never_reaches(context: DecisionContext, batch_size: int) -> bool:

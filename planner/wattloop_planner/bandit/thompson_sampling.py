@@ -59,6 +59,8 @@ class ThompsonSamplingPolicy:
         failure_probability: Probability that an untried arm does not reach the target.
         reach_octaves: Maximum distance of a trial from the tried arms, unless the expected cost is lower
             there.
+        max_cost_ratio: Upper bound of the cost of an attempt, as a multiple of the incumbent's expected cost.
+            Infinity: only trials have a stopping cost.
         noise: Prior of the spread between runs.
         detection: Settings of the change detection, used if `window` is 0.
         describe_arms: Whether decisions include the estimate of each arm.
@@ -70,6 +72,7 @@ class ThompsonSamplingPolicy:
     horizon_growth: float = 3.0
     failure_probability: float = 0.08
     reach_octaves: float = 1.0
+    max_cost_ratio: float = math.inf
     noise: NoisePrior = DEFAULT_NOISE
     detection: ChangeDetection = DEFAULT_DETECTION
     describe_arms: bool = True
@@ -111,6 +114,7 @@ class ThompsonSamplingPolicy:
             inputs.horizon,
             np.array([paid / unit]),
             limit=cost.limit_distance[arm],
+            max_stop=self.max_cost_ratio,
         )
         gain = inputs.horizon * knowledge_gain(cost, inputs.incumbent, arm)
         needed = 0.0
@@ -182,14 +186,16 @@ class ThompsonSamplingPolicy:
             horizon,
             np.zeros(len(arms)),
             limit=cost.limit_distance[arms],
+            max_stop=self.max_cost_ratio,
         )
         profiling = inputs.profiling_cost(arms)
         values[arms] = savings - (remaining - 1) - profiling
-        stops[arms] = stop + profiling
+        stops[arms] = np.minimum(stop + profiling, self.max_cost_ratio)
         unmeasured = arms[~cost.measured[arms]]
         if unmeasured.size:
             failing = inputs.failure_probabilities[unmeasured]
-            values[unmeasured] += probe_option(cost, incumbent, unmeasured, failing, horizon)
+            options = probe_option(cost, incumbent, unmeasured, failing, horizon, max_stop=self.max_cost_ratio)
+            values[unmeasured] += options
         return values, stops
 
     def _known(self, inputs: _DecisionInputs) -> Decision:
@@ -212,9 +218,25 @@ class ThompsonSamplingPolicy:
             reason = (
                 f"batch size {sizes[chosen]}: a joint sample of the arms known, beside {len(context.running)} running"
             )
-            return Decision(sizes[chosen], DecisionKind.SAMPLE, reason, None, self._arms(inputs))
+            return Decision(
+                sizes[chosen], DecisionKind.SAMPLE, reason, self._max_cost(inputs, chosen), self._arms(inputs)
+            )
         reason = f"batch size {sizes[chosen]} is believed cheapest, and no trial is worth what it takes"
-        return Decision(sizes[chosen], DecisionKind.INCUMBENT, reason, None, self._arms(inputs))
+        return Decision(
+            sizes[chosen], DecisionKind.INCUMBENT, reason, self._max_cost(inputs, chosen), self._arms(inputs)
+        )
+
+    def _max_cost(self, inputs: _DecisionInputs, arm: int) -> float | None:
+        """Upper bound of the cost of an attempt with a known arm; None: unlimited.
+
+        A job may have become more expensive. So a retry is unlimited after an attempt with this arm, or
+        two attempts with others, were stopped.
+        """
+        stopped = inputs.stopped_now()
+        unlimited = math.isinf(self.max_cost_ratio) or not inputs.cost.level_known
+        if unlimited or len(stopped) > 1 or inputs.context.batch_sizes[arm] in stopped:
+            return None
+        return self.max_cost_ratio * math.exp(float(inputs.cost.log_expected[inputs.incumbent]))
 
     def _without_knowledge(self, context: DecisionContext) -> Decision:
         """The decision while no arm is known to reach the target.
@@ -326,6 +348,10 @@ class _DecisionInputs:
     def failed_now(self) -> set[int]:
         """Sizes that ran all their epochs in this recurrence without reaching the target."""
         return {o.batch_size for o in self._earlier_attempts() if o.outcome is Outcome.EXHAUSTED}
+
+    def stopped_now(self) -> list[int]:
+        """Sizes of this recurrence's attempts that were stopped after their first epoch."""
+        return [o.batch_size for o in self._earlier_attempts() if o.outcome is Outcome.STOPPED and o.epochs > ONE_EPOCH]
 
     @property
     def considers_trials(self) -> bool:

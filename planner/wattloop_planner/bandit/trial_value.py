@@ -58,7 +58,14 @@ def knowledge_gain(cost: CostPosterior, incumbent: int, arms: Indices, repeats: 
 
 
 def best_stop(
-    mean: Array, spread: Array, failing: Array, horizon: float, paid: Array, *, limit: Array | float = math.inf
+    mean: Array,
+    spread: Array,
+    failing: Array,
+    horizon: float,
+    paid: Array,
+    *,
+    limit: Array | float = math.inf,
+    max_stop: float = math.inf,
 ) -> tuple[Array, Array]:
     """The best stopping cost of a run, and the expected remaining cost with it.
 
@@ -75,12 +82,13 @@ def best_stop(
         paid: Cost already paid.
         limit: The limit of epochs in standard deviations above the mean log cost: a run that would cost
             more ends there, as with a stop.
+        max_stop: Upper bound of the stopping cost.
 
     Returns:
         The expected remaining cost, including the incumbent's run after a stop, and the stopping cost;
         both of the shape of `mean`.
     """
-    nominal = np.maximum(STOPS, paid[..., None])
+    nominal = np.maximum(np.minimum(STOPS, max_stop), paid[..., None])
     at_limit = np.broadcast_to(limit, mean.shape)
     stops = np.maximum(
         np.minimum(nominal, np.exp(np.minimum(mean + spread * at_limit, MAX_LOG))[..., None]), paid[..., None]
@@ -106,7 +114,9 @@ def best_stop(
     return remaining, nominal.reshape(index.size, -1)[rows, index].reshape(mean.shape)
 
 
-def probe_option(cost: CostPosterior, incumbent: int, arms: Indices, failing: Array, horizon: float) -> Vector:
+def probe_option(
+    cost: CostPosterior, incumbent: int, arms: Indices, failing: Array, horizon: float, *, max_stop: float = math.inf
+) -> Vector:
     """Value of the option to stop after the first epoch, when the epoch cost is known.
 
     The expectation over the epoch cost of max(net value of continuing, −cost of the first epoch), minus
@@ -119,6 +129,7 @@ def probe_option(cost: CostPosterior, incumbent: int, arms: Indices, failing: Ar
         arms: Arms with unknown epoch costs, shape (arms,).
         failing: Their probabilities of never reaching the target, shape (arms,).
         horizon: Number of later recurrences.
+        max_stop: Upper bound of the stopping cost.
 
     Returns:
         Values, shape (arms,).
@@ -129,7 +140,7 @@ def probe_option(cost: CostPosterior, incumbent: int, arms: Indices, failing: Ar
     spread = np.broadcast_to(np.sqrt(cost.epochs_variance[arms] + cost.noise_sd**2)[:, None], mean.shape)
     never = np.broadcast_to(failing[:, None], mean.shape)
     limit = np.broadcast_to(cost.limit_distance[arms][:, None], mean.shape)
-    remaining, _ = best_stop(mean, spread, never, horizon, np.zeros_like(mean), limit=limit)
+    remaining, _ = best_stop(mean, spread, never, horizon, np.zeros_like(mean), limit=limit, max_stop=max_stop)
     at_one = np.minimum(-mean / spread, limit)
     expected = np.exp(np.minimum(mean + spread**2 / 2, MAX_LOG))
     net = horizon * (ndtr(at_one) - expected * ndtr(at_one - spread)) - (remaining - 1)

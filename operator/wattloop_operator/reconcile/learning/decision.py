@@ -71,14 +71,15 @@ def decision_context(snapshot: Snapshot, index: int, attempt: int) -> DecisionCo
 
 def policy_of(spec: RecurringTrainingJobSpec) -> Policy:
     """The policy of a job."""
-    choice = spec.policy
+    choice, crash_budget = spec.policy, spec.crash_budget
+    ratio = spec.objective.early_stop.cost_ratio_percent / 100
     if choice.zeus is not None:
-        beta = spec.objective.early_stop.cost_ratio_percent / 100
-        return policy_named("zeus", window=choice.zeus.window, beta=beta, crash_budget=spec.crash_budget)
+        # Its stopping cost is this multiple of the lowest cost, which is at most the expected one.
+        return policy_named("zeus", window=choice.zeus.window, beta=ratio, crash_budget=crash_budget)
     if choice.fixed is not None:
-        return policy_named("default", crash_budget=spec.crash_budget)
+        return policy_named("default", max_cost_ratio=ratio, crash_budget=crash_budget)
     window = 0 if choice.thompson_sampling is None else choice.thompson_sampling.window or 0
-    return policy_named("thompsonSampling", window=window, crash_budget=spec.crash_budget)
+    return policy_named("thompsonSampling", window=window, max_cost_ratio=ratio, crash_budget=crash_budget)
 
 
 def decide(snapshot: Snapshot, attempt: Attempt) -> TrainingRecurrence:

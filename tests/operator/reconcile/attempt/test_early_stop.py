@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from support.backends.model_backend import KEY, ModelBackend, report
 from wattloop_operator.api.attempt import Progress
 from wattloop_operator.reconcile.attempt.early_stop import review_cost_limit
@@ -78,3 +80,28 @@ def test_a_policy_without_reviews_keeps_the_limit_of_the_decision(backend_with: 
     backend.run_workload(name)
     backend.reconcile()
     assert not progress_with_review(backend, name, epoch=1, metric=0.2).reviewed
+
+
+@pytest.mark.parametrize("policy", [{"thompsonSampling": {}}, {"fixed": {}}, {"zeus": {}}])
+def test_the_cost_ratio_limits_the_attempts_of_every_policy(
+    backend_with: Callable[..., ModelBackend], policy: dict[str, object]
+) -> None:
+    objective = {
+        "target": {"metric": "accuracy", "threshold": "0.9"},
+        "maxEpochs": 50,
+        "energyWeightPercent": 100,
+        "earlyStop": {"costRatioPercent": 130},
+    }
+    backend = backend_with(policy=policy, objective=objective, batchSize={"default": 64, "candidates": [64]})
+    limits = []
+    for _ in range(3):
+        backend.reconcile()
+        name = backend.running[0]
+        limits.append(backend.recurrences[name].spec.stop_cost_joules)
+        backend.run_workload(name)
+        backend.report(name, epoch=10, metric=0.95, joules=1000, finished=True)
+        backend.end_workload(name)
+        backend.reconcile()
+        backend.advance(3600)
+    assert limits[0] is None
+    assert [float(limit) for limit in limits[1:] if limit is not None] == pytest.approx([1300, 1300], rel=0.06)
