@@ -12,6 +12,7 @@ import random
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -48,6 +49,34 @@ OTHER_DEFAULTS = {
     "movielens-1m": ("512", "2048", "4096", "16384"),
     "sentiment140": ("16", "32", "64"),
 }
+# Jobs whose limit of epochs lies between what the arms need: (workload, target, default, limit).
+LIMITED_DEFAULT_REACHES = (
+    ("cifar100", "0.6", "64", "22"),
+    ("cifar100", "0.6", "128", "35"),
+    ("cifar100", "0.6", "512", "50"),
+    ("cifar100", "0.5", "64", "12"),
+    ("cifar100", "0.5", "256", "18"),
+    ("cifar100", "0.55", "128", "16"),
+    ("cifar100", "0.55", "256", "25"),
+    ("imagenet", "0.65", "256", "24"),
+    ("imagenet", "0.6", "256", "13"),
+    ("imagenet", "0.55", "256", "9"),
+    ("movielens-1m", "0.41", "1024", "5"),
+    ("movielens-1m", "0.4", "128", "4"),
+)
+LIMITED_DEFAULT_NEVER_REACHES = (
+    ("cifar100", "0.6", "1024", "50"),
+    ("cifar100", "0.6", "1024", "22"),
+    ("cifar100", "0.6", "512", "35"),
+    ("cifar100", "0.5", "1024", "18"),
+    ("cifar100", "0.5", "2048", "25"),
+    ("cifar100", "0.55", "1024", "25"),
+    ("imagenet", "0.65", "64", "40"),
+    ("imagenet", "0.65", "128", "25"),
+    ("imagenet", "0.6", "64", "16"),
+)
+# Exhausted attempts after which a further attempt with an arm that has never reached is futile.
+FUTILE_AFTER = 2
 COLUMNS = ("first 20", "first 50", "all", "last five", "loss, mean", "loss, max", "worst job over default", "dead")
 HEADER = f"| jobs | policy | {' | '.join(COLUMNS)} |"
 Rows = list[str]
@@ -122,6 +151,51 @@ def each(seeds: str, option: str, values: dict[str, tuple[str, ...]], **more: st
         for dataset, options in values.items()
         for value in options
     ]
+
+
+def limited(jobs: Iterable[tuple[str, str, str, str]], seeds: str) -> list[JobOptions]:
+    """Jobs with a binding limit of epochs, on every GPU model."""
+    return [
+        job(dataset, gpu, seeds, target_metric=target, default_batch_size=default, max_epochs=limit)
+        for gpu in GPUS
+        for dataset, target, default, limit in jobs
+    ]
+
+
+def futile_attempts(result: TaskResult) -> int:
+    """Attempts with arms that had been exhausted twice and had never reached the target."""
+    exhausted: Counter[int] = Counter()
+    futile = 0
+    for attempt in result.attempts:
+        futile += exhausted[attempt.batch_size] >= FUTILE_AFTER
+        if attempt.result.outcome is Outcome.EXHAUSTED:
+            exhausted[attempt.batch_size] += 1
+        elif attempt.result.outcome is Outcome.REACHED:
+            exhausted[attempt.batch_size] = -sys.maxsize
+    return futile
+
+
+def limits(seeds: str) -> Rows:
+    """A table of the jobs with a binding limit of epochs."""
+    lines = [
+        "| jobs | first 20 | first 50 | all | last five | dead | futile attempts |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, jobs in (
+        ("default reaches", LIMITED_DEFAULT_REACHES),
+        ("default never reaches", LIMITED_DEFAULT_NEVER_REACHES),
+    ):
+        summaries, futile, attempts = [], 0, 0
+        for _, of_job in simulated(limited(jobs, seeds)):
+            summaries.append(mean_summary([result.summary for _, result in of_job if result.summary is not None]))
+            futile += sum(futile_attempts(result) for _, result in of_job)
+            attempts += sum(len(result.attempts) for _, result in of_job)
+        mean = mean_summary(summaries)
+        ratios = (mean.first_20, mean.first_50, mean.overall, mean.last_five)
+        figures = " | ".join(f"{ratio:.3f}" for ratio in ratios)
+        lines.append(f"| {name} | {figures} | {mean.dead} | {futile / attempts:.2%} |")
+        sys.stderr.write(lines[-1] + "\n")
+    return lines
 
 
 def switched(seeds: str, policy: str, up: bool) -> list[JobOptions]:
@@ -260,6 +334,7 @@ def main() -> int:
         f"Policy `thompsonSampling` by job, {arguments.seeds} seeds:", "", *per_job(seeds), "",
         f"Held out, {few.partition('-')[2]} seeds:", "", *held_out, "",
         f"Drift, {few.partition('-')[2]} seeds:", "", *drift, "",
+        f"Binding limits of epochs, {few.partition('-')[2]} seeds:", "", *limits(few), "",
         f"Transfer, {arguments.seeds} seeds:", "", *transfer, "",
         "Speed, one core:", "", *speed(),
     ]  # fmt: skip

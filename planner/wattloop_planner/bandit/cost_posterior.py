@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from scipy.special import ndtr
 
-from wattloop_planner.bandit.epoch_limit import log_limit_factor, standardised_limit
+from wattloop_planner.bandit.epoch_limit import log_limit_factor, log_limit_of, standardised_limit
 from wattloop_planner.bandit.gaussian_process import Flags, Matrix, Vector
 from wattloop_planner.bandit.policy import PartialObservation
 from wattloop_planner.bandit.posterior import Posterior
@@ -136,7 +136,7 @@ def cost_posterior(
         noise_sd=noise_sd,
         measured=epoch_cost.measured,
         level_known=epoch_cost.level_known,
-        log_limit=math.inf if max_epochs is None else math.log(max_epochs),
+        log_limit=log_limit_of(max_epochs),
     )
 
 

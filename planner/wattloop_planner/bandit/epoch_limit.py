@@ -7,6 +7,8 @@ target costs A / q.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr, ndtr
@@ -16,6 +18,14 @@ Array = NDArray[np.float64]
 MAX_LOG = 60.0
 # Below the logarithm of the smallest positive float.
 MIN_POSITIVE = 1e-300
+
+
+def log_limit_of(max_epochs: int | None) -> float:
+    """Log of the limit of epochs; infinity without one.
+
+    Runs reach the target after whole epochs, so the limit lies half an epoch above the last one.
+    """
+    return math.inf if max_epochs is None else math.log(max_epochs + 0.5)
 
 
 def standardised_limit(log_epochs: Array, spread: Array, log_limit: float) -> Array:

@@ -16,7 +16,7 @@ from scipy.special import ndtri
 
 from wattloop.cost import CostModel
 from wattloop_planner.bandit.cost_posterior import CostPosterior, cost_posterior
-from wattloop_planner.bandit.epoch_limit import standardised_limit
+from wattloop_planner.bandit.epoch_limit import log_limit_of, standardised_limit
 from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET, feasible_arms, nearest_arm, tried_arms
 from wattloop_planner.bandit.gaussian_process import Flags, Indices, Vector
 from wattloop_planner.bandit.policy import Arm, Decision, DecisionContext, DecisionKind, PartialObservation
@@ -270,7 +270,7 @@ class ThompsonSamplingPolicy:
         mean, covariance, noise = posterior.epochs()
         spread = np.sqrt(covariance.diagonal() + noise**2)
         # Distances that differ by rounding are equal, so that ties are resolved by the batch size.
-        distances = standardised_limit(mean, spread, math.log(context.max_epochs)).round(9)
+        distances = standardised_limit(mean, spread, log_limit_of(context.max_epochs)).round(9)
         return dict(zip(context.batch_sizes, distances.tolist(), strict=True))
 
     def _arms(self, inputs: _DecisionInputs) -> tuple[Arm, ...]:

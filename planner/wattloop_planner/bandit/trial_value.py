@@ -41,20 +41,28 @@ def knowledge_gain(cost: CostPosterior, incumbent: int, arms: Indices, repeats: 
     noise = cost.noise_sd**2
     spread = np.sqrt(cost.variance[arms] + noise / repeats)
     moves = cost.covariance[:, arms] / spread
-    rest = cost.log_expected_unlimited - cost.log_expected[incumbent]
-    logs = (rest[:, None] - moves**2 / 2)[:, :, None] + moves[:, :, None] * NODES
-    if cost.is_limited:
-        epoch_moves = cost.epochs_covariance[:, arms] / spread
-        variance = np.maximum(cost.epochs_variance[:, None] - epoch_moves**2, 0.0) + noise
-        log_epochs = cost.log_epochs[:, None, None] + epoch_moves[:, :, None] * NODES
-        spreads = np.sqrt(variance)[:, :, None]
-        logs += log_attempt_factor(log_epochs, spreads, cost.log_limit)
-        # The retry after an exhausted attempt costs one run of the incumbent.
-        costs = np.exp(np.minimum(logs, MAX_LOG)) + ndtr(-standardised_limit(log_epochs, spreads, cost.log_limit))
-    else:
-        costs = np.exp(np.minimum(logs, MAX_LOG))
+    unlimited = cost.log_expected_unlimited
+    changes = moves[:, :, None] * NODES - (moves**2 / 2)[:, :, None]
+    costs = np.exp(np.minimum((unlimited - unlimited[incumbent])[:, None, None] + changes, MAX_LOG))
     gain: Vector = (costs[incumbent] - costs.min(axis=0)) @ WEIGHTS
-    return gain
+    if not cost.is_limited:
+        return gain
+    epoch_moves = cost.epochs_covariance[:, arms] / spread
+    variance = np.maximum(cost.epochs_variance[:, None] - epoch_moves**2, 0.0) + noise
+    log_epochs = cost.log_epochs[:, None, None] + epoch_moves[:, :, None] * NODES
+    spreads = np.sqrt(variance)[:, :, None]
+    attempts = (unlimited - cost.log_expected[incumbent])[:, None, None] + changes
+    attempts += log_attempt_factor(log_epochs, spreads, cost.log_limit)
+    # The retry after an exhausted attempt costs one run of the incumbent.
+    costs = np.exp(np.minimum(attempts, MAX_LOG)) + ndtr(-standardised_limit(log_epochs, spreads, cost.log_limit))
+    # An exhausted trial does not show how far beyond the limit its epochs are.
+    exhausted = cost.limit_distance[arms][:, None] < NODES
+    unknown = (costs * np.where(exhausted, WEIGHTS, 0.0)).sum(axis=-1)
+    seen = np.where(exhausted, 0.0, costs[incumbent] - costs.min(axis=0)) @ WEIGHTS
+    limited: Vector = seen + unknown[incumbent] - unknown.min(axis=0)
+    # The limit adds no value to a trial of an arm that it affects more than the incumbent.
+    less_likely = cost.limit_distance[arms] < cost.limit_distance[incumbent]
+    return np.where(less_likely, np.minimum(limited, gain), limited)
 
 
 def best_stop(
