@@ -122,7 +122,7 @@ class RecurringTrainingJobSpec(ApiModel):
     crash_budget: int = Field(
         default=3,
         description="Number of consecutive crashes, such as out of memory, after which a batch size is no longer "
-        "tried.",
+        "tried. Crashes count until spec.template changes.",
         ge=1,
         le=100,
     )

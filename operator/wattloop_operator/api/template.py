@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -148,3 +150,17 @@ class Template(ApiModel):
         default=None,
         description="A workload of another kind whose spec contains pod templates, such as JobSet or PyTorchJob.",
     )
+
+    @property
+    def digest(self) -> str:
+        """Digest of the workload as the user wrote it; a changed image, command or resource changes it.
+
+        Example:
+            >>> one, other = (Template(job={"template": {"image": tag}}) for tag in ("digits:1", "digits:2"))
+            >>> one.digest == one.digest, one.digest == other.digest
+            (True, False)
+        """
+        # Without defaults, so that a field that a later version adds does not change the digest.
+        wire = self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
+        text = json.dumps(wire, sort_keys=True, separators=(",", ":"))
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

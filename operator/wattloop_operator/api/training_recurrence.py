@@ -122,6 +122,13 @@ class TrainingRecurrenceSpec(ApiModel):
     parameters: Annotated[dict[str, ParameterValue], Field(max_length=8)] = Field(
         default_factory=dict, description="Values of the further parameters by name."
     )
+    template_digest: str | None = Field(
+        default=None,
+        description="Digest of the job's spec.template that the attempt was decided with. Crashes count only while "
+        "the template has this digest. Absent if an older version decided the attempt.",
+        max_length=64,
+        pattern=r"^[0-9a-f]+$",
+    )
     decision: DecisionRecord = Field(description="The decision for the batch size.")
 
 

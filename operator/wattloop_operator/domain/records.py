@@ -47,6 +47,7 @@ class ObservationRecord:
         reason: Why it was chosen, as a sentence.
         scheduled_at: When the recurrence was due (with a time zone; stored in UTC).
         finished_at: When the attempt ended (with a time zone; stored in UTC).
+        template_digest: Digest of the job's template that it was decided with; None if not known.
 
     Raises:
         InputError: A value is invalid (negative energy, NaN, an unknown result, a time without
@@ -76,6 +77,7 @@ class ObservationRecord:
     reason: str
     scheduled_at: datetime
     finished_at: datetime
+    template_digest: str | None = None
 
     def __post_init__(self) -> None:
         check = ColumnCheck(f"observation {self.namespace}/{self.recurrence_name}")
@@ -87,6 +89,8 @@ class ObservationRecord:
         check.numbers(self, "power_limit_watts", "epoch_energy_joules", "epoch_time_seconds", optional=True)
         if self.metric is not None and not math.isfinite(self.metric):
             raise check.error("metric", self.metric, "a finite number, or None if no metric was reported")
+        if self.template_digest is not None:
+            check.strings(self, "template_digest")
         if self.result not in RESULTS:
             raise check.error("result", self.result, f"one of {', '.join(sorted(RESULTS))}")
         for column in ("scheduled_at", "finished_at"):

@@ -23,7 +23,7 @@ from sqlalchemy import (
 )
 
 # Number of the newest migration.
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 PRODUCT = "wattloop"
 
 METADATA = MetaData()
@@ -90,6 +90,7 @@ OBSERVATIONS = Table(
     Column("reason", Text, nullable=False),
     Column("scheduled_at", UtcDateTime, nullable=False),
     Column("finished_at", UtcDateTime, nullable=False),
+    Column("template_digest", Text),
     Index("observations_by_name", "namespace", "job_name"),
 )
 

@@ -82,6 +82,7 @@ times = st.datetimes(
             "energy_joules": numbers,
             "gpu_product": texts,
             "reason": texts,
+            "template_digest": st.none() | st.text("0123456789abcdef", min_size=1),
             "scheduled_at": times,
             "finished_at": times,
         }

@@ -104,6 +104,7 @@ OPENS_ON_REQUEST = """
 import sys
 from wattloop_operator.store import open_store
 import wattloop_operator.store.migrations.versions.schema_0001_first_tables
+import wattloop_operator.store.migrations.versions.schema_0002_changed_jobs
 print("ready", flush=True)
 sys.stdin.readline()
 with open_store(sys.argv[1]) as store:
@@ -188,6 +189,26 @@ def test_an_upgrade_changes_the_schema_and_keeps_the_rows(
         assert store.observations.of_job(observation().job_uid) == (observation(),)
     assert marker(database_url) == Marker("wattloop", SCHEMA_VERSION + 1, SCHEMA_VERSION + 1, "9.1.0")
     assert "late_usages" not in table_names(database_url)
+
+
+NEWER_COLUMNS = ("template_digest",)
+
+
+def test_rows_of_the_first_schema_are_kept_without_the_newer_columns(
+    database_url: str, observation: Callable[..., ObservationRecord]
+) -> None:
+    with open_store(database_url) as store:
+        store.observations.record(observation(**dict.fromkeys(NEWER_COLUMNS)))
+    execute(
+        database_url,
+        *(f"ALTER TABLE observations DROP COLUMN {column}" for column in NEWER_COLUMNS),
+        "UPDATE wattloop_migrations SET version_num = '0001'",
+        "UPDATE wattloop_database SET schema_version = 1",
+    )
+    with open_store(database_url) as store:
+        assert store.observations.of_job(observation().job_uid) == (observation(**dict.fromkeys(NEWER_COLUMNS)),)
+    # The addition is additive: an operator of the first schema still uses the database.
+    assert marker(database_url) == Marker("wattloop", SCHEMA_VERSION, 1, version("wattloop"))
 
 
 @pytest.mark.parametrize(

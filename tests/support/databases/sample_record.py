@@ -28,4 +28,5 @@ RECORD = ObservationRecord(
     reason="every batch size is tried, once",
     scheduled_at=datetime(2026, 3, 1, tzinfo=UTC),
     finished_at=datetime(2026, 3, 1, 0, 1, 1, 500_123, tzinfo=UTC),
+    template_digest="0123456789abcdef",
 )

@@ -89,8 +89,9 @@ def start_actions(
             return list(retries), ready
         return _start_due(snapshot, open_now, slots, ready, now)
     except NoFeasibleArmError as error:
-        return [*_event_once(snapshot, "NoArmLeft", str(error))], Readiness(
-            ready=False, reason="NoArmLeft", message=str(error)
+        message = f"{error}. Crashes count until spec.template changes"
+        return [*_event_once(snapshot, "NoArmLeft", message)], Readiness(
+            ready=False, reason="NoArmLeft", message=message
         )
 
 

@@ -24,6 +24,7 @@ from wattloop_operator.domain.records import PowerProfileRecord
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.energy.usage import plausible_cost
 from wattloop_operator.reconcile.learning import observations
+from wattloop_operator.reconcile.learning.changed_job import current_observations
 from wattloop_planner.bandit.context_digest import context_digest
 from wattloop_planner.bandit.policies import policy_named
 from wattloop_planner.bandit.policy import Decision, DecisionContext, NoFeasibleArmError, Policy, decision_seed
@@ -60,7 +61,7 @@ def decision_context(snapshot: Snapshot, index: int, attempt: int) -> DecisionCo
         recurrence=index,
         attempt=attempt,
         observations=observations.observations(snapshot.source_records, from_other_job=True)
-        + observations.observations(records),
+        + current_observations(spec, records),
         seed=decision_seed(job.metadata.uid, index, attempt, _policy_seed(spec)),
         running=running,
         gpu_model=observations.latest_gpus(records)[0],
@@ -109,6 +110,7 @@ def decide(snapshot: Snapshot, attempt: Attempt) -> TrainingRecurrence:
             stop_cost_joules=_cost_limit(decision.stop_cost_joules),  # type: ignore[arg-type]  # validated into a decimal
             energy_weight_percent=spec.objective.energy_weight_percent,
             parameters={parameter.name: parameter.default for parameter in spec.parameters},
+            template_digest=spec.template.digest,
             decision=_decision_record(spec.policy.name, decision, context),
         ),
     )

@@ -45,14 +45,22 @@ MIN_MEASUREMENTS = 2
 def known_records(snapshot: Snapshot) -> tuple[ObservationRecord, ...]:
     """The records of all outcomes, ordered by (recurrence, attempt).
 
-    The store has precedence over the objects.
+    The store has precedence over the objects. What a record of an older version lacks is taken from
+    its object.
     """
     known = {(record.recurrence, record.attempt): record for record in snapshot.records}
     for recurrence in snapshot.recurrences:
         key = (recurrence.spec.index, recurrence.spec.attempt)
-        if recurrence.status.result is not None and key not in known:
-            known[key] = record_of(recurrence)
+        if recurrence.status.result is not None:
+            known[key] = _completed(known[key], recurrence) if key in known else record_of(recurrence)
     return tuple(known[key] for key in sorted(known))
+
+
+def _completed(record: ObservationRecord, recurrence: TrainingRecurrence) -> ObservationRecord:
+    """The record with the values that the database did not have when it was stored."""
+    if record.template_digest is not None:
+        return record
+    return replace(record, template_digest=recurrence.spec.template_digest)
 
 
 def records_with_late_usage(snapshot: Snapshot) -> tuple[ObservationRecord, ...]:
@@ -123,6 +131,7 @@ def record_of(recurrence: TrainingRecurrence) -> ObservationRecord:
         reason=spec.decision.reason,
         scheduled_at=spec.scheduled_time,
         finished_at=ended_at(recurrence),
+        template_digest=spec.template_digest,
     )
 
 
