@@ -44,6 +44,8 @@ class Observation:
         epoch_time_seconds: Duration of one epoch at the best power limit; None without a profile.
         from_other_job: Whether another job (`spec.batchSize.learnFrom`) made the observation. Only its
             epochs are used.
+        other_target: Whether the attempt trained towards another target than the job has now. Only its
+            epoch cost is used.
     """
 
     recurrence: int
@@ -58,6 +60,7 @@ class Observation:
     epoch_energy_joules: float | None = None
     epoch_time_seconds: float | None = None
     from_other_job: bool = False
+    other_target: bool = False
 
     def cost_joules(self, eta: float) -> float:
         """Cost of the attempt in joules for the energy weight `eta`, on the GPUs it ran on."""

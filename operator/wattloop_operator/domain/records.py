@@ -10,9 +10,14 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from wattloop_operator.api.attempt import Result
+from wattloop_operator.api.objective import Direction
 from wattloop_operator.domain.column_check import ColumnCheck
 
 RESULTS = frozenset(result.value for result in Result)
+DIRECTIONS = frozenset(direction.value for direction in Direction)
+TARGET_COLUMNS = ("target_metric", "target_direction", "target_threshold", "target_evaluations")
+
+TargetValues = tuple[str | None, str | None, float | None, int | None]
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,10 @@ class ObservationRecord:
         scheduled_at: When the recurrence was due (with a time zone; stored in UTC).
         finished_at: When the attempt ended (with a time zone; stored in UTC).
         template_digest: Digest of the job's template that it was decided with; None if not known.
+        target_metric: Metric of its target; None, as in the next three, if the target is not known.
+        target_direction: A value of `Direction`.
+        target_threshold: The value to reach.
+        target_evaluations: Number of consecutive evaluations that must meet the threshold.
 
     Raises:
         InputError: A value is invalid (negative energy, NaN, an unknown result, a time without
@@ -78,6 +87,10 @@ class ObservationRecord:
     scheduled_at: datetime
     finished_at: datetime
     template_digest: str | None = None
+    target_metric: str | None = None
+    target_direction: str | None = None
+    target_threshold: float | None = None
+    target_evaluations: int | None = None
 
     def __post_init__(self) -> None:
         check = ColumnCheck(f"observation {self.namespace}/{self.recurrence_name}")
@@ -91,10 +104,29 @@ class ObservationRecord:
             raise check.error("metric", self.metric, "a finite number, or None if no metric was reported")
         if self.template_digest is not None:
             check.strings(self, "template_digest")
+        if self.target is not None:
+            self._check_target(check)
         if self.result not in RESULTS:
             raise check.error("result", self.result, f"one of {', '.join(sorted(RESULTS))}")
         for column in ("scheduled_at", "finished_at"):
             object.__setattr__(self, column, check.timestamp(self, column))
+
+    @property
+    def target(self) -> TargetValues | None:
+        """Metric, direction, threshold and evaluations of its target; None if the target is not known."""
+        values = (self.target_metric, self.target_direction, self.target_threshold, self.target_evaluations)
+        return None if values == (None, None, None, None) else values
+
+    def _check_target(self, check: ColumnCheck) -> None:
+        for column, value in zip(TARGET_COLUMNS, self.target or (), strict=True):
+            if value is None:
+                raise check.error(column, None, "a value in each of the target's columns, or in none")
+        check.strings(self, "target_metric")
+        check.integers(self, "target_evaluations", minimum=1)
+        if self.target_direction not in DIRECTIONS:
+            raise check.error("target_direction", self.target_direction, f"one of {', '.join(sorted(DIRECTIONS))}")
+        if not math.isfinite(self.target_threshold or 0.0):
+            raise check.error("target_threshold", self.target_threshold, "a finite number")
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,11 @@ class JobHistory:
         """Namespace and name of the job, for plots and messages."""
         return f"{self.namespace}/{self.job_name}"
 
+    @property
+    def comparable_records(self) -> tuple[ObservationRecord, ...]:
+        """The records with the target of the latest attempt; costs for other targets are not comparable."""
+        return tuple(record for record in self.records if record.target == self.records[-1].target)
+
     def default_cost_joules(self) -> float | None:
         """Expected cost in joules of one recurrence in the default configuration.
 
@@ -56,4 +61,6 @@ class JobHistory:
         """
         if self.default_batch_size is None:
             return None
-        return default_cost_of(self.records, self.profiles, default_batch_size=self.default_batch_size, eta=self.eta)
+        return default_cost_of(
+            self.comparable_records, self.profiles, default_batch_size=self.default_batch_size, eta=self.eta
+        )

@@ -59,7 +59,7 @@ COLUMNS = tuple(field.name for field in fields(RecurrenceRow))
 
 def rows_of(history: JobHistory) -> tuple[RecurrenceRow, ...]:
     """The rows of a history, ordered by (recurrence, attempt)."""
-    default = history.default_cost_joules()
+    default, target = history.default_cost_joules(), history.records[-1].target if history.records else None
     return tuple(
         RecurrenceRow(
             recurrence=record.recurrence,
@@ -71,7 +71,7 @@ def rows_of(history: JobHistory) -> tuple[RecurrenceRow, ...]:
             energy_joules=record.energy_joules,
             time_seconds=record.time_seconds,
             cost_joules=attempt_cost_joules(record, history.eta),
-            default_cost_joules=default,
+            default_cost_joules=default if record.target == target else None,
             reason=record.reason,
         )
         for record in history.records

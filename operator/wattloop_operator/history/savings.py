@@ -41,6 +41,16 @@ def costs_of(rows: Sequence[RecurrenceRow]) -> tuple[RecurrenceCost, ...]:
     return tuple(recurrences)
 
 
+def comparable_rows(rows: Sequence[RecurrenceRow]) -> tuple[RecurrenceRow, ...]:
+    """The rows that are compared with the default configuration; all rows if its cost is not known.
+
+    Earlier rows may have another target.
+    """
+    if not rows or rows[-1].default_cost_joules is None:
+        return tuple(rows)
+    return tuple(row for row in rows if row.default_cost_joules is not None)
+
+
 def running_saving_joules(costs: Sequence[RecurrenceCost], default_cost_joules: float) -> tuple[float, ...]:
     """Joules saved up to and including each recurrence.
 
@@ -61,8 +71,8 @@ def saving_sentence(rows: Sequence[RecurrenceRow]) -> str:
 
     The current cost is the mean of the last five recurrences, which reduces the effect of chance.
     """
-    costs = costs_of(rows)
-    default = rows[0].default_cost_joules if rows else None
+    default = rows[-1].default_cost_joules if rows else None
+    costs = costs_of(comparable_rows(rows))
     if not costs:
         return "No costs are known yet."
     latest = costs[-5:]

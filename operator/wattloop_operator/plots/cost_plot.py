@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from wattloop_operator.history.rows import RecurrenceRow
-from wattloop_operator.history.savings import RecurrenceCost, costs_of, running_saving_joules
+from wattloop_operator.history.savings import RecurrenceCost, comparable_rows, costs_of, running_saving_joules
 from wattloop_operator.plots.style import (
     DASHES,
     ENERGY_UNITS,
@@ -41,10 +41,11 @@ def write_cost_plot(path: str | Path, title: str, rows: Sequence[RecurrenceRow])
         OperationError: The file cannot be written.
     """
     with style():
-        save(_draw(title, costs_of(rows), rows[0].default_cost_joules if rows else None), path)
+        save(_draw(title, rows, rows[-1].default_cost_joules if rows else None), path)
 
 
-def _draw(title: str, costs: tuple[RecurrenceCost, ...], default_cost_joules: float | None) -> Figure:
+def _draw(title: str, rows: Sequence[RecurrenceRow], default_cost_joules: float | None) -> Figure:
+    costs, compared = costs_of(rows), costs_of(comparable_rows(rows))
     figure = new_figure(6.4)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     above.set_title(f"{title}: cost of each recurrence")
@@ -54,12 +55,12 @@ def _draw(title: str, costs: tuple[RecurrenceCost, ...], default_cost_joules: fl
         return figure
     _draw_costs(above, costs, default_cost_joules)
     below.set_title("cumulative savings against the default configuration")
-    if default_cost_joules is None:
+    if default_cost_joules is None or not compared:
         show_text(below, "The default batch size has not reached the target yet, so there is nothing to compare with.")
         above.tick_params(labelbottom=True)
         above.set_xlabel("recurrence")
     else:
-        _draw_saving(below, costs, default_cost_joules)
+        _draw_saving(below, compared, default_cost_joules)
         below.set_xlabel("recurrence")
     return figure
 

@@ -32,7 +32,7 @@ class TradeoffPoint:
 
 
 def tradeoff_points(history: JobHistory) -> tuple[TradeoffPoint, ...]:
-    """The points of batch sizes that reached the target on the GPUs of the latest attempt.
+    """The points of batch sizes that reached the latest attempt's target on its GPUs.
 
     With a power profile, each of its limits is a point: the mean epochs to the target times the
     energy and time of an epoch at that limit. Without one, a point is the mean of the runs at that
@@ -41,10 +41,11 @@ def tradeoff_points(history: JobHistory) -> tuple[TradeoffPoint, ...]:
     Returns:
         The points, ordered by batch size and limit.
     """
-    gpu_model, _ = observations.latest_gpus(history.records)
-    limits = {(record.recurrence, record.attempt): record.power_limit_watts for record in history.records}
+    records = history.comparable_records
+    gpu_model, _ = observations.latest_gpus(records)
+    limits = {(record.recurrence, record.attempt): record.power_limit_watts for record in records}
     reached: dict[int, list[Observation]] = {}
-    for observation in observations.observations(history.records):
+    for observation in observations.observations(records):
         measured = observation.gpu_model == gpu_model and observation.energy_joules > 0
         if measured and observation.outcome is Outcome.REACHED:
             reached.setdefault(observation.batch_size, []).append(observation)

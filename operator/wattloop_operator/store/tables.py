@@ -91,6 +91,10 @@ OBSERVATIONS = Table(
     Column("scheduled_at", UtcDateTime, nullable=False),
     Column("finished_at", UtcDateTime, nullable=False),
     Column("template_digest", Text),
+    Column("target_metric", Text),
+    Column("target_direction", Text),
+    Column("target_threshold", Double),
+    Column("target_evaluations", BigInteger),
     Index("observations_by_name", "namespace", "job_name"),
 )
 

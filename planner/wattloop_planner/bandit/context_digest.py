@@ -44,7 +44,9 @@ def _canonical_context(context: DecisionContext) -> dict[str, object]:
 
 
 def _canonical_observation(observation: Observation) -> dict[str, object]:
-    return {
+    # Only where it applies, so that the digests of earlier decisions remain valid.
+    other_target = {"other_target": True} if observation.other_target else {}
+    return other_target | {
         "recurrence": observation.recurrence,
         "attempt": observation.attempt,
         "batch_size": observation.batch_size,

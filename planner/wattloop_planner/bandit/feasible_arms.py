@@ -67,7 +67,7 @@ def tried_arms(context: DecisionContext) -> set[int]:
     tried: set[int] = set()
     missed: set[int] = set()
     for observation in context.observations:
-        if observation.from_other_job or observation.outcome is Outcome.CRASHED:
+        if observation.from_other_job or observation.other_target or observation.outcome is Outcome.CRASHED:
             continue
         size = observation.batch_size
         early = context.max_epochs is not None and observation.epochs < context.max_epochs * (1 - ROUNDING)

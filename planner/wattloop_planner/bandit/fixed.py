@@ -51,7 +51,7 @@ class FixedPolicy:
     def _stop_cost_joules(self, context: DecisionContext, batch_size: int) -> float | None:
         if math.isinf(self.max_cost_ratio):
             return None
-        runs = [o for o in own_observations(context) if o.batch_size == batch_size]
+        runs = [o for o in own_observations(context) if o.batch_size == batch_size and not o.other_target]
         reached = [o.cost_joules(context.eta) for o in runs if o.outcome is Outcome.REACHED]
         stopped_now = any(o.recurrence == context.recurrence and o.outcome is Outcome.STOPPED for o in runs)
         return None if stopped_now or not reached else self.max_cost_ratio * fmean(reached)
@@ -62,7 +62,7 @@ def _never_reaches(context: DecisionContext, batch_size: int) -> bool:
     outcomes = [
         o.outcome
         for o in context.observations
-        if o.batch_size == batch_size and not o.from_other_job and o.outcome is not Outcome.CRASHED
+        if o.batch_size == batch_size and not (o.from_other_job or o.other_target) and o.outcome is not Outcome.CRASHED
     ]
     return Outcome.REACHED not in outcomes and len(outcomes) >= MISSES_BEFORE_LAST_ATTEMPT
 

@@ -61,6 +61,8 @@ def _results(observations: tuple[Observation, ...], eta: float) -> tuple[dict[in
     costs: dict[int, list[float]] = {}
     failed: set[int] = set()
     for observation in observations:
+        if observation.other_target:
+            continue
         if observation.outcome is Outcome.REACHED:
             costs.setdefault(observation.batch_size, []).append(observation.cost_joules(eta))
         elif observation.outcome is not Outcome.CRASHED:

@@ -258,7 +258,7 @@ class ThompsonSamplingPolicy:
         reason = f"batch size {size}: the likeliest to reach the target; none has yet"
         if not untried and limited:
             reason = f"batch size {size}: the likeliest to reach the target, although none is expected to; no retries"
-        if not context.observations:
+        if all(o.other_target for o in context.observations):
             reason = f"nothing is known yet: the default batch size {size}"
         return Decision(size, DecisionKind.DEFAULT, reason, last_attempt=last)
 
@@ -374,7 +374,7 @@ class _DecisionInputs:
             [
                 o
                 for o in self.context.observations[-self.context.attempt :]
-                if o.recurrence == recurrence and not o.from_other_job
+                if o.recurrence == recurrence and not o.from_other_job and not o.other_target
             ]
             if self.context.attempt
             else []

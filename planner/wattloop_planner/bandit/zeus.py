@@ -125,7 +125,8 @@ class ZeusPolicy:
             )
         rewards: dict[int, list[float]] = {size: [] for size in left}
         for observation in observations:
-            if observation.outcome is not Outcome.CRASHED and observation.batch_size in rewards:
+            learned = observation.outcome is not Outcome.CRASHED and not observation.other_target
+            if learned and observation.batch_size in rewards:
                 rewards[observation.batch_size].append(-observation.cost_joules(eta))
         return tuple(gaussian_arm(size, paid[-self.window :]) for size, paid in rewards.items())
 
@@ -151,6 +152,8 @@ def _results(observations: Sequence[Observation], eta: float, crash_budget: int)
     for observation in observations:
         size = observation.batch_size
         crashes[size] = crashes.get(size, 0) + 1 if observation.outcome is Outcome.CRASHED else 0
+        if observation.other_target:
+            continue
         if observation.outcome is not Outcome.CRASHED:
             results.append(RunResult(size, observation.cost_joules(eta), observation.outcome is Outcome.REACHED))
         elif crashes[size] % crash_budget == 0:

@@ -62,3 +62,11 @@ def test_the_sentence_omits_unknown_costs(history: Make, record: Make) -> None:
     assert "is not known before its batch size has reached the target" in saving_sentence(
         rows_of(history(record(batch_size=64)))
     )
+
+
+def test_recurrences_with_an_earlier_target_are_not_compared(history: Make, record: Make) -> None:
+    earlier = [record(index, target_threshold=0.9, energy_joules=9000.0) for index in range(3)]
+    present = [record(3), record(4, batch_size=64, energy_joules=1000.0)]
+    rows = rows_of(history(*earlier, *present))
+    assert [row.default_cost_joules for row in rows] == [None, None, None, 2500.0, 2500.0]
+    assert saving_sentence(rows) == saving_sentence(rows_of(history(*present)))

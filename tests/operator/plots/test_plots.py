@@ -12,7 +12,6 @@ from PIL import Image
 
 from wattloop.errors import OperationError
 from wattloop_operator.history.rows import rows_of
-from wattloop_operator.history.savings import costs_of
 from wattloop_operator.plots import cost_plot, tradeoff_plot, write_plots
 from wattloop_operator.plots.style import colours_of
 from wattloop_operator.plots.tradeoff import pareto_front, tradeoff_points
@@ -56,7 +55,7 @@ def test_a_plot_is_large_enough_and_the_same_each_time(
 
 
 def test_each_attempt_is_a_bar_in_the_colour_of_its_batch_size(job_history: Any) -> None:
-    figure = cost_plot._draw("team/digits", costs_of(rows_of(job_history)), 2750.0)
+    figure = cost_plot._draw("team/digits", rows_of(job_history), 2750.0)
     above, below = figure.axes
     bars = [container.patches[0] for container in above.containers]
     colours = colours_of([8, 32, 64])

@@ -83,6 +83,8 @@ times = st.datetimes(
             "gpu_product": texts,
             "reason": texts,
             "template_digest": st.none() | st.text("0123456789abcdef", min_size=1),
+            "target_threshold": st.floats(-1e300, 1e300),
+            "target_evaluations": st.integers(1, 2**63 - 1),
             "scheduled_at": times,
             "finished_at": times,
         }

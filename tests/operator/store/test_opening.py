@@ -20,6 +20,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, inspect, text
 
 from wattloop.errors import OperationError, UsageError, WattloopError
+from wattloop_operator.domain.records import TARGET_COLUMNS
 from wattloop_operator.store import LateUsage, ObservationRecord, Store, open_store
 from wattloop_operator.store.address import database_url as address
 from wattloop_operator.store.schema import MIGRATIONS, Marker, read_marker
@@ -191,7 +192,7 @@ def test_an_upgrade_changes_the_schema_and_keeps_the_rows(
     assert "late_usages" not in table_names(database_url)
 
 
-NEWER_COLUMNS = ("template_digest",)
+NEWER_COLUMNS = ("template_digest", *TARGET_COLUMNS)
 
 
 def test_rows_of_the_first_schema_are_kept_without_the_newer_columns(

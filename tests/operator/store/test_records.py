@@ -34,6 +34,11 @@ from wattloop_operator.store import LateUsage, ObservationRecord, PowerMeasureme
         ("time_seconds", float("nan")),
         ("epoch_energy_joules", float("nan")),
         ("gpu_count", -1),
+        ("template_digest", ""),
+        ("target_metric", None),
+        ("target_direction", "maximize"),
+        ("target_threshold", float("nan")),
+        ("target_evaluations", 0),
         ("finished_at", datetime(2026, 1, 1)),  # noqa: DTZ001
     ],
 )

@@ -29,4 +29,8 @@ RECORD = ObservationRecord(
     scheduled_at=datetime(2026, 3, 1, tzinfo=UTC),
     finished_at=datetime(2026, 3, 1, 0, 1, 1, 500_123, tzinfo=UTC),
     template_digest="0123456789abcdef",
+    target_metric="accuracy",
+    target_direction="Maximize",
+    target_threshold=0.95,
+    target_evaluations=1,
 )

@@ -37,7 +37,7 @@ def with_late_usage(
     if usage is None or usage == status.usage:
         return
     cost = cost_of(recurrence.spec, progress, usage)
-    price = snapshot.job.spec.objective.price
+    price, default = snapshot.job.spec.objective.price, default_cost(snapshot, recurrence.spec.target)
     conditions = tuple(each for each in status.conditions if each.type != ENERGY_AGREES)
     yield WriteRecurrenceStatus(
         recurrence,
@@ -46,7 +46,7 @@ def with_late_usage(
                 "conditions": (*conditions, *energy_conditions(recurrence, agents, until, now)),
                 "usage": usage,
                 "usage_at_outcome": status.usage_at_outcome or status.usage or UNKNOWN_USAGE,
-                "cost": cost_status(cost, default_cost(snapshot), float(usage.gpu_energy_joules), price),
+                "cost": cost_status(cost, default, float(usage.gpu_energy_joules), price),
             }
         ),
     )

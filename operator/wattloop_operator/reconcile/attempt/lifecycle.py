@@ -108,6 +108,7 @@ def _write_outcome(snapshot: Snapshot, recurrence: TrainingRecurrence, ended: En
     usage = usage_at_end(progress, agents, started=started, until=until)
     cost = cost_of(recurrence.spec, progress, usage)
     energy = 0.0 if usage is None else float(usage.gpu_energy_joules)
+    default = default_cost(snapshot, recurrence.spec.target)
     return WriteRecurrenceStatus(
         recurrence,
         recurrence.status.model_copy(
@@ -124,7 +125,7 @@ def _write_outcome(snapshot: Snapshot, recurrence: TrainingRecurrence, ended: En
                 "start_time": started,
                 "completion_time": (None if workload is None else workload.ended_at) or now,
                 "usage": usage,
-                "cost": cost_status(cost, default_cost(snapshot), energy, snapshot.job.spec.objective.price),
+                "cost": cost_status(cost, default, energy, snapshot.job.spec.objective.price),
                 "result": ended.result,
                 "epochs": to_decimal(0) if progress.epoch is None else progress.epoch,
                 "message": ended.message[:MAX_MESSAGE_CHARACTERS],

@@ -20,6 +20,7 @@ from wattloop_operator.reconcile.job.conditions import job_conditions
 from wattloop_operator.reconcile.job.recurrences import latest_slot_time, next_index
 from wattloop_operator.reconcile.job.start import MAX_ACTIVE, Readiness
 from wattloop_operator.reconcile.learning import observations
+from wattloop_operator.reconcile.learning.changed_job import with_current_target
 from wattloop_operator.reconcile.learning.costs import RecurrenceHistory, default_cost, default_energy, histories_of
 from wattloop_operator.reconcile.learning.decision import decision_context, policy_of
 from wattloop_planner.bandit.feasible_arms import crashes_in_a_row
@@ -41,6 +42,7 @@ def job_status(
     """
     before, spec = snapshot.job.status, snapshot.job.spec
     records = observations.known_records(snapshot)
+    current = with_current_target(spec, records)
     histories = histories_of(observations.records_with_late_usage(snapshot))
     running = [each for each in snapshot.recurrences if each.status.result is None]
     default = default_cost(snapshot)
@@ -49,7 +51,7 @@ def job_status(
     ended = _ended(histories, open_indices)
     return RecurringTrainingJobStatus(
         observed_generation=snapshot.job.metadata.generation,
-        conditions=job_conditions(snapshot, readiness, _ended(histories_of(records), open_indices), records, now),
+        conditions=job_conditions(snapshot, readiness, _ended(histories_of(records), open_indices), current, now),
         active=tuple(
             ActiveRecurrence(name=each.metadata.name, uid=each.metadata.uid)
             for each in sorted(running, key=lambda each: each.metadata.name)[:MAX_ACTIVE]
@@ -86,6 +88,7 @@ def _recent(
     snapshot: Snapshot, histories: list[RecurrenceHistory], default: float | None
 ) -> tuple[RecentRecurrence, ...]:
     eta = snapshot.job.spec.objective.energy_weight_percent / 100
+    target = observations.target_values(snapshot.job.spec.objective.target)
     entries: dict[int, RecentRecurrence] = {}
     for each in histories[-MAX_RECENT:]:
         latest, cost = each.latest, each.cost_joules(eta)
@@ -98,7 +101,9 @@ def _recent(
                 "power_limit_watts": None if latest.power_limit_watts is None else round(latest.power_limit_watts),
                 "result": latest.result,
                 "cost_joules": None if cost is None else round(cost, 3),
-                "relative_to_default_percent": None if cost is None else relative_percent(cost, default),
+                "relative_to_default_percent": None
+                if cost is None or latest.target != target
+                else relative_percent(cost, default),
                 "gpu_energy_joules": round(each.energy_joules, 3),
                 "duration_seconds": round(each.time_seconds, 3),
                 "completion_time": latest.finished_at,
@@ -136,8 +141,10 @@ def _totals(snapshot: Snapshot, histories: list[RecurrenceHistory], eta: float) 
 
 
 def _savings(snapshot: Snapshot, ended: list[RecurrenceHistory], default: float | None) -> Savings | None:
-    """Savings against the default configuration, over all recurrences with a known cost."""
+    """Savings against the default configuration, over the present target's recurrences with a known cost."""
     objective = snapshot.job.spec.objective
+    target = observations.target_values(objective.target)
+    ended = [each for each in ended if each.latest.target == target]
     eta = objective.energy_weight_percent / 100
     costs = [cost for cost in (each.cost_joules(eta) for each in ended) if cost is not None]
     if not default or not costs or relative_percent(max(costs), default) is None:

@@ -1,18 +1,20 @@
 """What earlier attempts still say after their job has changed.
 
-A crash counts only while the job has the template that crashed, so that a corrected template, or
-another image in it, frees a job whose batch sizes all crashed.
+An attempt with another target still gives the cost of an epoch, but neither epochs to the target
+nor a saving. A crash counts only while the job has the template that crashed, so that a corrected
+template, or another image in it, frees a job whose batch sizes all crashed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from wattloop_operator.api.attempt import Result
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJobSpec
 from wattloop_operator.domain.records import ObservationRecord
-from wattloop_operator.reconcile.learning import observations
-from wattloop_planner.observations import Observation
+from wattloop_operator.reconcile.learning.observations import observations, target_values
+from wattloop_planner.observations import Observation, Outcome
 
 
 def current_observations(
@@ -24,8 +26,24 @@ def current_observations(
         spec: The job's present spec.
         records: The records of its attempts, ordered by (recurrence, attempt).
     """
-    digest = spec.template.digest
-    return observations.observations(each for each in records if not _crashed_with_other_template(each, digest))
+    digest, target = spec.template.digest, target_values(spec.objective.target)
+    found = []
+    for record in records:
+        if _crashed_with_other_template(record, digest):
+            continue
+        for each in observations((record,)):
+            # A crash says nothing about the target.
+            other_target = each.outcome is not Outcome.CRASHED and record.target != target
+            found.append(replace(each, other_target=other_target))
+    return tuple(found)
+
+
+def with_current_target(
+    spec: RecurringTrainingJobSpec, records: Iterable[ObservationRecord]
+) -> tuple[ObservationRecord, ...]:
+    """The records of the attempts that trained towards the job's present target."""
+    target = target_values(spec.objective.target)
+    return tuple(record for record in records if record.target == target)
 
 
 def _crashed_with_other_template(record: ObservationRecord, digest: str) -> bool:

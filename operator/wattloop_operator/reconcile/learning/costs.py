@@ -7,10 +7,13 @@ from dataclasses import dataclass
 
 from wattloop.cost import CostModel
 from wattloop_operator.api.attempt import Result
+from wattloop_operator.api.objective import Target
 from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.energy.usage import plausible_cost
 from wattloop_operator.reconcile.learning import observations
+from wattloop_operator.reconcile.learning.changed_job import with_current_target
+from wattloop_operator.reconcile.learning.observations import target_values
 from wattloop_planner.bandit.fixed import DefaultRun, default_cost_joules
 from wattloop_planner.observations import Outcome
 
@@ -74,11 +77,18 @@ def attempt_cost_joules(record: ObservationRecord, eta: float) -> float | None:
     return plausible_cost(CostModel(eta, record.max_power_watts).cost_joules(record.energy_joules, record.time_seconds))
 
 
-def default_cost(snapshot: Snapshot) -> float | None:
+def default_cost(snapshot: Snapshot, target: Target | None = None) -> float | None:
     """Expected cost in joules of one recurrence in the default configuration.
 
     None if not known yet.
+
+    Args:
+        snapshot: The state of the job.
+        target: Target of the attempt to compare; None for the job's present target. An attempt with
+            another one has no cost to compare with.
     """
+    if target is not None and target_values(target) != target_values(snapshot.job.spec.objective.target):
+        return None
     return _default_cost(snapshot, snapshot.job.spec.objective.energy_weight_percent / 100)
 
 
@@ -93,7 +103,7 @@ def default_energy(snapshot: Snapshot) -> float | None:
 
 def _default_cost(snapshot: Snapshot, eta: float) -> float | None:
     return default_cost_of(
-        observations.known_records(snapshot),
+        with_current_target(snapshot.job.spec, observations.known_records(snapshot)),
         observations.known_profiles(snapshot),
         default_batch_size=snapshot.job.spec.batch_size.default,
         eta=eta,
@@ -106,7 +116,7 @@ def default_cost_of(
     """Expected cost in joules of one recurrence in the default configuration.
 
     Args:
-        records: Of one job, ordered by (recurrence, attempt).
+        records: Of one job and one target, ordered by (recurrence, attempt).
         profiles: Of the same job.
         default_batch_size: The job's default batch size.
         eta: Weight of energy in the cost, 0 to 1.

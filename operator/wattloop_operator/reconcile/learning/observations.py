@@ -10,8 +10,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
+from typing import Any
 
 from wattloop_operator.api.attempt import Progress, Result
+from wattloop_operator.api.objective import Target
 from wattloop_operator.api.training_recurrence import (
     Attribution,
     EnergySource,
@@ -21,11 +23,13 @@ from wattloop_operator.api.training_recurrence import (
     Usage,
 )
 from wattloop_operator.domain.records import (
+    TARGET_COLUMNS,
     LateUsage,
     ObservationRecord,
     PowerMeasurement,
     PowerProfileRecord,
     ProfileKey,
+    TargetValues,
 )
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.energy.usage import usage_of
@@ -58,9 +62,9 @@ def known_records(snapshot: Snapshot) -> tuple[ObservationRecord, ...]:
 
 def _completed(record: ObservationRecord, recurrence: TrainingRecurrence) -> ObservationRecord:
     """The record with the values that the database did not have when it was stored."""
-    if record.template_digest is not None:
-        return record
-    return replace(record, template_digest=recurrence.spec.template_digest)
+    if record.template_digest is None:
+        record = replace(record, template_digest=recurrence.spec.template_digest)
+    return record if record.target is not None else replace(record, **_target_columns(recurrence.spec.target))
 
 
 def records_with_late_usage(snapshot: Snapshot) -> tuple[ObservationRecord, ...]:
@@ -132,7 +136,17 @@ def record_of(recurrence: TrainingRecurrence) -> ObservationRecord:
         scheduled_at=spec.scheduled_time,
         finished_at=ended_at(recurrence),
         template_digest=spec.template_digest,
+        **_target_columns(spec.target),
     )
+
+
+def target_values(target: Target) -> TargetValues:
+    """A target in the form of `ObservationRecord.target`."""
+    return target.metric, target.direction.value, float(target.threshold), target.consecutive_evaluations
+
+
+def _target_columns(target: Target) -> dict[str, Any]:
+    return dict(zip(TARGET_COLUMNS, target_values(target), strict=True))
 
 
 def _training_usage(progress: Progress, usage: Usage | None) -> Usage | None:

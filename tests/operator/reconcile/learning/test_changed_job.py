@@ -11,8 +11,9 @@ import pytest
 from support.backends.model_backend import KEY, ModelBackend
 from wattloop_operator.api.meta import ConditionStatus
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.records import TARGET_COLUMNS
 from wattloop_operator.domain.snapshot import Failure
-from wattloop_operator.reconcile.learning.decision import Attempt, decide
+from wattloop_operator.reconcile.learning.decision import Attempt, decide, decision_context
 from wattloop_planner.bandit.policy import NoFeasibleArmError
 
 CORRECTED = {"job": {"template": {"spec": {"containers": [{"name": "train", "image": "digits:corrected"}]}}}}
@@ -49,6 +50,21 @@ def crash_until_blocked(backend: ModelBackend) -> None:
         backend.reconcile()
         backend.advance(3600)
         backend.reconcile()
+
+
+def run_once(backend: ModelBackend, epochs: int, *, metric: float = 0.95) -> None:
+    """One recurrence of one attempt: 100 J and one second an epoch."""
+    backend.reconcile()
+    (name,) = backend.running
+    backend.run_workload(name)
+    backend.report(name, epoch=epochs, metric=metric, joules=100.0 * epochs, seconds=1.0 * epochs, finished=True)
+    backend.end_workload(name)
+    backend.reconcile()
+    backend.advance(3600)
+
+
+def change_target(backend: ModelBackend, **target: Any) -> None:
+    backend.change_spec(objective={**backend.job.to_wire()["spec"]["objective"], "target": target})
 
 
 def ready_reason(backend: ModelBackend) -> tuple[ConditionStatus, str, str]:
@@ -110,3 +126,101 @@ def test_a_crash_with_an_unknown_template_counts_unless_its_object_knows_it(
     assert isinstance(decision_or_error(backend), TrainingRecurrence)
     backend.recurrences.clear()
     assert isinstance(decision_or_error(backend), str)
+
+
+LOSS = {"metric": "loss", "threshold": "0.3", "direction": "Minimize"}
+KEEP_ALL: dict[str, Any] = {"successfulHistoryLimit": 1000, "failedHistoryLimit": 1000, "retryPolicy": {"limit": 0}}
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        LOSS,
+        {"metric": "accuracy", "threshold": "0.93"},
+        {"metric": "top5", "threshold": "0.9"},
+        {"metric": "accuracy", "threshold": "0.9", "direction": "Minimize"},
+        {"metric": "accuracy", "threshold": "0.9", "consecutiveEvaluations": 2},
+    ],
+)
+@pytest.mark.parametrize("policy", [{"thompsonSampling": {}}, {"zeus": {}}])
+def test_runs_with_another_target_give_only_the_cost_of_an_epoch(
+    backend_with: Callable[..., ModelBackend], target: dict[str, Any], policy: dict[str, Any]
+) -> None:
+    backend = backend_with(policy=policy, **KEEP_ALL)
+    for _ in range(12):
+        run_once(backend, 10)
+    assert {each.batch_size for each in backend.records.values()} != {64}
+    change_target(backend, **target)
+    decided = same_decision_from_either_memory(backend)
+    assert isinstance(decided, TrainingRecurrence)
+    # As in a new job: the default, without a limit that another target's costs would give.
+    assert (decided.spec.batch_size, decided.spec.stop_cost_joules) == (64, None)
+    snapshot = backend.snapshot(KEY)
+    assert snapshot is not None
+    seen = decision_context(snapshot, 99, 0).observations
+    assert [each.other_target for each in seen] == [True] * 12
+    backend.reconcile()
+    status = backend.job.status
+    assert (status.best_batch_size, status.savings) == (None, None)
+    assert [each.relative_to_default_percent for each in status.recent_recurrences] == [None] * 10
+
+
+def test_savings_after_a_changed_target_are_those_of_the_present_one(
+    backend_with: Callable[..., ModelBackend],
+) -> None:
+    backend = backend_with(policy={"fixed": {}}, **KEEP_ALL)
+    run_once(backend, 10)
+    change_target(backend, **LOSS)
+    run_once(backend, 2, metric=0.2)
+    savings = backend.job.status.savings
+    assert savings is not None
+    # Half of 200 J and of 400 W for 2 s.
+    assert (savings.default_cost_joules, savings.cost_joules, savings.latest_cost_percent) == (500, 0, 0)
+    latest, earlier = backend.job.status.recent_recurrences
+    assert (latest.relative_to_default_percent, earlier.relative_to_default_percent) == (100, None)
+    reachable = next(each for each in backend.job.status.conditions if each.type == "TargetReachable")
+    assert reachable.status is ConditionStatus.TRUE
+
+
+def test_the_original_target_gets_its_observations_back(backend_with: Callable[..., ModelBackend]) -> None:
+    backend = backend_with(**KEEP_ALL)
+    for _ in range(3):
+        run_once(backend, 10)
+    decided = decision_or_error(backend)
+    change_target(backend, **LOSS)
+    assert decision_or_error(backend) != decided
+    change_target(backend, metric="accuracy", threshold="0.90")
+    assert decision_or_error(backend) == decided
+
+
+def test_runs_with_an_unknown_target_teach_epochs_only_if_their_object_has_it(
+    backend_with: Callable[..., ModelBackend],
+) -> None:
+    backend = backend_with(**KEEP_ALL)
+    for _ in range(3):
+        run_once(backend, 10)
+    decided = decision_or_error(backend)
+    unknown = dict.fromkeys(TARGET_COLUMNS)
+    backend.records = {key: replace(record, **unknown) for key, record in backend.records.items()}  # type: ignore[arg-type]
+    assert decision_or_error(backend) == decided
+    backend.recurrences.clear()
+    snapshot = backend.snapshot(KEY)
+    assert snapshot is not None
+    assert [each.other_target for each in decision_context(snapshot, 99, 0).observations] == [True] * 3
+
+
+def test_an_attempt_that_ends_after_its_target_changed_is_not_compared(
+    backend_with: Callable[..., ModelBackend],
+) -> None:
+    backend = backend_with(policy={"fixed": {}}, **KEEP_ALL)
+    run_once(backend, 10)
+    backend.reconcile()
+    (name,) = backend.running
+    backend.run_workload(name)
+    change_target(backend, metric="accuracy", threshold="0.8")
+    backend.report(name, epoch=10, metric=0.95, joules=1000.0, seconds=10.0, finished=True)
+    backend.end_workload(name)
+    backend.reconcile()
+    cost = backend.recurrences[name].status.cost
+    assert cost is not None
+    assert cost.relative_to_default_percent is None

@@ -1,0 +1,62 @@
+"""Observations with another target give the cost of an epoch and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from wattloop_planner.bandit.grid import GridPolicy
+from wattloop_planner.bandit.policy import DecisionContext, Policy
+from wattloop_planner.bandit.posterior_cache import PosteriorCache
+from wattloop_planner.bandit.thompson_sampling import DEFAULT_DETECTION, DEFAULT_NOISE, ThompsonSamplingPolicy
+from wattloop_planner.bandit.zeus import ZeusPolicy
+from wattloop_planner.observations import Outcome
+
+Context = Callable[..., DecisionContext]
+SIZES = (16, 32, 64, 128)
+RUNS = [(64, 900.0, Outcome.REACHED), (32, 700.0, Outcome.REACHED), (16, 800.0, Outcome.EXHAUSTED)]
+
+
+def with_other_target(context: DecisionContext) -> DecisionContext:
+    return replace(context, observations=tuple(replace(each, other_target=True) for each in context.observations))
+
+
+@pytest.mark.parametrize("policy", [ThompsonSamplingPolicy(), ZeusPolicy(), GridPolicy()])
+def test_a_policy_decides_as_for_a_new_job(policy: Policy, context_after: Context) -> None:
+    context = with_other_target(context_after(SIZES, 64, RUNS))
+    assert policy.decide(context) == policy.decide(replace(context, observations=()))
+
+
+@pytest.mark.parametrize("policy", [ThompsonSamplingPolicy(), ZeusPolicy(), GridPolicy()])
+def test_crashes_count_regardless_of_the_target_and_a_run_ends_their_row(
+    policy: Policy, context_after: Context
+) -> None:
+    crash = (64, 1.0, Outcome.CRASHED)
+    context = context_after(SIZES, 64, [crash, crash, RUNS[0], crash])
+    seen = tuple(replace(each, other_target=each.outcome is not Outcome.CRASHED) for each in context.observations)
+    assert policy.decide(replace(context, observations=seen)).batch_size == 64
+    context = context_after(SIZES, 64, [RUNS[0], crash, crash, crash])
+    seen = tuple(replace(each, other_target=each.outcome is not Outcome.CRASHED) for each in context.observations)
+    assert policy.decide(replace(context, observations=seen)).batch_size != 64
+
+
+def test_epoch_costs_of_another_target_are_kept(context_after: Context) -> None:
+    def epoch_costs(context: DecisionContext) -> Any:
+        posterior = PosteriorCache().posterior(context, 0, DEFAULT_NOISE, DEFAULT_DETECTION)
+        return posterior.epoch_costs.posterior("")
+
+    context = context_after(SIZES, 64, RUNS)
+    same, other = epoch_costs(context), epoch_costs(with_other_target(context))
+    assert (same.mean == other.mean).all()
+    assert (same.covariance == other.covariance).all()
+
+
+def test_one_run_of_the_present_target_makes_its_arm_the_incumbent(context_after: Context) -> None:
+    context = with_other_target(context_after(SIZES, 64, RUNS))
+    present = replace(context.observations[0], recurrence=3, other_target=False)
+    decision = ThompsonSamplingPolicy().decide(replace(context, observations=(*context.observations, present)))
+    # The other sizes' runs are not counted, but make their costs of an epoch known.
+    assert [arm.observations for arm in decision.arms] == [0, 0, 1, 0]
