@@ -7,9 +7,9 @@ from typing import Annotated
 
 from pydantic import Field
 
+from wattloop_operator.api.field_types import BatchSizeNumber
 from wattloop_operator.api.model import ATOMIC, SET, ApiModel, Rule
 
-BatchSizeNumber = Annotated[int, Field(ge=1, le=16_777_216)]
 JobName = Annotated[str, Field(min_length=1, max_length=35, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")]
 ParameterValue = Annotated[str, Field(min_length=1, max_length=256)]
 

@@ -1,4 +1,4 @@
-"""Field types with their own wire form: decimal numbers and points in time, both strings.
+"""Field types: decimal numbers and points in time, whose wire form is a string, and batch sizes.
 
 Decimals are strings because binary floats neither round-trip nor compare equal across Kubernetes clients.
 """
@@ -92,3 +92,5 @@ Time = Annotated[
     WithJsonSchema({"type": "string", "format": "date-time", "maxLength": 40}),
 ]
 """An aware datetime with the wire form 2026-03-01T12:00:00Z."""
+
+BatchSizeNumber = Annotated[int, Field(ge=1, le=16_777_216)]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated
 
 from pydantic import Field
 
-from wattloop_operator.api.model import ApiModel, Rule
+from wattloop_operator.api.field_types import BatchSizeNumber
+from wattloop_operator.api.model import SET, ApiModel, Rule
 
 MAX_SEED = 2**53 - 1
 
@@ -58,6 +60,19 @@ class FixedPolicy(ApiModel):
     """Always the default batch size, to measure the cost of a run without changing it."""
 
 
+class Forget(ApiModel):
+    """A request to forget what was learned, once for each value of the token."""
+
+    token: str = Field(
+        description="Any text, such as a date or a commit ID. Each change of the value forgets once.",
+        min_length=1,
+        max_length=128,
+    )
+    batch_sizes: Annotated[tuple[BatchSizeNumber, ...], Field(min_length=1, max_length=64)] | None = Field(
+        default=None, description="The batch sizes to forget. Absent: all.", json_schema_extra=SET
+    )
+
+
 class PolicyChoice(ApiModel):
     """The policy that chooses the batch size."""
 
@@ -83,6 +98,12 @@ class PolicyChoice(ApiModel):
         default=None,
         description="Always the default batch size. Use it to measure the current cost of a job, or if the batch "
         "size must not change. spec.power still chooses the power limit.",
+    )
+    forget: Forget | None = Field(
+        default=None,
+        description="A change of its token makes the policy forget the observations and crashes of all or some batch "
+        "sizes, after a change of data or code that Wattloop cannot see. The observations stay in the history and the "
+        "totals; status.forgotten states what is forgotten.",
     )
 
     @property

@@ -128,6 +128,26 @@ class RecentRecurrence(ApiModel):
     reason: str = Field(default="", description="Why the policy chose the batch size.", max_length=1024)
 
 
+class ForgottenBatchSize(ApiModel):
+    """What is forgotten of one batch size."""
+
+    batch_size: int = Field(description="The batch size.", ge=1)
+    before_recurrence: int = Field(description="Its attempts in recurrences with a lower index are forgotten.", ge=0)
+
+
+class Forgotten(ApiModel):
+    """What spec.policy.forget has made the policy forget."""
+
+    token: str = Field(description="Latest value of spec.policy.forget.token that was processed.", max_length=128)
+    since: Time = Field(description="Time at which it was processed.")
+    before_recurrence: int = Field(
+        default=0, description="All attempts in recurrences with a lower index are forgotten.", ge=0
+    )
+    batch_sizes: Annotated[
+        tuple[ForgottenBatchSize, ...], Field(max_length=256, json_schema_extra=list_map("batchSize"))
+    ] = Field(default=(), description="Batch sizes of which more is forgotten.")
+
+
 class RecurringTrainingJobStatus(ApiModel):
     """Observed state of the job."""
 
@@ -145,6 +165,9 @@ class RecurringTrainingJobStatus(ApiModel):
     last_missed_time: Time | None = Field(default=None, description="Latest scheduled time whose start was missed.")
     last_run_request: str | None = Field(
         default=None, description="Latest value of spec.runRequest that the operator has processed.", max_length=128
+    )
+    forgotten: Forgotten | None = Field(
+        default=None, description="What spec.policy.forget has made the policy forget. Absent if nothing."
     )
     counts: Counts = Field(default=Counts(), description="Numbers of recurrences and attempts.")
     best_batch_size: int | None = Field(default=None, description="Batch size with the lowest expected cost.", ge=1)

@@ -8,8 +8,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from wattloop_operator.api.attempt import Progress, Result
-from wattloop_operator.api.batch_size import BatchSizeNumber, ParameterValue
-from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString, Time
+from wattloop_operator.api.batch_size import ParameterValue
+from wattloop_operator.api.field_types import BatchSizeNumber, DecimalString, NonNegativeDecimalString, Time
 from wattloop_operator.api.meta import Conditions, ObjectMeta
 from wattloop_operator.api.model import ApiModel, Rule, list_map
 from wattloop_operator.api.objective import Target

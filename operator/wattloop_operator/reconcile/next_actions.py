@@ -23,6 +23,7 @@ from wattloop_operator.reconcile.actions import (
 )
 from wattloop_operator.reconcile.attempt.lifecycle import attempt_actions
 from wattloop_operator.reconcile.job.conditions import target_event
+from wattloop_operator.reconcile.job.forget import forget_actions
 from wattloop_operator.reconcile.job.recurrences import beyond_history_limits
 from wattloop_operator.reconcile.job.retry import open_recurrences
 from wattloop_operator.reconcile.job.start import start_actions
@@ -39,6 +40,9 @@ def next_actions(snapshot: Snapshot, now: datetime) -> ReconcileResult:
     """
     if snapshot.job.metadata.deletion_timestamp is not None:
         return ReconcileResult((), None)
+    forgotten = forget_actions(snapshot, now)
+    if forgotten:
+        return ReconcileResult(forgotten, None)
     actions: list[Action] = list(_record(snapshot))
     wake_times: list[datetime] = []
     for recurrence in sorted(snapshot.recurrences, key=lambda each: (each.spec.index, each.spec.attempt)):

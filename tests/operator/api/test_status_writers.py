@@ -24,9 +24,13 @@ USAGE = (
 FIELDS: dict[str, dict[str, str]] = {
     "reconcile.job.status:job_status": {
         "rtj.status": "observedGeneration conditions active nextScheduleTime lastScheduleTime lastMissedTime "
-        "lastRunRequest counts totals savings recentRecurrences",
+        "lastRunRequest forgotten counts totals savings recentRecurrences",
         "rtj.status.active[]": "name uid",
         "rtj.status.counts": "active recurrences attempts reached failed missed",
+    },
+    "reconcile.job.forget:forget_actions": {
+        "rtj.status.forgotten": "token since beforeRecurrence batchSizes",
+        "rtj.status.forgotten.batchSizes[]": "batchSize beforeRecurrence",
     },
     "reconcile.job.status:_arms": {
         "rtj.status": "bestBatchSize arms",

@@ -128,6 +128,24 @@ def test_a_target_that_nothing_reaches_costs_one_attempt_per_run_and_is_logged_o
     assert "the best was 0.4 with batch size 8 after 2 epochs" in line
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"policy": {"thompsonSampling": {}, "forget": {"token": "data of March"}}},
+        {"objective": {"target": {"metric": "accuracy", "threshold": "0.3"}, "maxEpochs": 20}},
+    ],
+)
+def test_a_job_that_forgets_or_has_another_target_starts_with_its_default(
+    local_job: LocalJob, change: dict[str, Any]
+) -> None:
+    local_job.job()
+    assert local_job.run("--recurrences", "2") == 0
+    local_job.job(**change)
+    assert local_job.run("--recurrences", "3") == 0
+    reasons = [row["reason"].split(":")[0] for row in local_job.rows()]
+    assert [reason == "nothing is known yet" for reason in reasons] == [True, False, True]
+
+
 def test_a_training_that_hangs_is_terminated_at_its_deadline(
     local_job: LocalJob, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -142,6 +142,17 @@ class RecurringJob(RuleBasedStateMachine):
         self.backend.change_spec(runRequest=f"request {self.request}")
 
     @rule()
+    def user_forgets_what_was_learned(self) -> None:
+        self.request += 1
+        policy = {**self.backend.job.to_wire()["spec"]["policy"], "forget": {"token": f"token {self.request}"}}
+        self.backend.change_spec(policy=policy)
+
+    @rule(threshold=st.sampled_from(["0.4", "0.9"]))
+    def user_changes_the_target(self, threshold: str) -> None:
+        objective = self.backend.job.to_wire()["spec"]["objective"]
+        self.backend.change_spec(objective={**objective, "target": {"metric": "accuracy", "threshold": threshold}})
+
+    @rule()
     def store_is_lost(self) -> None:
         self.backend.lose_database()
         self.store_lost = True

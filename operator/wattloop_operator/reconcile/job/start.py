@@ -89,7 +89,7 @@ def start_actions(
             return list(retries), ready
         return _start_due(snapshot, open_now, slots, ready, now)
     except NoFeasibleArmError as error:
-        message = f"{error}. Crashes count until spec.template changes"
+        message = f"{error}. Crashes count until spec.template or spec.policy.forget.token changes"
         return [*_event_once(snapshot, "NoArmLeft", message)], Readiness(
             ready=False, reason="NoArmLeft", message=message
         )

@@ -20,7 +20,7 @@ from wattloop_operator.reconcile.job.conditions import job_conditions
 from wattloop_operator.reconcile.job.recurrences import latest_slot_time, next_index
 from wattloop_operator.reconcile.job.start import MAX_ACTIVE, Readiness
 from wattloop_operator.reconcile.learning import observations
-from wattloop_operator.reconcile.learning.changed_job import with_current_target
+from wattloop_operator.reconcile.learning.changed_job import not_forgotten, with_current_target
 from wattloop_operator.reconcile.learning.costs import RecurrenceHistory, default_cost, default_energy, histories_of
 from wattloop_operator.reconcile.learning.decision import decision_context, policy_of
 from wattloop_planner.bandit.feasible_arms import crashes_in_a_row
@@ -42,7 +42,7 @@ def job_status(
     """
     before, spec = snapshot.job.status, snapshot.job.spec
     records = observations.known_records(snapshot)
-    current = with_current_target(spec, records)
+    current = with_current_target(spec, not_forgotten(snapshot.job, records))
     histories = histories_of(observations.records_with_late_usage(snapshot))
     running = [each for each in snapshot.recurrences if each.status.result is None]
     default = default_cost(snapshot)
@@ -60,6 +60,7 @@ def job_status(
         last_schedule_time=_last_schedule_time(snapshot),
         last_missed_time=readiness.last_missed or before.last_missed_time,
         last_run_request=readiness.last_run_request or before.last_run_request,
+        forgotten=before.forgotten,
         counts=Counts(
             active=len(running),
             recurrences=next_index(snapshot),

@@ -2,7 +2,8 @@
 
 An attempt with another target still gives the cost of an epoch, but neither epochs to the target
 nor a saving. A crash counts only while the job has the template that crashed, so that a corrected
-template, or another image in it, frees a job whose batch sizes all crashed.
+template, or another image in it, frees a job whose batch sizes all crashed. What the user forgot by
+`spec.policy.forget` says nothing.
 """
 
 from __future__ import annotations
@@ -11,24 +12,23 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from wattloop_operator.api.attempt import Result
-from wattloop_operator.api.recurring_training_job import RecurringTrainingJobSpec
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob, RecurringTrainingJobSpec
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.reconcile.learning.observations import observations, target_values
 from wattloop_planner.observations import Observation, Outcome
 
 
-def current_observations(
-    spec: RecurringTrainingJobSpec, records: Iterable[ObservationRecord]
-) -> tuple[Observation, ...]:
+def current_observations(job: RecurringTrainingJob, records: Iterable[ObservationRecord]) -> tuple[Observation, ...]:
     """The observations of a job that its next decision is based on.
 
     Args:
-        spec: The job's present spec.
+        job: The job with its present spec and status.
         records: The records of its attempts, ordered by (recurrence, attempt).
     """
+    spec = job.spec
     digest, target = spec.template.digest, target_values(spec.objective.target)
     found = []
-    for record in records:
+    for record in not_forgotten(job, records):
         if _crashed_with_other_template(record, digest):
             continue
         for each in observations((record,)):
@@ -36,6 +36,16 @@ def current_observations(
             other_target = each.outcome is not Outcome.CRASHED and record.target != target
             found.append(replace(each, other_target=other_target))
     return tuple(found)
+
+
+def not_forgotten(job: RecurringTrainingJob, records: Iterable[ObservationRecord]) -> tuple[ObservationRecord, ...]:
+    """The records that the user did not forget."""
+    forgotten = job.status.forgotten
+    if forgotten is None:
+        return tuple(records)
+    before = {each.batch_size: each.before_recurrence for each in forgotten.batch_sizes}
+    everything = forgotten.before_recurrence
+    return tuple(each for each in records if each.recurrence >= max(everything, before.get(each.batch_size, 0)))
 
 
 def with_current_target(

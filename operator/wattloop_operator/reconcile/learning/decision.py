@@ -61,7 +61,7 @@ def decision_context(snapshot: Snapshot, index: int, attempt: int) -> DecisionCo
         recurrence=index,
         attempt=attempt,
         observations=observations.observations(snapshot.source_records, from_other_job=True)
-        + current_observations(spec, records),
+        + current_observations(job, records),
         seed=decision_seed(job.metadata.uid, index, attempt, _policy_seed(spec)),
         running=running,
         gpu_model=observations.latest_gpus(records)[0],

@@ -80,7 +80,7 @@ def test_a_corrected_template_frees_a_job_whose_batch_sizes_all_crashed(
     crash_until_blocked(backend)
     status, reason, message = ready_reason(backend)
     assert (status, reason) == (ConditionStatus.FALSE, "NoArmLeft")
-    assert message.endswith("Crashes count until spec.template changes")
+    assert message.endswith("Crashes count until spec.template or spec.policy.forget.token changes")
     assert isinstance(same_decision_from_either_memory(backend), str)
     crashed = len(backend.records)
 

@@ -1,0 +1,168 @@
+"""A request to forget holds for objects and store alike, and is carried out once at any kill."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from support.backends.model_backend import KEY, KilledError, ModelBackend
+from wattloop_operator.domain.snapshot import Failure
+from wattloop_operator.reconcile.learning.decision import decision_context
+
+KEEP_ALL: dict[str, Any] = {"successfulHistoryLimit": 1000, "failedHistoryLimit": 1000, "retryPolicy": {"limit": 0}}
+
+
+def run_once(backend: ModelBackend) -> None:
+    backend.reconcile()
+    (name,) = backend.running
+    end(backend, name)
+    backend.reconcile()
+    backend.advance(3600)
+
+
+def end(backend: ModelBackend, name: str) -> None:
+    backend.run_workload(name)
+    backend.report(name, epoch=10, metric=0.95, joules=1000.0, seconds=10.0, finished=True)
+    backend.end_workload(name)
+
+
+def forget(backend: ModelBackend, token: str, *batch_sizes: int) -> None:
+    sizes = {"batchSizes": list(batch_sizes)} if batch_sizes else {}
+    backend.change_spec(policy={"thompsonSampling": {}, "forget": {"token": token, **sizes}})
+
+
+def learned(backend: ModelBackend) -> list[tuple[int, int]]:
+    """Recurrence and batch size of each observation that the next decision uses; from either memory."""
+
+    def read() -> list[tuple[int, int]]:
+        snapshot = backend.snapshot(KEY)
+        assert snapshot is not None
+        return [(each.recurrence, each.batch_size) for each in decision_context(snapshot, 99, 0).observations]
+
+    records, recurrences = dict(backend.records), dict(backend.recurrences)
+    found = read()
+    backend.records = {}
+    assert read() == found
+    backend.records, backend.recurrences = records, {}
+    assert read() == found
+    backend.recurrences = recurrences
+    return found
+
+
+@pytest.fixture
+def backend(backend_with: Callable[..., ModelBackend]) -> ModelBackend:
+    """A job that learned from four recurrences with two batch sizes."""
+    made = backend_with(**KEEP_ALL, batchSize={"default": 64, "candidates": [32, 64]})
+    for _ in range(4):
+        run_once(made)
+    made.change_spec(suspend=True)
+    made.reconcile()
+    assert len({size for _, size in learned(made)}) == 2
+    return made
+
+
+def test_a_token_forgets_all_batch_sizes_once(backend: ModelBackend) -> None:
+    forget(backend, "data of March")
+    backend.reconcile()
+    assert learned(backend) == []
+    forgotten = backend.job.status.forgotten
+    assert forgotten is not None
+    assert (forgotten.token, forgotten.since, forgotten.before_recurrence) == ("data of March", backend.now, 4)
+    (event,) = [each for each in backend.events if each.reason == "Forgotten"]
+    assert "all batch sizes in the recurrences before 4 are forgotten" in event.message
+    assert (backend.job.status.arms, backend.job.status.best_batch_size) == ((), None)
+    assert backend.job.status.savings is not None
+
+    backend.change_spec(suspend=False)
+    run_once(backend)
+    assert learned(backend) == [(4, 64)]
+    assert len([each for each in backend.events if each.reason == "Forgotten"]) == 1
+
+
+def test_a_token_with_batch_sizes_forgets_these_and_keeps_what_was_forgotten_before(backend: ModelBackend) -> None:
+    before = learned(backend)
+    other = next(size for _, size in before if size != 64)
+    forget(backend, "first", 64)
+    backend.reconcile()
+    assert learned(backend) == [each for each in before if each[1] != 64]
+    forget(backend, "second", other)
+    backend.reconcile()
+    assert learned(backend) == []
+    forgotten = backend.job.status.forgotten
+    assert forgotten is not None
+    assert {each.batch_size: each.before_recurrence for each in forgotten.batch_sizes} == {64: 4, other: 4}
+
+
+def test_a_token_that_a_job_is_created_with_forgets_nothing(backend_with: Callable[..., ModelBackend]) -> None:
+    backend = backend_with(policy={"thompsonSampling": {}, "forget": {"token": "first"}})
+    run_once(backend)
+    assert learned(backend) == [(0, 64)]
+    assert backend.events == []
+
+
+def test_a_request_that_is_removed_stays_in_force(backend: ModelBackend) -> None:
+    forget(backend, "first")
+    backend.reconcile()
+    backend.change_spec(policy={"thompsonSampling": {}})
+    backend.reconcile()
+    assert learned(backend) == []
+
+
+def test_a_run_in_flight_is_forgotten(backend: ModelBackend) -> None:
+    backend.change_spec(suspend=False)
+    backend.reconcile()
+    (name,) = backend.running
+    forget(backend, "first")
+    backend.reconcile()
+    end(backend, name)
+    backend.reconcile()
+    assert learned(backend) == []
+
+
+@pytest.mark.parametrize("seconds", [-7200, 7200])
+def test_a_clock_that_jumps_does_not_change_what_is_forgotten(backend: ModelBackend, seconds: int) -> None:
+    forget(backend, "first")
+    backend.reconcile()
+    backend.change_spec(suspend=False, runRequest="now")
+    backend.advance(seconds)
+    run_once(backend)
+    assert [recurrence for recurrence, _ in learned(backend)] == [4]
+
+
+def test_a_request_to_forget_frees_a_job_whose_batch_sizes_all_crashed(
+    backend_with: Callable[..., ModelBackend],
+) -> None:
+    backend = backend_with(**KEEP_ALL, crashBudget=1, batchSize={"default": 64, "candidates": [64]})
+    backend.reconcile()
+    (name,) = backend.running
+    backend.run_workload(name)
+    backend.end_workload(name, Failure.CRASHED, "exit code 1")
+    backend.reconcile()
+    backend.advance(3600)
+    backend.reconcile()
+    assert backend.running == []
+    forget(backend, "mended", 64)
+    backend.reconcile()
+    assert len(backend.running) == 1
+    assert backend.job.status.conditions[0].reason == "Scheduled"
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("actions", range(4))
+def test_a_kill_at_any_action_forgets_the_same(backend: ModelBackend, actions: int, after: bool) -> None:
+    backend.change_spec(suspend=False)
+    forget(backend, "first")
+    backend.actions_until_killed, backend.killed_after = actions, after
+    with pytest.raises(KilledError):
+        backend.reconcile()
+    backend.actions_until_killed = None
+    backend.advance(1)
+    backend.reconcile()
+    forgotten = backend.job.status.forgotten
+    assert forgotten is not None
+    assert forgotten.before_recurrence == 4
+    (name,) = backend.running
+    assert (backend.recurrences[name].spec.index, backend.recurrences[name].spec.batch_size) == (4, 64)
+    assert backend.recurrences[name].spec.decision.reason.startswith("nothing is known yet")
