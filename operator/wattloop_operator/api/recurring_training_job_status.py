@@ -148,6 +148,25 @@ class Forgotten(ApiModel):
     ] = Field(default=(), description="Batch sizes of which more is forgotten.")
 
 
+class Learning(ApiModel):
+    """What the policy learns from now, and what it took over from before a change of the job."""
+
+    since_recurrence: int | None = Field(
+        default=None,
+        description="Index of the first recurrence with the present target that counts. Absent before there is one.",
+        ge=0,
+    )
+    since: Time | None = Field(default=None, description="Time at which that recurrence was due.")
+    attempts: int = Field(
+        default=0, description="Number of attempts that the epochs to the target are learned from.", ge=0
+    )
+    carried_over: str = Field(
+        default="",
+        description="What counts of the other attempts, and what does not. Empty if there are none.",
+        max_length=512,
+    )
+
+
 class RecurringTrainingJobStatus(ApiModel):
     """Observed state of the job."""
 
@@ -168,6 +187,9 @@ class RecurringTrainingJobStatus(ApiModel):
     )
     forgotten: Forgotten | None = Field(
         default=None, description="What spec.policy.forget has made the policy forget. Absent if nothing."
+    )
+    learning: Learning | None = Field(
+        default=None, description="What the policy learns from. Absent before the first attempt has ended."
     )
     counts: Counts = Field(default=Counts(), description="Numbers of recurrences and attempts.")
     best_batch_size: int | None = Field(default=None, description="Batch size with the lowest expected cost.", ge=1)

@@ -24,7 +24,7 @@ USAGE = (
 FIELDS: dict[str, dict[str, str]] = {
     "reconcile.job.status:job_status": {
         "rtj.status": "observedGeneration conditions active nextScheduleTime lastScheduleTime lastMissedTime "
-        "lastRunRequest forgotten counts totals savings recentRecurrences",
+        "lastRunRequest forgotten learning counts totals savings recentRecurrences",
         "rtj.status.active[]": "name uid",
         "rtj.status.counts": "active recurrences attempts reached failed missed",
     },
@@ -32,6 +32,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "rtj.status.forgotten": "token since beforeRecurrence batchSizes",
         "rtj.status.forgotten.batchSizes[]": "batchSize beforeRecurrence",
     },
+    "reconcile.job.status:_learning": {"rtj.status.learning": "sinceRecurrence since attempts carriedOver"},
     "reconcile.job.status:_arms": {
         "rtj.status": "bestBatchSize arms",
         "rtj.status.arms[]": "batchSize observations meanCostJoules lowCostJoules highCostJoules crashes pruned note",

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from wattloop_operator.api.attempt import Result
 from wattloop_operator.api.recurring_training_job_status import (
     ActiveRecurrence,
     ArmStatus,
     Counts,
+    Learning,
     RecentRecurrence,
     RecurringTrainingJobStatus,
     Savings,
     Totals,
 )
+from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.energy.usage import carbon_grams, money, relative_percent
 from wattloop_operator.reconcile.job.conditions import job_conditions
 from wattloop_operator.reconcile.job.recurrences import latest_slot_time, next_index
 from wattloop_operator.reconcile.job.start import MAX_ACTIVE, Readiness
 from wattloop_operator.reconcile.learning import observations
-from wattloop_operator.reconcile.learning.changed_job import not_forgotten, with_current_target
+from wattloop_operator.reconcile.learning.changed_job import current_observations, not_forgotten, with_current_target
 from wattloop_operator.reconcile.learning.costs import RecurrenceHistory, default_cost, default_energy, histories_of
 from wattloop_operator.reconcile.learning.decision import decision_context, policy_of
 from wattloop_planner.bandit.feasible_arms import crashes_in_a_row
 from wattloop_planner.bandit.policy import NoFeasibleArmError
+from wattloop_planner.observations import Outcome
 
 MAX_RECENT = 10
 
@@ -61,6 +66,7 @@ def job_status(
         last_missed_time=readiness.last_missed or before.last_missed_time,
         last_run_request=readiness.last_run_request or before.last_run_request,
         forgotten=before.forgotten,
+        learning=_learning(snapshot, records),
         counts=Counts(
             active=len(running),
             recurrences=next_index(snapshot),
@@ -73,6 +79,29 @@ def job_status(
         totals=_totals(snapshot, histories, eta),
         savings=_savings(snapshot, ended, default),
         **_arms(snapshot, recent),
+    )
+
+
+def _learning(snapshot: Snapshot, records: Sequence[ObservationRecord]) -> Learning | None:
+    """Since when the policy learns, and what it took over from before a change of the job."""
+    if not records:
+        return None
+    found = current_observations(snapshot.job, records)
+    crashes = sum(each.outcome is Outcome.CRASHED for each in found)
+    other_target = sum(each.other_target for each in found)
+    kept = not_forgotten(snapshot.job, records)
+    other_template = sum(each.result == Result.CRASHED.value for each in kept) - crashes
+    first = next((each for each in found if each.outcome is not Outcome.CRASHED and not each.other_target), None)
+    parts = (
+        (other_target, "of {} with another target, only the cost of an epoch counts"),
+        (other_template, "{} that crashed with another template do not count"),
+        (len(records) - len(kept), "{} are forgotten"),
+    )
+    return Learning(
+        since_recurrence=None if first is None else first.recurrence,
+        since=next((each.scheduled_at for each in kept if first and each.recurrence == first.recurrence), None),
+        attempts=len(found) - crashes - other_target,
+        carried_over="; ".join(text.format(f"{count} attempt(s)") for count, text in parts if count),
     )
 
 

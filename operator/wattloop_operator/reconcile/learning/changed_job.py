@@ -34,7 +34,7 @@ def current_observations(job: RecurringTrainingJob, records: Iterable[Observatio
         for each in observations((record,)):
             # A crash says nothing about the target.
             other_target = each.outcome is not Outcome.CRASHED and record.target != target
-            found.append(replace(each, other_target=other_target))
+            found.append(replace(each, other_target=True) if other_target else each)
     return tuple(found)
 
 

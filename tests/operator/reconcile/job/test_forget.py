@@ -95,6 +95,26 @@ def test_a_token_with_batch_sizes_forgets_these_and_keeps_what_was_forgotten_bef
     assert {each.batch_size: each.before_recurrence for each in forgotten.batch_sizes} == {64: 4, other: 4}
 
 
+def test_the_status_states_since_when_the_job_learns_and_what_was_carried_over(backend: ModelBackend) -> None:
+    def learning() -> tuple[int | None, bool, int, str]:
+        backend.reconcile()
+        found = backend.job.status.learning
+        assert found is not None
+        return found.since_recurrence, found.since is None, found.attempts, found.carried_over
+
+    assert learning() == (0, False, 4, "")
+    objective = backend.job.to_wire()["spec"]["objective"]
+    backend.change_spec(objective={**objective, "target": {"metric": "accuracy", "threshold": "0.92"}})
+    text = "of 4 attempt(s) with another target, only the cost of an epoch counts"
+    assert learning() == (None, True, 0, text)
+    backend.change_spec(suspend=False)
+    run_once(backend)
+    backend.change_spec(suspend=True)
+    assert learning() == (4, False, 1, text)
+    forget(backend, "first")
+    assert learning() == (None, True, 0, "5 attempt(s) are forgotten")
+
+
 def test_a_token_that_a_job_is_created_with_forgets_nothing(backend_with: Callable[..., ModelBackend]) -> None:
     backend = backend_with(policy={"thompsonSampling": {}, "forget": {"token": "first"}})
     run_once(backend)

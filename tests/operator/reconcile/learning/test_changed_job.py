@@ -93,6 +93,10 @@ def test_a_corrected_template_frees_a_job_whose_batch_sizes_all_crashed(
     assert ready_reason(backend)[:2] == (ConditionStatus.TRUE, "Scheduled")
     assert len(backend.running) == 1
 
+    learning = backend.job.status.learning
+    assert learning is not None
+    assert learning.carried_over == f"{crashed} attempt(s) that crashed with another template do not count"
+
     # The corrected template has a crash budget of its own.
     crash_until_blocked(backend)
     assert ready_reason(backend)[1] == "NoArmLeft"
