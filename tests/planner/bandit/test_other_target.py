@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from wattloop_planner.bandit.fixed import FixedPolicy
 from wattloop_planner.bandit.grid import GridPolicy
 from wattloop_planner.bandit.policy import DecisionContext, Policy
 from wattloop_planner.bandit.posterior_cache import PosteriorCache
@@ -24,9 +25,10 @@ def with_other_target(context: DecisionContext) -> DecisionContext:
     return replace(context, observations=tuple(replace(each, other_target=True) for each in context.observations))
 
 
-@pytest.mark.parametrize("policy", [ThompsonSamplingPolicy(), ZeusPolicy(), GridPolicy()])
-def test_a_policy_decides_as_for_a_new_job(policy: Policy, context_after: Context) -> None:
-    context = with_other_target(context_after(SIZES, 64, RUNS))
+@pytest.mark.parametrize("runs", [RUNS, [(64, 900.0, Outcome.EXHAUSTED)] * 4])
+@pytest.mark.parametrize("policy", [ThompsonSamplingPolicy(), ZeusPolicy(), GridPolicy(), FixedPolicy()])
+def test_a_policy_decides_as_for_a_new_job(policy: Policy, context_after: Context, runs: list[Any]) -> None:
+    context = with_other_target(context_after(SIZES, 64, runs, max_epochs=100))
     assert policy.decide(context) == policy.decide(replace(context, observations=()))
 
 
