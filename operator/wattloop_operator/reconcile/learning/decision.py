@@ -71,7 +71,7 @@ def decision_context(snapshot: Snapshot, index: int, attempt: int) -> DecisionCo
 
 
 def policy_of(spec: RecurringTrainingJobSpec) -> Policy:
-    """The policy of a job."""
+    """The policy of a job, created for one decision; its cache serves simulations, which make many."""
     choice, crash_budget = spec.policy, spec.crash_budget
     ratio = spec.objective.early_stop.cost_ratio_percent / 100
     if choice.zeus is not None:
