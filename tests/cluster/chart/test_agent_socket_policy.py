@@ -129,14 +129,14 @@ def two(core: client.CoreV1Api, cluster: DynamicClient, release: Release) -> Ite
         core.delete_namespace(name)
 
 
-@pytest.mark.parametrize(("message", "fields"), OF_PODS)
+@pytest.mark.parametrize(("control", "fields"), OF_PODS)
 def test_a_pod_that_baseline_rejects_is_rejected(
-    message: str, fields: dict[str, Any], two: tuple[str, str], core: client.CoreV1Api
+    control: str, fields: dict[str, Any], two: tuple[str, str], core: client.CoreV1Api
 ) -> None:
     for volumes in ({}, {"volumes": [SOCKET]}):
         message = pod_refusal(core, two[0], pod(fields | volumes))
         assert POLICY in message
-        assert message in message or "hostNetwork" in fields
+        assert control in message or "hostNetwork" in fields
     assert "violates PodSecurity" in pod_refusal(core, two[1], pod(fields))
 
 

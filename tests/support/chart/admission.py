@@ -37,13 +37,13 @@ def object_refusal(cluster: DynamicClient, body: Mapping[str, Any], *, namespace
     return refusal(lambda: cluster.create(kind, body=body, namespace=namespace, query_params=[("dryRun", "All")]))
 
 
-def await_refusal(ask: Callable[[], str], message: str) -> None:
+def await_refusal(ask: Callable[[], str], expected: str) -> None:
     """Wait until a request is refused with certain words: a new policy takes the server a moment.
 
     Raises:
         AssertionError: It is not.
     """
     deadline = time.monotonic() + IN_FORCE_WITHIN_SECONDS
-    while message not in (message := ask()):
-        assert time.monotonic() < deadline, f"not refused with {message!r}: {message or 'accepted'}"
+    while expected not in (message := ask()):
+        assert time.monotonic() < deadline, f"not refused with {expected!r}: {message or 'accepted'}"
         time.sleep(0.1)
