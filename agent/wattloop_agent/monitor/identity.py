@@ -147,6 +147,22 @@ class UncertainOwners:
         self._owners.discard(owner)
 
 
+def process_of_peer(connection: socket.socket) -> WatchedProcess:
+    """The process that opened this connection; close it.
+
+    Raises:
+        RequestError: It has ended, or the system does not report it.
+    """
+    try:
+        return WatchedProcess.of_peer(connection)
+    except ProcessLookupError as error:
+        raise RequestError(
+            Reason.NOT_PERMITTED, f"the process that opened this connection is gone: {error.strerror}"
+        ) from error
+    except OSError as error:
+        raise identification_failed(error) from error
+
+
 def identification_failed(error: OSError) -> RequestError:
     """The error for a caller that the system could not identify."""
     return RequestError(Reason.UNAVAILABLE, f"the owner of this connection can't be identified: {error}; try again")

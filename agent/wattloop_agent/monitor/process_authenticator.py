@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 
-from wattloop_agent.monitor.identity import Caller, UncertainOwners, identification_failed, no_step
+from wattloop_agent.monitor.identity import Caller, UncertainOwners, identification_failed, no_step, process_of_peer
 from wattloop_agent.monitor.watched_process import WatchedProcess, start_ticks
 from wattloop_agent.request_error import Reason, RequestError
 
@@ -64,14 +64,7 @@ class ProcessAuthenticator:
         Raises:
             RequestError: It has ended, or the system does not report it.
         """
-        try:
-            return ProcessPeer(WatchedProcess.of_peer(connection))
-        except ProcessLookupError as error:
-            raise RequestError(
-                Reason.NOT_PERMITTED, f"the process that opened this connection is gone: {error.strerror}"
-            ) from error
-        except OSError as error:
-            raise identification_failed(error) from error
+        return ProcessPeer(process_of_peer(connection))
 
     def alive(self, owner: str, step: Callable[[], None] = no_step) -> bool:  # noqa: ARG002 - one process is one step
         """Whether the process runs, and is the same one; True where it is unknown."""

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from wattloop_agent.monitor.identity import Caller, UncertainOwners, identification_failed, no_step
+from wattloop_agent.monitor.identity import Caller, UncertainOwners, identification_failed, no_step, process_of_peer
 from wattloop_agent.monitor.pods.device_ids import gpus_of, needs_names
 from wattloop_agent.monitor.pods.grpc_call import GrpcCallError
 from wattloop_agent.monitor.pods.kubelet import PodName, devices_by_pod, names_by_uid
@@ -137,14 +137,7 @@ class PodAuthenticator:
         Raises:
             RequestError: It has ended, or is in no pod, or the system does not report it.
         """
-        try:
-            process = WatchedProcess.of_peer(connection)
-        except ProcessLookupError as error:
-            raise RequestError(
-                Reason.NOT_PERMITTED, f"the process that opened this connection is gone: {error.strerror}"
-            ) from error
-        except OSError as error:
-            raise identification_failed(error) from error
+        process = process_of_peer(connection)
         try:
             uid = self.processes.pod_uid_of(process.pid)
             ended = process.has_ended()
