@@ -149,7 +149,7 @@ class Forgotten(ApiModel):
 
 
 class Learning(ApiModel):
-    """What the policy learns from now, and what it took over from before a change of the job."""
+    """The observations that the policy learns from, also after a change of the job."""
 
     since_recurrence: int | None = Field(
         default=None,

@@ -16,7 +16,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 COMMAND = Command(
     description="Starts the recurrences of all RecurringTrainingJobs of a cluster, receives the reports of their "
     "trainings, and writes costs to the status of the jobs. Several operators may run at once: one leads, the others "
-    "receive reports and stand by. Each setting is read from the first of option, environment variable and config file "
+    "only receive reports. Each setting is read from the first of option, environment variable and config file "
     "that has it.",
     example="  wattloop operator --context kind-dev --database sqlite:///wattloop.db\n"
     "  wattloop operator --report-bind 0.0.0.0:8080 --report-url https://wattloop-operator.wattloop.svc:8080 \\\n"

@@ -13,6 +13,7 @@ import yaml
 
 from support.chart.empty_cluster import HOME, EmptyCluster
 from support.chart.rendering import chosen, render
+from support.chart.training_jobs import JOB, job
 from support.control_plane.chart import CHART, REPOSITORY
 from support.control_plane.commands import CommandError
 from support.control_plane.waiting import Object, wait_until
@@ -25,26 +26,6 @@ POLICY = {
     "kind": "GPUPowerPolicy",
     "metadata": {"name": "kept"},
     "spec": {},
-}
-JOB = {
-    "apiVersion": "wattloop.dev/v1alpha1",
-    "kind": "RecurringTrainingJob",
-    "metadata": {"name": "digits"},
-    "spec": {
-        "trigger": {"manual": {}},
-        "objective": {"target": {"metric": "accuracy", "threshold": "0.9"}},
-        "batchSize": {"default": 64, "candidates": [64]},
-        "template": {
-            "job": {
-                "template": {
-                    "spec": {
-                        "restartPolicy": "Never",
-                        "containers": [{"name": "train", "image": "example.invalid/x:1"}],
-                    }
-                }
-            }
-        },
-    },
 }
 
 
@@ -188,7 +169,7 @@ def test_an_upgrade_brings_new_fields_of_the_definitions_and_keeps_every_object(
     empty.kubectl.apply(JOB, namespace="default")
     empty.kubectl.apply(POLICY)
     before = empty.kubectl.json("get", "rtj", "digits", namespace="default")
-    bounded = {**JOB, "spec": {**JOB["spec"], "maxRecurrences": 3}}
+    bounded = job(maxRecurrences=3)
     with pytest.raises(CommandError, match="field not declared in schema"):
         empty.kubectl.apply(bounded, namespace="default")
     authority = empty.kubectl.json("get", "secret", "wattloop-reporting-authority", namespace=HOME)["data"]

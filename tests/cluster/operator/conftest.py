@@ -14,6 +14,7 @@ from kubernetes.dynamic import DynamicClient
 from support.control_plane.chart import Release
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.in_process_operator import InProcessOperator, TestClock
+from support.control_plane.job_manifest import job_manifest
 from support.control_plane.kubelet import Kubelet
 from support.control_plane.operator_process import OperatorProcess, free_port
 from support.control_plane.training import Training
@@ -110,31 +111,12 @@ def ended(cluster: DynamicClient) -> Callable[[JobKey, str], None]:
     return wait
 
 
-def manifest(name: str = "digits", **spec: Any) -> dict[str, Any]:
-    """A job that runs on request, with two batch sizes."""
-    container = {"name": "train", "image": "example.invalid/train:1", "args": ["--batch", "$(WATTLOOP_BATCH_SIZE)"]}
-    return {
-        "apiVersion": "wattloop.dev/v1alpha1",
-        "kind": "RecurringTrainingJob",
-        "metadata": {"name": name},
-        "spec": {
-            "trigger": {"manual": {}},
-            "runRequest": "first",
-            "objective": {"target": {"metric": "accuracy", "threshold": "0.9"}, "maxEpochs": 50},
-            "batchSize": {"default": 64, "candidates": [32, 64]},
-            "power": {"limit": {"mode": "None"}},
-            "template": {"job": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}},
-            **spec,
-        },
-    }
-
-
 @pytest.fixture
 def make_job(kubectl: ClusterCommand, namespace: str) -> MakeJob:
     """Applies a job that runs on request, with some fields of its spec replaced."""
 
     def make(name: str = "digits", **spec: Any) -> JobKey:
-        kubectl.apply(manifest(name, **spec), namespace=namespace)
+        kubectl.apply(job_manifest(name, **spec), namespace=namespace)
         return JobKey(namespace, name)
 
     return make

@@ -14,6 +14,7 @@ from kubernetes.dynamic import DynamicClient
 from support.chart.rights import granted, granted_soon
 from support.control_plane.chart import CHART
 from support.control_plane.commands import ClusterCommand, CommandError
+from support.control_plane.job_manifest import job_manifest
 from support.control_plane.kubelet import Kubelet
 from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.pod_runner import PodRunner
@@ -85,23 +86,6 @@ def start(account: Path, tmp_path: Path) -> Iterator[Callable[..., OperatorProce
         process.stop()
 
 
-def manifest(name: str) -> Object:
-    container = {"name": "train", "image": "example.invalid/train:1"}
-    return {
-        "apiVersion": "wattloop.dev/v1alpha1",
-        "kind": "RecurringTrainingJob",
-        "metadata": {"name": name},
-        "spec": {
-            "trigger": {"manual": {}},
-            "runRequest": "first",
-            "objective": {"target": {"metric": "accuracy", "threshold": "0.9"}, "maxEpochs": 50},
-            "batchSize": {"default": 64, "candidates": [32, 64]},
-            "power": {"limit": {"mode": "None"}},
-            "template": {"job": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}},
-        },
-    }
-
-
 def test_the_operator_has_rights_only_in_the_listed_namespaces(account: Path, admin: client.ApiClient) -> None:
     of_account = {"admin": admin, "namespace": HOME, "service_account": ACCOUNT}
     for resource, verbs in (
@@ -133,13 +117,13 @@ def test_only_jobs_in_listed_namespaces_run(
     token_of_pod: TokenOfPod,
     tmp_path: Path,
 ) -> None:
-    kubectl.apply(manifest("outside"), namespace=OTHER_NAMESPACE)
+    kubectl.apply(job_manifest("outside"), namespace=OTHER_NAMESPACE)
     operator = start(*NAMESPACES)
     for namespace in NAMESPACES:
         folder = tmp_path / namespace
         folder.mkdir()
         with PodRunner(core, kubelet, token_of_pod, folder, namespace):
-            kubectl.apply(manifest("inside"), namespace=namespace)
+            kubectl.apply(job_manifest("inside"), namespace=namespace)
             await_reached(cluster, namespace)
     # A pod of another namespace is rejected immediately.
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "other-pod"}}

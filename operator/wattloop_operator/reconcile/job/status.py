@@ -83,7 +83,7 @@ def job_status(
 
 
 def _learning(snapshot: Snapshot, records: Sequence[ObservationRecord]) -> Learning | None:
-    """Since when the policy learns, and what it took over from before a change of the job."""
+    """The observations that the policy learns from, also after a change of the job."""
     if not records:
         return None
     found = current_observations(snapshot.job, records)
