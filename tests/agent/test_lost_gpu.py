@@ -40,6 +40,8 @@ def test_the_other_gpus_are_held_read_and_restored(agent_fixture: AgentFixture, 
     ):
         with AgentConnection(agent_fixture.socket) as connection:
             connection.hold_limit(agent_fixture.uuids, 200)
+            # The power controller answers a hold; the monitor must have enumerated the GPUs as well.
+            assert [gpu.uuid for gpu in connection.gpus()] == agent_fixture.uuids
             agent_fixture.gpus.inject_fault("*", code=GPU_IS_LOST, gpu=lost)
             with pytest.raises(AgentRequestError, match="is lost") as caught:
                 connection.hold_limit([agent_fixture.uuids[lost]], 250)
