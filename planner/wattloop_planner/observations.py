@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from wattloop.cost import CostModel
+from wattloop_planner.metric_curve import MetricCurve
 
 
 class Outcome(StrEnum):
@@ -46,6 +47,7 @@ class Observation:
             epochs are used.
         other_target: Whether the attempt trained towards another target than the job has now. Only its
             epoch cost is used.
+        curve: The metric over the epochs run; None if unknown.
     """
 
     recurrence: int
@@ -61,6 +63,7 @@ class Observation:
     epoch_time_seconds: float | None = None
     from_other_job: bool = False
     other_target: bool = False
+    curve: MetricCurve | None = None
 
     def cost_joules(self, eta: float) -> float:
         """Cost of the attempt in joules for the energy weight `eta`, on the GPUs it ran on."""

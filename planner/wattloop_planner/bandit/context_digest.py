@@ -1,15 +1,19 @@
 """A digest of a decision's complete input that is independent of names in the code.
 
 The digest covers a canonical form: JSON with the field names fixed below, sorted keys, and floats in
-their shortest exact notation. When an attribute is renamed, change the right-hand sides only.
+their shortest exact notation. A curve is represented by a digest of its values. When an attribute is
+renamed, change the right-hand sides only.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import struct
 
+from wattloop.environment import RunTarget
 from wattloop_planner.bandit.policy import DecisionContext
+from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.observations import Observation
 
 _DIGEST_BYTES = 16
@@ -27,7 +31,9 @@ def context_digest(context: DecisionContext) -> str:
 
 
 def _canonical_context(context: DecisionContext) -> dict[str, object]:
-    return {
+    # Only where it applies, so that the digests of earlier decisions remain valid.
+    target = {} if context.target is None else {"target": _canonical_target(context.target)}
+    return target | {
         "form": 1,
         "batch_sizes": list(context.batch_sizes),
         "default_batch_size": context.default_batch_size,
@@ -44,9 +50,10 @@ def _canonical_context(context: DecisionContext) -> dict[str, object]:
 
 
 def _canonical_observation(observation: Observation) -> dict[str, object]:
-    # Only where it applies, so that the digests of earlier decisions remain valid.
-    other_target = {"other_target": True} if observation.other_target else {}
-    return other_target | {
+    optional: dict[str, object] = {"other_target": True} if observation.other_target else {}
+    if observation.curve is not None:
+        optional["curve"] = _canonical_curve(observation.curve)
+    return optional | {
         "recurrence": observation.recurrence,
         "attempt": observation.attempt,
         "batch_size": observation.batch_size,
@@ -60,3 +67,18 @@ def _canonical_observation(observation: Observation) -> dict[str, object]:
         "epoch_time_seconds": observation.epoch_time_seconds,
         "from_other_job": observation.from_other_job,
     }
+
+
+def _canonical_target(target: RunTarget) -> dict[str, object]:
+    return {
+        "metric": target.metric,
+        "threshold": float(target.threshold),
+        "maximize": target.maximize,
+        "consecutive_evaluations": target.consecutive_evaluations,
+    }
+
+
+def _canonical_curve(curve: MetricCurve) -> str:
+    """A digest of the values as IEEE 754 doubles: a thousand curves as text would be megabytes."""
+    values = (*curve.epochs, *curve.metrics)
+    return hashlib.blake2b(struct.pack(f"<{len(values)}d", *values), digest_size=_DIGEST_BYTES).hexdigest()

@@ -53,7 +53,8 @@ def _is_ordered(observations: tuple[Observation, ...]) -> bool:
     return True
 
 
-def _rank(observation: Observation) -> tuple[bool, int, int, int, str, float, float, float]:
+def _rank(observation: Observation) -> tuple[object, ...]:
+    curve = observation.curve
     return (
         not observation.from_other_job,
         observation.recurrence,
@@ -63,6 +64,7 @@ def _rank(observation: Observation) -> tuple[bool, int, int, int, str, float, fl
         observation.epochs,
         observation.energy_joules,
         observation.time_seconds,
+        () if curve is None else (curve.epochs, curve.metrics),
     )
 
 

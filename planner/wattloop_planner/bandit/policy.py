@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
+from wattloop.environment import RunTarget
+from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.observations import Observation
 
 
@@ -39,6 +41,8 @@ class DecisionContext:
         gpu_model: Product name of the GPUs that will run the attempt; empty if unknown.
         remaining_recurrences: Number of recurrences after this one; None if unlimited.
         max_epochs: Epochs after which an attempt is exhausted; None if unlimited.
+        target: The target of the attempt, to which the curves of the observations refer; None if unknown.
+            Curves are ignored then.
     """
 
     batch_sizes: tuple[int, ...]
@@ -52,6 +56,7 @@ class DecisionContext:
     gpu_model: str = ""
     remaining_recurrences: int | None = None
     max_epochs: int | None = None
+    target: RunTarget | None = None
 
 
 @dataclass(frozen=True)
@@ -111,6 +116,7 @@ class PartialObservation:
         max_power_watts: Sum of the maximum power limits of the GPUs it runs on.
         epoch_energy_joules: Energy of one epoch at the best power limit.
         epoch_time_seconds: Duration of one epoch at the best power limit.
+        curve: The metric over the epochs run so far; None if unknown.
     """
 
     batch_size: int
@@ -120,6 +126,7 @@ class PartialObservation:
     max_power_watts: float
     epoch_energy_joules: float
     epoch_time_seconds: float
+    curve: MetricCurve | None = None
 
 
 class NoFeasibleArmError(Exception):

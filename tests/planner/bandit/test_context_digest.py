@@ -7,12 +7,17 @@ from typing import Any
 
 import pytest
 
+from wattloop.environment import RunTarget
 from wattloop_planner.bandit.context_digest import context_digest
 from wattloop_planner.bandit.policy import DecisionContext
+from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.observations import Observation, Outcome
 
+CURVE = MetricCurve((1.0, 2.5), (0.5, 0.75))
+TARGET = RunTarget("accuracy", 0.9, maximize=True, consecutive_evaluations=2)
 OBSERVATION = Observation(3, 1, 64, Outcome.REACHED, 7.5, 1000.0, 90.0, 400.0, "GPU", 100.0, 9.0)
 CONTEXT = DecisionContext((32, 64), 64, 0.5, 4, 0, (OBSERVATION,), 11, (32,), "GPU", 5, 50)
+WITH_CURVE = replace(CONTEXT, observations=(replace(OBSERVATION, curve=CURVE),), target=TARGET)
 
 
 def changed(value: Any) -> Any:
@@ -26,6 +31,8 @@ def changed(value: Any) -> Any:
             return Outcome.STOPPED
         case str():
             return value + "x"
+        case RunTarget() | MetricCurve():
+            return None
         case None:
             return 1
         case _:
@@ -34,18 +41,35 @@ def changed(value: Any) -> Any:
 
 @pytest.mark.parametrize("name", [field.name for field in fields(DecisionContext)])
 def test_every_field_of_a_context_changes_its_digest(name: str) -> None:
-    other = replace(CONTEXT, **{name: changed(getattr(CONTEXT, name))})
-    assert context_digest(other) != context_digest(CONTEXT)
+    other = replace(WITH_CURVE, **{name: changed(getattr(WITH_CURVE, name))})
+    assert context_digest(other) != context_digest(WITH_CURVE)
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Observation)])
 def test_every_field_of_an_observation_changes_the_digest(name: str) -> None:
-    other = replace(OBSERVATION, **{name: changed(getattr(OBSERVATION, name))})
-    assert context_digest(replace(CONTEXT, observations=(other,))) != context_digest(CONTEXT)
+    (observation,) = WITH_CURVE.observations
+    other = replace(observation, **{name: changed(getattr(observation, name))})
+    assert context_digest(replace(WITH_CURVE, observations=(other,))) != context_digest(WITH_CURVE)
 
 
 def test_the_digest_of_a_fixed_context_never_changes() -> None:
     assert context_digest(CONTEXT) == "ac13a3e2814ef8334a5898d28df5fc7c"
+
+
+def test_the_digest_of_a_fixed_context_with_target_and_curve_never_changes() -> None:
+    assert context_digest(WITH_CURVE) == ""
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(RunTarget)])
+def test_every_field_of_a_target_changes_the_digest(name: str) -> None:
+    other = replace(TARGET, **{name: changed(getattr(TARGET, name))})
+    assert context_digest(replace(WITH_CURVE, target=other)) != context_digest(WITH_CURVE)
+
+
+@pytest.mark.parametrize("curve", [MetricCurve((1.0, 2.5), (0.5, 0.8)), MetricCurve((1.0, 2.0), (0.5, 0.75)), None])
+def test_another_curve_changes_the_digest(curve: MetricCurve | None) -> None:
+    other = replace(WITH_CURVE, observations=(replace(OBSERVATION, curve=curve),))
+    assert context_digest(other) != context_digest(WITH_CURVE)
 
 
 def test_the_last_bit_of_a_float_changes_the_digest() -> None:
