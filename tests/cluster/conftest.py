@@ -14,6 +14,7 @@ from support.binaries.build import USED_BY_TESTS, BinariesUnavailableError, ensu
 from support.control_plane.chart import Release, install_for_operator_under_test
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.control_plane import ControlPlane, running_control_plane
+from support.control_plane.failure_report import namespace_sections, server_sections
 from support.control_plane.kubelet import Kubelet
 from support.control_plane.terminal import past_capture, skipped_for
 from support.control_plane.tokens import pod_token, service_account_token
@@ -22,6 +23,7 @@ from support.control_plane.waiting import Object, wait_until
 HERE = Path(__file__).parent
 CRDS = HERE.parents[1] / "crds"
 SKIPPED = "no Kubernetes control plane"
+NAMESPACE = pytest.StashKey[tuple[DynamicClient, str]]()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -53,6 +55,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Genera
         except BinariesUnavailableError as error:
             text = f"{skipped} CLUSTER TESTS WERE SKIPPED: {error}"
             terminalreporter.write_line(text, red=True, bold=True)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add to the report of a failed test what its servers logged, and the objects of its namespace."""
+    report = yield
+    if report.failed and item.path.is_relative_to(HERE):
+        report.sections += server_sections()
+        if NAMESPACE in item.stash:
+            report.sections += namespace_sections(*item.stash[NAMESPACE])
+    return report
 
 
 @pytest.fixture(scope="session")
@@ -135,10 +148,11 @@ def operator_kubeconfig(release: Release, service_account_kubeconfig: Callable[[
 
 
 @pytest.fixture
-def namespace(core: client.CoreV1Api, cluster: DynamicClient) -> Iterator[str]:
+def namespace(core: client.CoreV1Api, cluster: DynamicClient, request: pytest.FixtureRequest) -> Iterator[str]:
     """A namespace of this test with its default service account; the test does not wait for its deletion."""
     made = core.create_namespace(client.V1Namespace(metadata=client.V1ObjectMeta(generate_name="test-")))
     name = str(made.metadata.name)
+    request.node.stash[NAMESPACE] = cluster, name
     wait_until(
         cluster,
         api_version="v1",

@@ -105,11 +105,6 @@ class OperatorProcess(ServerProcess):
         """Wait until it ends by itself; returns its exit code."""
         return self._process.wait(timeout_seconds)
 
-    @property
-    def exit_code(self) -> int | None:
-        """Its exit code; None while it runs."""
-        return self._process.poll()
-
 
 def free_port() -> int:
     """A free port of 127.0.0.1."""

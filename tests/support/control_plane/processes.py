@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 _DIE_WITH_PARENT = Path(__file__).with_name("die_with_parent.py")
 _LOG_LINES_IN_ERROR = 25
@@ -23,6 +24,8 @@ class ServerProcess:
     long enough.
     """
 
+    _not_stopped: ClassVar[list[ServerProcess]] = []
+
     def __init__(self, name: str, command: Sequence[str | Path], folder: Path) -> None:
         self.name = name
         self.command = command
@@ -36,6 +39,12 @@ class ServerProcess:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
+        self._not_stopped.append(self)
+
+    @classmethod
+    def not_stopped(cls) -> Sequence[ServerProcess]:
+        """The processes for which `stop` was not called, in order of their start; some may have ended."""
+        return tuple(cls._not_stopped)
 
     @property
     def pid(self) -> int:
@@ -47,6 +56,11 @@ class ServerProcess:
         """Whether it has ended."""
         return self._process.poll() is not None
 
+    @property
+    def exit_code(self) -> int | None:
+        """Its exit code; negative: the signal that ended it; None while it runs."""
+        return self._process.poll()
+
     def check_alive(self) -> None:
         """Raise ProcessEndedError if the program has ended."""
         if self._process.poll() is not None:
@@ -54,13 +68,15 @@ class ServerProcess:
                 f"{self.name} ended with {self._process.returncode}; the end of {self.log}:\n{self.log_tail()}"
             )
 
-    def log_tail(self) -> str:
+    def log_tail(self, line_count: int = _LOG_LINES_IN_ERROR) -> str:
         """The last lines of its log."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
-        return "\n".join(lines[-_LOG_LINES_IN_ERROR:])
+        return "\n".join(lines[-line_count:])
 
     def stop(self, *, timeout_seconds: float = 15.0) -> None:
         """Terminate the program and wait for it; kill it after the timeout."""
+        if self in self._not_stopped:
+            self._not_stopped.remove(self)
         if self._process.poll() is None:
             self._process.terminate()
             try:
