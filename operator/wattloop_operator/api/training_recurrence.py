@@ -20,6 +20,9 @@ from wattloop_operator.api.resource import API_VERSION, Column, Resource, Scope
 
 # No attempt is expected to have more; of more, the first ones are stored.
 MAX_PODS = 256
+# The algorithms that the OCI image specification registers for digests of content.
+IMAGE_DIGEST_PATTERN = r"^(sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128})$"
+MAX_IMAGE_DIGEST_CHARACTERS = 135
 
 
 class DecisionKind(StrEnum):
@@ -210,6 +213,13 @@ class TrainingRecurrenceStatus(ApiModel):
         default=(),
         description="Observed pods of the attempt. Energy that a node agent reports for a deleted pod is attributed "
         "by this list.",
+    )
+    image_digest: str | None = Field(
+        default=None,
+        description="Digest of the image that the training container ran, of rank 0 if there are several pods. Absent "
+        "if it is not known: in local mode, and for workloads whose pods Wattloop does not watch.",
+        max_length=MAX_IMAGE_DIGEST_CHARACTERS,
+        pattern=IMAGE_DIGEST_PATTERN,
     )
     start_time: Time | None = Field(default=None, description="Time at which the workload started to run.")
     completion_time: Time | None = Field(default=None, description="Time at which the attempt ended.")

@@ -13,7 +13,7 @@ from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.cluster.informer.object_store import CachedObject
 from wattloop_operator.domain.snapshot import WorkloadState
 from wattloop_operator.workloads.injection import ClusterAddresses
-from wattloop_operator.workloads.job import job_state, needs_pods
+from wattloop_operator.workloads.job import job_state, needs_pods, training_container
 from wattloop_operator.workloads.manifest import JOB, kind_of, manifest
 from wattloop_operator.workloads.other_kind import other_state
 from wattloop_operator.workloads.ownership import JOB_UID_LABEL
@@ -87,7 +87,7 @@ class WorkloadAccess:
             if body is not None:
                 self._cache.put_workload(body)
                 cached = self._cache.workloads.get(_key(recurrence))
-        return None if cached is None else self._state_of_job(cached, recurrence)
+        return None if cached is None else self._state_of_job(cached, recurrence, training_container(job.spec.template))
 
     def delete(self, recurrence: TrainingRecurrence, state: WorkloadState) -> None:
         """Delete a workload and its pods."""
@@ -96,7 +96,9 @@ class WorkloadAccess:
         if resource == JOBS:
             self._cache.workloads.remove(_key(recurrence), state.uid, before_event=True)
 
-    def _state_of_job(self, cached: CachedObject[Body], recurrence: TrainingRecurrence) -> WorkloadState:
+    def _state_of_job(
+        self, cached: CachedObject[Body], recurrence: TrainingRecurrence, container: str
+    ) -> WorkloadState:
         pods = self._cache.pods_of(cached)
         if needs_pods(cached.value, pods):
             selector = f"{JOB_UID_LABEL}={cached.uid}"
@@ -104,7 +106,7 @@ class WorkloadAccess:
             for body in bodies:
                 self._cache.put_pod(body)
             pods = self._cache.pods_of(cached)
-        return job_state(cached.value, pods, recurrence.metadata.uid)
+        return job_state(cached.value, pods, recurrence.metadata.uid, container)
 
     def _state_of_other(self, kind: tuple[str, str], recurrence: TrainingRecurrence) -> WorkloadState | None:
         try:

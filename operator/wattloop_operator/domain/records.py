@@ -6,11 +6,13 @@ They are validated on creation, so that the database contains only valid values.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from datetime import datetime
 
 from wattloop_operator.api.attempt import Result
 from wattloop_operator.api.objective import Direction
+from wattloop_operator.api.training_recurrence import IMAGE_DIGEST_PATTERN
 from wattloop_operator.domain.column_check import ColumnCheck
 
 RESULTS = frozenset(result.value for result in Result)
@@ -57,6 +59,7 @@ class ObservationRecord:
         target_direction: A value of `Direction`.
         target_threshold: The value to reach.
         target_evaluations: Number of consecutive evaluations that must meet the threshold.
+        image_digest: Digest of the image that it ran; None if it is not known.
 
     Raises:
         InputError: A value is invalid (negative energy, NaN, an unknown result, a time without
@@ -91,6 +94,7 @@ class ObservationRecord:
     target_direction: str | None = None
     target_threshold: float | None = None
     target_evaluations: int | None = None
+    image_digest: str | None = None
 
     def __post_init__(self) -> None:
         check = ColumnCheck(f"observation {self.namespace}/{self.recurrence_name}")
@@ -104,6 +108,8 @@ class ObservationRecord:
             raise check.error("metric", self.metric, "a finite number, or None if no metric was reported")
         if self.template_digest is not None:
             check.strings(self, "template_digest")
+        if self.image_digest is not None and not re.fullmatch(IMAGE_DIGEST_PATTERN, self.image_digest):
+            raise check.error("image_digest", self.image_digest, "a digest such as sha256:… with 64 hexadecimal digits")
         if self.target is not None:
             self._check_target(check)
         if self.result not in RESULTS:

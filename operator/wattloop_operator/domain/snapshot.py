@@ -59,6 +59,7 @@ class WorkloadState:
             on.
         unhealthy: The unhealthy devices of its containers, as a sentence; empty if none is known.
         pods: Its pods that are bound to a node.
+        image_digest: Digest of the image of its training container; None if it is not known.
     """
 
     name: str
@@ -74,6 +75,7 @@ class WorkloadState:
     message: str = ""
     unhealthy: str = ""
     pods: tuple[PodReference, ...] = ()
+    image_digest: str | None = None
 
     @property
     def must_be_ended(self) -> bool:

@@ -23,7 +23,7 @@ from sqlalchemy import (
 )
 
 # Number of the newest migration.
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 PRODUCT = "wattloop"
 
 METADATA = MetaData()
@@ -95,6 +95,7 @@ OBSERVATIONS = Table(
     Column("target_direction", Text),
     Column("target_threshold", Double),
     Column("target_evaluations", BigInteger),
+    Column("image_digest", Text),
     Index("observations_by_name", "namespace", "job_name"),
 )
 

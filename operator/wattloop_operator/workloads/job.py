@@ -17,6 +17,7 @@ from wattloop_operator.workloads.pod_state import (
     bound_pods,
     condition_of,
     first_failure,
+    image_digest,
     started_at,
     time_of,
     unhealthy_devices,
@@ -58,13 +59,28 @@ def job_devices(spec: Mapping[str, Any], training_containers: Collection[str] | 
     return pods * gpus(spec["template"]["spec"], training_containers)
 
 
-def job_state(body: Mapping[str, Any], pods: Sequence[Pod], recurrence_uid: str) -> WorkloadState:
+def training_container(template: Template) -> str:
+    """Name of the first container of a Job's template that trains.
+
+    Example:
+        >>> pod = {"spec": {"containers": [{"name": "proxy"}, {"name": "train"}]}}
+        >>> training_container(Template(job={"template": pod}, training_containers=("train",)))
+        'train'
+    """
+    if template.job is None:
+        return ""
+    names = [str(container.get("name")) for container in template.job["template"]["spec"]["containers"]]
+    return next((name for name in names if name in (template.training_containers or names)), "")
+
+
+def job_state(body: Mapping[str, Any], pods: Sequence[Pod], recurrence_uid: str, container: str = "") -> WorkloadState:
     """The state of a Job.
 
     Args:
         body: The Job.
         pods: Its pods in their last known state, deleted ones included.
         recurrence_uid: Uid of the recurrence of its name.
+        container: Name of the training container.
     """
     metadata, status = body["metadata"], body.get("status") or {}
     failed, complete = _true_condition(body, "Failed"), _true_condition(body, "Complete")
@@ -96,6 +112,7 @@ def job_state(body: Mapping[str, Any], pods: Sequence[Pod], recurrence_uid: str)
         message=message,
         unhealthy=unhealthy,
         pods=bound_pods(pods),
+        image_digest=image_digest(pods, container),
     )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from wattloop_operator.api.training_recurrence import PodReference
+from wattloop_operator.api.training_recurrence import IMAGE_DIGEST_PATTERN, PodReference
 from wattloop_operator.domain.snapshot import Failure
 
 Pod = Mapping[str, Any]
@@ -31,6 +32,8 @@ OUT_OF_MEMORY = "OOMKilled"
 NOT_STARTED = frozenset({"StartError", "ContainerCannotRun"})
 # Normal reasons to wait; if something is wrong, an Event of the pod has the cause.
 NORMAL_WAITS = frozenset({"ContainerCreating", "PodInitializing"})
+# Label that the Job controller gives to the pods of an indexed Job.
+INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 # The kubelet writes this as the start of a container that never started.
 NEVER = datetime.fromtimestamp(0, UTC)
 LATEST = datetime.max.replace(tzinfo=UTC)
@@ -75,6 +78,24 @@ def bound_pods(pods: Iterable[Pod]) -> tuple[PodReference, ...]:
     """The pods that are bound to a node."""
     nodes = ((str(pod["metadata"].get("uid") or ""), (pod.get("spec") or {}).get("nodeName")) for pod in pods)
     return tuple(PodReference(uid=uid, node=str(node)) for uid, node in nodes if uid and node)
+
+
+def image_digest(pods: Iterable[Pod], container: str) -> str | None:
+    """Digest of the image that a container of rank 0 runs; None if it is not known.
+
+    Kubelets write `imageID` in several forms, such as `registry/image@sha256:…` and `sha256:…`. Other text is
+    ignored.
+
+    Args:
+        pods: The pods of one workload.
+        container: Name of the container.
+    """
+    for pod in sorted(filter(_is_rank_0, pods), key=lambda each: str(each["metadata"].get("name"))):
+        for status in _container_statuses(pod):
+            digest = str(status.get("imageID") or "").rpartition("@")[2]
+            if status.get("name") == container and re.fullmatch(IMAGE_DIGEST_PATTERN, digest):
+                return digest
+    return None
 
 
 def any_running(pods: Iterable[Pod]) -> bool:
@@ -180,6 +201,12 @@ def _unhealthy(pod: Pod) -> str:
         if resource.get("health") == "Unhealthy"
     ]
     return f"pod {(pod.get('metadata') or {}).get('name', '')}: unhealthy: {', '.join(devices)}" if devices else ""
+
+
+def _is_rank_0(pod: Pod) -> bool:
+    # Pods of a Job without indices run the same template, so each of them is as good.
+    labels = (pod.get("metadata") or {}).get("labels") or {}
+    return str(labels.get(INDEX_LABEL, "0")) == "0"
 
 
 def _container_statuses(pod: Pod) -> list[Mapping[str, Any]]:

@@ -83,6 +83,7 @@ times = st.datetimes(
             "gpu_product": texts,
             "reason": texts,
             "template_digest": st.none() | st.text("0123456789abcdef", min_size=1),
+            "image_digest": st.none() | st.text("0123456789abcdef", min_size=64, max_size=64).map("sha256:{}".format),
             "target_threshold": st.floats(-1e300, 1e300),
             "target_evaluations": st.integers(1, 2**63 - 1),
             "scheduled_at": times,

@@ -192,7 +192,7 @@ def test_an_upgrade_changes_the_schema_and_keeps_the_rows(
     assert "late_usages" not in table_names(database_url)
 
 
-NEWER_COLUMNS = ("template_digest", *TARGET_COLUMNS)
+NEWER_COLUMNS = ("template_digest", *TARGET_COLUMNS, "image_digest")
 
 
 def test_rows_of_the_first_schema_are_kept_without_the_newer_columns(

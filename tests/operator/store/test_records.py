@@ -35,6 +35,8 @@ from wattloop_operator.store import LateUsage, ObservationRecord, PowerMeasureme
         ("epoch_energy_joules", float("nan")),
         ("gpu_count", -1),
         ("template_digest", ""),
+        ("image_digest", ""),
+        ("image_digest", "sha256:ab"),
         ("target_metric", None),
         ("target_direction", "maximize"),
         ("target_threshold", float("nan")),

@@ -6,10 +6,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from wattloop_operator.api.template import Template
 from wattloop_operator.api.training_recurrence import PodReference
 from wattloop_operator.domain.snapshot import Failure, WorkloadPhase
-from wattloop_operator.workloads.job import job_state, needs_pods
+from wattloop_operator.workloads.job import job_state, needs_pods, training_container
 from wattloop_operator.workloads.other_kind import other_state
 
 EARLY, LATE = "2026-03-01T10:00:05Z", "2026-03-01T10:00:09Z"
@@ -237,3 +240,69 @@ def test_the_state_contains_the_pods_that_are_bound_to_a_node() -> None:
     waits["metadata"]["uid"], waits["spec"] = "other-uid", {"nodeName": None}
     state = job_state(job(), [bound, waits, pod("a-z")], "recurrence-uid")
     assert state.pods == (PodReference(uid="pod-uid", node="node-1"),)
+
+
+DIGEST = "sha256:" + "0123456789abcdef" * 4
+OTHER_DIGEST = "sha256:" + "f" * 64
+
+
+def runs_image(image_id: object, *, name: str = "a-x", container: str = "train", index: str | None = None) -> Any:
+    found = pod(name, "Running", containerStatuses=[{"name": container, "imageID": image_id}])
+    found["metadata"]["labels"] = {} if index is None else {"batch.kubernetes.io/job-completion-index": index}
+    return found
+
+
+def image_of(*pods: dict[str, Any]) -> str | None:
+    return job_state(job(), pods, "recurrence-uid", "train").image_digest
+
+
+@pytest.mark.parametrize(
+    ("image_id", "digest"),
+    [
+        (DIGEST, DIGEST),
+        (f"docker.io/library/digits@{DIGEST}", DIGEST),
+        (f"docker-pullable://registry:5000/digits:1@{DIGEST}", DIGEST),
+        ("sha512:" + "0" * 128, "sha512:" + "0" * 128),
+        ("", None),
+        (None, None),
+        (7, None),
+        ("docker.io/library/digits:1", None),
+        (DIGEST[:-1], None),
+        (DIGEST + "0", None),
+        (DIGEST + "\n", None),
+        (DIGEST.upper(), None),
+        (f"{DIGEST}@digits", None),
+    ],
+)
+def test_the_digest_of_an_image_is_read_from_every_form_that_kubelets_write(
+    image_id: object, digest: str | None
+) -> None:
+    assert image_of(runs_image(image_id)) == digest
+
+
+@given(st.text() | st.text("sha256:@0", max_size=200))
+def test_what_a_kubelet_writes_as_image_never_fails_and_is_bounded(image_id: str) -> None:
+    found = image_of(runs_image(image_id))
+    assert found is None or (image_id.endswith(found) and len(found) <= 135)
+
+
+@pytest.mark.parametrize(
+    ("pods", "digest"),
+    [
+        ([runs_image(OTHER_DIGEST, container="proxy")], None),
+        ([runs_image(OTHER_DIGEST, index="1"), runs_image(DIGEST, name="a-y", index="0")], DIGEST),
+        ([runs_image(OTHER_DIGEST, index="1")], None),
+        ([runs_image(OTHER_DIGEST, name="a-y"), runs_image(DIGEST, name="a-x")], DIGEST),
+        ([runs_image(""), runs_image(DIGEST, name="a-y")], DIGEST),
+    ],
+)
+def test_the_image_is_that_of_the_training_container_of_rank_0(pods: list[dict[str, Any]], digest: str | None) -> None:
+    assert image_of(*pods) == digest
+    assert image_of(*reversed(pods)) == digest
+
+
+def test_the_training_container_is_the_first_that_trains() -> None:
+    containers = [{"name": "proxy"}, {"name": "train"}, {"name": "evaluate"}]
+    template = Template(job={"template": {"spec": {"containers": containers}}})
+    assert training_container(template) == "proxy"
+    assert training_container(template.model_copy(update={"training_containers": ("evaluate", "train")})) == "train"

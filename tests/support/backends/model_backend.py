@@ -196,9 +196,11 @@ class ModelBackend:
         self.profiles.clear()
         self.late_usages.clear()
 
-    def run_workload(self, name: str) -> None:
+    def run_workload(self, name: str, image_digest: str | None = None) -> None:
         """Its process starts."""
-        self.workloads[name] = replace(self.workloads[name], phase=WorkloadPhase.RUNNING, started_at=self.now)
+        self.workloads[name] = replace(
+            self.workloads[name], phase=WorkloadPhase.RUNNING, started_at=self.now, image_digest=image_digest
+        )
 
     def end_workload(self, name: str, failure: Failure | None = None, message: str = "") -> None:
         """Its process ends."""

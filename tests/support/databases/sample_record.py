@@ -33,4 +33,5 @@ RECORD = ObservationRecord(
     target_direction="Maximize",
     target_threshold=0.95,
     target_evaluations=1,
+    image_digest="sha256:" + "0123456789abcdef" * 4,
 )

@@ -94,6 +94,7 @@ def _status_without_outcome(
             # From the template that started the workload. Later templates apply to other attempts.
             "devices": devices if status.workload_ref is None else status.devices,
             "pods": _pods(recurrence, workload),
+            "image_digest": _image_digest(recurrence, workload),
             "start_time": status.start_time or workload.started_at,
         }
     )
@@ -122,6 +123,7 @@ def _write_outcome(snapshot: Snapshot, recurrence: TrainingRecurrence, ended: En
                 "workload_ref": recurrence.status.workload_ref
                 or (None if workload is None or not workload.owned else _reference(workload)),
                 "pods": _pods(recurrence, workload),
+                "image_digest": _image_digest(recurrence, workload),
                 "start_time": started,
                 "completion_time": (None if workload is None else workload.ended_at) or now,
                 "usage": usage,
@@ -143,6 +145,12 @@ def _pods(recurrence: TrainingRecurrence, workload: WorkloadState | None) -> tup
     current = () if workload is None or not workload.owned else workload.pods
     known = {pod.uid: pod for pod in (*recurrence.status.pods, *current)}
     return tuple(known.values())[:MAX_PODS]
+
+
+def _image_digest(recurrence: TrainingRecurrence, workload: WorkloadState | None) -> str | None:
+    """The image that the attempt started with. A pod that replaces a lost one may run another."""
+    known = recurrence.status.image_digest
+    return known if known is not None or workload is None or not workload.owned else workload.image_digest
 
 
 def _agent_report_deadline(

@@ -64,6 +64,8 @@ def _completed(record: ObservationRecord, recurrence: TrainingRecurrence) -> Obs
     """The record with the values that the database did not have when it was stored."""
     if record.template_digest is None:
         record = replace(record, template_digest=recurrence.spec.template_digest)
+    if record.image_digest is None:
+        record = replace(record, image_digest=recurrence.status.image_digest)
     return record if record.target is not None else replace(record, **_target_columns(recurrence.spec.target))
 
 
@@ -136,6 +138,7 @@ def record_of(recurrence: TrainingRecurrence) -> ObservationRecord:
         scheduled_at=spec.scheduled_time,
         finished_at=ended_at(recurrence),
         template_digest=spec.template_digest,
+        image_digest=status.image_digest,
         **_target_columns(spec.target),
     )
 
@@ -169,7 +172,13 @@ def profile_of(recurrence: TrainingRecurrence) -> tuple[ProfileKey, tuple[PowerM
     # Without the GPUs' model, later runs cannot tell whether the profile applies to them.
     if progress is None or len(progress.profile) < MIN_MEASUREMENTS or not (progress.gpus and progress.gpu_product):
         return None
-    key = ProfileKey(recurrence.spec.job_ref.uid, recurrence.spec.batch_size, progress.gpu_product, len(progress.gpus))
+    key = ProfileKey(
+        recurrence.spec.job_ref.uid,
+        recurrence.spec.batch_size,
+        progress.gpu_product,
+        len(progress.gpus),
+        recurrence.status.image_digest or "",
+    )
     return key, tuple(
         PowerMeasurement(
             float(point.power_limit_watts), float(point.energy_joules), float(point.time_seconds), float(point.epochs)
