@@ -8,6 +8,9 @@ from enum import StrEnum
 from wattloop.cost import CostModel
 from wattloop_planner.metric_curve import MetricCurve
 
+# Values of further parameters by name.
+ParameterValues = tuple[tuple[str, str], ...]
+
 
 class Outcome(StrEnum):
     """How an attempt ended.
@@ -48,6 +51,8 @@ class Observation:
         other_target: Whether the attempt trained towards another target than the job has now. Only its
             epoch cost is used.
         curve: The metric over the epochs run; None if unknown.
+        parameters: Value of each further parameter that the attempt ran with. One without a value had its
+            default.
     """
 
     recurrence: int
@@ -64,6 +69,7 @@ class Observation:
     from_other_job: bool = False
     other_target: bool = False
     curve: MetricCurve | None = None
+    parameters: ParameterValues = ()
 
     def cost_joules(self, eta: float) -> float:
         """Cost of the attempt in joules for the energy weight `eta`, on the GPUs it ran on."""

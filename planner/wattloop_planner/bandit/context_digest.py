@@ -31,9 +31,14 @@ def context_digest(context: DecisionContext) -> str:
 
 
 def _canonical_context(context: DecisionContext) -> dict[str, object]:
-    # Only where it applies, so that the digests of earlier decisions remain valid.
-    target = {} if context.target is None else {"target": _canonical_target(context.target)}
-    return target | {
+    # Only where they apply, so that the digests of earlier decisions remain valid.
+    optional: dict[str, object] = {} if context.target is None else {"target": _canonical_target(context.target)}
+    if context.parameters:
+        optional["parameters"] = [
+            {"name": each.name, "scale": each.scale.value, "candidates": list(each.candidates), "default": each.default}
+            for each in context.parameters
+        ]
+    return optional | {
         "form": 1,
         "batch_sizes": list(context.batch_sizes),
         "default_batch_size": context.default_batch_size,
@@ -42,7 +47,9 @@ def _canonical_context(context: DecisionContext) -> dict[str, object]:
         "attempt": context.attempt,
         "observations": [_canonical_observation(each) for each in context.observations],
         "seed": context.seed,
-        "running": list(context.running),
+        "running": [
+            [each.batch_size, dict(each.parameters)] if each.parameters else each.batch_size for each in context.running
+        ],
         "gpu_model": context.gpu_model,
         "remaining_recurrences": context.remaining_recurrences,
         "max_epochs": context.max_epochs,
@@ -53,6 +60,8 @@ def _canonical_observation(observation: Observation) -> dict[str, object]:
     optional: dict[str, object] = {"other_target": True} if observation.other_target else {}
     if observation.curve is not None:
         optional["curve"] = _canonical_curve(observation.curve)
+    if observation.parameters:
+        optional["parameters"] = dict(observation.parameters)
     return optional | {
         "recurrence": observation.recurrence,
         "attempt": observation.attempt,

@@ -1,4 +1,4 @@
-"""Cost of an epoch for each batch size and GPU model; almost free of noise once it is profiled."""
+"""Cost of an epoch for each configuration and GPU model; almost free of noise once it is profiled."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from wattloop.cost import CostModel
-from wattloop_planner.bandit.gaussian_process import Flags, Matrix, Vector, condition, prior_covariance, prior_mean
+from wattloop_planner.bandit.configuration import ConfigurationSpace
+from wattloop_planner.bandit.gaussian_process import Flags, Matrix, Vector, condition
+from wattloop_planner.bandit.kernel import prior_covariance, prior_mean
 from wattloop_planner.bandit.policy import PartialObservation
 from wattloop_planner.bandit.priors import EPOCH_COST, OTHER_GPU
 from wattloop_planner.observations import Observation
@@ -83,8 +85,8 @@ class ModelEpochCosts:
 class EpochCosts:
     """Epoch costs of a job's arms on every GPU model it ran on."""
 
-    def __init__(self, batch_sizes: tuple[int, ...], default: int, eta: float) -> None:
-        self._batch_sizes, self._centre, self._eta = batch_sizes, batch_sizes[default], eta
+    def __init__(self, space: ConfigurationSpace, eta: float) -> None:
+        self._space, self._eta = space, eta
         self._models: dict[str, ModelEpochCosts] = {}
         self._posteriors: dict[str, EpochCostPosterior | None] = {}
         self._overheads: list[float] = []
@@ -100,7 +102,7 @@ class EpochCosts:
             return
         model = self._models.get(observation.gpu_model)
         if model is None:
-            model = self._models[observation.gpu_model] = ModelEpochCosts(len(self._batch_sizes))
+            model = self._models[observation.gpu_model] = ModelEpochCosts(len(self._space))
         energy, time = observation.epoch_energy_joules, observation.epoch_time_seconds
         profile = (energy, time, observation.max_power_watts)
         if energy is None or time is None:
@@ -129,27 +131,27 @@ class EpochCosts:
         gpu_model = gpu_model or self._best_measured(excluded=None) or ""
         own = self._models.get(gpu_model)
         if partial is not None:
-            own = copy.deepcopy(own) or ModelEpochCosts(len(self._batch_sizes))
+            own = copy.deepcopy(own) or ModelEpochCosts(len(self._space))
             model = CostModel(self._eta, partial.max_power_watts)
             cost = model.cost_joules(partial.epoch_energy_joules, partial.epoch_time_seconds)
-            own.update(self._batch_sizes.index(partial.batch_size), log_of(cost), EXACT_PRECISION)
+            own.update(self._space.arm(partial.batch_size, partial.parameters), log_of(cost), EXACT_PRECISION)
             return self._posterior(gpu_model, own)
         if gpu_model not in self._posteriors:
             self._posteriors[gpu_model] = self._posterior(gpu_model, own)
         return self._posteriors[gpu_model]
 
     def _posterior(self, gpu_model: str, own: ModelEpochCosts | None) -> EpochCostPosterior | None:
-        mean = prior_mean(EPOCH_COST, self._batch_sizes, self._centre)
-        covariance = prior_covariance(EPOCH_COST, self._batch_sizes, self._centre)
+        mean = prior_mean(EPOCH_COST, self._space)
+        covariance = prior_covariance(EPOCH_COST, self._space)
         other_model = self._best_measured(excluded=gpu_model)
         if other_model is not None:
             other = self._models[other_model]
             mean, covariance = condition(mean + other.level_above(mean), covariance, other.values, other.precisions)
-            covariance = covariance + prior_covariance(OTHER_GPU, self._batch_sizes, self._centre)
+            covariance = covariance + prior_covariance(OTHER_GPU, self._space)
         if own is not None:
             mean, covariance = condition(mean + own.level_above(mean), covariance, own.values, own.precisions)
             return EpochCostPosterior(mean, covariance, own.precisions == EXACT_PRECISION, bool(own.precisions.any()))
-        measured = np.zeros(len(self._batch_sizes), dtype=np.bool_)
+        measured = np.zeros(len(self._space), dtype=np.bool_)
         return None if other_model is None else EpochCostPosterior(mean, covariance, measured, level_known=False)
 
     def _invalidate_if(self, changed: bool) -> None:

@@ -2,63 +2,67 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from wattloop_planner.bandit.configuration import ConfigurationSpace
 from wattloop_planner.bandit.policy import DecisionContext, NoFeasibleArmError
 from wattloop_planner.observations import Observation, Outcome
 
 CRASH_BUDGET = 3
 # Relative tolerance of the epochs of an exhausted attempt.
 ROUNDING = 1e-6
+# Number of arms that a message lists.
+MAX_LISTED = 16
 
 
 @dataclass(frozen=True)
 class FeasibleArms:
-    """The feasible and the excluded arms of a job.
+    """The feasible and the excluded arms of a job, by index.
 
     Attributes:
-        batch_sizes: The feasible arms, in rising order.
+        arms: The feasible arms, in rising order.
         crashed: Consecutive crashes of each excluded arm.
     """
 
-    batch_sizes: tuple[int, ...]
+    arms: tuple[int, ...]
     crashed: dict[int, int]
 
 
-def crashes_in_a_row(observations: Iterable[Observation]) -> dict[int, int]:
+def crashes_in_a_row(space: ConfigurationSpace, observations: Iterable[Observation]) -> dict[int, int]:
     """Number of crashes of each arm since its last run without one; crashes of another job do not count."""
     counts: dict[int, int] = {}
     for observation in observations:
-        if observation.from_other_job:
+        arm = space.index(observation.batch_size, observation.parameters)
+        if observation.from_other_job or arm is None:
             continue
         if observation.outcome is Outcome.CRASHED:
-            counts[observation.batch_size] = counts.get(observation.batch_size, 0) + 1
+            counts[arm] = counts.get(arm, 0) + 1
         else:
-            counts.pop(observation.batch_size, None)
+            counts.pop(arm, None)
     return counts
 
 
-def feasible_arms(batch_sizes: tuple[int, ...], observations: Iterable[Observation], crash_budget: int) -> FeasibleArms:
+def feasible_arms(space: ConfigurationSpace, crashes: Mapping[int, int], crash_budget: int) -> FeasibleArms:
     """The arms that did not crash ``crash_budget`` times in a row.
+
+    Args:
+        space: The arms.
+        crashes: Consecutive crashes of each arm.
+        crash_budget: Number of them that excludes an arm.
 
     Raises:
         NoFeasibleArmError: No arm is left.
     """
-    crashed = {
-        size: count
-        for size, count in sorted(crashes_in_a_row(observations).items())
-        if count >= crash_budget and size in batch_sizes
-    }
-    left = tuple(size for size in batch_sizes if size not in crashed)
+    crashed = {arm: count for arm, count in sorted(crashes.items()) if count >= crash_budget}
+    left = tuple(arm for arm in range(len(space)) if arm not in crashed)
     if not left:
-        raise NoFeasibleArmError(no_feasible_arm_text(crashed))
+        raise NoFeasibleArmError(_no_feasible_arm_text(space, crashed))
     return FeasibleArms(left, crashed)
 
 
 def tried_arms(context: DecisionContext) -> set[int]:
-    """The arms that had their chance to reach the target within the limit of epochs.
+    """Indices of the arms that had their chance to reach the target within the limit of epochs.
 
     An arm was tried if it reached the target, ran for the maximum number of epochs or was stopped, or
     missed the target twice. A single attempt that was exhausted earlier, under a lower limit, does not
@@ -69,28 +73,26 @@ def tried_arms(context: DecisionContext) -> set[int]:
     for observation in context.observations:
         if observation.from_other_job or observation.other_target or observation.outcome is Outcome.CRASHED:
             continue
-        size = observation.batch_size
+        arm = context.arm_of(observation)
+        if arm is None:
+            continue
         early = context.max_epochs is not None and observation.epochs < context.max_epochs * (1 - ROUNDING)
-        if observation.outcome is not Outcome.EXHAUSTED or not early or size in missed:
-            tried.add(size)
-        missed.add(size)
+        if observation.outcome is not Outcome.EXHAUSTED or not early or arm in missed:
+            tried.add(arm)
+        missed.add(arm)
     return tried
 
 
-def no_feasible_arm_text(crashed: dict[int, int]) -> str:
+def nearest_of(space: ConfigurationSpace, arms: Iterable[int], wanted: int) -> int:
+    """The one of some arms that is nearest to ``wanted``; of equally near ones, the first."""
+    return min(arms, key=lambda arm: (space.distance(arm, wanted), arm))
+
+
+def _no_feasible_arm_text(space: ConfigurationSpace, crashed: dict[int, int]) -> str:
     """The message for a user when every arm crashed too often."""
-    listing = ", ".join(f"{size} ({count} times)" for size, count in crashed.items()) or "there was none"
+    listed = [f"{space.configurations[arm]} ({count} times)" for arm, count in list(crashed.items())[:MAX_LISTED]]
+    more = f", and {len(crashed) - MAX_LISTED} more" if len(crashed) > MAX_LISTED else ""
     return (
-        f"every batch size crashed: {listing}; check the logs of the last attempts, then fix the training or offer "
-        "other batch sizes (smaller ones if memory ran out)"
+        f"every batch size crashed: {', '.join(listed)}{more}; check the logs of the last attempts, then fix the "
+        "training or offer other batch sizes (smaller ones if memory ran out)"
     )
-
-
-def nearest_arm(batch_sizes: tuple[int, ...], wanted: int) -> int:
-    """The arm nearest to ``wanted`` on a logarithmic scale; of two equally near arms, the smaller.
-
-    Example:
-        >>> nearest_arm((8, 16, 64), 32)
-        16
-    """
-    return min(batch_sizes, key=lambda size: (abs(math.log2(size) - math.log2(wanted)), size))

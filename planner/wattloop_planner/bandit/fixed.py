@@ -1,4 +1,4 @@
-"""Policy `default`: always the default batch size; the baseline of every saving."""
+"""Policy `default`: always the default configuration; the baseline of every saving."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean
 
-from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET, feasible_arms, nearest_arm
+from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET, crashes_in_a_row, feasible_arms
 from wattloop_planner.bandit.history import own_observations
 from wattloop_planner.bandit.policy import Decision, DecisionContext, DecisionKind, NoFeasibleArmError
 from wattloop_planner.observations import Outcome
@@ -18,7 +18,7 @@ MISSES_BEFORE_LAST_ATTEMPT = 3
 
 @dataclass(frozen=True)
 class FixedPolicy:
-    """Always runs the default batch size.
+    """Always runs the default batch size and parameters.
 
     Attributes:
         crash_budget: Consecutive crashes after which the default is infeasible.
@@ -30,39 +30,47 @@ class FixedPolicy:
     max_cost_ratio: float = math.inf
 
     def decide(self, context: DecisionContext) -> Decision:
-        """The default batch size.
+        """The default configuration.
 
         The default may have become more expensive. So a retry after a stopped attempt has no stopping cost.
 
         Raises:
             NoFeasibleArmError: The default crashed too often in a row.
         """
-        size = nearest_arm(context.batch_sizes, context.default_batch_size)
-        left = feasible_arms(context.batch_sizes, context.observations, self.crash_budget)
-        if size in left.crashed:
+        space = context.space
+        arm = space.default
+        default = space.configurations[arm]
+        left = feasible_arms(space, crashes_in_a_row(space, context.observations), self.crash_budget)
+        if arm in left.crashed:
             raise NoFeasibleArmError(
-                f"the default batch size {size} crashed {left.crashed[size]} times in a row and policy default runs no "
-                "other; check the logs of the last attempts, then fix the training or set another default or policy"
+                f"the default batch size {default} crashed {left.crashed[arm]} times in a row and policy default runs "
+                "no other; check the logs of the last attempts, then fix the training or set another default or policy"
             )
-        reason = f"policy default always runs the default batch size {size}"
-        stop = self._stop_cost_joules(context, size)
-        return Decision(size, DecisionKind.DEFAULT, reason, stop, last_attempt=_never_reaches(context, size))
+        reason = f"policy default always runs the default batch size {default}"
+        return Decision(
+            default.batch_size,
+            DecisionKind.DEFAULT,
+            reason,
+            self._stop_cost_joules(context, arm),
+            last_attempt=_never_reaches(context, arm),
+            parameters=default.parameters,
+        )
 
-    def _stop_cost_joules(self, context: DecisionContext, batch_size: int) -> float | None:
+    def _stop_cost_joules(self, context: DecisionContext, arm: int) -> float | None:
         if math.isinf(self.max_cost_ratio):
             return None
-        runs = [o for o in own_observations(context) if o.batch_size == batch_size and not o.other_target]
+        runs = [o for o in own_observations(context) if context.arm_of(o) == arm and not o.other_target]
         reached = [o.cost_joules(context.eta) for o in runs if o.outcome is Outcome.REACHED]
         stopped_now = any(o.recurrence == context.recurrence and o.outcome is Outcome.STOPPED for o in runs)
         return None if stopped_now or not reached else self.max_cost_ratio * fmean(reached)
 
 
-def _never_reaches(context: DecisionContext, batch_size: int) -> bool:
-    """Whether a batch size missed the target several times and never reached it."""
+def _never_reaches(context: DecisionContext, arm: int) -> bool:
+    """Whether an arm missed the target several times and never reached it."""
     outcomes = [
         o.outcome
         for o in context.observations
-        if o.batch_size == batch_size and not (o.from_other_job or o.other_target) and o.outcome is not Outcome.CRASHED
+        if context.arm_of(o) == arm and not (o.from_other_job or o.other_target) and o.outcome is not Outcome.CRASHED
     ]
     return Outcome.REACHED not in outcomes and len(outcomes) >= MISSES_BEFORE_LAST_ATTEMPT
 

@@ -1,10 +1,8 @@
-"""Gaussian processes over the batch size: prior, conditioning on values, and on bounds."""
+"""Gaussian processes over the arms: conditioning on values, and on bounds."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,61 +13,6 @@ Vector = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Indices = NDArray[np.intp]
 Matrix = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class SmoothPrior:
-    """A Gaussian process over x = log2(batch size / centre), in octaves.
-
-    ``h(x) = level + slope·x + curvature·x²/2 + matern(x) + own(x)``. Level, slope and curvature are
-    Gaussian, ``matern`` is a Matérn-5/2 process, and ``own`` is independent between arms.
-
-    Attributes:
-        level_sd: Standard deviation of the level; large for an unknown level.
-        slope: Mean of the slope, per octave.
-        slope_sd: Standard deviation of the slope.
-        curvature: Mean of the curvature, per octave².
-        curvature_sd: Standard deviation of the curvature.
-        matern_sd: Standard deviation of the Matérn process.
-        matern_octaves: Length scale of the Matérn process.
-        own_sd: Standard deviation of ``own``.
-    """
-
-    level_sd: float
-    slope: float
-    slope_sd: float
-    curvature: float
-    curvature_sd: float
-    matern_sd: float
-    matern_octaves: float
-    own_sd: float
-
-
-@lru_cache(maxsize=256)
-def prior_mean(prior: SmoothPrior, batch_sizes: tuple[int, ...], centre: int) -> Vector:
-    """Mean of h at the batch sizes for level 0, shape (arms,)."""
-    octaves = np.log2(np.array(batch_sizes, dtype=np.float64) / centre)
-    mean: Vector = prior.slope * octaves + prior.curvature * octaves**2 / 2
-    mean.setflags(write=False)
-    return mean
-
-
-@lru_cache(maxsize=256)
-def prior_covariance(prior: SmoothPrior, batch_sizes: tuple[int, ...], centre: int) -> Matrix:
-    """Covariance of h at the batch sizes, shape (arms, arms)."""
-    octaves = np.log2(np.array(batch_sizes, dtype=np.float64) / centre)
-    bend = octaves**2 / 2
-    distance = np.sqrt(5.0) * np.abs(octaves[:, None] - octaves[None, :]) / prior.matern_octaves
-    matern = (1 + distance + distance**2 / 3) * np.exp(-distance)
-    covariance: Matrix = (
-        prior.level_sd**2
-        + prior.slope_sd**2 * np.outer(octaves, octaves)
-        + prior.curvature_sd**2 * np.outer(bend, bend)
-        + prior.matern_sd**2 * matern
-        + prior.own_sd**2 * np.eye(len(batch_sizes))
-    )
-    covariance.setflags(write=False)
-    return covariance
 
 
 def condition(mean: Vector, covariance: Matrix, values: Vector, precisions: Vector) -> tuple[Vector, Matrix]:

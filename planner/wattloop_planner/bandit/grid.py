@@ -1,14 +1,15 @@
-"""Policy `grid`: tries every batch size once, then runs the cheapest.
+"""Policy `grid`: tries every configuration once, then runs the cheapest.
 
 The baseline of the Zeus paper (NSDI '23, section 6.1).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
-from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET, feasible_arms, nearest_arm
+from wattloop_planner.bandit.configuration import ConfigurationSpace
+from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET, crashes_in_a_row, feasible_arms, nearest_of
 from wattloop_planner.bandit.history import own_observations
 from wattloop_planner.bandit.policy import Arm, Decision, DecisionContext, DecisionKind
 from wattloop_planner.observations import Observation, Outcome
@@ -16,9 +17,9 @@ from wattloop_planner.observations import Observation, Outcome
 
 @dataclass(frozen=True)
 class GridPolicy:
-    """Tries the default, then every other size in rising order, then runs the cheapest that reached the target.
+    """Tries the default, then every other configuration in order, then runs the cheapest that reached the target.
 
-    A trial stops at ``beta`` times the lowest cost so far. A size that fails to reach the target is
+    A trial stops at ``beta`` times the lowest cost so far. A configuration that fails to reach the target is
     excluded.
 
     Attributes:
@@ -30,46 +31,63 @@ class GridPolicy:
     crash_budget: int = CRASH_BUDGET
 
     def decide(self, context: DecisionContext) -> Decision:
-        """The next size without a result, or the size of lowest mean cost if all have one.
+        """The next configuration without a result, or the one of lowest mean cost if all have one.
 
         Raises:
             NoFeasibleArmError: Every arm crashed too often in a row.
         """
-        observations = own_observations(context)
-        left = feasible_arms(context.batch_sizes, observations, self.crash_budget).batch_sizes
-        default = nearest_arm(left, context.default_batch_size)
-        costs, failed = _results(observations, context.eta)
-        arms = tuple(_arm(size, costs.get(size, []), size in failed) for size in left)
+        observations, space = own_observations(context), context.space
+        left = feasible_arms(space, crashes_in_a_row(space, observations), self.crash_budget).arms
+        costs, failed = _results(context, observations)
+        arms = tuple(_arm(space, arm, costs.get(arm, []), arm in failed) for arm in left)
+        default = nearest_of(space, left, space.default)
+
+        def decision(arm: int, kind: DecisionKind, reason: str, stop: float | None = None) -> Decision:
+            chosen = space.configurations[arm]
+            return Decision(chosen.batch_size, kind, reason, stop, arms, parameters=chosen.parameters)
+
         if context.attempt == 0:
-            for size in (default, *(size for size in left if size != default)):
-                if size not in costs and size not in failed and size not in context.running:
+            for arm in (default, *(arm for arm in left if arm != default)):
+                if arm not in costs and arm not in failed and arm not in context.arms_running:
                     stop = min((self.beta * min(paid) for paid in costs.values()), default=None)
-                    reason = f"batch size {size} has not been tried yet"
-                    return Decision(size, DecisionKind.TRIAL, reason, stop, arms)
-        known = [size for size in left if size in costs]
+                    reason = f"batch size {space.configurations[arm]} has not been tried yet"
+                    return decision(arm, DecisionKind.TRIAL, reason, stop)
+        known = [arm for arm in left if arm in costs]
         if not known:
-            untried = tuple(size for size in left if size not in failed)
-            size = nearest_arm(untried or (default,), default)
+            untried = tuple(arm for arm in left if arm not in failed)
+            arm = nearest_of(space, untried or (default,), default)
             reason = "no batch size has reached the target yet"
-            return Decision(size, DecisionKind.TRIAL, reason, None, arms, last_attempt=not untried)
-        best = min(known, key=lambda size: (fmean(costs[size]), size))
-        return Decision(best, DecisionKind.INCUMBENT, f"batch size {best} was the cheapest of those tried", None, arms)
+            return replace(decision(arm, DecisionKind.TRIAL, reason), last_attempt=not untried)
+        best = min(known, key=lambda arm: (fmean(costs[arm]), arm))
+        reason = f"batch size {space.configurations[best]} was the cheapest of those tried"
+        return decision(best, DecisionKind.INCUMBENT, reason)
 
 
-def _results(observations: tuple[Observation, ...], eta: float) -> tuple[dict[int, list[float]], set[int]]:
-    """Costs by size of the runs that reached the target, and the sizes that never reached it."""
+def _results(
+    context: DecisionContext, observations: tuple[Observation, ...]
+) -> tuple[dict[int, list[float]], set[int]]:
+    """Costs by arm of the runs that reached the target, and the arms that never reached it."""
     costs: dict[int, list[float]] = {}
     failed: set[int] = set()
     for observation in observations:
-        if observation.other_target:
+        arm = context.arm_of(observation)
+        if observation.other_target or arm is None:
             continue
         if observation.outcome is Outcome.REACHED:
-            costs.setdefault(observation.batch_size, []).append(observation.cost_joules(eta))
+            costs.setdefault(arm, []).append(observation.cost_joules(context.eta))
         elif observation.outcome is not Outcome.CRASHED:
-            failed.add(observation.batch_size)
+            failed.add(arm)
     return costs, failed - costs.keys()
 
 
-def _arm(size: int, costs: list[float], failed: bool) -> Arm:
+def _arm(space: ConfigurationSpace, arm: int, costs: list[float], failed: bool) -> Arm:
+    configuration = space.configurations[arm]
     note = "did not reach the target" if failed else ""
-    return Arm(size, len(costs), failed, fmean(costs) if costs else None, note=note)
+    return Arm(
+        configuration.batch_size,
+        len(costs),
+        failed,
+        fmean(costs) if costs else None,
+        note=note,
+        parameters=configuration.parameters,
+    )

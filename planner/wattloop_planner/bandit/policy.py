@@ -8,11 +8,13 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import Protocol, runtime_checkable
 
 from wattloop.environment import RunTarget
+from wattloop_planner.bandit.configuration import Configuration, ConfigurationSpace, Parameter, nearest_batch_size
 from wattloop_planner.metric_curve import MetricCurve
-from wattloop_planner.observations import Observation
+from wattloop_planner.observations import Observation, ParameterValues
 
 
 class DecisionKind(StrEnum):
@@ -30,19 +32,20 @@ class DecisionContext:
     """The complete input of a decision.
 
     Attributes:
-        batch_sizes: The arms, distinct, in rising order.
-        default_batch_size: The user's own choice, usually one of the arms.
+        batch_sizes: The batch sizes, distinct, in rising order.
+        default_batch_size: The user's own choice, usually one of the batch sizes.
         eta: Weight of energy against time in the cost.
         recurrence: Index of the recurrence to decide for, from 0.
         attempt: Index of the attempt within it, from 0.
         observations: Earlier attempts, ordered by (recurrence, attempt).
-        running: Batch sizes of this job's attempts in flight.
+        running: Configurations of this job's attempts in flight.
         seed: Seed of all random numbers of this decision; see `decision_seed`.
         gpu_model: Product name of the GPUs that will run the attempt; empty if unknown.
         remaining_recurrences: Number of recurrences after this one; None if unlimited.
         max_epochs: Epochs after which an attempt is exhausted; None if unlimited.
         target: The target of the attempt, to which the curves of the observations refer; None if unknown.
             Curves are ignored then.
+        parameters: Further parameters. An arm is a batch size with a candidate of each.
     """
 
     batch_sizes: tuple[int, ...]
@@ -52,25 +55,44 @@ class DecisionContext:
     attempt: int
     observations: tuple[Observation, ...]
     seed: int
-    running: tuple[int, ...] = ()
+    running: tuple[Configuration, ...] = ()
     gpu_model: str = ""
     remaining_recurrences: int | None = None
     max_epochs: int | None = None
     target: RunTarget | None = None
+    parameters: tuple[Parameter, ...] = ()
+
+    @cached_property
+    def space(self) -> ConfigurationSpace:
+        """The arms."""
+        return ConfigurationSpace(
+            self.batch_sizes, nearest_batch_size(self.batch_sizes, self.default_batch_size), self.parameters
+        )
+
+    def arm_of(self, observation: Observation) -> int | None:
+        """Index of the arm that an attempt ran; None if it is not offered."""
+        return self.space.index(observation.batch_size, observation.parameters)
+
+    @cached_property
+    def arms_running(self) -> tuple[int, ...]:
+        """Indices of the arms in flight."""
+        arms = (self.space.index(each.batch_size, each.parameters) for each in self.running)
+        return tuple(arm for arm in arms if arm is not None)
 
 
 @dataclass(frozen=True)
 class Arm:
-    """A policy's estimate of one batch size, for the status and for `wattloop replay --arms`.
+    """A policy's estimate of one configuration, for the status and for `wattloop replay --arms`.
 
     Attributes:
-        batch_size: The arm.
+        batch_size: The batch size of the arm.
         observations: Number of observations behind the estimate.
         pruned: Whether the arm is excluded; `note` gives the reason.
         mean_cost_joules: Posterior mean of the cost of reaching the target; None if unknown.
         low_cost_joules: Lower end of the central 90 % interval of that cost.
         high_cost_joules: Upper end of it.
         note: A remark for the user, or empty.
+        parameters: Values of the further parameters of the arm.
     """
 
     batch_size: int
@@ -80,20 +102,22 @@ class Arm:
     low_cost_joules: float | None = None
     high_cost_joules: float | None = None
     note: str = ""
+    parameters: ParameterValues = ()
 
 
 @dataclass(frozen=True)
 class Decision:
-    """The batch size to run, the reason, and the cost at which to stop.
+    """The configuration to run, the reason, and the cost at which to stop.
 
     Attributes:
-        batch_size: The arm to run.
+        batch_size: The batch size to run.
         kind: Why the arm was chosen.
         reason: The reason in one sentence for a user.
         stop_cost_joules: Cost at which to stop the attempt; None disables cost-based stopping.
         arms: The policy's estimate of every arm, in rising order of batch size.
         last_attempt: Whether the recurrence ends with this attempt even if it misses the target, because
             a retry is not expected to reach it either. A crash is retried nevertheless.
+        parameters: Values of the further parameters to run with.
     """
 
     batch_size: int
@@ -102,6 +126,7 @@ class Decision:
     stop_cost_joules: float | None = None
     arms: tuple[Arm, ...] = ()
     last_attempt: bool = False
+    parameters: ParameterValues = ()
 
 
 @dataclass(frozen=True)
@@ -109,7 +134,7 @@ class PartialObservation:
     """The measurements of a running attempt when its epoch cost became known.
 
     Attributes:
-        batch_size: The arm.
+        batch_size: The batch size of the arm.
         epochs: Epochs run so far.
         energy_joules: Energy of all GPUs so far.
         time_seconds: Duration so far.
@@ -117,6 +142,7 @@ class PartialObservation:
         epoch_energy_joules: Energy of one epoch at the best power limit.
         epoch_time_seconds: Duration of one epoch at the best power limit.
         curve: The metric over the epochs run so far; None if unknown.
+        parameters: Values of the further parameters of the arm.
     """
 
     batch_size: int
@@ -127,20 +153,21 @@ class PartialObservation:
     epoch_energy_joules: float
     epoch_time_seconds: float
     curve: MetricCurve | None = None
+    parameters: ParameterValues = ()
 
 
 class NoFeasibleArmError(Exception):
-    """Every batch size is pruned; the message gives the cause and the remedy."""
+    """Every configuration is pruned; the message gives the cause and the remedy."""
 
 
 class Policy(Protocol):
-    """Chooses the batch size of an attempt."""
+    """Chooses the configuration of an attempt."""
 
     def decide(self, context: DecisionContext) -> Decision:
-        """Choose the batch size of one attempt.
+        """Choose the configuration of one attempt.
 
         Raises:
-            NoFeasibleArmError: No feasible batch size is left.
+            NoFeasibleArmError: No feasible configuration is left.
         """
         ...
 

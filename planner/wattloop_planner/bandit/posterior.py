@@ -14,16 +14,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from wattloop_planner.bandit.configuration import ConfigurationSpace
 from wattloop_planner.bandit.epoch_costs import EpochCosts, log_of
 from wattloop_planner.bandit.gaussian_process import (
     Matrix,
-    SmoothPrior,
     Vector,
     condition,
     moments_beyond,
-    prior_covariance,
-    prior_mean,
 )
+from wattloop_planner.bandit.kernel import SmoothPrior, prior_covariance, prior_mean
 from wattloop_planner.bandit.priors import CHANGED_REGIME, EPOCHS, ChangeDetection, NoisePrior
 from wattloop_planner.observations import Observation, Outcome
 
@@ -39,8 +38,7 @@ class Posterior:
     """Sufficient statistics of the observations in the current regime.
 
     Attributes:
-        batch_sizes: The arms.
-        default: Index of the default arm.
+        space: The arms.
         eta: Weight of energy.
         noise_prior: Prior of the spread between runs.
         detection: Settings of the change detection.
@@ -54,8 +52,7 @@ class Posterior:
         changes: Number of detected changes of regime.
     """
 
-    batch_sizes: tuple[int, ...]
-    default: int
+    space: ConfigurationSpace
     eta: float
     noise_prior: NoisePrior
     detection: ChangeDetection
@@ -69,24 +66,22 @@ class Posterior:
     changes: int = 0
 
     def __post_init__(self) -> None:
-        arms = len(self.batch_sizes)
+        arms = len(self.space)
         self.runs, self.means = np.zeros(arms), np.zeros(arms)
         self.bound_values, self.bound_precisions = np.zeros(arms), np.zeros(arms)
         self.ever_reached, self.ever_run = np.zeros(arms), np.zeros(arms)
-        self.octaves: Vector = np.log2(np.array(self.batch_sizes, dtype=np.float64))
-        self._index = {size: arm for arm, size in enumerate(self.batch_sizes)}
         self._prior_mean: Vector | None = None
-        self._prior_covariance = prior_covariance(EPOCHS, self.batch_sizes, self.batch_sizes[self.default])
+        self._prior_covariance = prior_covariance(EPOCHS, self.space)
         self._epochs: tuple[Vector, Matrix, float] | None = None
-        self.epoch_costs = EpochCosts(self.batch_sizes, self.default, self.eta)
+        self.epoch_costs = EpochCosts(self.space, self.eta)
         self._sum_of_squares = self._degrees_of_freedom = 0.0
         self._upwards = self._downwards = 0.0
         self._before: Posterior | None = None
         self._since: list[Observation] = []
 
     def update(self, observation: Observation) -> None:
-        """Learn from an observation; crashes and sizes that are no longer offered are ignored."""
-        arm = self._index.get(observation.batch_size)
+        """Learn from an observation; crashes and arms that are no longer offered are ignored."""
+        arm = self.space.index(observation.batch_size, observation.parameters)
         if observation.outcome is Outcome.CRASHED or arm is None:
             return
         self.epoch_costs.update(arm, observation)
@@ -125,9 +120,7 @@ class Posterior:
             return
         mean, covariance, _ = self.epochs()
         self._prior_mean = mean
-        self._prior_covariance = covariance + prior_covariance(
-            difference, self.batch_sizes, self.batch_sizes[self.default]
-        )
+        self._prior_covariance = covariance + prior_covariance(difference, self.space)
         for sums in (self.runs, self.means, self.bound_values, self.bound_precisions):
             sums[:] = 0
         self._sum_of_squares = self._degrees_of_freedom = 0.0
@@ -136,7 +129,7 @@ class Posterior:
     def _learn_epochs(self, arm: int, observation: Observation) -> None:
         value = log_of(observation.epochs)
         if self._prior_mean is None:
-            shape = prior_mean(EPOCHS, self.batch_sizes, self.batch_sizes[self.default])
+            shape = prior_mean(EPOCHS, self.space)
             self._prior_mean = shape + (value - shape[arm])
         if observation.epochs > 1 or observation.outcome is Outcome.REACHED:
             self.ever_run[arm] = 1
@@ -213,7 +206,7 @@ class Posterior:
         self._upwards = self._downwards = 0.0
         self._before, self._since = None, []
         for observation in since:
-            self._learn_epochs(self._index[observation.batch_size], observation)
+            self._learn_epochs(self.space.arm(observation.batch_size, observation.parameters), observation)
         self.ever_reached, self.ever_run = ever_reached, ever_run
 
     def _copy(self) -> Posterior:

@@ -6,15 +6,16 @@ update gives the same result as a computation from the start.
 
 from __future__ import annotations
 
-from wattloop_planner.bandit.feasible_arms import crashes_in_a_row, nearest_arm, no_feasible_arm_text
+from wattloop_planner.bandit.configuration import ConfigurationSpace
+from wattloop_planner.bandit.feasible_arms import FeasibleArms, crashes_in_a_row, feasible_arms
 from wattloop_planner.bandit.history import in_order
-from wattloop_planner.bandit.policy import DecisionContext, NoFeasibleArmError
+from wattloop_planner.bandit.policy import DecisionContext
 from wattloop_planner.bandit.posterior import Posterior
 from wattloop_planner.bandit.priors import OTHER_JOB, ChangeDetection, NoisePrior
 from wattloop_planner.observations import Observation, Outcome
 
 NO_DETECTION = ChangeDetection(threshold=float("inf"))
-Settings = tuple[tuple[int, ...], int, float, int, NoisePrior, ChangeDetection]
+Settings = tuple[ConfigurationSpace, float, int, NoisePrior, ChangeDetection]
 
 
 class PosteriorCache:
@@ -37,8 +38,7 @@ class PosteriorCache:
             noise: Prior of the spread between runs.
             detection: Settings of the change detection, used if `window` is 0.
         """
-        default = context.batch_sizes.index(nearest_arm(context.batch_sizes, context.default_batch_size))
-        settings = (context.batch_sizes, default, context.eta, window, noise, detection)
+        settings = (context.space, context.eta, window, noise, detection)
         observations = context.observations
         extends = self._posterior is not None and settings == self._settings and self._extends_cached(observations)
         if extends and window == 0 and self._posterior is not None:
@@ -51,19 +51,13 @@ class PosteriorCache:
         assert self._posterior is not None
         return self._posterior
 
-    def feasible_arms(self, context: DecisionContext, crash_budget: int) -> tuple[int, ...]:
+    def feasible_arms(self, context: DecisionContext, crash_budget: int) -> FeasibleArms:
         """The arms that did not crash too often. Call `posterior` first.
 
         Raises:
             NoFeasibleArmError: No arm is left.
         """
-        crashed = {size: n for size, n in self._crashes.items() if n >= crash_budget and size in context.batch_sizes}
-        if not crashed:
-            return context.batch_sizes
-        left = tuple(size for size in context.batch_sizes if size not in crashed)
-        if not left:
-            raise NoFeasibleArmError(no_feasible_arm_text(crashed))
-        return left
+        return feasible_arms(context.space, self._crashes, crash_budget)
 
     def _extends_cached(self, observations: tuple[Observation, ...]) -> bool:
         """Whether the observations are the cached ones followed by later ones of this job, in order."""
@@ -80,9 +74,9 @@ class PosteriorCache:
         return not (self._observations and self._observations[-1].from_other_job)
 
     def _computed(self, observations: tuple[Observation, ...], settings: Settings) -> Posterior:
-        batch_sizes, default, eta, window, noise, detection = settings
+        space, eta, window, noise, detection = settings
         self._crashes = {}
-        posterior = Posterior(batch_sizes, default, eta, noise, NO_DETECTION if window else detection)
+        posterior = Posterior(space, eta, noise, NO_DETECTION if window else detection)
         ordered = in_order(observations)
         others = [o for o in ordered if o.from_other_job]
         own = [o for o in ordered if not o.from_other_job]
@@ -90,14 +84,15 @@ class PosteriorCache:
             posterior.update(observation)
         if others:
             posterior.start_regime(OTHER_JOB)
-        self._crashes = crashes_in_a_row(own)
+        self._crashes = crashes_in_a_row(space, own)
         for observation in own[-window:]:
             posterior.update(observation)
         return posterior
 
     def _add(self, posterior: Posterior, observation: Observation) -> None:
-        if observation.outcome is Outcome.CRASHED:
-            self._crashes[observation.batch_size] = self._crashes.get(observation.batch_size, 0) + 1
-        else:
-            self._crashes.pop(observation.batch_size, None)
+        arm = posterior.space.index(observation.batch_size, observation.parameters)
+        if arm is not None and observation.outcome is Outcome.CRASHED:
+            self._crashes[arm] = self._crashes.get(arm, 0) + 1
+        elif arm is not None:
+            self._crashes.pop(arm, None)
         posterior.update(observation)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from wattloop_planner.bandit.gaussian_process import SmoothPrior
+from wattloop_planner.bandit.kernel import SmoothPrior
 
 EPOCHS = SmoothPrior(2.0, 0.15, 0.3, 0.11, 0.05, 0.3, 1.5, 0.05)
 EPOCH_COST = SmoothPrior(2.0, -0.15, 0.2, 0.07, 0.03, 0.25, 3.0, 0.025)

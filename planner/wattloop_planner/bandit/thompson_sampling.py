@@ -1,7 +1,7 @@
 """Policy `thompsonSampling`, the default: trials by their value of information, else the best known arm.
 
-Model (`posterior`, `cost_posterior`): log cost = log epochs + log epoch cost, each smooth in log2 of the
-batch size. Choice (`trial_value`): an arm is tried if its expected saving over the remaining recurrences
+Model (`posterior`, `cost_posterior`): log cost = log epochs + log epoch cost, each smooth in the
+configuration. Choice (`trial_value`): an arm is tried if its expected saving over the remaining recurrences
 exceeds the cost of the trial. Otherwise the arm of lowest expected cost runs or, while another attempt is
 in flight, a joint Thompson sample of the known arms. docs/bandit.md has the equations and measurements.
 """
@@ -15,9 +15,10 @@ import numpy as np
 from scipy.special import ndtri
 
 from wattloop.cost import CostModel
+from wattloop_planner.bandit.coordinates import combinations, octaves, parameter_neighbours
 from wattloop_planner.bandit.cost_posterior import CostPosterior, cost_posterior
 from wattloop_planner.bandit.epoch_limit import log_limit_of, standardised_limit
-from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET, feasible_arms, nearest_arm, tried_arms
+from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET, nearest_of, tried_arms
 from wattloop_planner.bandit.gaussian_process import Flags, Indices, Vector
 from wattloop_planner.bandit.policy import Arm, Decision, DecisionContext, DecisionKind, PartialObservation
 from wattloop_planner.bandit.posterior import Posterior
@@ -79,7 +80,7 @@ class ThompsonSamplingPolicy:
     _cache: PosteriorCache = field(default_factory=PosteriorCache, compare=False, repr=False)
 
     def decide(self, context: DecisionContext) -> Decision:
-        """A trial if it is worth its cost, otherwise the batch size of lowest expected cost.
+        """A trial if it is worth its cost, otherwise the configuration of lowest expected cost.
 
         Raises:
             NoFeasibleArmError: Every arm crashed too often in a row.
@@ -103,7 +104,7 @@ class ThompsonSamplingPolicy:
         inputs = self._decision_inputs(context, partial)
         if inputs is None:
             return decision.stop_cost_joules
-        cost, arm = inputs.cost, np.array([context.batch_sizes.index(partial.batch_size)])
+        cost, arm = inputs.cost, np.array([context.space.arm(partial.batch_size, partial.parameters)])
         unit = math.exp(float(cost.log_expected[inputs.incumbent]))
         model = CostModel(context.eta, partial.max_power_watts)
         paid = model.cost_joules(partial.energy_joules, partial.time_seconds)
@@ -130,10 +131,8 @@ class ThompsonSamplingPolicy:
         self, context: DecisionContext, partial: PartialObservation | None = None
     ) -> _DecisionInputs | None:
         posterior = self._cache.posterior(context, self.window, self.noise, self.detection)
-        left = self._cache.feasible_arms(context, self.crash_budget)
-        offered = np.ones(len(context.batch_sizes), dtype=np.bool_)
-        if len(left) < len(context.batch_sizes):
-            offered = np.array([size in left for size in context.batch_sizes])
+        offered = np.zeros(len(context.space), dtype=np.bool_)
+        offered[list(self._cache.feasible_arms(context, self.crash_budget).arms)] = True
         (known,) = (offered & (posterior.ever_reached > 0)).nonzero()
         cost = None
         if known.size:
@@ -157,13 +156,13 @@ class ThompsonSamplingPolicy:
         arm = int(np.argmax(values >= values.max() - ROUNDING))
         if not values[arm] > 0:
             return None
-        sizes, cost = inputs.context.batch_sizes, inputs.cost
+        arms, cost = inputs.context.space.configurations, inputs.cost
         unit = math.exp(float(cost.log_expected[inputs.incumbent]))
         reason = (
-            f"batch size {sizes[arm]} may be cheaper than {sizes[inputs.incumbent]}: "
+            f"batch size {arms[arm]} may be cheaper than {arms[inputs.incumbent]}: "
             f"a trial is worth {values[arm]:.2g} runs more than it takes"
         )
-        return Decision(sizes[arm], DecisionKind.TRIAL, reason, float(stops[arm]) * unit, self._arms(inputs))
+        return inputs.decision(arm, DecisionKind.TRIAL, reason, float(stops[arm]) * unit, self._arms(inputs))
 
     def _trial_values(self, inputs: _DecisionInputs) -> tuple[Vector, Vector]:
         """Net value of a trial of each arm (−∞ if not allowed) and its stopping cost, in incumbent runs."""
@@ -201,12 +200,12 @@ class ThompsonSamplingPolicy:
     def _known(self, inputs: _DecisionInputs) -> Decision:
         """The best known arm; with another attempt in flight, a joint Thompson sample of the known arms."""
         context, cost = inputs.context, inputs.cost
-        sizes, arms = context.batch_sizes, inputs.known
+        configurations, arms = context.space.configurations, inputs.known
         failed = inputs.failed_now()
-        usable = np.array([arm for arm in arms if sizes[arm] not in failed], dtype=np.intp)
+        usable = np.array([arm for arm in arms if arm not in failed], dtype=np.intp)
         if not usable.size:
             left = inputs.offered & (cost.reach_probability >= MIN_REACH_PROBABILITY)
-            others = np.array([arm for arm in np.flatnonzero(left) if sizes[arm] not in failed], dtype=np.intp)
+            others = np.array([arm for arm in np.flatnonzero(left) if arm not in failed], dtype=np.intp)
             # A limit makes an exhausted attempt less surprising, so that the same arm may be the best retry.
             usable = np.union1d(others, arms) if cost.is_limited or not others.size else others
         chosen = int(usable[np.argmin(cost.log_expected[usable])])
@@ -215,16 +214,12 @@ class ThompsonSamplingPolicy:
             draws = generator.standard_normal(len(usable))
             root = np.linalg.cholesky(cost.covariance[np.ix_(usable, usable)] + 1e-12 * np.eye(len(usable)))
             chosen = int(usable[np.argmin(cost.log_expected[usable] + root @ draws)])
-            reason = (
-                f"batch size {sizes[chosen]}: a joint sample of the arms known, beside {len(context.running)} running"
-            )
-            return Decision(
-                sizes[chosen], DecisionKind.SAMPLE, reason, self._max_cost(inputs, chosen), self._arms(inputs)
-            )
-        reason = f"batch size {sizes[chosen]} is believed cheapest, and no trial is worth what it takes"
-        return Decision(
-            sizes[chosen], DecisionKind.INCUMBENT, reason, self._max_cost(inputs, chosen), self._arms(inputs)
-        )
+            beside = f"a joint sample of the arms known, beside {len(context.running)} running"
+            reason, kind = f"batch size {configurations[chosen]}: {beside}", DecisionKind.SAMPLE
+        else:
+            reason = f"batch size {configurations[chosen]} is believed cheapest, and no trial is worth what it takes"
+            kind = DecisionKind.INCUMBENT
+        return inputs.decision(chosen, kind, reason, self._max_cost(inputs, chosen), self._arms(inputs))
 
     def _max_cost(self, inputs: _DecisionInputs, arm: int) -> float | None:
         """Upper bound of the cost of an attempt with a known arm; None: unlimited.
@@ -234,7 +229,7 @@ class ThompsonSamplingPolicy:
         """
         stopped = inputs.stopped_now()
         unlimited = math.isinf(self.max_cost_ratio) or not inputs.cost.level_known
-        if unlimited or len(stopped) > 1 or inputs.context.batch_sizes[arm] in stopped:
+        if unlimited or len(stopped) > 1 or arm in stopped:
             return None
         return self.max_cost_ratio * math.exp(float(inputs.cost.log_expected[inputs.incumbent]))
 
@@ -244,34 +239,39 @@ class ThompsonSamplingPolicy:
         The default runs first, then each arm that may reach the target once. After that, each recurrence
         is one attempt, with the arm that is likeliest to reach it.
         """
-        left = feasible_arms(context.batch_sizes, context.observations, self.crash_budget).batch_sizes
-        default = nearest_arm(left, context.default_batch_size)
+        space = context.space
+        self._cache.posterior(context, self.window, self.noise, self.detection)
+        left = self._cache.feasible_arms(context, self.crash_budget).arms
+        default = nearest_of(space, left, space.default)
         distances = self._limit_distances(context)
         tried = tried_arms(context)
-        untried = [size for size in left if size not in tried and distances[size] >= MIN_FIRST_LIMIT_DISTANCE]
+        untried = [arm for arm in left if arm not in tried and distances[arm] >= MIN_FIRST_LIMIT_DISTANCE]
         limited = context.max_epochs is not None
-        # Without a limit, all distances are infinite, and the nearest size is the likeliest.
-        likeliest = min(untried or left, key=lambda each: (-distances[each], abs(math.log2(each / default)), each))
-        size = default if default in untried else likeliest
+        # Without a limit, all distances are infinite, and the nearest arm is the likeliest.
+        likeliest = min(untried or left, key=lambda each: (-distances[each], space.distance(each, default), each))
+        arm = default if default in untried else likeliest
         # A failed attempt of an only arm may be an accident until it was repeated.
-        last = limited and all(each == size for each in untried) and (len(left) > 1 or size in tried)
-        reason = f"batch size {size}: the likeliest to reach the target; none has yet"
+        last = limited and all(each == arm for each in untried) and (len(left) > 1 or arm in tried)
+        chosen = space.configurations[arm]
+        reason = f"batch size {chosen}: the likeliest to reach the target; none has yet"
         if not untried and limited:
-            reason = f"batch size {size}: the likeliest to reach the target, although none is expected to; no retries"
+            reason = f"batch size {chosen}: the likeliest to reach the target, although none is expected to; no retries"
         if all(o.other_target for o in context.observations):
-            reason = f"nothing is known yet: the default batch size {size}"
-        return Decision(size, DecisionKind.DEFAULT, reason, last_attempt=last)
+            reason = f"nothing is known yet: the default batch size {chosen}"
+        return Decision(
+            chosen.batch_size, DecisionKind.DEFAULT, reason, last_attempt=last, parameters=chosen.parameters
+        )
 
-    def _limit_distances(self, context: DecisionContext) -> dict[int, float]:
+    def _limit_distances(self, context: DecisionContext) -> list[float]:
         """The limit of epochs in standard deviations above the log epochs of an attempt of each arm."""
         posterior = self._cache.posterior(context, self.window, self.noise, self.detection)
         if context.max_epochs is None or not posterior.has_epochs:
-            return dict.fromkeys(context.batch_sizes, math.inf)
+            return [math.inf] * len(context.space)
         mean, covariance, noise = posterior.epochs()
         spread = np.sqrt(covariance.diagonal() + noise**2)
-        # Distances that differ by rounding are equal, so that ties are resolved by the batch size.
-        distances = standardised_limit(mean, spread, log_limit_of(context.max_epochs)).round(9)
-        return dict(zip(context.batch_sizes, distances.tolist(), strict=True))
+        # Distances that differ by rounding are equal, so that ties are resolved by the distance.
+        distances: list[float] = standardised_limit(mean, spread, log_limit_of(context.max_epochs)).round(9).tolist()
+        return distances
 
     def _arms(self, inputs: _DecisionInputs) -> tuple[Arm, ...]:
         if not self.describe_arms:
@@ -282,15 +282,16 @@ class ThompsonSamplingPolicy:
         known = cost.level_known & (cost.reach_probability >= MIN_REACH_PROBABILITY)
         return tuple(
             Arm(
-                batch_size=size,
+                batch_size=arm.batch_size,
                 observations=int(posterior.runs[i]),
                 pruned=bool(not inputs.offered[i] or cost.reach_probability[i] < MIN_REACH_PROBABILITY),
                 mean_cost_joules=float(mean[i]) if known[i] else None,
                 low_cost_joules=float(low[i]) if known[i] else None,
                 high_cost_joules=float(high[i]) if known[i] else None,
                 note=self._note(inputs, i),
+                parameters=arm.parameters,
             )
-            for i, size in enumerate(posterior.batch_sizes)
+            for i, arm in enumerate(posterior.space.configurations)
         )
 
     def _note(self, inputs: _DecisionInputs, arm: int) -> str:
@@ -316,22 +317,29 @@ class _DecisionInputs:
 
     def candidates(self, reach_octaves: float) -> Indices:
         """Arms that may be tried: near the arms that ran, or cheaper than the incumbent, and not in flight."""
-        octaves = self.posterior.octaves
-        (ran,) = self.posterior.ever_run.nonzero()
-        first, last = int(ran[0]), int(ran[-1])
-        near = (octaves >= octaves[first] - reach_octaves - 1e-9) & (octaves <= octaves[last] + reach_octaves + 1e-9)
-        near[max(first - 1, 0)] = near[min(last + 1, len(near) - 1)] = True
+        near = self._near_arms_that_ran(reach_octaves)
         near |= self.cost.log_expected < self.cost.log_expected[self.incumbent]
         near &= self.offered & (self.cost.reach_probability >= MIN_REACH_PROBABILITY)
         near[self.incumbent] = False
-        sizes = self.context.batch_sizes
-        for size in (*self.context.running, *self.tried_now()):
-            if size in sizes:
-                near[sizes.index(size)] = False
-        if any(size in sizes and not self.posterior.ever_reached[sizes.index(size)] for size in self.context.running):
+        running = self.context.arms_running
+        near[[*running, *self.tried_now()]] = False
+        if any(not self.posterior.ever_reached[arm] for arm in running):
             near &= self.posterior.ever_reached > 0
         arms: Indices = near.nonzero()[0]
         return arms
+
+    def _near_arms_that_ran(self, reach_octaves: float) -> Flags:
+        """Arms within one step, in one knob, of an arm that ran."""
+        space = self.context.space
+        ran, sizes = self.posterior.ever_run > 0, octaves(space)
+        near: Flags = np.array(parameter_neighbours(space)[ran].any(axis=0))
+        for arms in combinations(space):
+            (found,) = ran[arms].nonzero()
+            if found.size:
+                first, last, own = int(found[0]), int(found[-1]), sizes[arms]
+                near[arms] |= (own >= own[first] - reach_octaves - 1e-9) & (own <= own[last] + reach_octaves + 1e-9)
+                near[arms[max(first - 1, 0)]] = near[arms[min(last + 1, len(arms) - 1)]] = True
+        return near
 
     def profiling_cost(self, arms: Indices) -> Vector:
         """Cost of profiling the first epoch, in incumbent runs."""
@@ -341,17 +349,28 @@ class _DecisionInputs:
         cost: Vector = np.where(self.cost.measured[arms], 0.0, share * np.exp(logs))
         return cost
 
+    def decision(
+        self, arm: int, kind: DecisionKind, reason: str, stop_cost_joules: float | None, arms: tuple[Arm, ...]
+    ) -> Decision:
+        """The decision to run an arm."""
+        chosen = self.context.space.configurations[arm]
+        return Decision(chosen.batch_size, kind, reason, stop_cost_joules, arms, parameters=chosen.parameters)
+
     def tried_now(self) -> set[int]:
-        """Sizes that this recurrence has tried."""
-        return {o.batch_size for o in self._earlier_attempts()}
+        """Arms that this recurrence has tried."""
+        return self._arms_of(self._earlier_attempts())
 
     def failed_now(self) -> set[int]:
-        """Sizes that ran all their epochs in this recurrence without reaching the target."""
-        return {o.batch_size for o in self._earlier_attempts() if o.outcome is Outcome.EXHAUSTED}
+        """Arms that ran all their epochs in this recurrence without reaching the target."""
+        return self._arms_of([o for o in self._earlier_attempts() if o.outcome is Outcome.EXHAUSTED])
 
-    def stopped_now(self) -> list[int]:
-        """Sizes of this recurrence's attempts that were stopped after their first epoch."""
-        return [o.batch_size for o in self._earlier_attempts() if o.outcome is Outcome.STOPPED and o.epochs > ONE_EPOCH]
+    def stopped_now(self) -> list[int | None]:
+        """Arms of this recurrence's attempts that were stopped after their first epoch."""
+        stopped = [o for o in self._earlier_attempts() if o.outcome is Outcome.STOPPED and o.epochs > ONE_EPOCH]
+        return [self.context.arm_of(o) for o in stopped]
+
+    def _arms_of(self, attempts: list[Observation]) -> set[int]:
+        return {arm for o in attempts if (arm := self.context.arm_of(o)) is not None}
 
     @property
     def considers_trials(self) -> bool:

@@ -16,15 +16,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET, crashes_in_a_row, nearest_arm
+from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET, crashes_in_a_row
 from wattloop_planner.bandit.history import own_observations
 from wattloop_planner.bandit.policy import Arm, Decision, DecisionContext, DecisionKind, NoFeasibleArmError
 from wattloop_planner.bandit.zeus_pruning import Pruning, RunResult, pruning_after
-from wattloop_planner.observations import Observation, Outcome
+from wattloop_planner.observations import Observation, Outcome, ParameterValues
 
 MIN_OBSERVATIONS = 2
 # Quantile of the standard normal distribution for the central 90 % interval.
@@ -85,12 +85,16 @@ class ZeusPolicy:
 
         Raises:
             NoFeasibleArmError: Every size was pruned.
+            ValueError: A parameter has several candidates.
         """
+        return replace(self._decision(context), parameters=_parameters(context))
+
+    def _decision(self, context: DecisionContext) -> Decision:
         state = self.state(context)
         stop = None if state.min_cost_joules is None else self.beta * state.min_cost_joules
         stop = None if stop is not None and math.isinf(stop) else stop
         if state.next_batch_size is not None:
-            if state.next_batch_size in context.running:
+            if state.next_batch_size in (each.batch_size for each in context.running):
                 return _meanwhile(state.next_batch_size, state.cheapest)
             size = state.next_batch_size
             reason = f"pruning: does batch size {size} reach the target within {self.beta:g}× the least cost?"
@@ -104,20 +108,27 @@ class ZeusPolicy:
 
         Raises:
             NoFeasibleArmError: Every size was pruned.
+            ValueError: A parameter has several candidates.
         """
-        observations = own_observations(context)
+        _parameters(context)
+        observations = [o for o in own_observations(context) if _has_default_parameters(context, o)]
         results = _results(observations, context.eta, self.crash_budget)
-        default = nearest_arm(context.batch_sizes, context.default_batch_size)
-        pruning = pruning_after(context.batch_sizes, default, results)
+        pruning = pruning_after(context.batch_sizes, context.space.default_batch_size, results)
         reached = [(r.cost_joules, r.batch_size) for r in results if r.reached]
         min_cost, cheapest = min(reached) if reached else (None, None)
         if pruning.next_batch_size is not None:
             return ZeusState(pruning.next_batch_size, (), min_cost, cheapest)
-        return ZeusState(None, self._arms(pruning, observations, context.eta), min_cost, cheapest)
+        return ZeusState(None, self._arms(pruning, observations, context), min_cost, cheapest)
 
-    def _arms(self, pruning: Pruning, observations: Sequence[Observation], eta: float) -> tuple[GaussianArm, ...]:
-        crashes = crashes_in_a_row(observations)
-        left = [size for size in pruning.survivors if crashes.get(size, 0) < self.crash_budget]
+    def _arms(
+        self, pruning: Pruning, observations: Sequence[Observation], context: DecisionContext
+    ) -> tuple[GaussianArm, ...]:
+        crashes = crashes_in_a_row(context.space, observations)
+        left = [
+            size
+            for arm, size in enumerate(context.batch_sizes)
+            if size in pruning.survivors and crashes.get(arm, 0) < self.crash_budget
+        ]
         if not left:
             raise NoFeasibleArmError(
                 "the published algorithm pruned every batch size: none reached the target twice; offer other batch "
@@ -127,7 +138,7 @@ class ZeusPolicy:
         for observation in observations:
             learned = observation.outcome is not Outcome.CRASHED and not observation.other_target
             if learned and observation.batch_size in rewards:
-                rewards[observation.batch_size].append(-observation.cost_joules(eta))
+                rewards[observation.batch_size].append(-observation.cost_joules(context.eta))
         return tuple(gaussian_arm(size, paid[-self.window :]) for size, paid in rewards.items())
 
 
@@ -143,6 +154,26 @@ def gaussian_arm(batch_size: int, rewards: Sequence[float]) -> GaussianArm:
     same = min(rewards) == max(rewards)
     variance = 0.0 if same else math.fsum((reward - mean) ** 2 for reward in rewards) / count
     return GaussianArm(batch_size, count, mean, math.inf if variance == 0 else count / variance)
+
+
+def _parameters(context: DecisionContext) -> ParameterValues:
+    """The parameters of every attempt.
+
+    Raises:
+        ValueError: A parameter has several candidates.
+    """
+    searched = next((each.name for each in context.parameters if len(each.candidates) > 1), None)
+    if searched is not None:
+        raise ValueError(
+            f"policy zeus chooses the batch size alone, but parameter {searched} has several candidates; use policy "
+            "thompsonSampling or grid, or give one candidate"
+        )
+    return context.space.configurations[context.space.default].parameters
+
+
+def _has_default_parameters(context: DecisionContext, observation: Observation) -> bool:
+    space = context.space
+    return space.index(space.default_batch_size, observation.parameters) == space.default
 
 
 def _results(observations: Sequence[Observation], eta: float, crash_budget: int) -> list[RunResult]:

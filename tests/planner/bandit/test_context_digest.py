@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from wattloop.environment import RunTarget
+from wattloop_planner.bandit.configuration import Configuration, Parameter, Scale
 from wattloop_planner.bandit.context_digest import context_digest
 from wattloop_planner.bandit.policy import DecisionContext
 from wattloop_planner.metric_curve import MetricCurve
@@ -16,8 +17,11 @@ from wattloop_planner.observations import Observation, Outcome
 CURVE = MetricCurve((1.0, 2.5), (0.5, 0.75))
 TARGET = RunTarget("accuracy", 0.9, maximize=True, consecutive_evaluations=2)
 OBSERVATION = Observation(3, 1, 64, Outcome.REACHED, 7.5, 1000.0, 90.0, 400.0, "GPU", 100.0, 9.0)
-CONTEXT = DecisionContext((32, 64), 64, 0.5, 4, 0, (OBSERVATION,), 11, (32,), "GPU", 5, 50)
+CONTEXT = DecisionContext((32, 64), 64, 0.5, 4, 0, (OBSERVATION,), 11, (Configuration(32),), "GPU", 5, 50)
+LEARNING_RATE = Parameter("learning_rate", Scale.LOG, ("0.1", "1"), "0.1")
 WITH_CURVE = replace(CONTEXT, observations=(replace(OBSERVATION, curve=CURVE),), target=TARGET)
+FULL_OBSERVATION = replace(OBSERVATION, curve=CURVE, parameters=(("learning_rate", "0.1"),))
+FULL_CONTEXT = replace(CONTEXT, observations=(FULL_OBSERVATION,), target=TARGET, parameters=(LEARNING_RATE,))
 
 
 def changed(value: Any) -> Any:
@@ -41,15 +45,15 @@ def changed(value: Any) -> Any:
 
 @pytest.mark.parametrize("name", [field.name for field in fields(DecisionContext)])
 def test_every_field_of_a_context_changes_its_digest(name: str) -> None:
-    other = replace(WITH_CURVE, **{name: changed(getattr(WITH_CURVE, name))})
-    assert context_digest(other) != context_digest(WITH_CURVE)
+    other = replace(FULL_CONTEXT, **{name: changed(getattr(FULL_CONTEXT, name))})
+    assert context_digest(other) != context_digest(FULL_CONTEXT)
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Observation)])
 def test_every_field_of_an_observation_changes_the_digest(name: str) -> None:
-    (observation,) = WITH_CURVE.observations
+    (observation,) = FULL_CONTEXT.observations
     other = replace(observation, **{name: changed(getattr(observation, name))})
-    assert context_digest(replace(WITH_CURVE, observations=(other,))) != context_digest(WITH_CURVE)
+    assert context_digest(replace(FULL_CONTEXT, observations=(other,))) != context_digest(FULL_CONTEXT)
 
 
 def test_the_digest_of_a_fixed_context_never_changes() -> None:
@@ -63,13 +67,13 @@ def test_the_digest_of_a_fixed_context_with_target_and_curve_never_changes() -> 
 @pytest.mark.parametrize("name", [field.name for field in fields(RunTarget)])
 def test_every_field_of_a_target_changes_the_digest(name: str) -> None:
     other = replace(TARGET, **{name: changed(getattr(TARGET, name))})
-    assert context_digest(replace(WITH_CURVE, target=other)) != context_digest(WITH_CURVE)
+    assert context_digest(replace(FULL_CONTEXT, target=other)) != context_digest(FULL_CONTEXT)
 
 
 @pytest.mark.parametrize("curve", [MetricCurve((1.0, 2.5), (0.5, 0.8)), MetricCurve((1.0, 2.0), (0.5, 0.75)), None])
 def test_another_curve_changes_the_digest(curve: MetricCurve | None) -> None:
-    other = replace(WITH_CURVE, observations=(replace(OBSERVATION, curve=curve),))
-    assert context_digest(other) != context_digest(WITH_CURVE)
+    other = replace(FULL_CONTEXT, observations=(replace(OBSERVATION, curve=curve),))
+    assert context_digest(other) != context_digest(FULL_CONTEXT)
 
 
 def test_the_last_bit_of_a_float_changes_the_digest() -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.fixed import FixedPolicy
 from wattloop_planner.bandit.policy import DecisionContext, DecisionKind, PartialObservation
 from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
@@ -120,5 +121,5 @@ def test_no_first_attempt_exceeds_the_ratio_once_the_target_was_reached(runs: li
     costs = [lowest_cost(policy, context(history))]
     assert decision.stop_cost_joules is not None
     assert decision.stop_cost_joules <= ratio * min(costs) * (1 + 1e-9)
-    beside = policy.decide(replace(context(history), running=(decision.batch_size,)))
+    beside = policy.decide(replace(context(history), running=(Configuration(decision.batch_size),)))
     assert beside.stop_cost_joules is not None

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.policy import (
     Decision,
     DecisionContext,
@@ -195,14 +196,16 @@ class TestConcurrency:
         history = [run(0, 32, 10, 100)]
         trial = decided(history)
         for seed in range(5):
-            beside = decided(history, running=(trial.batch_size,), seed=seed)
+            beside = decided(history, running=(Configuration(trial.batch_size),), seed=seed)
             assert (beside.batch_size, beside.kind) == (32, DecisionKind.INCUMBENT)
 
     def test_known_arms_are_sampled_jointly_beside_a_known_arm(self) -> None:
         history = [run(i, size, 10 + i % 3, 100) for i, size in enumerate((32, 16, 32, 16, 32, 16))]
         kinds = {
             (d.batch_size, d.kind)
-            for d in (decided(history, running=(32,), seed=seed, remaining_recurrences=0) for seed in range(30))
+            for d in (
+                decided(history, running=(Configuration(32),), seed=seed, remaining_recurrences=0) for seed in range(30)
+            )
         }
         assert kinds == {(16, DecisionKind.SAMPLE), (32, DecisionKind.SAMPLE)}
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.policy import DecisionContext, DecisionKind, NoFeasibleArmError
 from wattloop_planner.bandit.zeus import GaussianArm, ZeusPolicy, gaussian_arm
 from wattloop_planner.observations import Outcome
@@ -86,9 +87,9 @@ def test_arms_of_infinite_precision_are_compared_by_their_means(context_after: C
 
 
 def test_while_an_exploration_is_in_flight_the_cheapest_so_far_runs(context_after: ContextAfter) -> None:
-    decision = ZeusPolicy().decide(context_after((8, 16, 32), 16, PRUNED[:3], running=(16,)))
+    decision = ZeusPolicy().decide(context_after((8, 16, 32), 16, PRUNED[:3], running=(Configuration(16),)))
     assert (decision.batch_size, decision.kind) == (16, DecisionKind.INCUMBENT)
-    other = ZeusPolicy().decide(context_after((8, 16, 32), 16, [(16, 10, REACHED)], running=(8,)))
+    other = ZeusPolicy().decide(context_after((8, 16, 32), 16, [(16, 10, REACHED)], running=(Configuration(8),)))
     assert (other.batch_size, other.stop_cost_joules) == (16, None)
 
 

@@ -208,7 +208,8 @@ def _arms(snapshot: Snapshot, recent: tuple[RecentRecurrence, ...]) -> dict[str,
     if unchanged and before.arms:
         return {"arms": before.arms, "best_batch_size": before.best_batch_size}
     context = decision_context(snapshot, next_index(snapshot), 0)
-    crashes = crashes_in_a_row(context.observations)
+    space = context.space
+    crashes = crashes_in_a_row(space, context.observations)
     try:
         arms = policy_of(job.spec).decide(context).arms
     except NoFeasibleArmError:
@@ -221,7 +222,7 @@ def _arms(snapshot: Snapshot, recent: tuple[RecentRecurrence, ...]) -> dict[str,
                 "mean_cost_joules": _rounded(arm.mean_cost_joules),
                 "low_cost_joules": _rounded(arm.low_cost_joules),
                 "high_cost_joules": _rounded(arm.high_cost_joules),
-                "crashes": crashes.get(arm.batch_size, 0),
+                "crashes": crashes.get(space.arm(arm.batch_size, arm.parameters), 0),
                 "pruned": arm.pruned,
                 "note": arm.note[:512],
             }

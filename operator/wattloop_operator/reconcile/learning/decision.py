@@ -25,6 +25,7 @@ from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.energy.usage import plausible_cost
 from wattloop_operator.reconcile.learning import observations
 from wattloop_operator.reconcile.learning.changed_job import current_observations
+from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.context_digest import context_digest
 from wattloop_planner.bandit.policies import policy_named
 from wattloop_planner.bandit.policy import Decision, DecisionContext, NoFeasibleArmError, Policy, decision_seed
@@ -53,7 +54,8 @@ def decision_context(snapshot: Snapshot, index: int, attempt: int) -> DecisionCo
     """Everything that the policy decides an attempt from."""
     job, spec = snapshot.job, snapshot.job.spec
     records = observations.known_records(snapshot)
-    running = tuple(sorted(each.spec.batch_size for each in snapshot.recurrences if each.status.result is None))
+    active = (each for each in snapshot.recurrences if each.status.result is None)
+    running = tuple(Configuration(size) for size in sorted(each.spec.batch_size for each in active))
     return DecisionContext(
         batch_sizes=tuple(sorted(spec.batch_size.candidates)),
         default_batch_size=spec.batch_size.default,

@@ -1,0 +1,200 @@
+"""Configurations: the arms of a job, each a batch size with a value of every further parameter.
+
+A parameter has a scale, which says how the distance between its values is measured: `Log` (positive
+numbers, such as a learning rate), `Linear` (numbers) or `Choice` (values without an order). A job
+without parameters has one arm per batch size.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+
+from wattloop_planner.observations import ParameterValues
+
+# Coordinates of a linear parameter cover this range, which is that of a logarithmic one from 1 to 8.
+LINEAR_RANGE = 3.0
+# A decision is computed from the covariances of all pairs of arms.
+MAX_CONFIGURATIONS = 256
+
+
+class Scale(StrEnum):
+    """How the distance between two values of a parameter is measured.
+
+    LOG: by their ratio; positive numbers.
+    LINEAR: by their difference; numbers.
+    CHOICE: not at all; any text.
+    """
+
+    LOG = "log"
+    LINEAR = "linear"
+    CHOICE = "choice"
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A further parameter of the training and its candidates.
+
+    Attributes:
+        name: Its name.
+        scale: How the distance between two values is measured.
+        candidates: The values to choose from, distinct, as text; they include the default.
+        default: The user's own choice.
+    """
+
+    name: str
+    scale: Scale
+    candidates: tuple[str, ...]
+    default: str
+
+    def __post_init__(self) -> None:
+        """Check the candidates.
+
+        Raises:
+            ValueError: The default is no candidate, or a value does not fit the scale or occurs twice.
+        """
+        if self.default not in self.candidates:
+            raise ValueError(f"parameter {self.name}: the default {self.default} is not one of its candidates")
+        values: list[str] | list[float] = list(self.candidates)
+        if self.scale is not Scale.CHOICE:
+            values = [_number(self, text) for text in self.candidates]
+        if len(set(values)) < len(values):
+            raise ValueError(f"parameter {self.name}: a candidate occurs twice in {', '.join(self.candidates)}")
+
+    @cached_property
+    def coordinates(self) -> dict[str, float]:
+        """Coordinate of each candidate, 0 for the default; of a choice, its position among the candidates.
+
+        Example:
+            >>> Parameter("learning_rate", Scale.LOG, ("0.1", "0.4"), "0.1").coordinates
+            {'0.1': 0.0, '0.4': 2.0}
+        """
+        if self.scale is Scale.CHOICE:
+            return {text: float(position) for position, text in enumerate(self.candidates)}
+        numbers = {text: float(text) for text in self.candidates}
+        default = numbers[self.default]
+        if self.scale is Scale.LOG:
+            return {text: math.log2(number / default) for text, number in numbers.items()}
+        extent = max(numbers.values()) - min(numbers.values()) or 1.0
+        return {text: (number - default) / extent * LINEAR_RANGE for text, number in numbers.items()}
+
+
+def _number(parameter: Parameter, text: str) -> float:
+    positive = parameter.scale is Scale.LOG
+    expected = "a positive number" if positive else "a number"
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number) or (positive and number <= 0):
+        raise ValueError(
+            f"parameter {parameter.name}: found {text}, expected {expected}, as its scale is {parameter.scale.value}"
+        )
+    return number
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One arm.
+
+    Attributes:
+        batch_size: The batch size.
+        parameters: Value of each further parameter.
+
+    Example:
+        >>> str(Configuration(32)), str(Configuration(32, (("learning_rate", "0.1"),)))
+        ('32', '32 with learning_rate 0.1')
+    """
+
+    batch_size: int
+    parameters: ParameterValues = ()
+
+    def __str__(self) -> str:
+        """The batch size, and the parameters if there are any."""
+        values = ", ".join(f"{name} {value}" for name, value in self.parameters)
+        return f"{self.batch_size} with {values}" if values else str(self.batch_size)
+
+
+@dataclass(frozen=True)
+class ConfigurationSpace:
+    """The arms of a job in a fixed order: by rising batch size, then by the candidates of each parameter.
+
+    Attributes:
+        batch_sizes: The batch sizes, distinct, in rising order.
+        default_batch_size: The default, one of them.
+        parameters: The further parameters.
+    """
+
+    batch_sizes: tuple[int, ...]
+    default_batch_size: int
+    parameters: tuple[Parameter, ...] = ()
+
+    @cached_property
+    def configurations(self) -> tuple[Configuration, ...]:
+        """The arms; a position in this tuple is the index of an arm."""
+        names = [parameter.name for parameter in self.parameters]
+        combinations = list(itertools.product(*(parameter.candidates for parameter in self.parameters)))
+        return tuple(
+            Configuration(size, tuple(zip(names, values, strict=True)))
+            for size in self.batch_sizes
+            for values in combinations
+        )
+
+    @cached_property
+    def default(self) -> int:
+        """Index of the default configuration."""
+        return self._indices[
+            Configuration(self.default_batch_size, tuple((each.name, each.default) for each in self.parameters))
+        ]
+
+    def index(self, batch_size: int, parameters: ParameterValues = ()) -> int | None:
+        """Index of an arm; None if the batch size, a parameter or a value is not offered.
+
+        A parameter without a value has its default: it was not searched over when the attempt ran.
+        """
+        if not self.parameters:
+            return None if parameters else self._indices.get(Configuration(batch_size))
+        given: Mapping[str, str] = dict(parameters)
+        if not given.keys() <= {parameter.name for parameter in self.parameters}:
+            return None
+        values = tuple((each.name, given.get(each.name, each.default)) for each in self.parameters)
+        return self._indices.get(Configuration(batch_size, values))
+
+    def arm(self, batch_size: int, parameters: ParameterValues = ()) -> int:
+        """Index of an arm that is offered.
+
+        Raises:
+            ValueError: It is not offered.
+        """
+        arm = self.index(batch_size, parameters)
+        if arm is None:
+            raise ValueError(f"batch size {Configuration(batch_size, parameters)} is not offered")
+        return arm
+
+    def distance(self, one: int, other: int) -> float:
+        """Distance of two arms: octaves of batch size, and 1 for every parameter that differs."""
+        first, second = self.configurations[one], self.configurations[other]
+        differing = sum(x != y for x, y in zip(first.parameters, second.parameters, strict=True))
+        return abs(math.log2(first.batch_size / second.batch_size)) + differing
+
+    def __len__(self) -> int:
+        """Number of arms."""
+        return len(self.configurations)
+
+    @cached_property
+    def _indices(self) -> dict[Configuration, int]:
+        return {configuration: arm for arm, configuration in enumerate(self.configurations)}
+
+
+def nearest_batch_size(batch_sizes: tuple[int, ...], wanted: int) -> int:
+    """The batch size nearest to ``wanted`` on a logarithmic scale; of two equally near ones, the smaller.
+
+    Example:
+        >>> nearest_batch_size((8, 16, 64), 32)
+        16
+    """
+    return min(batch_sizes, key=lambda size: (abs(math.log2(size) - math.log2(wanted)), size))
