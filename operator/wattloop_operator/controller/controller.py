@@ -79,12 +79,13 @@ class Controller:
 
     def start(self) -> None:
         """Start the watches; the first complete listing starts the work queue."""
-        self._started = True
         for kind in self._dispatcher.kinds:
             self._heartbeat(kind.resource.kind)
         self._watch_thread.start()
         self._resync_thread.start()
         self._policy_thread.start()
+        # From now on a thread that does not run has ended; the health check asks from another thread.
+        self._started = True
 
     def stop(self) -> None:
         """Finish the running reconciliations and write nothing more, so that another operator may lead."""

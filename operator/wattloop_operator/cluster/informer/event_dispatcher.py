@@ -70,12 +70,15 @@ class EventDispatcher:
     def on_listed(self) -> None:
         """Record that all kinds have been listed, so that the cache is complete."""
         if not self._synced.is_set():
-            self._synced.set()
-            self._all_listed()
+            # Other threads expect of a synced dispatcher that the work runs; if it cannot start, they notice.
+            try:
+                self._all_listed()
+            finally:
+                self._synced.set()
 
     @property
     def synced(self) -> bool:
-        """Whether all kinds have been listed."""
+        """Whether all kinds have been listed, and `all_listed` has returned."""
         return self._synced.is_set()
 
     def jobs(self) -> list[JobKey]:

@@ -44,6 +44,7 @@ class DispatcherFixture:
         self.deleted: list[tuple[JobKey, str]] = []
         self.beats: list[str] = []
         self.syncs = 0
+        self.synced_in_call: list[bool] = []
         self.dispatcher = EventDispatcher(
             watched_kinds(self.cache),
             enqueue=self.enqueued.append,
@@ -57,6 +58,7 @@ class DispatcherFixture:
 
     def _count_sync(self) -> None:
         self.syncs += 1
+        self.synced_in_call.append(self.dispatcher.synced)
 
 
 @pytest.fixture
@@ -98,3 +100,16 @@ def test_work_starts_once_when_all_objects_are_listed(fixture: DispatcherFixture
     fixture.dispatcher.on_listed()
     assert fixture.dispatcher.synced
     assert fixture.syncs == 1
+    assert fixture.synced_in_call == [False], "other threads take work that is still being started for ended"
+
+
+def test_work_that_cannot_start_is_noticed() -> None:
+    def fail() -> None:
+        raise RuntimeError("can't start new thread")
+
+    dispatcher = EventDispatcher(
+        (), enqueue=lambda _: None, job_deleted=lambda *_: None, heartbeat=lambda _: None, all_listed=fail
+    )
+    with pytest.raises(RuntimeError):
+        dispatcher.on_listed()
+    assert dispatcher.synced
