@@ -168,7 +168,11 @@ def test_a_command_that_cannot_be_started_is_named(local_job: LocalJob, capsys: 
 
 
 def test_the_json_lines_have_each_attempt_once(local_job: LocalJob, capsys: pytest.CaptureFixture[str]) -> None:
-    local_job.job(batchSize={"default": 32, "candidates": [16, 32], "scope": "PerDevice"})
+    # Time passes on the scaled clock, and with it energy is used, while a process waits: no cost may stop a run.
+    target = {"target": {"metric": "accuracy", "threshold": "0.4"}, "earlyStop": {"costRatioPercent": 10_000}}
+    local_job.job(
+        batchSize={"default": 32, "candidates": [32], "scope": "PerDevice"}, objective=target | {"maxEpochs": 20}
+    )
     options = ("--recurrences", "2", "--simulated-gpus", "2", "--format", "jsonl", "--time-scale", "100000")
     assert local_job.run(*options) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
