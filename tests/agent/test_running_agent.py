@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from support.agents.agent_fixture import AgentFixture
-from support.agents.processes import children_of, single_agent, wait_for_end
+from support.agents.processes import children_of, program_of, single_agent, wait_for_end
 from wattloop.agent import AgentConnection, AgentUnavailable
 from wattloop.agent_process import running_agent, start_agent, stop_agent
 
@@ -26,9 +26,8 @@ def supervised(agent_fixture: AgentFixture) -> Iterator[AgentFixture]:
 def agent_of(agent_fixture: AgentFixture) -> int:
     """The monitor that this process started for the agent fixture."""
     for pid in children_of(os.getpid()):
-        with open(f"/proc/{pid}/cmdline", "rb") as stream:  # noqa: PTH123
-            if str(agent_fixture.socket).encode() in stream.read():
-                return pid
+        if str(agent_fixture.socket) in program_of(pid):
+            return pid
     raise AssertionError("no agent")
 
 

@@ -16,7 +16,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import nvml_simulator
 from support.agents.agent_fixture import AgentFixture, until
-from support.agents.processes import children_of, free_port, single_agent
+from support.agents.processes import children_of, single_agent
+from support.free_ports import free_port
 from wattloop.agent import AgentConnection, AgentRequestError, AgentUnavailable
 from wattloop.agent_process import start_agent, stop_agent
 

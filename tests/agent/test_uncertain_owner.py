@@ -13,7 +13,8 @@ from contextlib import contextmanager
 import pytest
 
 from support.agents.agent_fixture import AgentFixture, until
-from support.agents.processes import free_port, holding_process, raw_answer, single_agent
+from support.agents.processes import holding_process, raw_answer, single_agent
+from support.free_ports import free_port
 
 pytestmark = pytest.mark.processes
 

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from support.agents.agent_fixture import AgentFixture, until
-from support.agents.processes import children_of, free_port, raw_answer, single_agent
+from support.agents.processes import children_of, raw_answer, single_agent
 from support.agents.pushed import OperatorStandIn, running_operator
 from support.agents.scraping import scraped
 from support.agents.wall_clock import LIBRARIES, WallClock
 from support.control_plane.certificates import CertificateAuthority
+from support.free_ports import free_port
 from support.reporting.json_web_token import json_web_token
 from wattloop.agent import AgentConnection
 

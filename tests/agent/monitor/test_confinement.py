@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from support.agents.agent_fixture import AgentFixture
-from support.agents.processes import children_of, free_port, single_agent
+from support.agents.processes import children_of, single_agent
+from support.free_ports import free_port
 from wattloop.agent import AgentConnection
 from wattloop_agent.monitor.confinement import seccomp
 from wattloop_agent.monitor.confinement.confine import confine

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import socket
 from collections.abc import Iterator
 from http.client import HTTPResponse
 from typing import Any
@@ -15,6 +14,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from support.agents.agent_fixture import AgentFixture
 from support.agents.processes import single_agent
+from support.free_ports import free_port
 from wattloop.commands.settings import Address
 from wattloop.errors import OperationError
 from wattloop_agent.monitor.energy.ledger import Ledger
@@ -33,11 +33,6 @@ def ledger() -> Ledger:
     for second in range(3):
         ledger.add_samples([sample(second)], second)
     return ledger
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
 
 
 @pytest.fixture

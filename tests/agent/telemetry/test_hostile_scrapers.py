@@ -16,8 +16,9 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from support.agents.agent_fixture import AgentFixture, until
-from support.agents.processes import free_port, single_agent
+from support.agents.processes import single_agent
 from support.agents.scraping import scraped
+from support.free_ports import free_port
 from wattloop.commands.settings import Address
 from wattloop_agent.monitor.energy.ledger import Ledger
 from wattloop_agent.telemetry import bounded_server

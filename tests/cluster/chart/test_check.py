@@ -14,10 +14,11 @@ from kubernetes.dynamic import DynamicClient
 from support.control_plane.chart import Release
 from support.control_plane.commands import ClusterCommand, CommandError
 from support.control_plane.kubelet import Kubelet
-from support.control_plane.operator_process import OperatorProcess, free_port
+from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.pod_process import run_container
 from support.control_plane.training import TokenOfPod
 from support.control_plane.waiting import Object, wait_until
+from support.free_ports import free_port
 
 
 @pytest.fixture

@@ -16,9 +16,10 @@ from support.control_plane.commands import ClusterCommand
 from support.control_plane.in_process_operator import InProcessOperator, TestClock
 from support.control_plane.job_manifest import job_manifest
 from support.control_plane.kubelet import Kubelet
-from support.control_plane.operator_process import OperatorProcess, free_port
+from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.training import Training
 from support.control_plane.waiting import Object, wait_until
+from support.free_ports import free_port
 from wattloop.commands.settings import Address
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.auth.authorizers import ClusterAuthorizer

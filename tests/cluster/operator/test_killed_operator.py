@@ -23,13 +23,14 @@ from kubernetes.dynamic import DynamicClient
 import nvml_simulator
 from support.agents.agent_fixture import AgentFixture, until
 from support.agents.gated_training import TRAINING
-from support.agents.processes import free_port, single_agent
+from support.agents.processes import single_agent
 from support.agents.scraping import scraped
 from support.control_plane.kubelet import NODE_NAME, Kubelet
 from support.control_plane.node_agent import SERVICE_ACCOUNT, agent_pod
 from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.training import AUDIENCE, environment_of
 from support.control_plane.waiting import Object, WaitTimeoutError, wait_until
+from support.free_ports import free_port
 from wattloop.agent import AgentConnection
 from wattloop_operator.domain.names import JobKey, recurrence_name, slot_of_request
 

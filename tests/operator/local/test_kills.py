@@ -14,15 +14,14 @@ from pathlib import Path
 
 import pytest
 
+from support.agents.processes import children_of, program_of
 from support.local_runs.local_runs import (
     HANGING,
     TRAINING,
     LocalJob,
     RunProcess,
-    children_of,
     descendants_of,
     kill,
-    program_of,
     wait_for_end,
 )
 

@@ -28,14 +28,6 @@ def single_agent(
         stop_agent(process)
 
 
-def free_port() -> int:
-    """A free port."""
-    with sockets.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 HOLD_PROGRAM = """
 import sys
 from wattloop.agent import AgentConnection
@@ -71,8 +63,28 @@ def raw_answer(path: Path, line: bytes) -> dict[str, dict[str, str]]:
 
 def children_of(pid: int) -> list[int]:
     """The child processes of a process."""
-    by_thread = [path.read_text().split() for path in Path(f"/proc/{pid}/task").glob("*/children")]
-    return sorted(int(child) for children in by_thread for child in children)
+    return sorted(int(path.name) for path in Path("/proc").glob("[0-9]*") if _parent_of(path) == pid)
+
+
+def _parent_of(process: Path) -> int | None:
+    """The parent of a process in /proc; None if the process has ended since.
+
+    The lists of children in /proc belong to threads: they move when the thread that forked ends.
+    """
+    try:
+        status = (process / "stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # Of "pid (name) state parent …"; a name can contain anything.
+    return int(status.rpartition(")")[2].split()[1])
+
+
+def program_of(pid: int) -> str:
+    """The command line of a process; empty if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def wait_for_end(pid: int, seconds: float = DEADLINE_SECONDS) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import shutil
-import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +20,7 @@ import httpx
 from support.control_plane.certificates import CertificateAuthority, signing_key
 from support.control_plane.kubeconfig import write_kubeconfig
 from support.control_plane.processes import ServerProcess
+from support.free_ports import free_port
 
 _READY_WITHIN_SECONDS = 200.0
 _SERVICE_ADDRESSES = "10.96.0.0/16"
@@ -63,7 +63,7 @@ class ControlPlane:
         """Folder of its keys, logs and data."""
         self.nodes = nodes
         self.authority = CertificateAuthority()
-        etcd_port, peer_port, self.port = _free_ports(3)
+        etcd_port, peer_port, self.port = free_port(), free_port(), free_port()
         self.url = f"https://127.0.0.1:{self.port}"
         """URL of the API server."""
         self.admin_kubeconfig = self.kubeconfig_by_certificate("admin", ["system:masters"])
@@ -234,15 +234,6 @@ def running_control_plane(programs: Mapping[str, Path], folder: Path) -> Iterato
 def _first_address(network: str) -> str:
     """The address of the Service `kubernetes`, the first of the Services' range."""
     return str(next(ipaddress.ip_network(network).hosts()))
-
-
-def _free_ports(count: int) -> list[int]:
-    """Different free ports of 127.0.0.1; all are bound until the last one is found."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for listener in sockets:
-            listener.bind(("127.0.0.1", 0))
-        return [int(listener.getsockname()[1]) for listener in sockets]
 
 
 def _health_of(url: str, context: ssl.SSLContext | None = None) -> Callable[[], bool]:

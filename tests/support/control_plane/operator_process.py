@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import sys
 import time
 from pathlib import Path
@@ -104,9 +103,3 @@ class OperatorProcess(ServerProcess):
     def await_exit(self, timeout_seconds: float = 120.0) -> int:
         """Wait until it ends by itself; returns its exit code."""
         return self._process.wait(timeout_seconds)
-
-
-def free_port() -> int:
-    """A free port of 127.0.0.1."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])

@@ -17,6 +17,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 import nvml_simulator
+from support.agents.processes import children_of, program_of
 from wattloop.commands.main import main
 
 # A training that reaches the target after some epochs: fewer with small batches.
@@ -168,18 +169,6 @@ class LocalJob:
     def limits(self) -> list[float]:
         """Current power limits of the simulated GPUs."""
         return [gpu.power_limit_watts for gpu in nvml_simulator.describe(self.output / "simulated-gpus").gpus]
-
-
-def children_of(pid: int) -> list[int]:
-    """The child processes of a process."""
-    return [
-        int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()
-    ]
-
-
-def program_of(pid: int) -> str:
-    """The command line of a process."""
-    return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
 
 
 def descendants_of(pid: int) -> dict[int, str]:

@@ -14,7 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from support.agents.agent_fixture import AgentFixture, until
 from support.agents.kubelet_server import KubeletServer, serving
-from support.agents.processes import free_port, single_agent
+from support.agents.processes import single_agent
+from support.free_ports import free_port
 from wattloop.agent_process import stop_agent
 
 pytestmark = pytest.mark.processes

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from support.agents.agent_fixture import AgentFixture, until
-from support.agents.processes import free_port, single_agent
+from support.agents.processes import single_agent
 from support.agents.pushed import running_operator
 from support.agents.scraping import scraped
+from support.free_ports import free_port
 from support.reporting.json_web_token import json_web_token
 from wattloop.agent import AgentConnection, AgentRequestError
 from wattloop.messages import MAX_LIMIT_WATTS

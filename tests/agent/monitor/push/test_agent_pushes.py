@@ -7,7 +7,8 @@ import urllib.request
 from pathlib import Path
 
 from support.agents.agent_fixture import AgentFixture, until
-from support.agents.processes import free_port, single_agent
+from support.agents.processes import single_agent
+from support.free_ports import free_port
 from support.reporting.json_web_token import json_web_token
 from support.reporting.node_api import NODE, running_node_api
 from wattloop.node_energy import GpuBounds, NodeAnswer

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import random
-import socket
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,6 +17,7 @@ from hypothesis import strategies as st
 
 from support.agents.pushed import USAGE, MemoryBounds, MemoryLedger, OperatorStandIn, accepting, running_operator
 from support.control_plane.certificates import CertificateAuthority
+from support.free_ports import free_port
 from support.reporting.json_web_token import json_web_token
 from support.reporting.node_api import NODE, NodeApi, running_node_api
 from wattloop.errors import OperationError
@@ -51,8 +51,7 @@ def pusher_of(
 
 
 def free_port_url() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return f"http://127.0.0.1:{listening.getsockname()[1]}"
+    return f"http://127.0.0.1:{free_port()}"
 
 
 def test_the_operator_stores_the_ledgers_usages(operator: NodeApi, token: Path) -> None:
