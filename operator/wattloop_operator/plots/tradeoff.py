@@ -8,6 +8,7 @@ from statistics import fmean
 
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.reconcile.learning import observations
+from wattloop_operator.reconcile.learning.power_profiles import applicable_profile
 from wattloop_planner.observations import Observation, Outcome
 
 
@@ -79,7 +80,7 @@ def pareto_front(points: Iterable[TradeoffPoint]) -> tuple[TradeoffPoint, ...]:
 def _profiled(
     history: JobHistory, batch_size: int, epochs: float, by_limit: dict[float | None, list[Observation]]
 ) -> list[TradeoffPoint]:
-    profile = observations.profile_on_latest_gpus(history.records, history.profiles, batch_size)
+    profile = applicable_profile(history.records, history.profiles, batch_size)
     return [
         TradeoffPoint(
             batch_size,

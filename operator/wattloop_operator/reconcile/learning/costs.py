@@ -14,6 +14,7 @@ from wattloop_operator.reconcile.energy.usage import plausible_cost
 from wattloop_operator.reconcile.learning import observations
 from wattloop_operator.reconcile.learning.changed_job import with_current_target
 from wattloop_operator.reconcile.learning.observations import target_values
+from wattloop_operator.reconcile.learning.power_profiles import applicable_profile
 from wattloop_planner.bandit.fixed import DefaultRun, default_cost_joules
 from wattloop_planner.observations import Outcome
 
@@ -128,7 +129,7 @@ def default_cost_of(
     ]
     if not runs:
         return None
-    profile = observations.profile_on_latest_gpus(records, profiles, default_batch_size)
+    profile = applicable_profile(records, profiles, default_batch_size)
     epoch_cost = None
     if profile is not None:
         highest = max(profile.measurements, key=lambda each: each.power_limit_watts)

@@ -20,11 +20,11 @@ from wattloop_operator.api.training_recurrence import (
     TrainingRecurrenceSpec,
 )
 from wattloop_operator.domain.names import JOB_LABEL, RECURRENCE_LABEL, recurrence_name
-from wattloop_operator.domain.records import PowerProfileRecord
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.energy.usage import plausible_cost
 from wattloop_operator.reconcile.learning import observations
 from wattloop_operator.reconcile.learning.changed_job import current_observations
+from wattloop_operator.reconcile.learning.power_profiles import applicable_profile, must_be_measured_again
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.context_digest import context_digest
 from wattloop_planner.bandit.policies import policy_named
@@ -182,14 +182,15 @@ def _learning_rate_scale(spec: RecurringTrainingJobSpec, batch_size: int) -> flo
 
 
 def _power_limit(snapshot: Snapshot, batch_size: int) -> tuple[int | None, bool]:
-    """The power limit to set, and whether limits must be measured for lack of a profile."""
+    """The power limit to set, and whether limits must be measured for lack of a profile that applies."""
     limit = snapshot.job.spec.power.limit
     if limit.mode is PowerLimitMode.FIXED:
         return limit.watts, False
     if limit.mode is PowerLimitMode.NONE:
         return None, False
-    profile = known_profile(snapshot, batch_size)
-    if profile is None:
+    records, profiles = observations.known_records(snapshot), observations.known_profiles(snapshot)
+    profile = applicable_profile(records, profiles, batch_size)
+    if profile is None or must_be_measured_again(records, profiles, profile):
         return None, True
     eta = snapshot.job.spec.objective.energy_weight_percent / 100
     per_epoch = [
@@ -203,10 +204,3 @@ def _power_limit(snapshot: Snapshot, batch_size: int) -> tuple[int | None, bool]
     ]
     selector = selector_named(limit.selector, eta=eta, max_slowdown_percent=limit.max_slowdown_percent or 0)
     return round(selector.select(per_epoch).power_limit_watts), False
-
-
-def known_profile(snapshot: Snapshot, batch_size: int) -> PowerProfileRecord | None:
-    """The power profile of a batch size on the GPUs of the job's latest attempt."""
-    return observations.profile_on_latest_gpus(
-        observations.known_records(snapshot), observations.known_profiles(snapshot), batch_size
-    )

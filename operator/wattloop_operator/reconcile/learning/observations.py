@@ -197,20 +197,6 @@ def known_profiles(snapshot: Snapshot) -> tuple[PowerProfileRecord, ...]:
     return tuple(known.values())
 
 
-def profile_on_latest_gpus(
-    records: Iterable[ObservationRecord], profiles: Iterable[PowerProfileRecord], batch_size: int
-) -> PowerProfileRecord | None:
-    """The power profile of a batch size on the GPUs of the job's latest attempt.
-
-    None if there is none.
-    """
-    gpus = latest_gpus(records)
-    for profile in profiles:
-        if (profile.key.gpu_product, profile.key.gpu_count) == gpus and profile.key.batch_size == batch_size:
-            return profile
-    return None
-
-
 def latest_gpus(records: Iterable[ObservationRecord]) -> tuple[str, int]:
     """Model and number of the GPUs of the latest attempt with GPUs.
 

@@ -1,0 +1,90 @@
+"""Which power profile applies to the next attempt, and when power limits are measured again.
+
+The image of an attempt is not known before it runs, because a tag may have moved. So the image of the
+job's latest attempt is assumed. Without a profile of that image, the one of the latest other image is a
+guess, which is used until an attempt shows that an epoch costs something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from wattloop_operator.api.training_recurrence import Attribution
+from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord
+from wattloop_operator.reconcile.learning.observations import latest_gpus
+
+# Relative difference of the energy or the time of an epoch above which the limits are measured again.
+# Costs that change by less, or alike at all limits, hardly move the best limit.
+TOLERANCE = 0.1
+
+
+def applicable_profile(
+    records: Sequence[ObservationRecord], profiles: Iterable[PowerProfileRecord], batch_size: int
+) -> PowerProfileRecord | None:
+    """The power profile of a batch size on the GPUs of the job's latest attempt.
+
+    Of several, it is the one whose image ran last.
+
+    Args:
+        records: The job's records, ordered by (recurrence, attempt).
+        profiles: The job's profiles.
+        batch_size: The batch size.
+
+    Returns:
+        None if there is none.
+    """
+    gpus = latest_gpus(records)
+    found = [
+        profile
+        for profile in profiles
+        if (profile.key.gpu_product, profile.key.gpu_count) == gpus and profile.key.batch_size == batch_size
+    ]
+    last_run = {record.image_digest or "": index for index, record in enumerate(records)}
+    return max(found, key=lambda each: (last_run.get(each.key.image_digest, -1), each.key.image_digest), default=None)
+
+
+def must_be_measured_again(
+    records: Sequence[ObservationRecord], profiles: Iterable[PowerProfileRecord], profile: PowerProfileRecord
+) -> bool:
+    """Whether an applicable profile is to be replaced by one of the present image.
+
+    That is so if the latest attempt with the batch size ran an image without a profile, and the energy
+    or the time of its epochs differs from the profile's at the same limit by more than `TOLERANCE`.
+    With k profiles, the number of attempts that differ must be 2^(k-1) or a higher power of two. So
+    an image that changes every night causes a number of measurements that grows with the logarithm of
+    the number of attempts.
+
+    Args:
+        records: The job's records, ordered by (recurrence, attempt).
+        profiles: The job's profiles.
+        profile: The result of `applicable_profile`.
+    """
+    images = [record.image_digest for record in records if record.image_digest is not None]
+    if not profile.key.image_digest or not images or images[-1] == profile.key.image_digest:
+        return False
+    known = {each.key.image_digest for each in profiles if _same_configuration(each, profile)}
+    compared = [(record, differs) for record in records if (differs := _differs(record, profile)) is not None]
+    differing = [record for record, differs in compared if differs and record.image_digest not in known]
+    count = len(differing)
+    is_latest = bool(differing) and differing[-1] is compared[-1][0]
+    return is_latest and count >= 2 ** (len(known) - 1) and count.bit_count() == 1
+
+
+def _same_configuration(one: PowerProfileRecord, other: PowerProfileRecord) -> bool:
+    a, b = one.key, other.key
+    return (a.batch_size, a.gpu_product, a.gpu_count) == (b.batch_size, b.gpu_product, b.gpu_count)
+
+
+def _differs(record: ObservationRecord, profile: PowerProfileRecord) -> bool | None:
+    """Whether the epochs of an attempt differ from the profile; None if they cannot be compared."""
+    key = profile.key
+    energy, time = record.epoch_energy_joules, record.epoch_time_seconds
+    same = (record.batch_size, record.gpu_product, record.gpu_count) == (key.batch_size, key.gpu_product, key.gpu_count)
+    alone = record.attribution != Attribution.SHARED.value
+    if not same or not alone or record.image_digest is None or energy is None or time is None:
+        return None
+    for each in profile.measurements:
+        if record.power_limit_watts is not None and round(each.power_limit_watts) == round(record.power_limit_watts):
+            pairs = ((energy, each.energy_joules / each.epochs), (time, each.time_seconds / each.epochs))
+            return any(abs(found - expected) > TOLERANCE * expected for found, expected in pairs)
+    return None
