@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from wattloop.errors import InputError
 
 MAX_INTEGER = 2**63 - 1
+MAX_SHOWN_CHARACTERS = 200
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,10 @@ class ColumnCheck:
 
     def error(self, column: str, found: object, expected: str) -> InputError:
         """The error for an invalid value."""
-        return InputError(self.source, repr(found), expected, column=column)
+        shown = repr(found)
+        if len(shown) > MAX_SHOWN_CHARACTERS:
+            shown = f"{shown[:MAX_SHOWN_CHARACTERS]}…"
+        return InputError(self.source, shown, expected, column=column)
 
     def strings(self, record: object, *columns: str, may_be_empty: bool = False) -> None:
         """Check that these are strings that every database stores unchanged."""

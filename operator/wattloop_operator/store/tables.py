@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 
 from sqlalchemy import (
@@ -23,8 +24,10 @@ from sqlalchemy import (
 )
 
 # Number of the newest migration.
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 PRODUCT = "wattloop"
+# A curve of the most points with the longest numbers is shorter.
+MAX_CURVE_CHARACTERS = 4096
 
 METADATA = MetaData()
 
@@ -46,6 +49,32 @@ class UtcDateTime(TypeDecorator[datetime]):
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+class CurveText(TypeDecorator[object]):
+    """A curve as compact JSON, [[epochs,metric],…]; NULL if it is empty.
+
+    A value that is not such JSON is returned as found, and the record that gets it rejects it.
+    """
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: object, dialect: Dialect) -> str | None:  # noqa: ARG002
+        """Format a curve of numbers exactly."""
+        return json.dumps(value, allow_nan=False, separators=(",", ":")) if value else None
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> object:  # noqa: ARG002
+        """Parse a curve; its numbers are floats."""
+        if value is None:
+            return ()
+        try:
+            points = json.loads(value, parse_int=float) if len(value) <= MAX_CURVE_CHARACTERS else None
+        except (ValueError, RecursionError):
+            return value
+        if not isinstance(points, list) or not all(isinstance(point, list) for point in points):
+            return value
+        return tuple(tuple(point) for point in points)
 
 
 # Ordered by code point on both databases, independent of the server's locale.
@@ -96,6 +125,7 @@ OBSERVATIONS = Table(
     Column("target_threshold", Double),
     Column("target_evaluations", BigInteger),
     Column("image_digest", Text),
+    Column("curve", CurveText),
     Index("observations_by_name", "namespace", "job_name"),
 )
 

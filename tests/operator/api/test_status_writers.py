@@ -71,10 +71,11 @@ FIELDS: dict[str, dict[str, str]] = {
     "cluster.progress_store:ClusterProgressStore.write": {"trec.status": "progress"},
     "reconcile.attempt.progress:progress_after": {"trec.status.progress": "gpus gpuProduct maxPowerLimitWatts"},
     "reconcile.attempt.progress:_training_update": {
-        "trec.status.progress": "sequence epoch earlierEpochs metric evaluations consecutiveReached reached finished "
-        "powerLimitWatts powerLimitRefusal profile",
+        "trec.status.progress": "sequence epoch earlierEpochs metric evaluations curve consecutiveReached reached "
+        "finished powerLimitWatts powerLimitRefusal profile",
         "trec.status.progress.profile[]": "powerLimitWatts energyJoules timeSeconds epochs",
     },
+    "reconcile.attempt.curve:curve_with": {"trec.status.progress.curve[]": "epoch metric"},
     "reconcile.attempt.progress:_merge_readings": {
         "trec.status.progress.gpus[]": "uuid startEnergyMillijoules energyMillijoules startTimeSeconds timeSeconds",
     },

@@ -11,7 +11,10 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import text
 
+from wattloop.errors import InputError
+from wattloop_operator.api.attempt import MAX_CURVE_POINTS
 from wattloop_operator.store import RESULTS, JobObservations, ObservationRecord, Store
 
 Make = Callable[..., ObservationRecord]
@@ -86,6 +89,11 @@ times = st.datetimes(
             "image_digest": st.none() | st.text("0123456789abcdef", min_size=64, max_size=64).map("sha256:{}".format),
             "target_threshold": st.floats(-1e300, 1e300),
             "target_evaluations": st.integers(1, 2**63 - 1),
+            "curve": st.dictionaries(
+                st.floats(0, 1e300, exclude_min=True, allow_subnormal=False),
+                st.floats(-1e300, 1e300),
+                max_size=MAX_CURVE_POINTS,
+            ).map(lambda points: tuple(sorted(points.items()))),
             "scheduled_at": times,
             "finished_at": times,
         }
@@ -97,6 +105,41 @@ def test_every_valid_record_is_read_unchanged(store: Store, observation: Make, c
     assert store.observations.of_job(record.job_uid) == (record,)
     # A repeated record is equal, so nothing was rounded.
     assert store.observations.record(record) is False
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "",
+        "0.5",
+        "[1, 0.5",
+        "[1, 0.5]",
+        "[[1, 0.5], [1, 0.6]]",
+        "[[1, NaN]]",
+        '[["1", 0.5]]',
+        '{"1": 0.5}',
+        "[" * 100_000,
+        str([[each, 0.5] for each in range(1, 100)]),
+        str([[each, 0.5] for each in range(1, 1_000)]),
+    ],
+)
+def test_an_invalid_curve_in_the_database_is_an_error_that_names_the_row(
+    value: str, store: Store, observation: Make
+) -> None:
+    store.observations.record(observation())
+    with store._database.writing("change a row") as on:
+        on.execute(text("UPDATE observations SET curve = :curve"), {"curve": value})
+    with pytest.raises(
+        InputError, match=r"^observation team/digits-0: column curve: found .{1,210}, expected at most 64 pairs"
+    ):
+        store.observations.of_job(observation().job_uid)
+
+
+def test_a_curve_of_integers_in_the_database_is_read_as_floats(store: Store, observation: Make) -> None:
+    store.observations.record(observation())
+    with store._database.writing("change a row") as on:
+        on.execute(text("UPDATE observations SET curve = '[[1, 5], [2, 7]]'"))
+    assert store.observations.of_job(observation().job_uid) == (observation(curve=((1.0, 5.0), (2.0, 7.0))),)
 
 
 def test_of_concurrent_writers_exactly_one_is_first(store: Store, observation: Make) -> None:

@@ -106,6 +106,8 @@ import sys
 from wattloop_operator.store import open_store
 import wattloop_operator.store.migrations.versions.schema_0001_first_tables
 import wattloop_operator.store.migrations.versions.schema_0002_changed_jobs
+import wattloop_operator.store.migrations.versions.schema_0003_image_digest
+import wattloop_operator.store.migrations.versions.schema_0004_curves
 print("ready", flush=True)
 sys.stdin.readline()
 with open_store(sys.argv[1]) as store:
@@ -192,23 +194,32 @@ def test_an_upgrade_changes_the_schema_and_keeps_the_rows(
     assert "late_usages" not in table_names(database_url)
 
 
-NEWER_COLUMNS = ("template_digest", *TARGET_COLUMNS, "image_digest")
+# The columns that each schema added, and their values in the rows of older ones.
+ADDED: dict[int, dict[str, Any]] = {
+    2: dict.fromkeys(("template_digest", *TARGET_COLUMNS)),
+    3: {"image_digest": None},
+    4: {"curve": ()},
+}
 
 
-def test_rows_of_the_first_schema_are_kept_without_the_newer_columns(
-    database_url: str, observation: Callable[..., ObservationRecord]
+@pytest.mark.parametrize("version_before", range(1, SCHEMA_VERSION))
+def test_rows_of_an_older_schema_are_kept_without_the_newer_columns(
+    version_before: int, database_url: str, observation: Callable[..., ObservationRecord]
 ) -> None:
+    added = {
+        name: value for version, columns in ADDED.items() if version > version_before for name, value in columns.items()
+    }
     with open_store(database_url) as store:
-        store.observations.record(observation(**dict.fromkeys(NEWER_COLUMNS)))
+        store.observations.record(observation(**added))
     execute(
         database_url,
-        *(f"ALTER TABLE observations DROP COLUMN {column}" for column in NEWER_COLUMNS),
-        "UPDATE wattloop_migrations SET version_num = '0001'",
-        "UPDATE wattloop_database SET schema_version = 1",
+        *(f"ALTER TABLE observations DROP COLUMN {column}" for column in added),
+        f"UPDATE wattloop_migrations SET version_num = '{version_before:04d}'",
+        f"UPDATE wattloop_database SET schema_version = {version_before}",
     )
     with open_store(database_url) as store:
-        assert store.observations.of_job(observation().job_uid) == (observation(**dict.fromkeys(NEWER_COLUMNS)),)
-    # The addition is additive: an operator of the first schema still uses the database.
+        assert store.observations.of_job(observation().job_uid) == (observation(**added),)
+    # The additions are additive: an operator of the first schema still uses the database.
     assert marker(database_url) == Marker("wattloop", SCHEMA_VERSION, 1, version("wattloop"))
 
 

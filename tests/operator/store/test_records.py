@@ -41,6 +41,16 @@ from wattloop_operator.store import LateUsage, ObservationRecord, PowerMeasureme
         ("target_direction", "maximize"),
         ("target_threshold", float("nan")),
         ("target_evaluations", 0),
+        ("curve", "[[1,0.5]]"),
+        ("curve", ((1.0, 0.5), (1.0, 0.6))),
+        ("curve", ((2.0, 0.5), (1.0, 0.6))),
+        ("curve", ((0.0, 0.5),)),
+        ("curve", ((1.0, float("nan")),)),
+        ("curve", ((float("inf"), 0.5),)),
+        ("curve", ((1.0, True),)),
+        ("curve", ((1.0,),)),
+        ("curve", (1.0, 0.5)),
+        ("curve", tuple((float(epoch), 0.5) for epoch in range(1, 66))),
         ("finished_at", datetime(2026, 1, 1)),  # noqa: DTZ001
     ],
 )
@@ -51,6 +61,11 @@ def test_an_invalid_observation_names_its_object_and_column(
         observation(**{column: value})
     assert raised.value.column == column
     assert raised.value.source.startswith("observation team/")
+
+
+def test_an_invalid_value_is_shown_in_bounded_length(observation: Callable[..., ObservationRecord]) -> None:
+    with pytest.raises(InputError, match=r"column curve: found 'x{199}…, expected at most 64 pairs"):
+        observation(curve="x" * 10_000)
 
 
 def test_a_time_is_converted_to_utc(observation: Callable[..., ObservationRecord]) -> None:

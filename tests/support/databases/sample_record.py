@@ -34,4 +34,5 @@ RECORD = ObservationRecord(
     target_threshold=0.95,
     target_evaluations=1,
     image_digest="sha256:" + "0123456789abcdef" * 4,
+    curve=((1.0, 0.5), (9.5, 0.9), (10.0, 0.97)),
 )

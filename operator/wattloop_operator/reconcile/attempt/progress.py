@@ -1,10 +1,10 @@
 """The effect of a report on an attempt's progress, as a pure function.
 
 Reports are cumulative and may arrive late, twice or out of order, from several processes. Counters
-only rise. The metric is that of the newest report of rank 0. Whether the target is reached is
-decided here, not by the process. A process that restarts within its attempt counts epochs and
-evaluations from 0: the epochs of its predecessors are added, and its evaluations begin a new
-sequence.
+only rise. The metric is that of the newest report of rank 0, and each of its evaluations is a point
+of the curve. Whether the target is reached is decided here, not by the process. A process that
+restarts within its attempt counts epochs and evaluations from 0: the epochs of its predecessors are
+added, so that its curve continues theirs, and its evaluations begin a new sequence.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from wattloop_operator.api.attempt import GpuReading, ProfilePoint, Progress
 from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.objective import Direction, Target
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.reconcile.attempt.curve import curve_with
 from wattloop_operator.reconcile.attempt.early_stop import ROUNDING, with_stop_request
 
 # If the template requests no GPUs: all GPUs of one node for each rank, for 128 nodes.
@@ -65,9 +66,10 @@ def _training_update(recurrence: TrainingRecurrence, before: Progress, report: R
         before = before.model_copy(update={"evaluations": 0, "consecutive_reached": 0})
     else:
         earlier_epochs = before.earlier_epochs
+    epoch = to_decimal(min(report.epoch + float(earlier_epochs or 0), MAX_NUMBER))
     update: dict[str, object] = {
         "sequence": report.sequence,
-        "epoch": to_decimal(min(report.epoch + float(earlier_epochs or 0), MAX_NUMBER)),
+        "epoch": epoch,
         "earlier_epochs": earlier_epochs,
         "evaluations": before.evaluations,
         "consecutive_reached": before.consecutive_reached,
@@ -92,6 +94,7 @@ def _training_update(recurrence: TrainingRecurrence, before: Progress, report: R
         consecutive = _consecutive_reached(before, report) if target.reached_by(report.metric) else 0
         update |= {
             "metric": to_decimal(report.metric),
+            "curve": curve_with(before.curve, epoch, report.metric, maximize=target.maximize),
             "evaluations": report.evaluations,
             "consecutive_reached": consecutive,
             "reached": before.reached or consecutive >= target.consecutive_evaluations,

@@ -104,13 +104,18 @@ def _target(
 
 
 def _best_metric(snapshot: Snapshot, records: Sequence[ObservationRecord]) -> str:
-    """The best of the attempts' last reported metrics, with its batch size and epochs."""
+    """The best metric that any attempt has evaluated, with its batch size and epochs."""
     sign = 1.0 if snapshot.job.spec.objective.target.direction is Direction.MAXIMIZE else -1.0
-    known = [(sign * record.metric, record) for record in records if record.metric is not None]
+    known = [
+        (metric, epochs, record.batch_size)
+        for record in records
+        for epochs, metric in (*record.curve, (record.epochs, record.metric))
+        if metric is not None
+    ]
     if not known:
         return ""
-    _, best = max(known, key=lambda each: each[0])
-    return f"; the best was {best.metric:g} with batch size {best.batch_size} after {best.epochs:g} epochs"
+    best, epochs, batch_size = max(known, key=lambda each: sign * each[0])
+    return f"; the best was {best:g} with batch size {batch_size} after {epochs:g} epochs"
 
 
 def target_event(before: Iterable[Condition], after: Iterable[Condition], name: str) -> EmitEvent | None:

@@ -24,6 +24,7 @@ from wattloop_operator.api.training_recurrence import (
 )
 from wattloop_operator.domain.records import (
     TARGET_COLUMNS,
+    CurveValues,
     LateUsage,
     ObservationRecord,
     PowerMeasurement,
@@ -66,6 +67,8 @@ def _completed(record: ObservationRecord, recurrence: TrainingRecurrence) -> Obs
         record = replace(record, template_digest=recurrence.spec.template_digest)
     if record.image_digest is None:
         record = replace(record, image_digest=recurrence.status.image_digest)
+    if not record.curve:
+        record = replace(record, curve=_curve_values(recurrence.status.progress or Progress()))
     return record if record.target is not None else replace(record, **_target_columns(recurrence.spec.target))
 
 
@@ -139,8 +142,13 @@ def record_of(recurrence: TrainingRecurrence) -> ObservationRecord:
         finished_at=ended_at(recurrence),
         template_digest=spec.template_digest,
         image_digest=status.image_digest,
+        curve=_curve_values(progress),
         **_target_columns(spec.target),
     )
+
+
+def _curve_values(progress: Progress) -> CurveValues:
+    return tuple(sorted({float(each.epoch): float(each.metric) for each in progress.curve if each.epoch > 0}.items()))
 
 
 def target_values(target: Target) -> TargetValues:

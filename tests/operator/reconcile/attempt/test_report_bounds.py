@@ -12,7 +12,7 @@ import pytest
 from support.backends.model_backend import job
 from wattloop import messages
 from wattloop.messages import GpuEnergy, LimitMeasurement, Report
-from wattloop_operator.api.attempt import Progress
+from wattloop_operator.api.attempt import MAX_CURVE_POINTS, Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.progress_store import MAX_PROGRESS_BYTES
 from wattloop_operator.domain.snapshot import Snapshot
@@ -36,13 +36,15 @@ LARGEST = Report(
 
 
 def hostile_reports(count: int) -> list[Report]:
-    """Reports with 64 new GPUs each, with the longest uuids and counters."""
+    """Reports with 64 new GPUs and a new evaluation each, with the longest uuids and numbers."""
     uuids = (f"MIG-GPU-{number:036x}/127/127" for number in itertools.count())
     energy = messages.MAX_ENERGY_MILLIJOULES
     return [
         replace(
             LARGEST,
             sequence=LARGEST.sequence - count + report,
+            epoch=LARGEST.epoch + 1e3 * report,
+            evaluations=LARGEST.evaluations - count + report,
             gpus=tuple(GpuEnergy(next(uuids), energy, energy, LONG_TIME, LONG_TIME) for _ in range(64)),
         )
         for report in range(count)
@@ -84,8 +86,10 @@ def test_gpus_beyond_the_bound_do_not_replace_those_reported_first() -> None:
 
 
 def test_the_largest_progress_leaves_room_for_the_outcome() -> None:
-    progress = after(started_with(0), hostile_reports(40)).status.progress
+    progress = after(started_with(0), hostile_reports(MAX_CURVE_POINTS + 1)).status.progress
     assert progress is not None
     wire = progress.to_wire()
     assert len(wire["gpus"]) == MAX_GPUS_OF_ATTEMPT
+    assert len(wire["curve"]) == MAX_CURVE_POINTS
+    assert len(json.dumps(wire["curve"])) < 4096
     assert len(json.dumps({"progress": wire})) <= MAX_PROGRESS_BYTES

@@ -105,6 +105,20 @@ def test_the_best_metric_of_a_loss_is_the_lowest(backend_with: Callable[..., Mod
     assert "the best was 0.3 with batch size 64 after 50 epochs; raise objective.target.threshold" in never.message
 
 
+def test_the_best_metric_may_be_that_of_an_earlier_evaluation(backend_with: Callable[..., ModelBackend]) -> None:
+    backend = backend_with(retryPolicy={"limit": 0}, policy={"fixed": {}})
+    run_once(backend, 0.6)
+    backend.reconcile()
+    for sequence, (epoch, metric) in enumerate([(10, 0.7), (20, 0.85), (30, 0.85), (40, 0.5)], start=1):
+        backend.report(backend.running[0], sequence=sequence, epoch=epoch, metric=metric)
+    backend.run_workload(backend.running[0])
+    backend.end_workload(backend.running[0])
+    backend.reconcile()
+    never = condition_of_type(backend, "TargetReachable")
+    assert never is not None
+    assert "the best was 0.85 with batch size 64 after 20 epochs" in never.message
+
+
 def test_a_crash_of_the_last_attempt_is_retried(backend_with: Callable[..., ModelBackend]) -> None:
     backend = backend_with(retryPolicy={"limit": 5})
     backend.reconcile()
