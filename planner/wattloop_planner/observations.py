@@ -71,6 +71,11 @@ class Observation:
     curve: MetricCurve | None = None
     parameters: ParameterValues = ()
 
+    @property
+    def gives_epochs(self) -> bool:
+        """Whether it gives information about the epochs to the target."""
+        return self.outcome is not Outcome.CRASHED and self.epochs > 0 and not self.other_target
+
     def cost_joules(self, eta: float) -> float:
         """Cost of the attempt in joules for the energy weight `eta`, on the GPUs it ran on."""
         return CostModel(eta, self.max_power_watts).cost_joules(self.energy_joules, self.time_seconds)

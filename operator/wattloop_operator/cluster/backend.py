@@ -108,6 +108,7 @@ class ClusterBackend:
             return Snapshot(job)
         stored = self._store_cache.of_job(cached.uid)
         source = job.spec.batch_size.learn_from
+        source_job = None if source is None else self._cache.jobs.get((key.namespace, source))
         recurrences = tuple(
             each.value
             for each in self._cache.recurrences.of_group(cached.key)
@@ -122,6 +123,7 @@ class ClusterBackend:
             profiles=stored.profiles,
             late_usages=stored.late_usages,
             source_records=() if source is None else self._store_cache.source_records(key.namespace, source),
+            source_job=None if source_job is None else source_job.value,
             pod_energies=self._pod_energies(cached.uid, recurrences),
             devices=devices_of(job),
             agent_report_timeout_seconds=self._agent_report_timeout_seconds,

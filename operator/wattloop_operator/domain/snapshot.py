@@ -94,6 +94,7 @@ class Snapshot:
         records: The job's records in the store, ordered by (recurrence, attempt).
         profiles: Its power profiles in the store.
         source_records: Records of the job that `spec.batchSize.learnFrom` names.
+        source_job: That job; None if it does not exist.
         refusal: Why the API server rejects the job's workload; empty if it accepts it or was not
             asked yet.
         late_usages: Usages in the store that were reported after their attempts' outcomes.
@@ -110,6 +111,7 @@ class Snapshot:
     records: tuple[ObservationRecord, ...] = ()
     profiles: tuple[PowerProfileRecord, ...] = ()
     source_records: tuple[ObservationRecord, ...] = ()
+    source_job: RecurringTrainingJob | None = None
     refusal: str = ""
     late_usages: tuple[LateUsage, ...] = ()
     pod_energies: Mapping[str, tuple[PodEnergy, ...]] = field(default_factory=dict)

@@ -87,6 +87,7 @@ class LocalBackend:
         recurrences = tuple(recurrence_of(each) for each in self._store.objects.list(RECURRENCE, key.namespace))
         own = tuple(each for each in recurrences if each.spec.job_ref.uid == job.metadata.uid)
         learn_from = job.spec.batch_size.learn_from
+        source = self._store.objects.get(JOB, key.namespace, learn_from) if learn_from else None
         return Snapshot(
             job=job,
             recurrences=own,
@@ -98,6 +99,7 @@ class LocalBackend:
             profiles=self._store.profiles.of_job(job.metadata.uid),
             late_usages=self._store.late_usages.of_job(job.metadata.uid),
             source_records=self._store.observations.of_name(key.namespace, learn_from) if learn_from else (),
+            source_job=None if source is None else RecurringTrainingJob.from_wire(source.body),
         )
 
     def carry_out(self, snapshot: Snapshot, action: actions.Action) -> None:

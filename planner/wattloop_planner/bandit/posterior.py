@@ -85,7 +85,7 @@ class Posterior:
         if observation.outcome is Outcome.CRASHED or arm is None:
             return
         self.epoch_costs.update(arm, observation)
-        if observation.epochs <= 0 or observation.other_target:
+        if not observation.gives_epochs:
             return
         residual = self._residual(arm, observation)
         if self._before is None and abs(residual) > self.detection.allowance:

@@ -85,7 +85,7 @@ class PosteriorCache:
         if others:
             posterior.start_regime(OTHER_JOB)
         self._crashes = crashes_in_a_row(space, own)
-        for observation in own[-window:]:
+        for observation in _latest(own, window):
             posterior.update(observation)
         return posterior
 
@@ -96,3 +96,9 @@ class PosteriorCache:
         elif arm is not None:
             self._crashes.pop(arm, None)
         posterior.update(observation)
+
+
+def _latest(observations: list[Observation], window: int) -> list[Observation]:
+    """The observations since the one that is `window`-th from the end of those that give epochs; all if 0."""
+    of_epochs = [index for index, each in enumerate(observations) if each.gives_epochs]
+    return observations if not 0 < window <= len(of_epochs) else observations[of_epochs[-window] :]

@@ -16,7 +16,7 @@ from wattloop_operator.local.recurrence_store import LocalProgressStore
 from wattloop_operator.local.report_server import LocalTokens
 from wattloop_operator.local.watchdog import Watchdog
 from wattloop_operator.reporting.service import ReportService
-from wattloop_operator.store import open_store
+from wattloop_operator.store import Store, open_store
 from wattloop_operator.workloads.injection import RunAddresses
 
 SLEEPER = {"name": "train", "image": "none", "command": ["sleep", "60"]}
@@ -29,24 +29,44 @@ def processes_of(name: str) -> int:
     return sum(variable in Path(f"/proc/{child}/environ").read_bytes().split(b"\0") for child in children)
 
 
+def local_backend(store: Store, folder: Path, watchdog: Watchdog) -> LocalBackend:
+    return LocalBackend(
+        store,
+        source=folder / "job.yaml",
+        logs=folder,
+        addresses=RunAddresses(),
+        tokens=LocalTokens(folder),
+        gpu_environment={},
+        devices=1,
+        watchdog=watchdog,
+        wake=threading.Event().set,
+    )
+
+
+def test_a_snapshot_contains_the_job_that_this_one_learns_from(tmp_path: Path) -> None:
+    learns = job(batchSize={"default": 64, "candidates": [32, 64], "learnFrom": "source"})
+    source = job()
+    source = source.model_copy(update={"metadata": source.metadata.model_copy(update={"name": "source"})})
+    with open_store(tmp_path / "wattloop.db") as store, Watchdog() as watchdog:
+        backend = local_backend(store, tmp_path, watchdog)
+        backend.ensure_job(learns)
+        snapshot = backend.snapshot(KEY)
+        assert snapshot is not None
+        assert snapshot.source_job is None
+        backend.ensure_job(source)
+        snapshot = backend.snapshot(KEY)
+        assert snapshot is not None
+        assert snapshot.source_job is not None
+        assert snapshot.source_job.metadata.name == "source"
+
+
 class TestLocalBackend(BackendContract):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> Iterator[BackendHarness]:
         with open_store(tmp_path / "wattloop.db") as store, Watchdog() as watchdog:
-            tokens = LocalTokens(tmp_path)
-            backend = LocalBackend(
-                store,
-                source=tmp_path / "job.yaml",
-                logs=tmp_path,
-                addresses=RunAddresses(),
-                tokens=tokens,
-                gpu_environment={},
-                devices=1,
-                watchdog=watchdog,
-                wake=threading.Event().set,
-            )
+            backend = local_backend(store, tmp_path, watchdog)
             backend.ensure_job(job(template={"job": {"template": {"spec": {"containers": [SLEEPER]}}}}))
-            service = ReportService(LocalProgressStore(store.objects, lambda: None), tokens)
+            service = ReportService(LocalProgressStore(store.objects, lambda: None), LocalTokens(tmp_path))
 
             def write_progress(name: str) -> None:
                 service.receive(KEY.namespace, name, report(metric=0.5))

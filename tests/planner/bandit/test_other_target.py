@@ -10,7 +10,7 @@ import pytest
 
 from wattloop_planner.bandit.fixed import FixedPolicy
 from wattloop_planner.bandit.grid import GridPolicy
-from wattloop_planner.bandit.policy import DecisionContext, Policy
+from wattloop_planner.bandit.policy import Decision, DecisionContext, Policy
 from wattloop_planner.bandit.posterior_cache import PosteriorCache
 from wattloop_planner.bandit.thompson_sampling import DEFAULT_DETECTION, DEFAULT_NOISE, ThompsonSamplingPolicy
 from wattloop_planner.bandit.zeus import ZeusPolicy
@@ -54,6 +54,19 @@ def test_epoch_costs_of_another_target_are_kept(context_after: Context) -> None:
     same, other = epoch_costs(context), epoch_costs(with_other_target(context))
     assert (same.mean == other.mean).all()
     assert (same.covariance == other.covariance).all()
+
+
+def test_a_window_counts_only_observations_that_give_epochs(context_after: Context) -> None:
+    context = context_after(SIZES, 64, [*RUNS, *RUNS, (32, 1.0, Outcome.CRASHED)])
+    first, last = context.observations[:3], tuple(replace(each, other_target=True) for each in context.observations[3:])
+    context = replace(context, observations=first + last)
+
+    def decide(window: int, context: DecisionContext) -> Decision:
+        return ThompsonSamplingPolicy(window=window).decide(context)
+
+    assert decide(3, context) == decide(0, context)
+    assert [arm.observations for arm in decide(3, context).arms] == [0, 1, 1, 0]
+    assert [arm.observations for arm in decide(2, context).arms] == [0, 1, 0, 0]
 
 
 def test_one_run_of_the_present_target_makes_its_arm_the_incumbent(context_after: Context) -> None:

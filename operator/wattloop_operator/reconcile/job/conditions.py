@@ -19,6 +19,7 @@ from wattloop_operator.reconcile.actions import EmitEvent
 from wattloop_operator.reconcile.conditions import condition
 from wattloop_operator.reconcile.job.start import Readiness
 from wattloop_operator.reconcile.learning import observations
+from wattloop_operator.reconcile.learning.changed_job import source_observations
 from wattloop_operator.reconcile.learning.costs import RecurrenceHistory
 
 READY = "Ready"
@@ -136,9 +137,11 @@ def _transfer(snapshot: Snapshot) -> Iterator[tuple[str, bool, str, str]]:
     name = snapshot.job.spec.batch_size.learn_from
     if name is None:
         return
-    known = observations.observations(snapshot.source_records, from_other_job=True)
+    known = source_observations(snapshot)
     if not known:
-        yield TRANSFER, False, "NothingKnown", f"{name} has no runs to learn from yet"
+        others = f"; its {len(snapshot.source_records)} attempt(s) have another target, crashed or are forgotten"
+        text = f"{name} has no runs to learn from yet{others if snapshot.source_records else ''}"
+        yield TRANSFER, False, "NothingKnown", text
         return
     sizes = ", ".join(str(size) for size in sorted({each.batch_size for each in known}))
     text = (

@@ -3,7 +3,8 @@
 An attempt with another target still gives the cost of an epoch, but neither epochs to the target
 nor a saving. A crash counts only while the job has the template that crashed, so that a corrected
 template, or another image in it, frees a job whose batch sizes all crashed. What the user forgot by
-`spec.policy.forget` says nothing.
+`spec.policy.forget` says nothing. The same applies to the attempts of another job (`learnFrom`), of which
+only the epochs are used.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import replace
 from wattloop_operator.api.attempt import Result
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob, RecurringTrainingJobSpec
 from wattloop_operator.domain.records import ObservationRecord
+from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.learning.observations import observations, target_values
 from wattloop_planner.observations import Observation, Outcome
 
@@ -36,6 +38,21 @@ def current_observations(job: RecurringTrainingJob, records: Iterable[Observatio
             other_target = each.outcome is not Outcome.CRASHED and record.target != target
             found.append(replace(each, other_target=True) if other_target else each)
     return tuple(found)
+
+
+def source_observations(snapshot: Snapshot) -> tuple[Observation, ...]:
+    """The observations of the job that this one learns from (`spec.batchSize.learnFrom`), as far as they apply.
+
+    They are the attempts towards this job's metric, direction and threshold that its user did not
+    forget there. The number of consecutive evaluations may differ.
+    """
+    target, source = target_values(snapshot.job.spec.objective.target)[:3], snapshot.source_job
+    records = [each for each in snapshot.source_records if each.target is not None and each.target[:3] == target]
+    if source is not None:
+        # A deleted job of the same name has recurrences with the same indices.
+        own = [each for each in records if each.job_uid == source.metadata.uid]
+        records = [each for each in records if each.job_uid != source.metadata.uid] + list(not_forgotten(source, own))
+    return tuple(each for each in observations(records, from_other_job=True) if each.outcome is not Outcome.CRASHED)
 
 
 def not_forgotten(job: RecurringTrainingJob, records: Iterable[ObservationRecord]) -> tuple[ObservationRecord, ...]:

@@ -23,7 +23,7 @@ from wattloop_operator.domain.names import JOB_LABEL, RECURRENCE_LABEL, recurren
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.energy.usage import plausible_cost
 from wattloop_operator.reconcile.learning import observations
-from wattloop_operator.reconcile.learning.changed_job import current_observations
+from wattloop_operator.reconcile.learning.changed_job import current_observations, source_observations
 from wattloop_operator.reconcile.learning.power_profiles import applicable_profile, must_be_measured_again
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.context_digest import context_digest
@@ -62,8 +62,7 @@ def decision_context(snapshot: Snapshot, index: int, attempt: int) -> DecisionCo
         eta=spec.objective.energy_weight_percent / 100,
         recurrence=index,
         attempt=attempt,
-        observations=observations.observations(snapshot.source_records, from_other_job=True)
-        + current_observations(job, records),
+        observations=source_observations(snapshot) + current_observations(job, records),
         seed=decision_seed(job.metadata.uid, index, attempt, _policy_seed(spec)),
         running=running,
         gpu_model=observations.latest_gpus(records)[0],

@@ -151,6 +151,11 @@ def test_a_condition_tells_what_was_learned_from_another_job(backend_with: Calla
     assert "1 attempts of source (batch sizes 64)" in transferred.message
     nothing = status_with(backend, ())
     assert (nothing.status, nothing.reason) == ("False", "NothingKnown")
+    assert nothing.message == "source has no runs to learn from yet"
+    other = tuple(replace(record, target_metric="loss") for record in learned)
+    nothing = status_with(backend, other)
+    assert (nothing.status, nothing.reason) == ("False", "NothingKnown")
+    assert nothing.message.endswith("; its 1 attempt(s) have another target, crashed or are forgotten")
 
 
 def test_the_policy_sees_which_observations_are_from_another_job(backend_with: Callable[..., ModelBackend]) -> None:
