@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from support.agents.agent_fixture import AgentFixture, until
+from support.agents.agent_fixture import DEADLINE_SECONDS, AgentFixture, until
 from support.agents.processes import children_of, single_agent
 from wattloop.agent import AgentConnection, AgentRequestError, AgentUnavailable
 from wattloop_agent.monitor.connection_slots import MAX_CONNECTIONS_PER_GPU_OWNER
@@ -30,7 +30,7 @@ FORBIDDEN_IN_POWER_CONTROLLER = (
 
 def connected(path: Path) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.settimeout(10)
+    connection.settimeout(DEADLINE_SECONDS)
     connection.connect(str(path))
     return connection
 

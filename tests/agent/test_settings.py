@@ -121,7 +121,7 @@ def test_an_invalid_push_url_is_refused(url: str, tmp_path: Path) -> None:
 def test_a_descriptor_that_is_not_open_is_refused_before_anything_starts(tmp_path: Path) -> None:
     arguments = ["--socket", str(tmp_path / "a.sock"), "--state-directory", str(tmp_path), "--ready-descriptor", "987"]
     done = subprocess.run(
-        [sys.executable, "-m", "wattloop_agent", *arguments], capture_output=True, text=True, check=False, timeout=20
+        [sys.executable, "-m", "wattloop_agent", *arguments], capture_output=True, text=True, check=False, timeout=60
     )
     assert (done.returncode, done.stderr) == (
         2,

@@ -11,6 +11,7 @@ from kubernetes import client, config
 from kubernetes.dynamic import DynamicClient
 
 from support.binaries.build import USED_BY_TESTS, BinariesUnavailableError, ensure
+from support.chart.rights import granted_soon
 from support.control_plane.chart import Release, install_for_operator_under_test
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.control_plane import ControlPlane, running_control_plane
@@ -142,8 +143,16 @@ def release(helm: ClusterCommand, crds: None) -> Release:
 
 
 @pytest.fixture(scope="session")
-def operator_kubeconfig(release: Release, service_account_kubeconfig: Callable[[str, str], Path]) -> Path:
-    """A kubeconfig with exactly the rights that the chart gives the operator."""
+def operator_kubeconfig(
+    release: Release, admin: client.ApiClient, service_account_kubeconfig: Callable[[str, str], Path]
+) -> Path:
+    """A kubeconfig with exactly the rights that the chart gives the operator, once they are in effect."""
+    account = {"admin": admin, "namespace": release.namespace, "service_account": release.operator_service_account}
+    for resource, where, verbs in (
+        ("recurringtrainingjobs.wattloop.dev", "", {"get", "list", "watch"}),
+        ("leases.coordination.k8s.io", release.namespace, {"get", "create", "update"}),
+    ):
+        assert granted_soon(verbs, resource=resource, where=where, **account) == verbs
     return service_account_kubeconfig(release.namespace, release.operator_service_account)
 
 

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,17 @@ def call(name, *arguments):
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
 """
+
+
+def statuses_of_threads(pid: int) -> list[str]:
+    statuses = []
+    for path in Path(f"/proc/{pid}/task").glob("*/status"):
+        # A thread may end meanwhile.
+        with suppress(FileNotFoundError, ProcessLookupError):
+            statuses.append(path.read_text())
+    return statuses
+
+
 supported = pytest.mark.skipif(platform.machine() not in HEADERS, reason="no table for this architecture")
 
 
@@ -188,7 +200,7 @@ def test_a_monitor_with_a_power_controller_elsewhere_confines_itself_and_serves(
     with single_agent(
         agent_fixture.socket, agent_fixture.state, environment=environment, log=agent_fixture.log
     ) as process:
-        threads = [path.read_text() for path in Path(f"/proc/{process.pid}/task").glob("*/status")]
+        threads = statuses_of_threads(process.pid)
         assert len(threads) > 1
         assert all(re.search(r"^Seccomp:\t2$", each, re.MULTILINE) for each in threads)
         assert all(re.search(r"^NoNewPrivs:\t1$", each, re.MULTILINE) for each in threads)

@@ -47,7 +47,7 @@ def address(ledger: Ledger) -> Iterator[Address]:
 
 @contextlib.contextmanager
 def requested(address: Address, target: str, source: str = "127.0.0.1", **headers: str) -> Iterator[HTTPResponse]:
-    connection = http.client.HTTPConnection(address.host, address.port, timeout=10, source_address=(source, 0))
+    connection = http.client.HTTPConnection(address.host, address.port, timeout=60, source_address=(source, 0))
     connection.request("GET", target, headers=headers)
     with contextlib.closing(connection), connection.getresponse() as response:
         yield response

@@ -25,7 +25,7 @@ DATA = Path(__file__).resolve().parents[2] / "data"
 MARKER = "WATTLOOP_TEST_MARKER"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Before Python runs the first line of the program, the program cannot handle signals.
-BEGIN_SECONDS = 30.0
+BEGIN_SECONDS = 60.0
 # Long enough to distinguish a process that hangs from a slow one on a busy machine.
 END_SECONDS = 60.0
 

@@ -54,7 +54,7 @@ def holding_process(socket: Path, watts: float, uuids: Sequence[str]) -> subproc
 def raw_answer(path: Path, line: bytes) -> dict[str, dict[str, str]]:
     """The agent's answer to a raw line."""
     with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM) as connection:
-        connection.settimeout(10)
+        connection.settimeout(DEADLINE_SECONDS)
         connection.connect(str(path))
         connection.sendall(line)
         answer: dict[str, dict[str, str]] = json.loads(connection.makefile("rb").readline())

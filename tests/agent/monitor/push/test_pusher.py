@@ -264,7 +264,7 @@ def test_an_ended_usage_is_pushed_immediately(token: Path) -> None:
 
 def wait_for_reports(operator: OperatorStandIn, number: int) -> None:
     while len(operator.reports) < number:
-        assert operator.arrived.wait(10)
+        assert operator.arrived.wait(60)
         operator.arrived.clear()
 
 
