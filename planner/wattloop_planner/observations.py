@@ -18,6 +18,8 @@ class Outcome(StrEnum):
     REACHED: the target metric was reached.
     STOPPED: stopped because it became too expensive; the target takes more epochs than were run.
     EXHAUSTED: all epochs run, target not reached.
+    DIVERGED: stopped because its metric diverged. The arm is not tried again, unless it has reached the
+        target before.
     CRASHED: the process died, for example out of memory. A crash counts against the arm and carries
         no information about epochs.
 
@@ -27,6 +29,7 @@ class Outcome(StrEnum):
     REACHED = "reached"
     STOPPED = "stopped"
     EXHAUSTED = "exhausted"
+    DIVERGED = "diverged"
     CRASHED = "crashed"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -81,6 +81,22 @@ class Parameter:
             return {text: math.log2(number / default) for text, number in numbers.items()}
         extent = max(numbers.values()) - min(numbers.values()) or 1.0
         return {text: (number - default) / extent * LINEAR_RANGE for text, number in numbers.items()}
+
+
+def inferred_scale(candidates: Sequence[str]) -> Scale:
+    """The scale of candidates whose scale is not given.
+
+    Example:
+        >>> [inferred_scale(each).value for each in (("0.1", "1e-2"), ("0", "0.5"), ("adam", "sgd"))]
+        ['log', 'linear', 'choice']
+    """
+    try:
+        numbers = [float(text) for text in candidates]
+    except ValueError:
+        return Scale.CHOICE
+    if not all(math.isfinite(number) for number in numbers):
+        return Scale.CHOICE
+    return Scale.LOG if min(numbers) > 0 else Scale.LINEAR
 
 
 def _number(parameter: Parameter, text: str) -> float:

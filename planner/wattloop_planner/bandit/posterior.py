@@ -47,6 +47,7 @@ class Posterior:
         bound_values: Values of the Gaussian factors of runs that did not reach the target.
         bound_precisions: Precisions of these factors.
         ever_reached: Arms that reached the target in any regime.
+        diverged: Arms that diverged in the current regime and have never reached the target.
         ever_run: Arms that ran beyond their first epoch in any regime.
         epoch_costs: Epoch costs by GPU model, independent of the regime.
         changes: Number of detected changes of regime.
@@ -62,6 +63,7 @@ class Posterior:
     bound_precisions: Vector = field(init=False)
     ever_reached: Vector = field(init=False)
     ever_run: Vector = field(init=False)
+    diverged: Vector = field(init=False)
     epoch_costs: EpochCosts = field(init=False)
     changes: int = 0
 
@@ -69,7 +71,7 @@ class Posterior:
         arms = len(self.space)
         self.runs, self.means = np.zeros(arms), np.zeros(arms)
         self.bound_values, self.bound_precisions = np.zeros(arms), np.zeros(arms)
-        self.ever_reached, self.ever_run = np.zeros(arms), np.zeros(arms)
+        self.ever_reached, self.ever_run, self.diverged = np.zeros(arms), np.zeros(arms), np.zeros(arms)
         self._prior_mean: Vector | None = None
         self._prior_covariance = prior_covariance(EPOCHS, self.space)
         self._epochs: tuple[Vector, Matrix, float] | None = None
@@ -85,6 +87,9 @@ class Posterior:
         if observation.outcome is Outcome.CRASHED or arm is None:
             return
         self.epoch_costs.update(arm, observation)
+        if observation.outcome is Outcome.DIVERGED:
+            self._learn_divergence(arm)
+            return
         if not observation.gives_epochs:
             return
         residual = self._residual(arm, observation)
@@ -121,7 +126,7 @@ class Posterior:
         mean, covariance, _ = self.epochs()
         self._prior_mean = mean
         self._prior_covariance = covariance + prior_covariance(difference, self.space)
-        for sums in (self.runs, self.means, self.bound_values, self.bound_precisions):
+        for sums in (self.runs, self.means, self.bound_values, self.bound_precisions, self.diverged):
             sums[:] = 0
         self._sum_of_squares = self._degrees_of_freedom = 0.0
         self._epochs = None
@@ -135,6 +140,7 @@ class Posterior:
             self.ever_run[arm] = 1
         if observation.outcome is Outcome.REACHED:
             self.ever_reached[arm] = 1
+            self.diverged[arm] = 0
             self.runs[arm] += 1
             step = value - float(self.means[arm])
             self.means[arm] += step / self.runs[arm]
@@ -143,6 +149,19 @@ class Posterior:
         else:
             self._learn_bound(arm, value)
         self._epochs = None
+
+    def _learn_divergence(self, arm: int) -> None:
+        """Exclude an arm that diverged, and learn that it takes more epochs than was expected of it.
+
+        Its few epochs say nothing. The bound, one standard deviation above the expectation, lets arms with
+        the same value of a parameter seem longer, and leaves arms that have run where they are.
+        """
+        if not self.ever_reached[arm]:
+            self.diverged[arm] = 1
+        if self.has_epochs:
+            mean, variance, noise = self._epochs_of_arm(arm)
+            self._learn_bound(arm, mean + math.sqrt(variance + noise**2))
+            self._epochs = None
 
     def _learn_bound(self, arm: int, bound: float) -> None:
         """Learn a lower bound of the log epochs by matching the moments of the posterior.
@@ -211,7 +230,7 @@ class Posterior:
 
     def _copy(self) -> Posterior:
         clone = copy.copy(self)
-        for name in ("runs", "means", "bound_values", "bound_precisions", "ever_reached", "ever_run"):
+        for name in ("runs", "means", "bound_values", "bound_precisions", "ever_reached", "ever_run", "diverged"):
             setattr(clone, name, getattr(self, name).copy())
         clone._before, clone._since = None, []
         return clone

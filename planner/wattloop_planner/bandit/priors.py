@@ -8,15 +8,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from wattloop_planner.bandit.kernel import SmoothPrior
+from wattloop_planner.bandit.kernel import ParameterPrior, SmoothPrior
 
-EPOCHS = SmoothPrior(2.0, 0.15, 0.3, 0.11, 0.05, 0.3, 1.5, 0.05)
-EPOCH_COST = SmoothPrior(2.0, -0.15, 0.2, 0.07, 0.03, 0.25, 3.0, 0.025)
+EPOCHS = SmoothPrior(
+    2.0, 0.15, 0.3, 0.11, 0.05, 0.3, 1.5, 0.05, ParameterPrior(0.25, 0.15, 0.05, 0.1, 0.15, 0.4, 3.0, 0.4)
+)
+# Most parameters, such as a learning rate, do not change the cost of an epoch; a size of the model does.
+EPOCH_COST = SmoothPrior(
+    2.0, -0.15, 0.2, 0.07, 0.03, 0.25, 3.0, 0.025, ParameterPrior(0.03, 0.0, 0.0, 0.0, 0.03, 0.01, 3.0, 0.05)
+)
 # Differences: of epochs between regimes (another target), of epochs between jobs, of epoch costs
 # between GPU models.
-CHANGED_REGIME = SmoothPrior(0.7, 0.0, 0.15, 0.0, 0.03, 0.15, 1.5, 0.1)
-OTHER_JOB = SmoothPrior(0.5, 0.0, 0.1, 0.0, 0.02, 0.1, 1.5, 0.05)
-OTHER_GPU = SmoothPrior(1.5, 0.0, 0.1, 0.0, 0.02, 0.1, 3.0, 0.03)
+CHANGED_REGIME = SmoothPrior(
+    0.7, 0.0, 0.15, 0.0, 0.03, 0.15, 1.5, 0.1, ParameterPrior(0.08, 0.0, 0.02, 0.02, 0.1, 0.05, 3.0, 0.15)
+)
+OTHER_JOB = SmoothPrior(
+    0.5, 0.0, 0.1, 0.0, 0.02, 0.1, 1.5, 0.05, ParameterPrior(0.05, 0.0, 0.02, 0.02, 0.1, 0.05, 3.0, 0.15)
+)
+OTHER_GPU = SmoothPrior(
+    1.5, 0.0, 0.1, 0.0, 0.02, 0.1, 3.0, 0.03, ParameterPrior(0.02, 0.0, 0.0, 0.0, 0.02, 0.01, 3.0, 0.03)
+)
 
 
 @dataclass(frozen=True)

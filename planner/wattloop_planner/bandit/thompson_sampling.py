@@ -133,6 +133,7 @@ class ThompsonSamplingPolicy:
         posterior = self._cache.posterior(context, self.window, self.noise, self.detection)
         offered = np.zeros(len(context.space), dtype=np.bool_)
         offered[list(self._cache.feasible_arms(context, self.crash_budget).arms)] = True
+        offered &= posterior.diverged == 0
         (known,) = (offered & (posterior.ever_reached > 0)).nonzero()
         cost = None
         if known.size:
@@ -240,8 +241,9 @@ class ThompsonSamplingPolicy:
         is one attempt, with the arm that is likeliest to reach it.
         """
         space = context.space
-        self._cache.posterior(context, self.window, self.noise, self.detection)
+        diverged = self._cache.posterior(context, self.window, self.noise, self.detection).diverged
         left = self._cache.feasible_arms(context, self.crash_budget).arms
+        left = tuple(arm for arm in left if not diverged[arm]) or left
         default = nearest_of(space, left, space.default)
         distances = self._limit_distances(context)
         tried = tried_arms(context)
@@ -295,6 +297,8 @@ class ThompsonSamplingPolicy:
         )
 
     def _note(self, inputs: _DecisionInputs, arm: int) -> str:
+        if inputs.posterior.diverged[arm]:
+            return "diverged"
         if not inputs.offered[arm]:
             return f"crashed {self.crash_budget} times in a row"
         if inputs.cost.reach_probability[arm] < MIN_REACH_PROBABILITY:
