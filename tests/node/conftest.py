@@ -14,16 +14,19 @@ from kubernetes.dynamic import DynamicClient
 import nvml_simulator
 from support.binaries.build import NODE, BinariesUnavailableError, ensure
 from support.control_plane.commands import ClusterCommand
+from support.control_plane.failure_report import namespace_sections, pod_sections
 from support.control_plane.terminal import past_capture, skipped_for
 from support.images import built_images
 from support.images import missing_requirement as missing_image_program
-from support.kubernetes_node.installation import helm_of, install, kubectl_of, prepare
+from support.kubernetes_node.installation import AGENTS, OPERATORS, helm_of, install, kubectl_of, prepare
 from support.kubernetes_node.node import About
 from support.kubernetes_node.requirements import missing_requirement
 from support.kubernetes_node.running_node import running_node, runs_already
 
 HERE = Path(__file__).parent
 SKIPPED = "no Kubernetes node"
+CLUSTER = pytest.StashKey[tuple[ClusterCommand, DynamicClient]]()
+NAMES_OF_NAMESPACES = ("NAMESPACE", "NEIGHBOUR", "VICTIMS", "ATTACKERS")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -54,6 +57,21 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Genera
     if skipped:
         words = f"{skipped} TESTS ON A NODE WERE SKIPPED: {missing() or 'no programs, and no Go to build them'}"
         terminalreporter.write_line(words, red=True, bold=True)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add to the report of a failed test the logs of Wattloop's pods, and the objects of the test's namespaces."""
+    report = yield
+    if report.failed and item.path.parent == HERE and CLUSTER in item.session.stash:
+        kubectl, cluster = item.session.stash[CLUSTER]
+        for namespace in (AGENTS, OPERATORS):
+            report.sections += pod_sections(kubectl, namespace)
+        module = item.getparent(pytest.Module)
+        for name in NAMES_OF_NAMESPACES:
+            if module is not None and hasattr(module.obj, name):
+                report.sections += namespace_sections(cluster, getattr(module.obj, name))
+    return report
 
 
 def missing() -> str | None:
@@ -101,10 +119,13 @@ def helm(node: About) -> ClusterCommand:
 
 
 @pytest.fixture(scope="session")
-def cluster(node: About) -> Iterator[DynamicClient]:
+def cluster(node: About, kubectl: ClusterCommand, request: pytest.FixtureRequest) -> Iterator[DynamicClient]:
     """Any kind of object with an administrator's rights; what `wait_until` takes."""
     with config.new_client_from_config(node.kubeconfig) as api_client:
-        yield DynamicClient(api_client, cache_file=str(Path(node.folder) / "discovery.json"))
+        client_of_node = DynamicClient(api_client, cache_file=str(Path(node.folder) / "discovery.json"))
+        request.session.stash[CLUSTER] = kubectl, client_of_node
+        yield client_of_node
+        del request.session.stash[CLUSTER]
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from kubernetes import client, config
 from kubernetes.dynamic import DynamicClient
 
 from support.chart.admission import await_refusal, object_refusal
+from support.chart.rights import await_right_to_create
 from support.chart.training_jobs import JOB, job
 from support.control_plane.chart import Release
 from support.control_plane.commands import ClusterCommand, CommandError
@@ -36,6 +37,7 @@ def users(
     namespace: str,
     kubectl: ClusterCommand,
     cluster: DynamicClient,
+    admin: client.ApiClient,
     service_account_kubeconfig: Callable[[str, str], Path],
 ) -> Users:
     rules = [{"apiGroups": ["wattloop.dev"], "resources": ["recurringtrainingjobs"], "verbs": ["*"]}]
@@ -47,6 +49,11 @@ def users(
                      ("editor", "--clusterrole=edit")):  # fmt: skip
         kubectl("create", "serviceaccount", name, namespace=namespace)
         kubectl("create", "rolebinding", name, of, f"--serviceaccount={namespace}:{name}", namespace=namespace)
+    recurring = "recurringtrainingjobs.wattloop.dev"
+    for name, resources in (
+        ("without-jobs", [recurring]), ("with-jobs", [recurring, "jobs.batch"]), ("editor", [recurring, "jobs.batch"])
+    ):  # fmt: skip
+        await_right_to_create(admin, namespace, name, *resources)
     # Waits until the policy is in force: no user may create a workload of this kind.
     await_refusal(lambda: object_refusal(cluster, job(workload=OTHER_KIND), namespace=namespace), "workloadKinds")
     without, having, editor = (

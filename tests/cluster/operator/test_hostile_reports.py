@@ -10,6 +10,7 @@ import pytest
 from kubernetes import client
 from kubernetes.dynamic import DynamicClient
 
+from support.chart.rights import await_right_to_create
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.in_process_operator import InProcessOperator
 from support.control_plane.kubelet import Kubelet
@@ -121,6 +122,7 @@ def intruder(admin: client.ApiClient, namespace: str) -> client.CoreV1Api:
             subjects=[client.RbacV1Subject(kind="ServiceAccount", name=name, namespace=namespace)],
         ),
     )
+    await_right_to_create(admin, namespace, name, "pods", "jobs.batch")
     acting = client.ApiClient(admin.configuration)
     acting.set_default_header("Impersonate-User", f"system:serviceaccount:{namespace}:{name}")
     return client.CoreV1Api(acting)

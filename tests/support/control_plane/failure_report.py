@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,11 +11,13 @@ from kubernetes.client import ApiException
 from kubernetes.dynamic import DynamicClient
 from kubernetes.dynamic.exceptions import ResourceNotFoundError
 
+from support.control_plane.commands import ClusterCommand, CommandError
 from support.control_plane.processes import ServerProcess
 from support.control_plane.waiting import Object
 
 LOG_LINES = 60
 _REQUEST_SECONDS = 10
+_COMMAND_SECONDS = 30.0
 # In the order of their ownership: each creates the next.
 _KINDS = (
     ("wattloop.dev/v1alpha1", "RecurringTrainingJob"),
@@ -32,6 +35,26 @@ def server_sections() -> Iterator[Section]:
     for process in ServerProcess.not_stopped():
         ended = f", ended with {process.exit_code}" if process.ended else ""
         yield f"{process.name} (process {process.pid}{ended}): the end of {process.log}", process.log_tail(LOG_LINES)
+
+
+def pod_sections(kubectl: ClusterCommand, namespace: str) -> Iterator[Section]:
+    """Title and text for each pod of a namespace with parts of Wattloop: the end of its containers' logs."""
+    try:
+        names = kubectl("get", "pods", "--output=name", namespace=namespace, timeout=_COMMAND_SECONDS).split()
+    except (CommandError, subprocess.TimeoutExpired) as error:
+        yield f"pods of {namespace}", str(error)
+        return
+    for name in names:
+        for which in ("", "--previous"):
+            options = [name, "--all-containers", "--prefix", f"--tail={LOG_LINES}", *filter(None, [which])]
+            try:
+                text = kubectl("logs", *options, namespace=namespace, timeout=_COMMAND_SECONDS)
+            except (CommandError, subprocess.TimeoutExpired) as error:
+                # Most containers have no previous one.
+                if not which:
+                    yield f"{namespace} {name}", str(error)
+            else:
+                yield f"{namespace} {name} {which}", text
 
 
 def namespace_sections(cluster: DynamicClient, namespace: str) -> Iterator[Section]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import yaml
 from kubernetes import client
 
+from support.chart.rights import await_right_to_create
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.kubeconfig import write_kubeconfig
 from support.control_plane.tokens import service_account_token
@@ -18,7 +19,7 @@ SOCKET_LABELS = {"pod-security.kubernetes.io/enforce": "privileged", "wattloop.d
 
 
 def make_editor(about: About, kubectl: ClusterCommand, core: client.CoreV1Api, namespace: str) -> Path:
-    """Creates a namespace and a user with only Kubernetes' own role `edit` in it; returns the kubeconfig."""
+    """Creates a namespace and a user with only Kubernetes' own role `edit` in it, once it is in effect."""
     kubectl.apply(
         # The labels of docs/installation.md for namespaces whose trainings mount the agent's socket.
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": SOCKET_LABELS}},
@@ -31,6 +32,7 @@ def make_editor(about: About, kubectl: ClusterCommand, core: client.CoreV1Api, n
             "subjects": [{"kind": "ServiceAccount", "name": PERSON, "namespace": namespace}],
         },
     )
+    await_right_to_create(core.api_client, namespace, PERSON, "configmaps", "recurringtrainingjobs.wattloop.dev")
     return kubeconfig_of(about, core, namespace, PERSON)
 
 

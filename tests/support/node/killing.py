@@ -112,7 +112,9 @@ def processes_of_container(pod_uid: str, container_id: str) -> list[int]:
     found: set[int] = set()
     for root in cgroup_roots():
         for listing in (root / PODS_CGROUP).glob(f"**/pod{pod_uid}/{container_id.rpartition('/')[2]}/cgroup.procs"):
-            found.update(int(line) for line in listing.read_text(encoding="ascii").split())
+            # The container may end meanwhile, and its cgroup with it.
+            with contextlib.suppress(OSError):
+                found.update(int(line) for line in listing.read_text(encoding="ascii").split())
     return sorted(found)
 
 
