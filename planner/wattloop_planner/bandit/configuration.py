@@ -149,6 +149,11 @@ class ConfigurationSpace:
     default_batch_size: int
     parameters: tuple[Parameter, ...] = ()
 
+    @property
+    def size(self) -> int:
+        """Number of arms, without computing them."""
+        return len(self.batch_sizes) * math.prod(len(parameter.candidates) for parameter in self.parameters)
+
     @cached_property
     def configurations(self) -> tuple[Configuration, ...]:
         """The arms; a position in this tuple is the index of an arm."""
@@ -199,7 +204,7 @@ class ConfigurationSpace:
 
     def __len__(self) -> int:
         """Number of arms."""
-        return len(self.configurations)
+        return self.size
 
     @cached_property
     def _indices(self) -> dict[Configuration, int]:

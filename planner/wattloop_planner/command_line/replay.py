@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 
 from wattloop.commands.contract import Command, Deferred
 from wattloop.errors import UsageError
 from wattloop.message_fields import shown
+from wattloop_planner.bandit.configuration import (
+    MAX_CONFIGURATIONS,
+    ConfigurationSpace,
+    Parameter,
+    Scale,
+    inferred_scale,
+)
 from wattloop_planner.bandit.policies import POLICIES
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--policy", required=True, choices=list(POLICIES), help="policy to replay")
     parser.add_argument("--history", required=True, metavar="FILE", help="CSV: recurrence, attempt, batch_size, "
-                        "cost_joules, reached (0 or 1) [, epochs, epoch_cost_joules, outcome]")  # fmt: skip
+                        "cost_joules, reached (0 or 1) [, epochs, epoch_cost_joules, outcome, param:NAME]")  # fmt: skip
     parser.add_argument("--batch-sizes", required=True, metavar="SIZES", help="the arms, for example 8,16,32")
     parser.add_argument("--default-batch-size", required=True, type=int, metavar="SIZE", help="one of the arms")
+    parser.add_argument("--parameter", action="append", default=[], metavar="NAME=VALUES", help="a further parameter "
+                        "that the policy chooses, for example learning_rate=0.1,0.2,0.4; the first value is the "
+                        "default, and :log, :linear or :choice may follow; its column is param:NAME")  # fmt: skip
     parser.add_argument("--seed", type=int, default=0, help="seed of random draws (default: 0)")
     parser.add_argument("--window", type=int, metavar="W", help="number of observations that the policy uses")
     parser.add_argument("--output", required=True, metavar="FILE", help="CSV: one row per step; - for stdout")
@@ -29,6 +40,13 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError(
             f"--default-batch-size: found {arguments.default_batch_size}, expected one of {arguments.batch_sizes}"
         )
+    parameters = parameters_of(arguments.parameter)
+    if arguments.policy == "zeus" and parameters:
+        raise UsageError("--parameter: policy zeus chooses the batch size alone; leave it out, or use another policy")
+    space = ConfigurationSpace(sizes, sizes[0], parameters)
+    if space.size > MAX_CONFIGURATIONS:
+        found = f"{space.size} configurations of batch size and parameters"
+        raise UsageError(f"--parameter: found {found}, expected at most {MAX_CONFIGURATIONS}")
     if arguments.window is not None and arguments.window < 0:
         raise UsageError(f"--window: found {arguments.window}, expected a whole number of at least 0")
 
@@ -47,6 +65,31 @@ def batch_sizes_of(text: str) -> tuple[int, ...]:
         expected = "distinct whole numbers of at least 1, for example 8,16,32"
         raise UsageError(f"--batch-sizes: found {shown(text)}, expected {expected}")
     return tuple(sizes)
+
+
+def parameters_of(texts: Sequence[str]) -> tuple[Parameter, ...]:
+    """The parameters in ``--parameter``.
+
+    Raises:
+        UsageError: A parameter is malformed or repeated, or its values do not fit its scale.
+    """
+    parameters = tuple(_parameter(text) for text in texts)
+    if len({parameter.name for parameter in parameters}) < len(parameters):
+        raise UsageError("--parameter: found a name twice, expected each name once")
+    return parameters
+
+
+def _parameter(text: str) -> Parameter:
+    name, _, rest = text.partition("=")
+    values, colon, scale = rest.partition(":")
+    candidates = tuple(part.strip() for part in values.split(","))
+    if not name or not all(candidates) or (colon and scale not in tuple(Scale)):
+        expected = "NAME=VALUES or NAME=VALUES:SCALE, for example learning_rate=0.1,0.2,0.4:log"
+        raise UsageError(f"--parameter: found {shown(text)}, expected {expected}")
+    try:
+        return Parameter(name, Scale(scale) if colon else inferred_scale(candidates), candidates, candidates[0])
+    except ValueError as error:
+        raise UsageError(f"--parameter: {error}") from None
 
 
 COMMAND = Command(

@@ -7,9 +7,10 @@ import csv
 import math
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from wattloop.files.atomic_write import open_atomic
+from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.policies import policy_named
 from wattloop_planner.bandit.policy import (
     Decision,
@@ -20,10 +21,11 @@ from wattloop_planner.bandit.policy import (
     decision_seed,
 )
 from wattloop_planner.bandit.zeus import MIN_OBSERVATIONS, NINETY_PERCENT, ZeusPolicy
-from wattloop_planner.command_line.replay import batch_sizes_of
+from wattloop_planner.command_line.replay import batch_sizes_of, parameters_of
 from wattloop_planner.observations import Observation, Outcome
 from wattloop_planner.plots.posterior import PosteriorPanel, write_posterior_plot
 from wattloop_planner.simulation.replayed_history import read_replayed_history
+from wattloop_planner.simulation.traces import PARAMETER_PREFIX
 
 STAGES = {DecisionKind.PRUNE: "pruning", DecisionKind.TRIAL: "trial"}
 
@@ -36,7 +38,7 @@ class Step:
         step: Index of the step, from 0.
         stage: Pruning, sampling or trial.
         decided: The batch size, if it is not drawn at random.
-        drawn: The batch size drawn with the seed; None if no arm is left.
+        drawn: The configuration drawn with the seed; None if no arm is left.
         arms: Rows of the arms file.
         panel: Panel of the figure.
     """
@@ -44,7 +46,7 @@ class Step:
     step: int
     stage: str
     decided: int | None
-    drawn: int | None
+    drawn: Configuration | None
     arms: tuple[tuple[object, ...], ...]
     panel: PosteriorPanel | None = None
 
@@ -53,18 +55,22 @@ def run(arguments: argparse.Namespace) -> int:
     """Execute ``wattloop replay``."""
     sizes = batch_sizes_of(arguments.batch_sizes)
     policy = policy_named(arguments.policy, **({} if arguments.window is None else {"window": arguments.window}))
-    history = read_replayed_history(arguments.history, sizes)
-    context = DecisionContext(sizes, arguments.default_batch_size, 1.0, 0, 0, (), 0)
+    parameters = parameters_of(arguments.parameter)
+    history = read_replayed_history(arguments.history, sizes, parameters)
+    context = DecisionContext(sizes, arguments.default_batch_size, 1.0, 0, 0, (), 0, parameters=parameters)
+    columns = tuple(f"{PARAMETER_PREFIX}{parameter.name}" for parameter in parameters)
     steps = list(_steps(policy, context, history, arguments.seed))
     with open_atomic(arguments.output) as stream:
         writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(("step", "stage", "decided", "drawn"))
-        writer.writerows((step.step, step.stage, step.decided, step.drawn) for step in steps)
+        writer.writerow(("step", "stage", "decided", "drawn", *columns))
+        for step in steps:
+            drawn, values = (None, [""] * len(columns)) if step.drawn is None else _cells(step.drawn)
+            writer.writerow((step.step, step.stage, step.decided, drawn, *values))
     if arguments.arms:
         with open_atomic(arguments.arms) as stream:
             writer = csv.writer(stream, lineterminator="\n")
             spread = "precision" if isinstance(policy, ZeusPolicy) else "sd"
-            writer.writerow(("step", "batch_size", "observations", "mean", spread))
+            writer.writerow(("step", "batch_size", "observations", "mean", spread, *columns))
             writer.writerows(row for step in steps for row in step.arms)
     if arguments.picture:
         panels = [step.panel for step in steps if step.panel is not None]
@@ -75,14 +81,12 @@ def run(arguments: argparse.Namespace) -> int:
 def _steps(policy: Policy, context: DecisionContext, history: Sequence[Observation], seed: int) -> Iterator[Step]:
     for step in range(len(history) + 1):
         recurrence, attempt = _recurrence_and_attempt(history, step)
-        context_at_step = DecisionContext(
-            context.batch_sizes,
-            context.default_batch_size,
-            context.eta,
-            recurrence,
-            attempt,
-            tuple(history[:step]),
-            decision_seed("replay", recurrence, attempt, seed),
+        context_at_step = replace(
+            context,
+            recurrence=recurrence,
+            attempt=attempt,
+            observations=tuple(history[:step]),
+            seed=decision_seed("replay", recurrence, attempt, seed),
         )
         try:
             decision = policy.decide(context_at_step)
@@ -106,6 +110,7 @@ def _recurrence_and_attempt(history: Sequence[Observation], step: int) -> tuple[
 def _step(policy: Policy, context: DecisionContext, decision: Decision, step: int) -> Step:
     stage = STAGES.get(decision.kind, "sampling")
     certain = decision.kind is not DecisionKind.SAMPLE
+    rows: tuple[tuple[object, ...], ...]
     if isinstance(policy, ZeusPolicy):
         arms = policy.state(context).arms
         rows = tuple((step, a.batch_size, a.observations, _exact(a.mean), _exact(a.precision)) for a in arms)
@@ -115,11 +120,23 @@ def _step(policy: Policy, context: DecisionContext, decision: Decision, step: in
         arms_in = [arm for arm in decision.arms if not arm.pruned]
         certain = certain or len(arms_in) == 1
         rows = tuple(
-            (step, a.batch_size, a.observations, *_log_cost(a.low_cost_joules, a.high_cost_joules)) for a in arms_in
+            (
+                step,
+                a.batch_size,
+                a.observations,
+                *_log_cost(a.low_cost_joules, a.high_cost_joules),
+                *(value for _, value in a.parameters),
+            )
+            for a in arms_in
         )
     runs = tuple((o.batch_size, o.cost_joules(1.0), o.outcome is Outcome.REACHED) for o in context.observations)
-    panel = PosteriorPanel(context.recurrence, decision.arms, decision.batch_size, runs)
-    return Step(step, stage, decision.batch_size if certain else None, decision.batch_size, rows, panel)
+    chosen = Configuration(decision.batch_size, decision.parameters)
+    panel = PosteriorPanel(context.recurrence, decision.arms, chosen, runs)
+    return Step(step, stage, decision.batch_size if certain else None, chosen, rows, panel)
+
+
+def _cells(drawn: Configuration) -> tuple[int, list[str]]:
+    return drawn.batch_size, [value for _, value in drawn.parameters]
 
 
 def _log_cost(low: float | None, high: float | None) -> tuple[str, str]:

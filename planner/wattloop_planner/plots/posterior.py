@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.policy import Arm
+from wattloop_planner.observations import ParameterValues
 from wattloop_planner.plots.style import CHOSEN, OBSERVED, POSTERIOR, saved_figure
 
 if TYPE_CHECKING:
@@ -24,13 +26,13 @@ class PosteriorPanel:
     Attributes:
         recurrence: The recurrence of the decision.
         arms: The policy's estimates at the decision.
-        chosen: The chosen batch size.
+        chosen: The chosen configuration.
         runs: (batch size, cost in joules, whether it reached the target) of each earlier run.
     """
 
     recurrence: int
     arms: tuple[Arm, ...]
-    chosen: int
+    chosen: Configuration
     runs: tuple[tuple[int, float, bool], ...]
 
 
@@ -75,18 +77,21 @@ def _draw(axes: Axes, panel: PosteriorPanel) -> None:
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_title(f"recurrence {panel.recurrence}: {panel.chosen}")
-    known = [
-        (arm.batch_size, arm.low_cost_joules, arm.mean_cost_joules, arm.high_cost_joules)
-        for arm in panel.arms
-        if not arm.pruned and arm.low_cost_joules and arm.mean_cost_joules and arm.high_cost_joules
-    ]
-    if known:
-        sizes, low, mean, high = zip(*known, strict=True)
-        axes.fill_between(sizes, low, high, color=POSTERIOR, alpha=0.2, linewidth=0)
-        axes.plot(sizes, mean, color=POSTERIOR, linewidth=1.4)
+    known: dict[ParameterValues, list[tuple[int, float, float, float]]] = {}
+    for arm in panel.arms:
+        if not arm.pruned and arm.low_cost_joules and arm.mean_cost_joules and arm.high_cost_joules:
+            costs = (arm.low_cost_joules, arm.mean_cost_joules, arm.high_cost_joules)
+            known.setdefault(arm.parameters, []).append((arm.batch_size, *costs))
+    # One line for each combination of parameters; the chosen one has the interval.
+    for parameters, estimates in known.items():
+        sizes, low, mean, high = zip(*estimates, strict=True)
+        chosen = parameters == panel.chosen.parameters
+        axes.plot(sizes, mean, color=POSTERIOR, linewidth=1.4 if chosen else 0.5)
+        if chosen:
+            axes.fill_between(sizes, low, high, color=POSTERIOR, alpha=0.2, linewidth=0)
     for marker, reached in (("o", True), ("x", False)):
         points = [(size, cost) for size, cost, arrived in panel.runs if arrived is reached and cost > 0]
         if points:
             sizes, costs = zip(*points, strict=True)
             axes.scatter(sizes, costs, s=12, marker=marker, color=OBSERVED, linewidth=0.8, zorder=3)
-    axes.axvline(panel.chosen, color=CHOSEN, linewidth=1.2, linestyle=(0, (4, 3)))
+    axes.axvline(panel.chosen.batch_size, color=CHOSEN, linewidth=1.2, linestyle=(0, (4, 3)))

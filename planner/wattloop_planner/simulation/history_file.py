@@ -9,6 +9,7 @@ from wattloop.errors import InputError
 from wattloop.files.table import Row, read_table
 from wattloop_planner.observations import Observation, Outcome
 from wattloop_planner.simulation.options import JobOptions
+from wattloop_planner.simulation.traces import parameters_of_row
 
 REQUIRED_COLUMNS = (
     "job",
@@ -88,6 +89,7 @@ def _observation(row: Row) -> Observation:
         gpu_model=row.cells.get("gpu") or UNKNOWN_GPU,
         epoch_energy_joules=energy / epochs if plain else None,
         epoch_time_seconds=time / epochs if plain else None,
+        parameters=parameters_of_row(row),
     )
 
 

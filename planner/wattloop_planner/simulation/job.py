@@ -1,24 +1,32 @@
-"""The traces of one job: batch sizes, epochs at each power limit, and training paths."""
+"""The traces of one job: configurations, epochs at each power limit, and training paths."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from wattloop.cost import CostModel
 from wattloop.errors import InputError, UsageError
 from wattloop.power.selectors import Cost, Measurement
+from wattloop_planner.bandit.configuration import MAX_CONFIGURATIONS, Configuration, ConfigurationSpace, Parameter
 from wattloop_planner.simulation.attempt import Epoch
+from wattloop_planner.simulation.configurations import (
+    ParameterOption,
+    epochs_of,
+    parameters_of_paths,
+    paths_by_configuration,
+)
 from wattloop_planner.simulation.traces import PowerTrace, TrainingPath, TrainTrace, Workload
 
 
 @dataclass(frozen=True)
-class BatchSizeTrace:
-    """The trace of one batch size.
+class ConfigurationTrace:
+    """The trace of one configuration.
 
     Attributes:
-        batch_size: The batch size.
+        configuration: The configuration.
         limit_watts: The power limit of lowest epoch cost.
         best: An epoch at that limit.
         profiled: A profiled epoch: mean time and mean energy over the limits.
@@ -26,7 +34,7 @@ class BatchSizeTrace:
         unoptimised: An epoch at the highest limit.
     """
 
-    batch_size: int
+    configuration: Configuration
     limit_watts: float
     best: Epoch
     profiled: Epoch
@@ -43,39 +51,48 @@ class JobTrace:
         eta: Weight of energy.
         max_power_watts: The highest limit in the power file.
         limits: Number of power limits measured for the offered sizes.
-        sizes: The offered batch sizes, in rising order.
-        paths: Training paths by target metric and batch size.
+        parameters: Further parameters that the policy chooses.
+        configurations: The offered configurations, in rising order.
+        paths: Training paths by target metric and configuration.
     """
 
     workload: Workload
     eta: float
     max_power_watts: float
     limits: int
-    sizes: tuple[BatchSizeTrace, ...]
-    paths: dict[float, dict[int, tuple[TrainingPath, ...]]]
+    parameters: tuple[Parameter, ...]
+    configurations: tuple[ConfigurationTrace, ...]
+    paths: dict[float, dict[Configuration, tuple[TrainingPath, ...]]]
 
     @cached_property
     def batch_sizes(self) -> tuple[int, ...]:
         """The offered batch sizes, in rising order."""
-        return tuple(size.batch_size for size in self.sizes)
+        return tuple(sorted({each.configuration.batch_size for each in self.configurations}))
 
     @cached_property
-    def by_batch_size(self) -> dict[int, BatchSizeTrace]:
-        """The traces by batch size."""
-        return {size.batch_size: size for size in self.sizes}
+    def by_configuration(self) -> dict[Configuration, ConfigurationTrace]:
+        """The traces by configuration."""
+        return {each.configuration: each for each in self.configurations}
+
+    def default(self, batch_size: int) -> ConfigurationTrace:
+        """The default configuration with a default batch size."""
+        values = tuple((parameter.name, parameter.default) for parameter in self.parameters)
+        return self.by_configuration[Configuration(batch_size, values)]
 
     @property
     def automatic_recurrences(self) -> int:
         """2·|B|·|P|, as in the Zeus paper (section 6.1)."""
-        return 2 * len(self.sizes) * self.limits
+        return 2 * len(self.configurations) * self.limits
 
-    def expected_cost_joules(self, batch_size: int, target_metric: float, max_epochs: int, epoch: Epoch) -> float:
-        """Expected cost of one recurrence with this size, retries included; infinite if no path reaches the target.
+    def expected_cost_joules(
+        self, configuration: Configuration, target_metric: float, max_epochs: int, epoch: Epoch
+    ) -> float:
+        """Expected cost of one recurrence with a configuration, retries included; infinite if no path reaches.
 
         A failed attempt runs all its epochs. If a fraction f of the paths fails, f / (1 − f) attempts fail
         on average before one succeeds.
         """
-        paths = self.paths[target_metric][batch_size]
+        paths = self.paths[target_metric][configuration]
         reaching = [p.target_epoch for p in paths if p.target_epoch is not None and p.target_epoch <= max_epochs]
         if not reaching:
             return math.inf
@@ -83,23 +100,32 @@ class JobTrace:
         return epoch.cost_joules * (math.fsum(reaching) / len(reaching) + failures * max_epochs)
 
     def best_fixed_cost_joules(self, target_metric: float, max_epochs: int) -> float:
-        """Expected cost of one recurrence with the best fixed batch size and power limit.
+        """Expected cost of one recurrence with the best fixed configuration and power limit.
 
-        If no size reaches the target, it is the cost of one exhausted attempt with the cheapest size.
+        If none reaches the target, it is the cost of one exhausted attempt with the cheapest one.
         """
         expected = min(
-            self.expected_cost_joules(size.batch_size, target_metric, max_epochs, size.best) for size in self.sizes
+            self.expected_cost_joules(each.configuration, target_metric, max_epochs, each.best)
+            for each in self.configurations
         )
-        return expected if expected < math.inf else max_epochs * min(size.best.cost_joules for size in self.sizes)
+        return (
+            expected if expected < math.inf else max_epochs * min(each.best.cost_joules for each in self.configurations)
+        )
 
     def is_reachable(self, target_metric: float, max_epochs: int) -> bool:
-        """Whether a training path of any offered size reaches the target within the epochs."""
-        paths = (path for size in self.batch_sizes for path in self.paths[target_metric][size])
+        """Whether a training path of any offered configuration reaches the target within the epochs."""
+        paths = (path for of_configuration in self.paths[target_metric].values() for path in of_configuration)
         return any(path.target_epoch is not None and path.target_epoch <= max_epochs for path in paths)
 
 
 def job_trace(
-    train: TrainTrace, power: PowerTrace, *, workload: Workload, targets: tuple[float, ...], eta: float
+    train: TrainTrace,
+    power: PowerTrace,
+    *,
+    workload: Workload,
+    targets: tuple[float, ...],
+    eta: float,
+    parameters: Sequence[ParameterOption] = (),
 ) -> JobTrace:
     """Look up a job in the two traces.
 
@@ -109,10 +135,11 @@ def job_trace(
         workload: Dataset, network and optimizer.
         targets: The target metrics in use; sizes with rows for all of them are offered.
         eta: Weight of energy.
+        parameters: Further parameters that the policy chooses.
 
     Raises:
-        InputError: A trace has no row of the workload or target.
-        UsageError: eta is out of range.
+        InputError: A trace has no row of the workload, target or configuration.
+        UsageError: eta is out of range, or a parameter does not fit the train file.
     """
     if workload not in train.paths:
         raise _no_workload(train.source, workload, list(train.paths))
@@ -124,14 +151,36 @@ def job_trace(
             known = ", ".join(f"{t:g}" for t in sorted(by_target))
             found = f"no row of target metric {target:g} for {workload}"
             raise InputError(train.source, found, f"one of the targets {known}", 1, "target_metric")
-    offered = sorted(set(power.epochs[workload]).intersection(*(by_target[target] for target in targets)))
+    measured = {configuration.batch_size for configuration in power.epochs[workload]}
+    offered = sorted(measured.intersection(*(by_target[target] for target in targets)))
     if not offered:
         found = f"no batch size of {workload} that {power.source} has too"
         raise InputError(train.source, found, "at least one batch size in both files", 1, "batch_size")
-    sizes = tuple(_size_trace(size, power.epochs[workload][size], eta, power.max_power_watts) for size in offered)
-    limits = len({m.power_limit_watts for size in offered for m in power.epochs[workload][size]})
-    paths = {target: {size: by_target[target][size] for size in offered} for target in targets}
-    return JobTrace(workload, eta, power.max_power_watts, limits, sizes, paths)
+    by_size = {target: {size: by_target[target][size] for size in offered} for target in targets}
+    all_paths = (path for of_target in by_size.values() for of_size in of_target.values() for path in of_size)
+    chosen = parameters_of_paths(train.source, parameters, all_paths)
+    paths = {target: paths_by_configuration(by_size[target], chosen) for target in targets}
+    space = ConfigurationSpace(tuple(offered), offered[0], chosen)
+    if space.size > MAX_CONFIGURATIONS:
+        found = f"{space.size} configurations of batch size and parameters"
+        raise InputError(train.source, found, f"at most {MAX_CONFIGURATIONS}", 1, "batch_size")
+    for target in targets:
+        missing = next((each for each in space.configurations if each not in paths[target]), None)
+        if missing is not None:
+            found = f"no row of batch size {missing} for target metric {target:g} of {workload}"
+            raise InputError(train.source, found, "rows of every batch size with every value", 1, "batch_size")
+    epochs = {each: _epochs_of(power, workload, each) for each in space.configurations}
+    traces = tuple(_trace(each, limits, eta, power.max_power_watts) for each, limits in epochs.items())
+    limits = len({m.power_limit_watts for of_configuration in epochs.values() for m in of_configuration})
+    return JobTrace(workload, eta, power.max_power_watts, limits, chosen, traces, paths)
+
+
+def _epochs_of(power: PowerTrace, workload: Workload, configuration: Configuration) -> tuple[Measurement, ...]:
+    found = epochs_of(power.epochs[workload], configuration)
+    if found is None:
+        message = f"no row of batch size {configuration} of {workload}"
+        raise InputError(power.source, message, "rows of every batch size with every value", 1, "batch_size")
+    return found
 
 
 def check_default(trace: JobTrace, default_batch_size: int, train: TrainTrace, power: PowerTrace) -> None:
@@ -141,7 +190,8 @@ def check_default(trace: JobTrace, default_batch_size: int, train: TrainTrace, p
         UsageError: The default batch size has no rows in one of the files.
     """
     if default_batch_size not in trace.batch_sizes:
-        lacking = power if default_batch_size not in power.epochs[trace.workload] else train
+        measured = {configuration.batch_size for configuration in power.epochs[trace.workload]}
+        lacking = power if default_batch_size not in measured else train
         offered = ", ".join(str(size) for size in trace.batch_sizes)
         raise UsageError(
             f"{lacking.source}: column batch_size: found no row of the default batch size {default_batch_size} for "
@@ -149,15 +199,17 @@ def check_default(trace: JobTrace, default_batch_size: int, train: TrainTrace, p
         )
 
 
-def _size_trace(size: int, limits: tuple[Measurement, ...], eta: float, max_power_watts: float) -> BatchSizeTrace:
+def _trace(
+    configuration: Configuration, limits: tuple[Measurement, ...], eta: float, max_power_watts: float
+) -> ConfigurationTrace:
     model = CostModel(eta, max_power_watts)
 
     def epoch(energy: float, time: float) -> Epoch:
         return Epoch(energy, time, model.cost_joules(energy, time))
 
     chosen, highest = Cost(eta, max_power_watts).select(limits), limits[-1]
-    return BatchSizeTrace(
-        size,
+    return ConfigurationTrace(
+        configuration,
         chosen.power_limit_watts,
         epoch(chosen.energy_joules, chosen.time_seconds),
         epoch(

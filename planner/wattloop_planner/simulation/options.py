@@ -12,6 +12,7 @@ from wattloop.files.table import Row, read_table
 from wattloop.message_fields import shown
 from wattloop_planner.bandit.policies import POLICIES
 from wattloop_planner.simulation.attempt import Stop
+from wattloop_planner.simulation.configurations import ParameterOption, parameter_options
 
 MAX_SEEDS = 100_000
 MAX_RECURRENCES = 1_000_000
@@ -41,6 +42,7 @@ class JobOptions:
         switch_at: First recurrence with the other target.
         switch_target_metric: The other target.
         history: Output of an earlier simulation, as initial observations.
+        parameters: Further parameters that the policy chooses.
     """
 
     job: str
@@ -62,6 +64,7 @@ class JobOptions:
     switch_at: int | None
     switch_target_metric: float | None
     history: str | None
+    parameters: tuple[ParameterOption, ...]
 
 
 def _number(text: str) -> float:
@@ -150,6 +153,13 @@ OPTIONS: dict[str, Option] = {
     "switch_at": Option(_integer(0, 2**53), "a whole number of at least 0", "", "first recurrence with another target"),
     "switch_target_metric": Option(_number, "a finite number", "", "target metric from --switch-at on"),
     "history": Option(str, "a file", "", "output of a simulation on another GPU model, as initial observations"),
+    "parameters": Option(
+        lambda text: parameter_options(text) if text else (),
+        "NAME=DEFAULT, or NAME=DEFAULT:SCALE with the scale log, linear or choice, separated by commas",
+        "",
+        "further parameters that the policy chooses, each NAME=DEFAULT[:SCALE]; their candidates are the values in "
+        "the train file's column param:NAME, or learning_rate",
+    ),
     "job": Option(str, "a name", "", "name of the job, copied to the output"),
 }
 
@@ -202,7 +212,7 @@ def _read(name: str, text: str | None) -> object:
     if text is None:
         raise UsageError(f"{flag} is missing: {option.meaning}; give {option.expected}")
     if text == "" and option.default == "":
-        return "" if name in {"gpu", "job"} else None
+        return () if name == "parameters" else "" if name in {"gpu", "job"} else None
     try:
         return option.parse(text)
     except ValueError:
@@ -212,6 +222,10 @@ def _read(name: str, text: str | None) -> object:
 def _checked(values: dict[str, object], place: str, row: Row | None = None) -> JobOptions:
     values["job"] = values["job"] or f"{values['dataset']}-{values['network']}"
     options = JobOptions(**values)  # type: ignore[arg-type]
+    if options.policy == "zeus" and options.parameters:
+        raise UsageError(
+            f"{place}: policy zeus chooses the batch size alone; leave out --parameters, or use another policy"
+        )
     if (options.switch_at is None) != (options.switch_target_metric is None):
         missing = "switch_at" if options.switch_at is None else "switch_target_metric"
         if row is not None:

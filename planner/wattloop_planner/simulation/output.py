@@ -8,6 +8,7 @@ from typing import IO
 
 from wattloop_planner.simulation.options import JobOptions
 from wattloop_planner.simulation.simulator import SimulatedAttempt
+from wattloop_planner.simulation.traces import PARAMETER_PREFIX
 
 COLUMNS = (
     "job",
@@ -74,8 +75,14 @@ def cells(options: JobOptions, seed: int, simulated: SimulatedAttempt) -> tuple[
 
 
 def write_attempts(stream: IO[str], attempts: Iterable[tuple[JobOptions, int, SimulatedAttempt]]) -> None:
-    """Write the header and one row per attempt, sorted by job, seed, recurrence and attempt."""
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    """Write the header and one row per attempt, sorted by job, seed, recurrence and attempt.
+
+    Each parameter that a job chooses has a column ``param:NAME``, after the others.
+    """
     ordered = sorted(attempts, key=lambda row: (row[0].job, row[1], row[2].recurrence, row[2].attempt))
-    writer.writerows(cells(*row) for row in ordered)
+    names = list(dict.fromkeys(name for _, _, simulated in ordered for name, _ in simulated.parameters))
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow((*COLUMNS, *(f"{PARAMETER_PREFIX}{name}" for name in names)))
+    for options, seed, simulated in ordered:
+        values = dict(simulated.parameters)
+        writer.writerow((*cells(options, seed, simulated), *(values.get(name, "") for name in names)))

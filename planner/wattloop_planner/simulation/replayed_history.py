@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from wattloop.errors import InputError
 from wattloop.files.table import Row, read_table
+from wattloop_planner.bandit.configuration import Parameter
 from wattloop_planner.observations import Observation, Outcome
+from wattloop_planner.simulation.traces import PARAMETER_PREFIX, parameters_of_row
 
 COLUMNS = ("recurrence", "attempt", "batch_size", "cost_joules", "reached")
 
 
-def read_replayed_history(path: str, batch_sizes: tuple[int, ...]) -> tuple[Observation, ...]:
+def read_replayed_history(
+    path: str, batch_sizes: tuple[int, ...], parameters: tuple[Parameter, ...] = ()
+) -> tuple[Observation, ...]:
     """Read observations for eta 1, whose energy is the cost.
 
     Without epochs, a cost counts as this number of epochs of one joule each, so that the model of epochs
-    represents the complete cost.
+    represents the complete cost. A column ``param:NAME`` has the values of a parameter.
 
     Raises:
-        InputError: A cell is invalid, an attempt is repeated, or a batch size is not offered.
+        InputError: A cell is invalid, an attempt is repeated, or a configuration is not offered.
     """
     lines: dict[tuple[int, int], int] = {}
     observations: list[Observation] = []
@@ -29,6 +33,7 @@ def read_replayed_history(path: str, batch_sizes: tuple[int, ...]) -> tuple[Obse
         if observation.batch_size not in batch_sizes:
             expected = f"one of the batch sizes {', '.join(map(str, batch_sizes))}"
             raise InputError(row.source, str(observation.batch_size), expected, row.line, "batch_size")
+        _check_parameters(row, observation, parameters)
         lines[key] = row.line
         observations.append(observation)
     return tuple(sorted(observations, key=lambda o: (o.recurrence, o.attempt)))
@@ -56,7 +61,18 @@ def _observation(row: Row) -> Observation:
         max_power_watts=1.0,
         epoch_energy_joules=epoch_cost,
         epoch_time_seconds=None if epoch_cost is None else 0.0,
+        parameters=parameters_of_row(row),
     )
+
+
+def _check_parameters(row: Row, observation: Observation, parameters: tuple[Parameter, ...]) -> None:
+    candidates = {parameter.name: parameter.candidates for parameter in parameters}
+    for name, value in observation.parameters:
+        column = f"{PARAMETER_PREFIX}{name}"
+        if name not in candidates:
+            raise InputError(row.source, f"parameter {name}", f"--parameter {name}=VALUES", row.line, column)
+        if value not in candidates[name]:
+            raise InputError(row.source, repr(value), f"one of {', '.join(candidates[name])}", row.line, column)
 
 
 def _outcome(row: Row) -> Outcome:

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.policy import (
     DecisionContext,
     DecisionKind,
@@ -14,9 +15,9 @@ from wattloop_planner.bandit.policy import (
     ReviewingPolicy,
     decision_seed,
 )
-from wattloop_planner.observations import Observation, Outcome
+from wattloop_planner.observations import Observation, Outcome, ParameterValues
 from wattloop_planner.simulation.attempt import AttemptResult, Stop, run_attempt
-from wattloop_planner.simulation.job import BatchSizeTrace, JobTrace
+from wattloop_planner.simulation.job import ConfigurationTrace, JobTrace
 from wattloop_planner.simulation.traces import TrainingPath
 
 MAX_ATTEMPTS = 20
@@ -75,6 +76,7 @@ class SimulatedAttempt:
         result: Outcome, energy, time and cost.
         decision: Why the policy chose the batch size.
         last_attempt: Whether the policy ends the recurrence with this attempt, even without the target.
+        parameters: The values of further parameters that the policy chose.
     """
 
     recurrence: int
@@ -87,6 +89,12 @@ class SimulatedAttempt:
     result: AttemptResult
     decision: DecisionKind
     last_attempt: bool = False
+    parameters: ParameterValues = ()
+
+    @property
+    def configuration(self) -> Configuration:
+        """Batch size and parameters."""
+        return Configuration(self.batch_size, self.parameters)
 
 
 def simulate(
@@ -107,22 +115,22 @@ def simulate(
         NoFeasibleArmError: The policy has pruned every batch size.
     """
     observations = list(known)
-    profiles: set[int] = set()
+    profiles: set[Configuration] = set()
     for recurrence in range(scenario.recurrences):
         for attempt in range(MAX_ATTEMPTS):
             context = _context(scenario, recurrence, attempt, tuple(observations), seed)
             simulated = _attempt(scenario, policy, context, profiles, seed)
             yield simulated
-            observations.append(_observation(scenario, simulated, simulated.batch_size in profiles))
+            observations.append(_observation(scenario, simulated, simulated.configuration in profiles))
             if simulated.result.outcome is Outcome.REACHED or simulated.last_attempt:
                 break
 
 
 def draw_path(
-    paths: tuple[TrainingPath, ...], seed: int, recurrence: int, attempt: int, batch_size: int
+    paths: tuple[TrainingPath, ...], seed: int, recurrence: int, attempt: int, configuration: Configuration
 ) -> TrainingPath:
-    """Draw a training path uniformly; it depends only on (seed, recurrence, attempt, batch size)."""
-    text = f"{seed}/{recurrence}/{attempt}/{batch_size}".encode()
+    """Draw a training path uniformly; it depends only on (seed, recurrence, attempt, configuration)."""
+    text = f"{seed}/{recurrence}/{attempt}/{configuration}".encode()
     number = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
     return paths[number * len(paths) >> 64]
 
@@ -141,25 +149,26 @@ def _context(
         gpu_model=scenario.gpu,
         remaining_recurrences=scenario.recurrences - recurrence - 1,
         max_epochs=scenario.max_epochs,
+        parameters=scenario.trace.parameters,
     )
 
 
 def _attempt(
-    scenario: Scenario, policy: Policy, context: DecisionContext, profiles: set[int], seed: int
+    scenario: Scenario, policy: Policy, context: DecisionContext, profiles: set[Configuration], seed: int
 ) -> SimulatedAttempt:
     decision = policy.decide(context)
-    size = scenario.trace.by_batch_size[decision.batch_size]
+    chosen = scenario.trace.by_configuration[Configuration(decision.batch_size, decision.parameters)]
     target = scenario.target_of(context.recurrence)
-    paths = scenario.trace.paths[target][size.batch_size]
-    path = draw_path(paths, seed, context.recurrence, context.attempt, size.batch_size)
-    profiled = scenario.optimise_power and size.batch_size not in profiles
+    paths = scenario.trace.paths[target][chosen.configuration]
+    path = draw_path(paths, seed, context.recurrence, context.attempt, chosen.configuration)
+    profiled = scenario.optimise_power and chosen.configuration not in profiles
 
     def run_until(stop_cost_joules: float | None) -> AttemptResult:
-        later = size.best if scenario.optimise_power else size.unoptimised
+        later = chosen.best if scenario.optimise_power else chosen.unoptimised
         return run_attempt(
             target_epoch=path.target_epoch,
             max_epochs=scenario.max_epochs,
-            first=size.profiled if profiled else later,
+            first=chosen.profiled if profiled else later,
             later=later,
             stop_cost_joules=stop_cost_joules,
             stop=scenario.stop,
@@ -167,49 +176,52 @@ def _attempt(
 
     result = run_until(decision.stop_cost_joules)
     if profiled and result.epochs > 1 and isinstance(policy, ReviewingPolicy):
-        revised = policy.review(context, decision, _after_profiling(scenario, size))
-        paid = size.profiled.cost_joules
+        revised = policy.review(context, decision, _after_profiling(scenario, chosen))
+        paid = chosen.profiled.cost_joules
         result = run_until(None if revised is None else max(revised, paid))
     if profiled and result.epochs >= 1:
-        profiles.add(size.batch_size)
+        profiles.add(chosen.configuration)
     return SimulatedAttempt(
         context.recurrence,
         context.attempt,
         target,
-        size.batch_size,
-        _power_limit(scenario, size, profiles),
+        decision.batch_size,
+        _power_limit(scenario, chosen, profiles),
         path.run,
         profiled,
         result,
         decision.kind,
         decision.last_attempt,
+        decision.parameters,
     )
 
 
-def _after_profiling(scenario: Scenario, size: BatchSizeTrace) -> PartialObservation:
+def _after_profiling(scenario: Scenario, chosen: ConfigurationTrace) -> PartialObservation:
     return PartialObservation(
-        batch_size=size.batch_size,
+        batch_size=chosen.configuration.batch_size,
+        parameters=chosen.configuration.parameters,
         epochs=1.0,
-        energy_joules=size.profiled.energy_joules,
-        time_seconds=size.profiled.time_seconds,
+        energy_joules=chosen.profiled.energy_joules,
+        time_seconds=chosen.profiled.time_seconds,
         max_power_watts=scenario.trace.max_power_watts,
-        epoch_energy_joules=size.best.energy_joules,
-        epoch_time_seconds=size.best.time_seconds,
+        epoch_energy_joules=chosen.best.energy_joules,
+        epoch_time_seconds=chosen.best.time_seconds,
     )
 
 
-def _power_limit(scenario: Scenario, size: BatchSizeTrace, profiles: set[int]) -> float | None:
+def _power_limit(scenario: Scenario, chosen: ConfigurationTrace, profiles: set[Configuration]) -> float | None:
     if not scenario.optimise_power:
-        return size.highest_limit_watts
-    return size.limit_watts if size.batch_size in profiles else None
+        return chosen.highest_limit_watts
+    return chosen.limit_watts if chosen.configuration in profiles else None
 
 
 def _observation(scenario: Scenario, simulated: SimulatedAttempt, profile_known: bool) -> Observation:
-    best = scenario.trace.by_batch_size[simulated.batch_size].best if profile_known else None
+    best = scenario.trace.by_configuration[simulated.configuration].best if profile_known else None
     return Observation(
         recurrence=simulated.recurrence,
         attempt=simulated.attempt,
         batch_size=simulated.batch_size,
+        parameters=simulated.parameters,
         outcome=simulated.result.outcome,
         epochs=simulated.result.epochs,
         energy_joules=simulated.result.energy_joules,

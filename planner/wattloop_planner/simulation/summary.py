@@ -82,7 +82,9 @@ def mean_summary(summaries: Sequence[SeedSummary]) -> SeedSummary:
 
 def _default_cost_joules(scenario: Scenario, default_costs: Sequence[float]) -> float:
     """Expected cost of a recurrence of policy `default`; its mean cost if it never reaches the target."""
-    size = scenario.trace.by_batch_size[scenario.default_batch_size]
+    default = scenario.trace.default(scenario.default_batch_size)
     target = scenario.target_of(0)
-    expected = scenario.trace.expected_cost_joules(size.batch_size, target, scenario.max_epochs, size.unoptimised)
+    expected = scenario.trace.expected_cost_joules(
+        default.configuration, target, scenario.max_epochs, default.unoptimised
+    )
     return expected if expected < float("inf") else fmean(default_costs)

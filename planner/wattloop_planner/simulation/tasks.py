@@ -84,6 +84,7 @@ def tasks_of(options: JobOptions, files: TraceFiles) -> list[Task]:
         workload=Workload(options.dataset, options.network, options.optimizer),
         targets=(options.target_metric, *switched),
         eta=options.eta,
+        parameters=options.parameters,
     )
     check_default(trace, options.default_batch_size, train, power)
     scenario = Scenario(

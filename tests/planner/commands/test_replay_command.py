@@ -132,3 +132,42 @@ def test_wrong_usage_exits_2(
 ) -> None:
     assert replay(tmp_path, **options) == 2
     assert message in capsys.readouterr().err
+
+
+RATES = HEADER.replace("\n", ",param:learning_rate\n") + "0,0,16,10,1,0.1\n1,0,16,4,1,0.4\n2,0,32,6,1,0.4\n"
+
+
+def test_parameters_are_read_from_the_history_and_written_with_each_decision(tmp_path: Path) -> None:
+    picture = str(tmp_path / "posterior.png")
+    assert replay(tmp_path, RATES, "thompsonSampling", parameter="learning_rate=0.1,0.4,1.6", picture=picture) == 0
+    steps = table(tmp_path / "out.csv")
+    assert (steps[0]["drawn"], steps[0]["param:learning_rate"]) == ("16", "0.1")
+    assert (steps[-1]["drawn"], steps[-1]["param:learning_rate"]) != ("16", "0.1")
+    last = [arm for arm in table(tmp_path / "arms.csv") if arm["step"] == "3"]
+    means = {(arm["batch_size"], arm["param:learning_rate"]): float(arm["mean"]) for arm in last}
+    assert len(means) == 9
+    assert means["16", "0.4"] < means["32", "0.4"] < means["16", "0.1"]
+
+
+@pytest.mark.parametrize(
+    ("parameter", "message"),
+    [
+        ("learning_rate", "expected NAME=VALUES"),
+        ("learning_rate=0.1,,1", "expected NAME=VALUES"),
+        ("learning_rate=0.1,1:cubic", "expected NAME=VALUES"),
+        ("learning_rate=0.1,a:log", "found a, expected a positive number"),
+        ("learning_rate=" + ",".join(map(str, range(1, 101))), "found 300 configurations"),
+        ("learning_rate=0.1,1.6", "line 3, column param:learning_rate: found '0.4', expected one of 0.1, 1.6"),
+        ("dropout=0.1,0.4", "found parameter learning_rate, expected --parameter learning_rate=VALUES"),
+    ],
+)
+def test_invalid_parameters_are_refused(
+    tmp_path: Path, parameter: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert replay(tmp_path, RATES, "thompsonSampling", parameter=parameter) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_policy_zeus_has_no_parameters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert replay(tmp_path, RATES, "zeus", parameter="learning_rate=0.1,0.4") == 2
+    assert "policy zeus chooses the batch size alone" in capsys.readouterr().err

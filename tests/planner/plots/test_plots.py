@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.image import imread
 
+from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.policy import Arm
 from wattloop_planner.plots.posterior import PosteriorPanel, spread_indices, write_posterior_plot
 from wattloop_planner.plots.regret import mean_curve, write_regret_plot
@@ -13,8 +14,8 @@ from wattloop_planner.plots.regret import mean_curve, write_regret_plot
 def test_a_posterior_figure_is_drawn_with_and_without_estimates(tmp_path: Path) -> None:
     arms = (Arm(8, 1, False, 10.0, 8.0, 12.0), Arm(16, 0, False, 12.0, 6.0, 20.0), Arm(32, 0, True))
     panels = [
-        PosteriorPanel(0, (), 8, ()),
-        PosteriorPanel(1, arms, 16, ((8, 10.0, True), (16, 5.0, False), (8, 0.0, True))),
+        PosteriorPanel(0, (), Configuration(8), ()),
+        PosteriorPanel(1, arms, Configuration(16), ((8, 10.0, True), (16, 5.0, False), (8, 0.0, True))),
     ]
     write_posterior_plot(tmp_path / "posterior.png", "a job", panels)
     assert imread(tmp_path / "posterior.png").shape[1] == 11 * 144

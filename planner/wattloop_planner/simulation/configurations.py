@@ -1,0 +1,140 @@
+"""The configurations of a simulated job: which training paths and epochs belong to each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from wattloop.errors import InputError, UsageError
+from wattloop.power.selectors import Measurement
+from wattloop_planner.bandit.configuration import Configuration, Parameter, Scale, inferred_scale
+from wattloop_planner.simulation.traces import LEARNING_RATE, PARAMETER_PREFIX, TrainingPath
+
+
+@dataclass(frozen=True)
+class ParameterOption:
+    """A parameter that the policy chooses, as given in ``--parameters``.
+
+    Attributes:
+        name: Its name.
+        default: The user's own value.
+        scale: Its scale; None: inferred from the values in the train file.
+    """
+
+    name: str
+    default: str
+    scale: Scale | None
+
+
+def parameter_options(text: str) -> tuple[ParameterOption, ...]:
+    """Parse ``name=default[:scale]``, separated by commas.
+
+    Raises:
+        ValueError: The text is malformed, or a name occurs twice.
+
+    Example:
+        >>> parameter_options("learning_rate=0.1:log, optimizer=adam")[1]
+        ParameterOption(name='optimizer', default='adam', scale=None)
+    """
+    found = []
+    for part in text.split(","):
+        name, equals, value = part.strip().partition("=")
+        default, colon, scale = value.partition(":")
+        if not (name and equals and default):
+            raise ValueError
+        found.append(ParameterOption(name, default, Scale(scale) if colon else None))
+    if len({option.name for option in found}) < len(found):
+        raise ValueError
+    return tuple(found)
+
+
+def parameters_of_paths(
+    source: str, options: Sequence[ParameterOption], paths: Iterable[TrainingPath]
+) -> tuple[Parameter, ...]:
+    """The parameters that a job chooses, with the values in the train file as candidates.
+
+    Args:
+        source: Name of the train file.
+        options: The parameters to choose.
+        paths: The training paths of the workload.
+
+    Raises:
+        InputError: A parameter has no column, or one that is not chosen has several values.
+        UsageError: A default is not in the file, or the values do not fit a scale.
+    """
+    values: dict[str, dict[str, int]] = {}
+    for path in paths:
+        for name, value in path.parameters:
+            values.setdefault(name, {}).setdefault(value, path.line)
+    for name, lines in values.items():
+        if name != LEARNING_RATE and len(lines) > 1 and name not in {option.name for option in options}:
+            found = f"{len(lines)} values of parameter {name}"
+            expected = f"one value, or --parameters {name}=DEFAULT, so that the policy chooses it"
+            raise InputError(source, found, expected, max(lines.values()), f"{PARAMETER_PREFIX}{name}")
+    return tuple(_parameter(source, option, list(values.get(option.name, {}))) for option in options)
+
+
+def _parameter(source: str, option: ParameterOption, candidates: list[str]) -> Parameter:
+    if not candidates:
+        column = f"{PARAMETER_PREFIX}{option.name}"
+        raise InputError(source, "no such column", f"a column {column} with the values to choose from", 1, column)
+    scale = option.scale or inferred_scale(candidates)
+    if scale is not Scale.CHOICE:
+        candidates = sorted(candidates, key=_number)
+    default = next((each for each in candidates if each == option.default or _equal(each, option.default)), None)
+    if default is None:
+        raise UsageError(
+            f"--parameters: found default {option.default} of {option.name}, expected one of {', '.join(candidates)}, "
+            f"the values in {source}"
+        )
+    try:
+        return Parameter(option.name, scale, tuple(candidates), default)
+    except ValueError as error:
+        raise UsageError(f"--parameters: {error}; the values are from {source}") from None
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+def _equal(one: str, other: str) -> bool:
+    try:
+        return float(one) == float(other)
+    except ValueError:
+        return False
+
+
+def paths_by_configuration(
+    paths: Mapping[int, tuple[TrainingPath, ...]], parameters: Sequence[Parameter]
+) -> dict[Configuration, tuple[TrainingPath, ...]]:
+    """The training paths of each configuration, in the order of the file's runs.
+
+    Args:
+        paths: The training paths by batch size.
+        parameters: The parameters that the job chooses; others are ignored.
+    """
+    found: dict[Configuration, list[TrainingPath]] = {}
+    for size, of_size in paths.items():
+        for path in of_size:
+            given = dict(path.parameters)
+            values = tuple((each.name, given.get(each.name, each.default)) for each in parameters)
+            found.setdefault(Configuration(size, values), []).append(path)
+    return {configuration: tuple(of_configuration) for configuration, of_configuration in found.items()}
+
+
+def epochs_of(
+    epochs: Mapping[Configuration, tuple[Measurement, ...]], configuration: Configuration
+) -> tuple[Measurement, ...] | None:
+    """The epochs at each power limit of a configuration; None if there are none.
+
+    Parameters without a column in the power file do not change the epochs.
+    """
+    wanted = dict(configuration.parameters)
+    for measured, limits in epochs.items():
+        agrees = all(wanted.get(name, value) == value for name, value in measured.parameters)
+        if measured.batch_size == configuration.batch_size and agrees:
+            return limits
+    return None
