@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import tempfile
 import tomllib
 from pathlib import Path
+from typing import Any
 
 from support.images.base import base_archive
 from support.images.caching import made_once
@@ -24,7 +26,7 @@ SOURCES = tuple(
         "examples/digits",
     )
 )
-SELDOM = ("images", "pyproject.toml", "constraints-runtime.txt")
+SELDOM = ("images", "constraints-runtime.txt")
 PROGRAMS = ("buildah", "mmdebstrap", "cc")
 
 
@@ -81,7 +83,9 @@ def built_images(cache: Path | None = None) -> dict[str, Path]:
 def _build(cache: Path, base: Path, folder: Path) -> None:
     sys.stderr.write(f"images: building {', '.join(NAMES)}; a minute or two\n")
     # Seldom-changing parts are cached: the dependencies' wheels, and the layers made from them.
-    seldom: list[str | Path] = [base.parent.name, sys.version, *(REPOSITORY / name for name in SELDOM)]
+    # Of pyproject.toml they need the dependencies; the settings of the tools change often.
+    requirements = json.dumps(_project(), sort_keys=True)
+    seldom: list[str | Path] = [base.parent.name, sys.version, requirements, *(REPOSITORY / name for name in SELDOM)]
     dependencies = made_once(cache, "dependencies", seldom, _download, keep=1) / "dependencies"
     storage = made_once(cache, "layers", seldom, lambda _: None, keep=1)
     buildah = ["buildah", "--root", f"{storage}/root", "--runroot", f"{storage}/run", "--storage-driver", "overlay"]
@@ -116,5 +120,11 @@ def _run(*command: str | Path) -> None:
 
 
 def _version() -> str:
+    return str(_project()["version"])
+
+
+def _project() -> dict[str, Any]:
+    """The project table of pyproject.toml."""
     with (REPOSITORY / "pyproject.toml").open("rb") as file:
-        return str(tomllib.load(file)["project"]["version"])
+        project: dict[str, Any] = tomllib.load(file)["project"]
+    return project
