@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
+from support.agents.agent_fixture import until
 from support.databases.postgresql_server import (
     PostgreSqlMissingError,
     postgresql_folder,
@@ -225,12 +226,16 @@ def test_a_locked_file_is_reported(tmp_path: Path, observation: Make, monkeypatc
 
 
 def _end_connections(store: Store) -> None:
-    end_all = (
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-        "WHERE pid <> pg_backend_pid() AND datname = current_database()"
-    )
+    others = "FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()"
+
+    def number() -> int:
+        with store._database.reading("count the other connections") as on:
+            return int(on.execute(text(f"SELECT count(*) {others}")).scalar_one())
+
     with store._database.reading("end the other connections") as on:
-        on.execute(text(end_all))
+        on.execute(text(f"SELECT pg_terminate_backend(pid) {others}"))
+    # The server only signals their processes.
+    until(lambda: number() == 0, "the other connections have ended")
 
 
 @pytest.mark.postgres
