@@ -18,7 +18,7 @@ from support.agent_stress.caller_processes import CallerProcess, CallerSpawner
 from support.agent_stress.node_in_process import SAMPLE_SECONDS, NodeInProcess
 from support.agent_stress.random_requests import WATTS, Line, random_line
 
-TIMEOUT_SECONDS = 20.0
+TIMEOUT_SECONDS = 60.0
 POLL_SECONDS = 0.002
 # The ledger keeps 256 steps of each counter; its memory is constant after so many.
 EDGES = 260
