@@ -8,11 +8,9 @@ from typing import Annotated
 from pydantic import Field
 
 from wattloop.messages import GPU_UUID_PATTERN, MAX_GPU_UUID_CHARACTERS
+from wattloop_operator.api.curve import CurveField
 from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString
 from wattloop_operator.api.model import ATOMIC, ApiModel
-
-# A longer curve is thinned: its size in etcd stays below 4 KiB.
-MAX_CURVE_POINTS = 64
 
 
 class Result(StrEnum):
@@ -68,15 +66,6 @@ class ProfilePoint(ApiModel):
     epochs: NonNegativeDecimalString = Field(description="Epochs run at this power limit, fractions included.")
 
 
-class CurvePoint(ApiModel):
-    """One evaluation of the metric."""
-
-    epoch: NonNegativeDecimalString = Field(
-        description="Epochs run at the evaluation, by all processes of the attempt."
-    )
-    metric: DecimalString = Field(description="Value of the metric.")
-
-
 class Progress(ApiModel):
     """What the attempt has reported so far."""
 
@@ -92,8 +81,8 @@ class Progress(ApiModel):
     evaluations: int = Field(
         default=0, description="Number of evaluations of the metric by the reporting process.", ge=0
     )
-    curve: Annotated[tuple[CurvePoint, ...], Field(max_length=MAX_CURVE_POINTS, json_schema_extra=ATOMIC)] = Field(
-        default=(),
+    curve: CurveField = Field(
+        default=None,
         description="Evaluations of the metric by rising epochs. The first, the latest and the best one are always "
         "present; if there are more than 64, others are dropped where they are densest.",
     )

@@ -10,21 +10,18 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 
-from wattloop_operator.api.attempt import MAX_CURVE_POINTS, Result
+from wattloop_operator.api.attempt import Result
+from wattloop_operator.api.curve import MAX_CURVE_POINTS
 from wattloop_operator.api.objective import Direction
 from wattloop_operator.api.training_recurrence import IMAGE_DIGEST_PATTERN
 from wattloop_operator.domain.column_check import ColumnCheck
+from wattloop_planner.metric_curve import MetricCurve
 
 RESULTS = frozenset(result.value for result in Result)
 DIRECTIONS = frozenset(direction.value for direction in Direction)
-POINT_VALUES = 2
-CURVE_FORM = (
-    f"at most {MAX_CURVE_POINTS} pairs (epochs, metric) of finite numbers with positive, strictly rising epochs"
-)
 TARGET_COLUMNS = ("target_metric", "target_direction", "target_threshold", "target_evaluations")
 
 TargetValues = tuple[str | None, str | None, float | None, int | None]
-CurveValues = tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True)
@@ -65,8 +62,7 @@ class ObservationRecord:
         target_threshold: The value to reach.
         target_evaluations: Number of consecutive evaluations that must meet the threshold.
         image_digest: Digest of the image that it ran; None if it is not known.
-        curve: Evaluations of the target metric as (epochs, metric), by rising epochs; empty if
-            there were none, or if they are not known.
+        curve: Evaluations of the target metric; None if there were none, or if they are not known.
 
     Raises:
         InputError: A value is invalid (negative energy, NaN, an unknown result, a time without
@@ -102,7 +98,7 @@ class ObservationRecord:
     target_threshold: float | None = None
     target_evaluations: int | None = None
     image_digest: str | None = None
-    curve: CurveValues = ()
+    curve: MetricCurve | None = None
 
     def __post_init__(self) -> None:
         check = ColumnCheck(f"observation {self.namespace}/{self.recurrence_name}")
@@ -120,8 +116,8 @@ class ObservationRecord:
             raise check.error("image_digest", self.image_digest, "a digest such as sha256:… with 64 hexadecimal digits")
         if self.target is not None:
             self._check_target(check)
-        if not _is_curve(self.curve):
-            raise check.error("curve", self.curve, CURVE_FORM)
+        if self.curve is not None:
+            self._check_curve(check)
         if self.result not in RESULTS:
             raise check.error("result", self.result, f"one of {', '.join(sorted(RESULTS))}")
         for column in ("scheduled_at", "finished_at"):
@@ -133,6 +129,15 @@ class ObservationRecord:
         values = (self.target_metric, self.target_direction, self.target_threshold, self.target_evaluations)
         return None if values == (None, None, None, None) else values
 
+    def _check_curve(self, check: ColumnCheck) -> None:
+        # The database may contain anything.
+        if not isinstance(self.curve, MetricCurve):
+            raise check.error(
+                "curve", self.curve, "pairs [epochs,metric] of finite numbers, with rising epochs above 0"
+            )
+        if len(self.curve.epochs) > MAX_CURVE_POINTS:
+            raise check.error("curve", f"{len(self.curve.epochs)} points", f"at most {MAX_CURVE_POINTS}")
+
     def _check_target(self, check: ColumnCheck) -> None:
         for column, value in zip(TARGET_COLUMNS, self.target or (), strict=True):
             if value is None:
@@ -143,20 +148,6 @@ class ObservationRecord:
             raise check.error("target_direction", self.target_direction, f"one of {', '.join(sorted(DIRECTIONS))}")
         if not math.isfinite(self.target_threshold or 0.0):
             raise check.error("target_threshold", self.target_threshold, "a finite number")
-
-
-def _is_curve(curve: object) -> bool:
-    """Whether these are points of a curve: finite numbers, with positive and strictly rising epochs."""
-    if not isinstance(curve, tuple) or len(curve) > MAX_CURVE_POINTS:
-        return False
-    earlier = 0.0
-    for point in curve:
-        if not isinstance(point, tuple) or len(point) != POINT_VALUES:
-            return False
-        if not all(type(value) is float and math.isfinite(value) for value in point) or point[0] <= earlier:
-            return False
-        earlier = point[0]
-    return True
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,8 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
+from wattloop_planner.metric_curve import MetricCurve
+
 # Number of the newest migration.
 SCHEMA_VERSION = 4
 PRODUCT = "wattloop"
@@ -52,7 +54,7 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 
 class CurveText(TypeDecorator[object]):
-    """A curve as compact JSON, [[epochs,metric],…]; NULL if it is empty.
+    """A `MetricCurve` as compact JSON, [[epochs,metric],…].
 
     A value that is not such JSON is returned as found, and the record that gets it rejects it.
     """
@@ -62,19 +64,19 @@ class CurveText(TypeDecorator[object]):
 
     def process_bind_param(self, value: object, dialect: Dialect) -> str | None:  # noqa: ARG002
         """Format a curve of numbers exactly."""
-        return json.dumps(value, allow_nan=False, separators=(",", ":")) if value else None
+        if not isinstance(value, MetricCurve):
+            return None
+        return json.dumps(tuple(zip(value.epochs, value.metrics, strict=True)), separators=(",", ":"))
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> object:  # noqa: ARG002
-        """Parse a curve; its numbers are floats."""
-        if value is None:
-            return ()
+        """Parse a curve."""
+        if value is None or len(value) > MAX_CURVE_CHARACTERS:
+            return value
         try:
-            points = json.loads(value, parse_int=float) if len(value) <= MAX_CURVE_CHARACTERS else None
-        except (ValueError, RecursionError):
+            epochs, metrics = zip(*json.loads(value, parse_int=float), strict=True)
+            return MetricCurve(epochs, metrics)
+        except (TypeError, ValueError, RecursionError):
             return value
-        if not isinstance(points, list) or not all(isinstance(point, list) for point in points):
-            return value
-        return tuple(tuple(point) for point in points)
 
 
 # Ordered by code point on both databases, independent of the server's locale.

@@ -19,6 +19,7 @@ from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalS
 from wattloop_operator.api.policy import PolicyName
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.schemas import KINDS
+from wattloop_planner.metric_curve import MetricCurve
 
 MANIFESTS = Path(__file__).parents[2] / "manifests" / "valid"
 DECIMAL: TypeAdapter[Decimal] = TypeAdapter(DecimalString)
@@ -135,3 +136,27 @@ def test_a_long_name_of_a_time_zone_is_truncated_in_the_message() -> None:
     with pytest.raises(ScheduleError, match="IANA") as raised:
         check_schedule("0 3 * * *", "x" * 5000)
     assert len(raised.value.found) < 100
+
+
+@pytest.mark.parametrize(
+    ("points", "problem"),
+    [
+        ("0.5", "expected a list of points with an epoch and a metric each"),
+        (7, "expected a list of points"),
+        ([{"epoch": "1"}], "expected a list of points"),
+        ([{"epoch": "one", "metric": "0.5"}], "could not convert string to float"),
+        ([{"epoch": "1", "metric": "0.5"}] * 65, "found 65 points, expected at most 64"),
+    ],
+)
+def test_an_invalid_curve_is_rejected(points: object, problem: str) -> None:
+    with pytest.raises(ValidationError, match=problem):
+        Progress.from_wire({"curve": points})
+
+
+def test_a_curve_has_the_wire_form_of_a_list_of_points() -> None:
+    wire = {"curve": [{"epoch": "1", "metric": "0.51"}, {"epoch": "2.5", "metric": "-0.000000000001"}]}
+    progress = Progress.from_wire(wire)
+    assert progress.curve == MetricCurve((1.0, 2.5), (0.51, -1e-12))
+    assert progress.to_wire()["curve"] == wire["curve"]
+    assert Progress.from_wire({}).curve is None
+    assert "curve" not in Progress().to_wire()

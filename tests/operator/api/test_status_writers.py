@@ -75,7 +75,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "finished powerLimitWatts powerLimitRefusal profile",
         "trec.status.progress.profile[]": "powerLimitWatts energyJoules timeSeconds epochs",
     },
-    "reconcile.attempt.curve:curve_with": {"trec.status.progress.curve[]": "epoch metric"},
+    "api.curve:formatted_curve": {"trec.status.progress.curve[]": "epoch metric"},
     "reconcile.attempt.progress:_merge_readings": {
         "trec.status.progress.gpus[]": "uuid startEnergyMillijoules energyMillijoules startTimeSeconds timeSeconds",
     },

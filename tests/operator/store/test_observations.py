@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from sqlalchemy import text
 
 from wattloop.errors import InputError
-from wattloop_operator.api.attempt import MAX_CURVE_POINTS
+from wattloop_operator.api.curve import MAX_CURVE_POINTS
 from wattloop_operator.store import RESULTS, JobObservations, ObservationRecord, Store
+from wattloop_planner.metric_curve import MetricCurve
 
 Make = Callable[..., ObservationRecord]
 # All examples use one database, so each has its own job uid.
@@ -93,7 +94,7 @@ times = st.datetimes(
                 st.floats(0, 1e300, exclude_min=True, allow_subnormal=False),
                 st.floats(-1e300, 1e300),
                 max_size=MAX_CURVE_POINTS,
-            ).map(lambda points: tuple(sorted(points.items()))),
+            ).map(lambda points: MetricCurve.from_points(points.items())),
             "scheduled_at": times,
             "finished_at": times,
         }
@@ -130,7 +131,7 @@ def test_an_invalid_curve_in_the_database_is_an_error_that_names_the_row(
     with store._database.writing("change a row") as on:
         on.execute(text("UPDATE observations SET curve = :curve"), {"curve": value})
     with pytest.raises(
-        InputError, match=r"^observation team/digits-0: column curve: found .{1,210}, expected at most 64 pairs"
+        InputError, match=r"^observation team/digits-0: column curve: found .{1,210}, expected (pairs|at most 64)"
     ):
         store.observations.of_job(observation().job_uid)
 
@@ -139,7 +140,7 @@ def test_a_curve_of_integers_in_the_database_is_read_as_floats(store: Store, obs
     store.observations.record(observation())
     with store._database.writing("change a row") as on:
         on.execute(text("UPDATE observations SET curve = '[[1, 5], [2, 7]]'"))
-    assert store.observations.of_job(observation().job_uid) == (observation(curve=((1.0, 5.0), (2.0, 7.0))),)
+    assert store.observations.of_job(observation().job_uid) == (observation(curve=MetricCurve((1.0, 2.0), (5.0, 7.0))),)
 
 
 def test_of_concurrent_writers_exactly_one_is_first(store: Store, observation: Make) -> None:

@@ -198,7 +198,7 @@ def test_an_upgrade_changes_the_schema_and_keeps_the_rows(
 ADDED: dict[int, dict[str, Any]] = {
     2: dict.fromkeys(("template_digest", *TARGET_COLUMNS)),
     3: {"image_digest": None},
-    4: {"curve": ()},
+    4: {"curve": None},
 }
 
 

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 
 from wattloop_operator.store import ObservationRecord
+from wattloop_planner.metric_curve import MetricCurve
 
 RECORD = ObservationRecord(
     job_uid="0c3b2d9e",
@@ -34,5 +35,5 @@ RECORD = ObservationRecord(
     target_threshold=0.95,
     target_evaluations=1,
     image_digest="sha256:" + "0123456789abcdef" * 4,
-    curve=((1.0, 0.5), (9.5, 0.9), (10.0, 0.97)),
+    curve=MetricCurve((1.0, 9.5, 10.0), (0.5, 0.9, 0.97)),
 )

@@ -7,49 +7,43 @@ remaining ones stay spread over all epochs.
 
 from __future__ import annotations
 
-from decimal import Decimal
-
-from wattloop_operator.api.attempt import MAX_CURVE_POINTS, CurvePoint
+from wattloop_operator.api.curve import MAX_CURVE_POINTS
 from wattloop_operator.api.field_types import format_decimal, to_decimal
+from wattloop_planner.metric_curve import MetricCurve
 
-Curve = tuple[CurvePoint, ...]
 
-
-def curve_with(curve: Curve, epoch: Decimal, metric: float, *, maximize: bool) -> Curve:
+def curve_with(curve: MetricCurve | None, epoch: float, metric: float, *, maximize: bool) -> MetricCurve | None:
     """The curve with one more evaluation.
 
     Of several evaluations at the latest epoch the best one counts. An evaluation before any
     training is not part of the curve.
 
     Args:
-        curve: The evaluations so far, by rising epochs.
+        curve: The evaluations so far; None if there are none.
         epoch: Epochs run at the evaluation; less than at the latest one only by rounding.
         metric: Its finite value.
         maximize: Whether higher is better.
     """
-    latest = curve[-1].epoch if curve else Decimal(0)
-    point = CurvePoint(epoch=max(_stored(epoch), latest), metric=_stored(to_decimal(metric)))
-    if not point.epoch:
+    epoch, metric = _stored(epoch), _stored(metric)
+    if curve is None:
+        return MetricCurve((epoch,), (metric,)) if epoch > 0 else None
+    epochs, metrics = curve.epochs, curve.metrics
+    if epoch > epochs[-1]:
+        return _thinned(MetricCurve((*epochs, epoch), (*metrics, metric)), maximize=maximize)
+    best = max if maximize else min
+    return MetricCurve(epochs, (*metrics[:-1], best(metrics[-1], metric)))
+
+
+def _thinned(curve: MetricCurve, *, maximize: bool) -> MetricCurve:
+    epochs, metrics = curve.epochs, curve.metrics
+    if len(epochs) <= MAX_CURVE_POINTS:
         return curve
-    if point.epoch == latest:
-        return (*curve[:-1], best_point((curve[-1], point), maximize=maximize))
-    return _thinned((*curve, point), maximize=maximize)
+    best = metrics.index((max if maximize else min)(metrics))
+    inner = (index for index in range(1, len(epochs) - 1) if index != best)
+    dropped = min(inner, key=lambda index: epochs[index + 1] - epochs[index - 1])
+    return MetricCurve(epochs[:dropped] + epochs[dropped + 1 :], metrics[:dropped] + metrics[dropped + 1 :])
 
 
-def best_point(curve: Curve, *, maximize: bool) -> CurvePoint:
-    """The best evaluation of a curve with at least one; of equal ones the earliest."""
-    return (max if maximize else min)(curve, key=lambda point: point.metric)
-
-
-def _thinned(curve: Curve, *, maximize: bool) -> Curve:
-    if len(curve) <= MAX_CURVE_POINTS:
-        return curve
-    best = best_point(curve, maximize=maximize)
-    inner = [index for index in range(1, len(curve) - 1) if curve[index] is not best]
-    dropped = min(inner, key=lambda index: curve[index + 1].epoch - curve[index - 1].epoch)
-    return curve[:dropped] + curve[dropped + 1 :]
-
-
-def _stored(number: Decimal) -> Decimal:
+def _stored(number: float) -> float:
     """The number as it is read again from its wire form, so that epochs still rise then."""
-    return Decimal(format_decimal(number))
+    return float(format_decimal(to_decimal(number)))

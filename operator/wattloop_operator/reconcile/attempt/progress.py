@@ -94,7 +94,7 @@ def _training_update(recurrence: TrainingRecurrence, before: Progress, report: R
         consecutive = _consecutive_reached(before, report) if target.reached_by(report.metric) else 0
         update |= {
             "metric": to_decimal(report.metric),
-            "curve": curve_with(before.curve, epoch, report.metric, maximize=target.maximize),
+            "curve": curve_with(before.curve, float(epoch), report.metric, maximize=target.maximize),
             "evaluations": report.evaluations,
             "consecutive_reached": consecutive,
             "reached": before.reached or consecutive >= target.consecutive_evaluations,

@@ -21,6 +21,7 @@ from wattloop_operator.reconcile.job.start import Readiness
 from wattloop_operator.reconcile.learning import observations
 from wattloop_operator.reconcile.learning.changed_job import source_observations
 from wattloop_operator.reconcile.learning.costs import RecurrenceHistory
+from wattloop_planner.metric_curve import MetricCurve
 
 READY = "Ready"
 LAST_RUN = "LastRunSucceeded"
@@ -110,13 +111,17 @@ def _best_metric(snapshot: Snapshot, records: Sequence[ObservationRecord]) -> st
     known = [
         (metric, epochs, record.batch_size)
         for record in records
-        for epochs, metric in (*record.curve, (record.epochs, record.metric))
+        for epochs, metric in (*_points(record.curve), (record.epochs, record.metric))
         if metric is not None
     ]
     if not known:
         return ""
     best, epochs, batch_size = max(known, key=lambda each: sign * each[0])
     return f"; the best was {best:g} with batch size {batch_size} after {epochs:g} epochs"
+
+
+def _points(curve: MetricCurve | None) -> Iterable[tuple[float, float]]:
+    return () if curve is None else zip(curve.epochs, curve.metrics, strict=True)
 
 
 def target_event(before: Iterable[Condition], after: Iterable[Condition], name: str) -> EmitEvent | None:

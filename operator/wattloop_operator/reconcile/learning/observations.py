@@ -24,7 +24,6 @@ from wattloop_operator.api.training_recurrence import (
 )
 from wattloop_operator.domain.records import (
     TARGET_COLUMNS,
-    CurveValues,
     LateUsage,
     ObservationRecord,
     PowerMeasurement,
@@ -67,8 +66,9 @@ def _completed(record: ObservationRecord, recurrence: TrainingRecurrence) -> Obs
         record = replace(record, template_digest=recurrence.spec.template_digest)
     if record.image_digest is None:
         record = replace(record, image_digest=recurrence.status.image_digest)
-    if not record.curve:
-        record = replace(record, curve=_curve_values(recurrence.status.progress or Progress()))
+    progress = recurrence.status.progress
+    if record.curve is None and progress is not None and progress.curve is not None:
+        record = replace(record, curve=progress.curve)
     return record if record.target is not None else replace(record, **_target_columns(recurrence.spec.target))
 
 
@@ -142,13 +142,9 @@ def record_of(recurrence: TrainingRecurrence) -> ObservationRecord:
         finished_at=ended_at(recurrence),
         template_digest=spec.template_digest,
         image_digest=status.image_digest,
-        curve=_curve_values(progress),
+        curve=progress.curve,
         **_target_columns(spec.target),
     )
-
-
-def _curve_values(progress: Progress) -> CurveValues:
-    return tuple(sorted({float(each.epoch): float(each.metric) for each in progress.curve if each.epoch > 0}.items()))
 
 
 def target_values(target: Target) -> TargetValues:
@@ -243,6 +239,7 @@ def _observation(record: ObservationRecord, from_other_job: bool) -> Observation
         epoch_energy_joules=record.epoch_energy_joules,
         epoch_time_seconds=record.epoch_time_seconds,
         from_other_job=from_other_job,
+        curve=record.curve,
     )
 
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from support.backends.model_backend import job
 from wattloop.messages import MAX_NUMBER, Report
-from wattloop_operator.api.attempt import MAX_CURVE_POINTS, Progress
+from wattloop_operator.api.attempt import Progress
+from wattloop_operator.api.curve import MAX_CURVE_POINTS
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.attempt.progress import progress_after
@@ -43,7 +44,7 @@ def curve_of(reports: Sequence[Report], *, maximize: bool = True) -> Points:
     for report in reports:
         recurrence = after(recurrence, report)
     progress = recurrence.status.progress or Progress()
-    return [(float(point.epoch), float(point.metric)) for point in progress.curve]
+    return [] if progress.curve is None else list(zip(progress.curve.epochs, progress.curve.metrics, strict=True))
 
 
 def evaluations(points: Sequence[tuple[float, float]]) -> list[Report]:

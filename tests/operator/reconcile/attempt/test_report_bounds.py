@@ -12,7 +12,8 @@ import pytest
 from support.backends.model_backend import job
 from wattloop import messages
 from wattloop.messages import GpuEnergy, LimitMeasurement, Report
-from wattloop_operator.api.attempt import MAX_CURVE_POINTS, Progress
+from wattloop_operator.api.attempt import Progress
+from wattloop_operator.api.curve import MAX_CURVE_POINTS
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.progress_store import MAX_PROGRESS_BYTES
 from wattloop_operator.domain.snapshot import Snapshot
