@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
+from wattloop.environment import RunTarget
 from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString
 from wattloop_operator.api.model import ApiModel
 
@@ -39,6 +40,16 @@ class Target(ApiModel):
         ge=1,
         le=100,
     )
+
+    @property
+    def run_target(self) -> RunTarget:
+        """The target in the form that the training process and the policy get."""
+        return RunTarget(
+            self.metric,
+            float(self.threshold),
+            maximize=self.direction is Direction.MAXIMIZE,
+            consecutive_evaluations=self.consecutive_evaluations,
+        )
 
 
 class EarlyStop(ApiModel):

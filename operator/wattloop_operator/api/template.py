@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from dataclasses import dataclass
@@ -151,7 +152,7 @@ class Template(ApiModel):
         description="A workload of another kind whose spec contains pod templates, such as JobSet or PyTorchJob.",
     )
 
-    @property
+    @functools.cached_property
     def digest(self) -> str:
         """Digest of the workload as the user wrote it; a changed image, command or resource changes it.
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Any, TypeVar
 
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import PodReference, TrainingRecurrence
 from wattloop_operator.domain.records import LateUsage, ObservationRecord, PodEnergy, PowerProfileRecord
+
+Value = TypeVar("Value")
 
 
 class WorkloadPhase(StrEnum):
@@ -103,6 +107,7 @@ class Snapshot:
         devices: GPUs that an attempt's training containers request; 0 if none, or not known.
         agent_report_timeout_seconds: How long an attempt that has ended waits for the agents' final
             report; 0 if no agents report.
+        derived: Values that are computed from the snapshot once; see `once_per_snapshot`.
     """
 
     job: RecurringTrainingJob
@@ -117,3 +122,17 @@ class Snapshot:
     pod_energies: Mapping[str, tuple[PodEnergy, ...]] = field(default_factory=dict)
     devices: int = 0
     agent_report_timeout_seconds: int = 0
+    derived: dict[Callable[[Snapshot], Any], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+
+def once_per_snapshot(function: Callable[[Snapshot], Value]) -> Callable[[Snapshot], Value]:
+    """A decorator of a pure function of a snapshot, which keeps its value in the snapshot."""
+
+    @functools.wraps(function)
+    def derive(snapshot: Snapshot) -> Value:
+        if function not in snapshot.derived:
+            snapshot.derived[function] = function(snapshot)
+        value: Value = snapshot.derived[function]
+        return value
+
+    return derive

@@ -15,7 +15,6 @@ from wattloop.environment import PREFIX, RunEnvironment
 from wattloop_operator.api.batch_size import BatchSizeScope
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.reconcile.attempt.progress import target_of
 from wattloop_operator.workloads.ownership import labels_of
 
 GPU_RESOURCE = re.compile(r"^(nvidia|amd)\.com/(gpu|mig-.+)(\.shared)?$")
@@ -131,7 +130,7 @@ def run_environment(
         per_device_batch_size=spec.batch_size if per_device else max(spec.batch_size // devices, 1),
         learning_rate_scale=float(spec.learning_rate_scale),
         max_epochs=spec.max_epochs,
-        target=target_of(spec.target),
+        target=spec.target.run_target,
         power_limit_watts=None if spec.power_limit_watts is None else float(spec.power_limit_watts),
         profile_power_limits=spec.profile_power_limits,
         power_selector=limit.selector.value,

@@ -9,11 +9,9 @@ added, so that its curve continues theirs, and its evaluations begin a new seque
 
 from __future__ import annotations
 
-from wattloop.environment import RunTarget
 from wattloop.messages import MAX_NUMBER, GpuEnergy, Report
 from wattloop_operator.api.attempt import GpuReading, ProfilePoint, Progress
 from wattloop_operator.api.field_types import to_decimal
-from wattloop_operator.api.objective import Direction, Target
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.reconcile.attempt.curve import curve_with
 from wattloop_operator.reconcile.attempt.early_stop import ROUNDING, with_stop_request
@@ -23,16 +21,6 @@ MAX_GPUS_OF_ATTEMPT = 1024
 # A pod that is replaced within its attempt may get other GPUs. A Job's default backoffLimit allows
 # 6 replacements.
 MAX_GPUS_PER_DEVICE = 8
-
-
-def target_of(target: Target) -> RunTarget:
-    """The target in the form that the training process gets."""
-    return RunTarget(
-        target.metric,
-        float(target.threshold),
-        maximize=target.direction is Direction.MAXIMIZE,
-        consecutive_evaluations=target.consecutive_evaluations,
-    )
 
 
 def progress_after(recurrence: TrainingRecurrence, report: Report) -> Progress:
@@ -90,7 +78,7 @@ def _training_update(recurrence: TrainingRecurrence, before: Progress, report: R
             for point in report.profile
         )
     if report.metric is not None and report.evaluations > before.evaluations:
-        target = target_of(recurrence.spec.target)
+        target = recurrence.spec.target.run_target
         consecutive = _consecutive_reached(before, report) if target.reached_by(report.metric) else 0
         update |= {
             "metric": to_decimal(report.metric),

@@ -19,9 +19,10 @@ from wattloop_operator.reconcile.actions import EmitEvent
 from wattloop_operator.reconcile.conditions import condition
 from wattloop_operator.reconcile.job.start import Readiness
 from wattloop_operator.reconcile.learning import observations
-from wattloop_operator.reconcile.learning.changed_job import source_observations
+from wattloop_operator.reconcile.learning.changed_job import known_attempts, source_observations
 from wattloop_operator.reconcile.learning.costs import RecurrenceHistory
 from wattloop_planner.metric_curve import MetricCurve
+from wattloop_planner.observations import Outcome
 
 READY = "Ready"
 LAST_RUN = "LastRunSucceeded"
@@ -87,8 +88,14 @@ def _learns(snapshot: Snapshot, ended: Sequence[RecurrenceHistory]) -> Iterator[
 def _target(
     snapshot: Snapshot, ended: Sequence[RecurrenceHistory], records: Sequence[ObservationRecord]
 ) -> Iterator[tuple[str, bool, str, str]]:
-    """Whether any attempt has reached the target; not before a recurrence has ended without it."""
-    if any(record.result == Result.REACHED.value for record in records):
+    """Whether any attempt has reached the target; not before a recurrence has ended without it.
+
+    An attempt with another target has reached it too if its curve has.
+    """
+    converted = known_attempts(snapshot).converted
+    if any(record.result == Result.REACHED.value for record in records) or any(
+        each.outcome is Outcome.REACHED for each in converted
+    ):
         yield TARGET, True, "Reached", ""
         return
     tried = [each for each in observations.observations(records) if each.epochs > 0]

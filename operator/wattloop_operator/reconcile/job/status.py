@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -17,14 +16,13 @@ from wattloop_operator.api.recurring_training_job_status import (
     Savings,
     Totals,
 )
-from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.energy.usage import carbon_grams, money, relative_percent
 from wattloop_operator.reconcile.job.conditions import job_conditions
 from wattloop_operator.reconcile.job.recurrences import latest_slot_time, next_index
 from wattloop_operator.reconcile.job.start import MAX_ACTIVE, Readiness
 from wattloop_operator.reconcile.learning import observations
-from wattloop_operator.reconcile.learning.changed_job import current_observations, not_forgotten, with_current_target
+from wattloop_operator.reconcile.learning.changed_job import known_attempts, with_current_target
 from wattloop_operator.reconcile.learning.costs import RecurrenceHistory, default_cost, default_energy, histories_of
 from wattloop_operator.reconcile.learning.decision import decision_context, policy_of
 from wattloop_planner.bandit.feasible_arms import crashes_in_a_row
@@ -47,7 +45,7 @@ def job_status(
     """
     before, spec = snapshot.job.status, snapshot.job.spec
     records = observations.known_records(snapshot)
-    current = with_current_target(spec, not_forgotten(snapshot.job, records))
+    current = with_current_target(spec, known_attempts(snapshot).kept)
     histories = histories_of(observations.records_with_late_usage(snapshot))
     running = [each for each in snapshot.recurrences if each.status.result is None]
     default = default_cost(snapshot)
@@ -66,7 +64,7 @@ def job_status(
         last_missed_time=readiness.last_missed or before.last_missed_time,
         last_run_request=readiness.last_run_request or before.last_run_request,
         forgotten=before.forgotten,
-        learning=_learning(snapshot, records),
+        learning=_learning(snapshot),
         counts=Counts(
             active=len(running),
             recurrences=next_index(snapshot),
@@ -82,17 +80,26 @@ def job_status(
     )
 
 
-def _learning(snapshot: Snapshot, records: Sequence[ObservationRecord]) -> Learning | None:
+def _learning(snapshot: Snapshot) -> Learning | None:
     """The observations that the policy learns from, also after a change of the job."""
+    records, known = observations.known_records(snapshot), known_attempts(snapshot)
     if not records:
         return None
-    found = current_observations(snapshot.job, records)
+    found, kept, converted = known.observations, known.kept, len(known.converted)
     crashes = sum(each.outcome is Outcome.CRASHED for each in found)
     other_target = sum(each.other_target for each in found)
-    kept = not_forgotten(snapshot.job, records)
     other_template = sum(each.result == Result.CRASHED.value for each in kept) - crashes
-    first = next((each for each in found if each.outcome is not Outcome.CRASHED and not each.other_target), None)
+    other = {(each.recurrence, each.attempt) for each in known.converted}
+    first = next(
+        (
+            each
+            for each in found
+            if not (each.outcome is Outcome.CRASHED or each.other_target or (each.recurrence, each.attempt) in other)
+        ),
+        None,
+    )
     parts = (
+        (converted, "{} with another target count through the curve of their metric"),
         (other_target, "of {} with another target, only the cost of an epoch counts"),
         (other_template, "{} that crashed with another template do not count"),
         (len(records) - len(kept), "{} are forgotten"),

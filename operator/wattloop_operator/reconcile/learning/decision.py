@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from wattloop.power.selectors import Measurement, selector_named
@@ -23,7 +23,7 @@ from wattloop_operator.domain.names import JOB_LABEL, RECURRENCE_LABEL, recurren
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.energy.usage import plausible_cost
 from wattloop_operator.reconcile.learning import observations
-from wattloop_operator.reconcile.learning.changed_job import current_observations, source_observations
+from wattloop_operator.reconcile.learning.changed_job import known_attempts, source_observations
 from wattloop_operator.reconcile.learning.power_profiles import applicable_profile, must_be_measured_again
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.context_digest import context_digest
@@ -62,13 +62,39 @@ def decision_context(snapshot: Snapshot, index: int, attempt: int) -> DecisionCo
         eta=spec.objective.energy_weight_percent / 100,
         recurrence=index,
         attempt=attempt,
-        observations=source_observations(snapshot) + current_observations(job, records),
+        observations=source_observations(snapshot) + known_attempts(snapshot).observations,
         seed=decision_seed(job.metadata.uid, index, attempt, _policy_seed(spec)),
         running=running,
         gpu_model=observations.latest_gpus(records)[0],
         remaining_recurrences=None if spec.max_recurrences is None else max(spec.max_recurrences - index, 1),
         max_epochs=spec.objective.max_epochs,
+        target=spec.objective.target.run_target,
     )
+
+
+def review_context(snapshot: Snapshot, recurrence: TrainingRecurrence) -> DecisionContext:
+    """The context of the decision of a running attempt, with what has become known since.
+
+    Target, limit of epochs and weight of energy are those of the attempt, although the job may have
+    others by now: the attempt is judged by what it was started for, and attempts with the job's new
+    target are converted to the attempt's. Outcomes of recurrences that were decided later, and ended
+    earlier, count too: a review need not be repeatable, and they say more about the other arms. The
+    candidates are the job's present ones and the attempt's own.
+    """
+    spec, job = recurrence.spec, snapshot.job
+    objective = job.spec.objective.model_copy(
+        update={
+            "target": spec.target,
+            "max_epochs": spec.max_epochs,
+            "energy_weight_percent": spec.energy_weight_percent,
+        }
+    )
+    candidates = tuple(sorted({*job.spec.batch_size.candidates, spec.batch_size}))
+    batch_size = job.spec.batch_size.model_copy(update={"candidates": candidates})
+    job_spec = job.spec.model_copy(update={"objective": objective, "batch_size": batch_size})
+    others = tuple(each for each in snapshot.recurrences if each.metadata.name != recurrence.metadata.name)
+    of_attempt = replace(snapshot, job=job.model_copy(update={"spec": job_spec}), recurrences=others)
+    return decision_context(of_attempt, spec.index, spec.attempt)
 
 
 def policy_of(spec: RecurringTrainingJobSpec) -> Policy:

@@ -31,7 +31,7 @@ from wattloop_operator.domain.records import (
     ProfileKey,
     TargetValues,
 )
-from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.domain.snapshot import Snapshot, once_per_snapshot
 from wattloop_operator.reconcile.energy.usage import usage_of
 from wattloop_planner.observations import Observation, Outcome
 
@@ -46,6 +46,7 @@ OUTCOMES = {
 MIN_MEASUREMENTS = 2
 
 
+@once_per_snapshot
 def known_records(snapshot: Snapshot) -> tuple[ObservationRecord, ...]:
     """The records of all outcomes, ordered by (recurrence, attempt).
 
@@ -72,6 +73,7 @@ def _completed(record: ObservationRecord, recurrence: TrainingRecurrence) -> Obs
     return record if record.target is not None else replace(record, **_target_columns(recurrence.spec.target))
 
 
+@once_per_snapshot
 def records_with_late_usage(snapshot: Snapshot) -> tuple[ObservationRecord, ...]:
     """The same with the latest known usage, for totals.
 
@@ -191,6 +193,7 @@ def profile_of(recurrence: TrainingRecurrence) -> tuple[ProfileKey, tuple[PowerM
     )
 
 
+@once_per_snapshot
 def known_profiles(snapshot: Snapshot) -> tuple[PowerProfileRecord, ...]:
     """All power profiles. The store has precedence over the objects."""
     known = {profile.key: profile for profile in snapshot.profiles}

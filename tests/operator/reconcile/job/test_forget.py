@@ -105,12 +105,12 @@ def test_the_status_states_since_when_the_job_learns_and_what_was_carried_over(b
     assert learning() == (0, False, 4, "")
     objective = backend.job.to_wire()["spec"]["objective"]
     backend.change_spec(objective={**objective, "target": {"metric": "accuracy", "threshold": "0.92"}})
-    text = "of 4 attempt(s) with another target, only the cost of an epoch counts"
-    assert learning() == (None, True, 0, text)
+    text = "4 attempt(s) with another target count through the curve of their metric"
+    assert learning() == (None, True, 4, text)
     backend.change_spec(suspend=False)
     run_once(backend)
     backend.change_spec(suspend=True)
-    assert learning() == (4, False, 1, text)
+    assert learning() == (4, False, 5, text)
     forget(backend, "first")
     assert learning() == (None, True, 0, "5 attempt(s) are forgotten")
 

@@ -15,6 +15,7 @@ from wattloop_operator.domain.records import TARGET_COLUMNS
 from wattloop_operator.domain.snapshot import Failure
 from wattloop_operator.reconcile.learning.decision import Attempt, decide, decision_context
 from wattloop_planner.bandit.policy import NoFeasibleArmError
+from wattloop_planner.observations import Outcome
 
 CORRECTED = {"job": {"template": {"spec": {"containers": [{"name": "train", "image": "digits:corrected"}]}}}}
 TWO_SIZES: dict[str, Any] = {"batchSize": {"default": 64, "candidates": [32, 64]}}
@@ -136,24 +137,35 @@ LOSS = {"metric": "loss", "threshold": "0.3", "direction": "Minimize"}
 KEEP_ALL: dict[str, Any] = {"successfulHistoryLimit": 1000, "failedHistoryLimit": 1000, "retryPolicy": {"limit": 0}}
 
 
+HIGHER = {"metric": "accuracy", "threshold": "0.93"}
+TWICE = {"metric": "accuracy", "threshold": "0.9", "consecutiveEvaluations": 2}
+THOMPSON: dict[str, Any] = {"thompsonSampling": {}}
+
+
 @pytest.mark.parametrize(
-    "target",
+    ("target", "policy", "curves"),
     [
-        LOSS,
-        {"metric": "accuracy", "threshold": "0.93"},
-        {"metric": "top5", "threshold": "0.9"},
-        {"metric": "accuracy", "threshold": "0.9", "direction": "Minimize"},
-        {"metric": "accuracy", "threshold": "0.9", "consecutiveEvaluations": 2},
+        # Only a curve of the same metric and direction says anything of the new target.
+        (LOSS, THOMPSON, True),
+        ({"metric": "top5", "threshold": "0.9"}, THOMPSON, True),
+        ({"metric": "accuracy", "threshold": "0.9", "direction": "Minimize"}, THOMPSON, True),
+        (HIGHER, THOMPSON, False),
+        (TWICE, THOMPSON, False),
+        # The published algorithm would prune each batch size that stopped at the easier target.
+        (HIGHER, {"zeus": {}}, True),
+        (LOSS, {"zeus": {}}, True),
+        (TWICE, {"zeus": {}}, True),
     ],
 )
-@pytest.mark.parametrize("policy", [{"thompsonSampling": {}}, {"zeus": {}}])
 def test_runs_with_another_target_give_only_the_cost_of_an_epoch(
-    backend_with: Callable[..., ModelBackend], target: dict[str, Any], policy: dict[str, Any]
+    backend_with: Callable[..., ModelBackend], target: dict[str, Any], policy: dict[str, Any], curves: bool
 ) -> None:
     backend = backend_with(policy=policy, **KEEP_ALL)
     for _ in range(12):
         run_once(backend, 10)
     assert {each.batch_size for each in backend.records.values()} != {64}
+    if not curves:
+        forget_curves(backend)
     change_target(backend, **target)
     decided = same_decision_from_either_memory(backend)
     assert isinstance(decided, TrainingRecurrence)
@@ -162,11 +174,118 @@ def test_runs_with_another_target_give_only_the_cost_of_an_epoch(
     snapshot = backend.snapshot(KEY)
     assert snapshot is not None
     seen = decision_context(snapshot, 99, 0).observations
-    assert [each.other_target for each in seen] == [True] * 12
+    assert [(each.other_target, each.curve) for each in seen] == [(True, None)] * 12
     backend.reconcile()
     status = backend.job.status
     assert (status.best_batch_size, status.savings) == (None, None)
     assert [each.relative_to_default_percent for each in status.recent_recurrences] == [None] * 10
+
+
+def forget_curves(backend: ModelBackend) -> None:
+    """The objects and the records are those of an operator that did not know curves."""
+    backend.records = {key: replace(record, curve=None) for key, record in backend.records.items()}
+    for name, recurrence in backend.recurrences.items():
+        if recurrence.status.progress is not None:
+            progress = recurrence.status.progress.model_copy(update={"curve": None})
+            status = recurrence.status.model_copy(update={"progress": progress})
+            backend.recurrences[name] = recurrence.model_copy(update={"status": status})
+
+
+def run_along_a_curve(backend: ModelBackend, metrics: list[float]) -> None:
+    """One recurrence of one attempt with an evaluation in each epoch: 100 J and one second an epoch."""
+    backend.reconcile()
+    (name,) = backend.running
+    backend.run_workload(name)
+    for epoch, metric in enumerate(metrics, start=1):
+        fields: dict[str, Any] = {"joules": 100.0 * epoch, "seconds": 1.0 * epoch}
+        backend.report(name, sequence=epoch, epoch=epoch, metric=metric, **fields)
+    backend.end_workload(name)
+    backend.reconcile()
+    backend.advance(3600)
+
+
+# 0.8 is reached in epoch 6, 0.9 in epoch 10.
+CURVE = [0.3, 0.5, 0.6, 0.7, 0.75, 0.81, 0.84, 0.87, 0.89, 0.91]
+
+
+@pytest.mark.parametrize(
+    ("target", "outcome", "epochs", "reachable"),
+    [
+        ({"metric": "accuracy", "threshold": "0.8"}, Outcome.REACHED, 6, True),
+        ({"metric": "accuracy", "threshold": "0.8", "consecutiveEvaluations": 3}, Outcome.REACHED, 8, True),
+        # The curve ends at the easier target, so that the harder one takes more epochs than these.
+        ({"metric": "accuracy", "threshold": "0.95"}, Outcome.STOPPED, 10, False),
+    ],
+)
+def test_the_curves_of_earlier_runs_say_when_they_reached_another_threshold(
+    backend_with: Callable[..., ModelBackend], target: dict[str, Any], outcome: Outcome, epochs: float, reachable: bool
+) -> None:
+    backend = backend_with(**KEEP_ALL)
+    for _ in range(6):
+        run_along_a_curve(backend, CURVE)
+    backend.change_spec(suspend=True)
+    change_target(backend, **target)
+    same_decision_from_either_memory(backend)
+    snapshot = backend.snapshot(KEY)
+    assert snapshot is not None
+    context = decision_context(snapshot, 99, 0)
+    assert context.target == backend.job.spec.objective.target.run_target
+    seen = {(each.outcome, each.epochs, each.other_target) for each in context.observations}
+    assert seen == {(outcome, epochs, False)}
+    assert all(each.curve is not None and each.curve.epochs[-1] == epochs for each in context.observations)
+    backend.reconcile()
+    learning = backend.job.status.learning
+    assert learning is not None
+    assert (learning.since_recurrence, learning.attempts) == (None, 6)
+    assert learning.carried_over == "6 attempt(s) with another target count through the curve of their metric"
+    assert (backend.job.status.best_batch_size is not None) is reachable
+    found = [each.status for each in backend.job.status.conditions if each.type == "TargetReachable"]
+    assert found == ([ConditionStatus.TRUE] if reachable else [])
+
+
+def test_after_a_lower_threshold_the_runs_before_count_as_if_they_had_had_it(
+    backend_with: Callable[..., ModelBackend],
+) -> None:
+    easier = {"metric": "accuracy", "threshold": "0.8"}
+    changed, always = backend_with(**KEEP_ALL), backend_with(**KEEP_ALL)
+    change_target(always, **easier)
+    for _ in range(3):
+        run_along_a_curve(changed, CURVE)
+        run_along_a_curve(always, CURVE[:6])
+    change_target(changed, **easier)
+
+    def known(backend: ModelBackend) -> list[tuple[object, ...]]:
+        snapshot = backend.snapshot(KEY)
+        assert snapshot is not None
+        return [
+            (each.recurrence, each.outcome, each.epochs, each.curve, each.energy_joules, each.time_seconds)
+            for each in decision_context(snapshot, 99, 0).observations
+        ]
+
+    assert known(changed) == known(always)
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ({"metric": "accuracy", "threshold": "0.8"}, [(Outcome.REACHED, 6, 6)]),
+        ({"metric": "accuracy", "threshold": "0.9"}, [(Outcome.REACHED, 10, 10)]),
+        ({"metric": "accuracy", "threshold": "0.95"}, [(Outcome.STOPPED, 10, 10)]),
+        ({"metric": "top5", "threshold": "0.8"}, []),
+    ],
+)
+def test_the_runs_of_another_job_are_converted_to_the_target(
+    backend_with: Callable[..., ModelBackend], target: dict[str, str], expected: list[tuple[Outcome, float, int]]
+) -> None:
+    source = backend_with(**KEEP_ALL)
+    run_along_a_curve(source, CURVE)
+    backend = backend_with(objective={"target": target, "maxEpochs": 50})
+    snapshot = backend.snapshot(KEY)
+    assert snapshot is not None
+    records = tuple(source.records.values())
+    seen = decision_context(replace(snapshot, source_records=records), 0, 0).observations
+    assert [(each.outcome, each.epochs, len(each.curve.epochs if each.curve else ())) for each in seen] == expected
+    assert all(each.from_other_job for each in seen)
 
 
 def test_savings_after_a_changed_target_are_those_of_the_present_one(

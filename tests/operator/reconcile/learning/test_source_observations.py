@@ -56,7 +56,9 @@ def recurrences_used(
         ({"target_evaluations": 3}, [0, 1, 2, 3]),
         ({"target_metric": "loss"}, [1, 2, 3]),
         ({"target_direction": "Minimize"}, [1, 2, 3]),
-        ({"target_threshold": 0.8}, [1, 2, 3]),
+        ({"target_threshold": 0.8, "curve": None}, [1, 2, 3]),
+        # A curve says when the other threshold was reached.
+        ({"target_threshold": 0.8}, [0, 1, 2, 3]),
         (dict.fromkeys(TARGET_COLUMNS), [1, 2, 3]),
         ({"result": "Crashed"}, [1, 2, 3]),
         ({"result": "Cancelled"}, [1, 2, 3]),
