@@ -54,6 +54,8 @@ class Observation:
         other_target: Whether the attempt trained towards another target than the job has now. Only its
             epoch cost is used.
         curve: The metric over the epochs run; None if unknown.
+        template_digest: Digest of the template of the training; empty if unknown.
+        image_digest: Digest of the image that the training ran; empty if unknown.
         parameters: Value of each further parameter that the attempt ran with. One without a value had its
             default.
     """
@@ -73,6 +75,8 @@ class Observation:
     other_target: bool = False
     curve: MetricCurve | None = None
     parameters: ParameterValues = ()
+    template_digest: str = ""
+    image_digest: str = ""
 
     @property
     def gives_epochs(self) -> bool:

@@ -34,6 +34,7 @@ class RecurrenceRow:
             records; the same in every row. None before the default batch size has reached the
             target.
         reason: Why the batch size was chosen.
+        image_digest: Digest of the image that ran; None if it is not known.
     """
 
     recurrence: int
@@ -47,6 +48,7 @@ class RecurrenceRow:
     cost_joules: float | None
     default_cost_joules: float | None
     reason: str
+    image_digest: str | None = None
 
     @property
     def reached(self) -> bool:
@@ -73,6 +75,7 @@ def rows_of(history: JobHistory) -> tuple[RecurrenceRow, ...]:
             cost_joules=attempt_cost_joules(record, history.eta),
             default_cost_joules=default if record.target == target else None,
             reason=record.reason,
+            image_digest=record.image_digest,
         )
         for record in history.records
     )

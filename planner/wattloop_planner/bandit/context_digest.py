@@ -62,6 +62,10 @@ def _canonical_observation(observation: Observation) -> dict[str, object]:
         optional["curve"] = _canonical_curve(observation.curve)
     if observation.parameters:
         optional["parameters"] = dict(observation.parameters)
+    if observation.template_digest:
+        optional["template_digest"] = observation.template_digest
+    if observation.image_digest:
+        optional["image_digest"] = observation.image_digest
     return optional | {
         "recurrence": observation.recurrence,
         "attempt": observation.attempt,

@@ -65,6 +65,8 @@ def _rank(observation: Observation) -> tuple[object, ...]:
         observation.energy_joules,
         observation.time_seconds,
         () if curve is None else (curve.epochs, curve.metrics),
+        observation.template_digest,
+        observation.image_digest,
     )
 
 

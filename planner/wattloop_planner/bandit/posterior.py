@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from wattloop_planner.bandit.gaussian_process import (
 )
 from wattloop_planner.bandit.kernel import SmoothPrior, prior_covariance, prior_mean
 from wattloop_planner.bandit.priors import CHANGED_REGIME, EPOCHS, ChangeDetection, NoisePrior
+from wattloop_planner.bandit.training_identity import TrainingIdentity
 from wattloop_planner.observations import Observation, Outcome
 
 MAX_VARIANCE_RATIO = (
@@ -78,6 +79,7 @@ class Posterior:
         self.epoch_costs = EpochCosts(self.space, self.eta)
         self._sum_of_squares = self._degrees_of_freedom = 0.0
         self._upwards = self._downwards = 0.0
+        self._training = TrainingIdentity()
         self._before: Posterior | None = None
         self._since: list[Observation] = []
 
@@ -92,6 +94,7 @@ class Posterior:
             return
         if not observation.gives_epochs:
             return
+        self._expect_change_with(self._training.after(observation))
         residual = self._residual(arm, observation)
         if self._before is None and abs(residual) > self.detection.allowance:
             self._before = self._copy()
@@ -206,6 +209,14 @@ class Posterior:
             residual = max(residual, 0.0)
         return min(max(residual, -self.detection.max_residual), self.detection.max_residual)
 
+    def _expect_change_with(self, training: TrainingIdentity) -> None:
+        """After another image or template, less evidence of a change suffices, and the change is assumed there."""
+        changed, self._training = training.changes > self._training.changes, training
+        head_start = self.detection.head_start / training.changes if changed else 0.0
+        if max(self._upwards, self._downwards) < head_start:
+            self._before, self._since = self._copy(), []
+        self._upwards, self._downwards = max(self._upwards, head_start), max(self._downwards, head_start)
+
     def _detect_change(self, residual: float) -> None:
         detection = self.detection
         self._upwards = max(0.0, self._upwards + residual - detection.allowance)
@@ -217,10 +228,10 @@ class Posterior:
 
     def _change_regime(self, before: Posterior, since: list[Observation]) -> None:
         """Restore the state before the deviating runs, start a regime there, and relearn these runs."""
-        epoch_costs, changes = self.epoch_costs, self.changes + 1
+        epoch_costs, changes, training = self.epoch_costs, self.changes + 1, replace(self._training, changes=0)
         ever_reached, ever_run = self.ever_reached, self.ever_run
         self.__dict__.update(before._copy().__dict__)
-        self.epoch_costs, self.changes = epoch_costs, changes
+        self.epoch_costs, self.changes, self._training = epoch_costs, changes, training
         self.start_regime(CHANGED_REGIME)
         self._upwards = self._downwards = 0.0
         self._before, self._since = None, []

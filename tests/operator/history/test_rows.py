@@ -27,7 +27,7 @@ def as_csv(history: Any) -> str:
 def test_the_columns_are_those_of_recurrences_csv() -> None:
     assert ",".join(COLUMNS) == (
         "recurrence,attempt,batch_size,power_limit_watts,epochs,outcome,energy_joules,time_seconds,cost_joules,"
-        "default_cost_joules,reason"
+        "default_cost_joules,reason,image_digest"
     )
 
 

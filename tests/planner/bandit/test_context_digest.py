@@ -20,7 +20,9 @@ OBSERVATION = Observation(3, 1, 64, Outcome.REACHED, 7.5, 1000.0, 90.0, 400.0, "
 CONTEXT = DecisionContext((32, 64), 64, 0.5, 4, 0, (OBSERVATION,), 11, (Configuration(32),), "GPU", 5, 50)
 LEARNING_RATE = Parameter("learning_rate", Scale.LOG, ("0.1", "1"), "0.1")
 WITH_CURVE = replace(CONTEXT, observations=(replace(OBSERVATION, curve=CURVE),), target=TARGET)
-FULL_OBSERVATION = replace(OBSERVATION, curve=CURVE, parameters=(("learning_rate", "0.1"),))
+FULL_OBSERVATION = replace(
+    OBSERVATION, curve=CURVE, parameters=(("learning_rate", "0.1"),), template_digest="0a", image_digest="sha256:1b"
+)
 FULL_CONTEXT = replace(CONTEXT, observations=(FULL_OBSERVATION,), target=TARGET, parameters=(LEARNING_RATE,))
 
 

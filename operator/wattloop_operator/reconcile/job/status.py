@@ -27,7 +27,7 @@ from wattloop_operator.reconcile.learning.costs import RecurrenceHistory, defaul
 from wattloop_operator.reconcile.learning.decision import decision_context, policy_of
 from wattloop_planner.bandit.feasible_arms import crashes_in_a_row
 from wattloop_planner.bandit.policy import NoFeasibleArmError
-from wattloop_planner.observations import Outcome
+from wattloop_planner.observations import Observation, Outcome
 
 MAX_RECENT = 10
 
@@ -98,7 +98,9 @@ def _learning(snapshot: Snapshot) -> Learning | None:
         ),
         None,
     )
+    other_training = _with_other_training(snapshot.job.spec.template.digest, found)
     parts = (
+        (other_training, "{} with another image or template count until later runs differ from them"),
         (converted, "{} with another target count through the curve of their metric"),
         (other_target, "of {} with another target, only the cost of an epoch counts"),
         (other_template, "{} that crashed with another template do not count"),
@@ -109,6 +111,16 @@ def _learning(snapshot: Snapshot) -> Learning | None:
         since=next((each.scheduled_at for each in kept if first and each.recurrence == first.recurrence), None),
         attempts=len(found) - crashes - other_target,
         carried_over="; ".join(text.format(f"{count} attempt(s)") for count, text in parts if count),
+    )
+
+
+def _with_other_training(template_digest: str, found: tuple[Observation, ...]) -> int:
+    """Number of observations of epochs whose template or image is known to differ from the present ones."""
+    image = next((each.image_digest for each in reversed(found) if each.image_digest), "")
+    return sum(
+        each.template_digest not in ("", template_digest) or each.image_digest not in ("", image)
+        for each in found
+        if each.gives_epochs
     )
 
 

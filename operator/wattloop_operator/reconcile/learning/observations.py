@@ -243,6 +243,9 @@ def _observation(record: ObservationRecord, from_other_job: bool) -> Observation
         epoch_time_seconds=record.epoch_time_seconds,
         from_other_job=from_other_job,
         curve=record.curve,
+        # A change of another job's training is no hint at a change of this one.
+        template_digest="" if from_other_job else record.template_digest or "",
+        image_digest="" if from_other_job else record.image_digest or "",
     )
 
 

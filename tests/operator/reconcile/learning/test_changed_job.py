@@ -53,11 +53,11 @@ def crash_until_blocked(backend: ModelBackend) -> None:
         backend.reconcile()
 
 
-def run_once(backend: ModelBackend, epochs: int, *, metric: float = 0.95) -> None:
+def run_once(backend: ModelBackend, epochs: int, *, metric: float = 0.95, image: str | None = None) -> None:
     """One recurrence of one attempt: 100 J and one second an epoch."""
     backend.reconcile()
     (name,) = backend.running
-    backend.run_workload(name)
+    backend.run_workload(name, image)
     backend.report(name, epoch=epochs, metric=metric, joules=100.0 * epochs, seconds=1.0 * epochs, finished=True)
     backend.end_workload(name)
     backend.reconcile()
@@ -347,3 +347,31 @@ def test_an_attempt_that_ends_after_its_target_changed_is_not_compared(
     cost = backend.recurrences[name].status.cost
     assert cost is not None
     assert cost.relative_to_default_percent is None
+
+
+def test_after_another_image_or_template_all_counts_and_the_policy_knows_where_it_changed(
+    backend_with: Callable[..., ModelBackend],
+) -> None:
+    backend = backend_with(policy={"fixed": {}}, **KEEP_ALL)
+    old, new = "sha256:" + "0" * 64, "sha256:" + "1" * 64
+    for image in (None, old, old, new):
+        run_once(backend, 10, image=image)
+    first = backend.job.spec.template.digest
+    learning = backend.job.status.learning
+    assert learning is not None
+    assert learning.attempts == 4
+    expected = "2 attempt(s) with another image or template count until later runs differ from them"
+    assert learning.carried_over == expected
+
+    backend.change_spec(template=CORRECTED)
+    run_once(backend, 10, image=new)
+    same_decision_from_either_memory(backend)
+    snapshot = backend.snapshot(KEY)
+    assert snapshot is not None
+    seen = decision_context(snapshot, 99, 0).observations
+    assert [each.image_digest for each in seen] == ["", old, old, new, new]
+    assert [each.template_digest for each in seen] == [first] * 4 + [backend.job.spec.template.digest]
+    learning = backend.job.status.learning
+    assert learning is not None
+    assert learning.attempts == 5
+    assert learning.carried_over.startswith("4 attempt(s) with another image or template")
