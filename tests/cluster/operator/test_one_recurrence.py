@@ -9,9 +9,10 @@ import pytest
 
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.in_process_operator import InProcessOperator, TestClock
-from support.control_plane.kubelet import Kubelet
+from support.control_plane.kubelet import Kubelet, image_id
 from support.control_plane.training import Training
 from support.control_plane.waiting import Object
+from wattloop.messages import LimitMeasurement
 from wattloop_operator.domain.names import JobKey, recurrence_name, slot_of_request
 from wattloop_operator.reconcile.learning.observations import observations
 from wattloop_planner.observations import Observation, Outcome
@@ -72,6 +73,34 @@ def test_a_run_reaches_its_target_and_its_cost_is_in_status(
     assert "Reached" in kubectl("get", "trec", namespace=key.namespace)
     events = kubectl.json("get", "events", namespace=key.namespace)["items"]
     assert {"RecurrenceStarted", "RecurrenceReached"} <= {each["reason"] for each in events}
+
+
+def test_the_image_that_a_pod_ran_is_in_status_observation_and_power_profile(
+    operator: InProcessOperator,
+    make_job: MakeJob,
+    train: Train,
+    ended: Ended,
+    kubelet: Kubelet,
+    recurrences_of: RecurrencesOf,
+) -> None:
+    key = make_job()
+    operator.reconcile(key)
+    assert "imageDigest" not in recurrences_of(key)[0].get("status", {})
+    training = train(key, first_of(key))
+    operator.reconcile(key)
+    _, _, digest = image_id(training.pod["spec"]["containers"][0]["image"]).partition("@")
+    assert recurrences_of(key)[0]["status"]["imageDigest"] == digest
+    training.report(1.0, 0.5, profile=tuple(LimitMeasurement(watts, 100.0, 1.0, 0.1) for watts in (200.0, 300.0)))
+    training.report(2.0, 0.95, finished=True)
+    kubelet.succeed(training.pod)
+    ended(key, first_of(key))
+    operator.reconcile(key)
+    (recurrence,) = recurrences_of(key)
+    assert (recurrence["status"]["result"], recurrence["status"]["imageDigest"]) == ("Reached", digest)
+    (record,) = operator.store.observations.of_name(key.namespace, key.name)
+    assert record.image_digest == digest
+    (profile,) = operator.store.profiles.of_job(record.job_uid)
+    assert profile.key.image_digest == digest
 
 
 def test_a_pod_sees_the_batch_size_in_its_args(operator: InProcessOperator, make_job: MakeJob, train: Train) -> None:

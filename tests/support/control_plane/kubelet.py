@@ -6,6 +6,7 @@ The Job controller creates and counts pods as in any cluster; the test chooses w
 from __future__ import annotations
 
 import datetime
+import hashlib
 import itertools
 import threading
 from typing import Any
@@ -136,7 +137,7 @@ class Kubelet:
                 {
                     "name": container["name"],
                     "image": container["image"],
-                    "imageID": "",
+                    "imageID": "" if "waiting" in state else image_id(container["image"]),
                     "ready": ready,
                     "started": ready,
                     "restartCount": 0,
@@ -146,6 +147,11 @@ class Kubelet:
             ],
         }
         return dict(pods.status.patch(body={"status": status}, name=name, namespace=namespace).to_dict())
+
+
+def image_id(image: str) -> str:
+    """The id that a kubelet writes for an image: its repository and a digest, which here is that of its name."""
+    return f"{image.partition(':')[0]}@sha256:{hashlib.sha256(image.encode()).hexdigest()}"
 
 
 def register_node(core: client.CoreV1Api, name: str, labels: dict[str, str] | None = None) -> None:

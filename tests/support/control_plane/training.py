@@ -12,7 +12,7 @@ from pathlib import Path
 
 from support.control_plane.waiting import Object
 from wattloop.environment import RunEnvironment
-from wattloop.messages import Answer, GpuEnergy, Report
+from wattloop.messages import Answer, GpuEnergy, LimitMeasurement, Report
 from wattloop.reporting import ReportChannel
 
 TokenOfPod = Callable[[Object, str], str]
@@ -53,8 +53,15 @@ class Training:
         self._channel = ReportChannel(self.url or self.environment.report_url, str(token))
         self._sequence = 0
 
-    def report(self, epoch: float, metric: float | None, *, finished: bool = False) -> Answer | None:
-        """Report the end of an epoch; None if the report was not accepted."""
+    def report(
+        self,
+        epoch: float,
+        metric: float | None,
+        *,
+        finished: bool = False,
+        profile: tuple[LimitMeasurement, ...] = (),
+    ) -> Answer | None:
+        """Report the end of an epoch, and measured power limits; None if the report was not accepted."""
         self._sequence += 1
         return self._channel.send_last(
             Report(
@@ -66,6 +73,7 @@ class Training:
                 gpu_product="Simulated GPU",
                 max_power_limit_watts=MAX_POWER_WATTS,
                 finished=finished,
+                profile=profile,
             ),
             self.timeout_seconds,
         )
