@@ -187,6 +187,19 @@ class ClusterApi:
                 return ResourceType(api_version, str(each["name"]), kind)
         raise RejectedError(f"the cluster has no kind {kind} in {api_version}")
 
+    def lists(self, resource: ResourceType) -> bool:
+        """Whether the server's discovery lists the kind; a server that starts lists custom resources a moment later."""
+        group, _, _ = resource.api_version.rpartition("/")
+        if group:
+            groups = self._call(Request("GET", "/apis")).get("groups") or ()
+            if group not in {each.get("name") for each in groups}:
+                return False
+        try:
+            self.resource_of(resource.api_version, resource.kind)
+        except RejectedError:
+            return False
+        return True
+
     def _call(self, request: Request) -> Body:
         try:
             return self._transport(request)

@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 
 STOP_TIMEOUT_SECONDS = 15.0
 POLICY_STATUS_SECONDS = 15.0
+DISCOVERY_SECONDS = 1.0
 
 
 class Controller:
@@ -128,6 +129,9 @@ class Controller:
         return self._work_queue.depth
 
     def _watch(self) -> None:
+        # kopf reads the server's discovery once, and never watches a kind that is missing then.
+        if not self._await_discovery():
+            return
         kopf.run(
             registry=self._registry,
             settings=self._settings,
@@ -139,6 +143,23 @@ class Controller:
             # type is a private NewType of str.
             identity=platform.node(),  # type: ignore[arg-type]
         )
+
+    def _await_discovery(self) -> bool:
+        """Wait until the API server lists all kinds; returns False if the controller is stopped before."""
+        logged = ""
+        while True:
+            try:
+                missing = [kind.resource for kind in self._dispatcher.kinds if not self._api.lists(kind.resource)]
+                problem = ", ".join(f"{each.plural} of {each.api_version}" for each in missing)
+            except (OperationError, RejectedError) as error:
+                problem = str(error)
+            if not problem:
+                return True
+            if problem != logged:
+                logger.warning("the watches wait: the API server does not list %s", problem)
+            logged = problem
+            if self._stopping.wait(DISCOVERY_SECONDS):
+                return False
 
     def _resync(self) -> None:
         while not self._stopping.wait(self._resync_seconds):

@@ -50,6 +50,29 @@ def test_deleting_a_missing_or_newer_object_is_no_error(status: int, reason: str
     ClusterApi(reject).delete(JOBS, "team", "a", "uid")
 
 
+@pytest.mark.parametrize(
+    ("groups", "resources", "listed"),
+    [
+        (["batch", "wattloop.dev"], [{"kind": "RecurringTrainingJob", "name": "recurringtrainingjobs"}], True),
+        (["batch", "wattloop.dev"], [{"kind": "FrequencyPlan", "name": "frequencyplans"}], False),
+        (["batch", "wattloop.dev"], None, False),
+        (["batch"], [{"kind": "RecurringTrainingJob", "name": "recurringtrainingjobs"}], False),
+    ],
+)
+def test_a_kind_is_listed_by_its_group_and_its_version(
+    groups: list[str], resources: list[dict[str, str]] | None, listed: bool
+) -> None:
+    def answer(request: Request) -> dict[str, Any]:
+        if request.path == "/apis":
+            return {"groups": [{"name": name} for name in groups]}
+        assert request.path == "/apis/wattloop.dev/v1alpha1"
+        if resources is None:
+            raise StatusError(request, 404, "NotFound", "the server could not find the requested resource")
+        return {"resources": resources}
+
+    assert ClusterApi(answer).lists(RECURRING_TRAINING_JOBS) is listed
+
+
 def test_a_list_is_read_to_its_last_page() -> None:
     pages = {
         None: {"items": [{"n": 1}], "metadata": {"resourceVersion": "7", "continue": "next"}},
