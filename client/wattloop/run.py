@@ -66,6 +66,8 @@ class Run:
         self._sequence = time.time_ns() // 1_000_000
         self._evaluations = 0
         self._consecutive_reached = 0
+        self._has_reached = False
+        self._loop_ended = False
         self._metric: float | None = None
         self._samples = 0.0
         self._samples_of_complete_epochs = 0.0
@@ -90,9 +92,8 @@ class Run:
 
     @property
     def reached(self) -> bool:
-        """Whether enough consecutive evaluations have reached the target."""
-        target = self.environment.target
-        return target is not None and self._consecutive_reached >= target.consecutive_evaluations
+        """Whether enough consecutive evaluations have reached the target, whatever was reported since."""
+        return self._has_reached
 
     @property
     def stopped(self) -> bool:
@@ -122,6 +123,7 @@ class Run:
             if self._reported_epochs < self.completed_epochs:
                 self._samples_of_complete_epochs = self._samples
                 self._send()
+        self._loop_ended = True
 
     def step(self, samples: int | None = None) -> None:
         """Count an optimizer step. This is cheap.
@@ -141,6 +143,9 @@ class Run:
     def report(self, *, metric: float) -> None:
         """Report the result of an evaluation, before the body of the epoch ends.
 
+        A report after the loop of `epochs` counts as no further epoch. The last report gives the final
+        metric, which `objective.metricGuard` compares between batch sizes.
+
         Args:
             metric: The target metric.
 
@@ -156,7 +161,8 @@ class Run:
         self._evaluations += 1
         reached = target is not None and target.reached_by(self._metric)
         self._consecutive_reached = self._consecutive_reached + 1 if reached else 0
-        self._reported_epochs = self.completed_epochs + 1
+        self._has_reached |= target is not None and self._consecutive_reached >= target.consecutive_evaluations
+        self._reported_epochs = self.completed_epochs + (0 if self._loop_ended else 1)
         self._samples_of_complete_epochs = self._samples
         self._send()
 

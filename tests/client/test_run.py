@@ -84,6 +84,17 @@ def test_a_run_uses_the_settings_of_its_environment(report_server: ReportServer)
     assert [report["finished"] for report in report_server.reports] == [False] * 6 + [True]
 
 
+def test_a_final_metric_is_reported_after_the_target(report_server: ReportServer) -> None:
+    with Run(environment=variables(report_server.url)) as run:
+        for epoch in run.epochs():
+            run.report(metric=(0.5, 0.95)[epoch])
+        assert (run.completed_epochs, run.reached) == (2, True)
+        run.report(metric=0.8)
+        assert run.reached
+    reports = [(report["epoch"], report.get("metric"), report["evaluations"]) for report in report_server.reports]
+    assert reports == [(0, None, 0), (1, 0.5, 1), (2, 0.95, 2), (2, 0.8, 3), (2, 0.8, 3)]
+
+
 def test_a_run_numbers_its_reports_from_the_current_time(report_server: ReportServer) -> None:
     # The reports of the next process of the same attempt must not count as old.
     milliseconds = time.time_ns() // 1_000_000
