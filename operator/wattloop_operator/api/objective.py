@@ -86,6 +86,16 @@ class Carbon(ApiModel):
     )
 
 
+class MetricGuard(ApiModel):
+    """Protects the final metric, which runs may report after the target, against cheaper but worse batch sizes."""
+
+    margin: NonNegativeDecimalString = Field(
+        description="By how much the mean final metric of a batch size may be worse than that of the default batch "
+        "size, in units of the metric; a decimal in quotes such as '0.005'. A batch size that is worse by more, as "
+        "shown by at least 3 of its runs and 2 of the default's, is no longer chosen."
+    )
+
+
 class Objective(ApiModel):
     """The target of a run, and the weight of energy against time."""
 
@@ -105,5 +115,11 @@ class Objective(ApiModel):
         le=1_000_000,
     )
     early_stop: EarlyStop = Field(default=EarlyStop(), description="When a run is stopped because it is too expensive.")
+    metric_guard: MetricGuard | None = Field(
+        default=None,
+        description="Excludes batch sizes whose runs end with a worse metric than those of the default batch size. The "
+        "final metric of a run is the last one that it reports, also after the target. Absent: reaching the target "
+        "is enough.",
+    )
     price: Price | None = Field(default=None, description="Price of electricity, to show costs as money.")
     carbon: Carbon | None = Field(default=None, description="Carbon intensity of electricity, to show emissions.")

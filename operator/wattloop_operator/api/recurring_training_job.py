@@ -22,6 +22,13 @@ from wattloop_operator.api.trigger import Trigger
 MAX_NAME_CHARACTERS = 35
 
 
+class Mode(StrEnum):
+    """Whether Wattloop changes the runs of a job."""
+
+    OPTIMIZE = "Optimize"
+    ADVISE = "Advise"
+
+
 class ConcurrencyPolicy(StrEnum):
     """What happens when a run is due while another one is active."""
 
@@ -72,6 +79,13 @@ class Reporting(ApiModel):
 class RecurringTrainingJobSpec(ApiModel):
     """When runs start, what they train, and what Wattloop may choose."""
 
+    mode: Mode = Field(
+        default=Mode.OPTIMIZE,
+        description="Optimize: runs have the batch size and power limit that Wattloop decides. Advise: every run has "
+        "the default batch size and no power limit, measures no power limits and is never stopped for its cost; "
+        "status.advice shows the decision and what it is expected to save. A change of the mode applies to the next "
+        "attempt and keeps what was learned.",
+    )
     trigger: Trigger = Field(description="When runs start: exactly one of cron, interval, continuous, manual, once.")
     run_request: str | None = Field(
         default=None,
@@ -159,8 +173,16 @@ class RecurringTrainingJob(ApiModel):
         short_name="rtj",
         scope=Scope.NAMESPACED,
         columns=(
+            Column("Mode", ".spec.mode", "Whether runs have the decided configuration, or the default one"),
             Column("Batch", ".status.recentRecurrences[0].batchSize", "Batch size of the latest run", "integer"),
             Column("Best", ".status.bestBatchSize", "Batch size with the lowest expected cost", "integer"),
+            Column("Advised", ".status.advice.batchSize", "Batch size advised in mode Advise", "integer", wide=True),
+            Column(
+                "Advised (%)",
+                ".status.advice.costPercent",
+                "Expected cost of the advice, relative to the default configuration",
+                wide=True,
+            ),
             Column("Cost (J)", ".status.recentRecurrences[0].costJoules", "Cost of the latest run, in joules"),
             Column(
                 "Saved (%)", ".status.savings.costPercent", "Cost saved so far, relative to the default configuration"

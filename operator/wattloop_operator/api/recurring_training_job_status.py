@@ -167,6 +167,35 @@ class Learning(ApiModel):
     )
 
 
+class Advice(ApiModel):
+    """The decision for the next recurrence that mode Advise shows and does not carry out."""
+
+    batch_size: int = Field(description="Batch size that the policy would choose.", ge=1)
+    power_limit_watts: int | None = Field(
+        default=None,
+        description="Power limit that would be held on each GPU, in watts. Absent if none would be held or limits "
+        "were not measured.",
+        ge=1,
+    )
+    cost_percent: NonNegativeDecimalString | None = Field(
+        default=None,
+        description="Expected cost of a recurrence, in percent of that in the default configuration. Absent if it "
+        "was not measured; unknown states why.",
+    )
+    low_cost_percent: NonNegativeDecimalString | None = Field(
+        default=None, description="Lower bound of the central 90 % interval of costPercent. Absent if not known."
+    )
+    high_cost_percent: NonNegativeDecimalString | None = Field(
+        default=None, description="Upper bound of the central 90 % interval of costPercent. Absent if not known."
+    )
+    reason: str = Field(default="", description="Why the policy would choose the batch size.", max_length=1024)
+    unknown: str = Field(
+        default="",
+        description="What is not known of the saving, and why. Empty if all of it is known.",
+        max_length=512,
+    )
+
+
 class RecurringTrainingJobStatus(ApiModel):
     """Observed state of the job."""
 
@@ -195,6 +224,9 @@ class RecurringTrainingJobStatus(ApiModel):
     best_batch_size: int | None = Field(default=None, description="Batch size with the lowest expected cost.", ge=1)
     arms: Annotated[tuple[ArmStatus, ...], Field(max_length=64, json_schema_extra=list_map("batchSize"))] = Field(
         default=(), description="What the policy has learned about each batch size."
+    )
+    advice: Advice | None = Field(
+        default=None, description="The decision for the next recurrence in mode Advise. Absent in mode Optimize."
     )
     totals: Totals | None = Field(default=None, description="Totals of all attempts so far.")
     savings: Savings | None = Field(

@@ -33,6 +33,8 @@ class DecisionKind(StrEnum):
     INCUMBENT = "Incumbent"
     PRUNE = "Prune"
     DEFAULT = "Default"
+    ADVISE = "Advise"
+    COMPARISON = "Comparison"
 
 
 class Attribution(StrEnum):
@@ -64,7 +66,8 @@ class DecisionRecord(ApiModel):
     kind: DecisionKind = Field(
         description="Trial: to learn about a batch size. Sample: drawn with the probability of being the cheapest. "
         "Incumbent: the batch size with the lowest expected cost. Prune: a pruning step of the published policy. "
-        "Default: the default batch size."
+        "Default: the default batch size. Advise: the default configuration, because of spec.mode Advise; reason "
+        "states the advice. Comparison: the default batch size, whose final metric spec.objective.metricGuard needs."
     )
     reason: str = Field(description="Why the policy chose the batch size.", max_length=1024)
     seed: str = Field(description="Seed of the random draws, a decimal integer.", max_length=20, pattern=r"^[0-9]+$")

@@ -12,7 +12,7 @@ from wattloop.files.atomic_write import open_atomic
 from wattloop_operator.history.cluster_history import cluster_context, cluster_history
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import rows_of, write_csv, write_json
-from wattloop_operator.history.savings import saving_sentence
+from wattloop_operator.history.savings import summary
 from wattloop_operator.history.stored_history import JobSelector, stored_history
 from wattloop_operator.history.table import table_of
 from wattloop_operator.store import open_store
@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             width = None if stream.isatty() else FILE_COLUMNS
             Console(file=stream, width=width).print(table_of(rows, history.title))
-    sys.stderr.write(saving_sentence(rows) + "\n")
+    sys.stderr.write(summary(history, rows) + "\n")
     return 0
 
 

@@ -16,7 +16,7 @@ from wattloop.interruption import Interrupted
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import RecurrenceRow, rows_of
-from wattloop_operator.history.savings import saving_sentence
+from wattloop_operator.history.savings import summary
 from wattloop_operator.history.table import table_of
 from wattloop_operator.local.display import AttemptReporter, JsonLinesWriter, live_table
 from wattloop_operator.local.gpus import Simulation, has_driver
@@ -49,10 +49,11 @@ def run(arguments: argparse.Namespace) -> int:
     except Interrupted:
         stderr.print(f"wattloop run: interrupted; the same command continues the run in {output}")
         return EXIT_INTERRUPTED
-    rows = rows_of(JobHistory.of_snapshot(snapshot))
+    history = JobHistory.of_snapshot(snapshot)
+    rows = rows_of(history)
     if arguments.format == "table":
         _print_table(rows)
-    stderr.print(f"\n{saving_sentence(rows)}\nTable and plots: {output}")
+    stderr.print(f"\n{summary(history, rows)}\nTable and plots: {output}")
     if not reporter.results:
         stderr.print(
             "Nothing was left to run. To continue, give a larger --recurrences; to start over, another --output."

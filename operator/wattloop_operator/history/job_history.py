@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
+from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJob
 from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.learning import observations
+from wattloop_operator.reconcile.learning.advice import advice_text
 from wattloop_operator.reconcile.learning.costs import default_cost_of
 
 
@@ -22,6 +24,7 @@ class JobHistory:
         default_batch_size: The batch size to compare with; None if not known.
         records: Every attempt that ended, ordered by (recurrence, attempt).
         profiles: Its power profiles.
+        advice: The advice for the next recurrence; empty unless the job is in mode Advise.
     """
 
     namespace: str
@@ -30,6 +33,7 @@ class JobHistory:
     default_batch_size: int | None
     records: tuple[ObservationRecord, ...]
     profiles: tuple[PowerProfileRecord, ...] = ()
+    advice: str = ""
 
     @classmethod
     def of_snapshot(cls, snapshot: Snapshot) -> Self:
@@ -42,6 +46,7 @@ class JobHistory:
             default_batch_size=spec.batch_size.default,
             records=observations.known_records(snapshot),
             profiles=observations.known_profiles(snapshot),
+            advice=advice_in_status(snapshot.job),
         )
 
     @property
@@ -64,3 +69,9 @@ class JobHistory:
         return default_cost_of(
             self.comparable_records, self.profiles, default_batch_size=self.default_batch_size, eta=self.eta
         )
+
+
+def advice_in_status(job: RecurringTrainingJob) -> str:
+    """The advice in a job's status as a phrase; empty unless the job is in mode Advise."""
+    advice = job.status.advice if job.spec.mode is Mode.ADVISE else None
+    return "" if advice is None else advice_text(advice)

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import RecurrenceRow
 
 
@@ -88,6 +89,16 @@ def saving_sentence(rows: Sequence[RecurrenceRow]) -> str:
         f"{default:,.0f} J in the default configuration; over {_count(len(costs))}, learning included, "
         f"{abs(saved):.0f} % was {'saved' if saved >= 0 else 'lost'}."
     )
+
+
+def summary(history: JobHistory, rows: Sequence[RecurrenceRow]) -> str:
+    """The sentence about the savings and, in mode Advise, the advice for the next recurrence."""
+    advice = (
+        f"\nMode Advise: every run has the default configuration. Advised is {history.advice}."
+        if history.advice
+        else ""
+    )
+    return saving_sentence(rows) + advice
 
 
 def _count(recurrences: int) -> str:

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from wattloop.errors import InputError, UsageError
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
-from wattloop_operator.history.job_history import JobHistory
+from wattloop_operator.history.job_history import JobHistory, advice_in_status
 from wattloop_operator.store import JobObservations, ObservationRecord, Store
 
 
@@ -62,6 +62,7 @@ def stored_history(store: Store, selector: JobSelector) -> JobHistory:
         default_batch_size=default_batch_size,
         records=store.observations.of_job(found.job_uid),
         profiles=store.profiles.of_job(found.job_uid),
+        advice="" if job is None else advice_in_status(job),
     )
 
 

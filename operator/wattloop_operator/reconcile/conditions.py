@@ -11,13 +11,14 @@ MAX_MESSAGE_CHARACTERS = 4096
 
 
 def condition(
-    before: Iterable[Condition], kind: str, *, holds: bool, reason: str, message: str, now: datetime
+    before: Iterable[Condition], kind: str, *, holds: bool | None, reason: str, message: str, now: datetime
 ) -> Condition:
     """A condition of this type.
 
-    If `before` has it with the same status, its transition time is kept.
+    If `before` has it with the same status, its transition time is kept. `holds` is None if it is
+    not known.
     """
-    status = ConditionStatus.TRUE if holds else ConditionStatus.FALSE
+    status = ConditionStatus.UNKNOWN if holds is None else ConditionStatus.TRUE if holds else ConditionStatus.FALSE
     since = next((each.last_transition_time for each in before if each.type == kind and each.status is status), now)
     return Condition(
         type=kind, status=status, reason=reason, message=message[:MAX_MESSAGE_CHARACTERS], last_transition_time=since

@@ -22,7 +22,7 @@ from wattloop_operator.reconcile.actions import (
     WriteJobStatus,
 )
 from wattloop_operator.reconcile.attempt.lifecycle import attempt_actions
-from wattloop_operator.reconcile.job.conditions import target_event
+from wattloop_operator.reconcile.job.conditions import metric_event, target_event
 from wattloop_operator.reconcile.job.forget import forget_actions
 from wattloop_operator.reconcile.job.recurrences import beyond_history_limits
 from wattloop_operator.reconcile.job.retry import open_recurrences
@@ -55,12 +55,9 @@ def next_actions(snapshot: Snapshot, now: datetime) -> ReconcileResult:
     actions += starts
     actions += [DeleteRecurrence(each) for each in beyond_history_limits(snapshot, open_indices)]
     status = job_status(snapshot, readiness, open_indices, now)
-    event = target_event(
-        snapshot.job.status.conditions,
-        status.conditions,
-        f"{snapshot.job.metadata.namespace}/{snapshot.job.metadata.name}",
-    )
-    actions += [] if event is None else [event]
+    before, name = snapshot.job.status.conditions, f"{snapshot.job.metadata.namespace}/{snapshot.job.metadata.name}"
+    for event in (target_event(before, status.conditions, name), metric_event(before, snapshot, name)):
+        actions += [] if event is None else [event]
     if status != snapshot.job.status:
         actions.append(WriteJobStatus(status))
     wake_times += [] if readiness.next_start is None else [readiness.next_start]

@@ -12,6 +12,7 @@ import json
 import struct
 
 from wattloop.environment import RunTarget
+from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.policy import DecisionContext
 from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.observations import Observation
@@ -38,6 +39,8 @@ def _canonical_context(context: DecisionContext) -> dict[str, object]:
             {"name": each.name, "scale": each.scale.value, "candidates": list(each.candidates), "default": each.default}
             for each in context.parameters
         ]
+    if context.excluded:
+        optional["excluded"] = _canonical_configurations(context.excluded)
     return optional | {
         "form": 1,
         "batch_sizes": list(context.batch_sizes),
@@ -47,13 +50,15 @@ def _canonical_context(context: DecisionContext) -> dict[str, object]:
         "attempt": context.attempt,
         "observations": [_canonical_observation(each) for each in context.observations],
         "seed": context.seed,
-        "running": [
-            [each.batch_size, dict(each.parameters)] if each.parameters else each.batch_size for each in context.running
-        ],
+        "running": _canonical_configurations(context.running),
         "gpu_model": context.gpu_model,
         "remaining_recurrences": context.remaining_recurrences,
         "max_epochs": context.max_epochs,
     }
+
+
+def _canonical_configurations(configurations: tuple[Configuration, ...]) -> list[object]:
+    return [[each.batch_size, dict(each.parameters)] if each.parameters else each.batch_size for each in configurations]
 
 
 def _canonical_observation(observation: Observation) -> dict[str, object]:

@@ -1,8 +1,8 @@
-"""Feasible arms: an arm that crashed several times in a row is excluded."""
+"""Feasible arms: those that the context does not exclude and that did not crash several times in a row."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from wattloop_planner.bandit.configuration import ConfigurationSpace
@@ -18,11 +18,11 @@ MAX_LISTED = 16
 
 @dataclass(frozen=True)
 class FeasibleArms:
-    """The feasible and the excluded arms of a job, by index.
+    """The feasible arms of a job and those that crashed too often, by index.
 
     Attributes:
         arms: The feasible arms, in rising order.
-        crashed: Consecutive crashes of each excluded arm.
+        crashed: Consecutive crashes of each arm that crashed too often.
     """
 
     arms: tuple[int, ...]
@@ -43,21 +43,24 @@ def crashes_in_a_row(space: ConfigurationSpace, observations: Iterable[Observati
     return counts
 
 
-def feasible_arms(space: ConfigurationSpace, crashes: Mapping[int, int], crash_budget: int) -> FeasibleArms:
-    """The arms that did not crash ``crash_budget`` times in a row.
+def feasible_arms(
+    space: ConfigurationSpace, crashes: Mapping[int, int], crash_budget: int, excluded: Collection[int] = ()
+) -> FeasibleArms:
+    """The arms that are not excluded and did not crash ``crash_budget`` times in a row.
 
     Args:
         space: The arms.
         crashes: Consecutive crashes of each arm.
-        crash_budget: Number of them that excludes an arm.
+        crash_budget: Number of them that makes an arm infeasible.
+        excluded: Arms that the context excludes.
 
     Raises:
         NoFeasibleArmError: No arm is left.
     """
     crashed = {arm: count for arm, count in sorted(crashes.items()) if count >= crash_budget}
-    left = tuple(arm for arm in range(len(space)) if arm not in crashed)
+    left = tuple(arm for arm in range(len(space)) if arm not in crashed and arm not in excluded)
     if not left:
-        raise NoFeasibleArmError(_no_feasible_arm_text(space, crashed))
+        raise NoFeasibleArmError(_no_feasible_arm_text(space, crashed, sorted(set(excluded) - crashed.keys())))
     return FeasibleArms(left, crashed)
 
 
@@ -88,11 +91,13 @@ def nearest_of(space: ConfigurationSpace, arms: Iterable[int], wanted: int) -> i
     return min(arms, key=lambda arm: (space.distance(arm, wanted), arm))
 
 
-def _no_feasible_arm_text(space: ConfigurationSpace, crashed: dict[int, int]) -> str:
-    """The message for a user when every arm crashed too often."""
+def _no_feasible_arm_text(space: ConfigurationSpace, crashed: dict[int, int], excluded: Sequence[int]) -> str:
+    """The message for a user when every arm crashed too often or is excluded."""
     listed = [f"{space.configurations[arm]} ({count} times)" for arm, count in list(crashed.items())[:MAX_LISTED]]
     more = f", and {len(crashed) - MAX_LISTED} more" if len(crashed) > MAX_LISTED else ""
+    others = ", ".join(str(space.configurations[arm]) for arm in excluded[:MAX_LISTED])
+    every = f"every batch size but {others}, which the metric guard excludes," if others else "every batch size"
     return (
-        f"every batch size crashed: {', '.join(listed)}{more}; check the logs of the last attempts, then fix the "
+        f"{every} crashed: {', '.join(listed)}{more}; check the logs of the last attempts, then fix the "
         "training or offer other batch sizes (smaller ones if memory ran out)"
     )

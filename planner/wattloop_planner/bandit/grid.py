@@ -37,7 +37,8 @@ class GridPolicy:
             NoFeasibleArmError: Every arm crashed too often in a row.
         """
         observations, space = own_observations(context), context.space
-        left = feasible_arms(space, crashes_in_a_row(space, observations), self.crash_budget).arms
+        crashes = crashes_in_a_row(space, observations)
+        left = feasible_arms(space, crashes, self.crash_budget, context.arms_excluded).arms
         costs, failed = _results(context, observations)
         arms = tuple(_arm(space, arm, costs.get(arm, []), arm in failed) for arm in left)
         default = nearest_of(space, left, space.default)

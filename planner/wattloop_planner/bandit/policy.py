@@ -46,6 +46,8 @@ class DecisionContext:
         target: The target of the attempt, to which the curves of the observations refer; None if unknown.
             Curves are ignored then.
         parameters: Further parameters. An arm is a batch size with a candidate of each.
+        excluded: Configurations that must not be chosen, such as those that the metric guard found to fall short;
+            never the default. What was observed of them still informs about the others.
     """
 
     batch_sizes: tuple[int, ...]
@@ -61,6 +63,7 @@ class DecisionContext:
     max_epochs: int | None = None
     target: RunTarget | None = None
     parameters: tuple[Parameter, ...] = ()
+    excluded: tuple[Configuration, ...] = ()
 
     @cached_property
     def space(self) -> ConfigurationSpace:
@@ -78,6 +81,12 @@ class DecisionContext:
         """Indices of the arms in flight."""
         arms = (self.space.index(each.batch_size, each.parameters) for each in self.running)
         return tuple(arm for arm in arms if arm is not None)
+
+    @cached_property
+    def arms_excluded(self) -> frozenset[int]:
+        """Indices of the arms that must not be chosen."""
+        arms = (self.space.index(each.batch_size, each.parameters) for each in self.excluded)
+        return frozenset(arm for arm in arms if arm is not None)
 
 
 @dataclass(frozen=True)

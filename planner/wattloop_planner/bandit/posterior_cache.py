@@ -52,12 +52,12 @@ class PosteriorCache:
         return self._posterior
 
     def feasible_arms(self, context: DecisionContext, crash_budget: int) -> FeasibleArms:
-        """The arms that did not crash too often. Call `posterior` first.
+        """The arms that are not excluded and did not crash too often. Call `posterior` first.
 
         Raises:
             NoFeasibleArmError: No arm is left.
         """
-        return feasible_arms(context.space, self._crashes, crash_budget)
+        return feasible_arms(context.space, self._crashes, crash_budget, context.arms_excluded)
 
     def _extends_cached(self, observations: tuple[Observation, ...]) -> bool:
         """Whether the observations are the cached ones followed by later ones of this job, in order."""

@@ -117,7 +117,7 @@ class ThompsonSamplingPolicy:
             limit=cost.limit_distance[arm],
             max_stop=self.max_cost_ratio,
         )
-        gain = inputs.horizon * knowledge_gain(cost, inputs.incumbent, arm)
+        gain = inputs.horizon * knowledge_gain(cost, inputs.incumbent, arm, offered=inputs.offered)
         needed = 0.0
         if cost.log_expected[arm[0]] > cost.log_expected[inputs.incumbent]:
             values, _ = self._trial_values(inputs)
@@ -172,7 +172,7 @@ class ThompsonSamplingPolicy:
         arms = inputs.candidates(self.reach_octaves)
         if not arms.size or not cost.level_known or horizon <= 0:
             return values, stops
-        savings = horizon * knowledge_gain(cost, incumbent, arms)
+        savings = horizon * knowledge_gain(cost, incumbent, arms, offered=inputs.offered)
         worth_it = savings >= MIN_SAVING
         arms, savings = arms[worth_it], savings[worth_it]
         if not arms.size:
@@ -297,6 +297,8 @@ class ThompsonSamplingPolicy:
         )
 
     def _note(self, inputs: _DecisionInputs, arm: int) -> str:
+        if arm in inputs.context.arms_excluded:
+            return "its final metric falls short of the default's"
         if inputs.posterior.diverged[arm]:
             return "diverged"
         if not inputs.offered[arm]:

@@ -10,7 +10,7 @@ from scipy.special import ndtr
 
 from wattloop_planner.bandit.cost_posterior import CostPosterior
 from wattloop_planner.bandit.epoch_limit import MAX_LOG, log_attempt_factor, standardised_limit
-from wattloop_planner.bandit.gaussian_process import Indices, Vector
+from wattloop_planner.bandit.gaussian_process import Flags, Indices, Vector
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(9)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
@@ -21,7 +21,9 @@ STOPS = np.geomspace(0.9, 2.2, 12)
 Array = NDArray[np.float64]
 
 
-def knowledge_gain(cost: CostPosterior, incumbent: int, arms: Indices, repeats: int = 1) -> Vector:
+def knowledge_gain(
+    cost: CostPosterior, incumbent: int, arms: Indices, repeats: int = 1, offered: Flags | None = None
+) -> Vector:
     """Expected saving of each later recurrence after a trial, for each arm.
 
     The knowledge gradient for correlated beliefs (Frazier, Powell and Dayanik 2009) with the expected
@@ -34,6 +36,8 @@ def knowledge_gain(cost: CostPosterior, incumbent: int, arms: Indices, repeats: 
         incumbent: The arm that runs otherwise; its expected cost is the unit.
         arms: The arms to try, shape (tried,).
         repeats: Number of runs of each trial.
+        offered: The arms that may run afterwards, shape (arms,); None: all. A cheaper arm that may not run is
+            no saving.
 
     Returns:
         Savings, shape (tried,).
@@ -44,7 +48,8 @@ def knowledge_gain(cost: CostPosterior, incumbent: int, arms: Indices, repeats: 
     unlimited = cost.log_expected_unlimited
     changes = moves[:, :, None] * NODES - (moves**2 / 2)[:, :, None]
     costs = np.exp(np.minimum((unlimited - unlimited[incumbent])[:, None, None] + changes, MAX_LOG))
-    gain: Vector = (costs[incumbent] - costs.min(axis=0)) @ WEIGHTS
+    left = slice(None) if offered is None or offered.all() else offered
+    gain: Vector = (costs[incumbent] - costs[left].min(axis=0)) @ WEIGHTS
     if not cost.is_limited:
         return gain
     epoch_moves = cost.epochs_covariance[:, arms] / spread
@@ -58,8 +63,8 @@ def knowledge_gain(cost: CostPosterior, incumbent: int, arms: Indices, repeats: 
     # An exhausted trial does not show how far beyond the limit its epochs are.
     exhausted = cost.limit_distance[arms][:, None] < NODES
     unknown = (costs * np.where(exhausted, WEIGHTS, 0.0)).sum(axis=-1)
-    seen = np.where(exhausted, 0.0, costs[incumbent] - costs.min(axis=0)) @ WEIGHTS
-    limited: Vector = seen + unknown[incumbent] - unknown.min(axis=0)
+    seen = np.where(exhausted, 0.0, costs[incumbent] - costs[left].min(axis=0)) @ WEIGHTS
+    limited: Vector = seen + unknown[incumbent] - unknown[left].min(axis=0)
     # The limit adds no value to a trial of an arm that it affects more than the incumbent.
     less_likely = cost.limit_distance[arms] < cost.limit_distance[incumbent]
     return np.where(less_likely, np.minimum(limited, gain), limited)

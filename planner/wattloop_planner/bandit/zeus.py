@@ -111,9 +111,13 @@ class ZeusPolicy:
             ValueError: A parameter has several candidates.
         """
         _parameters(context)
-        observations = [o for o in own_observations(context) if _has_default_parameters(context, o)]
+        # An excluded size counts as if it had never been offered.
+        offered = tuple(size for arm, size in enumerate(context.batch_sizes) if arm not in context.arms_excluded)
+        observations = [
+            o for o in own_observations(context) if _has_default_parameters(context, o) and o.batch_size in offered
+        ]
         results = _results(observations, context.eta, self.crash_budget)
-        pruning = pruning_after(context.batch_sizes, context.space.default_batch_size, results)
+        pruning = pruning_after(offered, context.space.default_batch_size, results)
         reached = [(r.cost_joules, r.batch_size) for r in results if r.reached]
         min_cost, cheapest = min(reached) if reached else (None, None)
         if pruning.next_batch_size is not None:

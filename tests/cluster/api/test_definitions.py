@@ -84,8 +84,21 @@ def test_kubectl_get_shows_batch_size_cost_saving_and_next_run(kubectl: ClusterC
     )
     _set_status(kubectl, namespace, "rtj/digits", status.model_dump_json(by_alias=True, exclude_none=True))
     heading, row = _table(kubectl("get", "rtj", namespace=namespace))
-    assert heading == ["NAME", "BATCH", "BEST", "COST (J)", "SAVED (%)", "NEXT RUN", "ACTIVE", "READY", "AGE"]
-    assert row[:7] == ["digits", "128", "32", "9876.5", "12.5", "2026-03-02T03:00:00Z", "1"]
+    assert heading == ["NAME", "MODE", "BATCH", "BEST", "COST (J)", "SAVED (%)", "NEXT RUN", "ACTIVE", "READY", "AGE"]
+    assert row[:8] == ["digits", "Optimize", "128", "32", "9876.5", "12.5", "2026-03-02T03:00:00Z", "1"]
+
+
+def test_kubectl_get_shows_the_mode_and_the_advice(kubectl: ClusterCommand, namespace: str) -> None:
+    kubectl.apply(manifest("mode-advise"), namespace=namespace)
+    status = RecurringTrainingJob.from_wire(manifest("minimal")).status.model_validate(
+        {"advice": {"batchSize": 32, "powerLimitWatts": 250, "costPercent": "71.5", "reason": "it is cheapest"}}
+    )
+    _set_status(kubectl, namespace, "rtj/digits", status.model_dump_json(by_alias=True, exclude_none=True))
+    output = kubectl("get", "rtj", "--output=wide", namespace=namespace)
+    heading, row = _table(output)
+    assert row[1] == "Advise"
+    assert {"ADVISED", "ADVISED (%)"} <= set(heading)
+    assert {"32", "71.5"} <= set(row)
 
 
 def test_kubectl_get_shows_the_cost_of_each_recurrence(kubectl: ClusterCommand, namespace: str) -> None:

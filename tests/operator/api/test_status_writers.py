@@ -34,8 +34,11 @@ FIELDS: dict[str, dict[str, str]] = {
     },
     "reconcile.job.status:_learning": {"rtj.status.learning": "sinceRecurrence since attempts carriedOver"},
     "reconcile.job.status:_arms": {
-        "rtj.status": "bestBatchSize arms",
+        "rtj.status": "bestBatchSize arms advice",
         "rtj.status.arms[]": "batchSize observations meanCostJoules lowCostJoules highCostJoules crashes pruned note",
+    },
+    "reconcile.learning.advice:advice_of": {
+        "rtj.status.advice": "batchSize powerLimitWatts costPercent lowCostPercent highCostPercent reason unknown",
     },
     "reconcile.job.status:_totals": {
         "rtj.status.totals": "gpuEnergyJoules durationSeconds costJoules money carbonGrams"

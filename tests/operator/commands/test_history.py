@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from wattloop.commands.main import main
 from wattloop_operator.store import PowerMeasurement, ProfileKey, Store, open_store
 
 # As `wattloop run` stores it beside the observations.
-JOB = {
+JOB: dict[str, Any] = {
     "apiVersion": "wattloop.dev/v1alpha1",
     "kind": "RecurringTrainingJob",
     "metadata": {"name": "digits", "namespace": "team", "uid": RECORD.job_uid},
@@ -74,6 +75,21 @@ def test_without_the_job_weight_and_default_batch_size_are_options(
     options = ["--eta", "0", "--default-batch-size", "64"]
     assert main(["history", "digits", "--database", url, "--format", "json", *options]) == 0
     assert [row["default_cost_joules"] for row in json.loads(capsys.readouterr().out)] == [3000.0, 3000.0]
+
+
+@pytest.mark.parametrize("mode", ["Advise", "Optimize"])
+def test_the_advice_of_a_job_in_mode_advise_follows_the_saving(
+    store: Store, url: str, mode: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    advice = {"batchSize": 64, "powerLimitWatts": 250, "costPercent": "50", "reason": "it is cheapest"}
+    job = {**JOB, "spec": {**JOB["spec"], "mode": mode}, "status": {"advice": advice}}
+    store.objects.create("RecurringTrainingJob", "team", "digits", job)
+    assert main(["history", "digits", "--database", url]) == 0
+    text = (
+        "Mode Advise: every run has the default configuration. Advised is batch size 64 at 250 W, at 50 % of the "
+        "default configuration's cost (it is cheapest)."
+    )
+    assert (text in capsys.readouterr().err) == (mode == "Advise")
 
 
 @pytest.mark.usefixtures("job")

@@ -24,6 +24,7 @@ FULL_OBSERVATION = replace(
     OBSERVATION, curve=CURVE, parameters=(("learning_rate", "0.1"),), template_digest="0a", image_digest="sha256:1b"
 )
 FULL_CONTEXT = replace(CONTEXT, observations=(FULL_OBSERVATION,), target=TARGET, parameters=(LEARNING_RATE,))
+FULL_CONTEXT = replace(FULL_CONTEXT, excluded=(Configuration(64),))
 
 
 def changed(value: Any) -> Any:

@@ -14,14 +14,17 @@ from decimal import Decimal
 
 from wattloop_operator.api.attempt import Progress
 from wattloop_operator.api.field_types import to_decimal
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.api.training_recurrence import DecisionKind, TrainingRecurrence
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.energy.usage import cost_of, usage_of
 from wattloop_operator.reconcile.learning.decision import decision_context, policy_of
 from wattloop_operator.reconcile.learning.observations import epoch_usage
-from wattloop_planner.bandit.policy import Decision, DecisionKind, PartialObservation, ReviewingPolicy
+from wattloop_planner.bandit.policy import Decision, PartialObservation, ReviewingPolicy
+from wattloop_planner.bandit.policy import DecisionKind as PolicyDecisionKind
 
 ROUNDING = 1e-9
+# Decisions of a policy, which reviews them. The others were made without it.
+REVIEWED_KINDS = frozenset(DecisionKind) - {DecisionKind.ADVISE, DecisionKind.COMPARISON}
 
 
 def with_stop_request(recurrence: TrainingRecurrence, progress: Progress) -> Progress:
@@ -61,6 +64,8 @@ def review_cost_limit(
     """
     if progress.reviewed or progress.stop_requested or progress.reached or progress.finished:
         return progress
+    if recurrence.spec.decision.kind not in REVIEWED_KINDS:
+        return progress
     measured = _partial_observation(recurrence, progress)
     snapshot = None if measured is None else read_snapshot()
     if measured is None or snapshot is None:
@@ -72,7 +77,7 @@ def review_cost_limit(
     others = tuple(each for each in snapshot.recurrences if each.metadata.name != recurrence.metadata.name)
     context = decision_context(replace(snapshot, recurrences=others), spec.index, spec.attempt)
     limit = None if spec.stop_cost_joules is None else float(spec.stop_cost_joules)
-    kind = DecisionKind(spec.decision.kind.value.lower())
+    kind = PolicyDecisionKind(spec.decision.kind.value.lower())
     limit = policy.review(context, Decision(spec.batch_size, kind, spec.decision.reason, limit), measured)
     review = {"reviewed": True, "stop_cost_joules": None if limit is None else to_decimal(limit)}
     return with_stop_request(recurrence, progress.model_copy(update=review))

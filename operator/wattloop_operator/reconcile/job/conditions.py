@@ -1,7 +1,7 @@
 """Conditions of a job.
 
 They tell whether it can start, whether its last run succeeded and was learned from, whether the
-target is reachable, and whether it learns from another job.
+target is reachable, whether final metrics are kept, and whether it learns from another job.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from wattloop_operator.reconcile.job.start import Readiness
 from wattloop_operator.reconcile.learning import observations
 from wattloop_operator.reconcile.learning.changed_job import known_attempts, source_observations
 from wattloop_operator.reconcile.learning.costs import RecurrenceHistory
+from wattloop_operator.reconcile.learning.metric_guard import guard_of, in_order, shortfall_text
+from wattloop_planner.bandit.metric_guard import MIN_DEFAULT_RUNS, MIN_RUNS
 from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.observations import Outcome
 
@@ -28,7 +30,13 @@ READY = "Ready"
 LAST_RUN = "LastRunSucceeded"
 LEARNS = "Learns"
 TARGET = "TargetReachable"
+METRIC = "MetricKept"
 TRANSFER = "Transferred"
+# A message names at most this many batch sizes.
+MAX_SHORTFALLS_NAMED = 16
+SHORTFALL_REMEDY = (
+    "It is not chosen until the target, the template or objective.metricGuard changes, or spec.policy.forget names it"
+)
 
 
 def job_conditions(
@@ -48,10 +56,12 @@ def job_conditions(
         now: The time.
     """
     before = snapshot.job.status.conditions
-    found = [(READY, readiness.ready, readiness.reason, readiness.message)]
+    found: list[tuple[str, bool | None, str, str]] = []
+    found += [(READY, readiness.ready, readiness.reason, readiness.message)]
     found += _last_run(ended)
     found += _learns(snapshot, ended)
     found += _target(snapshot, ended, records)
+    found += _metric(snapshot)
     found += _transfer(snapshot)
     return tuple(
         condition(before, kind, holds=holds, reason=reason, message=message, now=now)
@@ -143,6 +153,53 @@ def target_event(before: Iterable[Condition], after: Iterable[Condition], name: 
         return None
     never = next((each for each in after if each.type == TARGET and each.status is ConditionStatus.FALSE), None)
     return None if never is None else EmitEvent(True, "TargetUnreachable", f"{name}: {never.message}")
+
+
+def _metric(snapshot: Snapshot) -> Iterator[tuple[str, bool | None, str, str]]:
+    """Whether the final metrics of all batch sizes in use keep up with the default's, if the job has a guard."""
+    guard = guard_of(snapshot)
+    if guard is None:
+        return
+    default = snapshot.job.spec.batch_size.default
+    if guard.short:
+        short = _shortfalls(snapshot)
+        more = len(short) - MAX_SHORTFALLS_NAMED
+        text = "; ".join(short[:MAX_SHORTFALLS_NAMED]) + (f"; {more} more batch sizes too" if more > 0 else "")
+        yield (
+            METRIC,
+            False,
+            "FallsShort",
+            f"{text}. {SHORTFALL_REMEDY}",
+        )
+    elif guard.default_runs < MIN_DEFAULT_RUNS:
+        text = f"the default batch size {default} has {guard.default_runs} of {MIN_DEFAULT_RUNS} final metrics needed"
+        yield METRIC, None, "WaitsForDefault", f"{text} with this target and template; nothing is excluded until then"
+    elif not guard.comparable:
+        text = f"no other batch size has the {MIN_RUNS} final metrics needed with this target and template"
+        yield METRIC, None, "WaitsForOthers", f"{text}; nothing is excluded until then"
+    else:
+        sizes = ", ".join(str(each) for each in in_order(guard.comparable))
+        yield METRIC, True, "Compared", f"batch sizes {sizes} do not fall short of the default batch size {default}"
+
+
+def metric_event(before: Iterable[Condition], snapshot: Snapshot, name: str) -> EmitEvent | None:
+    """The event for batch sizes that turn out to fall short of the default; None if there is none.
+
+    Args:
+        before: The job's conditions as written before.
+        snapshot: The state of the job.
+        name: Namespace and name of the job.
+    """
+    known = next((each.message for each in before if each.type == METRIC), "")
+    texts = [text for text in _shortfalls(snapshot)[:MAX_SHORTFALLS_NAMED] if text not in known]
+    return EmitEvent(True, "MetricFallsShort", f"{name}: {'; '.join(texts)}. {SHORTFALL_REMEDY}") if texts else None
+
+
+def _shortfalls(snapshot: Snapshot) -> list[str]:
+    """The verdicts of the metric guard as phrases, by rising batch size."""
+    guard = guard_of(snapshot)
+    short = {} if guard is None else guard.short
+    return [shortfall_text(each, short[each], snapshot) for each in in_order(short)]
 
 
 def _transfer(snapshot: Snapshot) -> Iterator[tuple[str, bool, str, str]]:

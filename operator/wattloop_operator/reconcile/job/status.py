@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from wattloop_operator.api.attempt import Result
+from wattloop_operator.api.recurring_training_job import Mode
 from wattloop_operator.api.recurring_training_job_status import (
     ActiveRecurrence,
     ArmStatus,
@@ -24,7 +25,9 @@ from wattloop_operator.reconcile.job.start import MAX_ACTIVE, Readiness
 from wattloop_operator.reconcile.learning import observations
 from wattloop_operator.reconcile.learning.changed_job import known_attempts, with_current_target
 from wattloop_operator.reconcile.learning.costs import RecurrenceHistory, default_cost, default_energy, histories_of
-from wattloop_operator.reconcile.learning.decision import decision_context, policy_of
+from wattloop_operator.reconcile.learning.decision import advice_for, decision_context, policy_of
+from wattloop_operator.reconcile.learning.metric_guard import guard_of, shortfall_text
+from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.feasible_arms import crashes_in_a_row
 from wattloop_planner.bandit.policy import NoFeasibleArmError
 from wattloop_planner.observations import Observation, Outcome
@@ -218,21 +221,24 @@ def _savings(snapshot: Snapshot, ended: list[RecurrenceHistory], default: float 
 
 
 def _arms(snapshot: Snapshot, recent: tuple[RecentRecurrence, ...]) -> dict[str, Any]:
-    """The policy's estimates by batch size.
+    """The policy's estimates by batch size and, in mode Advise, its advice.
 
     They are computed again only if an input has changed.
     """
     before, job = snapshot.job.status, snapshot.job
     unchanged = before.recent_recurrences == recent and before.observed_generation == job.metadata.generation
     if unchanged and before.arms:
-        return {"arms": before.arms, "best_batch_size": before.best_batch_size}
+        return {"arms": before.arms, "best_batch_size": before.best_batch_size, "advice": before.advice}
     context = decision_context(snapshot, next_index(snapshot), 0)
     space = context.space
     crashes = crashes_in_a_row(space, context.observations)
+    guard = guard_of(snapshot)
+    short = {} if guard is None else guard.short
     try:
-        arms = policy_of(job.spec).decide(context).arms
+        decision = policy_of(job.spec).decide(context)
     except NoFeasibleArmError:
-        return {"arms": (), "best_batch_size": None}
+        return {"arms": (), "best_batch_size": None, "advice": None}
+    arms = decision.arms
     statuses = tuple(
         ArmStatus.model_validate(
             {
@@ -243,14 +249,22 @@ def _arms(snapshot: Snapshot, recent: tuple[RecentRecurrence, ...]) -> dict[str,
                 "high_cost_joules": _rounded(arm.high_cost_joules),
                 "crashes": crashes.get(space.arm(arm.batch_size, arm.parameters), 0),
                 "pruned": arm.pruned,
-                "note": arm.note[:512],
+                "note": (
+                    shortfall_text(configuration, short[configuration], snapshot)
+                    if (configuration := Configuration(arm.batch_size, arm.parameters)) in short
+                    else arm.note
+                )[:512],
             }
         )
         for arm in arms
     )
     tried = [arm for arm in arms if arm.observations and arm.mean_cost_joules is not None and not arm.pruned]
     best = min(tried, key=lambda arm: arm.mean_cost_joules or 0.0, default=None)
-    return {"arms": statuses, "best_batch_size": None if best is None else best.batch_size}
+    return {
+        "arms": statuses,
+        "best_batch_size": None if best is None else best.batch_size,
+        "advice": advice_for(snapshot, context, decision) if job.spec.mode is Mode.ADVISE else None,
+    }
 
 
 def _rounded(cost: float | None) -> float | None:

@@ -18,7 +18,13 @@ from wattloop_operator.api.policy import PolicyName
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob, RecurringTrainingJobSpec
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot, once_per_snapshot
-from wattloop_operator.reconcile.learning.observations import known_records, observations, target_values
+from wattloop_operator.reconcile.learning.observations import (
+    known_profiles,
+    known_records,
+    observations,
+    target_values,
+)
+from wattloop_operator.reconcile.learning.power_limit import at_policy_limits
 from wattloop_planner.observations import Observation, Outcome
 from wattloop_planner.retargeting import retargeted
 
@@ -45,7 +51,7 @@ def known_attempts(snapshot: Snapshot) -> KnownAttempts:
     spec = snapshot.job.spec
     kept = not_forgotten(snapshot.job, known_records(snapshot))
     counted, converted = [], []
-    for record, observation in _with_records(kept):
+    for record, observation in _with_records(at_policy_limits(spec, kept, known_profiles(snapshot))):
         if observation.outcome is Outcome.CRASHED:
             if not _crashed_with_other_template(record, spec.template.digest):
                 # A crash says nothing about the target.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from wattloop.cost import CostModel
 from wattloop_operator.api.attempt import Result
 from wattloop_operator.api.objective import Target
+from wattloop_operator.api.training_recurrence import DecisionKind
 from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.energy.usage import plausible_cost
@@ -17,6 +18,9 @@ from wattloop_operator.reconcile.learning.observations import target_values
 from wattloop_operator.reconcile.learning.power_profiles import applicable_profile
 from wattloop_planner.bandit.fixed import DefaultRun, default_cost_joules
 from wattloop_planner.observations import Outcome
+
+# Attempts in mode Advise whose mean epoch cost is that of the default configuration.
+MAX_ADVISE_ATTEMPTS = 10
 
 
 @dataclass(frozen=True)
@@ -130,8 +134,12 @@ def default_cost_of(
     if not runs:
         return None
     profile = applicable_profile(records, profiles, default_batch_size)
-    epoch_cost = None
-    if profile is not None:
+    epoch_cost = _epoch_cost_in_default_configuration(
+        [record for record in records if record.batch_size == default_batch_size],
+        eta,
+        observations.latest_gpus(records),
+    )
+    if epoch_cost is None and profile is not None:
         highest = max(profile.measurements, key=lambda each: each.power_limit_watts)
         model = CostModel(eta, runs[-1].max_power_watts)
         epoch_cost = model.cost_joules(highest.energy_joules, highest.time_seconds) / highest.epochs
@@ -139,3 +147,21 @@ def default_cost_of(
         [DefaultRun(run.outcome is Outcome.REACHED, run.epochs, run.cost_joules(eta)) for run in runs], epoch_cost
     )
     return None if cost is None else plausible_cost(cost)
+
+
+def _epoch_cost_in_default_configuration(
+    records: Sequence[ObservationRecord], eta: float, gpus: tuple[str, int]
+) -> float | None:
+    """Mean cost of an epoch over the latest attempts in mode Advise on these GPUs; None without any.
+
+    These attempts ran the default configuration itself.
+    """
+    latest = [
+        observation
+        for record in records
+        if record.decision_kind == DecisionKind.ADVISE.value and (record.gpu_product, record.gpu_count) == gpus
+        for observation in observations.observations((record,))
+        if observation.outcome is not Outcome.CRASHED
+    ][-MAX_ADVISE_ATTEMPTS:]
+    epochs = sum(each.epochs for each in latest)
+    return sum(each.cost_joules(eta) for each in latest) / epochs if epochs else None

@@ -6,12 +6,12 @@ import math
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from wattloop.power.selectors import Measurement, selector_named
 from wattloop_operator.api.batch_size import LearningRateScaling
 from wattloop_operator.api.meta import ObjectMeta, OwnerReference
 from wattloop_operator.api.policy import PolicyName
 from wattloop_operator.api.power import PowerLimitMode
-from wattloop_operator.api.recurring_training_job import RecurringTrainingJob, RecurringTrainingJobSpec
+from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJob, RecurringTrainingJobSpec
+from wattloop_operator.api.recurring_training_job_status import Advice
 from wattloop_operator.api.training_recurrence import (
     DecisionKind,
     DecisionRecord,
@@ -23,10 +23,14 @@ from wattloop_operator.domain.names import JOB_LABEL, RECURRENCE_LABEL, recurren
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.energy.usage import plausible_cost
 from wattloop_operator.reconcile.learning import observations
+from wattloop_operator.reconcile.learning.advice import advice_of, advice_text
 from wattloop_operator.reconcile.learning.changed_job import known_attempts, source_observations
+from wattloop_operator.reconcile.learning.metric_guard import excluded_configurations, is_comparison_due
+from wattloop_operator.reconcile.learning.power_limit import selected_measurement
 from wattloop_operator.reconcile.learning.power_profiles import applicable_profile, must_be_measured_again
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.context_digest import context_digest
+from wattloop_planner.bandit.feasible_arms import crashes_in_a_row
 from wattloop_planner.bandit.policies import policy_named
 from wattloop_planner.bandit.policy import Decision, DecisionContext, NoFeasibleArmError, Policy, decision_seed
 
@@ -56,6 +60,9 @@ def decision_context(snapshot: Snapshot, index: int, attempt: int) -> DecisionCo
     records = observations.known_records(snapshot)
     active = (each for each in snapshot.recurrences if each.status.result is None)
     running = tuple(Configuration(size) for size in sorted(each.spec.batch_size for each in active))
+    if spec.mode is Mode.ADVISE:
+        # The advice is for the next recurrence. What runs meanwhile does not depend on it.
+        running = ()
     return DecisionContext(
         batch_sizes=tuple(sorted(spec.batch_size.candidates)),
         default_batch_size=spec.batch_size.default,
@@ -69,6 +76,7 @@ def decision_context(snapshot: Snapshot, index: int, attempt: int) -> DecisionCo
         remaining_recurrences=None if spec.max_recurrences is None else max(spec.max_recurrences - index, 1),
         max_epochs=spec.objective.max_epochs,
         target=spec.objective.target.run_target,
+        excluded=excluded_configurations(snapshot),
     )
 
 
@@ -117,9 +125,10 @@ def decide(snapshot: Snapshot, attempt: Attempt) -> TrainingRecurrence:
         NoFeasibleArmError: No feasible batch size is left.
     """
     context = decision_context(snapshot, attempt.index, attempt.attempt)
-    decision = policy_of(snapshot.job.spec).decide(context)
+    kind, decision = _decision(snapshot, context)
     job, spec = snapshot.job, snapshot.job.spec
-    limit_watts, profile = _power_limit(snapshot, decision.batch_size)
+    advises = kind is DecisionKind.ADVISE
+    limit_watts, profile = (None, False) if advises else _power_limit(snapshot, decision.batch_size)
     return TrainingRecurrence(
         metadata=_metadata(job, attempt),
         spec=TrainingRecurrenceSpec(
@@ -138,9 +147,52 @@ def decide(snapshot: Snapshot, attempt: Attempt) -> TrainingRecurrence:
             energy_weight_percent=spec.objective.energy_weight_percent,
             parameters={parameter.name: parameter.default for parameter in spec.parameters},
             template_digest=spec.template.digest,
-            decision=_decision_record(spec.policy.name, decision, context),
+            decision=_decision_record(spec.policy.name, kind, decision, context),
         ),
     )
+
+
+def _decision(snapshot: Snapshot, context: DecisionContext) -> tuple[DecisionKind, Decision]:
+    """The decision to carry out, and its kind."""
+    spec = snapshot.job.spec
+    if spec.mode is Mode.ADVISE:
+        return DecisionKind.ADVISE, _default_decision(snapshot, context)
+    if context.attempt == 0 and is_comparison_due(snapshot):
+        try:
+            decision = policy_named("default", crash_budget=spec.crash_budget).decide(context)
+        except NoFeasibleArmError:
+            # A default that crashes has no final metric.
+            pass
+        else:
+            reason = (
+                f"batch size {decision.batch_size}, the default: objective.metricGuard compares its final metric with "
+                "those of the other batch sizes"
+            )
+            return DecisionKind.COMPARISON, replace(decision, reason=reason)
+    decision = policy_of(spec).decide(context)
+    return DecisionKind(decision.kind.value.capitalize()), decision
+
+
+def _default_decision(snapshot: Snapshot, context: DecisionContext) -> Decision:
+    """The default configuration, with the advice as its reason."""
+    try:
+        decision = policy_named("default", crash_budget=snapshot.job.spec.crash_budget).decide(context)
+    except NoFeasibleArmError:
+        size, crashes = context.default_batch_size, crashes_in_a_row(context.space, context.observations)
+        raise NoFeasibleArmError(
+            f"the default batch size {size} crashed {crashes[context.space.default]} times in a row, and "
+            "mode Advise runs no other; check the logs of the last attempts, then fix the training"
+        ) from None
+    try:
+        text = advice_text(advice_for(snapshot, context, policy_of(snapshot.job.spec).decide(context)))
+    except NoFeasibleArmError as error:
+        text = f"nothing ({error})"
+    return replace(decision, reason=f"mode Advise runs the default configuration; advised is {text}")
+
+
+def advice_for(snapshot: Snapshot, context: DecisionContext, decision: Decision) -> Advice:
+    """The advice for a decision of the job's policy."""
+    return advice_of(snapshot, context, decision, _power_limit(snapshot, decision.batch_size)[0])
 
 
 def sample_decision(snapshot: Snapshot, now: datetime) -> TrainingRecurrence | None:
@@ -179,10 +231,12 @@ def _metadata(job: RecurringTrainingJob, attempt: Attempt) -> ObjectMeta:
     )
 
 
-def _decision_record(policy: PolicyName, decision: Decision, context: DecisionContext) -> DecisionRecord:
+def _decision_record(
+    policy: PolicyName, kind: DecisionKind, decision: Decision, context: DecisionContext
+) -> DecisionRecord:
     return DecisionRecord(
         policy=policy,
-        kind=DecisionKind(decision.kind.value.capitalize()),
+        kind=kind,
         reason=decision.reason[:1024],
         seed=str(context.seed),
         digest=context_digest(context),
@@ -217,15 +271,4 @@ def _power_limit(snapshot: Snapshot, batch_size: int) -> tuple[int | None, bool]
     profile = applicable_profile(records, profiles, batch_size)
     if profile is None or must_be_measured_again(records, profiles, profile):
         return None, True
-    eta = snapshot.job.spec.objective.energy_weight_percent / 100
-    per_epoch = [
-        Measurement(
-            each.power_limit_watts,
-            each.energy_joules / each.epochs,
-            each.time_seconds / each.epochs,
-            profile.key.gpu_count,
-        )
-        for each in profile.measurements
-    ]
-    selector = selector_named(limit.selector, eta=eta, max_slowdown_percent=limit.max_slowdown_percent or 0)
-    return round(selector.select(per_epoch).power_limit_watts), False
+    return round(selected_measurement(snapshot.job.spec, profile).power_limit_watts), False

@@ -1,0 +1,70 @@
+"""The power limit that a job's selector chooses, and what an attempt without it would have used."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from wattloop.power.selectors import Measurement, selector_named
+from wattloop_operator.api.power import PowerLimitMode
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJobSpec
+from wattloop_operator.api.training_recurrence import DecisionKind
+from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord
+from wattloop_operator.reconcile.learning.power_profiles import applicable_profile
+
+
+def selected_measurement(spec: RecurringTrainingJobSpec, profile: PowerProfileRecord) -> Measurement:
+    """The measurement of one epoch at the limit that the job's selector chooses."""
+    limit, eta = spec.power.limit, spec.objective.energy_weight_percent / 100
+    selector = selector_named(limit.selector, eta=eta, max_slowdown_percent=limit.max_slowdown_percent or 0)
+    return selector.select(epoch_measurements(profile))
+
+
+def epoch_measurements(profile: PowerProfileRecord) -> list[Measurement]:
+    """The measurements of a profile, each for one epoch."""
+    return [
+        Measurement(
+            each.power_limit_watts,
+            each.energy_joules / each.epochs,
+            each.time_seconds / each.epochs,
+            profile.key.gpu_count,
+        )
+        for each in profile.measurements
+    ]
+
+
+def at_policy_limits(
+    spec: RecurringTrainingJobSpec, records: tuple[ObservationRecord, ...], profiles: tuple[PowerProfileRecord, ...]
+) -> tuple[ObservationRecord, ...]:
+    """The records with the energies and times that mode Optimize would have had.
+
+    An attempt in mode Advise ran without the power limit. With a power profile of its batch size and
+    GPUs, its energy and time are scaled by the ratio between the selected limit and the highest one.
+    Otherwise a switch of the mode would look like a change of every epoch cost.
+    """
+    if spec.power.limit.mode is not PowerLimitMode.AUTO:
+        return records
+    sizes = {record.batch_size for record in records if record.decision_kind == DecisionKind.ADVISE.value}
+    applicable = {size: applicable_profile(records, profiles, size) for size in sizes}
+    return tuple(
+        _scaled(spec, record, applicable[record.batch_size])
+        if record.decision_kind == DecisionKind.ADVISE.value
+        else record
+        for record in records
+    )
+
+
+def _scaled(
+    spec: RecurringTrainingJobSpec, record: ObservationRecord, profile: PowerProfileRecord | None
+) -> ObservationRecord:
+    if profile is None or (record.gpu_product, record.gpu_count) != (profile.key.gpu_product, profile.key.gpu_count):
+        return record
+    selected = selected_measurement(spec, profile)
+    highest = max(epoch_measurements(profile), key=lambda each: each.power_limit_watts)
+    energy, time = selected.energy_joules / highest.energy_joules, selected.time_seconds / highest.time_seconds
+    return replace(
+        record,
+        energy_joules=record.energy_joules * energy,
+        time_seconds=record.time_seconds * time,
+        epoch_energy_joules=None if record.epoch_energy_joules is None else record.epoch_energy_joules * energy,
+        epoch_time_seconds=None if record.epoch_time_seconds is None else record.epoch_time_seconds * time,
+    )

@@ -1,0 +1,235 @@
+"""Mode Advise: every attempt has the default configuration, and the status shows what the policy would do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from support.backends.model_backend import KEY, ModelBackend, report
+from wattloop.messages import LimitMeasurement
+from wattloop_operator.api.recurring_training_job_status import Advice
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.snapshot import Failure
+from wattloop_operator.reconcile.attempt.early_stop import review_cost_limit
+from wattloop_operator.reconcile.attempt.progress import progress_after
+from wattloop_operator.reconcile.learning.costs import default_cost
+from wattloop_operator.reconcile.learning.decision import decision_context
+from wattloop_operator.workloads.injection import RunAddresses, run_environment
+
+Backends = Callable[..., ModelBackend]
+JOB: dict[str, Any] = {
+    "objective": {"target": {"metric": "accuracy", "threshold": "0.9"}, "maxEpochs": 50, "energyWeightPercent": 100},
+    "batchSize": {"default": 64, "candidates": [32, 64]},
+    "retryPolicy": {"limit": 0},
+    "successfulHistoryLimit": 1000,
+}
+ADVISE: dict[str, Any] = {**JOB, "mode": "Advise"}
+NO_LIMITS: dict[str, Any] = {"power": {"limit": {"mode": "None"}}}
+EPOCHS = 10
+# Joules of an epoch without a limit. 200 W takes 70 % of the energy.
+EPOCH_JOULES = {64: 1000.0, 32: 600.0}
+SAVED_BY_LIMIT = 0.7
+PROFILES = {
+    size: (LimitMeasurement(400, joules, 10.0, 1.0), LimitMeasurement(200, SAVED_BY_LIMIT * joules, 11.0, 1.0))
+    for size, joules in EPOCH_JOULES.items()
+}
+
+
+def run_once(backend: ModelBackend) -> TrainingRecurrence:
+    """One recurrence that reaches its target; it measures and holds power limits if its decision says so."""
+    backend.reconcile()
+    (name,) = backend.running
+    spec = backend.recurrences[name].spec
+    limited = spec.power_limit_watts is not None or spec.profile_power_limits
+    joules = EPOCHS * EPOCH_JOULES[spec.batch_size] * (SAVED_BY_LIMIT if limited else 1.0)
+    backend.run_workload(name)
+    profile = PROFILES[spec.batch_size] if spec.profile_power_limits else ()
+    backend.report(name, epoch=EPOCHS, metric=0.95, joules=joules, seconds=joules / 100, finished=True, profile=profile)
+    backend.end_workload(name)
+    backend.reconcile()
+    backend.advance(3600)
+    return backend.recurrences[name]
+
+
+def advice(backend: ModelBackend) -> Advice:
+    found = backend.job.status.advice
+    assert found is not None
+    return found
+
+
+def after_optimizing(backend_with: Backends, **changes: Any) -> ModelBackend:
+    """A job in mode Advise that ran both batch sizes in mode Optimize before."""
+    backend = backend_with(**{**JOB, **changes})
+    assert {run_once(backend).spec.batch_size for _ in range(8)} == {32, 64}
+    backend.change_spec(mode="Advise")
+    return backend
+
+
+def test_every_attempt_has_the_default_configuration(backend_with: Backends) -> None:
+    backend = backend_with(**ADVISE)
+    for _ in range(6):
+        recurrence = run_once(backend)
+        spec = recurrence.spec
+        assert (spec.batch_size, spec.power_limit_watts, spec.profile_power_limits) == (64, None, False)
+        assert (spec.stop_cost_joules, spec.decision.kind) == (None, "Advise")
+        environment = run_environment(backend.job, recurrence, RunAddresses(), 1)
+        assert (environment.power_limit_watts, environment.profile_power_limits) == (None, False)
+
+
+def test_the_advice_is_the_decision_of_the_policy_for_the_next_recurrence(backend_with: Backends) -> None:
+    backend = backend_with(**ADVISE)
+    run_once(backend)
+    assert advice(backend).batch_size == 32
+    assert "batch size 32 may be cheaper than 64" in advice(backend).reason
+    recurrence = run_once(backend)
+    assert recurrence.spec.decision.reason.startswith("mode Advise runs the default configuration; advised is")
+    assert "batch size 32 may be cheaper than 64" in recurrence.spec.decision.reason
+    backend.change_spec(mode="Optimize")
+    backend.reconcile()
+    assert backend.job.status.advice is None
+    (running,) = backend.running
+    assert backend.recurrences[running].spec.batch_size == 32
+
+
+def test_a_saving_that_was_never_measured_is_unknown(backend_with: Backends) -> None:
+    backend = backend_with(**ADVISE)
+    for _ in range(5):
+        run_once(backend)
+    found = advice(backend)
+    assert (found.cost_percent, found.low_cost_percent, found.power_limit_watts) == (None, None, None)
+    assert found.unknown == (
+        "the cost of batch size 32: none of its runs reached the target on these GPUs, and mode Advise runs the "
+        "default batch size only"
+    )
+    savings = backend.job.status.savings
+    assert savings is not None
+    assert savings.cost_percent == 0
+
+
+def test_a_saving_that_was_measured_in_mode_optimize_is_stated_with_its_interval(backend_with: Backends) -> None:
+    backend = after_optimizing(backend_with)
+    for _ in range(5):
+        assert run_once(backend).spec.batch_size == 64
+    found = advice(backend)
+    assert (found.batch_size, found.power_limit_watts, found.unknown) == (32, 200, "")
+    assert found.cost_percent is not None
+    assert found.low_cost_percent is not None
+    assert found.high_cost_percent is not None
+    # 32 costs 60 % of 64, and the limit takes 70 % of the energy.
+    assert float(found.cost_percent) == pytest.approx(42, abs=2)
+    assert found.low_cost_percent < Decimal(42) < found.high_cost_percent
+
+
+def test_without_limits_measured_the_saving_of_the_batch_size_alone_is_stated(backend_with: Backends) -> None:
+    backend = after_optimizing(backend_with, **NO_LIMITS)
+    backend.change_spec(power={"limit": {"mode": "Auto"}})
+    run_once(backend)
+    found = advice(backend)
+    assert (found.batch_size, found.power_limit_watts) == (32, None)
+    assert found.cost_percent is not None
+    assert float(found.cost_percent) == pytest.approx(60, abs=2)
+    assert found.unknown.startswith("the effect of a power limit: none was measured at batch size 32")
+
+
+@pytest.mark.parametrize(
+    ("power", "profiled", "percent", "unknown"),
+    [
+        ({"limit": {"mode": "None"}}, False, 100, ""),
+        ({"limit": {"mode": "Auto"}}, True, 70, ""),
+        ({"limit": {"mode": "Auto"}}, False, None, "the saving by a power limit: none was measured at batch size 64"),
+        ({"limit": {"mode": "Fixed", "watts": 250}}, False, None, "the saving by a power limit"),
+    ],
+)
+def test_with_the_default_batch_size_only_a_measured_power_limit_saves(
+    backend_with: Backends, power: dict[str, Any], profiled: bool, percent: float | None, unknown: str
+) -> None:
+    only_default = {"batchSize": {"default": 64, "candidates": [64]}, "power": power}
+    backend = backend_with(**{**JOB, **only_default, "mode": "Optimize" if profiled else "Advise"})
+    run_once(backend)
+    backend.change_spec(mode="Advise")
+    run_once(backend)
+    found = advice(backend)
+    assert (found.batch_size, found.cost_percent) == (64, None if percent is None else Decimal(percent))
+    assert found.unknown.startswith(unknown)
+    assert bool(found.unknown) == bool(unknown)
+
+
+def test_switching_the_mode_back_and_forth_keeps_what_was_learned(backend_with: Backends) -> None:
+    backend = after_optimizing(backend_with)
+    for mode in ("Advise", "Optimize", "Advise"):
+        backend.change_spec(mode=mode)
+        for _ in range(3):
+            run_once(backend)
+    costs = {arm.batch_size: float(arm.mean_cost_joules or 0) for arm in backend.job.status.arms}
+    assert backend.job.status.best_batch_size == 32
+    # Attempts without a power limit do not look like more expensive epochs.
+    assert costs == {
+        size: pytest.approx(EPOCHS * joules * SAVED_BY_LIMIT, rel=0.03) for size, joules in EPOCH_JOULES.items()
+    }
+
+
+def test_the_default_configuration_costs_what_attempts_in_mode_advise_cost(backend_with: Backends) -> None:
+    backend = backend_with(**{**JOB, "power": {"limit": {"mode": "Fixed", "watts": 200}}})
+    run_once(backend)
+    snapshot = backend.snapshot(KEY)
+    assert snapshot is not None
+    assert default_cost(snapshot) == pytest.approx(7_000)
+    backend.change_spec(mode="Advise")
+    run_once(backend)
+    snapshot = backend.snapshot(KEY)
+    assert snapshot is not None
+    assert default_cost(snapshot) == pytest.approx(10_000)
+
+
+def test_an_attempt_in_mode_advise_is_never_stopped_for_its_cost(backend_with: Backends) -> None:
+    backend = after_optimizing(backend_with)
+    backend.reconcile()
+    (name,) = backend.running
+    backend.run_workload(name)
+    recurrence = backend.recurrences[name]
+    progress = progress_after(recurrence, report(epoch=2, metric=0.2, joules=1e9, seconds=1e6))
+    reviewed = review_cost_limit(lambda: backend.snapshot(KEY), recurrence, progress)
+    assert (reviewed.stop_requested, reviewed.reviewed) == (False, False)
+
+
+def test_what_runs_does_not_change_the_advice(backend_with: Backends) -> None:
+    backend = after_optimizing(backend_with)
+    run_once(backend)
+    before = advice(backend)
+    backend.reconcile()
+    assert backend.running
+    assert advice(backend) == before
+    snapshot = backend.snapshot(KEY)
+    assert snapshot is not None
+    assert decision_context(snapshot, 99, 0).running == ()
+
+
+def test_a_policy_that_has_no_choice_left_does_not_keep_the_default_from_running(backend_with: Backends) -> None:
+    backend = backend_with(**{**ADVISE, "policy": {"zeus": {}}})
+    backend.reconcile()
+    (name,) = backend.running
+    backend.run_workload(name)
+    backend.report(name, epoch=50, metric=0.5, finished=True)
+    backend.end_workload(name)
+    backend.reconcile()
+    backend.advance(3600)
+    assert run_once(backend).spec.decision.reason.startswith("mode Advise runs the default configuration; advised is")
+
+
+def test_a_default_that_crashes_too_often_stops_the_job(backend_with: Backends) -> None:
+    backend = backend_with(**{**ADVISE, "crashBudget": 2})
+    for _ in range(2):
+        backend.reconcile()
+        (name,) = backend.running
+        backend.run_workload(name)
+        backend.end_workload(name, Failure.CRASHED, "exit code 1")
+        backend.reconcile()
+        backend.advance(3600)
+    backend.reconcile()
+    ready = next(each for each in backend.job.status.conditions if each.type == "Ready")
+    assert ready.reason == "NoArmLeft"
+    assert "the default batch size 64 crashed 2 times in a row" in ready.message
+    assert "mode Advise" in ready.message
