@@ -214,16 +214,25 @@ def test_the_scheduler_binds_a_pod(programs: Mapping[str, Path], tmp_path: Path)
     with (
         running_control_plane(programs, tmp_path) as plane,
         config.new_client_from_config(str(plane.admin_kubeconfig)) as admin,
-        Kubelet(DynamicClient(admin, cache_file=str(tmp_path / "discovery.json"))) as kubelet,
     ):
+        cluster = DynamicClient(admin, cache_file=str(tmp_path / "discovery.json"))
         plane.start_scheduler()
-        kubectl = ClusterCommand(programs["kubectl"], plane.admin_kubeconfig, tmp_path)
-        kubectl.apply(job_manifest(), namespace="default")
-        (pod,) = kubelet.pods_of_job("train", "default")
-        kubectl(
-            "wait", f"pod/{pod['metadata']['name']}", f"--for=jsonpath={{.spec.nodeName}}={NODE_NAME}", "--timeout=150s"
+        # A new control plane makes the namespace, and then its account, a moment after it is ready.
+        wait_until(
+            cluster,
+            api_version="v1",
+            kind="ServiceAccount",
+            namespace="default",
+            condition=bool,
+            what="the default service account of the default namespace",
         )
-        assert kubelet.run(pod)["status"]["phase"] == "Running"
+        kubectl = ClusterCommand(programs["kubectl"], plane.admin_kubeconfig, tmp_path)
+        with Kubelet(cluster) as kubelet:
+            kubectl.apply(job_manifest(), namespace="default")
+            (pod,) = kubelet.pods_of_job("train", "default")
+            bound = f"--for=jsonpath={{.spec.nodeName}}={NODE_NAME}"
+            kubectl("wait", f"pod/{pod['metadata']['name']}", bound, "--timeout=150s")
+            assert kubelet.run(pod)["status"]["phase"] == "Running"
 
 
 def test_stopping_ends_every_part(programs: Mapping[str, Path], tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Waits for a condition in a cluster by watching, never by sleeping."""
+"""Waits for a condition in a cluster by watching, not by polling."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import urllib3
 from kubernetes.client import ApiException
 from kubernetes.dynamic import DynamicClient
 
 Found = TypeVar("Found")
 Object = dict[str, Any]
-_EXPIRED = 410
+_EXPIRED, _TOO_MANY_REQUESTS, _SERVER_ERROR = 410, 429, 500
+_RETRY_SECONDS = 0.2
 
 
 class WaitTimeoutError(AssertionError):
@@ -54,7 +56,7 @@ def wait_until(
     deadline = time.monotonic() + timeout_seconds
     objects: dict[tuple[str, str], Object] = {}
     while True:
-        listed = resource.get(**selection).to_dict()
+        listed = _list(resource, selection, deadline)
         objects = {_key(item): item for item in listed["items"]}
         found = condition(_in_order(objects))
         if found is not None and found is not False:
@@ -75,16 +77,34 @@ def wait_until(
             )
 
 
+def _list(resource: Any, selection: dict[str, Any], deadline: float) -> Any:
+    """The list of the objects; a request that a busy server cannot answer is repeated until the deadline."""
+    while True:
+        try:
+            return resource.get(**selection).to_dict()
+        except (ApiException, urllib3.exceptions.HTTPError) as error:
+            if not _is_temporary(error) or time.monotonic() >= deadline:
+                raise
+        time.sleep(_RETRY_SECONDS)
+
+
 def _watch(resource: Any, selection: dict[str, Any], version: str, deadline: float) -> Any:
     """The changes since `version`, until the deadline or the end of the stream."""
     remaining = max(1, round(deadline - time.monotonic()))
     try:
         for event in resource.watch(**selection, resource_version=version, timeout=remaining):
             yield {"type": event["type"], "object": event["raw_object"]}
-    except ApiException as error:
-        # The version is too old to resume from: the caller lists again.
-        if error.status != _EXPIRED:
+    except (ApiException, urllib3.exceptions.HTTPError) as error:
+        # The caller lists again, also if the version is too old to resume from.
+        if not _is_temporary(error) and getattr(error, "status", None) != _EXPIRED:
             raise
+
+
+def _is_temporary(error: ApiException | urllib3.exceptions.HTTPError) -> bool:
+    """Whether the server could not be reached, or had no time for the request."""
+    if isinstance(error, ApiException):
+        return error.status == _TOO_MANY_REQUESTS or (error.status or 0) >= _SERVER_ERROR
+    return True
 
 
 def _key(item: Object) -> tuple[str, str]:
