@@ -95,14 +95,16 @@ class Progress(ApiModel):
         default=False,
         description="Whether the target has been reached: enough consecutive evaluations met the threshold.",
     )
-    reviewed: bool = Field(
-        default=False,
-        description="Whether the policy has reviewed the attempt, which it does once the cost of an epoch is known. "
-        "stopCostJoules here then replaces the one in the spec.",
+    reviewed_epoch: NonNegativeDecimalString | None = Field(
+        default=None,
+        description="Epochs run at the latest evaluation of the metric that the policy has reviewed; 0 if there was "
+        "none. Absent before the first review, which needs the cost of an epoch. stopCostJoules here then replaces the "
+        "one in the spec.",
     )
     stop_cost_joules: NonNegativeDecimalString | None = Field(
         default=None,
-        description="Cost at which a reviewed attempt is stopped, in joules. Absent disables cost-based stopping.",
+        description="Cost at which a reviewed attempt is stopped, in joules, by the latest review. Absent disables "
+        "cost-based stopping.",
     )
     stop_requested: bool = Field(default=False, description="Whether the training was asked to stop.")
     stop_reason: str = Field(default="", description="Reason for the request to stop.", max_length=512)

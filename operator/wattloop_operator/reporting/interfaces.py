@@ -15,7 +15,8 @@ from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.records import PodEnergy
 
 Review = Callable[[TrainingRecurrence, Progress], Progress]
-"""Decides on an early stop: returns the progress with it, or unchanged if the job is not known."""
+"""Has the policy review the cost limit of an attempt: returns the progress with the new limit, or the same
+progress if there is no review."""
 
 
 class UnknownCallerError(Exception):

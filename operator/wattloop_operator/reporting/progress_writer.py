@@ -37,6 +37,7 @@ POLL_SECONDS = 0.25
 
 Key = tuple[str, str]
 Merge = Callable[[TrainingRecurrence, Report], Progress]
+Judge = Callable[[TrainingRecurrence], Progress]
 
 
 @dataclass
@@ -65,16 +66,24 @@ class ProgressWriter:
     Args:
         progress_store: Stores the progress.
         merge: Merges a report into the progress of a recurrence.
+        judge: Decides on an early stop: returns the progress with it. Called once for all reports that
+            are merged together.
         clock: Monotonic seconds.
         interval_seconds: Minimum time between two writes of one recurrence; 0 to write every
             report.
     """
 
     def __init__(
-        self, progress_store: ProgressStore, merge: Merge, clock: Callable[[], float], interval_seconds: float = 0.0
+        self,
+        progress_store: ProgressStore,
+        merge: Merge,
+        judge: Judge,
+        clock: Callable[[], float],
+        interval_seconds: float = 0.0,
     ) -> None:
         self._progress_store = progress_store
         self._merged_progress = merge
+        self._judged_progress = judge
         self._clock = clock
         self._interval_seconds = interval_seconds
         self._lock = threading.Lock()
@@ -97,7 +106,7 @@ class ProgressWriter:
             known = attempt.known
             if known is None or self._is_due(attempt):
                 return self._write(key, attempt, report)
-            merged = _with(known, self._merged_progress(known, report))
+            merged = self._merged(known, report)
             if merged == known:
                 return known
             if _is_urgent(known, merged):
@@ -142,9 +151,7 @@ class ProgressWriter:
             recurrence = self._progress_store.read(*key)
             if recurrence is None:
                 raise UnknownRecurrenceError(f"TrainingRecurrence {key[0]}/{key[1]} does not exist")
-            merged = recurrence
-            for report in (*attempt.waiting, *reports):
-                merged = _with(merged, self._merged_progress(merged, report))
+            merged = self._merged(recurrence, *attempt.waiting, *reports)
             if merged != recurrence:
                 # A failed write counts too, because it is a request to the API server.
                 attempt.written_at = self._clock()
@@ -156,6 +163,11 @@ class ProgressWriter:
             attempt.known = merged
             return merged
         raise OperationError(f"{key[0]}/{key[1]} changes faster than reports can be written; send the report again")
+
+    def _merged(self, recurrence: TrainingRecurrence, *reports: Report) -> TrainingRecurrence:
+        for report in reports:
+            recurrence = _with(recurrence, self._merged_progress(recurrence, report))
+        return _with(recurrence, self._judged_progress(recurrence)) if reports else recurrence
 
     def _is_due(self, attempt: _Attempt) -> bool:
         return self._clock() - attempt.written_at >= self._interval_seconds

@@ -10,7 +10,9 @@ from wattloop.errors import OperationError
 from wattloop.messages import MAX_REASON_CHARACTERS, Answer, Report
 from wattloop_operator.api.attempt import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.reconcile.attempt.early_stop import with_stop_request
 from wattloop_operator.reconcile.attempt.progress import max_gpus, progress_after
+from wattloop_operator.reporting.cost_reviews import CostReviews
 from wattloop_operator.reporting.interfaces import (
     Authorizer,
     BearerToken,
@@ -33,7 +35,7 @@ class ReportService:
     Args:
         progress_store: Stores the progress.
         authorizer: Checks who may report for a recurrence.
-        review: Decides on an early stop; None never to stop early.
+        review: Reviews the cost limit of an attempt; None: the decision's limit holds.
         limits: The rate limits of reports; None for the defaults.
         clock: Monotonic seconds.
         write_interval_seconds: Minimum time between two writes of one recurrence's progress.
@@ -55,11 +57,11 @@ class ReportService:
     ) -> None:
         self._progress_store = progress_store
         self._authorizer = authorizer
-        self._review = review
+        self._review = None if review is None else CostReviews(review, clock)
         # One line per hour and recurrence.
         self._log_limit: TokenBuckets[str] = TokenBuckets(Rate(1 / 3600, 1.0), clock, MAX_LOGGED_RECURRENCES)
         self.limits = limits or ReportLimits(clock)
-        self.writer = ProgressWriter(progress_store, self._merged, clock, write_interval_seconds)
+        self.writer = ProgressWriter(progress_store, self._merged, self._reviewed, clock, write_interval_seconds)
 
     def authorize(self, token: BearerToken, namespace: str, name: str, address: str = "") -> None:
         """Check that the caller may report for a recurrence, before the report is read.
@@ -106,14 +108,25 @@ class ReportService:
             return recurrence.status.progress or Progress()
         progress = progress_after(recurrence, report)
         self._log_dropped_gpus(recurrence, progress, report)
+        return progress
+
+    def _reviewed(self, recurrence: TrainingRecurrence) -> Progress:
+        progress = recurrence.status.progress or Progress()
+        if recurrence.status.result is not None:
+            return progress
+        return with_stop_request(recurrence, self._with_review(recurrence, progress))
+
+    def _with_review(self, recurrence: TrainingRecurrence, progress: Progress) -> Progress:
         if self._review is None:
             return progress
         try:
             return self._review(recurrence, progress)
         except OperationError as error:
-            # The next report is reviewed again; this one must be stored.
+            # A later report is reviewed again; this one must be stored.
             logger.warning("%s: the early stop cannot be decided now: %s", _name(recurrence), error)
-            return progress
+        except Exception:  # a failure of the policy must not end the reports of the training
+            logger.exception("%s: unexpected failure of the policy's review", _name(recurrence))
+        return progress
 
     def _log_dropped_gpus(self, recurrence: TrainingRecurrence, progress: Progress, report: Report) -> None:
         stored = {gpu.uuid for gpu in progress.gpus}

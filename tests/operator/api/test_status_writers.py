@@ -82,7 +82,7 @@ FIELDS: dict[str, dict[str, str]] = {
     "reconcile.attempt.progress:_merge_readings": {
         "trec.status.progress.gpus[]": "uuid startEnergyMillijoules energyMillijoules startTimeSeconds timeSeconds",
     },
-    "reconcile.attempt.early_stop:review_cost_limit": {"trec.status.progress": "reviewed stopCostJoules"},
+    "reconcile.attempt.early_stop:with_reviewed_limit": {"trec.status.progress": "reviewedEpoch stopCostJoules"},
     "reconcile.attempt.early_stop:with_stop_request": {"trec.status.progress": "stopRequested stopReason"},
     "policies:policy_status": {
         "gpp.status": "observedGeneration conditions nodes",

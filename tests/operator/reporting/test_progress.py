@@ -228,7 +228,7 @@ def test_concurrent_reports_of_several_processes_are_all_merged(api: Api) -> Non
 def test_a_report_is_stored_even_if_the_early_stop_cannot_be_decided(
     api: Api, caplog: pytest.LogCaptureFixture
 ) -> None:
-    name, _ = api.recurrence()
+    name, _ = api.recurrence(profile_power_limits=False)
 
     def fail(recurrence: TrainingRecurrence, progress: Progress) -> Progress:
         raise OperationError("the database is away")

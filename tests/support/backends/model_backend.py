@@ -21,6 +21,7 @@ from wattloop_operator.domain.records import LateUsage, ObservationRecord, PodEn
 from wattloop_operator.domain.snapshot import Failure, Snapshot, WorkloadPhase, WorkloadState
 from wattloop_operator.driver import StaleSnapshotError, reconcile
 from wattloop_operator.reconcile import actions
+from wattloop_operator.reconcile.attempt.early_stop import with_stop_request
 from wattloop_operator.reconcile.attempt.progress import progress_after
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -212,7 +213,7 @@ class ModelBackend:
     def report(self, name: str, **fields: Any) -> None:
         """A report arrives from the process of this recurrence."""
         recurrence = self.recurrences[name]
-        progress = progress_after(recurrence, report(**fields))
+        progress = with_stop_request(recurrence, progress_after(recurrence, report(**fields)))
         status = recurrence.status.model_copy(update={"progress": progress})
         self.recurrences[name] = self._versioned(recurrence.model_copy(update={"status": status}))
 

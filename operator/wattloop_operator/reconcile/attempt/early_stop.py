@@ -1,23 +1,25 @@
 """Early stop: when an attempt is asked to stop because it exceeds its cost limit.
 
-The decision of an attempt sets a cost limit. The policy may review that limit once, when the
-attempt has shown what an epoch costs: a trial of a batch size with unknown epoch cost may not be
-worth continuing. The decision stays as written; the new limit is part of the progress. Both are
-computed while a report is processed, so that the answer to that same report can be to stop.
+The decision of an attempt sets a cost limit. The policy reviews that limit when the attempt has shown
+what an epoch costs, and at each later evaluation of the metric: a trial may turn out not to be worth
+continuing, or to be worth more than was expected. The decision stays as written; the limit of the
+latest review, which may be lower or higher, is part of the progress. A review precedes the
+comparison with the limit, so that the answer to the same report can be to stop, and so that an
+attempt that has just shown that it is about to reach its target is not stopped by an older limit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from decimal import Decimal
 
 from wattloop_operator.api.attempt import Progress
 from wattloop_operator.api.field_types import to_decimal
+from wattloop_operator.api.policy import PolicyName
 from wattloop_operator.api.training_recurrence import DecisionKind, TrainingRecurrence
 from wattloop_operator.domain.snapshot import Snapshot
-from wattloop_operator.reconcile.energy.usage import cost_of, usage_of
-from wattloop_operator.reconcile.learning.decision import decision_context, policy_of
+from wattloop_operator.reconcile.energy.usage import cost_of, plausible_cost, usage_of
+from wattloop_operator.reconcile.learning.decision import policy_of, review_context
 from wattloop_operator.reconcile.learning.observations import epoch_usage
 from wattloop_planner.bandit.policy import Decision, PartialObservation, ReviewingPolicy
 from wattloop_planner.bandit.policy import DecisionKind as PolicyDecisionKind
@@ -32,7 +34,8 @@ def with_stop_request(recurrence: TrainingRecurrence, progress: Progress) -> Pro
 
     A request is never withdrawn.
     """
-    limit = progress.stop_cost_joules if progress.reviewed else recurrence.spec.stop_cost_joules
+    reviewed = progress.reviewed_epoch is not None
+    limit = progress.stop_cost_joules if reviewed else recurrence.spec.stop_cost_joules
     if progress.stop_requested or progress.reached or progress.finished or limit is None:
         return progress
     cost = cost_of(recurrence.spec, progress, usage_of(progress))
@@ -47,10 +50,30 @@ def with_stop_request(recurrence: TrainingRecurrence, progress: Progress) -> Pro
     return progress.model_copy(update={"stop_requested": True, "stop_reason": reason})
 
 
+def is_review_due(recurrence: TrainingRecurrence, progress: Progress) -> bool:
+    """Whether the policy reviews attempts, and has not reviewed the latest evaluation of this one.
+
+    The first review is due once the cost of an epoch is known, also without an evaluation.
+    """
+    decision = recurrence.spec.decision
+    if decision.policy is not PolicyName.THOMPSON_SAMPLING or decision.kind not in REVIEWED_KINDS:
+        return False
+    if progress.stop_requested or progress.reached or progress.finished:
+        return False
+    if progress.reviewed_epoch is not None and evaluated_epoch(progress) <= progress.reviewed_epoch:
+        return False
+    return _partial_observation(recurrence, progress) is not None
+
+
+def evaluated_epoch(progress: Progress) -> Decimal:
+    """Epochs run at the latest evaluation of the metric; 0 before the first."""
+    return Decimal(0) if progress.curve is None else to_decimal(progress.curve.epochs[-1])
+
+
 def review_cost_limit(
     read_snapshot: Callable[[], Snapshot | None], recurrence: TrainingRecurrence, progress: Progress
 ) -> Progress:
-    """Have the policy review the cost limit of a running attempt, once.
+    """Have the policy review the cost limit of a running attempt.
 
     Args:
         read_snapshot: Reads the state of the job; None if it is not available. Called only if a
@@ -59,28 +82,34 @@ def review_cost_limit(
         progress: Its progress, including the latest report.
 
     Returns:
-        The progress with the new limit, and with a stop request if it is exceeded. Unchanged if no
-        review is due.
+        The progress with the new limit; the same object if there is no review.
     """
-    if progress.reviewed or progress.stop_requested or progress.reached or progress.finished:
+    spec, measured = recurrence.spec, _partial_observation(recurrence, progress)
+    if measured is None or not is_review_due(recurrence, progress):
         return progress
-    if recurrence.spec.decision.kind not in REVIEWED_KINDS:
-        return progress
-    measured = _partial_observation(recurrence, progress)
-    snapshot = None if measured is None else read_snapshot()
-    if measured is None or snapshot is None:
+    snapshot = read_snapshot()
+    if snapshot is None:
         return progress
     policy = policy_of(snapshot.job.spec)
     if not isinstance(policy, ReviewingPolicy):
+        # The job has another policy than the one that decided the attempt.
         return progress
-    spec = recurrence.spec
-    others = tuple(each for each in snapshot.recurrences if each.metadata.name != recurrence.metadata.name)
-    context = decision_context(replace(snapshot, recurrences=others), spec.index, spec.attempt)
     limit = None if spec.stop_cost_joules is None else float(spec.stop_cost_joules)
     kind = PolicyDecisionKind(spec.decision.kind.value.lower())
-    limit = policy.review(context, Decision(spec.batch_size, kind, spec.decision.reason, limit), measured)
-    review = {"reviewed": True, "stop_cost_joules": None if limit is None else to_decimal(limit)}
-    return with_stop_request(recurrence, progress.model_copy(update=review))
+    decision = Decision(spec.batch_size, kind, spec.decision.reason, limit)
+    limit = policy.review(review_context(snapshot, recurrence), decision, measured)
+    return with_reviewed_limit(progress, limit)
+
+
+def with_reviewed_limit(progress: Progress, limit_joules: float | None) -> Progress:
+    """The progress with the limit of a review that includes its latest evaluation; None: no limit."""
+    limit = None if limit_joules is None else plausible_cost(limit_joules)
+    return progress.model_copy(
+        update={
+            "reviewed_epoch": evaluated_epoch(progress),
+            "stop_cost_joules": None if limit is None else to_decimal(limit),
+        }
+    )
 
 
 def _partial_observation(recurrence: TrainingRecurrence, progress: Progress) -> PartialObservation | None:
@@ -102,4 +131,5 @@ def _partial_observation(recurrence: TrainingRecurrence, progress: Progress) -> 
         max_power_watts=float(progress.max_power_limit_watts),
         epoch_energy_joules=energy,
         epoch_time_seconds=time,
+        curve=progress.curve,
     )

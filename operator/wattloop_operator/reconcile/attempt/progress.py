@@ -14,7 +14,7 @@ from wattloop_operator.api.attempt import GpuReading, ProfilePoint, Progress
 from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.reconcile.attempt.curve import curve_with
-from wattloop_operator.reconcile.attempt.early_stop import ROUNDING, with_stop_request
+from wattloop_operator.reconcile.attempt.early_stop import ROUNDING
 
 # If the template requests no GPUs: all GPUs of one node for each rank, for 128 nodes.
 MAX_GPUS_OF_ATTEMPT = 1024
@@ -36,7 +36,7 @@ def progress_after(recurrence: TrainingRecurrence, report: Report) -> Progress:
     )
     if report.rank == 0 and report.sequence > before.sequence:
         progress = progress.model_copy(update=_training_update(recurrence, before, report))
-    return with_stop_request(recurrence, progress)
+    return progress
 
 
 def max_gpus(recurrence: TrainingRecurrence) -> int:

@@ -1,4 +1,4 @@
-"""The policy reviews the cost limit of a trial with the report that shows what its epochs cost."""
+"""The policy reviews the cost limit of a trial when its epochs' cost is known, and at each evaluation."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ import pytest
 
 from support.backends.model_backend import KEY, ModelBackend, report
 from wattloop_operator.api.attempt import Progress
-from wattloop_operator.reconcile.attempt.early_stop import review_cost_limit
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.reconcile.attempt.early_stop import review_cost_limit, with_stop_request
 from wattloop_operator.reconcile.attempt.progress import progress_after
+from wattloop_operator.reconcile.learning.decision import review_context
 
 JOB: dict[str, Any] = {
     "retryPolicy": {"limit": 0},
@@ -37,8 +40,19 @@ def trial(backend: ModelBackend) -> str:
 
 
 def progress_with_review(backend: ModelBackend, name: str, **fields: Any) -> Progress:
+    """The progress that the reporting API would write."""
     recurrence = backend.recurrences[name]
-    return review_cost_limit(lambda: backend.snapshot(KEY), recurrence, progress_after(recurrence, report(**fields)))
+    progress = progress_after(recurrence, report(**fields))
+    return with_stop_request(recurrence, review_cost_limit(lambda: backend.snapshot(KEY), recurrence, progress))
+
+
+def report_with_review(backend: ModelBackend, name: str, **fields: Any) -> Progress:
+    """The same, written."""
+    progress = progress_with_review(backend, name, **fields)
+    recurrence = backend.recurrences[name]
+    status = recurrence.status.model_copy(update={"progress": progress})
+    backend.recurrences[name] = TrainingRecurrence.from_wire(recurrence.model_copy(update={"status": status}).to_wire())
+    return progress
 
 
 def test_a_trial_with_far_too_expensive_epochs_is_stopped_after_the_first(
@@ -51,7 +65,7 @@ def test_a_trial_with_far_too_expensive_epochs_is_stopped_after_the_first(
     # Epochs cost six times those of the default, but the decision's own limit is not reached yet.
     progress = progress_with_review(backend, name, epoch=1, metric=0.2, joules=6_000.0, seconds=60.0)
     assert float(limit) > 0.5 * 6_000 + 0.5 * 400 * 60
-    assert progress.reviewed
+    assert progress.reviewed_epoch == 1
     assert progress.stop_requested
 
 
@@ -59,7 +73,7 @@ def test_a_trial_with_cheap_epochs_continues_with_its_new_limit(backend_with: Ca
     backend = backend_with(**JOB)
     name = trial(backend)
     progress = progress_with_review(backend, name, epoch=1, metric=0.2, joules=500.0, seconds=5.0)
-    assert progress.reviewed
+    assert progress.reviewed_epoch == 1
     assert progress.stop_cost_joules is not None
     assert not progress.stop_requested
 
@@ -68,9 +82,9 @@ def test_no_review_happens_before_a_full_epoch_or_while_limits_are_measured(
     backend_with: Callable[..., ModelBackend],
 ) -> None:
     backend = backend_with(**JOB)
-    assert not progress_with_review(backend, trial(backend), epoch=0, joules=6_000.0, seconds=60.0).reviewed
+    assert progress_with_review(backend, trial(backend), epoch=0, joules=6_000.0, seconds=60.0).reviewed_epoch is None
     measuring = backend_with(**{**JOB, "power": {"limit": {"mode": "Auto"}}})
-    assert not progress_with_review(measuring, trial(measuring), epoch=1, metric=0.2, joules=6_000.0).reviewed
+    assert progress_with_review(measuring, trial(measuring), epoch=1, metric=0.2, joules=6_000.0).reviewed_epoch is None
 
 
 def test_a_policy_without_reviews_keeps_the_limit_of_the_decision(backend_with: Callable[..., ModelBackend]) -> None:
@@ -79,7 +93,123 @@ def test_a_policy_without_reviews_keeps_the_limit_of_the_decision(backend_with: 
     name = backend.running[0]
     backend.run_workload(name)
     backend.reconcile()
-    assert not progress_with_review(backend, name, epoch=1, metric=0.2).reviewed
+    recurrence = backend.recurrences[name]
+    progress = progress_after(recurrence, report(epoch=1, metric=0.2))
+    assert review_cost_limit(fail_to_read, recurrence, progress) is progress
+
+
+def fail_to_read() -> Snapshot:
+    raise AssertionError("the state of the job was read")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        # Another epoch without an evaluation, an older report, and the end.
+        {"sequence": 3, "epoch": 2},
+        {"sequence": 1, "epoch": 1, "metric": 0.2},
+        {"sequence": 3, "epoch": 2, "metric": 0.3, "finished": True},
+        {"sequence": 3, "epoch": 2, "metric": 0.95},
+    ],
+)
+def test_a_report_without_a_new_evaluation_of_a_run_that_continues_is_not_reviewed(
+    backend_with: Callable[..., ModelBackend], fields: dict[str, Any]
+) -> None:
+    backend = backend_with(**JOB)
+    name = trial(backend)
+    before = report_with_review(backend, name, sequence=2, epoch=1, metric=0.2, joules=500.0, seconds=5.0)
+    assert before.reviewed_epoch == 1
+    recurrence = backend.recurrences[name]
+    progress = progress_after(recurrence, report(joules=900.0, seconds=9.0, **fields))
+    assert review_cost_limit(fail_to_read, recurrence, progress) is progress
+
+
+def test_each_new_evaluation_is_reviewed_and_changes_the_limit(
+    backend_with: Callable[..., ModelBackend],
+) -> None:
+    backend = backend_with(**JOB)
+    name = trial(backend)
+    limits = []
+    for epoch, joules in enumerate([500.0, 900.0, 1400.0], start=1):
+        fields: dict[str, Any] = {"metric": 0.1 * epoch, "joules": joules, "seconds": joules / 100}
+        progress = report_with_review(backend, name, sequence=epoch, epoch=epoch, **fields)
+        assert (progress.reviewed_epoch, progress.stop_requested) == (epoch, False)
+        limits.append(progress.stop_cost_joules)
+    assert None not in limits
+    assert len(set(limits)) == 3
+
+
+def test_a_run_is_stopped_at_a_later_evaluation_whose_epochs_have_become_too_expensive(
+    backend_with: Callable[..., ModelBackend],
+) -> None:
+    backend = backend_with(**JOB)
+    name = trial(backend)
+    progress = report_with_review(backend, name, sequence=1, epoch=1, metric=0.2, joules=500.0, seconds=5.0)
+    assert not progress.stop_requested
+    progress = report_with_review(backend, name, sequence=2, epoch=2, metric=0.3, joules=60_000.0, seconds=600.0)
+    assert progress.stop_requested
+    # Better news do not withdraw the request, and no review follows.
+    later = progress_with_review(backend, name, sequence=3, epoch=30, metric=0.8, joules=60_000.0, seconds=600.0)
+    assert (later.stop_requested, later.stop_reason) == (True, progress.stop_reason)
+    assert (later.stop_cost_joules, later.reviewed_epoch) == (progress.stop_cost_joules, 2)
+
+
+def test_a_review_precedes_the_comparison_with_an_older_limit(backend_with: Callable[..., ModelBackend]) -> None:
+    backend = backend_with(**JOB)
+    name = trial(backend)
+    fields: dict[str, Any] = {"metric": 0.2, "joules": 500.0, "seconds": 5.0}
+    reviewed = report_with_review(backend, name, sequence=1, epoch=1, **fields)
+    assert reviewed.stop_cost_joules is not None
+    recurrence = backend.recurrences[name]
+    # An earlier review allowed less than the attempt has cost by now.
+    status = recurrence.status.model_copy(update={"progress": reviewed.model_copy(update={"stop_cost_joules": 10})})
+    backend.recurrences[name] = recurrence.model_copy(update={"status": status})
+    assert progress_with_review(backend, name, sequence=2, epoch=2).stop_requested
+    progress = progress_with_review(backend, name, sequence=2, epoch=2, metric=0.3, joules=600.0, seconds=6.0)
+    assert not progress.stop_requested
+
+
+def test_a_review_judges_an_attempt_by_the_objective_that_it_was_started_for(
+    backend_with: Callable[..., ModelBackend],
+) -> None:
+    backend = backend_with(**JOB)
+    name = trial(backend)
+    fields: dict[str, Any] = {"sequence": 1, "epoch": 1, "metric": 0.2, "joules": 700.0, "seconds": 7.0}
+    unchanged = progress_with_review(backend, name, **fields)
+    recurrence = backend.recurrences[name]
+    objective = {"target": {"metric": "loss", "threshold": "0.1", "direction": "Minimize"}, "maxEpochs": 7}
+    others = [size for size in JOB["batchSize"]["candidates"] if size != recurrence.spec.batch_size]
+    backend.change_spec(
+        objective={**objective, "energyWeightPercent": 90}, batchSize={"default": 64, "candidates": others}
+    )
+    assert progress_with_review(backend, name, **fields) == unchanged
+    snapshot = backend.snapshot(KEY)
+    assert snapshot is not None
+    context = review_context(snapshot, recurrence)
+    assert context.target == recurrence.spec.target.run_target
+    assert (context.max_epochs, context.eta) == (50, 0.5)
+    assert recurrence.spec.batch_size in context.batch_sizes
+    assert not any(each.other_target for each in context.observations)
+
+
+def test_a_review_uses_what_ended_after_the_decision_and_not_the_attempt_itself(
+    backend_with: Callable[..., ModelBackend],
+) -> None:
+    backend = backend_with(**JOB, concurrencyPolicy="Allow")
+    name = trial(backend)
+    index = backend.recurrences[name].spec.index
+    backend.advance(3600)
+    backend.reconcile()
+    (_, later) = backend.running
+    backend.run_workload(later)
+    backend.report(later, epoch=10, metric=0.95, joules=10_000.0, seconds=100.0, finished=True)
+    backend.end_workload(later)
+    backend.reconcile()
+    snapshot = backend.snapshot(KEY)
+    assert snapshot is not None
+    context = review_context(snapshot, backend.recurrences[name])
+    assert (context.recurrence, context.running) == (index, ())
+    assert [each.recurrence for each in context.observations] == [*range(index), index + 1]
 
 
 @pytest.mark.parametrize("policy", [{"thompsonSampling": {}}, {"fixed": {}}, {"zeus": {}}])

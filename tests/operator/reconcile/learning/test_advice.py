@@ -13,7 +13,7 @@ from wattloop.messages import LimitMeasurement
 from wattloop_operator.api.recurring_training_job_status import Advice
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Failure
-from wattloop_operator.reconcile.attempt.early_stop import review_cost_limit
+from wattloop_operator.reconcile.attempt.early_stop import review_cost_limit, with_stop_request
 from wattloop_operator.reconcile.attempt.progress import progress_after
 from wattloop_operator.reconcile.learning.costs import default_cost
 from wattloop_operator.reconcile.learning.decision import decision_context
@@ -192,7 +192,8 @@ def test_an_attempt_in_mode_advise_is_never_stopped_for_its_cost(backend_with: B
     recurrence = backend.recurrences[name]
     progress = progress_after(recurrence, report(epoch=2, metric=0.2, joules=1e9, seconds=1e6))
     reviewed = review_cost_limit(lambda: backend.snapshot(KEY), recurrence, progress)
-    assert (reviewed.stop_requested, reviewed.reviewed) == (False, False)
+    assert reviewed is progress
+    assert not with_stop_request(recurrence, reviewed).stop_requested
 
 
 def test_what_runs_does_not_change_the_advice(backend_with: Backends) -> None:

@@ -1,0 +1,84 @@
+"""Reviews of running attempts by the policy, at a bounded rate.
+
+A review reads the state of the job and computes the policy's model, so it costs far more than merging
+a report. A training decides how often it evaluates its metric; it must not decide how often the
+operator reviews it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from decimal import Decimal
+
+from cachetools import LRUCache
+
+from wattloop_operator.api.attempt import Progress
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.reconcile.attempt.early_stop import evaluated_epoch, is_review_due
+from wattloop_operator.reporting.interfaces import Review
+from wattloop_operator.reporting.rate_limiters import FairShares, Rate, TokenBuckets
+
+# Two at once: the cost of an epoch and its evaluation may be reported one after the other.
+RECURRENCE_RATE = Rate(per_second=1.0, burst=2.0)
+TOTAL_RATE = Rate(per_second=20.0, burst=100.0)
+# The part of the shared burst that only namespaces within their equal share may use.
+RESERVED_PART = 0.5
+MAX_RECURRENCES = 10_000
+MAX_NAMESPACES = 1_000
+
+Key = tuple[str, str, str]
+
+
+class CostReviews:
+    """Has the policy review attempts, at a bounded rate for each and for all together. Thread-safe.
+
+    A review that is due and not allowed now is made with a later report. The result of the latest
+    review is kept until it is written, because progress is merged again after a conflict.
+
+    Args:
+        review: Makes one review.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, review: Review, clock: Callable[[], float]) -> None:
+        self._review = review
+        self._lock = threading.Lock()
+        self._reserve = RESERVED_PART * TOTAL_RATE.burst
+        self._shares: FairShares[str] = FairShares(Rate(TOTAL_RATE.per_second, self._reserve), clock, MAX_NAMESPACES)
+        self._recurrences: TokenBuckets[Key] = TokenBuckets(RECURRENCE_RATE, clock, MAX_RECURRENCES)
+        self._total: TokenBuckets[None] = TokenBuckets(TOTAL_RATE, clock, 1)
+        self._latest: LRUCache[Key, tuple[Decimal | None, Decimal | None]] = LRUCache(MAX_RECURRENCES)
+
+    def __call__(self, recurrence: TrainingRecurrence, progress: Progress) -> Progress:
+        """The progress with the limit of a review; unchanged if none is due, or none is allowed now.
+
+        Raises:
+            OperationError: The state of the job cannot be read now.
+        """
+        if not is_review_due(recurrence, progress):
+            return progress
+        metadata = recurrence.metadata
+        key = (metadata.namespace, metadata.name, metadata.uid)
+        with self._lock:
+            reviewed_epoch, limit = self._latest.get(key, (None, None))
+            if reviewed_epoch == evaluated_epoch(progress):
+                return progress.model_copy(update={"reviewed_epoch": reviewed_epoch, "stop_cost_joules": limit})
+            if not self._is_allowed(key):
+                return progress
+        reviewed = self._review(recurrence, progress)
+        if reviewed is not progress:
+            with self._lock:
+                self._latest[key] = reviewed.reviewed_epoch, reviewed.stop_cost_joules
+        return reviewed
+
+    def _is_allowed(self, key: Key) -> bool:
+        """Whether one more review is within all rates; it is counted then."""
+        namespace = key[0]
+        reserve = 0.0 if self._shares.has_share(namespace) else self._reserve
+        if self._recurrences.wait_seconds(key) or self._total.wait_seconds(None, reserve):
+            return False
+        self._recurrences.take(key)
+        self._total.take(None)
+        self._shares.use(namespace)
+        return True
