@@ -36,6 +36,13 @@ def parameter_coordinates(space: ConfigurationSpace) -> Matrix:
 
 
 @lru_cache(maxsize=256)
+def distances(space: ConfigurationSpace) -> Matrix:
+    """Distance of each two arms: octaves of batch size, and 1 for every parameter that differs, shape (arms, arms)."""
+    sizes, values = octaves(space), parameter_coordinates(space)
+    return _fixed(np.abs(sizes[:, None] - sizes[None, :]) + (values[:, :, None] != values[:, None, :]).sum(axis=0))
+
+
+@lru_cache(maxsize=256)
 def parameter_neighbours(space: ConfigurationSpace) -> Flags:
     """Whether two arms of one batch size differ in one parameter, by one step, shape (arms, arms)."""
     sizes = octaves(space)

@@ -140,7 +140,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class PartialObservation:
-    """The measurements of a running attempt when its epoch cost became known.
+    """The measurements of a running attempt, from when its epoch cost is known.
 
     Attributes:
         batch_size: The batch size of the arm.
@@ -183,7 +183,7 @@ class Policy(Protocol):
 
 @runtime_checkable
 class ReviewingPolicy(Policy, Protocol):
-    """A policy that revises the stopping cost of a running attempt once its epoch cost is known."""
+    """A policy that revises the stopping cost of a running attempt: once its epoch cost is known, at each report."""
 
     def review(self, context: DecisionContext, decision: Decision, partial: PartialObservation) -> float | None:
         """The cost at which to stop the attempt, which replaces the decision's; None: never.

@@ -15,16 +15,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from wattloop_planner.bandit.configuration import ConfigurationSpace
+from wattloop_planner.bandit.coordinates import distances
+from wattloop_planner.bandit.curve_model import CurveModel, CurvePrediction
 from wattloop_planner.bandit.epoch_costs import EpochCosts, log_of
-from wattloop_planner.bandit.gaussian_process import (
-    Matrix,
-    Vector,
-    condition,
-    moments_beyond,
-)
+from wattloop_planner.bandit.gaussian_process import Matrix, Vector, condition
 from wattloop_planner.bandit.kernel import SmoothPrior, prior_covariance, prior_mean
 from wattloop_planner.bandit.priors import CHANGED_REGIME, EPOCHS, ChangeDetection, NoisePrior
+from wattloop_planner.bandit.running_attempt import AttemptEpochs
 from wattloop_planner.bandit.training_identity import TrainingIdentity
+from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.observations import Observation, Outcome
 
 MAX_VARIANCE_RATIO = (
@@ -32,6 +31,11 @@ MAX_VARIANCE_RATIO = (
 )
 # An arm with this many runs ignores the other arms when it learns a bound.
 OWN_RUNS_SUFFICE = 3
+# A prediction from a curve with a lower precision is ignored.
+MIN_CURVE_PRECISION = 1.0
+# A prediction with a larger standard deviation ends no attempt.
+MAX_STOPPING_SD = 0.4
+PER_REGIME = ("runs", "means", "bound_values", "bound_precisions", "curve_precisions", "diverged")
 
 
 @dataclass
@@ -43,10 +47,12 @@ class Posterior:
         eta: Weight of energy.
         noise_prior: Prior of the spread between runs.
         detection: Settings of the change detection.
+        maximize: Whether a higher metric is better; None: curves are ignored.
         runs: Number of runs that reached the target, per arm.
         means: Mean log epochs of these runs.
         bound_values: Values of the Gaussian factors of runs that did not reach the target.
         bound_precisions: Precisions of these factors.
+        curve_precisions: Precisions of the predictions from curves in these factors.
         ever_reached: Arms that reached the target in any regime.
         diverged: Arms that diverged in the current regime and have never reached the target.
         ever_run: Arms that ran beyond their first epoch in any regime.
@@ -58,10 +64,12 @@ class Posterior:
     eta: float
     noise_prior: NoisePrior
     detection: ChangeDetection
+    maximize: bool | None = None
     runs: Vector = field(init=False)
     means: Vector = field(init=False)
     bound_values: Vector = field(init=False)
     bound_precisions: Vector = field(init=False)
+    curve_precisions: Vector = field(init=False)
     ever_reached: Vector = field(init=False)
     ever_run: Vector = field(init=False)
     diverged: Vector = field(init=False)
@@ -72,7 +80,9 @@ class Posterior:
         arms = len(self.space)
         self.runs, self.means = np.zeros(arms), np.zeros(arms)
         self.bound_values, self.bound_precisions = np.zeros(arms), np.zeros(arms)
+        self.curve_precisions = np.zeros(arms)
         self.ever_reached, self.ever_run, self.diverged = np.zeros(arms), np.zeros(arms), np.zeros(arms)
+        self._curves = None if self.maximize is None else CurveModel(distances(self.space), self.maximize)
         self._prior_mean: Vector | None = None
         self._prior_covariance = prior_covariance(EPOCHS, self.space)
         self._epochs: tuple[Vector, Matrix, float] | None = None
@@ -129,10 +139,12 @@ class Posterior:
         mean, covariance, _ = self.epochs()
         self._prior_mean = mean
         self._prior_covariance = covariance + prior_covariance(difference, self.space)
-        for sums in (self.runs, self.means, self.bound_values, self.bound_precisions, self.diverged):
-            sums[:] = 0
+        for name in PER_REGIME:
+            getattr(self, name)[:] = 0
         self._sum_of_squares = self._degrees_of_freedom = 0.0
         self._epochs = None
+        if self._curves is not None:
+            self._curves.forget_references()
 
     def _learn_epochs(self, arm: int, observation: Observation) -> None:
         value = log_of(observation.epochs)
@@ -149,8 +161,10 @@ class Posterior:
             self.means[arm] += step / self.runs[arm]
             self._sum_of_squares += step * (value - float(self.means[arm]))
             self._degrees_of_freedom += 0.0 if self.runs[arm] == 1 else 1.0
+            if self._curves is not None and observation.curve is not None:
+                self._curves.learn(arm, observation.curve, observation.epochs)
         else:
-            self._learn_bound(arm, value)
+            self._learn_bound(arm, value, self._prediction(arm, observation.curve, observation.epochs))
         self._epochs = None
 
     def _learn_divergence(self, arm: int) -> None:
@@ -166,21 +180,61 @@ class Posterior:
             self._learn_bound(arm, mean + math.sqrt(variance + noise**2))
             self._epochs = None
 
-    def _learn_bound(self, arm: int, bound: float) -> None:
-        """Learn a lower bound of the log epochs by matching the moments of the posterior.
+    def _learn_bound(self, arm: int, bound: float, prediction: CurvePrediction | None = None) -> None:
+        """Learn from an attempt that did not reach the target, by matching the moments of the posterior.
 
-        The run may be an outlier if it is the arm's only observation.
+        The attempt takes more than these log epochs, and its curve may predict how many. The run may be an
+        outlier if it is the arm's only observation.
         """
         mean, variance, noise = self._epochs_of_arm(arm)
         alone = not self.ever_reached[arm] and not self.bound_precisions[arm]
         outlier_probability = self.noise_prior.outlier_probability if alone else 0.0
-        moved, left = moments_beyond(mean, variance, noise, bound, outlier_probability)
+        prior = AttemptEpochs(mean, variance + noise**2)
+        attempt = prior
+        if prediction is not None:
+            attempt = attempt.with_curve(prediction)
+            self.curve_precisions[arm] += 1 / prediction.sd**2
+        attempt = attempt.beyond(bound, outlier_probability)
+        # The attempt is a noisy observation of its arm: what it does not determine remains uncertain.
+        share = variance / prior.variance
+        moved = mean + share * (attempt.mean - mean)
+        left = variance - share**2 * (prior.variance - attempt.variance)
         left = max(min(left, variance * MAX_VARIANCE_RATIO), variance * 1e-6)
         precision = 1 / left - 1 / variance
         value = (moved / left - mean / variance) / precision
         total = self.bound_precisions[arm] + precision
         self.bound_values[arm] += (value - self.bound_values[arm]) * precision / total
         self.bound_precisions[arm] = total
+
+    def attempt_epochs(self, arm: int, epochs: float, curve: MetricCurve | None) -> AttemptEpochs | None:
+        """Log epochs of a running attempt given its curve, but not that it has run so far.
+
+        None without a prediction that is precise enough to end an attempt.
+
+        Args:
+            arm: The arm of the attempt.
+            epochs: Epochs run so far.
+            curve: The curve so far.
+        """
+        prediction = self._prediction(arm, curve, epochs)
+        if prediction is None or prediction.sd > MAX_STOPPING_SD:
+            return None
+        means, covariance, noise = self.epochs()
+        return AttemptEpochs(float(means[arm]), float(covariance[arm, arm]) + noise**2).with_curve(prediction)
+
+    def _prediction(self, arm: int, curve: MetricCurve | None, epochs: float) -> CurvePrediction | None:
+        """What an attempt's curve adds to those of the arm's earlier attempts; None if nothing.
+
+        The curves of an arm deviate from the references in the same way, so the errors of their
+        predictions are equal rather than independent: the most precise prediction counts.
+        """
+        if self._curves is None or curve is None:
+            return None
+        prediction = self._curves.predict(arm, curve, epochs)
+        if prediction is None:
+            return None
+        added = 1 / prediction.sd**2 - float(self.curve_precisions[arm])
+        return CurvePrediction(prediction.log_epochs, added**-0.5) if added > MIN_CURVE_PRECISION else None
 
     def _epochs_of_arm(self, arm: int) -> tuple[float, float, float]:
         """Mean and variance of an arm's log epochs, and the noise; from its own runs if they suffice."""
@@ -241,7 +295,9 @@ class Posterior:
 
     def _copy(self) -> Posterior:
         clone = copy.copy(self)
-        for name in ("runs", "means", "bound_values", "bound_precisions", "ever_reached", "ever_run", "diverged"):
+        for name in (*PER_REGIME, "ever_reached", "ever_run"):
             setattr(clone, name, getattr(self, name).copy())
         clone._before, clone._since = None, []
+        if self._curves is not None:
+            clone._curves = self._curves.copy()
         return clone

@@ -15,7 +15,7 @@ from wattloop_planner.bandit.priors import OTHER_JOB, ChangeDetection, NoisePrio
 from wattloop_planner.observations import Observation, Outcome
 
 NO_DETECTION = ChangeDetection(threshold=float("inf"))
-Settings = tuple[ConfigurationSpace, float, int, NoisePrior, ChangeDetection]
+Settings = tuple[ConfigurationSpace, float, int, NoisePrior, ChangeDetection, bool | None]
 
 
 class PosteriorCache:
@@ -28,7 +28,13 @@ class PosteriorCache:
         self._crashes: dict[int, int] = {}
 
     def posterior(
-        self, context: DecisionContext, window: int, noise: NoisePrior, detection: ChangeDetection
+        self,
+        context: DecisionContext,
+        window: int,
+        noise: NoisePrior,
+        detection: ChangeDetection,
+        *,
+        use_curves: bool = True,
     ) -> Posterior:
         """The posterior of a context's observations.
 
@@ -37,8 +43,10 @@ class PosteriorCache:
             window: Number of most recent observations used; 0: all, with change detection.
             noise: Prior of the spread between runs.
             detection: Settings of the change detection, used if `window` is 0.
+            use_curves: Whether the curves of the observations count.
         """
-        settings = (context.space, context.eta, window, noise, detection)
+        maximize = context.target.maximize if use_curves and context.target is not None else None
+        settings = (context.space, context.eta, window, noise, detection, maximize)
         observations = context.observations
         extends = self._posterior is not None and settings == self._settings and self._extends_cached(observations)
         if extends and window == 0 and self._posterior is not None:
@@ -74,9 +82,9 @@ class PosteriorCache:
         return not (self._observations and self._observations[-1].from_other_job)
 
     def _computed(self, observations: tuple[Observation, ...], settings: Settings) -> Posterior:
-        space, eta, window, noise, detection = settings
+        space, eta, window, noise, detection, maximize = settings
         self._crashes = {}
-        posterior = Posterior(space, eta, noise, NO_DETECTION if window else detection)
+        posterior = Posterior(space, eta, noise, NO_DETECTION if window else detection, maximize)
         ordered = in_order(observations)
         others = [o for o in ordered if o.from_other_job]
         own = [o for o in ordered if not o.from_other_job]

@@ -24,7 +24,7 @@ from wattloop_planner.bandit.policy import Arm, Decision, DecisionContext, Decis
 from wattloop_planner.bandit.posterior import Posterior
 from wattloop_planner.bandit.posterior_cache import PosteriorCache
 from wattloop_planner.bandit.priors import ChangeDetection, NoisePrior
-from wattloop_planner.bandit.trial_value import best_stop, knowledge_gain, probe_option
+from wattloop_planner.bandit.trial_value import best_stop, continuing_value, knowledge_gain, probe_option
 from wattloop_planner.observations import Observation, Outcome
 
 # Trials in one recurrence that may be stopped after their first epoch.
@@ -64,6 +64,7 @@ class ThompsonSamplingPolicy:
             Infinity: only trials have a stopping cost.
         noise: Prior of the spread between runs.
         detection: Settings of the change detection, used if `window` is 0.
+        use_curves: Whether the curves of attempts count.
         describe_arms: Whether decisions include the estimate of each arm.
     """
 
@@ -76,6 +77,7 @@ class ThompsonSamplingPolicy:
     max_cost_ratio: float = math.inf
     noise: NoisePrior = DEFAULT_NOISE
     detection: ChangeDetection = DEFAULT_DETECTION
+    use_curves: bool = True
     describe_arms: bool = True
     _cache: PosteriorCache = field(default_factory=PosteriorCache, compare=False, repr=False)
 
@@ -95,7 +97,7 @@ class ThompsonSamplingPolicy:
         return self._known(inputs)
 
     def review(self, context: DecisionContext, decision: Decision, partial: PartialObservation) -> float | None:
-        """Stop a trial if its epoch cost makes continuing too expensive, or another trial more valuable.
+        """Stop a trial if continuing costs more than it is worth, or if another trial is worth more.
 
         See `ReviewingPolicy.review`.
         """
@@ -104,33 +106,40 @@ class ThompsonSamplingPolicy:
         inputs = self._decision_inputs(context, partial)
         if inputs is None:
             return decision.stop_cost_joules
-        cost, arm = inputs.cost, np.array([context.space.arm(partial.batch_size, partial.parameters)])
+        cost, arm = inputs.cost, context.space.arm(partial.batch_size, partial.parameters)
         unit = math.exp(float(cost.log_expected[inputs.incumbent]))
         model = CostModel(context.eta, partial.max_power_watts)
         paid = model.cost_joules(partial.energy_joules, partial.time_seconds)
-        remaining, stop = best_stop(
-            cost.log_cost[arm] - math.log(unit),
-            np.sqrt(cost.variance[arm] + cost.noise_sd**2),
-            inputs.failure_probabilities[arm],
-            inputs.horizon,
-            np.array([paid / unit]),
-            limit=cost.limit_distance[arm],
+        attempt = inputs.posterior.attempt_epochs(arm, partial.epochs, partial.curve)
+        value, stop = continuing_value(
+            cost,
+            inputs.incumbent,
+            arm,
+            attempt,
+            epochs=partial.epochs,
+            paid=paid / unit,
+            failing=inputs.failure_probabilities[arm],
+            horizon=inputs.horizon,
             max_stop=self.max_cost_ratio,
+            offered=inputs.offered,
         )
-        gain = inputs.horizon * knowledge_gain(cost, inputs.incumbent, arm, offered=inputs.offered)
         needed = 0.0
-        if cost.log_expected[arm[0]] > cost.log_expected[inputs.incumbent]:
-            values, _ = self._trial_values(inputs)
-            values[arm] = -np.inf
-            needed = max(0.0, float(values.max()))
-        if gain[0] - (remaining[0] - 1) < needed:
-            return paid
-        return float(stop[0]) * unit
+        if partial.epochs <= ONE_EPOCH:
+            if cost.log_expected[arm] > cost.log_expected[inputs.incumbent]:
+                values, _ = self._trial_values(inputs)
+                values[arm] = -np.inf
+                needed = max(0.0, float(values.max()))
+        elif attempt is None:
+            return stop * unit
+        return paid if value < needed else stop * unit
+
+    def _posterior(self, context: DecisionContext) -> Posterior:
+        return self._cache.posterior(context, self.window, self.noise, self.detection, use_curves=self.use_curves)
 
     def _decision_inputs(
         self, context: DecisionContext, partial: PartialObservation | None = None
     ) -> _DecisionInputs | None:
-        posterior = self._cache.posterior(context, self.window, self.noise, self.detection)
+        posterior = self._posterior(context)
         offered = np.zeros(len(context.space), dtype=np.bool_)
         offered[list(self._cache.feasible_arms(context, self.crash_budget).arms)] = True
         offered &= posterior.diverged == 0
@@ -266,7 +275,7 @@ class ThompsonSamplingPolicy:
 
     def _limit_distances(self, context: DecisionContext) -> list[float]:
         """The limit of epochs in standard deviations above the log epochs of an attempt of each arm."""
-        posterior = self._cache.posterior(context, self.window, self.noise, self.detection)
+        posterior = self._posterior(context)
         if context.max_epochs is None or not posterior.has_epochs:
             return [math.inf] * len(context.space)
         mean, covariance, noise = posterior.epochs()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,7 @@ from scipy.special import ndtr
 from wattloop_planner.bandit.cost_posterior import CostPosterior
 from wattloop_planner.bandit.epoch_limit import MAX_LOG, log_attempt_factor, standardised_limit
 from wattloop_planner.bandit.gaussian_process import Flags, Indices, Vector
+from wattloop_planner.bandit.running_attempt import AttemptEpochs
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(9)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
@@ -22,7 +24,13 @@ Array = NDArray[np.float64]
 
 
 def knowledge_gain(
-    cost: CostPosterior, incumbent: int, arms: Indices, repeats: int = 1, offered: Flags | None = None
+    cost: CostPosterior,
+    incumbent: int,
+    arms: Indices,
+    repeats: int = 1,
+    *,
+    offered: Flags | None = None,
+    spread: Vector | None = None,
 ) -> Vector:
     """Expected saving of each later recurrence after a trial, for each arm.
 
@@ -38,12 +46,15 @@ def knowledge_gain(
         repeats: Number of runs of each trial.
         offered: The arms that may run afterwards, shape (arms,); None: all. A cheaper arm that may not run is
             no saving.
+        spread: Standard deviation of the result of a trial, shape (tried,); default: that of a mean of
+            `repeats` runs.
 
     Returns:
         Savings, shape (tried,).
     """
     noise = cost.noise_sd**2
-    spread = np.sqrt(cost.variance[arms] + noise / repeats)
+    if spread is None:
+        spread = np.sqrt(cost.variance[arms] + noise / repeats)
     moves = cost.covariance[:, arms] / spread
     unlimited = cost.log_expected_unlimited
     changes = moves[:, :, None] * NODES - (moves**2 / 2)[:, :, None]
@@ -160,3 +171,91 @@ def probe_option(
     first_epoch = np.exp(np.minimum(cost.log_epoch_cost[arms][:, None] - unit + shift, MAX_LOG))
     option: Vector = (np.maximum(net, -first_epoch) - net) @ FEW_WEIGHTS
     return option
+
+
+def continuing_value(
+    cost: CostPosterior,
+    incumbent: int,
+    arm: int,
+    attempt: AttemptEpochs | None,
+    *,
+    epochs: float,
+    paid: float,
+    failing: float,
+    horizon: float,
+    max_stop: float = math.inf,
+    offered: Flags | None = None,
+) -> tuple[float, float]:
+    """Net value of continuing a trial, and its best stopping cost without a curve, in incumbent runs.
+
+    A curve can end a trial earlier, never later: a run that always seems to be about to reach the target
+    would otherwise have no end.
+
+    Args:
+        cost: Posterior of the cost before the attempt, with its epoch cost.
+        incumbent: The arm that runs after a stop; its expected cost is the unit.
+        arm: The arm of the attempt.
+        attempt: The attempt's epochs given its curve; None: those of its arm.
+        epochs: Epochs run so far.
+        paid: Cost paid so far.
+        failing: Prior probability that the attempt never reaches the target.
+        horizon: Number of later recurrences.
+        max_stop: Upper bound of the stopping cost.
+        offered: The arms that may run afterwards, shape (arms,); None: all.
+    """
+    arms = np.array([arm])
+    unit = cost.log_expected[incumbent]
+    never, paid_so_far = np.array([failing]), np.array([paid])
+    remaining, stop = best_stop(
+        cost.log_cost[arms] - unit,
+        np.sqrt(cost.variance[arms] + cost.noise_sd**2),
+        never,
+        horizon,
+        paid_so_far,
+        limit=cost.limit_distance[arms],
+        max_stop=max_stop,
+    )
+    if attempt is None:
+        gain = knowledge_gain(cost, incumbent, arms, offered=offered)
+    else:
+        variance = float(cost.epochs_variance[arm]) + cost.noise_sd**2
+        moved, result = _after(cost, arm, attempt.beyond(math.log(epochs)), variance)
+        gain = knowledge_gain(moved, incumbent, arms, offered=offered, spread=result)
+        remaining, _ = best_stop(
+            cost.log_epoch_cost[arms] + attempt.mean - unit,
+            np.sqrt(attempt.variance + cost.epoch_cost_variance[arms]),
+            never,
+            horizon,
+            paid_so_far,
+            limit=np.array([(cost.log_limit - attempt.mean) / math.sqrt(attempt.variance)]),
+            max_stop=max_stop,
+        )
+    return float(horizon * gain[0] - (remaining[0] - 1)), float(stop[0])
+
+
+def _after(
+    cost: CostPosterior, arm: int, attempt: AttemptEpochs, prior_variance: float
+) -> tuple[CostPosterior, Vector]:
+    """The posterior after the first part of an attempt, and the standard deviation of its result.
+
+    All that an attempt says about the arms follows from its epochs. With k_j, the covariance of the log
+    epochs of arm j and of the attempt's arm, and V and τ², the variances of the attempt's log epochs
+    before it and now, the log epochs of arm j have moved by k_j/V times the move of the attempt's, their
+    covariance is reduced by k_i·k_j·(1 − τ²/V)/V, and the end of the attempt will move them by k_j·τ/V
+    standard deviations.
+    """
+    shared = cost.epochs_covariance[:, arm]
+    move = shared * ((attempt.mean - cost.log_epochs[arm]) / prior_variance)
+    left = min(attempt.variance / prior_variance, 1.0)
+    reduction = np.outer(shared, shared) * ((1 - left) / prior_variance)
+    moved = replace(
+        cost,
+        log_cost=cost.log_cost + move,
+        log_epochs=cost.log_epochs + move,
+        covariance=cost.covariance - reduction,
+        epochs_covariance=cost.epochs_covariance - reduction,
+    )
+    # knowledge_gain divides the covariance with the arm, which is now smaller, by the spread of the result.
+    own = float(shared[arm])
+    spread = (prior_variance - own * (1 - left)) / math.sqrt(prior_variance * max(left, 1e-9))
+    return moved, np.array([spread])

@@ -18,6 +18,7 @@ from wattloop_planner.simulation.configurations import (
     parameters_of_paths,
     paths_by_configuration,
 )
+from wattloop_planner.simulation.level_curves import Curves, level_curves
 from wattloop_planner.simulation.traces import PowerTrace, TrainingPath, TrainTrace, Workload
 
 
@@ -54,6 +55,7 @@ class JobTrace:
         parameters: Further parameters that the policy chooses.
         configurations: The offered configurations, in rising order.
         paths: Training paths by target metric and configuration.
+        curves: Curves of the training paths by target metric, configuration and run.
     """
 
     workload: Workload
@@ -63,6 +65,7 @@ class JobTrace:
     parameters: tuple[Parameter, ...]
     configurations: tuple[ConfigurationTrace, ...]
     paths: dict[float, dict[Configuration, tuple[TrainingPath, ...]]]
+    curves: dict[float, Curves]
 
     @cached_property
     def batch_sizes(self) -> tuple[int, ...]:
@@ -172,7 +175,9 @@ def job_trace(
     epochs = {each: _epochs_of(power, workload, each) for each in space.configurations}
     traces = tuple(_trace(each, limits, eta, power.max_power_watts) for each, limits in epochs.items())
     limits = len({m.power_limit_watts for of_configuration in epochs.values() for m in of_configuration})
-    return JobTrace(workload, eta, power.max_power_watts, limits, chosen, traces, paths)
+    levels = {level: paths_by_configuration(of_level, chosen) for level, of_level in by_target.items()}
+    curves = {target: level_curves(levels, target) for target in targets}
+    return JobTrace(workload, eta, power.max_power_watts, limits, chosen, traces, paths, curves)
 
 
 def _epochs_of(power: PowerTrace, workload: Workload, configuration: Configuration) -> tuple[Measurement, ...]:

@@ -43,6 +43,7 @@ class JobOptions:
         switch_target_metric: The other target.
         history: Output of an earlier simulation, as initial observations.
         parameters: Further parameters that the policy chooses.
+        curves: Whether the policy sees the curves of the training paths.
     """
 
     job: str
@@ -65,6 +66,7 @@ class JobOptions:
     switch_target_metric: float | None
     history: str | None
     parameters: tuple[ParameterOption, ...]
+    curves: bool
 
 
 def _number(text: str) -> float:
@@ -98,6 +100,12 @@ def _one_of(names: Mapping[str, object]) -> Callable[[str], str]:
         return text
 
     return parse
+
+
+def _yes_or_no(text: str) -> bool:
+    if text not in {"yes", "no"}:
+        raise ValueError
+    return text == "yes"
 
 
 def _seeds(text: str) -> tuple[int, ...]:
@@ -160,6 +168,7 @@ OPTIONS: dict[str, Option] = {
         "further parameters that the policy chooses, each NAME=DEFAULT[:SCALE]; their candidates are the values in "
         "the train file's column param:NAME, or learning_rate",
     ),
+    "curves": Option(_yes_or_no, "yes or no", "yes", "whether the policy sees each attempt's metric by epoch"),
     "job": Option(str, "a name", "", "name of the job, copied to the output"),
 }
 

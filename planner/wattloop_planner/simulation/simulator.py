@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 
+from wattloop.environment import RunTarget
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.policy import (
     DecisionContext,
@@ -15,12 +17,15 @@ from wattloop_planner.bandit.policy import (
     ReviewingPolicy,
     decision_seed,
 )
+from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.observations import Observation, Outcome, ParameterValues
-from wattloop_planner.simulation.attempt import AttemptResult, Stop, run_attempt
+from wattloop_planner.simulation.attempt import AttemptResult, Epoch, Stop, run_attempt
 from wattloop_planner.simulation.job import ConfigurationTrace, JobTrace
 from wattloop_planner.simulation.traces import TrainingPath
 
 MAX_ATTEMPTS = 20
+# Name of the metric of the traces in curves and targets.
+METRIC = "metric"
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,7 @@ class Scenario:
         switch_at: First recurrence with the other target; None: never.
         switch_target_metric: The other target.
         optimise_power: Whether power limits are profiled and chosen; if not, the highest limit is used.
+        with_curves: Whether the policy sees the curves of the training paths.
     """
 
     job: str
@@ -52,6 +58,7 @@ class Scenario:
     switch_at: int | None = None
     switch_target_metric: float | None = None
     optimise_power: bool = True
+    with_curves: bool = True
 
     def target_of(self, recurrence: int) -> float:
         """The target metric of a recurrence."""
@@ -119,9 +126,9 @@ def simulate(
     for recurrence in range(scenario.recurrences):
         for attempt in range(MAX_ATTEMPTS):
             context = _context(scenario, recurrence, attempt, tuple(observations), seed)
-            simulated = _attempt(scenario, policy, context, profiles, seed)
+            simulated, curve = _attempt(scenario, policy, context, profiles, seed)
             yield simulated
-            observations.append(_observation(scenario, simulated, simulated.configuration in profiles))
+            observations.append(_observation(scenario, simulated, simulated.configuration in profiles, curve))
             if simulated.result.outcome is Outcome.REACHED or simulated.last_attempt:
                 break
 
@@ -150,12 +157,14 @@ def _context(
         remaining_recurrences=scenario.recurrences - recurrence - 1,
         max_epochs=scenario.max_epochs,
         parameters=scenario.trace.parameters,
+        target=RunTarget(METRIC, scenario.target_of(recurrence)) if scenario.with_curves else None,
     )
 
 
 def _attempt(
     scenario: Scenario, policy: Policy, context: DecisionContext, profiles: set[Configuration], seed: int
-) -> SimulatedAttempt:
+) -> tuple[SimulatedAttempt, MetricCurve | None]:
+    """One attempt, and its curve over the epochs run."""
     decision = policy.decide(context)
     chosen = scenario.trace.by_configuration[Configuration(decision.batch_size, decision.parameters)]
     target = scenario.target_of(context.recurrence)
@@ -163,25 +172,32 @@ def _attempt(
     path = draw_path(paths, seed, context.recurrence, context.attempt, chosen.configuration)
     profiled = scenario.optimise_power and chosen.configuration not in profiles
 
+    later = chosen.best if scenario.optimise_power else chosen.unoptimised
+    first = chosen.profiled if profiled else later
+
     def run_until(stop_cost_joules: float | None) -> AttemptResult:
-        later = chosen.best if scenario.optimise_power else chosen.unoptimised
         return run_attempt(
             target_epoch=path.target_epoch,
             max_epochs=scenario.max_epochs,
-            first=chosen.profiled if profiled else later,
+            first=first,
             later=later,
             stop_cost_joules=stop_cost_joules,
             stop=scenario.stop,
         )
 
     result = run_until(decision.stop_cost_joules)
-    if profiled and result.epochs > 1 and isinstance(policy, ReviewingPolicy):
-        revised = policy.review(context, decision, _after_profiling(scenario, chosen))
-        paid = chosen.profiled.cost_joules
-        result = run_until(None if revised is None else max(revised, paid))
+    curve = _curve(scenario, target, chosen.configuration, path)
+    if decision.stop_cost_joules is not None and isinstance(policy, ReviewingPolicy):
+        for epoch in count(1):
+            if result.epochs <= epoch:
+                break
+            partial = _after_epochs(scenario, chosen, first, epoch, curve)
+            revised = policy.review(context, decision, partial)
+            paid = first.cost_joules + (epoch - 1) * later.cost_joules
+            result = run_until(None if revised is None else max(revised, paid))
     if profiled and result.epochs >= 1:
         profiles.add(chosen.configuration)
-    return SimulatedAttempt(
+    simulated = SimulatedAttempt(
         context.recurrence,
         context.attempt,
         target,
@@ -194,18 +210,28 @@ def _attempt(
         decision.last_attempt,
         decision.parameters,
     )
+    return simulated, None if curve is None else curve.before(result.epochs)
 
 
-def _after_profiling(scenario: Scenario, chosen: ConfigurationTrace) -> PartialObservation:
+def _curve(scenario: Scenario, target: float, configuration: Configuration, path: TrainingPath) -> MetricCurve | None:
+    """The whole curve of a training path; a policy must see it only up to the epochs run."""
+    return scenario.trace.curves[target].get(configuration, {}).get(path.run) if scenario.with_curves else None
+
+
+def _after_epochs(
+    scenario: Scenario, chosen: ConfigurationTrace, first: Epoch, epochs: int, curve: MetricCurve | None
+) -> PartialObservation:
+    later = chosen.best if scenario.optimise_power else chosen.unoptimised
     return PartialObservation(
         batch_size=chosen.configuration.batch_size,
         parameters=chosen.configuration.parameters,
-        epochs=1.0,
-        energy_joules=chosen.profiled.energy_joules,
-        time_seconds=chosen.profiled.time_seconds,
+        epochs=float(epochs),
+        energy_joules=first.energy_joules + (epochs - 1) * later.energy_joules,
+        time_seconds=first.time_seconds + (epochs - 1) * later.time_seconds,
         max_power_watts=scenario.trace.max_power_watts,
         epoch_energy_joules=chosen.best.energy_joules,
         epoch_time_seconds=chosen.best.time_seconds,
+        curve=None if curve is None else curve.before(epochs),
     )
 
 
@@ -215,7 +241,9 @@ def _power_limit(scenario: Scenario, chosen: ConfigurationTrace, profiles: set[C
     return chosen.limit_watts if chosen.configuration in profiles else None
 
 
-def _observation(scenario: Scenario, simulated: SimulatedAttempt, profile_known: bool) -> Observation:
+def _observation(
+    scenario: Scenario, simulated: SimulatedAttempt, profile_known: bool, curve: MetricCurve | None
+) -> Observation:
     best = scenario.trace.by_configuration[simulated.configuration].best if profile_known else None
     return Observation(
         recurrence=simulated.recurrence,
@@ -230,4 +258,5 @@ def _observation(scenario: Scenario, simulated: SimulatedAttempt, profile_known:
         gpu_model=scenario.gpu,
         epoch_energy_joules=best.energy_joules if best else None,
         epoch_time_seconds=best.time_seconds if best else None,
+        curve=curve,
     )

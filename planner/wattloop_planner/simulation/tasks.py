@@ -98,6 +98,7 @@ def tasks_of(options: JobOptions, files: TraceFiles) -> list[Task]:
         stop=options.stop,
         switch_at=options.switch_at,
         switch_target_metric=options.switch_target_metric,
+        with_curves=options.curves,
     )
     if options.history is None:
         return [Task(options, scenario, seed) for seed in options.seeds]

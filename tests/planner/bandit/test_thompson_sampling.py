@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from wattloop.environment import RunTarget
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.policy import (
     Decision,
@@ -18,6 +19,7 @@ from wattloop_planner.bandit.policy import (
 )
 from wattloop_planner.bandit.priors import NoisePrior
 from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
+from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.observations import Observation, Outcome
 
 ContextAfter = Callable[..., DecisionContext]
@@ -47,7 +49,15 @@ def run(
 
 def context(observations: list[Observation], **more: Any) -> DecisionContext:
     recurrence = max((o.recurrence for o in observations), default=-1) + 1
-    given: dict[str, Any] = {"eta": 0.5, "recurrence": recurrence, "attempt": 0, "seed": 3, "gpu_model": "A", **more}
+    given: dict[str, Any] = {
+        "eta": 0.5,
+        "recurrence": recurrence,
+        "attempt": 0,
+        "seed": 3,
+        "gpu_model": "A",
+        "target": RunTarget("accuracy", 0.9),
+        **more,
+    }
     return DecisionContext(SIZES, 32, observations=tuple(observations), **given)
 
 
@@ -306,6 +316,9 @@ def random_history(data: random.Random, count: int) -> list[Observation]:
             data.uniform(1, 1000),
             data.choice(outcomes),
             attempt=i % 2,
+            curve=MetricCurve.from_points(
+                (data.uniform(0.05, 100), data.choice((0.1, 0.5, 0.9))) for _ in range(i % 4)
+            ),
         )
         for i in range(count)
     ]

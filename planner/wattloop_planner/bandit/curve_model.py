@@ -1,0 +1,197 @@
+"""Prediction of an attempt's epochs to the target from its curve so far.
+
+The running best of the metric is compared with that of the job's own complete runs, at any batch size
+(time warping). A reference reached the target after T_ref epochs and the level y after t_ref(y). An
+attempt that reached y after t(y) epochs is predicted to take log T = log T_ref + log t(y) − log t_ref(y).
+Only the order of the metric's values matters, apart from interpolation between two evaluations.
+
+The spread of these predictions is learned per job, as a function of the predicted fraction of the run
+that has been seen: each complete run is predicted from those of other batch sizes before it becomes a
+reference (prequential errors). Swersky, Snoek and Adams (2014), "Freeze-thaw Bayesian optimization",
+treat the same question with a parametric family of curves.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from bisect import bisect_left, bisect_right
+from collections import deque
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from wattloop_planner.bandit.gaussian_process import Matrix
+from wattloop_planner.metric_curve import MetricCurve
+
+# Complete runs of an arm that serve as references: the latest of its 1st, 2nd, 4th, 8th, … run.
+REFERENCES_PER_ARM = 2
+# Nearest arms that serve as references.
+REFERENCE_ARMS = 5
+# Runs of an arm whose prediction errors are learned: later ones add little and take time.
+ASSESSED_PER_ARM = 2
+# Distance at which the weight of a reference is half that of one at the same batch size.
+HALF_WEIGHT_OCTAVES = 1.0
+# Fractions of a run at which predictions are assessed; nodes of the learned spread.
+FRACTIONS = np.array([0.03, 0.06, 0.12, 0.25, 0.4, 0.6, 0.8])
+LOG_FRACTIONS = np.log(FRACTIONS)
+# Prior of the spread at these fractions: wide, and as strong as this number of assessed runs.
+PRIOR_SD = np.array([1.2, 0.9, 0.65, 0.45, 0.37, 0.3, 0.22])
+PRIOR_WEIGHT = 3.0
+MAX_ERROR = 2.0
+ROUNDING = 1e-9
+
+_Records = tuple[list[float], list[float]]
+
+
+class CurvePrediction(NamedTuple):
+    """Predicted log epochs of an attempt to the target, and the standard deviation of the prediction."""
+
+    log_epochs: float
+    sd: float
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """A complete run: its curve and the epochs after which it reached the target."""
+
+    curve: MetricCurve
+    epochs: float
+    sign: float
+
+    @cached_property
+    def records(self) -> _Records:
+        """The running best."""
+        return _records(self.curve, self.epochs, self.sign)
+
+    def log_epochs_of(self, level: float, log_reached: float, log_now: float) -> float:
+        """Log epochs of an attempt to the target, predicted by this reference.
+
+        Args:
+            level: Running best of the attempt.
+            log_reached: Log of the epochs after which it reached this level.
+            log_now: Log of the epochs run so far; the attempt has not exceeded the level until now.
+        """
+        log_epochs, levels = self.records
+        log_total = math.log(self.epochs)
+        if not levels:
+            return log_total
+        beyond = bisect_right(levels, level)
+        if beyond == len(levels):
+            # The reference never exceeded this level; it reached it, at the latest, at its end.
+            below = min(bisect_left(levels, level), beyond - 1)
+            return log_total + log_reached - log_epochs[below]
+        next_reached = log_epochs[beyond]
+        at_level = next_reached
+        if beyond:
+            share = (level - levels[beyond - 1]) / (levels[beyond] - levels[beyond - 1])
+            at_level = log_epochs[beyond - 1] + share * (next_reached - log_epochs[beyond - 1])
+        return log_total + max(log_reached - at_level, log_now - next_reached)
+
+
+def _records(curve: MetricCurve, epochs: float, sign: float) -> _Records:
+    """Log epochs and levels of the evaluations up to `epochs` that improved the running best."""
+    log_epochs: list[float] = []
+    levels: list[float] = []
+    best = -math.inf
+    limit = epochs * (1 + ROUNDING)
+    for at, metric in zip(curve.epochs, curve.metrics, strict=True):
+        if at > limit:
+            break
+        level = sign * metric
+        if level > best:
+            best = level
+            log_epochs.append(math.log(at))
+            levels.append(level)
+    return log_epochs, levels
+
+
+class CurveModel:
+    """References and learned spread of one job.
+
+    Args:
+        distances: Distance of each two arms in octaves, shape (arms, arms).
+        maximize: Whether a higher metric is better.
+    """
+
+    def __init__(self, distances: Matrix, maximize: bool) -> None:
+        self._distances: list[list[float]] = distances.tolist()
+        arms = np.arange(len(distances))
+        # Of two equally near arms, the smaller first.
+        self._nearest: list[list[int]] = [np.lexsort((arms, row)).tolist() for row in self._distances]
+        self._sign = 1.0 if maximize else -1.0
+        self._references: dict[int, deque[_Reference]] = {}
+        self._assessed: dict[int, int] = {}
+        self._runs: dict[int, int] = {}
+        self._squares = PRIOR_WEIGHT * PRIOR_SD**2
+        self._weights = np.full(len(FRACTIONS), PRIOR_WEIGHT)
+
+    def learn(self, arm: int, curve: MetricCurve, epochs: float) -> None:
+        """Learn from the curve of an attempt that reached the target after these epochs."""
+        if not curve.epochs:
+            return
+        reference = _Reference(curve, epochs, self._sign)
+        if self._assessed.get(arm, 0) < ASSESSED_PER_ARM:
+            others = [other for other in self._nearest[arm] if other in self._references and other != arm]
+            if others:
+                self._assessed[arm] = self._assessed.get(arm, 0) + 1
+                self._assess(arm, reference, others)
+        runs = self._runs[arm] = self._runs.get(arm, 0) + 1
+        if runs & (runs - 1) == 0:
+            self._references.setdefault(arm, deque(maxlen=REFERENCES_PER_ARM)).append(reference)
+
+    def predict(self, arm: int, curve: MetricCurve, epochs: float) -> CurvePrediction | None:
+        """Predict the log epochs of an attempt from its curve after these epochs; None without a basis."""
+        if epochs <= 0 or not self._references:
+            return None
+        log_epochs, levels = _records(curve, epochs, self._sign)
+        if not levels:
+            return None
+        log_now = math.log(epochs)
+        others = [other for other in self._nearest[arm] if other in self._references]
+        predicted = self._mean_prediction(arm, levels[-1], log_epochs[-1], log_now, others)
+        spread = np.sqrt(self._squares / self._weights)
+        return CurvePrediction(predicted, float(np.interp(log_now - predicted, LOG_FRACTIONS, spread)))
+
+    def forget_references(self) -> None:
+        """Start a regime: earlier runs say nothing about its epochs. The learned spread remains."""
+        self._references, self._runs = {}, {}
+
+    def copy(self) -> CurveModel:
+        """An independent copy."""
+        clone = copy.copy(self)
+        clone._references = {arm: references.copy() for arm, references in self._references.items()}
+        clone._assessed, clone._runs = dict(self._assessed), dict(self._runs)
+        clone._squares, clone._weights = self._squares.copy(), self._weights.copy()
+        return clone
+
+    def _mean_prediction(self, arm: int, level: float, log_reached: float, log_now: float, others: list[int]) -> float:
+        """Mean of the predictions from the references of the nearest of these arms, nearer arms weighing more."""
+        total = weights = 0.0
+        for other in others[:REFERENCE_ARMS]:
+            weight = 1 / (1 + self._distances[arm][other] / HALF_WEIGHT_OCTAVES)
+            references = self._references[other]
+            predictions = [each.log_epochs_of(level, log_reached, log_now) for each in references]
+            total += weight * sum(predictions) / len(predictions)
+            weights += weight
+        return total / weights
+
+    def _assess(self, arm: int, run: _Reference, others: list[int]) -> None:
+        """Learn the errors of predictions at some fractions of a complete run, from runs of other arms."""
+        log_epochs, levels = run.records
+        log_total = math.log(run.epochs)
+        for log_fraction in LOG_FRACTIONS:
+            log_now = log_total + float(log_fraction)
+            seen = bisect_right(log_epochs, log_now + ROUNDING)
+            if not seen:
+                continue
+            predicted = self._mean_prediction(arm, levels[seen - 1], log_epochs[seen - 1], log_now, others)
+            place = float(np.interp(log_now - predicted, LOG_FRACTIONS, np.arange(len(FRACTIONS))))
+            below, share = int(place), place - int(place)
+            square = min(abs(predicted - log_total), MAX_ERROR) ** 2
+            for node, weight in ((below, 1 - share), (below + 1, share)):
+                if weight:
+                    self._squares[node] += weight * square
+                    self._weights[node] += weight

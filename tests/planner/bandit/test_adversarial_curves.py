@@ -1,0 +1,28 @@
+"""Curves that are of no use, or mislead, do no harm: 200 synthetic jobs with and without their curves."""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+import pytest
+
+from support.synthetic_jobs import KINDS, synthetic_scenario
+from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
+from wattloop_planner.simulation.simulator import simulate
+
+JOBS_PER_KIND = 25
+
+
+def total_cost(kind: str, seed: int, *, with_curves: bool) -> float:
+    scenario = synthetic_scenario(KINDS[kind], seed, with_curves=with_curves)
+    attempts = simulate(scenario, ThompsonSamplingPolicy(describe_arms=False), seed)
+    return sum(attempt.result.cost_joules for attempt in attempts)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_misleading_curves_raise_the_cost_by_at_most_two_per_cent(kind: str) -> None:
+    ratios = [
+        total_cost(kind, seed, with_curves=True) / total_cost(kind, seed, with_curves=False)
+        for seed in range(JOBS_PER_KIND)
+    ]
+    assert fmean(ratios) <= 1.02

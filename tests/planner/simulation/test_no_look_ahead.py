@@ -1,0 +1,85 @@
+"""No policy sees the future of an attempt: a replaced future changes no decision and no review."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from wattloop_planner.bandit.configuration import Configuration
+from wattloop_planner.bandit.policy import Decision, DecisionContext, PartialObservation
+from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
+from wattloop_planner.metric_curve import MetricCurve
+from wattloop_planner.simulation.job import JobTrace, job_trace
+from wattloop_planner.simulation.simulator import Scenario, simulate
+from wattloop_planner.simulation.traces import TrainingPath, Workload, read_power_trace, read_train_trace
+
+DATA = Path(__file__).parents[2] / "data" / "zeus-traces"
+WORKLOAD, TARGET, RECURRENCES = Workload("cifar100", "shufflenetv2", "adadelta"), 0.55, 12
+
+
+class RecordedPolicy:
+    """The default policy; records its inputs and answers until an attempt has run for some epochs."""
+
+    def __init__(self, recurrence: int, attempt: int, epochs: float) -> None:
+        self._policy = ThompsonSamplingPolicy()
+        self._end = (recurrence, attempt, epochs)
+        self.answers: list[object] = []
+
+    def decide(self, context: DecisionContext) -> Decision:
+        decision = self._policy.decide(context)
+        if (context.recurrence, context.attempt) <= self._end[:2]:
+            self.answers.append((context, decision))
+        return decision
+
+    def review(self, context: DecisionContext, decision: Decision, partial: PartialObservation) -> float | None:
+        stop = self._policy.review(context, decision, partial)
+        if (context.recurrence, context.attempt, partial.epochs) <= self._end:
+            self.answers.append((partial, stop))
+        return stop
+
+
+@pytest.fixture(scope="module")
+def scenario() -> Scenario:
+    train, power = read_train_trace(DATA / "summary_train.csv"), read_power_trace(DATA / "summary_power_a40.csv")
+    trace = job_trace(train, power, workload=WORKLOAD, targets=(TARGET,), eta=0.5)
+    return Scenario("cifar100", "a40", trace, TARGET, 100, 1024, RECURRENCES)
+
+
+def poisoned(trace: JobTrace, size: Configuration, run: int, epochs: int) -> JobTrace:
+    """The trace with a path that gets stuck after these epochs."""
+    curve = trace.curves[TARGET][size][run]
+    stuck = MetricCurve((*curve.before(epochs).epochs, 99.0), (*curve.before(epochs).metrics, 0.54))
+    paths = tuple(
+        TrainingPath(path.run, 99.0, path.line) if path.run == run else path for path in trace.paths[TARGET][size]
+    )
+    return replace(
+        trace,
+        paths={TARGET: {**trace.paths[TARGET], size: paths}},
+        curves={TARGET: {**trace.curves[TARGET], size: {**trace.curves[TARGET][size], run: stuck}}},
+    )
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_decisions_and_reviews_depend_on_the_past_only(scenario: Scenario, seed: int) -> None:
+    """The path of each attempt, which no earlier attempt drew, is poisoned beyond each of three epochs."""
+    attempts = list(simulate(scenario, ThompsonSamplingPolicy(), seed))
+    drawn: set[tuple[Configuration, int]] = set()
+    checked = reviews = 0
+    for attempt in attempts:
+        key = (attempt.configuration, attempt.run)
+        for epochs in (1, 4, 9) if key not in drawn else ():
+            if epochs >= attempt.result.epochs:
+                continue
+            known = RecordedPolicy(attempt.recurrence, attempt.attempt, epochs)
+            unknown = RecordedPolicy(attempt.recurrence, attempt.attempt, epochs)
+            list(simulate(scenario, known, seed))
+            trace = poisoned(scenario.trace, attempt.configuration, attempt.run, epochs)
+            list(simulate(replace(scenario, trace=trace), unknown, seed))
+            assert known.answers == unknown.answers
+            checked += 1
+            reviews += sum(isinstance(each[0], PartialObservation) for each in known.answers)  # type: ignore[index]
+        drawn.add(key)
+    assert checked > 5
+    assert reviews > 5
