@@ -43,7 +43,8 @@ class ColumnCheck:
         for column in columns:
             value = getattr(record, column)
             # PostgreSQL stores no NUL, and no database stores a lone surrogate.
-            if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
+            surrogates = not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value)
+            if "\0" in value or surrogates:
                 raise self.error(column, value, "text without NUL or lone surrogates")
             if not value and not may_be_empty:
                 raise self.error(column, value, "text that is not empty")

@@ -63,14 +63,17 @@ def known_records(snapshot: Snapshot) -> tuple[ObservationRecord, ...]:
 
 def _completed(record: ObservationRecord, recurrence: TrainingRecurrence) -> ObservationRecord:
     """The record with the values that the database did not have when it was stored."""
-    if record.template_digest is None:
-        record = replace(record, template_digest=recurrence.spec.template_digest)
-    if record.image_digest is None:
-        record = replace(record, image_digest=recurrence.status.image_digest)
-    progress = recurrence.status.progress
-    if record.curve is None and progress is not None and progress.curve is not None:
-        record = replace(record, curve=progress.curve)
-    return record if record.target is not None else replace(record, **_target_columns(recurrence.spec.target))
+    progress = recurrence.status.progress or Progress()
+    known: dict[str, Any] = {
+        "template_digest": recurrence.spec.template_digest,
+        "image_digest": recurrence.status.image_digest,
+        "curve": progress.curve,
+    }
+    missing = {name: value for name, value in known.items() if value is not None and getattr(record, name) is None}
+    if record.target is None:
+        missing |= _target_columns(recurrence.spec.target)
+    # Usually nothing is missing, and a replaced record is checked again.
+    return replace(record, **missing) if missing else record
 
 
 @once_per_snapshot
