@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from support.agents.agent_fixture import DEADLINE_SECONDS, AgentFixture, until
+from support.agents.agent_fixture import DEADLINE_SECONDS, HEARTBEAT_TIMEOUT_SECONDS, AgentFixture, until
 from support.agents.processes import children_of, single_agent
 from wattloop.agent import AgentConnection, AgentUnavailable
 from wattloop_agent.logs import MAX_LINES
@@ -119,6 +119,8 @@ def attacked(
     agent_fixture: AgentFixture, attack: str, processes: int, connections: int, seconds: float = ATTACK_SECONDS
 ) -> Outcome:
     """Run hostile processes with this many connections each, beside a victim on the first GPU."""
+    # A heartbeat that an attack delays costs the victim its limit.
+    agent_fixture.heartbeat_timeout_seconds = HEARTBEAT_TIMEOUT_SECONDS
     begin = time.monotonic()
     with agent_at_the_usual_limit(agent_fixture, agent_fixture.environment) as agent, ExitStack() as stack:
         allowed_seconds = max(MAX_ANSWER_SECONDS, time.monotonic() - begin)

@@ -14,7 +14,7 @@ from contextlib import suppress
 
 import pytest
 
-from support.agents.agent_fixture import AgentFixture, until
+from support.agents.agent_fixture import HEARTBEAT_TIMEOUT_SECONDS, AgentFixture, until
 from support.agents.processes import children_of
 from wattloop.agent import AgentConnection
 from wattloop.agent_process import start_agent, stop_agent
@@ -152,6 +152,8 @@ class Cell:
 def test_every_gpu_is_restored_or_held_for_a_living_owner(
     agent_fixture: AgentFixture, target: str, how: str, when: str
 ) -> None:
+    if how == "hang":
+        agent_fixture.heartbeat_timeout_seconds = HEARTBEAT_TIMEOUT_SECONDS
     cell = Cell(agent_fixture)
     cell.reach(when, target, SIGNALS[how])
     cell.await_restoration()

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from support.agents.agent_fixture import DEADLINE_SECONDS, AgentFixture, until
+from support.agents.agent_fixture import DEADLINE_SECONDS, HEARTBEAT_TIMEOUT_SECONDS, AgentFixture, until
 from support.agents.processes import children_of, holding_process, wait_for_end
 from wattloop.agent import AgentConnection
 from wattloop.agent_process import start_agent, stop_agent
@@ -177,6 +177,7 @@ def test_an_agent_ends_with_the_process_it_watches(agent_fixture: AgentFixture) 
 
 @pytest.mark.parametrize("which", ["monitor", "power-controller"])
 def test_a_hung_part_leaves_no_gpu_at_a_dead_owners_limit(agent_fixture: AgentFixture, which: str) -> None:
+    agent_fixture.heartbeat_timeout_seconds = HEARTBEAT_TIMEOUT_SECONDS
     process, power_controller = started(agent_fixture)
     owner = holding_process(agent_fixture.socket, 200, agent_fixture.uuids)
     os.kill(process.pid if which == "monitor" else power_controller, signal.SIGSTOP)

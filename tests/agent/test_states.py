@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from support.agents.agent_fixture import AgentFixture, until
+from support.agents.agent_fixture import HEARTBEAT_TIMEOUT_SECONDS, AgentFixture, until
 from support.agents.processes import children_of, single_agent
 from wattloop.agent import AgentConnection, AgentRequestError
 from wattloop.agent_process import start_agent, stop_agent
@@ -188,6 +188,7 @@ def test_the_nvml_calls_tested_are_those_that_the_agent_makes(agent_fixture: Age
 
 
 def test_a_driver_that_hangs_stops_neither_the_socket_nor_the_restoring(agent_fixture: AgentFixture) -> None:
+    agent_fixture.heartbeat_timeout_seconds = HEARTBEAT_TIMEOUT_SECONDS
     process = start_agent(
         agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
     )

@@ -67,6 +67,7 @@ def test_the_parts_connect_in_any_order_of_start(agent_fixture: AgentFixture) ->
 
 
 def test_a_monitor_without_heartbeats_loses_all_leases(agent_fixture: AgentFixture) -> None:
+    agent_fixture.heartbeat_timeout_seconds = HEARTBEAT_TIMEOUT_SECONDS
     with part(agent_fixture, "power-controller"), part(agent_fixture, "monitor") as monitor:
         connected(agent_fixture).close()
         monitor.send_signal(signal.SIGSTOP)
@@ -79,6 +80,7 @@ def test_a_monitor_without_heartbeats_loses_all_leases(agent_fixture: AgentFixtu
 
 
 def test_requests_of_callers_do_not_count_as_heartbeats(agent_fixture: AgentFixture) -> None:
+    agent_fixture.heartbeat_timeout_seconds = HEARTBEAT_TIMEOUT_SECONDS
     with part(agent_fixture, "power-controller"), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as monitor:
         # The socket is bound, and so is there, a moment before the power controller listens.
         until(
@@ -139,6 +141,7 @@ def test_an_upgrade_hands_the_leases_to_the_next_power_controller(agent_fixture:
 def test_a_power_controller_with_a_hung_driver_ends_itself_and_the_next_one_restores(
     agent_fixture: AgentFixture,
 ) -> None:
+    agent_fixture.heartbeat_timeout_seconds = HEARTBEAT_TIMEOUT_SECONDS
     with part(agent_fixture, "monitor"):
         with part(agent_fixture, "power-controller") as power_controller:
             connected(agent_fixture).close()

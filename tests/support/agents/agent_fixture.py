@@ -12,17 +12,26 @@ import nvml_simulator
 
 # Bounds every wait, generously for a busy machine: a wait ends as soon as its condition holds.
 DEADLINE_SECONDS = 60.0
-# Longer than a write to a slow disk, so that a power controller that waits for one does not count
-# as hung.
+# Longer than any pause of a process on a busy machine, and than the restart of one.
+PATIENT_HEARTBEAT_TIMEOUT_SECONDS = 30.0
+# For tests in which a part hangs. Longer than a write to a slow disk, so that a power controller
+# that waits for one does not count as hung.
 HEARTBEAT_TIMEOUT_SECONDS = 2.5
 
 
 @dataclass
 class AgentFixture:
-    """A folder with simulated GPUs, and the paths and environment of an agent that uses them."""
+    """A folder with simulated GPUs, and the paths and environment of an agent that uses them.
+
+    Attributes:
+        folder: The folder.
+        gpus: The GPUs.
+        heartbeat_timeout_seconds: The time after which a part of the agent counts as hung.
+    """
 
     folder: Path
     gpus: nvml_simulator.Machine
+    heartbeat_timeout_seconds: float = PATIENT_HEARTBEAT_TIMEOUT_SECONDS
 
     @property
     def socket(self) -> Path:
@@ -39,7 +48,7 @@ class AgentFixture:
     @property
     def environment(self) -> dict[str, str]:
         simulated = nvml_simulator.environment(self.gpus.path)
-        timeout = {"WATTLOOP_AGENT_HEARTBEAT_TIMEOUT": str(HEARTBEAT_TIMEOUT_SECONDS)}
+        timeout = {"WATTLOOP_AGENT_HEARTBEAT_TIMEOUT": str(self.heartbeat_timeout_seconds)}
         return {**os.environ, **simulated, **timeout}
 
     @property
