@@ -97,6 +97,7 @@ class Report(WireForm):
         Number(-MAX_NUMBER, MAX_NUMBER),
         "The target metric as last evaluated; null before the first evaluation.",
     ] = None
+    diverged: Annotated[bool, "Whether the metric as last evaluated was not a finite number."] = False
     evaluations: Annotated[int, Integer(), "Number of evaluations of the metric by this process."] = 0
     consecutive_reached: Annotated[
         int | None,

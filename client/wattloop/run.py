@@ -69,6 +69,7 @@ class Run:
         self._has_reached = False
         self._loop_ended = False
         self._metric: float | None = None
+        self._diverged = False
         self._samples = 0.0
         self._samples_of_complete_epochs = 0.0
         self._reported_epochs = 0
@@ -147,19 +148,20 @@ class Run:
         metric, which `objective.metricGuard` compares between batch sizes.
 
         Args:
-            metric: The target metric.
-
-        Raises:
-            ValueError: The metric is not finite. End the run if the training diverged.
+            metric: The target metric. NaN or an infinity reports that the training diverged, and the
+                operator stops the run.
         """
         value = float(metric)
-        if not math.isfinite(value):
-            raise ValueError(f"the metric is {value}; report a finite number, or end the run if the training diverged")
+        self._diverged = not math.isfinite(value)
+        if self._diverged:
+            logger.warning("%s: the metric is %s: the training has diverged", self.environment.recurrence, value)
         target = self.environment.target
-        # Clamps a diverging loss to the largest number that a report can carry.
-        self._metric = min(max(value, -MAX_NUMBER), MAX_NUMBER)
+        reached = False
+        if not self._diverged:
+            # Clamps a huge loss to the largest number that a report can carry.
+            self._metric = min(max(value, -MAX_NUMBER), MAX_NUMBER)
+            reached = target is not None and target.reached_by(self._metric)
         self._evaluations += 1
-        reached = target is not None and target.reached_by(self._metric)
         self._consecutive_reached = self._consecutive_reached + 1 if reached else 0
         self._has_reached |= target is not None and self._consecutive_reached >= target.consecutive_evaluations
         self._reported_epochs = self.completed_epochs + (0 if self._loop_ended else 1)
@@ -183,6 +185,7 @@ class Run:
             sequence=self._sequence,
             epoch=float(epochs),
             metric=self._metric,
+            diverged=self._diverged,
             evaluations=self._evaluations,
             consecutive_reached=self._consecutive_reached,
             gpus=self._gpus.energy(),

@@ -37,7 +37,8 @@ def main() -> None:
     with wattloop.Run(batch_size=1024, max_epochs=60) as run:  # (wattloop) defaults outside Wattloop
         random = np.random.default_rng(run.seed)
         network = Network(pixels.shape[1], HIDDEN_UNITS, 10, random)
-        learning_rate = LEARNING_RATE * run.learning_rate_scale
+        # (wattloop) learning-rate.yaml has the learning rate as a parameter that the policy chooses
+        learning_rate = float(run.parameters.get("LEARNING_RATE", LEARNING_RATE)) * run.learning_rate_scale
         for epoch in run.epochs():  # (wattloop) ends at the target or on request of the operator
             order = random.permutation(TRAINING_EXAMPLES)
             for start in range(0, TRAINING_EXAMPLES, run.batch_size):

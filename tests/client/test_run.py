@@ -170,12 +170,22 @@ def test_a_failed_run_does_not_wait_for_an_unreachable_operator(report_server: R
 
 
 @pytest.mark.parametrize("metric", [float("nan"), float("inf"), -float("inf")])
-def test_a_metric_that_is_not_finite_is_an_error(metric: float) -> None:
-    with Run(environment={}) as run, pytest.raises(ValueError, match="report a finite number"):
+def test_a_metric_that_is_not_finite_is_reported_as_divergence(metric: float, report_server: ReportServer) -> None:
+    with Run(environment=variables(report_server.url)) as run:
+        run.report(metric=0.5)
         run.report(metric=metric)
+    last = report_server.reports[-1]
+    assert (last["metric"], last["diverged"], last["evaluations"]) == (0.5, True, 2)
 
 
-def test_a_diverging_loss_is_reported_as_the_largest_number(report_server: ReportServer) -> None:
+def test_a_finite_metric_after_divergence_is_reported_as_such(report_server: ReportServer) -> None:
+    with Run(environment=variables(report_server.url)) as run:
+        run.report(metric=float("nan"))
+        run.report(metric=0.5)
+    assert (report_server.reports[-1]["metric"], report_server.reports[-1]["diverged"]) == (0.5, False)
+
+
+def test_a_huge_loss_is_reported_as_the_largest_number(report_server: ReportServer) -> None:
     with Run(environment=variables(report_server.url)) as run:
         run.report(metric=-1e300)
     assert report_server.reports[-1]["metric"] == -1e14

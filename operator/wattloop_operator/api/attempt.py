@@ -19,6 +19,7 @@ class Result(StrEnum):
     REACHED: It reached the target.
     STOPPED: It was stopped because it became too expensive.
     EXHAUSTED: It ran all epochs without reaching the target.
+    DIVERGED: It was stopped because its metric was not finite or, in a trial, moved away from the target.
     CRASHED: Its process failed by itself (an exception, out of memory).
     DEADLINE_EXCEEDED: It was still running at the active deadline and was terminated.
     MISSING_METRIC: It succeeded without reporting the metric; the policy learns nothing from it.
@@ -30,6 +31,7 @@ class Result(StrEnum):
     REACHED = "Reached"
     STOPPED = "Stopped"
     EXHAUSTED = "Exhausted"
+    DIVERGED = "Diverged"
     CRASHED = "Crashed"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     MISSING_METRIC = "MissingMetric"
@@ -94,6 +96,11 @@ class Progress(ApiModel):
     reached: bool = Field(
         default=False,
         description="Whether the target has been reached: enough consecutive evaluations met the threshold.",
+    )
+    diverged: bool = Field(
+        default=False,
+        description="Whether the metric was not finite or, in a trial, moved away from the target. The attempt is "
+        "stopped.",
     )
     reviewed_epoch: NonNegativeDecimalString | None = Field(
         default=None,

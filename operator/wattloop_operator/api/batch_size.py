@@ -8,10 +8,14 @@ from typing import Annotated
 from pydantic import Field
 
 from wattloop_operator.api.field_types import BatchSizeNumber
-from wattloop_operator.api.model import ATOMIC, SET, ApiModel, Rule
+from wattloop_operator.api.model import SET, ApiModel, Rule
 
 JobName = Annotated[str, Field(min_length=1, max_length=35, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")]
 ParameterValue = Annotated[str, Field(min_length=1, max_length=256)]
+
+
+# As in wattloop_planner.bandit.configuration, so that both read the same values as numbers.
+NUMBER_PATTERN = r"[-+]?([0-9]{1,32}([.][0-9]{0,32})?|[.][0-9]{1,32})([eE][-+]?[0-9]{1,2})?"
 
 
 class BatchSizeScope(StrEnum):
@@ -66,6 +70,18 @@ class BatchSize(ApiModel):
     )
 
 
+class ParameterScale(StrEnum):
+    """How the distance between two values of a parameter is measured."""
+
+    LOG = "Log"
+    LINEAR = "Linear"
+    CHOICE = "Choice"
+
+
+_IS_NUMBER = f"candidate.matches('^{NUMBER_PATTERN}$')"
+_ALL_NUMBERS = f"self.candidates.all(candidate, {_IS_NUMBER})"
+
+
 class Parameter(ApiModel):
     """A further parameter that the training reads from its environment."""
 
@@ -74,6 +90,23 @@ class Parameter(ApiModel):
             "self.default in self.candidates",
             "a default that is one of the candidates; add it to the parameter's candidates",
             ".default",
+        ),
+        Rule(
+            f"!has(self.scale) || self.scale == 'Choice' || {_ALL_NUMBERS}",
+            "numbers, such as 0.1 or 1e-3, or scale Choice",
+            ".candidates",
+        ),
+        Rule(
+            f"!has(self.scale) || self.scale != 'Log' || !({_ALL_NUMBERS}) || "
+            "self.candidates.all(candidate, double(candidate) > 0.0)",
+            "positive numbers, or scale Linear",
+            ".candidates",
+        ),
+        Rule(
+            f"(has(self.scale) && self.scale == 'Choice') || !({_ALL_NUMBERS}) || self.candidates.all(candidate, "
+            "self.candidates.exists_one(other, double(other) == double(candidate)))",
+            "each number once, in one notation",
+            ".candidates",
         ),
     )
 
@@ -84,7 +117,18 @@ class Parameter(ApiModel):
         max_length=32,
         pattern=r"^[a-z][a-z0-9_]*$",
     )
-    default: ParameterValue = Field(description="The value in use so far.")
-    candidates: Annotated[tuple[ParameterValue, ...], Field(min_length=1, max_length=16, json_schema_extra=ATOMIC)] = (
-        Field(description="The values that may be tried; they include the default.")
+    default: ParameterValue = Field(
+        description="The value in use so far. It is tried first, and savings are relative to it."
+    )
+    candidates: Annotated[tuple[ParameterValue, ...], Field(min_length=1, max_length=16, json_schema_extra=SET)] = (
+        Field(
+            description="The values that may be tried: 1 to 16 distinct ones that include the default. A single one "
+            "fixes the parameter."
+        )
+    )
+    scale: ParameterScale | None = Field(
+        default=None,
+        description="How the distance between two values is measured. Log: by their ratio, for positive numbers such "
+        "as a learning rate. Linear: by their difference, for numbers such as a dropout. Choice: not at all. Absent: "
+        "Log if all candidates are positive numbers, Linear if all are numbers, and else Choice.",
     )

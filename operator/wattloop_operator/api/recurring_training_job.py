@@ -20,6 +20,8 @@ from wattloop_operator.api.trigger import Trigger
 
 # Names of recurrences (job and slot) and pods (recurrence and suffix) are derived from it and have at most 63.
 MAX_NAME_CHARACTERS = 35
+# As in wattloop_planner.bandit.configuration.
+MAX_CONFIGURATIONS = 256
 
 
 class Mode(StrEnum):
@@ -76,8 +78,31 @@ class Reporting(ApiModel):
     )
 
 
+MAX_PARAMETERS = 8
+# CEL cannot fold a list, so each place has a factor.
+_COMBINATIONS = " * ".join(
+    ["size(self.batchSize.candidates)"]
+    + [f"(size(self.parameters) > {k} ? size(self.parameters[{k}].candidates) : 1)" for k in range(MAX_PARAMETERS)]
+)
+
+
 class RecurringTrainingJobSpec(ApiModel):
     """When runs start, what they train, and what Wattloop may choose."""
+
+    rules = (
+        Rule(
+            f"!has(self.parameters) || {_COMBINATIONS} <= {MAX_CONFIGURATIONS}",
+            f"at most {MAX_CONFIGURATIONS} combinations of batch size and parameters; give fewer candidates",
+            ".parameters",
+        ),
+        Rule(
+            "!has(self.parameters) || !has(self.policy) || !has(self.policy.zeus) || "
+            "self.parameters.all(parameter, size(parameter.candidates) == 1)",
+            "one candidate for each parameter, because policy zeus chooses the batch size alone; or policy "
+            "thompsonSampling",
+            ".parameters",
+        ),
+    )
 
     mode: Mode = Field(
         default=Mode.OPTIMIZE,
@@ -142,11 +167,12 @@ class RecurringTrainingJobSpec(ApiModel):
     )
     objective: Objective = Field(description="The target of a run, and the weight of energy against time.")
     batch_size: BatchSize = Field(description="The batch sizes to choose from.")
-    parameters: Annotated[tuple[Parameter, ...], Field(max_length=8, json_schema_extra=list_map("name"))] = Field(
+    parameters: Annotated[
+        tuple[Parameter, ...], Field(max_length=MAX_PARAMETERS, json_schema_extra=list_map("name"))
+    ] = Field(
         default=(),
-        description="Further parameters, passed to the training as WATTLOOP_PARAM_<NAME>. This version does not "
-        "search over them: a job with more than one candidate does not start (condition Ready is False, reason "
-        "NotSupported).",
+        description="Further parameters, such as a learning rate, passed to the training as WATTLOOP_PARAM_<NAME>. "
+        "The policy chooses them together with the batch size; it can choose from at most 256 combinations.",
     )
     policy: PolicyChoice = Field(
         default=PolicyChoice(thompson_sampling=ThompsonSamplingPolicy()),

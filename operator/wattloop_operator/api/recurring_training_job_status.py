@@ -7,10 +7,13 @@ from typing import Annotated
 from pydantic import Field
 
 from wattloop_operator.api.attempt import Result
+from wattloop_operator.api.batch_size import ParameterValue
 from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString, Time
 from wattloop_operator.api.meta import Conditions
 from wattloop_operator.api.model import ATOMIC, ApiModel, list_map
 
+Parameters = Annotated[dict[str, ParameterValue], Field(max_length=8)]
+PARAMETERS: dict[str, str] = Field(default_factory=dict, description="Values of the further parameters by name.")
 RecurrenceName = Annotated[str, Field(min_length=1, max_length=63)]
 
 
@@ -33,9 +36,10 @@ class Money(ApiModel):
 
 
 class ArmStatus(ApiModel):
-    """What the policy has learned about one batch size."""
+    """What the policy has learned about one batch size and, with parameters, one combination of their values."""
 
     batch_size: int = Field(description="The batch size.", ge=1)
+    parameters: Parameters = PARAMETERS
     observations: int = Field(default=0, description="Number of observations of this batch size.", ge=0)
     mean_cost_joules: NonNegativeDecimalString | None = Field(
         default=None, description="Expected cost of reaching the target with this batch size, in joules."
@@ -108,6 +112,7 @@ class RecentRecurrence(ApiModel):
     index: int = Field(description="Index of the recurrence, from 0.", ge=0)
     attempts: int = Field(default=1, description="Number of attempts.", ge=1)
     batch_size: int = Field(description="Batch size of the last attempt.", ge=1)
+    parameters: Parameters = PARAMETERS
     power_limit_watts: int | None = Field(
         default=None, description="Power limit at the end of the last attempt, in watts.", ge=0
     )
@@ -171,6 +176,9 @@ class Advice(ApiModel):
     """The decision for the next recurrence that mode Advise shows and does not carry out."""
 
     batch_size: int = Field(description="Batch size that the policy would choose.", ge=1)
+    parameters: Parameters = Field(
+        default_factory=dict, description="Values of the further parameters that the policy would choose, by name."
+    )
     power_limit_watts: int | None = Field(
         default=None,
         description="Power limit that would be held on each GPU, in watts. Absent if none would be held or limits "
@@ -222,8 +230,13 @@ class RecurringTrainingJobStatus(ApiModel):
     )
     counts: Counts = Field(default=Counts(), description="Numbers of recurrences and attempts.")
     best_batch_size: int | None = Field(default=None, description="Batch size with the lowest expected cost.", ge=1)
-    arms: Annotated[tuple[ArmStatus, ...], Field(max_length=64, json_schema_extra=list_map("batchSize"))] = Field(
-        default=(), description="What the policy has learned about each batch size."
+    best_parameters: Parameters = Field(
+        default_factory=dict, description="Values of the further parameters with the lowest expected cost."
+    )
+    arms: Annotated[tuple[ArmStatus, ...], Field(max_length=64, json_schema_extra=ATOMIC)] = Field(
+        default=(),
+        description="What the policy has learned about each batch size. With further parameters, about at most 64 "
+        "combinations: those that ran, and those of the lowest expected cost.",
     )
     advice: Advice | None = Field(
         default=None, description="The decision for the next recurrence in mode Advise. Absent in mode Optimize."

@@ -126,7 +126,7 @@ class TrainingRecurrenceSpec(ApiModel):
         description="Weight of energy in the cost, copied from the job's spec, in percent.", ge=0, le=100
     )
     parameters: Annotated[dict[str, ParameterValue], Field(max_length=8)] = Field(
-        default_factory=dict, description="Values of the further parameters by name."
+        default_factory=dict, description="Chosen values of the further parameters by name."
     )
     template_digest: str | None = Field(
         default=None,

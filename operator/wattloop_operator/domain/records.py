@@ -17,11 +17,15 @@ from wattloop_operator.api.training_recurrence import IMAGE_DIGEST_PATTERN
 from wattloop_operator.domain.column_check import ColumnCheck
 from wattloop_planner.metric_curve import MetricCurve
 
+# Bounds of the API.
+MAX_PARAMETERS = 8
+MAX_PARAMETER_CHARACTERS = 256
 RESULTS = frozenset(result.value for result in Result)
 DIRECTIONS = frozenset(direction.value for direction in Direction)
 TARGET_COLUMNS = ("target_metric", "target_direction", "target_threshold", "target_evaluations")
 
 TargetValues = tuple[str | None, str | None, float | None, int | None]
+ParameterValues = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,7 @@ class ObservationRecord:
         target_evaluations: Number of consecutive evaluations that must meet the threshold.
         image_digest: Digest of the image that it ran; None if it is not known.
         curve: Evaluations of the target metric; None if there were none, or if they are not known.
+        parameters: Values of the further parameters, by rising names; empty if it had none.
 
     Raises:
         InputError: A value is invalid (negative energy, NaN, an unknown result, a time without
@@ -99,6 +104,7 @@ class ObservationRecord:
     target_evaluations: int | None = None
     image_digest: str | None = None
     curve: MetricCurve | None = None
+    parameters: ParameterValues = ()
 
     def __post_init__(self) -> None:
         check = ColumnCheck(f"observation {self.namespace}/{self.recurrence_name}")
@@ -118,6 +124,8 @@ class ObservationRecord:
             self._check_target(check)
         if self.curve is not None:
             self._check_curve(check)
+        if not _are_parameters(self.parameters):
+            raise check.error("parameters", self.parameters, "at most 8 names, each with a text as value, in order")
         if self.result not in RESULTS:
             raise check.error("result", self.result, f"one of {', '.join(sorted(RESULTS))}")
         for column in ("scheduled_at", "finished_at"):
@@ -148,6 +156,24 @@ class ObservationRecord:
             raise check.error("target_direction", self.target_direction, f"one of {', '.join(sorted(DIRECTIONS))}")
         if not math.isfinite(self.target_threshold or 0.0):
             raise check.error("target_threshold", self.target_threshold, "a finite number")
+
+
+def _are_parameters(parameters: object) -> bool:
+    """Whether these are values of parameters, by rising names."""
+    if not isinstance(parameters, tuple) or len(parameters) > MAX_PARAMETERS:
+        return False
+    texts = [text for pair in parameters for text in pair]
+    valid = all(isinstance(text, str) and _is_storable(text) for text in texts)
+    names = [pair[0] for pair in parameters if len(pair) == 2]
+    return valid and len(names) == len(parameters) and names == sorted(set(names))
+
+
+def _is_storable(text: str) -> bool:
+    return (
+        0 < len(text) <= MAX_PARAMETER_CHARACTERS
+        and "\0" not in text
+        and not any("\ud800" <= character <= "\udfff" for character in text)
+    )
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Self
 
 from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJob
@@ -11,6 +12,7 @@ from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.learning import observations
 from wattloop_operator.reconcile.learning.advice import advice_text
 from wattloop_operator.reconcile.learning.costs import default_cost_of
+from wattloop_operator.reconcile.learning.parameters import default_values
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class JobHistory:
         records: Every attempt that ended, ordered by (recurrence, attempt).
         profiles: Its power profiles.
         advice: The advice for the next recurrence; empty unless the job is in mode Advise.
+        default_parameters: Default of each further parameter to compare with.
     """
 
     namespace: str
@@ -34,6 +37,7 @@ class JobHistory:
     records: tuple[ObservationRecord, ...]
     profiles: tuple[PowerProfileRecord, ...] = ()
     advice: str = ""
+    default_parameters: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of_snapshot(cls, snapshot: Snapshot) -> Self:
@@ -44,6 +48,7 @@ class JobHistory:
             job_name=snapshot.job.metadata.name,
             eta=spec.objective.energy_weight_percent / 100,
             default_batch_size=spec.batch_size.default,
+            default_parameters=default_values(spec),
             records=observations.known_records(snapshot),
             profiles=observations.known_profiles(snapshot),
             advice=advice_in_status(snapshot.job),
@@ -67,7 +72,11 @@ class JobHistory:
         if self.default_batch_size is None:
             return None
         return default_cost_of(
-            self.comparable_records, self.profiles, default_batch_size=self.default_batch_size, eta=self.eta
+            self.comparable_records,
+            self.profiles,
+            default_batch_size=self.default_batch_size,
+            default_parameters=self.default_parameters,
+            eta=self.eta,
         )
 
 

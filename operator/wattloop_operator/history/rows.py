@@ -6,11 +6,12 @@ import csv
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import IO
 
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.reconcile.learning.costs import attempt_cost_joules
+from wattloop_planner.bandit.configuration import Configuration
 
 Cell = int | float | str | None
 
@@ -25,7 +26,7 @@ class RecurrenceRow:
         batch_size: The chosen batch size.
         power_limit_watts: The power limit of each GPU at the end; None if there was none.
         epochs: Epochs run.
-        outcome: Its result: reached, stopped, exhausted, crashed, deadline-exceeded,
+        outcome: Its result: reached, stopped, exhausted, diverged, crashed, deadline-exceeded,
             missing-metric, disrupted, cancelled or name-conflict.
         energy_joules: Energy of all its GPUs.
         time_seconds: Its duration.
@@ -35,6 +36,8 @@ class RecurrenceRow:
             target.
         reason: Why the batch size was chosen.
         image_digest: Digest of the image that ran; None if it is not known.
+        parameters: Values of the further parameters by name; a column ``param:NAME`` each, after the
+            others.
     """
 
     recurrence: int
@@ -49,6 +52,12 @@ class RecurrenceRow:
     default_cost_joules: float | None
     reason: str
     image_digest: str | None = None
+    parameters: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def configuration(self) -> Configuration:
+        """Batch size and parameters."""
+        return Configuration(self.batch_size, tuple(sorted(self.parameters.items())))
 
     @property
     def reached(self) -> bool:
@@ -56,7 +65,8 @@ class RecurrenceRow:
         return self.outcome == "reached"
 
 
-COLUMNS = tuple(field.name for field in fields(RecurrenceRow))
+COLUMNS = tuple(each.name for each in fields(RecurrenceRow) if each.name != "parameters")
+PARAMETER_PREFIX = "param:"
 
 
 def rows_of(history: JobHistory) -> tuple[RecurrenceRow, ...]:
@@ -76,6 +86,7 @@ def rows_of(history: JobHistory) -> tuple[RecurrenceRow, ...]:
             default_cost_joules=default if record.target == target else None,
             reason=record.reason,
             image_digest=record.image_digest,
+            parameters=dict(record.parameters),
         )
         for record in history.records
     )
@@ -86,9 +97,13 @@ def write_csv(stream: IO[str], rows: Iterable[RecurrenceRow]) -> None:
 
     The file has a header, numbers with ten significant digits, and empty cells for missing values.
     """
+    rows = list(rows)
+    names = sorted({name for row in rows for name in row.parameters})
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows([_text(getattr(row, column)) for column in COLUMNS] for row in rows)
+    writer.writerow((*COLUMNS, *(f"{PARAMETER_PREFIX}{name}" for name in names)))
+    for row in rows:
+        cells = [_text(getattr(row, column)) for column in COLUMNS]
+        writer.writerow((*cells, *(row.parameters.get(name, "") for name in names)))
 
 
 def write_json(stream: IO[str], rows: Iterable[RecurrenceRow]) -> None:
@@ -96,8 +111,20 @@ def write_json(stream: IO[str], rows: Iterable[RecurrenceRow]) -> None:
 
     Missing values are null.
     """
-    json.dump([{column: _rounded(getattr(row, column)) for column in COLUMNS} for row in rows], stream, indent=2)
+    json.dump([json_object(row) for row in rows], stream, indent=2)
     stream.write("\n")
+
+
+def json_object(row: RecurrenceRow, *, exact: bool = False) -> dict[str, Cell]:
+    """A row as a JSON object; each parameter is a member ``param:NAME``.
+
+    Args:
+        row: The row.
+        exact: Whether numbers have all digits, not ten.
+    """
+    columns = {column: getattr(row, column) for column in COLUMNS}
+    columns = columns if exact else {column: _rounded(cell) for column, cell in columns.items()}
+    return columns | {f"{PARAMETER_PREFIX}{name}": value for name, value in sorted(row.parameters.items())}
 
 
 def _outcome(result: str) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import RecurrenceRow
+from wattloop_planner.bandit.configuration import Configuration
 
 
 @dataclass(frozen=True)
@@ -16,12 +17,12 @@ class RecurrenceCost:
 
     Attributes:
         recurrence: Its index, from 0.
-        attempts: Batch size and cost in joules of each attempt with a known cost, in order.
+        attempts: Configuration and cost in joules of each attempt with a known cost, in order.
         reached: Whether it reached the target.
     """
 
     recurrence: int
-    attempts: tuple[tuple[int, float], ...]
+    attempts: tuple[tuple[Configuration, float], ...]
     reached: bool
 
     @property
@@ -36,7 +37,7 @@ def costs_of(rows: Sequence[RecurrenceRow]) -> tuple[RecurrenceCost, ...]:
     recurrences = []
     for index, group in itertools.groupby(ordered, key=lambda row: row.recurrence):
         attempts = tuple(group)
-        known = tuple((row.batch_size, row.cost_joules) for row in attempts if row.cost_joules is not None)
+        known = tuple((row.configuration, row.cost_joules) for row in attempts if row.cost_joules is not None)
         if known:
             recurrences.append(RecurrenceCost(index, known, any(row.reached for row in attempts)))
     return tuple(recurrences)
@@ -58,7 +59,8 @@ def running_saving_joules(costs: Sequence[RecurrenceCost], default_cost_joules: 
     They are negative while learning has cost more than it saved.
 
     Example:
-        >>> costs = [RecurrenceCost(0, ((8, 150.0),), True), RecurrenceCost(1, ((16, 40.0),), True)]
+        >>> first = RecurrenceCost(0, ((Configuration(8), 150.0),), True)
+        >>> costs = [first, RecurrenceCost(1, ((Configuration(16), 40.0),), True)]
         >>> running_saving_joules(costs, 100.0)
         (-50.0, 10.0)
     """

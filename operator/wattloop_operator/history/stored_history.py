@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from wattloop.errors import InputError, UsageError
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.history.job_history import JobHistory, advice_in_status
+from wattloop_operator.reconcile.learning.parameters import default_values
 from wattloop_operator.store import JobObservations, ObservationRecord, Store
 
 
@@ -55,12 +56,18 @@ def stored_history(store: Store, selector: JobSelector) -> JobHistory:
     default_batch_size = selector.default_batch_size
     if default_batch_size is None and spec is not None:
         default_batch_size = spec.batch_size.default
+    records = store.observations.of_job(found.job_uid)
+    # The first attempt of a job ran its defaults.
+    defaults = dict(records[0].parameters) if records else {}
+    if spec is not None:
+        defaults = default_values(spec)
     return JobHistory(
         namespace=found.namespace,
         job_name=found.job_name,
         eta=eta,
         default_batch_size=default_batch_size,
-        records=store.observations.of_job(found.job_uid),
+        default_parameters=defaults,
+        records=records,
         profiles=store.profiles.of_job(found.job_uid),
         advice="" if job is None else advice_in_status(job),
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import IO
 
 from rich.table import Table
@@ -12,11 +11,11 @@ from rich.table import Table
 from wattloop_operator.api.attempt import Result
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.history.job_history import JobHistory
-from wattloop_operator.history.rows import rows_of
+from wattloop_operator.history.rows import json_object, rows_of
 from wattloop_operator.history.table import table_of
 
 # The live table shows these. The other results need a message, which the table has no room for.
-EXPECTED_RESULTS = frozenset({Result.REACHED, Result.STOPPED})
+EXPECTED_RESULTS = frozenset({Result.REACHED, Result.STOPPED, Result.DIVERGED})
 INFORMATIVE_RESULTS = EXPECTED_RESULTS | {Result.EXHAUSTED, Result.DEADLINE_EXCEEDED}
 
 
@@ -55,7 +54,7 @@ class JsonLinesWriter:
         for row in rows_of(JobHistory.of_snapshot(snapshot)):
             if (row.recurrence, row.attempt) not in self._written:
                 self._written.add((row.recurrence, row.attempt))
-                self._stream.write(json.dumps(asdict(row)) + "\n")
+                self._stream.write(json.dumps(json_object(row, exact=True)) + "\n")
                 self._stream.flush()
 
 

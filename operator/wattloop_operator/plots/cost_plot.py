@@ -68,24 +68,24 @@ def _draw(title: str, rows: Sequence[RecurrenceRow], default_cost_joules: float 
 def _draw_costs(axes: Axes, costs: tuple[RecurrenceCost, ...], default_cost_joules: float | None) -> None:
     largest = max(*(each.cost_joules for each in costs), default_cost_joules or 0.0)
     size, unit = unit_for(largest, ENERGY_UNITS)
-    colours = colours_of(batch_size for each in costs for batch_size, _ in each.attempts)
+    colours = colours_of(configuration for each in costs for configuration, _ in each.attempts)
     for each in costs:
         bottom = 0.0
-        for number, (batch_size, cost) in enumerate(each.attempts):
+        for number, (configuration, cost) in enumerate(each.attempts):
             succeeded = each.reached and number == len(each.attempts) - 1
             axes.bar(
                 each.recurrence,
                 cost / size,
                 bottom=bottom / size,
                 width=0.8,
-                color=colours[batch_size],
+                color=colours[configuration],
                 # Attempts that missed the target are hatched: their cost gave no model.
                 hatch=None if succeeded else "////",
                 edgecolor="white",
                 linewidth=0.0 if succeeded else 0.4,
             )
             bottom += cost
-    handles: list[Artist] = [Patch(color=colour, label=str(batch_size)) for batch_size, colour in colours.items()]
+    handles: list[Artist] = [Patch(color=colour, label=str(configuration)) for configuration, colour in colours.items()]
     if any(len(each.attempts) > 1 or not each.reached for each in costs):
         handles.append(Patch(facecolor=FAINT, edgecolor="white", hatch="////", label="target missed"))
     if default_cost_joules is not None:

@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from wattloop.files.atomic_write import open_atomic_bytes
+from wattloop_planner.bandit.configuration import Configuration
 
 WIDTH_INCHES = 10.0
 DOTS_PER_INCH = 144
@@ -55,12 +56,12 @@ def unit_for(value: float, units: tuple[tuple[float, str], ...]) -> tuple[float,
     return next((unit for unit in units if value >= 2 * unit[0]), units[-1])
 
 
-def colours_of(batch_sizes: Iterable[int]) -> dict[int, Colour]:
-    """A colour for each batch size, from dark for the smallest to light for the largest."""
-    ordered = sorted(set(batch_sizes))
+def colours_of(configurations: Iterable[Configuration]) -> dict[Configuration, Colour]:
+    """A colour for each configuration, from dark for the smallest batch size to light for the largest."""
+    ordered = sorted(set(configurations))
     # The lightest colours of the map are hardly visible on white.
     steps = max(len(ordered) - 1, 1) / 0.88
-    return {batch_size: colormaps["viridis"](number / steps) for number, batch_size in enumerate(ordered)}
+    return {configuration: colormaps["viridis"](number / steps) for number, configuration in enumerate(ordered)}
 
 
 def new_figure(height_inches: float) -> Figure:

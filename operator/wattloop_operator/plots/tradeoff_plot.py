@@ -57,16 +57,20 @@ def _draw(title: str, points: Sequence[TradeoffPoint]) -> Figure:
     energy, energy_unit = unit_for(min(point.energy_joules for point in points), ENERGY_UNITS)
     time, time_unit = unit_for(min(point.time_seconds for point in points), TIME_UNITS)
     scale = (time, energy)
-    colours = colours_of(point.batch_size for point in points)
-    for batch_size, group in itertools.groupby(points, key=lambda point: point.batch_size):
-        of_size = list(group)
+    colours = colours_of(point.configuration for point in points)
+    for configuration, group in itertools.groupby(points, key=lambda point: point.configuration):
+        of_configuration = list(group)
         axes.plot(
-            *_coordinates(of_size, scale), color=colours[batch_size], linewidth=1.2, alpha=0.7, label=str(batch_size)
+            *_coordinates(of_configuration, scale),
+            color=colours[configuration],
+            linewidth=1.2,
+            alpha=0.7,
+            label=str(configuration),
         )
-        for point in of_size:
+        for point in of_configuration:
             # Filled if runs were measured, open if it follows from the profile. Measured points are
             # on top.
-            colour = colours[batch_size]
+            colour = colours[configuration]
             axes.plot(
                 *_coordinates([point], scale),
                 "o",
@@ -78,7 +82,7 @@ def _draw(title: str, points: Sequence[TradeoffPoint]) -> Figure:
     _draw_front(axes, pareto_front(points), scale)
     axes.set_xlabel(f"time to the target ({time_unit})")
     axes.set_ylabel(f"energy to the target ({energy_unit})")
-    handles = [Line2D([], [], color=colour, marker="o", label=str(size)) for size, colour in colours.items()]
+    handles = [Line2D([], [], color=colour, marker="o", label=str(each)) for each, colour in colours.items()]
     handles += [
         Line2D([], [], color=INK, linestyle=DASHES, linewidth=1.6, label="Pareto front"),
         Line2D([], [], color=INK, marker="o", linestyle="", label="runs measured"),
@@ -137,7 +141,7 @@ def _points_to_label(axes: Axes, front: Sequence[TradeoffPoint], energy_scale: f
 
 def _label(point: TradeoffPoint) -> str:
     limit = "no limit" if point.power_limit_watts is None else f"{point.power_limit_watts:g} W"
-    return f"{point.batch_size} at {limit}"
+    return f"{point.configuration} at {limit}"
 
 
 def _coordinates(points: Sequence[TradeoffPoint], scale: tuple[float, float]) -> tuple[list[float], list[float]]:

@@ -26,8 +26,10 @@ from sqlalchemy import (
 from wattloop_planner.metric_curve import MetricCurve
 
 # Number of the newest migration.
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 PRODUCT = "wattloop"
+# Values of the most parameters are shorter, with each character escaped.
+MAX_PARAMETERS_CHARACTERS = 32 * 1024
 # A curve of the most points with the longest numbers is shorter.
 MAX_CURVE_CHARACTERS = 4096
 
@@ -75,6 +77,31 @@ class CurveText(TypeDecorator[object]):
         try:
             epochs, metrics = zip(*json.loads(value, parse_int=float), strict=True)
             return MetricCurve(epochs, metrics)
+        except (TypeError, ValueError, RecursionError):
+            return value
+
+
+class ParametersText(TypeDecorator[object]):
+    """Values of parameters as compact JSON, [[name,value],…]; NULL if there are none.
+
+    A value that is not such JSON is returned as found, and the record that gets it rejects it.
+    """
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: object, dialect: Dialect) -> str | None:  # noqa: ARG002
+        """Format the values."""
+        return json.dumps(value, separators=(",", ":")) if value else None
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> object:  # noqa: ARG002
+        """Parse the values."""
+        if value is None:
+            return ()
+        if len(value) > MAX_PARAMETERS_CHARACTERS:
+            return value
+        try:
+            return tuple((name, text) for name, text in json.loads(value))
         except (TypeError, ValueError, RecursionError):
             return value
 
@@ -128,6 +155,7 @@ OBSERVATIONS = Table(
     Column("target_evaluations", BigInteger),
     Column("image_digest", Text),
     Column("curve", CurveText),
+    Column("parameters", ParametersText),
     Index("observations_by_name", "namespace", "job_name"),
 )
 

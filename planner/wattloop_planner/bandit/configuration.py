@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,6 +19,8 @@ from wattloop_planner.observations import ParameterValues
 
 # Coordinates of a linear parameter cover this range, which is that of a logarithmic one from 1 to 8.
 LINEAR_RANGE = 3.0
+# A value of this form is a number; more digits could overflow.
+NUMBER_PATTERN = r"[-+]?([0-9]{1,32}([.][0-9]{0,32})?|[.][0-9]{1,32})([eE][-+]?[0-9]{1,2})?"
 # A decision is computed from the covariances of all pairs of arms.
 MAX_CONFIGURATIONS = 256
 
@@ -90,30 +93,28 @@ def inferred_scale(candidates: Sequence[str]) -> Scale:
         >>> [inferred_scale(each).value for each in (("0.1", "1e-2"), ("0", "0.5"), ("adam", "sgd"))]
         ['log', 'linear', 'choice']
     """
-    try:
-        numbers = [float(text) for text in candidates]
-    except ValueError:
-        return Scale.CHOICE
-    if not all(math.isfinite(number) for number in numbers):
+    numbers = [number for text in candidates if (number := _as_number(text)) is not None]
+    if len(numbers) < len(candidates):
         return Scale.CHOICE
     return Scale.LOG if min(numbers) > 0 else Scale.LINEAR
+
+
+def _as_number(text: str) -> float | None:
+    return float(text) if re.fullmatch(NUMBER_PATTERN, text) else None
 
 
 def _number(parameter: Parameter, text: str) -> float:
     positive = parameter.scale is Scale.LOG
     expected = "a positive number" if positive else "a number"
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number) or (positive and number <= 0):
+    number = _as_number(text)
+    if number is None or (positive and number <= 0):
         raise ValueError(
             f"parameter {parameter.name}: found {text}, expected {expected}, as its scale is {parameter.scale.value}"
         )
     return number
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Configuration:
     """One arm.
 

@@ -34,11 +34,13 @@ FIELDS: dict[str, dict[str, str]] = {
     },
     "reconcile.job.status:_learning": {"rtj.status.learning": "sinceRecurrence since attempts carriedOver"},
     "reconcile.job.status:_arms": {
-        "rtj.status": "bestBatchSize arms advice",
-        "rtj.status.arms[]": "batchSize observations meanCostJoules lowCostJoules highCostJoules crashes pruned note",
+        "rtj.status": "bestBatchSize bestParameters arms advice",
+        "rtj.status.arms[]": "batchSize parameters observations meanCostJoules lowCostJoules highCostJoules crashes "
+        "pruned note",
     },
     "reconcile.learning.advice:advice_of": {
-        "rtj.status.advice": "batchSize powerLimitWatts costPercent lowCostPercent highCostPercent reason unknown",
+        "rtj.status.advice": "batchSize parameters powerLimitWatts costPercent lowCostPercent highCostPercent "
+        "reason unknown",
     },
     "reconcile.job.status:_totals": {
         "rtj.status.totals": "gpuEnergyJoules durationSeconds costJoules money carbonGrams"
@@ -48,7 +50,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "carbonGrams",
     },
     "reconcile.job.status:_recent": {
-        "rtj.status.recentRecurrences[]": "name index attempts batchSize powerLimitWatts result costJoules "
+        "rtj.status.recentRecurrences[]": "name index attempts batchSize parameters powerLimitWatts result costJoules "
         "relativeToDefaultPercent gpuEnergyJoules durationSeconds completionTime reason",
     },
     "reconcile.conditions:condition": {"rtj.status.conditions[]": CONDITION, "trec.status.conditions[]": CONDITION},
@@ -74,8 +76,8 @@ FIELDS: dict[str, dict[str, str]] = {
     "cluster.progress_store:ClusterProgressStore.write": {"trec.status": "progress"},
     "reconcile.attempt.progress:progress_after": {"trec.status.progress": "gpus gpuProduct maxPowerLimitWatts"},
     "reconcile.attempt.progress:_training_update": {
-        "trec.status.progress": "sequence epoch earlierEpochs metric evaluations curve consecutiveReached reached "
-        "finished powerLimitWatts powerLimitRefusal profile",
+        "trec.status.progress": "sequence epoch earlierEpochs metric evaluations curve diverged consecutiveReached "
+        "reached finished powerLimitWatts powerLimitRefusal profile",
         "trec.status.progress.profile[]": "powerLimitWatts energyJoules timeSeconds epochs",
     },
     "api.curve:formatted_curve": {"trec.status.progress.curve[]": "epoch metric"},

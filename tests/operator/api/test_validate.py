@@ -91,7 +91,6 @@ def test_the_output_can_be_json(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ({"reporting": {"source": "Logs"}}, "use Push"),
         ({"power": {"frequencyPlanRef": {"name": "plan"}}}, "leave it out"),
-        ({"parameters": [{"name": "dropout", "default": "0.1", "candidates": ["0.1", "0.2"]}]}, "the only candidate"),
         ({"template": {"workload": TRAIN_JOB}}, "such as Job, JobSet or PyTorchJob"),
     ],
 )

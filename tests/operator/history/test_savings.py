@@ -9,6 +9,7 @@ import pytest
 
 from wattloop_operator.history.rows import rows_of
 from wattloop_operator.history.savings import costs_of, running_saving_joules, saving_sentence
+from wattloop_planner.bandit.configuration import Configuration
 
 Make = Callable[..., Any]
 
@@ -16,7 +17,7 @@ Make = Callable[..., Any]
 def test_the_attempts_of_a_recurrence_add_up(history: Make, record: Make) -> None:
     missed, reached = record(0, 0, batch_size=8, result="Stopped"), record(0, 1)
     (recurrence,) = costs_of(rows_of(history(missed, reached)))
-    assert recurrence.attempts == ((8, 2500.0), (32, 2500.0))
+    assert recurrence.attempts == ((Configuration(8), 2500.0), (Configuration(32), 2500.0))
     assert recurrence.cost_joules == 5000.0
     assert recurrence.reached
 

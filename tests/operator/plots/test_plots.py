@@ -15,6 +15,7 @@ from wattloop_operator.history.rows import rows_of
 from wattloop_operator.plots import cost_plot, tradeoff_plot, write_plots
 from wattloop_operator.plots.style import colours_of
 from wattloop_operator.plots.tradeoff import pareto_front, tradeoff_points
+from wattloop_planner.bandit.configuration import Configuration
 
 Make = Callable[..., Any]
 
@@ -58,9 +59,9 @@ def test_each_attempt_is_a_bar_in_the_colour_of_its_batch_size(job_history: Any)
     figure = cost_plot._draw("team/digits", rows_of(job_history), 2750.0)
     above, below = figure.axes
     bars = [container.patches[0] for container in above.containers]
-    colours = colours_of([8, 32, 64])
+    colours = colours_of([Configuration(8), Configuration(32), Configuration(64)])
     expected = [32, 8, 32, *[64] * 6]
-    assert [bar.get_facecolor() for bar in bars] == [colours[batch_size] for batch_size in expected]
+    assert [bar.get_facecolor() for bar in bars] == [colours[Configuration(batch_size)] for batch_size in expected]
     assert [bool(bar.get_hatch()) for bar in bars] == [False, True, *[False] * 7]
     # The attempts of recurrence 1 are stacked.
     assert bars[2].get_y() == bars[1].get_height()

@@ -176,3 +176,38 @@ def test_names_are_ordered_by_code_point_on_both_databases(store: Store, observa
     for name in ("b", "B", "a-1", "a1", "é"):
         store.observations.record(observation(job_uid=name, job_name=name))
     assert [job.job_name for job in store.observations.jobs()] == ["B", "a-1", "a1", "b", "é"]
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        (),
+        (("dropout", "0.1"), ("learning_rate", "1e-3")),
+        tuple((f"parameter_{index}", "\U0001f525" * 256) for index in range(8)),
+    ],
+    ids=["none", "two", "the most"],
+)
+def test_values_of_parameters_are_read_back(
+    store: Store, observation: Callable[..., ObservationRecord], parameters: tuple[tuple[str, str], ...]
+) -> None:
+    record = observation(parameters=parameters)
+    store.observations.record(record)
+    assert store.observations.of_job(record.job_uid) == (record,)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        (("b", "1"), ("a", "1")),
+        (("a", "1"), ("a", "2")),
+        (("a", ""),),
+        (("a", "\0"),),
+        (("a", "x" * 257),),
+        (("a",),),
+        tuple((f"parameter_{index}", "1") for index in range(9)),
+        [["a", "1"]],
+    ],
+)
+def test_invalid_parameters_are_refused(observation: Callable[..., ObservationRecord], parameters: object) -> None:
+    with pytest.raises(InputError, match="column parameters"):
+        observation(parameters=parameters)

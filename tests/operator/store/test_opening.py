@@ -108,6 +108,7 @@ import wattloop_operator.store.migrations.versions.schema_0001_first_tables
 import wattloop_operator.store.migrations.versions.schema_0002_changed_jobs
 import wattloop_operator.store.migrations.versions.schema_0003_image_digest
 import wattloop_operator.store.migrations.versions.schema_0004_curves
+import wattloop_operator.store.migrations.versions.schema_0005_parameters
 print("ready", flush=True)
 sys.stdin.readline()
 with open_store(sys.argv[1]) as store:
@@ -199,6 +200,7 @@ ADDED: dict[int, dict[str, Any]] = {
     2: dict.fromkeys(("template_digest", *TARGET_COLUMNS)),
     3: {"image_digest": None},
     4: {"curve": None},
+    5: {"parameters": ()},
 }
 
 

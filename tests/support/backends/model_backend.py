@@ -240,6 +240,7 @@ def report(
     finished: bool = False,
     profile: tuple[LimitMeasurement, ...] = (),
     gpus: int = 1,
+    diverged: bool = False,
 ) -> Report:
     """A report of a process with GPUs of at most 400 W."""
     energy = tuple(
@@ -250,7 +251,8 @@ def report(
         sequence=sequence,
         epoch=epoch,
         metric=metric,
-        evaluations=0 if metric is None else sequence,
+        evaluations=0 if metric is None and not diverged else sequence,
+        diverged=diverged,
         gpus=energy,
         gpu_product="NVIDIA A100",
         max_power_limit_watts=400.0 * gpus,

@@ -1,4 +1,4 @@
-"""Early stop: when an attempt is asked to stop because it exceeds its cost limit.
+"""Early stop: when an attempt is asked to stop because it diverged or exceeds its cost limit.
 
 The decision of an attempt sets a cost limit. The policy reviews that limit when the attempt has shown
 what an epoch costs, and at each later evaluation of the metric: a trial may turn out not to be worth
@@ -20,7 +20,7 @@ from wattloop_operator.api.training_recurrence import DecisionKind, TrainingRecu
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.energy.usage import cost_of, plausible_cost, usage_of
 from wattloop_operator.reconcile.learning.decision import policy_of, review_context
-from wattloop_operator.reconcile.learning.observations import epoch_usage
+from wattloop_operator.reconcile.learning.observations import epoch_usage, sorted_values
 from wattloop_planner.bandit.policy import Decision, PartialObservation, ReviewingPolicy
 from wattloop_planner.bandit.policy import DecisionKind as PolicyDecisionKind
 
@@ -34,6 +34,8 @@ def with_stop_request(recurrence: TrainingRecurrence, progress: Progress) -> Pro
 
     A request is never withdrawn.
     """
+    if progress.diverged and not (progress.stop_requested or progress.reached or progress.finished):
+        return progress.model_copy(update={"stop_requested": True, "stop_reason": _divergence(progress)})
     reviewed = progress.reviewed_epoch is not None
     limit = progress.stop_cost_joules if reviewed else recurrence.spec.stop_cost_joules
     if progress.stop_requested or progress.reached or progress.finished or limit is None:
@@ -70,6 +72,11 @@ def evaluated_epoch(progress: Progress) -> Decimal:
     return Decimal(0) if progress.curve is None else to_decimal(progress.curve.epochs[-1])
 
 
+def _divergence(progress: Progress) -> str:
+    last = "no finite value" if progress.metric is None else f"at last {progress.metric}"
+    return f"its metric diverged ({last}) after {progress.epoch or Decimal(0)} epochs"
+
+
 def review_cost_limit(
     read_snapshot: Callable[[], Snapshot | None], recurrence: TrainingRecurrence, progress: Progress
 ) -> Progress:
@@ -96,8 +103,12 @@ def review_cost_limit(
         return progress
     limit = None if spec.stop_cost_joules is None else float(spec.stop_cost_joules)
     kind = PolicyDecisionKind(spec.decision.kind.value.lower())
-    decision = Decision(spec.batch_size, kind, spec.decision.reason, limit)
-    limit = policy.review(review_context(snapshot, recurrence), decision, measured)
+    context, values = review_context(snapshot, recurrence), sorted_values(spec.parameters)
+    if context.space.index(spec.batch_size, values) is None:
+        # The job no longer offers the parameters of the attempt.
+        return progress
+    decision = Decision(spec.batch_size, kind, spec.decision.reason, limit, parameters=values)
+    limit = policy.review(context, decision, measured)
     return with_reviewed_limit(progress, limit)
 
 
@@ -132,4 +143,5 @@ def _partial_observation(recurrence: TrainingRecurrence, progress: Progress) -> 
         epoch_energy_joules=energy,
         epoch_time_seconds=time,
         curve=progress.curve,
+        parameters=sorted_values(recurrence.spec.parameters),
     )

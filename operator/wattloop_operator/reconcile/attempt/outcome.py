@@ -81,7 +81,7 @@ def _failed(recurrence: TrainingRecurrence, progress: Progress, workload: Worklo
     if progress.reached:
         return _from_reports(recurrence, progress)
     if progress.stop_requested:
-        return Ended(Result.STOPPED, progress.stop_reason)
+        return _stopped(progress)
     if workload.failure is Failure.DISRUPTED:
         return Ended(Result.DISRUPTED, f"ended from outside: {workload.message}; nothing is learned from it")
     if workload.failure is Failure.DEADLINE:
@@ -91,6 +91,10 @@ def _failed(recurrence: TrainingRecurrence, progress: Progress, workload: Worklo
         # A broken device must not count against the batch size.
         return Ended(Result.DISRUPTED, f"{unhealthy}; {workload.message}; nothing is learned from it")
     return Ended(Result.CRASHED, f"batch size {recurrence.spec.batch_size}: {workload.message or 'its process died'}")
+
+
+def _stopped(progress: Progress) -> Ended:
+    return Ended(Result.DIVERGED if progress.diverged else Result.STOPPED, progress.stop_reason)
 
 
 def _running(
@@ -118,7 +122,7 @@ def _from_reports(recurrence: TrainingRecurrence, progress: Progress) -> Ended:
     if progress.reached:
         return Ended(Result.REACHED, f"{target.metric} reached {progress.metric} after {progress.epoch} epochs")
     if progress.stop_requested:
-        return Ended(Result.STOPPED, progress.stop_reason)
+        return _stopped(progress)
     if progress.metric is None:
         text = (
             f"ended without reporting {target.metric}: call run.report(metric=…) after each evaluation; "

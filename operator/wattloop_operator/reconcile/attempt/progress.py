@@ -12,8 +12,9 @@ from __future__ import annotations
 from wattloop.messages import MAX_NUMBER, GpuEnergy, Report
 from wattloop_operator.api.attempt import GpuReading, ProfilePoint, Progress
 from wattloop_operator.api.field_types import to_decimal
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.api.training_recurrence import DecisionKind, TrainingRecurrence
 from wattloop_operator.reconcile.attempt.curve import curve_with
+from wattloop_operator.reconcile.attempt.divergence import has_moved_away
 from wattloop_operator.reconcile.attempt.early_stop import ROUNDING
 
 # If the template requests no GPUs: all GPUs of one node for each rank, for 128 nodes.
@@ -77,12 +78,17 @@ def _training_update(recurrence: TrainingRecurrence, before: Progress, report: R
             )
             for point in report.profile
         )
-    if report.metric is not None and report.evaluations > before.evaluations:
+    if report.diverged:
+        update |= {"diverged": True, "evaluations": report.evaluations, "consecutive_reached": 0}
+    elif report.metric is not None and report.evaluations > before.evaluations:
         target = recurrence.spec.target.run_target
         consecutive = _consecutive_reached(before, report) if target.reached_by(report.metric) else 0
+        curve = curve_with(before.curve, float(epoch), report.metric, maximize=target.maximize)
+        is_trial = recurrence.spec.decision.kind is DecisionKind.TRIAL
         update |= {
             "metric": to_decimal(report.metric),
-            "curve": curve_with(before.curve, float(epoch), report.metric, maximize=target.maximize),
+            "curve": curve,
+            "diverged": before.diverged or (is_trial and has_moved_away(curve, target)),
             "evaluations": report.evaluations,
             "consecutive_reached": consecutive,
             "reached": before.reached or consecutive >= target.consecutive_evaluations,

@@ -107,9 +107,6 @@ def unsupported(spec: RecurringTrainingJobSpec) -> str | None:
         return f"spec.reporting.source {spec.reporting.source} is not supported by this version; use Push"
     if spec.power.frequency_plan_ref is not None:
         return "spec.power.frequencyPlanRef is not supported by this version; leave it out"
-    searched = next((each.name for each in spec.parameters if len(each.candidates) > 1), None)
-    if searched is not None:
-        return f"this version does not search over parameter {searched}; give its default as the only candidate"
     return None
 
 

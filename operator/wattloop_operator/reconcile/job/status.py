@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -29,10 +31,12 @@ from wattloop_operator.reconcile.learning.decision import advice_for, decision_c
 from wattloop_operator.reconcile.learning.metric_guard import guard_of, shortfall_text
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.feasible_arms import crashes_in_a_row
-from wattloop_planner.bandit.policy import NoFeasibleArmError
+from wattloop_planner.bandit.policy import Arm, NoFeasibleArmError
 from wattloop_planner.observations import Observation, Outcome
 
 MAX_RECENT = 10
+# Of up to 256 configurations.
+MAX_ARMS = 64
 
 
 def job_status(
@@ -150,6 +154,7 @@ def _recent(
                 "index": each.index,
                 "attempts": latest.attempt + 1,
                 "batch_size": latest.batch_size,
+                "parameters": dict(latest.parameters),
                 "power_limit_watts": None if latest.power_limit_watts is None else round(latest.power_limit_watts),
                 "result": latest.result,
                 "cost_joules": None if cost is None else round(cost, 3),
@@ -169,6 +174,7 @@ def _recent(
                 index=running.spec.index,
                 attempts=running.spec.attempt + 1,
                 batch_size=running.spec.batch_size,
+                parameters=running.spec.parameters,
                 power_limit_watts=running.spec.power_limit_watts,
                 reason=running.spec.decision.reason,
             )
@@ -221,14 +227,14 @@ def _savings(snapshot: Snapshot, ended: list[RecurrenceHistory], default: float 
 
 
 def _arms(snapshot: Snapshot, recent: tuple[RecentRecurrence, ...]) -> dict[str, Any]:
-    """The policy's estimates by batch size and, in mode Advise, its advice.
+    """The policy's estimates by configuration and, in mode Advise, its advice.
 
     They are computed again only if an input has changed.
     """
     before, job = snapshot.job.status, snapshot.job
     unchanged = before.recent_recurrences == recent and before.observed_generation == job.metadata.generation
     if unchanged and before.arms:
-        return {"arms": before.arms, "best_batch_size": before.best_batch_size, "advice": before.advice}
+        return {name: getattr(before, name) for name in ("arms", "best_batch_size", "best_parameters", "advice")}
     context = decision_context(snapshot, next_index(snapshot), 0)
     space = context.space
     crashes = crashes_in_a_row(space, context.observations)
@@ -237,12 +243,13 @@ def _arms(snapshot: Snapshot, recent: tuple[RecentRecurrence, ...]) -> dict[str,
     try:
         decision = policy_of(job.spec).decide(context)
     except NoFeasibleArmError:
-        return {"arms": (), "best_batch_size": None, "advice": None}
+        return {"arms": (), "best_batch_size": None, "best_parameters": {}, "advice": None}
     arms = decision.arms
     statuses = tuple(
         ArmStatus.model_validate(
             {
                 "batch_size": arm.batch_size,
+                "parameters": dict(arm.parameters),
                 "observations": arm.observations,
                 "mean_cost_joules": _rounded(arm.mean_cost_joules),
                 "low_cost_joules": _rounded(arm.low_cost_joules),
@@ -256,15 +263,26 @@ def _arms(snapshot: Snapshot, recent: tuple[RecentRecurrence, ...]) -> dict[str,
                 )[:512],
             }
         )
-        for arm in arms
+        for arm in _shown(arms)
     )
     tried = [arm for arm in arms if arm.observations and arm.mean_cost_joules is not None and not arm.pruned]
     best = min(tried, key=lambda arm: arm.mean_cost_joules or 0.0, default=None)
     return {
         "arms": statuses,
         "best_batch_size": None if best is None else best.batch_size,
+        "best_parameters": {} if best is None else dict(best.parameters),
         "advice": advice_for(snapshot, context, decision) if job.spec.mode is Mode.ADVISE else None,
     }
+
+
+def _shown(arms: Sequence[Arm]) -> list[Arm]:
+    """The arms in the status: those that ran, then those of the lowest expected cost, in the policy's order."""
+
+    def rank(arm: Arm) -> tuple[bool, float]:
+        return not arm.observations, math.inf if arm.mean_cost_joules is None else arm.mean_cost_joules
+
+    shown = {id(arm) for arm in sorted(arms, key=rank)[:MAX_ARMS]}
+    return [arm for arm in arms if id(arm) in shown]
 
 
 def _rounded(cost: float | None) -> float | None:

@@ -17,8 +17,10 @@ from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.energy.usage import relative_percent
 from wattloop_operator.reconcile.learning import observations
 from wattloop_operator.reconcile.learning.costs import default_cost
+from wattloop_operator.reconcile.learning.parameters import default_configuration
 from wattloop_operator.reconcile.learning.power_limit import epoch_measurements, selected_measurement
 from wattloop_operator.reconcile.learning.power_profiles import applicable_profile
+from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.history import comparable_models
 from wattloop_planner.bandit.policy import Arm, Decision, DecisionContext
 from wattloop_planner.observations import Outcome
@@ -49,15 +51,17 @@ def advice_of(
             would be measured first.
     """
     size, spec = decision.batch_size, snapshot.job.spec
+    chosen = Configuration(size, decision.parameters)
     known = spec.power.limit.mode is not PowerLimitMode.AUTO or power_limit_watts is not None
-    saving = _of_default_batch_size(snapshot) if size == spec.batch_size.default else None
-    saving = saving or _of_other_batch_size(snapshot, context, decision)
+    saving = _of_default_configuration(snapshot) if chosen == default_configuration(spec) else None
+    saving = saving or _of_other_configuration(snapshot, context, decision)
     if not known and saving.percent is not None:
         text = f"the effect of a power limit: none was measured at batch size {size}, and mode Advise measures none"
         saving = replace(saving, unknown=(*saving.unknown, text))
     return Advice.model_validate(
         {
             "batch_size": size,
+            "parameters": dict(decision.parameters),
             "power_limit_watts": power_limit_watts,
             "cost_percent": saving.percent,
             "low_cost_percent": saving.low,
@@ -77,10 +81,11 @@ def advice_text(advice: Advice) -> str:
         if advice.low_cost_percent is not None and advice.high_cost_percent is not None:
             cost += f" ({advice.low_cost_percent:.3g} to {advice.high_cost_percent:.3g})"
     unknown = f"; not known is {advice.unknown}" if advice.unknown else ""
-    return f"batch size {advice.batch_size}{limit}, {cost} ({advice.reason}){unknown}"
+    chosen = Configuration(advice.batch_size, tuple(advice.parameters.items()))
+    return f"batch size {chosen}{limit}, {cost} ({advice.reason}){unknown}"
 
 
-def _of_default_batch_size(snapshot: Snapshot) -> _Saving:
+def _of_default_configuration(snapshot: Snapshot) -> _Saving:
     """Only the power limit distinguishes the advice from the default configuration."""
     spec = snapshot.job.spec
     size, limit = spec.batch_size.default, spec.power.limit
@@ -101,16 +106,17 @@ def _of_default_batch_size(snapshot: Snapshot) -> _Saving:
     return _Saving(relative_percent(cost, default))
 
 
-def _of_other_batch_size(snapshot: Snapshot, context: DecisionContext, decision: Decision) -> _Saving:
-    """The policy's estimate, if the batch size reached the target on these GPUs."""
-    size, default_size = decision.batch_size, context.default_batch_size
+def _of_other_configuration(snapshot: Snapshot, context: DecisionContext, decision: Decision) -> _Saving:
+    """The policy's estimate, if the configuration reached the target on these GPUs."""
+    size = Configuration(decision.batch_size, decision.parameters)
+    default_size = default_configuration(snapshot.job.spec)
     default = default_cost(snapshot)
     if default is None:
         return _Saving(unknown=(f"the cost of the default batch size {default_size}: it has not reached the target",))
-    if not _has_reached(context, size):
+    if not _has_reached(context, context.space.arm(decision.batch_size, decision.parameters)):
         text = f"the cost of batch size {size}: none of its runs reached the target on these GPUs, and mode Advise "
         return _Saving(unknown=(text + "runs the default batch size only",))
-    arms = {arm.batch_size: arm for arm in decision.arms}
+    arms = {Configuration(arm.batch_size, arm.parameters): arm for arm in decision.arms}
     arm = arms.get(size)
     if arm is None or arm.mean_cost_joules is None:
         return _Saving(unknown=(f"the cost of batch size {size}: policy {_policy(snapshot)} gives no estimate of it",))
@@ -145,9 +151,9 @@ def _log_widths(arm: Arm) -> tuple[float, float] | None:
     return max(mean - low, 0.0), max(high - mean, 0.0)
 
 
-def _has_reached(context: DecisionContext, batch_size: int) -> bool:
+def _has_reached(context: DecisionContext, arm: int) -> bool:
     return any(
-        each.batch_size == batch_size
+        context.arm_of(each) == arm
         and each.outcome is Outcome.REACHED
         and not (each.from_other_job or each.other_target)
         and comparable_models(each.gpu_model, context.gpu_model)

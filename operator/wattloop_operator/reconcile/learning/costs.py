@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from wattloop.cost import CostModel
@@ -15,7 +15,8 @@ from wattloop_operator.reconcile.energy.usage import plausible_cost
 from wattloop_operator.reconcile.learning import observations
 from wattloop_operator.reconcile.learning.changed_job import with_current_target
 from wattloop_operator.reconcile.learning.observations import target_values
-from wattloop_operator.reconcile.learning.power_profiles import applicable_profile
+from wattloop_operator.reconcile.learning.parameters import default_values
+from wattloop_operator.reconcile.learning.power_profiles import applicable_profile, differs_from
 from wattloop_planner.bandit.fixed import DefaultRun, default_cost_joules
 from wattloop_planner.observations import Outcome
 
@@ -111,12 +112,23 @@ def _default_cost(snapshot: Snapshot, eta: float) -> float | None:
         with_current_target(snapshot.job.spec, observations.known_records(snapshot)),
         observations.known_profiles(snapshot),
         default_batch_size=snapshot.job.spec.batch_size.default,
+        default_parameters=default_values(snapshot.job.spec),
         eta=eta,
     )
 
 
+def has_defaults(record: ObservationRecord, default_parameters: Mapping[str, str]) -> bool:
+    """Whether an attempt ran with the default of every parameter; one without a value did."""
+    return all(default_parameters.get(name) == value for name, value in record.parameters)
+
+
 def default_cost_of(
-    records: Sequence[ObservationRecord], profiles: Sequence[PowerProfileRecord], *, default_batch_size: int, eta: float
+    records: Sequence[ObservationRecord],
+    profiles: Sequence[PowerProfileRecord],
+    *,
+    default_batch_size: int,
+    default_parameters: Mapping[str, str],
+    eta: float,
 ) -> float | None:
     """Expected cost in joules of one recurrence in the default configuration.
 
@@ -124,22 +136,31 @@ def default_cost_of(
         records: Of one job and one target, ordered by (recurrence, attempt).
         profiles: Of the same job.
         default_batch_size: The job's default batch size.
+        default_parameters: Default of each further parameter.
         eta: Weight of energy in the cost, 0 to 1.
     """
+    default_records = [
+        record
+        for record in records
+        if record.batch_size == default_batch_size and has_defaults(record, default_parameters)
+    ]
     runs = [
         observation
-        for observation in observations.observations(records)
-        if observation.batch_size == default_batch_size and observation.outcome in (Outcome.REACHED, Outcome.EXHAUSTED)
+        for observation in observations.observations(default_records)
+        if observation.outcome in (Outcome.REACHED, Outcome.EXHAUSTED)
     ]
     if not runs:
         return None
     profile = applicable_profile(records, profiles, default_batch_size)
     epoch_cost = _epoch_cost_in_default_configuration(
-        [record for record in records if record.batch_size == default_batch_size],
+        default_records,
         eta,
         observations.latest_gpus(records),
     )
-    if epoch_cost is None and profile is not None:
+    searched = not all(has_defaults(record, default_parameters) for record in records)
+    # Other values of the parameters may have been profiled, and their epochs may cost something else.
+    foreign = searched and profile is not None and any(differs_from(profile, record) for record in default_records)
+    if epoch_cost is None and profile is not None and not foreign:
         highest = max(profile.measurements, key=lambda each: each.power_limit_watts)
         model = CostModel(eta, runs[-1].max_power_watts)
         epoch_cost = model.cost_joules(highest.energy_joules, highest.time_seconds) / highest.epochs

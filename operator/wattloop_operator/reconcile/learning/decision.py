@@ -26,6 +26,7 @@ from wattloop_operator.reconcile.learning import observations
 from wattloop_operator.reconcile.learning.advice import advice_of, advice_text
 from wattloop_operator.reconcile.learning.changed_job import known_attempts, source_observations
 from wattloop_operator.reconcile.learning.metric_guard import excluded_configurations, is_comparison_due
+from wattloop_operator.reconcile.learning.parameters import parameters_of
 from wattloop_operator.reconcile.learning.power_limit import selected_measurement
 from wattloop_operator.reconcile.learning.power_profiles import applicable_profile, must_be_measured_again
 from wattloop_planner.bandit.configuration import Configuration
@@ -58,11 +59,11 @@ def decision_context(snapshot: Snapshot, index: int, attempt: int) -> DecisionCo
     """Everything that the policy decides an attempt from."""
     job, spec = snapshot.job, snapshot.job.spec
     records = observations.known_records(snapshot)
-    active = (each for each in snapshot.recurrences if each.status.result is None)
-    running = tuple(Configuration(size) for size in sorted(each.spec.batch_size for each in active))
+    active = (each.spec for each in snapshot.recurrences if each.status.result is None)
+    running = sorted((each.batch_size, observations.sorted_values(each.parameters)) for each in active)
     if spec.mode is Mode.ADVISE:
         # The advice is for the next recurrence. What runs meanwhile does not depend on it.
-        running = ()
+        running = []
     return DecisionContext(
         batch_sizes=tuple(sorted(spec.batch_size.candidates)),
         default_batch_size=spec.batch_size.default,
@@ -71,12 +72,13 @@ def decision_context(snapshot: Snapshot, index: int, attempt: int) -> DecisionCo
         attempt=attempt,
         observations=source_observations(snapshot) + known_attempts(snapshot).observations,
         seed=decision_seed(job.metadata.uid, index, attempt, _policy_seed(spec)),
-        running=running,
+        running=tuple(Configuration(size, values) for size, values in running),
         gpu_model=observations.latest_gpus(records)[0],
         remaining_recurrences=None if spec.max_recurrences is None else max(spec.max_recurrences - index, 1),
         max_epochs=spec.objective.max_epochs,
         target=spec.objective.target.run_target,
         excluded=excluded_configurations(snapshot),
+        parameters=parameters_of(spec),
     )
 
 
@@ -145,7 +147,7 @@ def decide(snapshot: Snapshot, attempt: Attempt) -> TrainingRecurrence:
             learning_rate_scale=_learning_rate_scale(spec, decision.batch_size),  # type: ignore[arg-type]  # validated
             stop_cost_joules=_cost_limit(decision.stop_cost_joules),  # type: ignore[arg-type]  # validated into a decimal
             energy_weight_percent=spec.objective.energy_weight_percent,
-            parameters={parameter.name: parameter.default for parameter in spec.parameters},
+            parameters=dict(decision.parameters),
             template_digest=spec.template.digest,
             decision=_decision_record(spec.policy.name, kind, decision, context),
         ),
@@ -164,8 +166,9 @@ def _decision(snapshot: Snapshot, context: DecisionContext) -> tuple[DecisionKin
             # A default that crashes has no final metric.
             pass
         else:
+            configuration = Configuration(decision.batch_size, decision.parameters)
             reason = (
-                f"batch size {decision.batch_size}, the default: objective.metricGuard compares its final metric with "
+                f"batch size {configuration}, the default: objective.metricGuard compares its final metric with "
                 "those of the other batch sizes"
             )
             return DecisionKind.COMPARISON, replace(decision, reason=reason)
@@ -178,7 +181,8 @@ def _default_decision(snapshot: Snapshot, context: DecisionContext) -> Decision:
     try:
         decision = policy_named("default", crash_budget=snapshot.job.spec.crash_budget).decide(context)
     except NoFeasibleArmError:
-        size, crashes = context.default_batch_size, crashes_in_a_row(context.space, context.observations)
+        size = context.space.configurations[context.space.default]
+        crashes = crashes_in_a_row(context.space, context.observations)
         raise NoFeasibleArmError(
             f"the default batch size {size} crashed {crashes[context.space.default]} times in a row, and "
             "mode Advise runs no other; check the logs of the last attempts, then fix the training"

@@ -13,6 +13,7 @@ from wattloop_operator.api.objective import Direction
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot, once_per_snapshot
 from wattloop_operator.reconcile.learning.changed_job import known_attempts, with_current_target
+from wattloop_operator.reconcile.learning.parameters import configuration_of, default_configuration
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.metric_guard import MIN_DEFAULT_RUNS, WINDOW, GuardResult, Shortfall, guard_result
 
@@ -29,11 +30,13 @@ def guard_of(snapshot: Snapshot) -> GuardResult[Configuration] | None:
         return None
     return guard_result(
         [
-            (Configuration(record.batch_size), record.metric)
+            (configuration, record.metric)
             for record in _comparable(snapshot)
-            if record.result == Result.REACHED.value and record.metric is not None
+            if record.result == Result.REACHED.value
+            and record.metric is not None
+            and (configuration := configuration_of(job.spec, record.batch_size, record.parameters)) is not None
         ],
-        Configuration(job.spec.batch_size.default),
+        default_configuration(job.spec),
         margin=float(guard.margin),
         maximize=job.spec.objective.target.direction is Direction.MAXIMIZE,
     )
@@ -63,16 +66,18 @@ def is_comparison_due(snapshot: Snapshot) -> bool:
     needed = WINDOW if guard.suspected else MIN_DEFAULT_RUNS
     if guard.default_runs >= needed:
         return False
-    default = snapshot.job.spec.batch_size.default
-    sizes = [each.batch_size for each in _comparable(snapshot)]
-    running = sum(each.spec.batch_size == default for each in snapshot.recurrences if each.status.result is None)
-    tries = sizes.count(default)
-    return len(sizes) - tries >= ATTEMPTS_PER_COMPARISON * (tries + running + 1)
+    spec = snapshot.job.spec
+    default = default_configuration(spec)
+    ran = [configuration_of(spec, each.batch_size, each.parameters) for each in _comparable(snapshot)]
+    active = (each.spec for each in snapshot.recurrences if each.status.result is None)
+    running = sum(configuration_of(spec, each.batch_size, each.parameters.items()) == default for each in active)
+    tries = ran.count(default)
+    return len(ran) - tries >= ATTEMPTS_PER_COMPARISON * (tries + running + 1)
 
 
 def shortfall_text(configuration: Configuration, shortfall: Shortfall, snapshot: Snapshot) -> str:
     """A verdict as a phrase for users."""
-    objective, default = snapshot.job.spec.objective, snapshot.job.spec.batch_size.default
+    objective, default = snapshot.job.spec.objective, default_configuration(snapshot.job.spec)
     margin = "0" if objective.metric_guard is None else f"{objective.metric_guard.margin:f}"
     return (
         f"batch size {configuration} ends at {objective.target.metric} {shortfall.mean:.6g} (mean of {shortfall.runs} "

@@ -6,7 +6,7 @@ So both sources have the same numbers and lead to the same decisions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
@@ -33,12 +33,13 @@ from wattloop_operator.domain.records import (
 )
 from wattloop_operator.domain.snapshot import Snapshot, once_per_snapshot
 from wattloop_operator.reconcile.energy.usage import usage_of
-from wattloop_planner.observations import Observation, Outcome
+from wattloop_planner.observations import Observation, Outcome, ParameterValues
 
 OUTCOMES = {
     Result.REACHED: Outcome.REACHED,
     Result.STOPPED: Outcome.STOPPED,
     Result.EXHAUSTED: Outcome.EXHAUSTED,
+    Result.DIVERGED: Outcome.DIVERGED,
     Result.CRASHED: Outcome.CRASHED,
     # A run that was ended at its deadline shows that the target needs more epochs than it ran.
     Result.DEADLINE_EXCEEDED: Outcome.STOPPED,
@@ -148,8 +149,14 @@ def record_of(recurrence: TrainingRecurrence) -> ObservationRecord:
         template_digest=spec.template_digest,
         image_digest=status.image_digest,
         curve=progress.curve,
+        parameters=sorted_values(spec.parameters),
         **_target_columns(spec.target),
     )
+
+
+def sorted_values(parameters: Mapping[str, str]) -> ParameterValues:
+    """Values of parameters in the form of records: in the order of their names."""
+    return tuple(sorted(parameters.items()))
 
 
 def target_values(target: Target) -> TargetValues:
@@ -228,6 +235,8 @@ def _observation(record: ObservationRecord, from_other_job: bool) -> Observation
         return None
     measured = record.max_power_watts > 0 and record.time_seconds > 0 and record.attribution != Attribution.SHARED.value
     ran = measured and record.epochs > 0 and record.metric is not None
+    # A training that diverges in its first epoch has reported no metric.
+    ran |= measured and outcome is Outcome.DIVERGED
     if outcome is not Outcome.CRASHED and not ran:
         return None
     return Observation(
@@ -249,6 +258,7 @@ def _observation(record: ObservationRecord, from_other_job: bool) -> Observation
         # A change of another job's training is no hint at a change of this one.
         template_digest="" if from_other_job else record.template_digest or "",
         image_digest="" if from_other_job else record.image_digest or "",
+        parameters=record.parameters,
     )
 
 

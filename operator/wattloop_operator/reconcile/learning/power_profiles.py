@@ -1,5 +1,8 @@
 """Which power profile applies to the next attempt, and when power limits are measured again.
 
+A profile applies to a batch size with all values of further parameters: most parameters do not change an
+epoch, and measuring the limits for each combination would cost more than it saves.
+
 The image of an attempt is not known before it runs, because a tag may have moved. So the image of the
 job's latest attempt is assumed. Without a profile of that image, the one of the latest other image is a
 guess, which is used until an attempt shows that an epoch costs something else.
@@ -76,12 +79,25 @@ def _same_configuration(one: PowerProfileRecord, other: PowerProfileRecord) -> b
 
 
 def _differs(record: ObservationRecord, profile: PowerProfileRecord) -> bool | None:
-    """Whether the epochs of an attempt differ from the profile; None if they cannot be compared."""
+    """As `differs_from`; None also if the image of the attempt is not known."""
+    return None if record.image_digest is None else differs_from(profile, record)
+
+
+def differs_from(profile: PowerProfileRecord, record: ObservationRecord) -> bool | None:
+    """Whether the epochs of an attempt cost something else than the profile says.
+
+    Args:
+        profile: The profile.
+        record: The attempt.
+
+    Returns:
+        None if they cannot be compared.
+    """
     key = profile.key
     energy, time = record.epoch_energy_joules, record.epoch_time_seconds
     same = (record.batch_size, record.gpu_product, record.gpu_count) == (key.batch_size, key.gpu_product, key.gpu_count)
     alone = record.attribution != Attribution.SHARED.value
-    if not same or not alone or record.image_digest is None or energy is None or time is None:
+    if not same or not alone or energy is None or time is None:
         return None
     for each in profile.measurements:
         if record.power_limit_watts is not None and round(each.power_limit_watts) == round(record.power_limit_watts):
