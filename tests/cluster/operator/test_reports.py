@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 from kubernetes import client
 
+from support.backends.curved_runs import CANDIDATES, curved_records, metric_after
 from support.control_plane.in_process_operator import InProcessOperator
 from support.control_plane.kubelet import Kubelet
 from support.control_plane.tokens import service_account_token
 from support.control_plane.training import AUDIENCE, Training, environment_of
 from support.control_plane.waiting import Object
 from wattloop import Run
+from wattloop.commands.settings import Address
+from wattloop_operator.api.attempt import Progress
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.cluster.api import ClusterApi
+from wattloop_operator.cluster.auth.authorizers import ClusterAuthorizer
+from wattloop_operator.cluster.auth.token_review import TokenReviews
+from wattloop_operator.cluster.progress_store import ClusterProgressStore
+from wattloop_operator.cluster.transport import HttpTransport
 from wattloop_operator.domain.names import JobKey, recurrence_name, slot_of_request
 from wattloop_operator.http.server import HttpService
+from wattloop_operator.reconcile.attempt.early_stop import review_cost_limit
+from wattloop_operator.reporting.app import create_app
+from wattloop_operator.reporting.service import ReportService
 
 MakeJob = Callable[..., JobKey]
 Train = Callable[[JobKey, str], Training]
@@ -123,3 +137,64 @@ def test_a_script_with_the_client_reports_from_its_pod(
     progress = recurrences_of(key)[0]["status"]["progress"]
     assert (progress["epoch"], progress["reached"], progress["finished"]) == ("3", True, True)
     assert "was not delivered" not in caplog.text
+
+
+@pytest.fixture
+def reviewing(transport: HttpTransport, operator: InProcessOperator) -> Iterator[HttpService]:
+    """The reporting API of a leading operator, whose policy reviews attempts."""
+    api = ClusterApi(transport)
+
+    def review(recurrence: TrainingRecurrence, progress: Progress) -> Progress:
+        key = JobKey(recurrence.metadata.namespace, recurrence.spec.job_ref.name)
+        return review_cost_limit(lambda: operator.backend.snapshot(key), recurrence, progress)
+
+    authorizer = ClusterAuthorizer(api, TokenReviews(api, time.monotonic), time.monotonic)
+    # No limit of the rate delays a report or a review.
+    seconds = itertools.count(1.0)
+    service = ReportService(ClusterProgressStore(api), authorizer, review, clock=lambda: next(seconds))
+    served = HttpService("reporting API with reviews", create_app(service), Address("127.0.0.1", 0))
+    served.start()
+    yield served
+    served.stop()
+
+
+def test_a_trial_is_stopped_by_its_curve_which_the_store_keeps(
+    operator: InProcessOperator,
+    make_job: MakeJob,
+    job_of: Callable[[JobKey], Object],
+    train: Train,
+    ended: Callable[[JobKey, str], None],
+    kubelet: Kubelet,
+    reviewing: HttpService,
+    token_of_pod: TokenOfPod,
+    recurrences_of: RecurrencesOf,
+    tmp_path: Path,
+) -> None:
+    key = make_job(batchSize={"default": 64, "candidates": list(CANDIDATES)})
+    for record in curved_records(job_of(key)["metadata"]["uid"], key.namespace, key.name):
+        operator.store.observations.record(record)
+    operator.reconcile(key)
+    (recurrence,) = recurrences_of(key)
+    assert (recurrence["spec"]["batchSize"], recurrence["spec"]["decision"]["kind"]) == (128, "Trial")
+    pod = train(key, name_of(key)).pod
+    operator.reconcile(key)
+    url = f"{reviewing.url}/v1/namespaces/{key.namespace}/recurrences/{name_of(key)}"
+    training = Training(pod, token_of_pod, tmp_path, url)
+    for epoch in range(1, 30):
+        answer = training.report(float(epoch), metric_after(epoch, 40))
+        assert answer is not None
+        if answer.stop:
+            break
+    # Without its curve it would have cost more than the cheapest batch size, which takes 20 epochs.
+    assert 1 < epoch < 20
+    progress = recurrences_of(key)[0]["status"]["progress"]
+    assert (progress["stopRequested"], progress["reviewedEpoch"]) == (True, str(epoch))
+    kubelet.succeed(pod)
+    ended(key, name_of(key))
+    operator.reconcile(key)
+    assert recurrences_of(key)[0]["status"]["result"] == "Stopped"
+    stored = operator.store.observations.of_name(key.namespace, key.name)[-1]
+    assert stored.curve is not None
+    assert stored.curve.metrics == tuple(metric_after(each, 40) for each in range(1, epoch + 1))
+    curve = [(float(point["epoch"]), float(point["metric"])) for point in progress["curve"]]
+    assert curve == list(zip(stored.curve.epochs, stored.curve.metrics, strict=True))

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from support.backends.curved_runs import (
+    CANDIDATES,
+    EPOCH_JOULES,
+    EPOCH_SECONDS,
+    TARGET,
+    curved_records,
+    metric_after,
+)
 from support.backends.model_backend import KEY, ModelBackend, report
 from wattloop_operator.api.attempt import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
@@ -152,6 +161,38 @@ def test_a_run_is_stopped_at_a_later_evaluation_whose_epochs_have_become_too_exp
     later = progress_with_review(backend, name, sequence=3, epoch=30, metric=0.8, joules=60_000.0, seconds=600.0)
     assert (later.stop_requested, later.stop_reason) == (True, progress.stop_reason)
     assert (later.stop_cost_joules, later.reviewed_epoch) == (progress.stop_cost_joules, 2)
+
+
+@pytest.mark.parametrize(("curves", "stopped"), [(True, True), (False, False)])
+def test_a_trial_is_stopped_by_the_curve_that_lags_behind_those_of_earlier_runs(
+    backend_with: Callable[..., ModelBackend], curves: bool, stopped: bool
+) -> None:
+    sizes = {"default": 64, "candidates": list(CANDIDATES)}
+    backend = backend_with(**{**JOB, "batchSize": sizes}, objective={"target": TARGET, "maxEpochs": 50})
+    for record in curved_records("job-uid", KEY.namespace, KEY.name):
+        # The GPUs of `report`.
+        known = replace(record, gpu_product="NVIDIA A100", max_power_watts=400.0)
+        backend.records[(record.recurrence, 0)] = known if curves else replace(known, curve=None)
+    backend.reconcile()
+    (name,) = backend.running
+    spec = backend.recurrences[name].spec
+    assert (spec.batch_size, spec.decision.kind) == (128, "Trial")
+    backend.run_workload(name)
+    backend.reconcile()
+    for epoch in range(1, 20):
+        usage: dict[str, Any] = {"joules": EPOCH_JOULES * epoch, "seconds": EPOCH_SECONDS * epoch}
+        progress = report_with_review(
+            backend, name, sequence=epoch, epoch=epoch, metric=metric_after(epoch, 40), **usage
+        )
+        if progress.stop_requested:
+            break
+    assert (progress.stop_requested, epoch > 1) == (stopped, True)
+    backend.end_workload(name)
+    backend.reconcile()
+    record = backend.records[(4, 0)]
+    assert record.result == ("Stopped" if stopped else "Exhausted")
+    assert record.curve is not None
+    assert record.curve.metrics == tuple(metric_after(each, 40) for each in range(1, epoch + 1))
 
 
 def test_a_review_precedes_the_comparison_with_an_older_limit(backend_with: Callable[..., ModelBackend]) -> None:
