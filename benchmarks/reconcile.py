@@ -1,29 +1,42 @@
-"""Time of one reconciliation pass over many jobs: `next_actions` alone, without reads and writes.
+"""Time of one reconciliation pass over many jobs: `next_actions` alone, without reads and writes; and of a review.
 
 ``python benchmarks/reconcile.py`` creates 10,000 jobs with 10 ended recurrences each. Most of them
 are quiet: nothing is due, and nothing runs. For some (``--due-percent``), a start is due, so that
 their policy makes a decision. The jobs are copies of one that was reconciled to this state, with
 different uids.
+
+A review is measured for jobs with 100 and 1,000 observations, each with a curve of 64 points. It
+includes everything but the read of the snapshot.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
+import statistics
 import sys
 import time
 from datetime import datetime
 from pathlib import Path
 
+from wattloop_operator.api.curve import MAX_CURVE_POINTS
+from wattloop_operator.api.training_recurrence import DecisionKind
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.reconcile.attempt.early_stop import review_cost_limit
+from wattloop_operator.reconcile.attempt.progress import progress_after
+from wattloop_operator.reconcile.learning.decision import Attempt, decide
 from wattloop_operator.reconcile.next_actions import next_actions
+from wattloop_planner.metric_curve import MetricCurve
 
 # The in-memory backend of the tests.
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from support.backends.model_backend import KEY, ModelBackend, job
+from support.backends.curved_runs import CANDIDATES, TARGET, curved_records, metric_after
+from support.backends.model_backend import KEY, ModelBackend, job, report
 
 RECURRENCES = 10
 INTERVAL_SECONDS = 3600
+REVIEWS = 20
 
 
 def ran_job() -> tuple[Snapshot, datetime]:
@@ -71,6 +84,45 @@ def pass_seconds(snapshots: list[Snapshot], now: datetime, *, acts: bool) -> flo
     return seconds
 
 
+def review_milliseconds(observations: int) -> float:
+    """Median time of a review of a trial of a job with this number of observations."""
+    backend = ModelBackend(
+        job(
+            objective={"target": TARGET, "maxEpochs": 50},
+            batchSize={"default": 64, "candidates": list(CANDIDATES)},
+            power={"limit": {"mode": "None"}},
+        )
+    )
+    points = range(1, MAX_CURVE_POINTS + 1)
+    metrics = tuple(metric_after(each, MAX_CURVE_POINTS) for each in points)
+    runs = itertools.cycle(curved_records("job-uid", KEY.namespace, KEY.name))
+    backend.records = {
+        (index, 0): dataclasses.replace(
+            run,
+            recurrence=index,
+            recurrence_name=f"digits-{index}",
+            curve=MetricCurve(tuple(run.epochs * each / MAX_CURVE_POINTS for each in points), metrics),
+        )
+        for index, run in zip(range(observations), runs, strict=False)
+    }
+    snapshot = backend.snapshot(KEY)
+    assert snapshot is not None
+    decided = decide(snapshot, Attempt(observations, 0, "slot", backend.now))
+    decision = decided.spec.decision.model_copy(update={"kind": DecisionKind.TRIAL})
+    trial = decided.model_copy(
+        update={"spec": decided.spec.model_copy(update={"batch_size": 128, "decision": decision})}
+    )
+    progress = progress_after(trial, report(epoch=1, metric=0.1, joules=2000.0, seconds=10.0))
+    seconds = []
+    for _ in range(REVIEWS):
+        read = backend.snapshot(KEY)
+        start = time.perf_counter()
+        reviewed = review_cost_limit(lambda read=read: read, trial, progress)
+        seconds.append(time.perf_counter() - start)
+        assert reviewed.reviewed_epoch == 1
+    return 1000 * statistics.median(seconds)
+
+
 def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -93,6 +145,10 @@ def main() -> int:
         f"| {quiet:,} quiet | {quiet_seconds:.2f} | {quiet / quiet_seconds:,.0f} | 1 |",
         f"| {due:,} with a start due | {due_seconds:.2f} | {due / due_seconds:,.0f} | {ratio:.1f} |",
         f"| {len(jobs):,}, one pass | {total:.2f} | {len(jobs) / total:,.0f} | |",
+        "",
+        "| observations | milliseconds of a review |",
+        "|---:|---:|",
+        *(f"| {count:,} | {review_milliseconds(count):.1f} |" for count in (100, 1_000)),
     ]
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
