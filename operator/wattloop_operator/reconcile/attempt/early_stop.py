@@ -47,7 +47,7 @@ def with_stop_request(recurrence: TrainingRecurrence, progress: Progress) -> Pro
         return progress
     reason = (
         f"it has cost {cost:.0f} J after {progress.epoch or Decimal(0)} epochs without reaching the target; "
-        f"the policy allows {float(limit):.0f} J"
+        f"the policy allows {float(limit):.0f} J{', by its review of the epochs so far' if reviewed else ''}"
     )
     return progress.model_copy(update={"stop_requested": True, "stop_reason": reason})
 
