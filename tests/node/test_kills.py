@@ -34,6 +34,7 @@ SEED = 20261120
 GPUS = {"narrow": 1, "wide": 2}
 RETRIES = 5
 ALL_ENDED_WITHIN_SECONDS = 500.0
+REMIND_EVERY_SECONDS = 10.0
 ROUNDED_JOULES = 0.01
 
 
@@ -125,8 +126,12 @@ def come_to_rest(kubectl: ClusterCommand, jobs: dict[str, Runs]) -> None:
     """
     manual = '--patch={"spec": {"trigger": {"continuous": null, "manual": {}}}}'
     deadline = time.monotonic() + ALL_ENDED_WITHIN_SECONDS
+    reminded = time.monotonic()
     while True:
         try:
+            if time.monotonic() > reminded + REMIND_EVERY_SECONDS:
+                reminded = time.monotonic()
+                remind_of_jobs(kubectl, reminded)
             for job in jobs:
                 kubectl("patch", "rtj", job, "--type=merge", manual, namespace=NAMESPACE)
             attempts = {job: in_order(runs.recurrences()) for job, runs in jobs.items()}
@@ -146,6 +151,21 @@ def come_to_rest(kubectl: ClusterCommand, jobs: dict[str, Runs]) -> None:
             words = f"{active} runs are active" if active else "the jobs' statuses have not counted every attempt"
         assert time.monotonic() < deadline, words
         time.sleep(1.0)
+
+
+def remind_of_jobs(kubectl: ClusterCommand, moment: float) -> None:
+    """Changes an annotation of the Jobs that seem forgotten, so that Kubernetes' Job controller looks at them again.
+
+    If the API server is killed while the controller counts a pod that was deleted by force, the controller can count
+    the failure, and then neither end the Job nor create another pod. It waits for an event of its own change for five
+    minutes, and afterwards looks at a Job only when the Job changes.
+    """
+    for job in kubectl.json("get", "jobs", namespace=NAMESPACE)["items"]:
+        status = job.get("status", {})
+        if status.get("failed") and not status.get("active") and not status.get("conditions"):
+            print(f"the Job {job['metadata']['name']} seems forgotten: {status}")
+            reminder = f"test.wattloop.dev/reminder={moment:.0f}"
+            kubectl("annotate", "job", job["metadata"]["name"], "--overwrite", reminder, namespace=NAMESPACE)
 
 
 def await_last_words(
