@@ -15,7 +15,8 @@ from support.agents.agent_fixture import until
 from support.local_runs.interrupted_runs import RECURRENCES, run_interrupted
 from support.local_runs.local_runs import LocalJob
 
-pytestmark = pytest.mark.processes
+# A chain takes a sixth of this; more on a busy machine.
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(400)]
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # A run has 12,000 lines until its last training has ended, and some 20,000 more for its results.
