@@ -8,22 +8,28 @@ tests/data/zeus-traces, a third of the 24 published ones. Each value is the mean
 from __future__ import annotations
 
 import argparse
+import math
 import random
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
+from wattloop.environment import RunTarget
 from wattloop_planner.bandit.policies import policy_named
-from wattloop_planner.bandit.policy import DecisionContext
+from wattloop_planner.bandit.policy import Decision, DecisionContext, DecisionKind, PartialObservation
+from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
+from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.observations import Observation, Outcome
 from wattloop_planner.plots.regret import mean_curve, regret_curve, write_regret_plot
 from wattloop_planner.simulation.options import JobOptions, options_of_command
 from wattloop_planner.simulation.output import write_attempts
 from wattloop_planner.simulation.simulator import simulate
-from wattloop_planner.simulation.summary import mean_summary
+from wattloop_planner.simulation.summary import costs_by_recurrence, mean_summary
 from wattloop_planner.simulation.tasks import Task, TaskResult, TraceFiles, run_tasks, tasks_of
 
 ROOT = Path(__file__).parents[1]
@@ -153,10 +159,10 @@ def each(seeds: str, option: str, values: dict[str, tuple[str, ...]], **more: st
     ]
 
 
-def limited(jobs: Iterable[tuple[str, str, str, str]], seeds: str) -> list[JobOptions]:
+def limited(jobs: Iterable[tuple[str, str, str, str]], seeds: str, **more: str) -> list[JobOptions]:
     """Jobs with a binding limit of epochs, on every GPU model."""
     return [
-        job(dataset, gpu, seeds, target_metric=target, default_batch_size=default, max_epochs=limit)
+        job(dataset, gpu, seeds, target_metric=target, default_batch_size=default, max_epochs=limit, **more)
         for gpu in GPUS
         for dataset, target, default, limit in jobs
     ]
@@ -175,7 +181,7 @@ def futile_attempts(result: TaskResult) -> int:
     return futile
 
 
-def limits(seeds: str) -> Rows:
+def limits(seeds: str, **more: str) -> Rows:
     """A table of the jobs with a binding limit of epochs."""
     lines = [
         "| jobs | first 20 | first 50 | all | last five | dead | futile attempts |",
@@ -186,7 +192,7 @@ def limits(seeds: str) -> Rows:
         ("default never reaches", LIMITED_DEFAULT_NEVER_REACHES),
     ):
         summaries, futile, attempts = [], 0, 0
-        for _, of_job in simulated(limited(jobs, seeds)):
+        for _, of_job in simulated(limited(jobs, seeds, **more)):
             summaries.append(mean_summary([result.summary for _, result in of_job if result.summary is not None]))
             futile += sum(futile_attempts(result) for _, result in of_job)
             attempts += sum(len(result.attempts) for _, result in of_job)
@@ -195,6 +201,45 @@ def limits(seeds: str) -> Rows:
         figures = " | ".join(f"{ratio:.3f}" for ratio in ratios)
         lines.append(f"| {name} | {figures} | {mean.dead} | {futile / attempts:.2%} |")
         sys.stderr.write(lines[-1] + "\n")
+    return lines
+
+
+def ablation(seeds: str, few: str) -> Rows:
+    """Policy `thompsonSampling` with and without curves."""
+    lines = [HEADER, "|" + "---|" * (HEADER.count("|") - 1)]
+    for name, curves in (("with", "yes"), ("without", "no")):
+        for jobs, options in (
+            ("published", all_jobs(seeds, curves=curves)),
+            ("η = 0", all_jobs(few, eta="0", curves=curves)),
+            ("η = 1", all_jobs(few, eta="1", curves=curves)),
+            ("other targets", each(few, "target_metric", OTHER_TARGETS, curves=curves)),
+            ("other defaults", each(few, "default_batch_size", OTHER_DEFAULTS, curves=curves)),
+            ("limit, default reaches", limited(LIMITED_DEFAULT_REACHES, few, curves=curves)),
+            ("limit, default never reaches", limited(LIMITED_DEFAULT_NEVER_REACHES, few, curves=curves)),
+        ):
+            lines.append(row(jobs, f"{name} curves", options))
+            sys.stderr.write(lines[-1] + "\n")
+    return lines
+
+
+def after_switch(seeds: str) -> Rows:
+    """Cost after a switch of the target, relative to the best fixed choice for the other target."""
+    lines = ["| target from 40 on | curves | first 20 after it | last ten |", "|---|---|---|---|"]
+    for up in (True, False):
+        for curves in ("yes", "no"):
+            first, last = [], []
+            jobs = [replace(each, curves=curves == "yes") for each in switched(seeds, "thompsonSampling", up)]
+            for _, of_job in simulated(jobs):
+                for task, result in of_job:
+                    scenario = task.scenario
+                    costs = costs_by_recurrence(scenario.recurrences, result.attempts)
+                    target = scenario.target_of(scenario.recurrences)
+                    best = scenario.trace.best_fixed_cost_joules(target, scenario.max_epochs)
+                    first.append(fmean(costs[40:60]) / best)
+                    last.append(fmean(costs[-10:]) / best)
+            name = "more expensive" if up else "cheaper"
+            lines.append(f"| {name} | {curves} | {fmean(first):.3f} | {fmean(last):.3f} |")
+            sys.stderr.write(lines[-1] + "\n")
     return lines
 
 
@@ -256,7 +301,26 @@ def speed() -> Rows:
     for policy in ("thompsonSampling", "zeus"):
         taken = sorted(timed(lambda p=policy: policy_named(p).decide(context)) for _ in range(5))
         lines.append(f"| one decision after 1,000 observations of 20 arms | {policy} | {taken[2]:.4f} |")
+    with_curves = replace(
+        context,
+        observations=tuple(replace(each, curve=long_curve(each.epochs)) for each in context.observations),
+        target=RunTarget("accuracy", 0.9),
+    )
+    taken = sorted(timed(lambda: ThompsonSamplingPolicy().decide(with_curves)) for _ in range(5))
+    lines.append(f"| the same with curves of 100 epochs | thompsonSampling | {taken[2]:.4f} |")
+    policy = ThompsonSamplingPolicy()
+    policy.decide(with_curves)
+    decision = Decision(64, DecisionKind.TRIAL, "", stop_cost_joules=1e9)
+    partial = PartialObservation(64, 8.0, 800.0, 8.0, 300.0, 100.0, 1.0, long_curve(20.0).before(8.0))
+    taken = sorted(timed(lambda: policy.review(with_curves, decision, partial)) for _ in range(5))
+    lines.append(f"| one review after them | thompsonSampling | {taken[2]:.4f} |")
     return lines
+
+
+def long_curve(epochs: float) -> MetricCurve:
+    """A curve with 100 evaluations."""
+    shares = [(index + 1) / 100 for index in range(100)]
+    return MetricCurve(tuple(epochs * each for each in shares), tuple(0.9 * math.sqrt(each) for each in shares))
 
 
 def timed(work: Callable[[], object]) -> float:
@@ -336,6 +400,9 @@ def main() -> int:
         f"Drift, {few.partition('-')[2]} seeds:", "", *drift, "",
         f"Binding limits of epochs, {few.partition('-')[2]} seeds:", "", *limits(few), "",
         f"Transfer, {arguments.seeds} seeds:", "", *transfer, "",
+        f"Curves, {arguments.seeds} seeds for the published jobs, {few.partition('-')[2]} for others:", "",
+        *ablation(seeds, few), "",
+        f"Switch of the target, {few.partition('-')[2]} seeds:", "", *after_switch(few), "",
         "Speed, one core:", "", *speed(),
     ]  # fmt: skip
     print("\n".join(parts))

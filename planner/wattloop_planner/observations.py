@@ -54,6 +54,8 @@ class Observation:
         other_target: Whether the attempt trained towards another target than the job has now. Only its
             epoch cost is used.
         curve: The metric over the epochs run; None if unknown.
+        easier_target: Whether the attempt ended because it reached an easier target than the job has now
+            (`wattloop_planner.retargeting`). Its epochs tell the arms apart, up to a common factor.
         template_digest: Digest of the template of the training; empty if unknown.
         image_digest: Digest of the image that the training ran; empty if unknown.
         parameters: Value of each further parameter that the attempt ran with. One without a value had its
@@ -74,6 +76,7 @@ class Observation:
     from_other_job: bool = False
     other_target: bool = False
     curve: MetricCurve | None = None
+    easier_target: bool = False
     parameters: ParameterValues = ()
     template_digest: str = ""
     image_digest: str = ""

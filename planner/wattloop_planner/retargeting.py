@@ -12,8 +12,8 @@ def retargeted(observation: Observation, target: RunTarget) -> Observation | Non
     """The observation that an attempt would have given with a target that it did not have.
 
     If the curve reaches the target, the attempt counts as reached at that epoch. If not, the target
-    takes more epochs than were run, and the attempt counts as stopped. The cost of an epoch remains as
-    measured.
+    takes more epochs than were run, and the attempt counts as stopped: at an easier target, if it reached
+    its own. The cost of an epoch remains as measured.
 
     Args:
         observation: An attempt with another target; its curve must be of the metric `target.metric`.
@@ -27,7 +27,8 @@ def retargeted(observation: Observation, target: RunTarget) -> Observation | Non
         return None
     reached = observation.curve.first_reached(target)
     if reached is None:
-        return replace(observation, outcome=Outcome.STOPPED, other_target=False)
+        easier = observation.outcome is Outcome.REACHED
+        return replace(observation, outcome=Outcome.STOPPED, other_target=False, easier_target=easier)
     epochs = min(reached, observation.epochs)
     return replace(
         observation,

@@ -62,7 +62,7 @@ def test_the_curve_of_another_target_gives_the_epochs_of_this_one(target: RunTar
     assert evidence is not None
     assert not evidence.other_target
     if epochs is None:
-        assert evidence == replace(RUN, outcome=Outcome.STOPPED, other_target=False)
+        assert evidence == replace(RUN, outcome=Outcome.STOPPED, other_target=False, easier_target=True)
         return
     assert (evidence.outcome, evidence.epochs) == (Outcome.REACHED, epochs)
     # The overhead of profiling is still that of the first epoch.
@@ -76,6 +76,12 @@ def test_without_a_profile_energy_is_in_proportion_to_epochs() -> None:
     evidence = retargeted(unprofiled, RunTarget("accuracy", 0.8))
     assert evidence is not None
     assert evidence.energy_joules / evidence.epochs == pytest.approx(430 / 4)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.STOPPED, Outcome.EXHAUSTED])
+def test_an_attempt_that_missed_its_own_target_did_not_end_at_an_easier_one(outcome: Outcome) -> None:
+    evidence = retargeted(replace(RUN, outcome=outcome), RunTarget("accuracy", 0.9))
+    assert evidence == replace(RUN, outcome=Outcome.STOPPED, other_target=False)
 
 
 @pytest.mark.parametrize("change", [{"curve": None}, {"outcome": Outcome.CRASHED}, {"epochs": 0.0}])

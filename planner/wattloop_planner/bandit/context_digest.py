@@ -63,6 +63,8 @@ def _canonical_configurations(configurations: tuple[Configuration, ...]) -> list
 
 def _canonical_observation(observation: Observation) -> dict[str, object]:
     optional: dict[str, object] = {"other_target": True} if observation.other_target else {}
+    if observation.easier_target:
+        optional["easier_target"] = True
     if observation.curve is not None:
         optional["curve"] = _canonical_curve(observation.curve)
     if observation.parameters:

@@ -69,8 +69,10 @@ def tried_arms(context: DecisionContext) -> set[int]:
 
     An arm was tried if it reached the target, ran for the maximum number of epochs or was stopped, or
     missed the target twice. A single attempt that was exhausted earlier, under a lower limit, does not
-    count.
+    count, nor does an attempt that was stopped while no arm had reached the target: it ended at an easier
+    target (`wattloop_planner.retargeting`).
     """
+    reached = any(o.outcome is Outcome.REACHED and not o.other_target for o in context.observations)
     tried: set[int] = set()
     missed: set[int] = set()
     for observation in context.observations:
@@ -78,6 +80,8 @@ def tried_arms(context: DecisionContext) -> set[int]:
             continue
         arm = context.arm_of(observation)
         if arm is None:
+            continue
+        if observation.outcome is Outcome.STOPPED and not reached:
             continue
         early = context.max_epochs is not None and observation.epochs < context.max_epochs * (1 - ROUNDING)
         if observation.outcome is not Outcome.EXHAUSTED or not early or arm in missed:

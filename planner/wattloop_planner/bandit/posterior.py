@@ -153,15 +153,16 @@ class Posterior:
             self._prior_mean = shape + (value - shape[arm])
         if observation.epochs > 1 or observation.outcome is Outcome.REACHED:
             self.ever_run[arm] = 1
-        if observation.outcome is Outcome.REACHED:
-            self.ever_reached[arm] = 1
+        if observation.outcome is Outcome.REACHED or observation.easier_target:
+            if not observation.easier_target:
+                self.ever_reached[arm] = 1
             self.diverged[arm] = 0
             self.runs[arm] += 1
             step = value - float(self.means[arm])
             self.means[arm] += step / self.runs[arm]
             self._sum_of_squares += step * (value - float(self.means[arm]))
             self._degrees_of_freedom += 0.0 if self.runs[arm] == 1 else 1.0
-            if self._curves is not None and observation.curve is not None:
+            if self._curves is not None and observation.curve is not None and not observation.easier_target:
                 self._curves.learn(arm, observation.curve, observation.epochs)
         else:
             self._learn_bound(arm, value, self._prediction(arm, observation.curve, observation.epochs))
@@ -259,7 +260,7 @@ class Posterior:
             return 0.0
         spread = self._noise_sd() * math.sqrt(1 + (1 + self.noise_prior.heavy_tails / runs) / runs)
         residual = (log_of(observation.epochs) - float(self.means[arm])) / spread
-        if observation.outcome is not Outcome.REACHED:
+        if observation.outcome is not Outcome.REACHED and not observation.easier_target:
             residual = max(residual, 0.0)
         return min(max(residual, -self.detection.max_residual), self.detection.max_residual)
 

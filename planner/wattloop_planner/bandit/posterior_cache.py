@@ -11,7 +11,7 @@ from wattloop_planner.bandit.feasible_arms import FeasibleArms, crashes_in_a_row
 from wattloop_planner.bandit.history import in_order
 from wattloop_planner.bandit.policy import DecisionContext
 from wattloop_planner.bandit.posterior import Posterior
-from wattloop_planner.bandit.priors import OTHER_JOB, ChangeDetection, NoisePrior
+from wattloop_planner.bandit.priors import CHANGED_REGIME, OTHER_JOB, ChangeDetection, NoisePrior
 from wattloop_planner.observations import Observation, Outcome
 
 NO_DETECTION = ChangeDetection(threshold=float("inf"))
@@ -74,7 +74,7 @@ class PosteriorCache:
             return False
         last = self._observations[-1] if self._observations else None
         for observation in observations[known:]:
-            if observation.from_other_job:
+            if observation.from_other_job or observation.easier_target:
                 return False
             if last is not None and (observation.recurrence, observation.attempt) <= (last.recurrence, last.attempt):
                 return False
@@ -93,8 +93,15 @@ class PosteriorCache:
         if others:
             posterior.start_regime(OTHER_JOB)
         self._crashes = crashes_in_a_row(space, own)
-        for observation in _latest(own, window):
+        latest = _latest(own, window)
+        easier = [o for o in latest if o.easier_target]
+        for observation in easier:
             posterior.update(observation)
+        if easier:
+            posterior.start_regime(CHANGED_REGIME)
+        for observation in latest:
+            if not observation.easier_target:
+                posterior.update(observation)
         return posterior
 
     def _add(self, posterior: Posterior, observation: Observation) -> None:

@@ -9,6 +9,7 @@ in flight, a joint Thompson sample of the known arms. docs/bandit.md has the equ
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -250,7 +251,7 @@ class ThompsonSamplingPolicy:
         is one attempt, with the arm that is likeliest to reach it.
         """
         space = context.space
-        diverged = self._cache.posterior(context, self.window, self.noise, self.detection).diverged
+        diverged = self._posterior(context).diverged
         left = self._cache.feasible_arms(context, self.crash_budget).arms
         left = tuple(arm for arm in left if not diverged[arm]) or left
         default = nearest_of(space, left, space.default)
@@ -261,10 +262,17 @@ class ThompsonSamplingPolicy:
         # Without a limit, all distances are infinite, and the nearest arm is the likeliest.
         likeliest = min(untried or left, key=lambda each: (-distances[each], space.distance(each, default), each))
         arm = default if default in untried else likeliest
+        from_easier = untried and any(o.easier_target for o in context.observations)
+        if from_easier:
+            arm = self._cheapest(context, untried, arm)
         # A failed attempt of an only arm may be an accident until it was repeated.
         last = limited and all(each == arm for each in untried) and (len(left) > 1 or arm in tried)
         chosen = space.configurations[arm]
         reason = f"batch size {chosen}: the likeliest to reach the target; none has yet"
+        if from_easier:
+            reason = (
+                f"batch size {chosen}: the cheapest as far as runs at an easier target show; none has reached it yet"
+            )
         if not untried and limited:
             reason = f"batch size {chosen}: the likeliest to reach the target, although none is expected to; no retries"
         if all(o.other_target for o in context.observations):
@@ -272,6 +280,16 @@ class ThompsonSamplingPolicy:
         return Decision(
             chosen.batch_size, DecisionKind.DEFAULT, reason, last_attempt=last, parameters=chosen.parameters
         )
+
+    def _cheapest(self, context: DecisionContext, arms: Sequence[int], otherwise: int) -> int:
+        """The arm of lowest expected cost when attempts that ended at an easier target tell the arms apart."""
+        posterior = self._posterior(context)
+        epoch_cost = posterior.epoch_costs.posterior(context.gpu_model)
+        if epoch_cost is None or not posterior.has_epochs:
+            return otherwise
+        mean, covariance, _ = posterior.epochs()
+        log_expected = mean + epoch_cost.mean + (covariance + epoch_cost.covariance).diagonal() / 2
+        return min(arms, key=lambda arm: (round(float(log_expected[arm]), 9), arm))
 
     def _limit_distances(self, context: DecisionContext) -> list[float]:
         """The limit of epochs in standard deviations above the log epochs of an attempt of each arm."""

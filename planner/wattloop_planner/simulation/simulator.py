@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 
 from wattloop.environment import RunTarget
@@ -19,6 +19,7 @@ from wattloop_planner.bandit.policy import (
 )
 from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.observations import Observation, Outcome, ParameterValues
+from wattloop_planner.retargeting import retargeted
 from wattloop_planner.simulation.attempt import AttemptResult, Epoch, Stop, run_attempt
 from wattloop_planner.simulation.job import ConfigurationTrace, JobTrace
 from wattloop_planner.simulation.traces import TrainingPath
@@ -124,6 +125,9 @@ def simulate(
     observations = list(known)
     profiles: set[Configuration] = set()
     for recurrence in range(scenario.recurrences):
+        # Policies without a model of bounds see the attempts as they were, as in the published simulations.
+        if recurrence == scenario.switch_at and scenario.with_curves and isinstance(policy, ReviewingPolicy):
+            observations = _at_other_target(scenario, observations)
         for attempt in range(MAX_ATTEMPTS):
             context = _context(scenario, recurrence, attempt, tuple(observations), seed)
             simulated, curve = _attempt(scenario, policy, context, profiles, seed)
@@ -131,6 +135,13 @@ def simulate(
             observations.append(_observation(scenario, simulated, simulated.configuration in profiles, curve))
             if simulated.result.outcome is Outcome.REACHED or simulated.last_attempt:
                 break
+
+
+def _at_other_target(scenario: Scenario, observations: list[Observation]) -> list[Observation]:
+    """What the attempts before a switch of the target say of the other target, as the operator passes it."""
+    assert scenario.switch_at is not None
+    target = RunTarget(METRIC, scenario.target_of(scenario.switch_at))
+    return [retargeted(each, target) or replace(each, curve=None, other_target=True) for each in observations]
 
 
 def draw_path(
