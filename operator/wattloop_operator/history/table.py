@@ -25,7 +25,7 @@ def table_of(rows: Iterable[RecurrenceRow], title: str = "") -> Table:
         table.add_row(
             str(row.recurrence),
             str(row.attempt),
-            str(row.batch_size),
+            str(row.configuration),
             _number(row.power_limit_watts),
             _number(row.epochs),
             row.outcome,

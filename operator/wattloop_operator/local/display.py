@@ -13,6 +13,8 @@ from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import json_object, rows_of
 from wattloop_operator.history.table import table_of
+from wattloop_operator.reconcile.learning.observations import sorted_values
+from wattloop_planner.bandit.configuration import Configuration
 
 # The live table shows these. The other results need a message, which the table has no room for.
 EXPECTED_RESULTS = frozenset({Result.REACHED, Result.STOPPED, Result.DIVERGED})
@@ -33,7 +35,8 @@ def live_table(snapshot: Snapshot, max_rows: int) -> Table:
             spec, progress = each.spec, each.status.progress
             epoch = "" if progress is None or progress.epoch is None else f"{progress.epoch:f}"
             limit = "" if spec.power_limit_watts is None else str(spec.power_limit_watts)
-            cells = [str(spec.index), str(spec.attempt), str(spec.batch_size), limit, epoch, "running", "", "", "", ""]
+            chosen = str(Configuration(spec.batch_size, sorted_values(spec.parameters)))
+            cells = [str(spec.index), str(spec.attempt), chosen, limit, epoch, "running", "", "", "", ""]
             table.add_row(*cells, spec.decision.reason, style="cyan")
     return table
 
