@@ -41,6 +41,7 @@ class DecisionForm(BaseModel):
     """The decision of an attempt."""
 
     batch_size: int = Field(description="The batch size to train with.")
+    parameters: dict[str, str] = Field(description="Values of the further parameters by name.")
     power_limit_watts: int | None = Field(description="The power limit to hold on each GPU; null for none.")
     profile_power_limits: bool = Field(description="Whether the attempt measures the power limits first.")
     max_epochs: int = Field(description="Epochs after which the attempt ends without the target.")
@@ -145,6 +146,7 @@ def _decision(recurrence: TrainingRecurrence) -> DecisionForm:
     spec = recurrence.spec
     return DecisionForm(
         batch_size=spec.batch_size,
+        parameters=spec.parameters,
         power_limit_watts=spec.power_limit_watts,
         profile_power_limits=spec.profile_power_limits,
         max_epochs=spec.max_epochs,

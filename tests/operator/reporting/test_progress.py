@@ -249,6 +249,7 @@ def test_the_decision_can_be_read(api: Api) -> None:
     assert reply.body == {
         "batch_size": spec.batch_size,
         "power_limit_watts": 300,
+        "parameters": spec.parameters,
         "profile_power_limits": spec.profile_power_limits,
         "max_epochs": 50,
         "reason": spec.decision.reason,
