@@ -19,8 +19,6 @@ from functools import lru_cache
 from statistics import fmean
 from typing import Generic, TypeVar
 
-from scipy.special import stdtrit
-
 ArmKey = TypeVar("ArmKey", bound=Hashable)
 
 MIN_DEFAULT_RUNS = 2
@@ -151,4 +149,6 @@ def _shortfall(arm: _Metrics, default: _Metrics) -> Shortfall:
 @lru_cache(maxsize=4096)
 def _critical_value(freedom: int, comparison: int) -> float:
     """Quantile of Student's t distribution for the level of the comparison of this number, from 1."""
+    from scipy.special import stdtrit  # noqa: PLC0415 - an operator without a guard needs no SciPy
+
     return float(-stdtrit(freedom, ERROR_RATE / (comparison * (comparison + 1))))
