@@ -1,7 +1,7 @@
 """Cost of learning the batch size: policy `thompsonSampling`, the published algorithm, grid search and the default.
 
 ``python benchmarks/bandit.py [--seeds 20] [--write]`` prints the tables. ``--write`` writes them into
-docs/performance.md, between its markers, and draws docs/bandit-regret.png. The jobs are those of
+docs/bandit-measurements.md, between its markers, and draws docs/bandit-regret.png. The jobs are those of
 tests/data/zeus-traces, a third of the 24 published ones. Each value is the mean over jobs of the mean over seeds.
 """
 
@@ -34,7 +34,7 @@ from wattloop_planner.simulation.tasks import Task, TaskResult, TraceFiles, run_
 
 ROOT = Path(__file__).parents[1]
 TRACES = ROOT / "tests" / "data" / "zeus-traces"
-PAGE, FIGURE = ROOT / "docs" / "performance.md", ROOT / "docs" / "bandit-regret.png"
+PAGE, FIGURE = ROOT / "docs" / "bandit-measurements.md", ROOT / "docs" / "bandit-regret.png"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 GPUS = ("a40", "v100")
 WORKLOADS = {
@@ -368,7 +368,7 @@ def main() -> int:
     """Measure, print and, on request, write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--write", action="store_true", help="write docs/performance.md and the figure")
+    parser.add_argument("--write", action="store_true", help="write docs/bandit-measurements.md and the figure")
     arguments = parser.parse_args()
     seeds, few = f"1-{arguments.seeds}", f"1-{max(1, arguments.seeds // 4)}"
     published = table(
