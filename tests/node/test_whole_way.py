@@ -152,7 +152,7 @@ def test_a_gpu_works_at_the_decided_limit_and_is_restored_afterwards(ended: list
 def test_the_users_output_is_readable(user: ClusterCommand, runs: Runs) -> None:
     table = user("get", "rtj,trec")
     jobs, recurrences = table.strip().split("\n\n")
-    assert jobs.splitlines()[0].split()[:4] == ["NAME", "BATCH", "BEST", "COST"]
+    assert jobs.splitlines()[0].split()[:5] == ["NAME", "MODE", "BATCH", "BEST", "COST"]
     assert "INDEX" in recurrences.splitlines()[0]
     assert len(recurrences.splitlines()) == 1 + len(runs.recurrences()) > RECURRENCES
     described = user("describe", "rtj", "digits")

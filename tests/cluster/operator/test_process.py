@@ -95,7 +95,8 @@ def test_the_example_runs_and_kubectl_shows_its_cost(
     assert [column for column in ("BATCH", "COST (J)", "SAVED (%)", "NEXT RUN") if column not in header] == []
     cells = row.split()
     assert cells[0] == "digits"
-    assert cells[1] in {"8", "16", "32", "64", "128", "256", "512", "1024"}
+    assert cells[1] == "Optimize"
+    assert cells[2] in {"8", "16", "32", "64", "128", "256", "512", "1024"}
     assert "T02:00:00Z" in row or "T01:00:00Z" in row, "the next run is at 3 in Paris"
     recurrences = kubectl("get", "trec", namespace=namespace).splitlines()[1:]
     assert len(recurrences) == 3
