@@ -1,12 +1,13 @@
-"""Time of one reconciliation pass over many jobs: `next_actions` alone, without reads and writes; and of a review.
+"""Time of one reconciliation pass over many jobs: `next_actions` alone; of a decision and of a review.
 
 ``python benchmarks/reconcile.py`` creates 10,000 jobs with 10 ended recurrences each. Most of them
 are quiet: nothing is due, and nothing runs. For some (``--due-percent``), a start is due, so that
 their policy makes a decision. The jobs are copies of one that was reconciled to this state, with
 different uids.
 
-A review is measured for jobs with 100 and 1,000 observations, each with a curve of 64 points. It
-includes everything but the read of the snapshot.
+A decision and a review are measured for jobs with 20 arms and 100 or 1,000 observations, each with a
+curve of 64 points, the most that are kept of a curve. They include everything but the read of the
+snapshot. "Nothing kept" is the first one of an operator, which computes everything from the records.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from pathlib import Path
 
 from wattloop_operator.api.curve import MAX_CURVE_POINTS
 from wattloop_operator.api.training_recurrence import DecisionKind
+from wattloop_operator.domain.policy_cache import PolicyCache
+from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.attempt.early_stop import review_cost_limit
 from wattloop_operator.reconcile.attempt.progress import progress_after
@@ -31,12 +34,13 @@ from wattloop_planner.metric_curve import MetricCurve
 
 # The in-memory backend of the tests.
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from support.backends.curved_runs import CANDIDATES, TARGET, curved_records, metric_after
+from support.backends.curved_runs import TARGET, curved_records, metric_after
 from support.backends.model_backend import KEY, ModelBackend, job, report
 
 RECURRENCES = 10
 INTERVAL_SECONDS = 3600
-REVIEWS = 20
+ROUNDS = 20
+ARMS = tuple(2**power for power in range(3, 23))
 
 
 def ran_job() -> tuple[Snapshot, datetime]:
@@ -84,12 +88,12 @@ def pass_seconds(snapshots: list[Snapshot], now: datetime, *, acts: bool) -> flo
     return seconds
 
 
-def review_milliseconds(observations: int) -> float:
-    """Median time of a review of a trial of a job with this number of observations."""
+def learning_job(observations: int) -> ModelBackend:
+    """A job with 20 arms and this number of observations, each with a curve of as many points as are kept."""
     backend = ModelBackend(
         job(
             objective={"target": TARGET, "maxEpochs": 50},
-            batchSize={"default": 64, "candidates": list(CANDIDATES)},
+            batchSize={"default": 64, "candidates": list(ARMS)},
             power={"limit": {"mode": "None"}},
         )
     )
@@ -101,26 +105,62 @@ def review_milliseconds(observations: int) -> float:
             run,
             recurrence=index,
             recurrence_name=f"digits-{index}",
+            batch_size=ARMS[index % len(ARMS)] if index % 2 else run.batch_size,
             curve=MetricCurve(tuple(run.epochs * each / MAX_CURVE_POINTS for each in points), metrics),
         )
         for index, run in zip(range(observations), runs, strict=False)
     }
-    snapshot = backend.snapshot(KEY)
-    assert snapshot is not None
-    decided = decide(snapshot, Attempt(observations, 0, "slot", backend.now))
+    return backend
+
+
+def decision_milliseconds(observations: int, *, kept: bool) -> float:
+    """Median CPU time of a decision, one observation after the previous.
+
+    Args:
+        observations: Number of observations at the last decision.
+        kept: Whether the operator keeps what follows from earlier observations, as it does.
+    """
+    backend = learning_job(observations)
+    records, seconds = backend.records, []
+    for count in range(observations - ROUNDS, observations + 1):
+        backend.records = {key: as_read(record, kept) for key, record in records.items() if key[0] < count}
+        snapshot = read(backend, kept)
+        start = time.process_time()
+        decide(snapshot, Attempt(count, 0, "slot", backend.now))
+        seconds.append(time.process_time() - start)
+    return 1000 * statistics.median(seconds[1:])
+
+
+def review_milliseconds(observations: int, *, kept: bool) -> float:
+    """Median CPU time of a review of a trial; the arguments are those of `decision_milliseconds`."""
+    backend = learning_job(observations)
+    decided = decide(read(backend, kept), Attempt(observations, 0, "slot", backend.now))
     decision = decided.spec.decision.model_copy(update={"kind": DecisionKind.TRIAL})
     trial = decided.model_copy(
         update={"spec": decided.spec.model_copy(update={"batch_size": 128, "decision": decision})}
     )
     progress = progress_after(trial, report(epoch=1, metric=0.1, joules=2000.0, seconds=10.0))
     seconds = []
-    for _ in range(REVIEWS):
-        read = backend.snapshot(KEY)
-        start = time.perf_counter()
-        reviewed = review_cost_limit(lambda read=read: read, trial, progress)
-        seconds.append(time.perf_counter() - start)
+    for _ in range(ROUNDS):
+        backend.records = {key: as_read(record, kept) for key, record in backend.records.items()}
+        snapshot = read(backend, kept)
+        start = time.process_time()
+        reviewed = review_cost_limit(lambda of_job=snapshot: of_job, trial, progress)
+        seconds.append(time.process_time() - start)
         assert reviewed.reviewed_epoch == 1
     return 1000 * statistics.median(seconds)
+
+
+def as_read(record: ObservationRecord, kept: bool) -> ObservationRecord:
+    """The record in the store cache or, if nothing is kept, a new one."""
+    return record if kept else dataclasses.replace(record)
+
+
+def read(backend: ModelBackend, kept: bool) -> Snapshot:
+    """The snapshot of the job."""
+    snapshot = backend.snapshot(KEY)
+    assert snapshot is not None
+    return snapshot if kept else dataclasses.replace(snapshot, policies=PolicyCache())
 
 
 def main() -> int:
@@ -146,9 +186,13 @@ def main() -> int:
         f"| {due:,} with a start due | {due_seconds:.2f} | {due / due_seconds:,.0f} | {ratio:.1f} |",
         f"| {len(jobs):,}, one pass | {total:.2f} | {len(jobs) / total:,.0f} | |",
         "",
-        "| observations | milliseconds of a review |",
-        "|---:|---:|",
-        *(f"| {count:,} | {review_milliseconds(count):.1f} |" for count in (100, 1_000)),
+        "| observations | work | CPU milliseconds, nothing kept | CPU milliseconds |",
+        "|---:|---|---:|---:|",
+        *(
+            f"| {count:,} | {name} | {measure(count, kept=False):.1f} | {measure(count, kept=True):.1f} |"
+            for count in (100, 1_000)
+            for name, measure in (("decision", decision_milliseconds), ("review", review_milliseconds))
+        ),
     ]
     sys.stdout.write("\n".join(lines) + "\n")
     return 0

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import struct
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 from wattloop.cost import CostModel
+from wattloop_planner.canonical_json import canonical_json
 from wattloop_planner.metric_curve import MetricCurve
 
+_CURVE_DIGEST_BYTES = 16
 # Values of further parameters by name.
 ParameterValues = tuple[tuple[str, str], ...]
 
@@ -86,6 +91,48 @@ class Observation:
         """Whether it gives information about the epochs to the target."""
         return self.outcome is not Outcome.CRASHED and self.epochs > 0 and not self.other_target
 
+    @cached_property
+    def canonical_form(self) -> str:
+        """The observation as canonical JSON, for digests of decisions; names of attributes may change.
+
+        A curve is represented by a digest of its values. Optional attributes appear only where they
+        apply, so that the digests of earlier decisions remain valid.
+        """
+        optional: dict[str, object] = {"other_target": True} if self.other_target else {}
+        if self.easier_target:
+            optional["easier_target"] = True
+        if self.curve is not None:
+            optional["curve"] = _curve_digest(self.curve)
+        if self.parameters:
+            optional["parameters"] = dict(self.parameters)
+        if self.template_digest:
+            optional["template_digest"] = self.template_digest
+        if self.image_digest:
+            optional["image_digest"] = self.image_digest
+        return canonical_json(
+            optional
+            | {
+                "recurrence": self.recurrence,
+                "attempt": self.attempt,
+                "batch_size": self.batch_size,
+                "outcome": self.outcome.value,
+                "epochs": self.epochs,
+                "energy_joules": self.energy_joules,
+                "time_seconds": self.time_seconds,
+                "max_power_watts": self.max_power_watts,
+                "gpu_model": self.gpu_model,
+                "epoch_energy_joules": self.epoch_energy_joules,
+                "epoch_time_seconds": self.epoch_time_seconds,
+                "from_other_job": self.from_other_job,
+            }
+        )
+
     def cost_joules(self, eta: float) -> float:
         """Cost of the attempt in joules for the energy weight `eta`, on the GPUs it ran on."""
         return CostModel(eta, self.max_power_watts).cost_joules(self.energy_joules, self.time_seconds)
+
+
+def _curve_digest(curve: MetricCurve) -> str:
+    """A digest of the values as IEEE 754 doubles: a thousand curves as text would be megabytes."""
+    values = (*curve.epochs, *curve.metrics)
+    return hashlib.blake2b(struct.pack(f"<{len(values)}d", *values), digest_size=_CURVE_DIGEST_BYTES).hexdigest()

@@ -27,6 +27,8 @@ from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.cluster.store_cache import StoreCache
 from wattloop_operator.cluster.workload_access import WorkloadAccess
 from wattloop_operator.domain.names import JobKey
+from wattloop_operator.domain.policy_cache import PolicyCache
+from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.driver import StaleSnapshotError
 from wattloop_operator.reconcile.actions import (
@@ -93,6 +95,7 @@ class ClusterBackend:
         self._store = store
         self._sample_decision = sample_decision
         self._store_cache = StoreCache(store)
+        self._policies = PolicyCache()
         self._dry_run = DryRun(workloads.dry_run_create, monotonic)
         self._clock = clock
         self._reporter = reporter
@@ -127,6 +130,7 @@ class ClusterBackend:
             pod_energies=self._pod_energies(cached.uid, recurrences),
             devices=devices_of(job),
             agent_report_timeout_seconds=self._agent_report_timeout_seconds,
+            policies=self._policies,
         )
         return replace(snapshot, refusal=self._refusal(snapshot))
 
@@ -162,8 +166,7 @@ class ClusterBackend:
     def _do(self, snapshot: Snapshot, action: Action) -> None:
         match action:
             case RecordObservation(record):
-                self._store.observations.record(record)
-                self._store_cache.invalidate(record.job_uid)
+                self._record(record)
             case RecordLateUsage(late_usage):
                 self._store.late_usages.record(late_usage)
                 self._store_cache.invalidate(late_usage.job_uid)
@@ -201,6 +204,13 @@ class ClusterBackend:
             return {}
         reported = self._store.pod_energies.of_job(uid, min(each.spec.index for each in wanted))
         return {each.metadata.name: reported.get((each.spec.index, each.spec.attempt), ()) for each in wanted}
+
+    def _record(self, record: ObservationRecord) -> None:
+        if self._store.observations.record(record):
+            self._store_cache.add(record)
+        else:
+            # The store has the attempt already, perhaps with other values.
+            self._store_cache.invalidate(record.job_uid)
 
     def _create(self, recurrence: TrainingRecurrence) -> None:
         metadata = recurrence.metadata

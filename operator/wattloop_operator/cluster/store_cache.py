@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cachetools import LRUCache
 
@@ -57,6 +57,16 @@ class StoreCache:
         with self._lock:
             self._jobs[job_uid] = read
         return read
+
+    def add(self, record: ObservationRecord) -> None:
+        """Add a record that was stored just now: the others are not read again."""
+        with self._lock:
+            known = self._jobs.get(record.job_uid)
+            if known is not None:
+                # Another thread may have read it from the store already.
+                attempts = {(each.recurrence, each.attempt): each for each in (record, *known.records)}
+                records = tuple(attempts[key] for key in sorted(attempts))
+                self._jobs[record.job_uid] = replace(known, records=records)
 
     def source_records(self, namespace: str, name: str) -> tuple[ObservationRecord, ...]:
         """The observations of the newest job that had this name.

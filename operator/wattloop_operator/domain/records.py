@@ -5,10 +5,13 @@ They are validated on creation, so that the database contains only valid values.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any, TypeVar
 
 from wattloop_operator.api.attempt import Result
 from wattloop_operator.api.curve import MAX_CURVE_POINTS
@@ -26,6 +29,8 @@ TARGET_COLUMNS = ("target_metric", "target_direction", "target_threshold", "targ
 
 TargetValues = tuple[str | None, str | None, float | None, int | None]
 ParameterValues = tuple[tuple[str, str], ...]
+Argument = TypeVar("Argument")
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -131,7 +136,12 @@ class ObservationRecord:
         for column in ("scheduled_at", "finished_at"):
             object.__setattr__(self, column, check.timestamp(self, column))
 
-    @property
+    @functools.cached_property
+    def derived(self) -> dict[Callable[..., Any], Any]:
+        """Values that are computed from the record once; see `once_per_record`."""
+        return {}
+
+    @functools.cached_property
     def target(self) -> TargetValues | None:
         """Metric, direction, threshold and evaluations of its target; None if the target is not known."""
         values = (self.target_metric, self.target_direction, self.target_threshold, self.target_evaluations)
@@ -156,6 +166,26 @@ class ObservationRecord:
             raise check.error("target_direction", self.target_direction, f"one of {', '.join(sorted(DIRECTIONS))}")
         if not math.isfinite(self.target_threshold or 0.0):
             raise check.error("target_threshold", self.target_threshold, "a finite number")
+
+
+def once_per_record(
+    function: Callable[[ObservationRecord, Argument], Value],
+) -> Callable[[ObservationRecord, Argument], Value]:
+    """A decorator of a pure function of a record and an argument; the record keeps the value for the latest argument.
+
+    Records outlive snapshots, so what follows from each of a thousand records is not computed again
+    for each decision, and is the same object in each.
+    """
+
+    @functools.wraps(function)
+    def derive(record: ObservationRecord, argument: Argument, /) -> Value:
+        known = record.derived.get(function)
+        if known is None or known[0] != argument:
+            known = record.derived[function] = argument, function(record, argument)
+        value: Value = known[1]
+        return value
+
+    return derive
 
 
 def _are_parameters(parameters: object) -> bool:

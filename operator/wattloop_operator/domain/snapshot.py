@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import PodReference, TrainingRecurrence
+from wattloop_operator.domain.policy_cache import PolicyCache
 from wattloop_operator.domain.records import LateUsage, ObservationRecord, PodEnergy, PowerProfileRecord
 
 Value = TypeVar("Value")
@@ -107,6 +108,8 @@ class Snapshot:
         devices: GPUs that an attempt's training containers request; 0 if none, or not known.
         agent_report_timeout_seconds: How long an attempt that has ended waits for the agents' final
             report; 0 if no agents report.
+        policies: Policies that decisions keep for later ones; those of the process, or else new ones.
+            Decisions do not depend on it.
         derived: Values that are computed from the snapshot once; see `once_per_snapshot`.
     """
 
@@ -122,6 +125,7 @@ class Snapshot:
     pod_energies: Mapping[str, tuple[PodEnergy, ...]] = field(default_factory=dict)
     devices: int = 0
     agent_report_timeout_seconds: int = 0
+    policies: PolicyCache = field(default_factory=PolicyCache, repr=False, compare=False)
     derived: dict[Callable[[Snapshot], Any], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
 

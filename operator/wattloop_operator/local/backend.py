@@ -14,6 +14,7 @@ from typing import Any
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import JobKey
+from wattloop_operator.domain.policy_cache import PolicyCache
 from wattloop_operator.domain.snapshot import Failure, Snapshot, WorkloadPhase, WorkloadState
 from wattloop_operator.driver import StaleSnapshotError
 from wattloop_operator.local.command import command_of
@@ -70,6 +71,7 @@ class LocalBackend:
         self._devices = devices
         self._watchdog = watchdog
         self._wake = wake
+        self._policies = PolicyCache()
         # Processes by namespace and name of their recurrence, until their end is stored.
         self._processes: dict[tuple[str, str], TrainingProcess] = {}
 
@@ -100,6 +102,7 @@ class LocalBackend:
             late_usages=self._store.late_usages.of_job(job.metadata.uid),
             source_records=self._store.observations.of_name(key.namespace, learn_from) if learn_from else (),
             source_job=None if source is None else RecurringTrainingJob.from_wire(source.body),
+            policies=self._policies,
         )
 
     def carry_out(self, snapshot: Snapshot, action: actions.Action) -> None:

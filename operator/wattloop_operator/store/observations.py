@@ -54,7 +54,7 @@ class Observations:
             OperationError: The database failed; nothing is recorded, and the call may be repeated.
         """
         with self._database.writing(f"record the observation of {record.namespace}/{record.recurrence_name}") as on:
-            if on.execute(self._insert, vars(record)).first() is not None:
+            if on.execute(self._insert, _values(record)).first() is not None:
                 return True
             stored = _select(
                 on,
@@ -108,6 +108,10 @@ class LateUsages:
         with self._database.reading(f"read the late usages of job {job_uid}") as on:
             rows = on.execute(query.order_by(*(LATE_USAGES.c[name] for name in KEY))).all()
         return tuple(LateUsage(*row) for row in rows)
+
+
+def _values(record: ObservationRecord) -> dict[str, object]:
+    return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
 def _select(on: Connection, *conditions: ColumnElement[bool]) -> tuple[ObservationRecord, ...]:

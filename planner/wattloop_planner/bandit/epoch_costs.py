@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from dataclasses import dataclass
 
@@ -59,6 +58,13 @@ class ModelEpochCosts:
         self.values: Vector = np.zeros(arms)
         self.precisions: Vector = np.zeros(arms)
         self.last_profiles: dict[int, Profile] = {}
+
+    def copy(self) -> ModelEpochCosts:
+        """An independent copy."""
+        clone = ModelEpochCosts(len(self.values))
+        clone.values[:], clone.precisions[:] = self.values, self.precisions
+        clone.last_profiles.update(self.last_profiles)
+        return clone
 
     def update(self, arm: int, value: float, precision: float) -> bool:
         """Record the epoch cost of an arm; a changed exact cost shifts the costs of all arms.
@@ -131,7 +137,7 @@ class EpochCosts:
         gpu_model = gpu_model or self._best_measured(excluded=None) or ""
         own = self._models.get(gpu_model)
         if partial is not None:
-            own = copy.deepcopy(own) or ModelEpochCosts(len(self._space))
+            own = ModelEpochCosts(len(self._space)) if own is None else own.copy()
             model = CostModel(self._eta, partial.max_power_watts)
             cost = model.cost_joules(partial.epoch_energy_joules, partial.epoch_time_seconds)
             own.update(self._space.arm(partial.batch_size, partial.parameters), log_of(cost), EXACT_PRECISION)

@@ -67,6 +67,12 @@ def test_the_digest_of_a_fixed_context_with_target_and_curve_never_changes() -> 
     assert context_digest(WITH_CURVE) == "c6788591487851d063131aa386455d8d"
 
 
+def test_the_digest_of_several_observations_never_changes() -> None:
+    later = replace(OBSERVATION, recurrence=4, from_other_job=True, gpu_model='"é\\', epoch_time_seconds=None)
+    context = replace(FULL_CONTEXT, observations=(OBSERVATION, *FULL_CONTEXT.observations, later))
+    assert context_digest(context) == "1434b71915268e8c6825c4d30f0ab575"
+
+
 @pytest.mark.parametrize("name", [field.name for field in fields(RunTarget)])
 def test_every_field_of_a_target_changes_the_digest(name: str) -> None:
     other = replace(TARGET, **{name: changed(getattr(TARGET, name))})

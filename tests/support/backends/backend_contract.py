@@ -8,7 +8,7 @@ and how often a workload was started.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import pytest
@@ -78,7 +78,7 @@ class BackendHarness:
             "attempt": recurrence.spec.attempt,
             "recurrence_name": recurrence.metadata.name,
         }
-        return ObservationRecord(**{**RECORD.__dict__, **values, **changes})
+        return replace(RECORD, **{**values, **changes})  # type: ignore[arg-type]  # of the columns
 
 
 class BackendContract:
@@ -97,6 +97,9 @@ class BackendContract:
         other = first.model_copy(update={"spec": first.spec.model_copy(update={"batch_size": 16})})
         harness.do(actions.CreateRecurrence(other))
         assert harness.snapshot.recurrences == (first,)
+
+    def test_all_snapshots_have_the_policies_that_the_process_keeps(self, harness: BackendHarness) -> None:
+        assert harness.snapshot.policies is harness.snapshot.policies
 
     def test_a_created_recurrence_has_no_workload(self, harness: BackendHarness) -> None:
         name = harness.create().metadata.name

@@ -17,6 +17,7 @@ from wattloop.messages import GpuEnergy, LimitMeasurement, Report
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import JobKey
+from wattloop_operator.domain.policy_cache import PolicyCache
 from wattloop_operator.domain.records import LateUsage, ObservationRecord, PodEnergy, PowerProfileRecord
 from wattloop_operator.domain.snapshot import Failure, Snapshot, WorkloadPhase, WorkloadState
 from wattloop_operator.driver import StaleSnapshotError, reconcile
@@ -76,6 +77,7 @@ class ModelBackend:
     pod_energies: dict[str, tuple[PodEnergy, ...]] = field(default_factory=dict)
     devices: int = 0
     agent_report_timeout_seconds: int = 0
+    policies: PolicyCache = field(default_factory=PolicyCache)
     actions_until_killed: int | None = None
     killed_after: bool = False
     version: int = 0
@@ -106,6 +108,7 @@ class ModelBackend:
             pod_energies=dict(self.pod_energies),
             devices=self.devices,
             agent_report_timeout_seconds=self.agent_report_timeout_seconds,
+            policies=self.policies,
         )
 
     def carry_out(self, snapshot: Snapshot, action: actions.Action) -> None:

@@ -97,10 +97,6 @@ def review_cost_limit(
     snapshot = read_snapshot()
     if snapshot is None:
         return progress
-    policy = policy_of(snapshot.job.spec)
-    if not isinstance(policy, ReviewingPolicy):
-        # The job has another policy than the one that decided the attempt.
-        return progress
     limit = None if spec.stop_cost_joules is None else float(spec.stop_cost_joules)
     kind = PolicyDecisionKind(spec.decision.kind.value.lower())
     context, values = review_context(snapshot, recurrence), sorted_values(spec.parameters)
@@ -108,7 +104,11 @@ def review_cost_limit(
         # The job no longer offers the parameters of the attempt.
         return progress
     decision = Decision(spec.batch_size, kind, spec.decision.reason, limit, parameters=values)
-    limit = policy.review(context, decision, measured)
+    with policy_of(snapshot, context) as policy:
+        if not isinstance(policy, ReviewingPolicy):
+            # The job has another policy than the one that decided the attempt.
+            return progress
+        limit = policy.review(context, decision, measured)
     return with_reviewed_limit(progress, limit)
 
 

@@ -27,7 +27,7 @@ from wattloop_operator.reconcile.job.start import MAX_ACTIVE, Readiness
 from wattloop_operator.reconcile.learning import observations
 from wattloop_operator.reconcile.learning.changed_job import known_attempts, with_current_target
 from wattloop_operator.reconcile.learning.costs import RecurrenceHistory, default_cost, default_energy, histories_of
-from wattloop_operator.reconcile.learning.decision import advice_for, decision_context, policy_of
+from wattloop_operator.reconcile.learning.decision import advice_for, decision_context, policy_decision
 from wattloop_operator.reconcile.learning.metric_guard import guard_of, shortfall_text
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.feasible_arms import crashes_in_a_row
@@ -241,7 +241,7 @@ def _arms(snapshot: Snapshot, recent: tuple[RecentRecurrence, ...]) -> dict[str,
     guard = guard_of(snapshot)
     short = {} if guard is None else guard.short
     try:
-        decision = policy_of(job.spec).decide(context)
+        decision = policy_decision(snapshot, context)
     except NoFeasibleArmError:
         return {"arms": (), "best_batch_size": None, "best_parameters": {}, "advice": None}
     arms = decision.arms

@@ -10,18 +10,20 @@ crashed. What the user forgot by `spec.policy.forget` says nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from wattloop_operator.api.attempt import Result
 from wattloop_operator.api.policy import PolicyName
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob, RecurringTrainingJobSpec
-from wattloop_operator.domain.records import ObservationRecord
+from wattloop_operator.domain.records import ObservationRecord, once_per_record
 from wattloop_operator.domain.snapshot import Snapshot, once_per_snapshot
 from wattloop_operator.reconcile.learning.observations import (
+    KnownTarget,
     known_profiles,
     known_records,
-    observations,
+    observation_of,
+    run_target,
     target_values,
 )
 from wattloop_operator.reconcile.learning.power_limit import at_policy_limits
@@ -50,20 +52,16 @@ def known_attempts(snapshot: Snapshot) -> KnownAttempts:
     """What the attempts of a job say about its next one, given its present spec and status."""
     spec = snapshot.job.spec
     kept = not_forgotten(snapshot.job, known_records(snapshot))
+    present = _present_training(spec)
     counted, converted = [], []
-    for record, observation in _with_records(at_policy_limits(spec, kept, known_profiles(snapshot))):
-        if observation.outcome is Outcome.CRASHED:
-            if not _crashed_with_other_template(record, spec.template.digest):
-                # A crash says nothing about the target.
-                counted.append(replace(observation, curve=None))
+    for record in at_policy_limits(spec, kept, known_profiles(snapshot)):
+        observation = _counted(record, present)
+        if observation is None:
             continue
-        if record.target == target_values(spec.objective.target):
-            counted.append(observation)
-            continue
-        with_target = _converted(record, observation, spec)
-        if with_target is not None:
-            converted.append(with_target)
-        counted.append(with_target or replace(observation, curve=None, other_target=True))
+        counted.append(observation)
+        is_converted = record.target != present.target and not observation.other_target
+        if is_converted and observation.outcome is not Outcome.CRASHED:
+            converted.append(observation)
     return KnownAttempts(kept, tuple(counted), tuple(converted))
 
 
@@ -75,18 +73,15 @@ def source_observations(snapshot: Snapshot) -> tuple[Observation, ...]:
     forget there; the number of consecutive evaluations may differ. Attempts towards another
     threshold are converted by their curves.
     """
-    spec, source = snapshot.job.spec, snapshot.source_job
+    present, source = _present_training(snapshot.job.spec), snapshot.source_job
     found = []
-    for record, observation in _with_records(snapshot.source_records, from_other_job=True):
+    for record in snapshot.source_records:
         # A deleted job of the same name has recurrences with the same indices.
         if source is not None and record.job_uid == source.metadata.uid and not not_forgotten(source, (record,)):
             continue
-        if observation.outcome is Outcome.CRASHED:
-            continue
-        if record.target is not None and record.target[:3] == target_values(spec.objective.target)[:3]:
+        observation = _of_source(record, present)
+        if observation is not None:
             found.append(observation)
-        elif (converted := _converted(record, observation, spec)) is not None:
-            found.append(converted)
     return tuple(found)
 
 
@@ -108,26 +103,54 @@ def with_current_target(
     return tuple(record for record in records if record.target == target)
 
 
-def _with_records(
-    records: Iterable[ObservationRecord], *, from_other_job: bool = False
-) -> Iterator[tuple[ObservationRecord, Observation]]:
-    for record in records:
-        for observation in observations((record,), from_other_job=from_other_job):
-            yield record, observation
+class _PresentTraining(NamedTuple):
+    """What a job trains now, by which its earlier attempts are judged.
+
+    Attributes:
+        target: Its target in the form of `ObservationRecord.target`.
+        template_digest: Digest of its template.
+        converts: Whether its policy uses attempts with another target.
+    """
+
+    target: KnownTarget
+    template_digest: str
+    converts: bool
 
 
-def _converted(
-    record: ObservationRecord, observation: Observation, spec: RecurringTrainingJobSpec
-) -> Observation | None:
+def _present_training(spec: RecurringTrainingJobSpec) -> _PresentTraining:
+    converts = spec.policy.name is PolicyName.THOMPSON_SAMPLING
+    return _PresentTraining(target_values(spec.objective.target), spec.template.digest, converts)
+
+
+@once_per_record
+def _counted(record: ObservationRecord, present: _PresentTraining) -> Observation | None:
+    """What an attempt of a job says about its next one; None if nothing."""
+    observation = observation_of(record, False)
+    if observation is None:
+        return None
+    if observation.outcome is Outcome.CRASHED:
+        # A crash says nothing about the target. One with an unknown template counts: an older version
+        # of Wattloop recorded it.
+        counts = record.template_digest in (None, present.template_digest)
+        return replace(observation, curve=None) if counts else None
+    if record.target == present.target:
+        return observation
+    return _converted(record, observation, present) or replace(observation, curve=None, other_target=True)
+
+
+@once_per_record
+def _of_source(record: ObservationRecord, present: _PresentTraining) -> Observation | None:
+    """What an attempt of another job says about a job that learns from it; None if nothing."""
+    observation = observation_of(record, True)
+    if observation is None or observation.outcome is Outcome.CRASHED:
+        return None
+    if record.target is not None and record.target[:3] == present.target[:3]:
+        return observation
+    return _converted(record, observation, present)
+
+
+def _converted(record: ObservationRecord, observation: Observation, present: _PresentTraining) -> Observation | None:
     """What an attempt with another target says of a job's present one; None if nothing."""
-    target = spec.objective.target
-    if spec.policy.name is not PolicyName.THOMPSON_SAMPLING:
+    if not present.converts or (record.target_metric, record.target_direction) != present.target[:2]:
         return None
-    if (record.target_metric, record.target_direction) != (target.metric, target.direction.value):
-        return None
-    return retargeted(observation, target.run_target)
-
-
-def _crashed_with_other_template(record: ObservationRecord, digest: str) -> bool:
-    # A crash with an unknown template counts: an older version of Wattloop recorded it.
-    return record.result == Result.CRASHED.value and record.template_digest not in (None, digest)
+    return retargeted(observation, run_target(present.target))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -107,17 +109,38 @@ def review_context(snapshot: Snapshot, recurrence: TrainingRecurrence) -> Decisi
     return decision_context(of_attempt, spec.index, spec.attempt)
 
 
-def policy_of(spec: RecurringTrainingJobSpec) -> Policy:
-    """The policy of a job, created for one decision; its cache serves simulations, which make many."""
-    choice, crash_budget = spec.policy, spec.crash_budget
+@contextmanager
+def policy_of(snapshot: Snapshot, context: DecisionContext) -> Iterator[Policy]:
+    """The policy of a job; its model may be that of an earlier decision, which it only updates."""
+    spec = snapshot.job.spec
+    name, settings = _policy_settings(spec)
+    key = (snapshot.job.metadata.uid, name, tuple(sorted(settings.items())))
+    with snapshot.policies.policy(key, lambda: policy_named(name, **settings), len(context.space)) as policy:
+        yield policy
+
+
+def policy_decision(snapshot: Snapshot, context: DecisionContext) -> Decision:
+    """The decision of the job's policy.
+
+    Raises:
+        NoFeasibleArmError: No feasible batch size is left.
+    """
+    with policy_of(snapshot, context) as policy:
+        return policy.decide(context)
+
+
+def _policy_settings(spec: RecurringTrainingJobSpec) -> tuple[str, dict[str, float]]:
+    """Name and settings of a job's policy, for `policy_named`."""
+    choice = spec.policy
     ratio = spec.objective.early_stop.cost_ratio_percent / 100
     if choice.zeus is not None:
         # Its stopping cost is this multiple of the lowest cost, which is at most the expected one.
-        return policy_named("zeus", window=choice.zeus.window, beta=ratio, crash_budget=crash_budget)
+        return "zeus", {"window": choice.zeus.window, "beta": ratio, "crash_budget": spec.crash_budget}
+    settings = {"max_cost_ratio": ratio, "crash_budget": spec.crash_budget}
     if choice.fixed is not None:
-        return policy_named("default", max_cost_ratio=ratio, crash_budget=crash_budget)
+        return "default", settings
     window = 0 if choice.thompson_sampling is None else choice.thompson_sampling.window or 0
-    return policy_named("thompsonSampling", window=window, max_cost_ratio=ratio, crash_budget=crash_budget)
+    return "thompsonSampling", settings | {"window": window}
 
 
 def decide(snapshot: Snapshot, attempt: Attempt) -> TrainingRecurrence:
@@ -172,7 +195,7 @@ def _decision(snapshot: Snapshot, context: DecisionContext) -> tuple[DecisionKin
                 "those of the other batch sizes"
             )
             return DecisionKind.COMPARISON, replace(decision, reason=reason)
-    decision = policy_of(spec).decide(context)
+    decision = policy_decision(snapshot, context)
     return DecisionKind(decision.kind.value.capitalize()), decision
 
 
@@ -188,7 +211,7 @@ def _default_decision(snapshot: Snapshot, context: DecisionContext) -> Decision:
             "mode Advise runs no other; check the logs of the last attempts, then fix the training"
         ) from None
     try:
-        text = advice_text(advice_for(snapshot, context, policy_of(snapshot.job.spec).decide(context)))
+        text = advice_text(advice_for(snapshot, context, policy_decision(snapshot, context)))
     except NoFeasibleArmError as error:
         text = f"nothing ({error})"
     return replace(decision, reason=f"mode Advise runs the default configuration; advised is {text}")

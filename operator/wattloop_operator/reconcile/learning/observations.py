@@ -6,14 +6,16 @@ So both sources have the same numbers and lead to the same decisions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
+from wattloop.environment import RunTarget
 from wattloop_operator.api.attempt import Progress, Result
-from wattloop_operator.api.objective import Target
+from wattloop_operator.api.objective import Direction, Target
 from wattloop_operator.api.training_recurrence import (
     Attribution,
     EnergySource,
@@ -29,7 +31,7 @@ from wattloop_operator.domain.records import (
     PowerMeasurement,
     PowerProfileRecord,
     ProfileKey,
-    TargetValues,
+    once_per_record,
 )
 from wattloop_operator.domain.snapshot import Snapshot, once_per_snapshot
 from wattloop_operator.reconcile.energy.usage import usage_of
@@ -46,6 +48,8 @@ OUTCOMES = {
 }
 MIN_MEASUREMENTS = 2
 
+KnownTarget = tuple[str, str, float, int]
+
 
 @once_per_snapshot
 def known_records(snapshot: Snapshot) -> tuple[ObservationRecord, ...]:
@@ -54,12 +58,21 @@ def known_records(snapshot: Snapshot) -> tuple[ObservationRecord, ...]:
     The store has precedence over the objects. What a record of an older version lacks is taken from
     its object.
     """
-    known = {(record.recurrence, record.attempt): record for record in snapshot.records}
+    records = list(snapshot.records)
     for recurrence in snapshot.recurrences:
+        if recurrence.status.result is None:
+            continue
         key = (recurrence.spec.index, recurrence.spec.attempt)
-        if recurrence.status.result is not None:
-            known[key] = _completed(known[key], recurrence) if key in known else record_of(recurrence)
-    return tuple(known[key] for key in sorted(known))
+        place = bisect_left(records, key, key=_attempt_of)
+        if place < len(records) and _attempt_of(records[place]) == key:
+            records[place] = _completed(records[place], recurrence)
+        else:
+            records.insert(place, record_of(recurrence))
+    return tuple(records)
+
+
+def _attempt_of(record: ObservationRecord) -> tuple[int, int]:
+    return record.recurrence, record.attempt
 
 
 def _completed(record: ObservationRecord, recurrence: TrainingRecurrence) -> ObservationRecord:
@@ -159,9 +172,16 @@ def sorted_values(parameters: Mapping[str, str]) -> ParameterValues:
     return tuple(sorted(parameters.items()))
 
 
-def target_values(target: Target) -> TargetValues:
+def target_values(target: Target) -> KnownTarget:
     """A target in the form of `ObservationRecord.target`."""
     return target.metric, target.direction.value, float(target.threshold), target.consecutive_evaluations
+
+
+def run_target(values: KnownTarget) -> RunTarget:
+    """A target of that form in the form that policies get."""
+    metric, direction, threshold, evaluations = values
+    maximize = direction == Direction.MAXIMIZE.value
+    return RunTarget(metric, threshold, maximize=maximize, consecutive_evaluations=evaluations)
 
 
 def _target_columns(target: Target) -> dict[str, Any]:
@@ -214,22 +234,29 @@ def known_profiles(snapshot: Snapshot) -> tuple[PowerProfileRecord, ...]:
     return tuple(known.values())
 
 
-def latest_gpus(records: Iterable[ObservationRecord]) -> tuple[str, int]:
+def latest_gpus(records: Sequence[ObservationRecord]) -> tuple[str, int]:
     """Model and number of the GPUs of the latest attempt with GPUs.
 
     Empty and 0 if there is none.
     """
-    ran = [(record.gpu_product, record.gpu_count) for record in records if record.gpu_product]
-    return ran[-1] if ran else ("", 0)
+    latest = next((record for record in reversed(records) if record.gpu_product), None)
+    return ("", 0) if latest is None else (latest.gpu_product, latest.gpu_count)
 
 
-def observations(records: Iterable[ObservationRecord], *, from_other_job: bool = False) -> tuple[Observation, ...]:
+def observations(records: Iterable[ObservationRecord]) -> tuple[Observation, ...]:
     """The observations of informative outcomes whose energy is the attempt's alone."""
-    known = (_observation(record, from_other_job) for record in records)
+    known = (observation_of(record, False) for record in records)
     return tuple(observation for observation in known if observation is not None)
 
 
-def _observation(record: ObservationRecord, from_other_job: bool) -> Observation | None:
+@once_per_record
+def observation_of(record: ObservationRecord, from_other_job: bool) -> Observation | None:
+    """The observation of an informative outcome whose energy is the attempt's alone; None of others.
+
+    Args:
+        record: The record of the attempt.
+        from_other_job: Whether another job learns from it.
+    """
     outcome = OUTCOMES.get(Result(record.result))
     if outcome is None:
         return None

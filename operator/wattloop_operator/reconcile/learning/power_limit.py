@@ -8,7 +8,7 @@ from wattloop.power.selectors import Measurement, selector_named
 from wattloop_operator.api.power import PowerLimitMode
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJobSpec
 from wattloop_operator.api.training_recurrence import DecisionKind
-from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord
+from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord, ProfileKey, once_per_record
 from wattloop_operator.reconcile.learning.power_profiles import applicable_profile
 
 
@@ -43,24 +43,40 @@ def at_policy_limits(
     """
     if spec.power.limit.mode is not PowerLimitMode.AUTO:
         return records
-    sizes = {record.batch_size for record in records if record.decision_kind == DecisionKind.ADVISE.value}
-    applicable = {size: applicable_profile(records, profiles, size) for size in sizes}
+    advised = DecisionKind.ADVISE.value
+    sizes = {record.batch_size for record in records if record.decision_kind == advised}
+    if not sizes:
+        return records
+    profiles_found = ((size, applicable_profile(records, profiles, size)) for size in sizes)
+    applicable = {
+        size: (profile.key, _ratios(spec, profile)) for size, profile in profiles_found if profile is not None
+    }
     return tuple(
-        _scaled(spec, record, applicable[record.batch_size])
-        if record.decision_kind == DecisionKind.ADVISE.value
-        else record
+        _at_policy_limit(record, applicable.get(record.batch_size)) if record.decision_kind == advised else record
         for record in records
     )
 
 
-def _scaled(
-    spec: RecurringTrainingJobSpec, record: ObservationRecord, profile: PowerProfileRecord | None
-) -> ObservationRecord:
-    if profile is None or (record.gpu_product, record.gpu_count) != (profile.key.gpu_product, profile.key.gpu_count):
-        return record
+def _ratios(spec: RecurringTrainingJobSpec, profile: PowerProfileRecord) -> tuple[float, float]:
+    """Energy and time of an epoch at the limit that the selector chooses, relative to the highest limit."""
     selected = selected_measurement(spec, profile)
     highest = max(epoch_measurements(profile), key=lambda each: each.power_limit_watts)
-    energy, time = selected.energy_joules / highest.energy_joules, selected.time_seconds / highest.time_seconds
+    return selected.energy_joules / highest.energy_joules, selected.time_seconds / highest.time_seconds
+
+
+def _at_policy_limit(
+    record: ObservationRecord, applicable: tuple[ProfileKey, tuple[float, float]] | None
+) -> ObservationRecord:
+    if applicable is None:
+        return record
+    key, ratios = applicable
+    of_profile = (record.gpu_product, record.gpu_count) == (key.gpu_product, key.gpu_count)
+    return _scaled(record, ratios) if of_profile else record
+
+
+@once_per_record
+def _scaled(record: ObservationRecord, ratios: tuple[float, float]) -> ObservationRecord:
+    energy, time = ratios
     return replace(
         record,
         energy_joules=record.energy_joules * energy,
