@@ -43,9 +43,10 @@ KINDS: dict[str, Metric] = {
 def synthetic_scenario(metric: Metric, seed: int, *, with_curves: bool) -> Scenario:
     """A job whose costs are U-shaped over the batch size, and whose metric does not predict its epochs.
 
-    The target is reached after the epochs of the path, whatever the metric was before.
+    The target is reached after the epochs of the path, whatever the metric was before. The jobs of a seed differ in
+    their curves alone.
     """
-    draw = random.Random(seed)
+    draw, draw_curve = random.Random(seed), random.Random(seed)
     best, curvature, noise = draw.uniform(0, len(SIZES) - 1), draw.uniform(0.05, 0.4), draw.uniform(0.05, 0.3)
     level, speed, centre = draw.uniform(2, 3.5), draw.uniform(0.4, 0.8), (len(SIZES) - 1) / 2
     traces: list[ConfigurationTrace] = []
@@ -61,7 +62,7 @@ def synthetic_scenario(metric: Metric, seed: int, *, with_curves: bool) -> Scena
         )
         totals = [max(2, round(math.exp(min(log_epochs + draw.gauss(0, noise), 6.0)))) for _ in range(RUNS)]
         paths[configuration] = tuple(TrainingPath(run, float(total), 0) for run, total in enumerate(totals))
-        curves[configuration] = {run: _curve(metric, draw, arm, total) for run, total in enumerate(totals)}
+        curves[configuration] = {run: _curve(metric, draw_curve, arm, total) for run, total in enumerate(totals)}
     workload = Workload("synthetic", "none", "none")
     trace = JobTrace(workload, 1.0, 300.0, 1, (), tuple(traces), {TARGET: paths}, {TARGET: curves})
     default = draw.choice(SIZES)
