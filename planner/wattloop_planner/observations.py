@@ -15,6 +15,8 @@ from wattloop_planner.metric_curve import MetricCurve
 _CURVE_DIGEST_BYTES = 16
 # Values of further parameters by name.
 ParameterValues = tuple[tuple[str, str], ...]
+# A file has the value of the parameter NAME in the column or member param:NAME.
+PARAMETER_PREFIX = "param:"
 
 
 class Outcome(StrEnum):

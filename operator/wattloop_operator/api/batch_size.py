@@ -9,13 +9,13 @@ from pydantic import Field
 
 from wattloop_operator.api.field_types import BatchSizeNumber
 from wattloop_operator.api.model import SET, ApiModel, Rule
+from wattloop_planner.bandit.configuration import NUMBER_PATTERN
 
 JobName = Annotated[str, Field(min_length=1, max_length=35, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")]
-ParameterValue = Annotated[str, Field(min_length=1, max_length=256)]
-
-
-# As in wattloop_planner.bandit.configuration, so that both read the same values as numbers.
-NUMBER_PATTERN = r"[-+]?([0-9]{1,32}([.][0-9]{0,32})?|[.][0-9]{1,32})([eE][-+]?[0-9]{1,2})?"
+MAX_PARAMETERS = 8
+MAX_PARAMETER_CHARACTERS = 256
+ParameterValue = Annotated[str, Field(min_length=1, max_length=MAX_PARAMETER_CHARACTERS)]
+ParametersByName = Annotated[dict[str, ParameterValue], Field(max_length=MAX_PARAMETERS)]
 
 
 class BatchSizeScope(StrEnum):

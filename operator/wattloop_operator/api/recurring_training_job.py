@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from wattloop_operator.api.batch_size import BatchSize, Parameter
+from wattloop_operator.api.batch_size import MAX_PARAMETERS, BatchSize, Parameter
 from wattloop_operator.api.meta import ObjectMeta
 from wattloop_operator.api.model import UNPUBLISHED_DEFAULT, ApiModel, Rule, list_map
 from wattloop_operator.api.objective import Objective
@@ -17,11 +17,10 @@ from wattloop_operator.api.recurring_training_job_status import RecurringTrainin
 from wattloop_operator.api.resource import API_VERSION, Column, Resource, Scope
 from wattloop_operator.api.template import Template
 from wattloop_operator.api.trigger import Trigger
+from wattloop_planner.bandit.configuration import MAX_CONFIGURATIONS
 
 # Names of recurrences (job and slot) and pods (recurrence and suffix) are derived from it and have at most 63.
 MAX_NAME_CHARACTERS = 35
-# As in wattloop_planner.bandit.configuration.
-MAX_CONFIGURATIONS = 256
 
 
 class Mode(StrEnum):
@@ -78,7 +77,6 @@ class Reporting(ApiModel):
     )
 
 
-MAX_PARAMETERS = 8
 # CEL cannot fold a list, so each place has a factor.
 _COMBINATIONS = " * ".join(
     ["size(self.batchSize.candidates)"]

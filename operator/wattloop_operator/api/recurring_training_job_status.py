@@ -7,12 +7,11 @@ from typing import Annotated
 from pydantic import Field
 
 from wattloop_operator.api.attempt import Result
-from wattloop_operator.api.batch_size import ParameterValue
+from wattloop_operator.api.batch_size import ParametersByName
 from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString, Time
 from wattloop_operator.api.meta import Conditions
 from wattloop_operator.api.model import ATOMIC, ApiModel, list_map
 
-Parameters = Annotated[dict[str, ParameterValue], Field(max_length=8)]
 PARAMETERS: dict[str, str] = Field(default_factory=dict, description="Values of the further parameters by name.")
 RecurrenceName = Annotated[str, Field(min_length=1, max_length=63)]
 
@@ -39,7 +38,7 @@ class ArmStatus(ApiModel):
     """What the policy has learned about one batch size and, with parameters, one combination of their values."""
 
     batch_size: int = Field(description="The batch size.", ge=1)
-    parameters: Parameters = PARAMETERS
+    parameters: ParametersByName = PARAMETERS
     observations: int = Field(default=0, description="Number of observations of this batch size.", ge=0)
     mean_cost_joules: NonNegativeDecimalString | None = Field(
         default=None, description="Expected cost of reaching the target with this batch size, in joules."
@@ -112,7 +111,7 @@ class RecentRecurrence(ApiModel):
     index: int = Field(description="Index of the recurrence, from 0.", ge=0)
     attempts: int = Field(default=1, description="Number of attempts.", ge=1)
     batch_size: int = Field(description="Batch size of the last attempt.", ge=1)
-    parameters: Parameters = PARAMETERS
+    parameters: ParametersByName = PARAMETERS
     power_limit_watts: int | None = Field(
         default=None, description="Power limit at the end of the last attempt, in watts.", ge=0
     )
@@ -176,7 +175,7 @@ class Advice(ApiModel):
     """The decision for the next recurrence that mode Advise shows and does not carry out."""
 
     batch_size: int = Field(description="Batch size that the policy would choose.", ge=1)
-    parameters: Parameters = Field(
+    parameters: ParametersByName = Field(
         default_factory=dict, description="Values of the further parameters that the policy would choose, by name."
     )
     power_limit_watts: int | None = Field(
@@ -230,7 +229,7 @@ class RecurringTrainingJobStatus(ApiModel):
     )
     counts: Counts = Field(default=Counts(), description="Numbers of recurrences and attempts.")
     best_batch_size: int | None = Field(default=None, description="Batch size with the lowest expected cost.", ge=1)
-    best_parameters: Parameters = Field(
+    best_parameters: ParametersByName = Field(
         default_factory=dict, description="Values of the further parameters with the lowest expected cost."
     )
     arms: Annotated[tuple[ArmStatus, ...], Field(max_length=64, json_schema_extra=ATOMIC)] = Field(

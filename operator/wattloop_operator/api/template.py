@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -15,6 +14,7 @@ from pydantic_core import CoreSchema
 
 from wattloop.environment import PREFIX
 from wattloop_operator.api.model import ATOMIC, SET, ApiModel, Rule
+from wattloop_planner.canonical_json import canonical_json
 
 
 class EnvironmentVariableSchema(ApiModel):
@@ -163,5 +163,4 @@ class Template(ApiModel):
         """
         # Without defaults, so that a field that a later version adds does not change the digest.
         wire = self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
-        text = json.dumps(wire, sort_keys=True, separators=(",", ":"))
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        return hashlib.blake2b(canonical_json(wire).encode(), digest_size=16).hexdigest()

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from wattloop_operator.api.attempt import Progress, Result
-from wattloop_operator.api.batch_size import ParameterValue
+from wattloop_operator.api.batch_size import ParametersByName
 from wattloop_operator.api.field_types import BatchSizeNumber, DecimalString, NonNegativeDecimalString, Time
 from wattloop_operator.api.meta import Conditions, ObjectMeta
 from wattloop_operator.api.model import ApiModel, Rule, list_map
@@ -125,7 +125,7 @@ class TrainingRecurrenceSpec(ApiModel):
     energy_weight_percent: int = Field(
         description="Weight of energy in the cost, copied from the job's spec, in percent.", ge=0, le=100
     )
-    parameters: Annotated[dict[str, ParameterValue], Field(max_length=8)] = Field(
+    parameters: ParametersByName = Field(
         default_factory=dict, description="Chosen values of the further parameters by name."
     )
     template_digest: str | None = Field(

@@ -12,6 +12,12 @@ MAX_INTEGER = 2**63 - 1
 MAX_SHOWN_CHARACTERS = 200
 
 
+def is_storable(text: str) -> bool:
+    """Whether every database stores a text unchanged: PostgreSQL stores no NUL, and none a lone surrogate."""
+    surrogates = not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)
+    return "\0" not in text and not surrogates
+
+
 @dataclass(frozen=True)
 class ColumnCheck:
     """Checks the values of one record.
@@ -42,9 +48,7 @@ class ColumnCheck:
         """Check that these are strings that every database stores unchanged."""
         for column in columns:
             value = getattr(record, column)
-            # PostgreSQL stores no NUL, and no database stores a lone surrogate.
-            surrogates = not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value)
-            if "\0" in value or surrogates:
+            if not is_storable(value):
                 raise self.error(column, value, "text without NUL or lone surrogates")
             if not value and not may_be_empty:
                 raise self.error(column, value, "text that is not empty")

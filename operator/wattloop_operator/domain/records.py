@@ -14,21 +14,19 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from wattloop_operator.api.attempt import Result
+from wattloop_operator.api.batch_size import MAX_PARAMETER_CHARACTERS, MAX_PARAMETERS
 from wattloop_operator.api.curve import MAX_CURVE_POINTS
 from wattloop_operator.api.objective import Direction
 from wattloop_operator.api.training_recurrence import IMAGE_DIGEST_PATTERN
-from wattloop_operator.domain.column_check import ColumnCheck
+from wattloop_operator.domain.column_check import ColumnCheck, is_storable
 from wattloop_planner.metric_curve import MetricCurve
+from wattloop_planner.observations import ParameterValues
 
-# Bounds of the API.
-MAX_PARAMETERS = 8
-MAX_PARAMETER_CHARACTERS = 256
 RESULTS = frozenset(result.value for result in Result)
 DIRECTIONS = frozenset(direction.value for direction in Direction)
 TARGET_COLUMNS = ("target_metric", "target_direction", "target_threshold", "target_evaluations")
 
 TargetValues = tuple[str | None, str | None, float | None, int | None]
-ParameterValues = tuple[tuple[str, str], ...]
 Argument = TypeVar("Argument")
 Value = TypeVar("Value")
 
@@ -193,17 +191,11 @@ def _are_parameters(parameters: object) -> bool:
     if not isinstance(parameters, tuple) or len(parameters) > MAX_PARAMETERS:
         return False
     texts = [text for pair in parameters for text in pair]
-    valid = all(isinstance(text, str) and _is_storable(text) for text in texts)
+    valid = all(
+        isinstance(text, str) and 0 < len(text) <= MAX_PARAMETER_CHARACTERS and is_storable(text) for text in texts
+    )
     names = [pair[0] for pair in parameters if len(pair) == 2]
     return valid and len(names) == len(parameters) and names == sorted(set(names))
-
-
-def _is_storable(text: str) -> bool:
-    return (
-        0 < len(text) <= MAX_PARAMETER_CHARACTERS
-        and "\0" not in text
-        and not any("\ud800" <= character <= "\udfff" for character in text)
-    )
 
 
 @dataclass(frozen=True)

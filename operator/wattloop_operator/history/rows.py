@@ -12,6 +12,7 @@ from typing import IO
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.reconcile.learning.costs import attempt_cost_joules
 from wattloop_planner.bandit.configuration import Configuration
+from wattloop_planner.observations import PARAMETER_PREFIX
 
 Cell = int | float | str | None
 
@@ -66,7 +67,6 @@ class RecurrenceRow:
 
 
 COLUMNS = tuple(each.name for each in fields(RecurrenceRow) if each.name != "parameters")
-PARAMETER_PREFIX = "param:"
 
 
 def rows_of(history: JobHistory) -> tuple[RecurrenceRow, ...]:

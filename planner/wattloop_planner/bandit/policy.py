@@ -6,6 +6,7 @@ A policy keeps no state between decisions, so no state can be lost and every dec
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -79,14 +80,17 @@ class DecisionContext:
     @cached_property
     def arms_running(self) -> tuple[int, ...]:
         """Indices of the arms in flight."""
-        arms = (self.space.index(each.batch_size, each.parameters) for each in self.running)
-        return tuple(arm for arm in arms if arm is not None)
+        return tuple(self._offered(self.running))
 
     @cached_property
     def arms_excluded(self) -> frozenset[int]:
         """Indices of the arms that must not be chosen."""
-        arms = (self.space.index(each.batch_size, each.parameters) for each in self.excluded)
-        return frozenset(arm for arm in arms if arm is not None)
+        return frozenset(self._offered(self.excluded))
+
+    def _offered(self, configurations: Iterable[Configuration]) -> Iterator[int]:
+        """Indices of those configurations that are offered."""
+        arms = (self.space.index(each.batch_size, each.parameters) for each in configurations)
+        return (arm for arm in arms if arm is not None)
 
 
 @dataclass(frozen=True)
@@ -113,6 +117,11 @@ class Arm:
     note: str = ""
     parameters: ParameterValues = ()
 
+    @property
+    def configuration(self) -> Configuration:
+        """Batch size and parameters."""
+        return Configuration(self.batch_size, self.parameters)
+
 
 @dataclass(frozen=True)
 class Decision:
@@ -136,6 +145,11 @@ class Decision:
     arms: tuple[Arm, ...] = ()
     last_attempt: bool = False
     parameters: ParameterValues = ()
+
+    @property
+    def configuration(self) -> Configuration:
+        """Batch size and parameters."""
+        return Configuration(self.batch_size, self.parameters)
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,9 @@ from wattloop_planner.bandit.policy import (
 )
 from wattloop_planner.bandit.zeus import MIN_OBSERVATIONS, NINETY_PERCENT, ZeusPolicy
 from wattloop_planner.command_line.replay import batch_sizes_of, parameters_of
-from wattloop_planner.observations import Observation, Outcome
+from wattloop_planner.observations import PARAMETER_PREFIX, Observation, Outcome
 from wattloop_planner.plots.posterior import PosteriorPanel, write_posterior_plot
 from wattloop_planner.simulation.replayed_history import read_replayed_history
-from wattloop_planner.simulation.traces import PARAMETER_PREFIX
 
 STAGES = {DecisionKind.PRUNE: "pruning", DecisionKind.TRIAL: "trial"}
 
@@ -130,7 +129,7 @@ def _step(policy: Policy, context: DecisionContext, decision: Decision, step: in
             for a in arms_in
         )
     runs = tuple((o.batch_size, o.cost_joules(1.0), o.outcome is Outcome.REACHED) for o in context.observations)
-    chosen = Configuration(decision.batch_size, decision.parameters)
+    chosen = decision.configuration
     panel = PosteriorPanel(context.recurrence, decision.arms, chosen, runs)
     return Step(step, stage, decision.batch_size if certain else None, chosen, rows, panel)
 

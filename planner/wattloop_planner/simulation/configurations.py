@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from wattloop.errors import InputError, UsageError
 from wattloop.power.selectors import Measurement
 from wattloop_planner.bandit.configuration import Configuration, Parameter, Scale, inferred_scale
-from wattloop_planner.simulation.traces import LEARNING_RATE, PARAMETER_PREFIX, TrainingPath
+from wattloop_planner.observations import PARAMETER_PREFIX
+from wattloop_planner.simulation.traces import LEARNING_RATE, TrainingPath
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ import csv
 from collections.abc import Iterable
 from typing import IO
 
+from wattloop_planner.observations import PARAMETER_PREFIX
 from wattloop_planner.simulation.options import JobOptions
 from wattloop_planner.simulation.simulator import SimulatedAttempt
-from wattloop_planner.simulation.traces import PARAMETER_PREFIX
 
 COLUMNS = (
     "job",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from wattloop.errors import InputError
 from wattloop.files.table import Row, read_table
 from wattloop_planner.bandit.configuration import Parameter
-from wattloop_planner.observations import Observation, Outcome
-from wattloop_planner.simulation.traces import PARAMETER_PREFIX, parameters_of_row
+from wattloop_planner.observations import PARAMETER_PREFIX, Observation, Outcome
+from wattloop_planner.simulation.traces import parameters_of_row
 
 COLUMNS = ("recurrence", "attempt", "batch_size", "cost_joules", "reached")
 

@@ -177,7 +177,7 @@ def _attempt(
 ) -> tuple[SimulatedAttempt, MetricCurve | None]:
     """One attempt, and its curve over the epochs run."""
     decision = policy.decide(context)
-    chosen = scenario.trace.by_configuration[Configuration(decision.batch_size, decision.parameters)]
+    chosen = scenario.trace.by_configuration[decision.configuration]
     target = scenario.target_of(context.recurrence)
     paths = scenario.trace.paths[target][chosen.configuration]
     path = draw_path(paths, seed, context.recurrence, context.attempt, chosen.configuration)

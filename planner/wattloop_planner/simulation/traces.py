@@ -14,13 +14,11 @@ from wattloop.errors import InputError
 from wattloop.files.table import Row, read_table
 from wattloop.power.selectors import Measurement
 from wattloop_planner.bandit.configuration import Configuration
-from wattloop_planner.observations import ParameterValues
+from wattloop_planner.observations import PARAMETER_PREFIX, ParameterValues
 
 TRAIN_COLUMNS = ("dataset", "network", "batch_size", "optimizer", "run", "target_metric", "target_epoch")
 POWER_COLUMNS = ("dataset", "network", "batch_size", "optimizer", "power_limit", "time_per_epoch", "average_power")
 
-
-PARAMETER_PREFIX = "param:"
 LEARNING_RATE = "learning_rate"
 
 

@@ -61,7 +61,7 @@ class SyntheticJob:
     def attempt(self, policy: Policy, given: DecisionContext) -> tuple[Decision, Observation]:
         """Decide and run one attempt; a trial that diverges ends after its first epoch."""
         decision = policy.decide(given)
-        configuration = Configuration(decision.batch_size, decision.parameters)
+        configuration = decision.configuration
         energy, typical = self.epoch_joules(configuration), self.epochs(configuration)
         epochs, outcome = 1.0, Outcome.DIVERGED
         if typical is not None:
@@ -95,11 +95,11 @@ class SyntheticJob:
 
 
 def chosen(decision: Decision) -> Configuration:
-    return Configuration(decision.batch_size, decision.parameters)
+    return decision.configuration
 
 
 def mean_costs(decision: Decision) -> dict[Configuration, float]:
-    return {Configuration(arm.batch_size, arm.parameters): arm.mean_cost_joules or math.inf for arm in decision.arms}
+    return {arm.configuration: arm.mean_cost_joules or math.inf for arm in decision.arms}
 
 
 def moved_knobs(one: Configuration, other: Configuration) -> int:
@@ -130,9 +130,7 @@ def test_a_trial_moves_one_knob_or_is_believed_cheaper_than_the_incumbent(defaul
         if decision.kind is not DecisionKind.TRIAL:
             continue
         ran = {chosen(earlier) for earlier, _ in runs[:index]}
-        means = {
-            Configuration(arm.batch_size, arm.parameters): arm.mean_cost_joules or math.inf for arm in decision.arms
-        }
+        means = {arm.configuration: arm.mean_cost_joules or math.inf for arm in decision.arms}
         cheaper = means[chosen(decision)] < min(means[each] for each in ran)
         assert cheaper or min(moved_knobs(chosen(decision), each) for each in ran) <= 1
 
@@ -167,7 +165,7 @@ def diverged_at(configuration: Configuration) -> tuple[Observation, ...]:
 
 def test_divergence_excludes_neither_a_neighbouring_batch_size_nor_a_neighbouring_value() -> None:
     decision = ThompsonSamplingPolicy().decide(context(diverged_at(Configuration(256, (("learning_rate", "0.2"),)))))
-    pruned = {Configuration(arm.batch_size, arm.parameters): arm.note for arm in decision.arms if arm.pruned}
+    pruned = {arm.configuration: arm.note for arm in decision.arms if arm.pruned}
     assert pruned == {Configuration(256, (("learning_rate", "0.2"),)): "diverged"}
 
 

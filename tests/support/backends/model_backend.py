@@ -9,9 +9,10 @@ once, and can be killed before or after any action.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from wattloop.messages import GpuEnergy, LimitMeasurement, Report
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
@@ -24,9 +25,12 @@ from wattloop_operator.driver import StaleSnapshotError, reconcile
 from wattloop_operator.reconcile import actions
 from wattloop_operator.reconcile.attempt.early_stop import with_stop_request
 from wattloop_operator.reconcile.attempt.progress import progress_after
+from wattloop_operator.reconcile.learning.decision import decision_context
+from wattloop_planner.bandit.policy import DecisionContext
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 KEY = JobKey("team", "digits")
+Value = TypeVar("Value")
 
 
 class KilledError(Exception):
@@ -223,6 +227,38 @@ class ModelBackend:
     def report_energy(self, name: str, *energies: PodEnergy) -> None:
         """The node agents report the energy of this recurrence's pods."""
         self.pod_energies[name] = tuple(replace(energy, reported_at=self.now) for energy in energies)
+
+    def run_until_trial(self) -> str:
+        """Run recurrences until the policy tries another batch size; returns the name of that running attempt."""
+        for _ in range(6):
+            self.reconcile()
+            name = self.running[0]
+            self.run_workload(name)
+            self.reconcile()
+            if self.recurrences[name].spec.decision.kind == "Trial":
+                return name
+            self.report(name, epoch=10, metric=0.95, joules=10_000.0, seconds=100.0, finished=True)
+            self.end_workload(name)
+            self.reconcile()
+            self.advance(3600)
+        raise AssertionError("the policy never tried another batch size")
+
+    def read_from_either_memory(self, read: Callable[[DecisionContext], Value]) -> Value:
+        """A value of the next decision's context, which must be equal without the records and without the objects."""
+
+        def value() -> Value:
+            snapshot = self.snapshot(KEY)
+            assert snapshot is not None
+            return read(decision_context(snapshot, 99, 0))
+
+        records, recurrences = dict(self.records), dict(self.recurrences)
+        found = value()
+        self.records = {}
+        assert value() == found
+        self.records, self.recurrences = records, {}
+        assert value() == found
+        self.recurrences = recurrences
+        return found
 
     @property
     def running(self) -> list[str]:

@@ -57,14 +57,7 @@ def is_review_due(recurrence: TrainingRecurrence, progress: Progress) -> bool:
 
     The first review is due once the cost of an epoch is known, also without an evaluation.
     """
-    decision = recurrence.spec.decision
-    if decision.policy is not PolicyName.THOMPSON_SAMPLING or decision.kind not in REVIEWED_KINDS:
-        return False
-    if progress.stop_requested or progress.reached or progress.finished:
-        return False
-    if progress.reviewed_epoch is not None and evaluated_epoch(progress) <= progress.reviewed_epoch:
-        return False
-    return _partial_observation(recurrence, progress) is not None
+    return _observation_to_review(recurrence, progress) is not None
 
 
 def evaluated_epoch(progress: Progress) -> Decimal:
@@ -91,11 +84,9 @@ def review_cost_limit(
     Returns:
         The progress with the new limit; the same object if there is no review.
     """
-    spec, measured = recurrence.spec, _partial_observation(recurrence, progress)
-    if measured is None or not is_review_due(recurrence, progress):
-        return progress
-    snapshot = read_snapshot()
-    if snapshot is None:
+    spec, measured = recurrence.spec, _observation_to_review(recurrence, progress)
+    snapshot = None if measured is None else read_snapshot()
+    if measured is None or snapshot is None:
         return progress
     limit = None if spec.stop_cost_joules is None else float(spec.stop_cost_joules)
     kind = PolicyDecisionKind(spec.decision.kind.value.lower())
@@ -121,6 +112,18 @@ def with_reviewed_limit(progress: Progress, limit_joules: float | None) -> Progr
             "stop_cost_joules": None if limit is None else to_decimal(limit),
         }
     )
+
+
+def _observation_to_review(recurrence: TrainingRecurrence, progress: Progress) -> PartialObservation | None:
+    """The input of the review that is due; None if none is."""
+    decision = recurrence.spec.decision
+    if decision.policy is not PolicyName.THOMPSON_SAMPLING or decision.kind not in REVIEWED_KINDS:
+        return None
+    if progress.stop_requested or progress.reached or progress.finished:
+        return None
+    if progress.reviewed_epoch is not None and evaluated_epoch(progress) <= progress.reviewed_epoch:
+        return None
+    return _partial_observation(recurrence, progress)
 
 
 def _partial_observation(recurrence: TrainingRecurrence, progress: Progress) -> PartialObservation | None:

@@ -29,7 +29,6 @@ from wattloop_operator.reconcile.learning.changed_job import known_attempts, wit
 from wattloop_operator.reconcile.learning.costs import RecurrenceHistory, default_cost, default_energy, histories_of
 from wattloop_operator.reconcile.learning.decision import advice_for, decision_context, policy_decision
 from wattloop_operator.reconcile.learning.metric_guard import guard_of, shortfall_text
-from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.feasible_arms import crashes_in_a_row
 from wattloop_planner.bandit.policy import Arm, NoFeasibleArmError
 from wattloop_planner.observations import Observation, Outcome
@@ -258,7 +257,7 @@ def _arms(snapshot: Snapshot, recent: tuple[RecentRecurrence, ...]) -> dict[str,
                 "pruned": arm.pruned,
                 "note": (
                     shortfall_text(configuration, short[configuration], snapshot)
-                    if (configuration := Configuration(arm.batch_size, arm.parameters)) in short
+                    if (configuration := arm.configuration) in short
                     else arm.note
                 )[:512],
             }

@@ -18,7 +18,7 @@ from wattloop_operator.reconcile.energy.usage import relative_percent
 from wattloop_operator.reconcile.learning import observations
 from wattloop_operator.reconcile.learning.costs import default_cost
 from wattloop_operator.reconcile.learning.parameters import default_configuration
-from wattloop_operator.reconcile.learning.power_limit import epoch_measurements, selected_measurement
+from wattloop_operator.reconcile.learning.power_limit import highest_measurement, selected_measurement
 from wattloop_operator.reconcile.learning.power_profiles import applicable_profile
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.history import comparable_models
@@ -51,9 +51,8 @@ def advice_of(
             would be measured first.
     """
     size, spec = decision.batch_size, snapshot.job.spec
-    chosen = Configuration(size, decision.parameters)
     known = spec.power.limit.mode is not PowerLimitMode.AUTO or power_limit_watts is not None
-    saving = _of_default_configuration(snapshot) if chosen == default_configuration(spec) else None
+    saving = _of_default_configuration(snapshot) if decision.configuration == default_configuration(spec) else None
     saving = saving or _of_other_configuration(snapshot, context, decision)
     if not known and saving.percent is not None:
         text = f"the effect of a power limit: none was measured at batch size {size}, and mode Advise measures none"
@@ -99,8 +98,7 @@ def _of_default_configuration(snapshot: Snapshot) -> _Saving:
     watts = next((each.max_power_watts for each in reversed(records) if each.max_power_watts > 0), None)
     if watts is None:
         return _Saving(unknown=("the maximum power of the GPUs",))
-    selected = selected_measurement(spec, profile)
-    highest = max(epoch_measurements(profile), key=lambda each: each.power_limit_watts)
+    selected, highest = selected_measurement(spec, profile), highest_measurement(profile)
     model = CostModel(spec.objective.energy_weight_percent / 100, watts)
     cost, default = (model.cost_joules(each.energy_joules, each.time_seconds) for each in (selected, highest))
     return _Saving(relative_percent(cost, default))
@@ -108,7 +106,7 @@ def _of_default_configuration(snapshot: Snapshot) -> _Saving:
 
 def _of_other_configuration(snapshot: Snapshot, context: DecisionContext, decision: Decision) -> _Saving:
     """The policy's estimate, if the configuration reached the target on these GPUs."""
-    size = Configuration(decision.batch_size, decision.parameters)
+    size = decision.configuration
     default_size = default_configuration(snapshot.job.spec)
     default = default_cost(snapshot)
     if default is None:
@@ -116,7 +114,7 @@ def _of_other_configuration(snapshot: Snapshot, context: DecisionContext, decisi
     if not _has_reached(context, context.space.arm(decision.batch_size, decision.parameters)):
         text = f"the cost of batch size {size}: none of its runs reached the target on these GPUs, and mode Advise "
         return _Saving(unknown=(text + "runs the default batch size only",))
-    arms = {Configuration(arm.batch_size, arm.parameters): arm for arm in decision.arms}
+    arms = {arm.configuration: arm for arm in decision.arms}
     arm = arms.get(size)
     if arm is None or arm.mean_cost_joules is None:
         return _Saving(unknown=(f"the cost of batch size {size}: policy {_policy(snapshot)} gives no estimate of it",))

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from wattloop.environment import RunTarget
 from wattloop_operator.api.policy import PolicyName
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob, RecurringTrainingJobSpec
 from wattloop_operator.domain.records import ObservationRecord, once_per_record
@@ -23,7 +24,6 @@ from wattloop_operator.reconcile.learning.observations import (
     known_profiles,
     known_records,
     observation_of,
-    run_target,
     target_values,
 )
 from wattloop_operator.reconcile.learning.power_limit import at_policy_limits
@@ -109,17 +109,19 @@ class _PresentTraining(NamedTuple):
     Attributes:
         target: Its target in the form of `ObservationRecord.target`.
         template_digest: Digest of its template.
-        converts: Whether its policy uses attempts with another target.
+        converted_to: The target to which attempts with another one are converted; None if the policy does
+            not use such attempts.
     """
 
     target: KnownTarget
     template_digest: str
-    converts: bool
+    converted_to: RunTarget | None
 
 
 def _present_training(spec: RecurringTrainingJobSpec) -> _PresentTraining:
-    converts = spec.policy.name is PolicyName.THOMPSON_SAMPLING
-    return _PresentTraining(target_values(spec.objective.target), spec.template.digest, converts)
+    target = spec.objective.target
+    converted_to = target.run_target if spec.policy.name is PolicyName.THOMPSON_SAMPLING else None
+    return _PresentTraining(target_values(target), spec.template.digest, converted_to)
 
 
 @once_per_record
@@ -151,6 +153,7 @@ def _of_source(record: ObservationRecord, present: _PresentTraining) -> Observat
 
 def _converted(record: ObservationRecord, observation: Observation, present: _PresentTraining) -> Observation | None:
     """What an attempt with another target says of a job's present one; None if nothing."""
-    if not present.converts or (record.target_metric, record.target_direction) != present.target[:2]:
+    target = present.converted_to
+    if target is None or (record.target_metric, record.target_direction) != present.target[:2]:
         return None
-    return retargeted(observation, run_target(present.target))
+    return retargeted(observation, target)

@@ -189,10 +189,9 @@ def _decision(snapshot: Snapshot, context: DecisionContext) -> tuple[DecisionKin
             # A default that crashes has no final metric.
             pass
         else:
-            configuration = Configuration(decision.batch_size, decision.parameters)
             reason = (
-                f"batch size {configuration}, the default: objective.metricGuard compares its final metric with "
-                "those of the other batch sizes"
+                f"batch size {decision.configuration}, the default: objective.metricGuard compares its final "
+                "metric with those of the other batch sizes"
             )
             return DecisionKind.COMPARISON, replace(decision, reason=reason)
     decision = policy_decision(snapshot, context)

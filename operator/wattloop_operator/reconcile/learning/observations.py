@@ -13,9 +13,8 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from wattloop.environment import RunTarget
 from wattloop_operator.api.attempt import Progress, Result
-from wattloop_operator.api.objective import Direction, Target
+from wattloop_operator.api.objective import Target
 from wattloop_operator.api.training_recurrence import (
     Attribution,
     EnergySource,
@@ -175,13 +174,6 @@ def sorted_values(parameters: Mapping[str, str]) -> ParameterValues:
 def target_values(target: Target) -> KnownTarget:
     """A target in the form of `ObservationRecord.target`."""
     return target.metric, target.direction.value, float(target.threshold), target.consecutive_evaluations
-
-
-def run_target(values: KnownTarget) -> RunTarget:
-    """A target of that form in the form that policies get."""
-    metric, direction, threshold, evaluations = values
-    maximize = direction == Direction.MAXIMIZE.value
-    return RunTarget(metric, threshold, maximize=maximize, consecutive_evaluations=evaluations)
 
 
 def _target_columns(target: Target) -> dict[str, Any]:

@@ -16,10 +16,15 @@ def selected_measurement(spec: RecurringTrainingJobSpec, profile: PowerProfileRe
     """The measurement of one epoch at the limit that the job's selector chooses."""
     limit, eta = spec.power.limit, spec.objective.energy_weight_percent / 100
     selector = selector_named(limit.selector, eta=eta, max_slowdown_percent=limit.max_slowdown_percent or 0)
-    return selector.select(epoch_measurements(profile))
+    return selector.select(_epoch_measurements(profile))
 
 
-def epoch_measurements(profile: PowerProfileRecord) -> list[Measurement]:
+def highest_measurement(profile: PowerProfileRecord) -> Measurement:
+    """The measurement of one epoch at the highest limit, which is that of the default configuration."""
+    return max(_epoch_measurements(profile), key=lambda each: each.power_limit_watts)
+
+
+def _epoch_measurements(profile: PowerProfileRecord) -> list[Measurement]:
     """The measurements of a profile, each for one epoch."""
     return [
         Measurement(
@@ -59,8 +64,7 @@ def at_policy_limits(
 
 def _ratios(spec: RecurringTrainingJobSpec, profile: PowerProfileRecord) -> tuple[float, float]:
     """Energy and time of an epoch at the limit that the selector chooses, relative to the highest limit."""
-    selected = selected_measurement(spec, profile)
-    highest = max(epoch_measurements(profile), key=lambda each: each.power_limit_watts)
+    selected, highest = selected_measurement(spec, profile), highest_measurement(profile)
     return selected.energy_joules / highest.energy_joules, selected.time_seconds / highest.time_seconds
 
 

@@ -47,22 +47,6 @@ def test_a_metric_has_moved_away_if_it_is_far_worse_than_its_start(
     assert has_moved_away(curve(*metrics), target) is diverged
 
 
-def running_trial(backend: ModelBackend) -> str:
-    """Run recurrences until the policy tries another batch size, and return that attempt's name."""
-    for _ in range(6):
-        backend.reconcile()
-        name = backend.running[0]
-        backend.run_workload(name)
-        backend.reconcile()
-        if backend.recurrences[name].spec.decision.kind == "Trial":
-            return name
-        backend.report(name, epoch=10, metric=0.95, joules=10_000.0, seconds=100.0, finished=True)
-        backend.end_workload(name)
-        backend.reconcile()
-        backend.advance(3600)
-    raise AssertionError("the policy never tried another batch size")
-
-
 def end(backend: ModelBackend, name: str) -> None:
     backend.end_workload(name)
     backend.reconcile()
@@ -72,7 +56,7 @@ def test_a_trial_whose_metric_is_not_finite_ends_and_its_batch_size_is_not_tried
     backend_with: BackendWith,
 ) -> None:
     backend = backend_with(**JOB)
-    name = running_trial(backend)
+    name = backend.run_until_trial()
     size = backend.recurrences[name].spec.batch_size
     backend.report(name, epoch=1, diverged=True, joules=500.0, seconds=5.0)
     progress = backend.recurrences[name].status.progress
@@ -111,7 +95,7 @@ def test_a_trial_that_moves_away_from_the_target_is_stopped_and_the_default_is_n
     backend.report(first, epoch=10, metric=0.95, sequence=3, joules=10_000.0, seconds=100.0, finished=True)
     end(backend, first)
     backend.advance(3600)
-    name = running_trial(backend)
+    name = backend.run_until_trial()
     for epoch, metric in enumerate((0.6, 0.05), start=1):
         backend.report(name, epoch=epoch, metric=metric, sequence=epoch, joules=500.0 * epoch, seconds=5.0 * epoch)
     end(backend, name)

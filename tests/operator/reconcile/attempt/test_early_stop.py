@@ -32,22 +32,6 @@ JOB: dict[str, Any] = {
 }
 
 
-def trial(backend: ModelBackend) -> str:
-    """Run recurrences until the policy tries another batch size, and return that attempt's name."""
-    for _ in range(6):
-        backend.reconcile()
-        name = backend.running[0]
-        backend.run_workload(name)
-        backend.reconcile()
-        if backend.recurrences[name].spec.decision.kind == "Trial":
-            return name
-        backend.report(name, epoch=10, metric=0.95, joules=10_000.0, seconds=100.0, finished=True)
-        backend.end_workload(name)
-        backend.reconcile()
-        backend.advance(3600)
-    raise AssertionError("the policy never tried another batch size")
-
-
 def progress_with_review(backend: ModelBackend, name: str, **fields: Any) -> Progress:
     """The progress that the reporting API would write."""
     recurrence = backend.recurrences[name]
@@ -68,7 +52,7 @@ def test_a_trial_with_far_too_expensive_epochs_is_stopped_after_the_first(
     backend_with: Callable[..., ModelBackend],
 ) -> None:
     backend = backend_with(**JOB)
-    name = trial(backend)
+    name = backend.run_until_trial()
     limit = backend.recurrences[name].spec.stop_cost_joules
     assert limit is not None
     # Epochs cost six times those of the default, but the decision's own limit is not reached yet.
@@ -80,7 +64,7 @@ def test_a_trial_with_far_too_expensive_epochs_is_stopped_after_the_first(
 
 def test_a_trial_with_cheap_epochs_continues_with_its_new_limit(backend_with: Callable[..., ModelBackend]) -> None:
     backend = backend_with(**JOB)
-    name = trial(backend)
+    name = backend.run_until_trial()
     progress = progress_with_review(backend, name, epoch=1, metric=0.2, joules=500.0, seconds=5.0)
     assert progress.reviewed_epoch == 1
     assert progress.stop_cost_joules is not None
@@ -91,9 +75,11 @@ def test_no_review_happens_before_a_full_epoch_or_while_limits_are_measured(
     backend_with: Callable[..., ModelBackend],
 ) -> None:
     backend = backend_with(**JOB)
-    assert progress_with_review(backend, trial(backend), epoch=0, joules=6_000.0, seconds=60.0).reviewed_epoch is None
+    name = backend.run_until_trial()
+    assert progress_with_review(backend, name, epoch=0, joules=6_000.0, seconds=60.0).reviewed_epoch is None
     measuring = backend_with(**{**JOB, "power": {"limit": {"mode": "Auto"}}})
-    assert progress_with_review(measuring, trial(measuring), epoch=1, metric=0.2, joules=6_000.0).reviewed_epoch is None
+    name = measuring.run_until_trial()
+    assert progress_with_review(measuring, name, epoch=1, metric=0.2, joules=6_000.0).reviewed_epoch is None
 
 
 def test_a_policy_without_reviews_keeps_the_limit_of_the_decision(backend_with: Callable[..., ModelBackend]) -> None:
@@ -125,7 +111,7 @@ def test_a_report_without_a_new_evaluation_of_a_run_that_continues_is_not_review
     backend_with: Callable[..., ModelBackend], fields: dict[str, Any]
 ) -> None:
     backend = backend_with(**JOB)
-    name = trial(backend)
+    name = backend.run_until_trial()
     before = report_with_review(backend, name, sequence=2, epoch=1, metric=0.2, joules=500.0, seconds=5.0)
     assert before.reviewed_epoch == 1
     recurrence = backend.recurrences[name]
@@ -137,7 +123,7 @@ def test_each_new_evaluation_is_reviewed_and_changes_the_limit(
     backend_with: Callable[..., ModelBackend],
 ) -> None:
     backend = backend_with(**JOB)
-    name = trial(backend)
+    name = backend.run_until_trial()
     limits = []
     for epoch, joules in enumerate([500.0, 900.0, 1400.0], start=1):
         fields: dict[str, Any] = {"metric": 0.1 * epoch, "joules": joules, "seconds": joules / 100}
@@ -152,7 +138,7 @@ def test_a_run_is_stopped_at_a_later_evaluation_whose_epochs_have_become_too_exp
     backend_with: Callable[..., ModelBackend],
 ) -> None:
     backend = backend_with(**JOB)
-    name = trial(backend)
+    name = backend.run_until_trial()
     progress = report_with_review(backend, name, sequence=1, epoch=1, metric=0.2, joules=500.0, seconds=5.0)
     assert not progress.stop_requested
     progress = report_with_review(backend, name, sequence=2, epoch=2, metric=0.3, joules=60_000.0, seconds=600.0)
@@ -198,7 +184,7 @@ def test_a_trial_is_stopped_by_the_curve_that_lags_behind_those_of_earlier_runs(
 
 def test_a_review_precedes_the_comparison_with_an_older_limit(backend_with: Callable[..., ModelBackend]) -> None:
     backend = backend_with(**JOB)
-    name = trial(backend)
+    name = backend.run_until_trial()
     fields: dict[str, Any] = {"metric": 0.2, "joules": 500.0, "seconds": 5.0}
     reviewed = report_with_review(backend, name, sequence=1, epoch=1, **fields)
     assert reviewed.stop_cost_joules is not None
@@ -215,7 +201,7 @@ def test_a_review_judges_an_attempt_by_the_objective_that_it_was_started_for(
     backend_with: Callable[..., ModelBackend],
 ) -> None:
     backend = backend_with(**JOB)
-    name = trial(backend)
+    name = backend.run_until_trial()
     fields: dict[str, Any] = {"sequence": 1, "epoch": 1, "metric": 0.2, "joules": 700.0, "seconds": 7.0}
     unchanged = progress_with_review(backend, name, **fields)
     recurrence = backend.recurrences[name]
@@ -238,7 +224,7 @@ def test_a_review_uses_what_ended_after_the_decision_and_not_the_attempt_itself(
     backend_with: Callable[..., ModelBackend],
 ) -> None:
     backend = backend_with(**JOB, concurrencyPolicy="Allow")
-    name = trial(backend)
+    name = backend.run_until_trial()
     index = backend.recurrences[name].spec.index
     backend.advance(3600)
     backend.reconcile()

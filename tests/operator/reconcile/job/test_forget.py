@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from support.backends.model_backend import KEY, KilledError, ModelBackend
+from support.backends.model_backend import KilledError, ModelBackend
 from wattloop_operator.domain.snapshot import Failure
-from wattloop_operator.reconcile.learning.decision import decision_context
 
 KEEP_ALL: dict[str, Any] = {"successfulHistoryLimit": 1000, "failedHistoryLimit": 1000, "retryPolicy": {"limit": 0}}
 
@@ -35,20 +34,9 @@ def forget(backend: ModelBackend, token: str, *batch_sizes: int) -> None:
 
 def learned(backend: ModelBackend) -> list[tuple[int, int]]:
     """Recurrence and batch size of each observation that the next decision uses; from either memory."""
-
-    def read() -> list[tuple[int, int]]:
-        snapshot = backend.snapshot(KEY)
-        assert snapshot is not None
-        return [(each.recurrence, each.batch_size) for each in decision_context(snapshot, 99, 0).observations]
-
-    records, recurrences = dict(backend.records), dict(backend.recurrences)
-    found = read()
-    backend.records = {}
-    assert read() == found
-    backend.records, backend.recurrences = records, {}
-    assert read() == found
-    backend.recurrences = recurrences
-    return found
+    return backend.read_from_either_memory(
+        lambda context: [(each.recurrence, each.batch_size) for each in context.observations]
+    )
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ import pytest
 from support.backends.model_backend import KEY, ModelBackend
 from wattloop_operator.api.meta import Condition
 from wattloop_operator.domain.snapshot import Failure
-from wattloop_operator.reconcile.learning.decision import decision_context
 from wattloop_operator.reconcile.learning.metric_guard import guard_of
 
 Backends = Callable[..., ModelBackend]
@@ -63,20 +62,7 @@ def condition_of(backend: ModelBackend) -> Condition:
 
 def excluded(backend: ModelBackend) -> tuple[int, ...]:
     """The excluded batch sizes, which must not change if the store or the objects are lost."""
-
-    def read() -> tuple[int, ...]:
-        snapshot = backend.snapshot(KEY)
-        assert snapshot is not None
-        return tuple(each.batch_size for each in decision_context(snapshot, 99, 0).excluded)
-
-    records, recurrences = dict(backend.records), dict(backend.recurrences)
-    found = read()
-    backend.records = {}
-    assert read() == found
-    backend.records, backend.recurrences = records, {}
-    assert read() == found
-    backend.recurrences = recurrences
-    return found
+    return backend.read_from_either_memory(lambda context: tuple(each.batch_size for each in context.excluded))
 
 
 @pytest.fixture
