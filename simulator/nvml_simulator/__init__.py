@@ -18,6 +18,7 @@ from nvml_simulator.library import load
 from nvml_simulator.models import Model, busy_power_and_throughput, model_named, models
 from nvml_simulator.simulated_machine import Machine
 from nvml_simulator.state import STATE_VARIABLE, create, environment
+from nvml_simulator.thermal import ThermalModel
 
 __all__ = [
     "STATE_VARIABLE",
@@ -26,6 +27,7 @@ __all__ = [
     "MigDevice",
     "Model",
     "SimulatedGpu",
+    "ThermalModel",
     "build_library",
     "busy_power_and_throughput",
     "clock_seconds",

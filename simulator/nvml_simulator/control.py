@@ -12,9 +12,10 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, fields
 
 from nvml_simulator.simulated_machine import NVML_ERROR_UNINITIALIZED, NVML_SUCCESS, GpuName, Machine
+from nvml_simulator.thermal import ThermalModel
 from wattloop.errors import UsageError, WattloopError
 
 Action = Callable[[Machine, argparse.Namespace], object]
@@ -50,6 +51,11 @@ def _restart_driver(machine: Machine, arguments: argparse.Namespace) -> None:
 
 def _set_power_limit(machine: Machine, arguments: argparse.Namespace) -> None:
     machine.set_power_limit_as_another_actor(arguments.gpu, arguments.watts)
+
+
+def _set_thermal_model(machine: Machine, arguments: argparse.Namespace) -> None:
+    values = {field.name: getattr(arguments, field.name) for field in fields(ThermalModel)}
+    machine.set_thermal_model(None if arguments.off else ThermalModel(**values))
 
 
 def _fault(machine: Machine, arguments: argparse.Namespace) -> object:
@@ -112,6 +118,10 @@ def _parser() -> argparse.ArgumentParser:
     limit = add("set-power-limit", _set_power_limit, "change a limit without NVML, as another administrator would")
     add_gpu(limit)
     limit.add_argument("watts", type=float)
+    thermal = add("set-thermal-model", _set_thermal_model, "let temperature follow power, and power temperature")
+    thermal.add_argument("--off", action="store_true", help="remove the model")
+    for field in fields(ThermalModel):
+        thermal.add_argument(f"--{field.name.replace('_', '-')}", type=float, default=field.default, metavar="X")
     fault = add("fault", _fault, "make NVML calls fail or hang; prints the ticket of the fault")
     fault.add_argument("function", help="name of the C function, or '*'")
     fault.add_argument("--code", type=int, default=NVML_SUCCESS, help="NVML code that it returns")

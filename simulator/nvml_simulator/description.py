@@ -43,6 +43,7 @@ class SimulatedGpu:
         graphics_clock_megahertz: Current graphics clock.
         memory_clock_megahertz: Current memory clock.
         power_watts: Current power draw.
+        temperature_celsius: Current temperature; None without a thermal model.
         mig_devices: MIG devices; empty if MIG is disabled.
     """
 
@@ -59,6 +60,7 @@ class SimulatedGpu:
     graphics_clock_megahertz: int
     memory_clock_megahertz: int
     power_watts: float
+    temperature_celsius: float | None
     mig_devices: tuple[MigDevice, ...]
 
 
@@ -104,6 +106,7 @@ def simulated_gpu(index: int, found: GpuDescription) -> SimulatedGpu:
         graphics_clock_megahertz=found.graphics_mhz,
         memory_clock_megahertz=found.memory_mhz,
         power_watts=found.power_mw / 1e3,
+        temperature_celsius=found.temperature_nc / 1e9 if found.has_temperature else None,
         mig_devices=tuple(
             MigDevice(part.uuid.decode(), part.gpu_instance_id, part.compute_slices, part.memory_slices)
             for part in found.instances[: found.instance_count]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, c_char, c_char_p, c_double, c_int, c_uint, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, c_char, c_char_p, c_double, c_int, c_int64, c_uint, c_uint32, c_uint64, c_void_p
 from functools import cache
 
 from nvml_simulator.compilation import build_library
@@ -58,6 +58,8 @@ class GpuDescription(ctypes.Structure):
         ("graphics_mhz", c_uint32),
         ("memory_mhz", c_uint32),
         ("power_mw", c_uint32),
+        ("has_temperature", c_uint32),
+        ("temperature_nc", c_int64),
         ("instance_count", c_uint32),
         ("instances", InstanceDescription * MAX_INSTANCES),
     )
@@ -99,6 +101,7 @@ _SIGNATURES = {
     ),
     "wattloopSimulatorClearFault": (None, c_void_p, c_uint64),
     "wattloopSimulatorSetPowerLimit": (c_int, c_void_p, c_uint, c_uint),
+    "wattloopSimulatorSetThermal": (c_int, c_void_p, c_uint, c_uint64, c_uint, c_uint, c_int, c_int),
     "wattloopSimulatorPartition": (c_int, c_void_p, c_uint, c_uint),
     "wattloopSimulatorResetCounter": (c_int, c_void_p, c_uint),
     "wattloopSimulatorStopDriver": (None, c_void_p, c_int),

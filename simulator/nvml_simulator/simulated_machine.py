@@ -13,6 +13,7 @@ from typing import Self, get_args
 from nvml_simulator.description import Description, simulated_gpu
 from nvml_simulator.library import MAX_INSTANCES, GpuDescription, MachineDescription, load
 from nvml_simulator.state import Clock, Permission
+from nvml_simulator.thermal import ThermalModel
 from wattloop.errors import OperationError, UsageError
 
 NVML_SUCCESS = 0
@@ -206,6 +207,21 @@ class Machine:
         if self._library.wattloopSimulatorSetPowerLimit(self._machine, index, round(watts * 1e3)) != NVML_SUCCESS:
             model = self._description().model.decode()
             raise UsageError(f"found a limit of {watts} W, expected one within the range of {model!r}")
+
+    def set_thermal_model(self, model: ThermalModel | None) -> None:
+        """Give all GPUs a thermal model, or remove it with None; new GPUs have none."""
+        thermal = model or ThermalModel()
+        start = thermal.ambient_celsius if thermal.start_celsius is None else thermal.start_celsius
+        for index in range(self._description().gpu_count):
+            self._library.wattloopSimulatorSetThermal(
+                self._machine,
+                index,
+                0 if model is None else round(thermal.time_constant_seconds * 1e9),
+                round(thermal.kelvin_per_watt * 1e3),
+                round(thermal.leakage_watts_per_kelvin * 1e3),
+                round(thermal.ambient_celsius * 1e3),
+                round(start * 1e3),
+            )
 
     def partition(self, gpu: GpuName, mig_devices: int) -> None:
         """Partition a GPU into equal MIG devices of maximum size; 0 disables MIG.

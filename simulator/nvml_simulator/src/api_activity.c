@@ -5,6 +5,7 @@
 #include "api.h"
 #include "mig.h"
 #include "processes.h"
+#include "thermal.h"
 
 #define MEBIBYTE 1048576ULL
 
@@ -120,6 +121,9 @@ EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device,
 }
 
 static unsigned temperature_celsius(const struct call *call) {
+    if (thermal_is_modelled(call->gpu)) {
+        return (unsigned)(call->gpu->thermal.temperature_nc / 1000 / NANOKELVIN_PER_MILLIKELVIN);
+    }
     return AMBIENT_CELSIUS + timeline_average_power_mw(call->gpu, call->model) / MILLIWATTS_PER_KELVIN;
 }
 

@@ -3,6 +3,7 @@
 
 #include "clock.h"
 #include "machine.h"
+#include "thermal.h"
 #include "timeline.h"
 
 struct machine_description {
@@ -20,6 +21,8 @@ struct gpu_description {
     uint32_t locked_memory_min_mhz, locked_memory_max_mhz;
     uint32_t application_mhz, application_memory_mhz;
     uint32_t graphics_mhz, memory_mhz, power_mw;
+    uint32_t has_temperature; /* a thermal model is set */
+    int64_t temperature_nc;
     uint32_t instance_count;
     struct instance instances[MAX_INSTANCES];
 };
@@ -70,6 +73,8 @@ EXPORT nvmlReturn_t wattloopSimulatorDescribeGpu(struct machine *machine, unsign
         .graphics_mhz = point.graphics_mhz,
         .memory_mhz = point.memory_mhz,
         .power_mw = point.power_mw,
+        .has_temperature = thermal_is_modelled(gpu),
+        .temperature_nc = gpu->thermal.temperature_nc,
         .instance_count = gpu->instance_count,
     };
     memcpy(description->uuid, gpu->uuid, sizeof description->uuid);

@@ -10,7 +10,7 @@
 #include "functions.h"
 
 #define LAYOUT_MAGIC 0x53555047544c5457ULL /* "WTLTGPUS" */
-#define LAYOUT_VERSION 3
+#define LAYOUT_VERSION 4
 
 enum { MAX_GPUS = 64, MAX_OCCUPANCIES = 16, MAX_PROCESSES = 16, MAX_FAULTS = 32, SAMPLES = 32, MAX_INSTANCES = 7 };
 
@@ -56,6 +56,15 @@ struct instance {
     uint32_t memory_slices;  /* of eight */
 };
 
+/* See thermal.h. */
+struct thermal {
+    uint64_t time_constant_ns; /* 0: no thermal model */
+    uint32_t resistance_mk_per_w;
+    uint32_t leakage_mw_per_k;
+    int32_t ambient_mc;     /* in thousandths of a degree Celsius */
+    int64_t temperature_nc; /* in billionths of a degree Celsius */
+};
+
 struct gpu {
     char uuid[48];
     char bus_id[32];
@@ -72,6 +81,7 @@ struct gpu {
     uint64_t counter_uj;      /* energy at the last update, every COUNTER_STEP_NS */
     uint64_t samples_taken;
     struct sample samples[SAMPLES]; /* sample number n, from 1, at n modulo SAMPLES */
+    struct thermal thermal;
     uint32_t limit_mw;
     uint32_t locked_min_mhz, locked_max_mhz;               /* 0, 0: not locked */
     uint32_t locked_memory_min_mhz, locked_memory_max_mhz; /* 0, 0: not locked */

@@ -1,5 +1,7 @@
 #include "power.h"
 
+#include "thermal.h"
+
 #define MILLION 1000000ULL
 
 static uint64_t voltage_ppm(const struct model *model, uint32_t graphics_mhz) {
@@ -62,7 +64,8 @@ static uint32_t capped_mhz(const struct gpu *gpu, const struct model *model, uin
     while (low < high) {
         unsigned middle = (low + high) / 2;
         uint32_t clock = model_graphics_clock(model, middle);
-        if (clock <= ceiling && power_at_mw(model, clock, intensity_ppm) <= gpu->limit_mw) {
+        uint32_t power_mw = thermal_power_mw(gpu, power_at_mw(model, clock, intensity_ppm));
+        if (clock <= ceiling && power_mw <= gpu->limit_mw) {
             high = middle;
         } else {
             low = middle + 1;
@@ -87,14 +90,14 @@ struct operating_point power_point(const struct gpu *gpu, const struct model *mo
     if (!busy) {
         uint32_t floor = gpu->locked_min_mhz;
         point.graphics_mhz = floor > model->clock_idle_mhz ? floor : model->clock_idle_mhz;
-        point.power_mw = model->idle_mw;
+        point.power_mw = thermal_power_mw(gpu, model->idle_mw);
         point.memory_mhz = model->memory_idle_mhz != 0 ? model->memory_idle_mhz : point.memory_mhz;
         return point;
     }
     uint32_t ceiling = ceiling_mhz(gpu, model);
     point.graphics_mhz = capped_mhz(gpu, model, ceiling, intensity_ppm);
     point.capped = point.graphics_mhz < ceiling;
-    point.power_mw = power_at_mw(model, point.graphics_mhz, intensity_ppm);
+    point.power_mw = thermal_power_mw(gpu, power_at_mw(model, point.graphics_mhz, intensity_ppm));
     point.megaflops_per_second = power_throughput(model, point.graphics_mhz, point.memory_mhz);
     return point;
 }

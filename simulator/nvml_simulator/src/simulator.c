@@ -11,6 +11,7 @@
 #include "machine.h"
 #include "mig.h"
 #include "power.h"
+#include "thermal.h"
 #include "timeline.h"
 #include "work.h"
 
@@ -184,6 +185,25 @@ EXPORT nvmlReturn_t wattloopSimulatorSetPowerLimit(struct machine *machine, unsi
     }
     machine_lock(machine);
     machine_modify(machine, gpu)->limit_mw = milliwatts;
+    machine_unlock(machine);
+    return NVML_SUCCESS;
+}
+
+/* Sets the thermal model of a GPU; see thermal.h. Time constant 0 removes it. Temperatures are in thousandths of a degree Celsius. */
+EXPORT nvmlReturn_t wattloopSimulatorSetThermal(struct machine *machine, unsigned gpu, uint64_t time_constant_ns,
+                                                unsigned resistance_mk_per_w, unsigned leakage_mw_per_k, int ambient_mc,
+                                                int temperature_mc) {
+    if (gpu >= machine->layout->gpu_count) {
+        return NVML_ERROR_INVALID_ARGUMENT;
+    }
+    machine_lock(machine);
+    machine_modify(machine, gpu)->thermal = (struct thermal){
+        .time_constant_ns = time_constant_ns,
+        .resistance_mk_per_w = resistance_mk_per_w,
+        .leakage_mw_per_k = leakage_mw_per_k,
+        .ambient_mc = ambient_mc,
+        .temperature_nc = temperature_mc * NANOKELVIN_PER_MILLIKELVIN,
+    };
     machine_unlock(machine);
     return NVML_SUCCESS;
 }

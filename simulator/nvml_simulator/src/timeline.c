@@ -1,5 +1,7 @@
 #include "timeline.h"
 
+#include "thermal.h"
+
 enum { SAMPLES_PER_SECOND = 24 }; /* 24 · 42 ms: averaging time */
 
 #define PICOJOULES_PER_MICROJOULE 1000000ULL
@@ -96,6 +98,7 @@ static void pass(struct gpu *gpu, const struct load *load, const struct operatin
     gpu->energy_remainder_pj = (uint32_t)(picojoules % PICOJOULES_PER_MICROJOULE);
     gpu->busy_ns += load->busy ? duration : 0;
     gpu->load_ns += duration * load->intensity_ppm / 1000000;
+    thermal_pass(gpu, point->power_mw, duration);
     gpu->time_ns = end_ns;
 }
 
@@ -103,9 +106,12 @@ static uint64_t finish_ns(const struct gpu *gpu, const struct occupancy *occupan
     return gpu->time_ns + (uint64_t)((occupancy->remaining * working + rate - 1) / rate);
 }
 
-/* Duration of constant power: until the first occupancy ends, at most an hour. */
-static uint64_t stretch_end_ns(const struct gpu *gpu, const struct load *load, uint64_t rate, uint64_t target_ns) {
-    uint64_t end = gpu->time_ns + HOUR_NS < target_ns ? gpu->time_ns + HOUR_NS : target_ns;
+/* End of constant power: when the first occupancy ends or the temperature has changed, after at most an hour. */
+static uint64_t stretch_end_ns(const struct gpu *gpu, const struct load *load, const struct operating_point *point,
+                               uint64_t target_ns) {
+    uint64_t longest = thermal_stretch_ns(gpu, point->power_mw);
+    longest = longest < HOUR_NS ? longest : HOUR_NS;
+    uint64_t end = gpu->time_ns + longest < target_ns ? gpu->time_ns + longest : target_ns;
     for (unsigned place = 0; place < MAX_OCCUPANCIES; place++) {
         const struct occupancy *occupancy = &gpu->occupancies[place];
         if (!holds(gpu, occupancy)) {
@@ -113,7 +119,7 @@ static uint64_t stretch_end_ns(const struct gpu *gpu, const struct load *load, u
         }
         end = occupancy->holds_until_ns < end ? occupancy->holds_until_ns : end;
         if (occupancy->remaining > 0) {
-            uint64_t finish = finish_ns(gpu, occupancy, load->working, rate);
+            uint64_t finish = finish_ns(gpu, occupancy, load->working, point->megaflops_per_second);
             end = finish < end ? finish : end;
         }
     }
@@ -124,7 +130,7 @@ void timeline_advance(struct gpu *gpu, const struct model *model, uint64_t targe
     while (gpu->time_ns < target_ns) {
         struct load load = load_of(gpu);
         struct operating_point point = power_point(gpu, model, load.busy, load.intensity_ppm);
-        pass(gpu, &load, &point, stretch_end_ns(gpu, &load, point.megaflops_per_second, target_ns));
+        pass(gpu, &load, &point, stretch_end_ns(gpu, &load, &point, target_ns));
     }
 }
 

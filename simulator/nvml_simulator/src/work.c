@@ -3,6 +3,7 @@
 #include "clock.h"
 #include "faults.h"
 #include "processes.h"
+#include "thermal.h"
 #include "timeline.h"
 
 /* Lifetime of work without an update by its process, and maximum sleep of work_wait, in real time. */
@@ -112,10 +113,15 @@ static void advance_all(struct machine *machine, const unsigned *gpus, unsigned 
 /* One lock for the whole step, so that no other process sees or changes an intermediate state. */
 static void work_in_virtual_time(struct machine *machine, const struct work *work) {
     const struct request *request = &work->request;
-    uint64_t begin = latest_ns(machine, request->gpus, request->count);
-    advance_all(machine, request->gpus, request->count, begin);
+    uint64_t now = latest_ns(machine, request->gpus, request->count);
+    advance_all(machine, request->gpus, request->count, now);
     put_work(machine, work);
-    advance_all(machine, request->gpus, request->count, begin + time_left_ns(machine, work));
+    /* In slices, because with a thermal model the temperature changes the speed of capped GPUs. */
+    uint64_t slice = thermal_is_modelled(&machine->layout->gpus[request->gpus[0]]) ? THERMAL_SLICE_NS : UINT64_MAX;
+    for (uint64_t left = time_left_ns(machine, work); left > 0; left = time_left_ns(machine, work)) {
+        now += left < slice ? left : slice;
+        advance_all(machine, request->gpus, request->count, now);
+    }
     remove_work(machine, work);
 }
 
