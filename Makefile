@@ -1,25 +1,29 @@
-# The commands of the project. Everything is installed into .venv; caches are outside the tree.
+# The commands of the project. Everything is installed into .venv, and what runs beside PyTorch into .venv-integrations;
+# caches are outside the tree.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.installed-demo
+INTEGRATIONS := .venv-integrations
+INTEGRATIONS_STAMP := $(INTEGRATIONS)/.installed
 
-.PHONY: help install demo test postgres faketime test-unit test-processes test-cluster test-e2e node-packages programs cluster cluster-down
-.PHONY: fuzz lint format generate constraints images clean
+.PHONY: help install demo test postgres faketime test-unit test-processes test-cluster test-integrations test-e2e
+.PHONY: integrations node-packages programs cluster cluster-down fuzz lint format generate constraints images clean
 
 help:
 	@echo "make demo          install, then 32 recurrences of a real training on a simulated GPU (about a minute)"
-	@echo "make test          everything: make test-unit, test-processes, test-cluster and test-e2e"
+	@echo "make test          everything: make test-unit, test-processes, test-cluster, test-integrations and test-e2e"
 	@echo "make test-unit     no Kubernetes needed, about two minutes"
 	@echo "make test-processes  agents and local runs under kill -9, hangs and restarts"
 	@echo "make test-cluster  on a real Kubernetes control plane, built on first use"
+	@echo "make test-integrations  trainings with PyTorch, Hugging Face, Lightning and Accelerate: 5 GB on the disk on first use"
 	@echo "make test-e2e      installed by Helm on a real node with simulated GPUs: root, on a machine that you may change"
 	@echo "make cluster       such a node to play with, until make cluster-down"
 	@echo "make fuzz          fuzzes the agent's socket, the reporting API and manifests, SECONDS each (default: 60)"
 	@echo "make lint          ruff, mypy, import-linter, generated files up to date"
 	@echo "make images        the images of operator, agent and the example training (IMAGE_BUILDER=docker, or buildah)"
-	@echo "make constraints   the versions and hashes of all that is installed: constraints.txt, constraints-runtime.txt, constraints-fuzz.txt"
+	@echo "make constraints   the versions and hashes of all that is installed: the files constraints*.txt"
 	@echo "make generate      writes the generated files: CRDs, OpenAPI, the pages of the API and the metrics"
 
 # Every distribution is checked against a hash, also those that build Wattloop itself.
@@ -41,14 +45,29 @@ $(DEMO_STAMP): pyproject.toml setup.py constraints-runtime.txt
 	$(PIP_INSTALL) $(OURSELVES)
 	touch $@
 
+# Training frameworks are in an environment of their own, since PyTorch needs gigabytes. uv unpacks each of them once
+# for all clones of a machine. --no-deps, because constraints-integrations.txt leaves Triton out.
+$(INTEGRATIONS_STAMP): $(STAMP) pyproject.toml setup.py constraints-integrations.txt
+	$(PYTHON) -m venv --without-pip $(INTEGRATIONS)
+	$(UV_INSTALL) --require-hashes --requirement constraints-integrations.txt
+	$(UV_INSTALL) --no-build-isolation --editable .
+	touch $@
+
+UV_INSTALL := $(BIN)/uv pip install --quiet --no-deps --python $(INTEGRATIONS)/bin/python
+
+integrations: $(INTEGRATIONS_STAMP)
+
 # Keeps the present versions where they still fit; UPGRADE=--upgrade takes the newest. For every platform and Python from 3.11 on.
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	--no-emit-index-url --no-emit-find-links $(UPGRADE)
+# MLflow needs an older cachetools. Triton compiles kernels for GPUs, which the tests have not, and is a fifth of it all.
 constraints: $(STAMP)
 	$(LOCK) pyproject.toml --extra dev --output-file constraints.txt
 	printf 'pip\nsetuptools>=80\n' | $(LOCK) pyproject.toml - --extra operator --extra agent --extra examples \
 		--constraint constraints.txt --output-file constraints-runtime.txt
 	$(LOCK) pyproject.toml --extra fuzz --constraint constraints.txt --output-file constraints-fuzz.txt
+	sed '/^cachetools==/,/[^\]$$/d' constraints.txt | $(LOCK) pyproject.toml --extra test-integrations \
+		--constraint - --no-emit-package triton --output-file constraints-integrations.txt
 
 demo: $(DEMO_STAMP)
 	$(BIN)/python -m nvml_simulator.build
@@ -77,11 +96,12 @@ format: $(STAMP)
 # The node's tests wait more than they compute, so they run beside the others, which run in sequence. Shared packages are
 # installed before. Every part runs even if another fails; the end names the failed ones.
 test: $(STAMP) postgres faketime node-packages programs
+	-@$(MAKE) --no-print-directory integrations
 	@echo "Two parts at a time; about 10 minutes once the programs are built. The node's part is shown when it has ended."
-	@$(BIN)/python tests/run_parts.py test-unit test-processes test-cluster --beside test-e2e
+	@$(BIN)/python tests/run_parts.py test-unit test-processes test-cluster test-integrations --beside test-e2e
 
 test-unit: $(STAMP) postgres
-	$(BIN)/pytest -n 2 -m 'not cluster and not processes and not node'
+	$(BIN)/pytest -n 2 -m 'not cluster and not processes and not node and not integrations'
 
 # Agents, power controllers and local runs under kill -9, hangs and restarts, at every moment.
 test-processes: $(STAMP) faketime
@@ -115,6 +135,10 @@ programs: $(STAMP)
 # Each of the two test processes has its own control plane; docs/testing.md.
 test-cluster: programs
 	$(BIN)/pytest -n 2 -m cluster tests/cluster
+
+# Real trainings with the real frameworks on the processor and simulated GPUs; docs/testing.md.
+test-integrations: $(INTEGRATIONS_STAMP)
+	$(INTEGRATIONS)/bin/python -m pytest -n 2 -m integrations tests/integrations
 
 # The chart on a node: containerd, kubelet, the product's images, simulated GPUs; docs/testing.md. Needs root; otherwise
 # its tests are skipped and counted.
@@ -167,4 +191,4 @@ images: $(STAMP)
 	$(BIN)/python images/build.py --builder '$(IMAGE_BUILDER)' $(IMAGE_OPTIONS)
 
 clean:
-	rm -rf $(VENV) build dist
+	rm -rf $(VENV) $(INTEGRATIONS) build dist

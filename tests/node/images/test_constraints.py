@@ -1,4 +1,4 @@
-"""Every distribution is pinned by version and hash, without an address, and both files agree."""
+"""Every distribution is pinned by version and hash, without an address, and the files agree."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from packaging.utils import canonicalize_name
 from support.images.building import REPOSITORY
 
 FILES = ("constraints.txt", "constraints-runtime.txt")
+INTEGRATIONS = "constraints-integrations.txt"
 ENTRY = re.compile(r"(\S+)==(\S+)(?: ; [^\\\n]+)?((?: \\\n    --hash=sha256:[0-9a-f]{64})+)\n")
 
 
@@ -23,7 +24,7 @@ def pins(file: str) -> dict[str, str]:
     return {canonicalize_name(name): version for name, version, _ in found}
 
 
-@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("file", [*FILES, INTEGRATIONS])
 def test_every_distribution_has_a_version_and_hashes_and_the_file_contains_nothing_else(file: str) -> None:
     assert len(pins(file)) > 50
 
@@ -34,8 +35,20 @@ def test_both_files_agree() -> None:
     assert {name: version for name, version in runtime.items() if name != "pip"}.items() <= development.items()
 
 
+def test_the_frameworks_are_tested_beside_the_versions_of_development() -> None:
+    development, integrations = pins(FILES[0]), pins(INTEGRATIONS)
+    # MLflow needs an older cachetools.
+    shared = set(development) & set(integrations) - {"cachetools"}
+    assert {name: integrations[name] for name in shared} == {name: development[name] for name in shared}
+
+
 @pytest.mark.parametrize(
-    ("file", "extras"), [("constraints.txt", ["dev"]), ("constraints-runtime.txt", ["operator", "agent"])]
+    ("file", "extras"),
+    [
+        ("constraints.txt", ["dev"]),
+        ("constraints-runtime.txt", ["operator", "agent"]),
+        (INTEGRATIONS, ["test-integrations", "torch", "huggingface", "lightning", "accelerate"]),
+    ],
 )
 def test_the_projects_requirements_are_pinned_within_their_bounds(file: str, extras: list[str]) -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -1,0 +1,21 @@
+"""What the tests of the training frameworks share. They are collected only where PyTorch is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from support.local_runs.local_runs import LocalJob
+
+# The other parts of the suite run in an environment without it. make test-integrations fails if this leaves no test.
+if importlib.util.find_spec("torch") is None:
+    collect_ignore_glob = ["test_*.py"]
+
+
+@pytest.fixture
+def local_job(tmp_path: Path) -> LocalJob:
+    job = LocalJob(tmp_path / "run")
+    job.folder.mkdir()
+    return job
