@@ -125,7 +125,7 @@ class _Monitor:
                 # by itself.
                 stack.push_async_callback(supervisor.end)
             meter.sampler.start(settings.sample_interval, ledger_writer.add_samples, settings.counter_interval)
-            pusher = _pusher(settings, ledger_writer.ledger, bounds)
+            pusher = _pusher(settings, ledger_writer.ledger, bounds, meter)
             if pusher is not None:
                 pusher.start()
                 stack.callback(pusher.stop)
@@ -196,14 +196,16 @@ def _authenticator(
     return authenticator, PodAssignments(authenticator)
 
 
-def _pusher(settings: Settings, ledger: Ledger, bounds: BoundsFile) -> Pusher | None:
+def _pusher(settings: Settings, ledger: Ledger, bounds: BoundsFile, meter: Meter) -> Pusher | None:
     if not settings.push_url or settings.push_token_file is None:
         return None
     # Imported here: an agent that reports to no operator needs no HTTP client.
     from wattloop_agent.monitor.push.operator_api import OperatorApi  # noqa: PLC0415
 
     api = OperatorApi(settings.push_url, settings.push_token_file, settings.push_ca_file)
-    return Pusher(api, settings.node_name, ledger, bounds, settings.push_interval)
+    return Pusher(
+        api, settings.node_name, ledger, bounds, settings.push_interval, limits=lambda: meter.sampler.statuses
+    )
 
 
 @contextlib.asynccontextmanager

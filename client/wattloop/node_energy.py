@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from wattloop.message_fields import Integer, NumberRange, OneOf, String
+from wattloop.message_fields import Integer, Number, NumberRange, OneOf, String
 from wattloop.messages import (
     MAX_GPUS,
     MAX_LIMIT_WATTS,
@@ -55,6 +55,12 @@ class NodeGpu(WireForm):
     time_seconds: Annotated[ClockSeconds, "The agent's clock at that reading; simulated GPUs have simulated clocks."]
     source: Annotated[str, OneOf(SOURCES), "counter: the GPU's energy counter; integrated: power integrated over time."]
     product: Annotated[str, String(MAX_PRODUCT_CHARACTERS, min_length=0), "Product name of the GPU, from NVML."] = ""
+    max_power_limit_watts: Annotated[
+        float, Number(0.0, MAX_LIMIT_WATTS), "The highest power limit that the GPU accepts; 0 if it is not known."
+    ] = 0.0
+    enforced_power_limit_watts: Annotated[
+        float, Number(0.0, MAX_LIMIT_WATTS), "The power limit in force; 0 if it is not known."
+    ] = 0.0
 
 
 @dataclass(frozen=True)

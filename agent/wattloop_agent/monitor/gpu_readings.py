@@ -29,6 +29,7 @@ class GpuStatus:
         enforced_power_limit_watts: The limit in force.
         graphics_clock_megahertz: Its clock; None: not reported.
         problem: Why a value is missing although the GPU supports it; empty: none is.
+        max_power_limit_watts: The highest limit that it accepts; None: not reported.
     """
 
     uuid: str
@@ -40,6 +41,7 @@ class GpuStatus:
     enforced_power_limit_watts: float | None = None
     graphics_clock_megahertz: float | None = None
     problem: str = ""
+    max_power_limit_watts: float | None = None
 
 
 class SampledGpus(Protocol):

@@ -38,6 +38,8 @@ class NvmlReadings:
         self._gpus = NvmlGpus(library)
         self._failed: dict[str, GpuSample] = {}
         self._limits_read: dict[str, _LimitRead] = {}
+        # A GPU's range is the vendor's, and never changes.
+        self._max_limits: dict[str, float] = {}
 
     @property
     def unnamed(self) -> Mapping[int, str]:
@@ -172,6 +174,10 @@ class NvmlReadings:
         if read is None or enforced is None or read.enforced_watts != enforced or time.monotonic() >= read.due_seconds:
             limit = reads.read(gpu.power_limit_watts)
             read = self._limits_read[gpu.uuid] = _LimitRead(limit, enforced, time.monotonic() + LIMIT_SECONDS)
+        if gpu.uuid not in self._max_limits:
+            maximum = reads.read(lambda: gpu.power_limit_range_watts()[1])
+            if maximum is not None:
+                self._max_limits[gpu.uuid] = maximum
         if reads.problem:
             del self._limits_read[gpu.uuid]
         return GpuStatus(
@@ -184,6 +190,7 @@ class NvmlReadings:
             enforced_power_limit_watts=enforced,
             graphics_clock_megahertz=reads.read(gpu.graphics_clock_megahertz),
             problem=reads.problem,
+            max_power_limit_watts=self._max_limits.get(gpu.uuid),
         )
 
 

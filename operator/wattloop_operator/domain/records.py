@@ -285,6 +285,8 @@ class PodEnergy:
         time_seconds: The same clock at the latest reading.
         ended: Whether the pod has released the GPU.
         reported_at: When the agent last reported it (with a time zone; stored in UTC).
+        measured_at: When the latest reading was taken, by the operator's clock; None if not known.
+        max_power_limit_watts: The highest power limit that the GPU accepts; None if not known.
 
     Raises:
         InputError: A value is invalid.
@@ -307,6 +309,8 @@ class PodEnergy:
     time_seconds: float
     ended: bool
     reported_at: datetime
+    measured_at: datetime | None = None
+    max_power_limit_watts: float | None = None
 
     def __post_init__(self) -> None:
         check = ColumnCheck(f"energy of pod {self.pod}, container {self.container}, GPU {self.gpu_uuid}")
@@ -314,7 +318,10 @@ class PodEnergy:
         check.strings(self, "gpu_product", may_be_empty=True)
         check.integers(self, "recurrence", "attempt", "energy_millijoules", "uncertainty_millijoules", minimum=0)
         check.numbers(self, "start_time_seconds", "time_seconds")
+        check.numbers(self, "max_power_limit_watts", optional=True)
         object.__setattr__(self, "reported_at", check.timestamp(self, "reported_at"))
+        if self.measured_at is not None:
+            object.__setattr__(self, "measured_at", check.timestamp(self, "measured_at"))
 
 
 @dataclass(frozen=True)

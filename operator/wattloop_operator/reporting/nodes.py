@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 
-from wattloop.node_energy import NodeAnswer, NodeReport, PodGpuUsage
+from wattloop.node_energy import NodeAnswer, NodeGpu, NodeReport, PodGpuUsage
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.reporting.interfaces import (
@@ -22,6 +22,9 @@ from wattloop_operator.reporting.interfaces import (
 # A pod that was not reported for so long is deleted, and so is its recurrence.
 RETENTION = timedelta(days=30)
 CLEANUP_INTERVAL = timedelta(hours=1)
+# An agent asks the kubelet every two seconds, which takes at most three. A larger difference of the clocks is
+# not an age: simulated GPUs have simulated clocks, and the GPU of an ended usage runs on.
+MAX_AGE_SECONDS = 5.0
 
 logger = logging.getLogger(__name__)
 
@@ -119,10 +122,11 @@ class NodeService:
         }
 
     def _energies_of(self, report: NodeReport, known: dict[str, PodAttempt]) -> Iterator[PodEnergy]:
-        products = {gpu.uuid: gpu.product for gpu in report.gpus}
+        gpus = {gpu.uuid: gpu for gpu in report.gpus}
         now = self._clock()
         for usage in report.usages:
             attempt = known.get(usage.pod_uid)
+            gpu = gpus.get(usage.gpu)
             if attempt is not None:
                 yield PodEnergy(
                     job_uid=attempt.job_uid,
@@ -134,7 +138,7 @@ class NodeService:
                     pod=usage.pod,
                     container=usage.container,
                     gpu_uuid=usage.gpu,
-                    gpu_product=products.get(usage.gpu, ""),
+                    gpu_product="" if gpu is None else gpu.product,
                     shared=usage.shared,
                     energy_millijoules=usage.energy_millijoules,
                     uncertainty_millijoules=usage.uncertainty_millijoules,
@@ -142,4 +146,15 @@ class NodeService:
                     time_seconds=usage.time_seconds,
                     ended=usage.ended,
                     reported_at=now,
+                    measured_at=now - _age(usage, gpu),
+                    max_power_limit_watts=None if gpu is None else gpu.max_power_limit_watts or None,
                 )
+
+
+def _age(usage: PodGpuUsage, gpu: NodeGpu | None) -> timedelta:
+    """How old the reading of a usage is.
+
+    The GPU was read within the last second, and the usage when the agent last asked the kubelet.
+    """
+    age = 0.0 if gpu is None else gpu.time_seconds - usage.time_seconds
+    return timedelta(seconds=min(max(age, 0.0), MAX_AGE_SECONDS))

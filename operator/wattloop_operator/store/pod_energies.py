@@ -8,7 +8,7 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import and_, case, delete, or_, select, tuple_
+from sqlalchemy import and_, case, delete, func, or_, select, tuple_
 
 from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.store.database import Database
@@ -52,6 +52,15 @@ class PodEnergies:
             energies = [PodEnergy(*row) for row in on.execute(query).all()]
         by_attempt = itertools.groupby(energies, key=lambda energy: (energy.recurrence, energy.attempt))
         return {attempt: tuple(group) for attempt, group in by_attempt}
+
+    def of_attempt(self, job_uid: str, recurrence: int, attempt: int) -> tuple[PodEnergy, ...]:
+        """Energies of one attempt, ordered by key."""
+        table = POD_ENERGIES.c
+        query = (
+            select(*COLUMNS).where(*_of_attempt(job_uid, recurrence, attempt)).order_by(*(table[name] for name in KEY))
+        )
+        with self._database.reading(f"read the energy of pods of job {job_uid}, recurrence {recurrence}") as on:
+            return tuple(PodEnergy(*row) for row in on.execute(query).all())
 
     def attempts_of(self, node: str, ledger: str, pod_uids: Collection[str]) -> dict[str, tuple[str, int, int]]:
         """Job uid, recurrence and attempt of the pods that this ledger has reported before."""
@@ -108,6 +117,9 @@ def _upsert(database: Database) -> Any:
             "shared": or_(old.shared, new.shared),
             "ended": new.ended,
             "reported_at": new.reported_at,
+            "measured_at": new.measured_at,
+            # An agent that has just started, or a lost GPU, does not tell.
+            "max_power_limit_watts": func.coalesce(new.max_power_limit_watts, old.max_power_limit_watts),
         },
         where=or_(
             new.energy_millijoules > old.energy_millijoules,

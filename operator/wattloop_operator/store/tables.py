@@ -26,7 +26,7 @@ from sqlalchemy import (
 from wattloop_planner.metric_curve import MetricCurve
 
 # Number of the newest migration.
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 PRODUCT = "wattloop"
 # Values of the most parameters are shorter, with each character escaped.
 MAX_PARAMETERS_CHARACTERS = 32 * 1024
@@ -211,6 +211,8 @@ POD_ENERGIES = Table(
     Column("time_seconds", Double, nullable=False),
     Column("ended", Boolean, nullable=False),
     Column("reported_at", UtcDateTime, nullable=False),
+    Column("measured_at", UtcDateTime),
+    Column("max_power_limit_watts", Double),
     Index("pod_energies_by_attempt", "job_uid", "recurrence", "attempt"),
     Index("pod_energies_by_age", "reported_at"),
 )

@@ -6,14 +6,16 @@ import json
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.reporting.node_api import AGENTS, NODE, NOW, USAGE, NodeApi, report, running_node_api, token_of
-from wattloop.node_energy import MAX_NODE_REPORT_BYTES, GpuBounds, NodeAnswer
+from support.reporting.node_api import AGENTS, GPU, NODE, NOW, USAGE, NodeApi, report, running_node_api, token_of
+from wattloop.node_energy import MAX_NODE_REPORT_BYTES, GpuBounds, NodeAnswer, NodeReport
 from wattloop_operator.domain.names import JobKey
+from wattloop_operator.reporting.nodes import MAX_AGE_SECONDS
 
 ENDED = replace(USAGE, ended=True)
 BOUNDS = (GpuBounds("rack", None, ("team",), (100.0, 300.0)),)
@@ -31,6 +33,23 @@ def test_the_energy_of_a_training_pod_is_stored_for_its_attempt(api: NodeApi) ->
     ((stored,),) = api.store.pod_energies.of_job("job-uid", 0).values()
     assert (stored.node, stored.pod, stored.gpu_product) == (NODE, "digits-0-abc", "NVIDIA H200")
     assert (stored.energy_millijoules, stored.uncertainty_millijoules, stored.reported_at) == (5_000, 10, NOW)
+
+
+@pytest.mark.parametrize(("clock", "age"), [(6.0, 0.0), (8.0, 2.0), (5.0, 0.0), (9_000.0, MAX_AGE_SECONDS)], ids=str)
+def test_the_age_of_a_reading_is_the_difference_of_the_clocks_within_bounds(
+    api: NodeApi, clock: float, age: float
+) -> None:
+    gpu = replace(GPU, time_seconds=clock, max_power_limit_watts=700.0)
+    api.post(NodeReport(NODE, "ledger", 1, (gpu,), (USAGE,)).to_json())
+    ((stored,),) = api.store.pod_energies.of_job("job-uid", 0).values()
+    assert stored.measured_at == NOW - timedelta(seconds=age)
+    assert stored.max_power_limit_watts == 700.0
+
+
+def test_a_gpu_of_unknown_limits_has_no_maximum(api: NodeApi) -> None:
+    api.post(report(USAGE))
+    ((stored,),) = api.store.pod_energies.of_job("job-uid", 0).values()
+    assert stored.max_power_limit_watts is None
 
 
 def test_unknown_bounds_differ_from_no_bounds(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ from sqlalchemy import create_engine, inspect, text
 
 from wattloop.errors import OperationError, UsageError, WattloopError
 from wattloop_operator.domain.records import TARGET_COLUMNS
-from wattloop_operator.store import LateUsage, ObservationRecord, Store, open_store
+from wattloop_operator.store import LateUsage, ObservationRecord, PodEnergy, Store, open_store
 from wattloop_operator.store.address import database_url as address
 from wattloop_operator.store.schema import MIGRATIONS, Marker, read_marker
 from wattloop_operator.store.tables import METADATA, SCHEMA_VERSION
@@ -109,6 +111,7 @@ import wattloop_operator.store.migrations.versions.schema_0002_changed_jobs
 import wattloop_operator.store.migrations.versions.schema_0003_image_digest
 import wattloop_operator.store.migrations.versions.schema_0004_curves
 import wattloop_operator.store.migrations.versions.schema_0005_parameters
+import wattloop_operator.store.migrations.versions.schema_0006_agents_readings
 print("ready", flush=True)
 sys.stdin.readline()
 with open_store(sys.argv[1]) as store:
@@ -202,6 +205,28 @@ ADDED: dict[int, dict[str, Any]] = {
     4: {"curve": None},
     5: {"parameters": ()},
 }
+POD_ENERGY = PodEnergy(
+    job_uid="job",
+    recurrence=0,
+    attempt=0,
+    node="node-1",
+    ledger="ledger",
+    pod_uid="pod-1",
+    pod="digits-0",
+    container="train",
+    gpu_uuid="GPU-0",
+    gpu_product="NVIDIA H200",
+    shared=False,
+    energy_millijoules=1000,
+    uncertainty_millijoules=10,
+    start_time_seconds=5.0,
+    time_seconds=6.0,
+    ended=False,
+    reported_at=datetime(2026, 11, 20, 12, tzinfo=UTC),
+    measured_at=datetime(2026, 11, 20, 11, tzinfo=UTC),
+    max_power_limit_watts=700.0,
+)
+ADDED_TO_POD_ENERGIES: dict[int, dict[str, Any]] = {6: {"measured_at": None, "max_power_limit_watts": None}}
 
 
 @pytest.mark.parametrize("version_before", range(1, SCHEMA_VERSION))
@@ -211,16 +236,26 @@ def test_rows_of_an_older_schema_are_kept_without_the_newer_columns(
     added = {
         name: value for version, columns in ADDED.items() if version > version_before for name, value in columns.items()
     }
+    added_to_pods = {
+        name: value
+        for version, columns in ADDED_TO_POD_ENERGIES.items()
+        if version > version_before
+        for name, value in columns.items()
+    }
+    energy = replace(POD_ENERGY, **added_to_pods)
     with open_store(database_url) as store:
         store.observations.record(observation(**added))
+        store.pod_energies.record([energy])
     execute(
         database_url,
         *(f"ALTER TABLE observations DROP COLUMN {column}" for column in added),
+        *(f"ALTER TABLE pod_energies DROP COLUMN {column}" for column in added_to_pods),
         f"UPDATE wattloop_migrations SET version_num = '{version_before:04d}'",
         f"UPDATE wattloop_database SET schema_version = {version_before}",
     )
     with open_store(database_url) as store:
         assert store.observations.of_job(observation().job_uid) == (observation(**added),)
+        assert store.pod_energies.of_attempt(energy.job_uid, energy.recurrence, energy.attempt) == (energy,)
     # The additions are additive: an operator of the first schema still uses the database.
     assert marker(database_url) == Marker("wattloop", SCHEMA_VERSION, 1, version("wattloop"))
 

@@ -145,3 +145,10 @@ def test_concurrent_writers_of_the_same_energies_do_not_deadlock(store: Store) -
         list(threads.map(store.pod_energies.record, reports))
     found = stored(store, "job", 0)
     assert [energy.energy_millijoules for energy in found] == list(itertools.repeat(11_000, 10))
+
+
+def test_a_report_without_the_maximum_power_limit_keeps_the_known_one(store: Store) -> None:
+    store.pod_energies.record([replace(after(1), max_power_limit_watts=700.0, measured_at=NOW)])
+    store.pod_energies.record([replace(after(2), measured_at=NOW + timedelta(seconds=1))])
+    expected = replace(after(2), max_power_limit_watts=700.0, measured_at=NOW + timedelta(seconds=1))
+    assert store.pod_energies.of_attempt("job", 3, 0) == (expected,)

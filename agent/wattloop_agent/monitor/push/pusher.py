@@ -8,7 +8,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from wattloop.errors import OperationError
@@ -50,6 +50,25 @@ class BoundsStore(Protocol):
         ...
 
 
+class GpuLimits(Protocol):
+    """The power limits of a GPU; None: not known."""
+
+    @property
+    def uuid(self) -> str:
+        """UUID of the GPU."""
+        ...
+
+    @property
+    def max_power_limit_watts(self) -> float | None:
+        """The highest limit that it accepts."""
+        ...
+
+    @property
+    def enforced_power_limit_watts(self) -> float | None:
+        """The limit in force."""
+        ...
+
+
 class NodeApi(Protocol):
     """The operator's API for node reports."""
 
@@ -87,6 +106,7 @@ class Pusher:
         ledger: The ledger to push.
         bounds: Store of the bounds that the operator answers with.
         interval_seconds: Interval of the pushes.
+        limits: Returns the power limits of the GPUs, as far as they are known.
         clock: Monotonic clock.
         chance: Returns a random number from 0 to 1.
 
@@ -102,6 +122,7 @@ class Pusher:
         bounds: BoundsStore,
         interval_seconds: float,
         *,
+        limits: Callable[[], Iterable[GpuLimits]] = tuple,
         clock: Callable[[], float] = time.monotonic,
         chance: Callable[[], float] = random.random,
     ) -> None:
@@ -110,6 +131,7 @@ class Pusher:
         self._ledger = ledger
         self._bounds = bounds
         self._interval_seconds = interval_seconds
+        self._limits = limits
         self._clock = clock
         self._chance = chance
         self._sequence = itertools.count(1)
@@ -144,6 +166,7 @@ class Pusher:
 
     def _push_pages(self) -> None:
         ledger, gpus, usages = self._read_ledger()
+        gpus = with_limits(gpus, self._limits())
         for page in pages(usages):
             answer = self._api.send(NodeReport(self._node, ledger, next(self._sequence), gpus, page))
             # Only pods of this page: the operator can't have stored what was not sent.
@@ -189,6 +212,21 @@ class Pusher:
 
 def _ended_keys(usages: Iterable[PodGpuUsage]) -> frozenset[tuple[str, str, str]]:
     return frozenset(usage.key for usage in usages if usage.ended)
+
+
+def with_limits(gpus: Iterable[NodeGpu], limits: Iterable[GpuLimits]) -> tuple[NodeGpu, ...]:
+    """Return the GPUs with their power limits."""
+    known = {each.uuid: each for each in limits}
+    return tuple(
+        replace(
+            gpu,
+            max_power_limit_watts=known[gpu.uuid].max_power_limit_watts or 0.0,
+            enforced_power_limit_watts=known[gpu.uuid].enforced_power_limit_watts or 0.0,
+        )
+        if gpu.uuid in known
+        else gpu
+        for gpu in gpus
+    )
 
 
 def wait_seconds(interval_seconds: float, failures: int, chance: float) -> float:

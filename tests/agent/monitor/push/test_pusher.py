@@ -21,9 +21,10 @@ from support.free_ports import free_port
 from support.reporting.json_web_token import json_web_token
 from support.reporting.node_api import NODE, NodeApi, running_node_api
 from wattloop.errors import OperationError
-from wattloop.node_energy import GpuBounds, NodeAnswer, NodeReport, PodGpuUsage
+from wattloop.node_energy import GpuBounds, NodeAnswer, NodeGpu, NodeReport, PodGpuUsage
+from wattloop_agent.monitor.gpu_readings import GpuStatus
 from wattloop_agent.monitor.push.operator_api import OperatorApi
-from wattloop_agent.monitor.push.pusher import MAX_WAIT_SECONDS, Pusher, pages, wait_seconds
+from wattloop_agent.monitor.push.pusher import MAX_WAIT_SECONDS, Pusher, pages, wait_seconds, with_limits
 from wattloop_operator.http.certificates import ServingCertificate
 
 BOUNDS = (GpuBounds("rack", None, None, (100.0, 300.0)),)
@@ -70,6 +71,17 @@ def test_an_ended_usage_is_pushed_until_acknowledged_and_then_forgotten(operator
     pusher.push()
     assert operator.stored() == {"uid-1": 6_000}
     assert ledger.entries == []
+
+
+def test_a_report_has_the_power_limits_that_are_known(operator: NodeApi, token: Path) -> None:
+    limits = [GpuStatus("GPU-0", "H200", 1.0, enforced_power_limit_watts=500.0, max_power_limit_watts=700.0)]
+    pusher_of(operator.url, token, limits=lambda: limits).push()
+    ((stored,),) = operator.store.pod_energies.of_job("job-uid", 0).values()
+    assert stored.max_power_limit_watts == 700.0
+    gpus = [NodeGpu(uuid, 1, 0, 1.0, "counter") for uuid in ("GPU-0", "GPU-1")]
+    known, unknown = with_limits(gpus, limits)
+    assert (known.max_power_limit_watts, known.enforced_power_limit_watts) == (700.0, 500.0)
+    assert unknown == gpus[1]
 
 
 class OperatorByName:
