@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 from wattloop.agent import AgentConnection, AgentRequestError, AgentUnavailable, EnergyReading
 from wattloop.messages import MAX_REFUSAL_CHARACTERS, GpuEnergy, LimitMeasurement
-from wattloop.power.profiling import LimitProfiling, Totals, limits_to_measure
+from wattloop.power.profiling import LimitProfiling, limits_to_measure
+from wattloop.power.windows import Totals
 
 logger = logging.getLogger("wattloop")
 

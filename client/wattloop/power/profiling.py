@@ -1,29 +1,17 @@
 """Measures power limits during training, one after another, with no overhead on most steps.
 
 Zeus (NSDI '23, section 4.2) divides the first epoch of a batch size into windows, each under another
-limit. Here a window lasts long enough for a small error, because energy counters advance only every 20
-to 100 ms. Windows continue into the next epoch if an epoch is short. Within a window no step reads a
-counter.
+limit. Windows continue into the next epoch if an epoch is short.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from wattloop.messages import LimitMeasurement
+from wattloop.power.windows import Totals, Window, WindowRecorder
 
-MIN_WINDOW_SECONDS = 5.0
 MAX_LIMITS = 9
-WARM_UP_STEPS = 1
-
-
-@dataclass(frozen=True)
-class Totals:
-    """Cumulative energy of all GPUs of the process, and the time of the reading."""
-
-    energy_joules: float
-    time_seconds: float
 
 
 def limits_to_measure(min_watts: float, max_watts: float) -> tuple[float, ...]:
@@ -55,49 +43,33 @@ class LimitProfiling:
 
     def __init__(self, limits_watts: tuple[float, ...]) -> None:
         self._limits = limits_watts
-        self._measured: list[tuple[float, Totals, float]] = []
-        self._start: Totals | None = None
-        self._steps = 0
-        self._samples = 0.0
-        self._steps_until_read = WARM_UP_STEPS
+        self._windows: list[Window] = []
+        self._recorder = WindowRecorder(self.limit_watts)
 
     @property
     def finished(self) -> bool:
         """Whether every limit has been measured."""
-        return len(self._measured) == len(self._limits)
+        return len(self._windows) == len(self._limits)
 
     @property
     def limit_watts(self) -> float:
         """The limit to hold now."""
-        return self._limits[min(len(self._measured), len(self._limits) - 1)]
+        return self._limits[min(len(self._windows), len(self._limits) - 1)]
 
     def step_done(self, samples: float) -> bool:
         """Count one optimizer step on this number of samples; returns whether to read the totals now."""
-        if self.finished:
-            return False
-        self._steps += 1
-        self._samples += samples
-        return self._steps >= self._steps_until_read
+        return not self.finished and self._recorder.step_done(samples)
 
     def add_totals(self, totals: Totals) -> None:
         """Begin a window with these totals, end it, or estimate how many more steps it needs."""
-        if self._start is None:
-            self._start, self._steps, self._samples, self._steps_until_read = totals, 0, 0.0, 1
-            return
-        elapsed = totals.time_seconds - self._start.time_seconds
-        if elapsed < MIN_WINDOW_SECONDS:
-            per_step = elapsed / self._steps
-            more = math.ceil((MIN_WINDOW_SECONDS - elapsed) / per_step) if per_step > 0 else self._steps
-            # At most doubled, because the first steps after a change of limit may not be typical.
-            self._steps_until_read = self._steps + max(1, min(more, self._steps))
-            return
-        spent = Totals(totals.energy_joules - self._start.energy_joules, elapsed)
-        self._measured.append((self.limit_watts, spent, self._samples))
-        self.restart_window()
+        window = self._recorder.add_totals(totals)
+        if window is not None:
+            self._windows.append(window)
+            self._recorder = WindowRecorder(self.limit_watts)
 
     def restart_window(self) -> None:
         """Discard the current window and begin it again."""
-        self._start, self._steps, self._samples, self._steps_until_read = None, 0, 0.0, WARM_UP_STEPS
+        self._recorder.restart()
 
     def measurements(self, samples_per_epoch: float) -> tuple[LimitMeasurement, ...]:
         """The limits measured so far.
@@ -106,6 +78,8 @@ class LimitProfiling:
             samples_per_epoch: Converts counted samples to fractions of an epoch.
         """
         return tuple(
-            LimitMeasurement(limit, spent.energy_joules, spent.time_seconds, samples / samples_per_epoch)
-            for limit, spent, samples in self._measured
+            LimitMeasurement(
+                each.power_limit_watts, each.energy_joules, each.time_seconds, each.samples / samples_per_epoch
+            )
+            for each in self._windows
         )

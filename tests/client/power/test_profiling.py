@@ -9,13 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wattloop.power.profiling import (
-    MAX_LIMITS,
-    MIN_WINDOW_SECONDS,
-    LimitProfiling,
-    Totals,
-    limits_to_measure,
-)
+from wattloop.power.profiling import MAX_LIMITS, LimitProfiling, limits_to_measure
+from wattloop.power.windows import MIN_WINDOW_SECONDS, Totals, WindowRecorder
 
 RANGES = st.tuples(st.integers(50, 400), st.integers(0, 800)).map(lambda pair: (pair[0], pair[0] + pair[1]))
 
@@ -154,3 +149,30 @@ def test_a_restarted_window_excludes_energy_from_before() -> None:
     first, second = training.profiling.measurements(samples_per_epoch=100)
     assert first.energy_joules / first.epochs == pytest.approx(200.0)
     assert second.energy_joules / second.epochs == pytest.approx(100.0)
+
+
+def test_a_pause_excludes_its_energy_and_time_from_the_window() -> None:
+    recorder = WindowRecorder(300.0)
+    energy, seconds, window = 0.0, 0.0, None
+    for step in range(40):
+        energy, seconds = energy + 200.0, seconds + 1.0
+        if recorder.step_done(8):
+            window = window or recorder.add_totals(Totals(energy, seconds))
+        if step == 2:
+            recorder.pause(Totals(energy, seconds))
+            energy, seconds = energy + 1e6, seconds + 1e3  # an evaluation
+            recorder.resume(Totals(energy, seconds))
+    assert window is not None
+    assert window.energy_joules == pytest.approx(200.0 * window.time_seconds)
+    assert window.samples == pytest.approx(8 * window.time_seconds)
+    assert window.end.time_seconds - window.start.time_seconds == pytest.approx(window.time_seconds + 1e3)
+
+
+def test_steps_after_a_pause_that_was_not_resumed_begin_the_window_again() -> None:
+    recorder = WindowRecorder(300.0)
+    recorder.step_done(1)
+    recorder.add_totals(Totals(0.0, 0.0))
+    recorder.pause(Totals(0.0, 0.0))
+    recorder.step_done(1)
+    assert recorder.add_totals(Totals(1e6, 1e3)) is None
+    assert not recorder.is_open
