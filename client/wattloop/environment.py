@@ -65,6 +65,7 @@ class RunEnvironment:
         eta: Weight of energy in the cost, from 0 to 1.
         seed: Seed of the training's random numbers, different for each attempt; None outside Wattloop.
         parameters: Further hyperparameters by name.
+        progress_deadline_seconds: Seconds of silence after which the operator ends the attempt as hung; None: never.
         report_url: Destination of reports; empty to send none.
         token_file: File with the bearer token of reports.
         certificate_authority_file: Certificates to verify the server of the report URL with.
@@ -87,6 +88,7 @@ class RunEnvironment:
     eta: float = 0.5
     seed: int | None = None
     parameters: Mapping[str, str] = field(default_factory=dict)
+    progress_deadline_seconds: float | None = None
     report_url: str = ""
     token_file: str = ""
     certificate_authority_file: str = ""
@@ -113,6 +115,7 @@ class RunEnvironment:
             "WATTLOOP_MAX_SLOWDOWN_PERCENT": _formatted(self.max_slowdown_percent),
             "WATTLOOP_ETA": _formatted(self.eta),
             "WATTLOOP_SEED": _formatted(self.seed),
+            "WATTLOOP_PROGRESS_DEADLINE_SECONDS": _formatted(self.progress_deadline_seconds),
             "WATTLOOP_REPORT_URL": self.report_url,
             "WATTLOOP_TOKEN_FILE": self.token_file,
             "WATTLOOP_CA_FILE": self.certificate_authority_file,
@@ -157,6 +160,7 @@ class RunEnvironment:
                 for name, value in variables.items()
                 if name.startswith(PARAMETER_PREFIX)
             },
+            progress_deadline_seconds=_number(variables, "WATTLOOP_PROGRESS_DEADLINE_SECONDS"),
             report_url=variables.get("WATTLOOP_REPORT_URL", ""),
             token_file=variables.get("WATTLOOP_TOKEN_FILE", ""),
             certificate_authority_file=variables.get("WATTLOOP_CA_FILE", ""),

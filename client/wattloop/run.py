@@ -12,6 +12,7 @@ from typing import Self
 
 from wattloop.environment import RunEnvironment
 from wattloop.gpus import ProcessGpus
+from wattloop.heartbeat import Heartbeat
 from wattloop.messages import MAX_NUMBER, Answer, LimitMeasurement, Report
 from wattloop.power.selectors import Measurement, selector_named
 
@@ -64,6 +65,7 @@ class Run:
         )
         # Milliseconds since the epoch: a process restarted within its attempt continues with higher numbers.
         self._sequence = time.time_ns() // 1_000_000
+        self._heartbeat = Heartbeat(self.environment.progress_deadline_seconds)
         self._evaluations = 0
         self._consecutive_reached = 0
         self._has_reached = False
@@ -130,7 +132,8 @@ class Run:
         """Count an optimizer step. This is cheap.
 
         The measurement of power limits needs it. It also sends a report that the operator asked to
-        receive later.
+        receive later, and one that shows progress when a quarter of `objective.progressDeadlineSeconds` has passed
+        without a report.
 
         Args:
             samples: Number of samples of the step; default: a full batch. Pass it if the last batch of
@@ -139,7 +142,10 @@ class Run:
         counted = float(self.batch_size if samples is None else samples)
         self._samples += counted
         self._gpus.step_done(counted, self._best_limit)
-        self._handle(self._channel.send_delayed())
+        if self._heartbeat.is_due():
+            self._send()
+        else:
+            self._handle(self._channel.send_delayed())
 
     def report(self, *, metric: float) -> None:
         """Report the result of an evaluation, before the body of the epoch ends.
@@ -169,6 +175,7 @@ class Run:
         self._send()
 
     def _send(self) -> None:
+        self._heartbeat.reported()
         self._handle(self._channel.send(self._report(finished=False)))
 
     def _handle(self, answer: Answer | None) -> None:

@@ -115,6 +115,7 @@ class Factory:
             ClusterAuthorizer(api, reviews, time.monotonic),
             self.leader.review,
             limits=limits,
+            utc_now=self.clock,
             write_interval_seconds=PROGRESS_INTERVAL_SECONDS,
         )
         app = self.metrics.count_reports(create_app(service, self._node_service(api, reviews)))

@@ -215,3 +215,27 @@ def test_training_continues_without_an_agent_and_without_measurement(
     assert run.reached
     assert report_server.reports[-1]["gpus"] == []
     assert "energy is not measured: /nowhere/agent.sock: no agent answers" in caplog.text
+
+
+def test_steps_report_progress_in_an_epoch_that_is_longer_than_the_deadline(report_server: ReportServer) -> None:
+    # Each step takes longer than a quarter of this deadline.
+    environment = variables(report_server.url, WATTLOOP_PROGRESS_DEADLINE_SECONDS="1e-9")
+    with Run(max_epochs=1, environment=environment | {"WATTLOOP_MAX_EPOCHS": "1"}) as run:
+        for _ in run.epochs():
+            for _ in range(3):
+                run.step()
+    assert [(report["epoch"], report["finished"]) for report in report_server.reports] == [
+        *[(0, False)] * 4,
+        (1, False),
+        (1, True),
+    ]
+
+
+def test_steps_send_no_report_while_reports_are_recent_or_without_a_deadline(report_server: ReportServer) -> None:
+    for deadline in ("1e9", ""):
+        report_server.reports.clear()
+        environment = variables(report_server.url, WATTLOOP_PROGRESS_DEADLINE_SECONDS=deadline)
+        with Run(environment=environment | {"WATTLOOP_MAX_EPOCHS": "1"}) as run:
+            for _ in run.epochs():
+                run.step()
+        assert len(report_server.reports) == 3

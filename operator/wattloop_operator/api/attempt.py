@@ -9,8 +9,11 @@ from pydantic import Field
 
 from wattloop.messages import GPU_UUID_PATTERN, MAX_GPU_UUID_CHARACTERS
 from wattloop_operator.api.curve import CurveField
-from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString
+from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString, Time
 from wattloop_operator.api.model import ATOMIC, ApiModel
+
+# As many as pods; together with the readings of 1024 GPUs they fit the maximum size of the progress.
+MAX_HEARTBEATS = 256
 
 
 class Result(StrEnum):
@@ -21,6 +24,7 @@ class Result(StrEnum):
     EXHAUSTED: It ran all epochs without reaching the target.
     DIVERGED: It was stopped because its metric was not finite or, in a trial, moved away from the target.
     CRASHED: Its process failed by itself (an exception, out of memory).
+    HUNG: It sent no report for progressDeadlineSeconds and was terminated; counts as a crash.
     DEADLINE_EXCEEDED: It was still running at the active deadline and was terminated.
     MISSING_METRIC: It succeeded without reporting the metric; the policy learns nothing from it.
     DISRUPTED: The cluster terminated it (eviction, lost node); the policy learns nothing from it.
@@ -33,6 +37,7 @@ class Result(StrEnum):
     EXHAUSTED = "Exhausted"
     DIVERGED = "Diverged"
     CRASHED = "Crashed"
+    HUNG = "Hung"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     MISSING_METRIC = "MissingMetric"
     DISRUPTED = "Disrupted"
@@ -66,6 +71,13 @@ class ProfilePoint(ApiModel):
     energy_joules: NonNegativeDecimalString = Field(description="Energy of all GPUs at this power limit, in joules.")
     time_seconds: NonNegativeDecimalString = Field(description="Time at this power limit, in seconds.")
     epochs: NonNegativeDecimalString = Field(description="Epochs run at this power limit, fractions included.")
+
+
+class Heartbeat(ApiModel):
+    """The latest report of one process."""
+
+    rank: int = Field(description="Rank of the process.", ge=0)
+    time: Time = Field(description="Time at which the operator received the report.")
 
 
 class Progress(ApiModel):
@@ -133,4 +145,13 @@ class Progress(ApiModel):
     )
     profile: Annotated[tuple[ProfilePoint, ...], Field(max_length=64, json_schema_extra=ATOMIC)] = Field(
         default=(), description="Measurements at each power limit, if power limits were measured."
+    )
+    last_report_time: Time | None = Field(
+        default=None,
+        description="Time of the latest report of any process. Absent without spec.progressDeadlineSeconds.",
+    )
+    heartbeats: Annotated[tuple[Heartbeat, ...], Field(max_length=MAX_HEARTBEATS, json_schema_extra=ATOMIC)] = Field(
+        default=(),
+        description="Time of the latest report of each process, by rank. Ranks of 256 and more are not listed. Empty "
+        "without spec.progressDeadlineSeconds.",
     )

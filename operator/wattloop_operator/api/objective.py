@@ -10,6 +10,9 @@ from wattloop.environment import RunTarget
 from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString
 from wattloop_operator.api.model import ApiModel
 
+# A client that cannot deliver a report waits for up to 30 s, and reports every quarter of the deadline.
+MIN_PROGRESS_DEADLINE_SECONDS = 60
+
 
 class Direction(StrEnum):
     """Whether higher or lower values of a metric are better."""
@@ -113,6 +116,15 @@ class Objective(ApiModel):
         description="Number of epochs after which a run ends even if it has not reached the target.",
         ge=1,
         le=1_000_000,
+    )
+    progress_deadline_seconds: int | None = Field(
+        default=None,
+        description="Seconds without a report from any process after which a running attempt is ended as hung. "
+        "run.step sends a report when a quarter of them has passed without one; a training that does not call it needs "
+        "more seconds than its longest epoch. Time in which a pod is scheduled or started does not count. Absent: an "
+        "attempt may be silent for ever. A change applies to the next attempt.",
+        ge=MIN_PROGRESS_DEADLINE_SECONDS,
+        le=31_536_000,
     )
     early_stop: EarlyStop = Field(default=EarlyStop(), description="When a run is stopped because it is too expensive.")
     metric_guard: MetricGuard | None = Field(

@@ -152,14 +152,15 @@ class RecurringTrainingJobSpec(ApiModel):
     )
     active_deadline_seconds: int | None = Field(
         default=None,
-        description="Seconds after which a running attempt is terminated, to protect against hanging processes.",
+        description="Seconds after which a running attempt is terminated, also if it makes progress. "
+        "objective.progressDeadlineSeconds ends one that makes none.",
         ge=1,
         le=31_536_000,
     )
     crash_budget: int = Field(
         default=3,
-        description="Number of consecutive crashes, such as out of memory, after which a batch size is no longer "
-        "tried. Crashes count until spec.template changes.",
+        description="Number of consecutive crashes, such as out of memory or a hang, after which a batch size is no "
+        "longer tried. Crashes count until spec.template changes.",
         ge=1,
         le=100,
     )

@@ -12,7 +12,7 @@ from wattloop_operator.api.batch_size import ParametersByName
 from wattloop_operator.api.field_types import BatchSizeNumber, DecimalString, NonNegativeDecimalString, Time
 from wattloop_operator.api.meta import Conditions, ObjectMeta
 from wattloop_operator.api.model import ApiModel, Rule, list_map
-from wattloop_operator.api.objective import Target
+from wattloop_operator.api.objective import MIN_PROGRESS_DEADLINE_SECONDS, Target
 from wattloop_operator.api.policy import PolicyName
 from wattloop_operator.api.power import MAX_WATTS
 from wattloop_operator.api.recurring_training_job_status import Money
@@ -135,6 +135,13 @@ class TrainingRecurrenceSpec(ApiModel):
         max_length=64,
         pattern=r"^[0-9a-f]+$",
     )
+    progress_deadline_seconds: int | None = Field(
+        default=None,
+        description="Seconds without a report after which the attempt is ended as hung, copied from the job's spec. "
+        "Absent: the attempt may be silent for ever.",
+        ge=MIN_PROGRESS_DEADLINE_SECONDS,
+        le=31_536_000,
+    )
     decision: DecisionRecord = Field(description="The decision for the batch size.")
 
 
@@ -238,9 +245,10 @@ class TrainingRecurrenceStatus(ApiModel):
         default=None,
         description="Result of the attempt. Absent while it is active. Reached: it reached the target. Stopped: it "
         "became too expensive. Exhausted: it ran all epochs without reaching the target. Crashed: its process "
-        "failed. DeadlineExceeded: it exceeded activeDeadlineSeconds. MissingMetric: it did not report the metric. "
-        "Disrupted: the cluster terminated it. Cancelled: a user or concurrencyPolicy Replace cancelled it. "
-        "NameConflict: an object that Wattloop did not create has the name of its workload.",
+        "failed. Hung: it sent no report for progressDeadlineSeconds. DeadlineExceeded: it exceeded "
+        "activeDeadlineSeconds. MissingMetric: it did not report the metric. Disrupted: the cluster terminated it. "
+        "Cancelled: a user or concurrencyPolicy Replace cancelled it. NameConflict: an object that Wattloop did not "
+        "create has the name of its workload.",
     )
     epochs: NonNegativeDecimalString | None = Field(default=None, description="Number of epochs run.")
     message: str = Field(default="", description="Explanation of the result.", max_length=4096)

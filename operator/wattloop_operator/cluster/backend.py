@@ -30,6 +30,7 @@ from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.policy_cache import PolicyCache
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.domain.steady_clock import SteadyClock
 from wattloop_operator.driver import StaleSnapshotError
 from wattloop_operator.reconcile.actions import (
     Action,
@@ -98,6 +99,7 @@ class ClusterBackend:
         self._policies = PolicyCache()
         self._dry_run = DryRun(workloads.dry_run_create, monotonic)
         self._clock = clock
+        self._steady_clock = SteadyClock(clock, monotonic)
         self._reporter = reporter
         self._agent_report_timeout_seconds = agent_report_timeout_seconds
 
@@ -130,6 +132,7 @@ class ClusterBackend:
             pod_energies=self._pod_energies(cached.uid, recurrences),
             devices=devices_of(job),
             agent_report_timeout_seconds=self._agent_report_timeout_seconds,
+            observed_since=self._steady_clock.since(),
             policies=self._policies,
         )
         return replace(snapshot, refusal=self._refusal(snapshot))

@@ -23,7 +23,14 @@ from wattloop_operator.reconcile.attempt.conditions import DEVICES_HEALTHY, ENER
 CONTROLLER = "wattloop.dev/operator"
 MAX_NOTE_CHARACTERS = 1024
 WARNING_RESULTS = frozenset(
-    {Result.CRASHED, Result.DEADLINE_EXCEEDED, Result.MISSING_METRIC, Result.DISRUPTED, Result.NAME_CONFLICT}
+    {
+        Result.CRASHED,
+        Result.HUNG,
+        Result.DEADLINE_EXCEEDED,
+        Result.MISSING_METRIC,
+        Result.DISRUPTED,
+        Result.NAME_CONFLICT,
+    }
 )
 # Conditions of a recurrence whose status False is a warning, and the reason of its Event.
 WARNING_CONDITIONS = {

@@ -57,6 +57,8 @@ class WorkloadState:
         owned: Whether it belongs to the recurrence of its name. Wattloop never changes an object
             that does not.
         started_at: When its first process started.
+        all_running_since: Since when all its processes run, the restarted ones included; None while one of them waits
+            to run, for example for a node or an image, or if it has ended.
         ended_at: When it ended.
         failure: Why it failed; None if it did not.
         terminating: Whether its deletion has begun.
@@ -74,6 +76,7 @@ class WorkloadState:
     phase: WorkloadPhase = WorkloadPhase.PENDING
     owned: bool = True
     started_at: datetime | None = None
+    all_running_since: datetime | None = None
     ended_at: datetime | None = None
     failure: Failure | None = None
     terminating: bool = False
@@ -108,6 +111,8 @@ class Snapshot:
         devices: GPUs that an attempt's training containers request; 0 if none, or not known.
         agent_report_timeout_seconds: How long an attempt that has ended waits for the agents' final
             report; 0 if no agents report.
+        observed_since: Since when the backend observes the job without interruption: this operator leads and its
+            clock has made no step. Reports may have had no receiver before. None: always.
         policies: Policies that decisions keep for later ones; those of the process, or else new ones.
             Decisions do not depend on it.
         derived: Values that are computed from the snapshot once; see `once_per_snapshot`.
@@ -125,6 +130,7 @@ class Snapshot:
     pod_energies: Mapping[str, tuple[PodEnergy, ...]] = field(default_factory=dict)
     devices: int = 0
     agent_report_timeout_seconds: int = 0
+    observed_since: datetime | None = None
     policies: PolicyCache = field(default_factory=PolicyCache, repr=False, compare=False)
     derived: dict[Callable[[Snapshot], Any], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 

@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +17,7 @@ from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.policy_cache import PolicyCache
 from wattloop_operator.domain.snapshot import Failure, Snapshot, WorkloadPhase, WorkloadState
+from wattloop_operator.domain.steady_clock import SteadyClock
 from wattloop_operator.driver import StaleSnapshotError
 from wattloop_operator.local.command import command_of
 from wattloop_operator.local.processes import ProcessStartError, TrainingProcess
@@ -72,6 +74,7 @@ class LocalBackend:
         self._watchdog = watchdog
         self._wake = wake
         self._policies = PolicyCache()
+        self._steady_clock = SteadyClock(lambda: datetime.now(UTC), time.monotonic)
         # Processes by namespace and name of their recurrence, until their end is stored.
         self._processes: dict[tuple[str, str], TrainingProcess] = {}
 
@@ -102,6 +105,7 @@ class LocalBackend:
             late_usages=self._store.late_usages.of_job(job.metadata.uid),
             source_records=self._store.observations.of_name(key.namespace, learn_from) if learn_from else (),
             source_job=None if source is None else RecurringTrainingJob.from_wire(source.body),
+            observed_since=self._steady_clock.since(),
             policies=self._policies,
         )
 
@@ -237,7 +241,14 @@ class LocalBackend:
             return WorkloadState(
                 name, "v1", "Process", phase=WorkloadPhase.FAILED, failure=Failure.DISRUPTED, message=text
             )
-        return WorkloadState(name, "v1", "Process", phase=WorkloadPhase.RUNNING, started_at=process.started_at)
+        return WorkloadState(
+            name,
+            "v1",
+            "Process",
+            phase=WorkloadPhase.RUNNING,
+            started_at=process.started_at,
+            all_running_since=process.started_at,
+        )
 
     def _delete(self, recurrence: TrainingRecurrence) -> None:
         namespace, name = recurrence.metadata.namespace, recurrence.metadata.name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 from wattloop.errors import OperationError
 from wattloop.messages import MAX_REASON_CHARACTERS, Answer, Report
@@ -12,6 +13,7 @@ from wattloop_operator.api.attempt import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.reconcile.attempt.early_stop import with_stop_request
 from wattloop_operator.reconcile.attempt.progress import max_gpus, progress_after
+from wattloop_operator.reconcile.attempt.progress_deadline import with_heartbeat
 from wattloop_operator.reporting.cost_reviews import CostReviews
 from wattloop_operator.reporting.interfaces import (
     Authorizer,
@@ -38,6 +40,7 @@ class ReportService:
         review: Reviews the cost limit of an attempt; None: the decision's limit holds.
         limits: The rate limits of reports; None for the defaults.
         clock: Monotonic seconds.
+        utc_now: The time at which a report arrives, with a time zone.
         write_interval_seconds: Minimum time between two writes of one recurrence's progress.
 
     Attributes:
@@ -53,10 +56,12 @@ class ReportService:
         *,
         limits: ReportLimits | None = None,
         clock: Callable[[], float] = time.monotonic,
+        utc_now: Callable[[], datetime] = lambda: datetime.now(UTC),
         write_interval_seconds: float = 0.0,
     ) -> None:
         self._progress_store = progress_store
         self._authorizer = authorizer
+        self._utc_now = utc_now
         self._review = None if review is None else CostReviews(review, clock)
         # One line per hour and recurrence.
         self._log_limit: TokenBuckets[str] = TokenBuckets(Rate(1 / 3600, 1.0), clock, MAX_LOGGED_RECURRENCES)
@@ -108,7 +113,7 @@ class ReportService:
             return recurrence.status.progress or Progress()
         progress = progress_after(recurrence, report)
         self._log_dropped_gpus(recurrence, progress, report)
-        return progress
+        return with_heartbeat(recurrence, progress, report.rank, self._utc_now())
 
     def _reviewed(self, recurrence: TrainingRecurrence) -> Progress:
         progress = recurrence.status.progress or Progress()

@@ -138,6 +138,7 @@ def run_environment(
         eta=spec.energy_weight_percent / 100,
         seed=int(spec.decision.seed) or None,
         parameters={parameter.upper(): value for parameter, value in spec.parameters.items()},
+        progress_deadline_seconds=spec.progress_deadline_seconds,
         report_url=f"{url}/v1/namespaces/{namespace}/recurrences/{name}" if url else "",
         token_file=addresses.token_file,
         certificate_authority_file=addresses.certificate_authority_file,

@@ -13,6 +13,7 @@ from wattloop_operator.workloads.ownership import controller_uid
 from wattloop_operator.workloads.pod_state import (
     DISRUPTION_TARGET,
     Pod,
+    all_running_since,
     any_running,
     bound_pods,
     condition_of,
@@ -54,9 +55,7 @@ def job_devices(spec: Mapping[str, Any], training_containers: Collection[str] | 
     Raises:
         TemplateError: The pods lack a named container.
     """
-    parallelism = spec.get("parallelism")
-    pods = parallelism if isinstance(parallelism, int) else 1
-    return pods * gpus(spec["template"]["spec"], training_containers)
+    return _parallelism({"spec": spec}) * gpus(spec["template"]["spec"], training_containers)
 
 
 def training_container(template: Template) -> str:
@@ -106,6 +105,7 @@ def job_state(body: Mapping[str, Any], pods: Sequence[Pod], recurrence_uid: str,
         phase=phase,
         owned=controller_uid(metadata) == recurrence_uid,
         started_at=started,
+        all_running_since=all_running_since(pods, _parallelism(body)) if phase is WorkloadPhase.RUNNING else None,
         ended_at=ended_at,
         terminating=metadata.get("deletionTimestamp") is not None,
         failure=failure,
@@ -148,6 +148,11 @@ def _waiting_reason(body: Mapping[str, Any], pods: Sequence[Pod]) -> str:
     return waiting_reason(pods) or (
         "" if pods else "its Job has no pod yet; if this persists, see kubectl describe job"
     )
+
+
+def _parallelism(body: Mapping[str, Any]) -> int:
+    parallelism = (body.get("spec") or {}).get("parallelism")
+    return parallelism if isinstance(parallelism, int) else 1
 
 
 def _true_condition(body: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:

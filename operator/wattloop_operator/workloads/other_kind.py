@@ -91,6 +91,7 @@ def other_state(body: Mapping[str, Any], recurrence_uid: str) -> WorkloadState:
         phase=phase,
         owned=controller_uid(metadata) == recurrence_uid,
         started_at=None if phase is WorkloadPhase.PENDING else time_of(status.get("startTime")) or changed_at,
+        all_running_since=changed_at if phase is WorkloadPhase.RUNNING else None,
         ended_at=changed_at if phase.ended else None,
         terminating=metadata.get("deletionTimestamp") is not None,
         failure=_failure(condition) if phase is WorkloadPhase.FAILED else None,

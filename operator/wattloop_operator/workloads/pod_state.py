@@ -74,6 +74,26 @@ def started_at(pods: Iterable[Pod]) -> datetime | None:
     return min((start for start in starts if start is not None and start != NEVER), default=None)
 
 
+def all_running_since(pods: Iterable[Pod], count: int) -> datetime | None:
+    """Since when all containers run of as many pods; None if one waits, or if there are fewer pods.
+
+    Pods that have succeeded count: they have nothing left to do.
+
+    Args:
+        pods: The pods of one workload, ended ones included.
+        count: How many pods run at a time.
+    """
+    phases = [(pod, (pod.get("status") or {}).get("phase")) for pod in pods]
+    current = [pod for pod, phase in phases if phase not in {"Succeeded", "Failed"} and not _is_deleted(pod)]
+    if len(current) + sum(phase == "Succeeded" for _, phase in phases) < count:
+        return None
+    states = [status.get("state") or {} for pod in current for status in _container_statuses(pod)]
+    if any(not _container_statuses(pod) for pod in current) or any("waiting" in state for state in states):
+        return None
+    starts = (time_of(state["running"].get("startedAt")) for state in states if state.get("running"))
+    return max((start for start in starts if start is not None), default=None)
+
+
 def bound_pods(pods: Iterable[Pod]) -> tuple[PodReference, ...]:
     """The pods that are bound to a node."""
     nodes = ((str(pod["metadata"].get("uid") or ""), (pod.get("spec") or {}).get("nodeName")) for pod in pods)
@@ -207,6 +227,10 @@ def _is_rank_0(pod: Pod) -> bool:
     # Pods of a Job without indices run the same template, so each of them is as good.
     labels = (pod.get("metadata") or {}).get("labels") or {}
     return str(labels.get(INDEX_LABEL, "0")) == "0"
+
+
+def _is_deleted(pod: Pod) -> bool:
+    return (pod.get("metadata") or {}).get("deletionTimestamp") is not None
 
 
 def _container_statuses(pod: Pod) -> list[Mapping[str, Any]]:

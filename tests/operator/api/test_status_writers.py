@@ -75,6 +75,10 @@ FIELDS: dict[str, dict[str, str]] = {
     "workloads.pod_state:bound_pods": {"trec.status.pods[]": "uid node"},
     "cluster.progress_store:ClusterProgressStore.write": {"trec.status": "progress"},
     "reconcile.attempt.progress:progress_after": {"trec.status.progress": "gpus gpuProduct maxPowerLimitWatts"},
+    "reconcile.attempt.progress_deadline:with_heartbeat": {
+        "trec.status.progress": "lastReportTime heartbeats",
+        "trec.status.progress.heartbeats[]": "rank time",
+    },
     "reconcile.attempt.progress:_training_update": {
         "trec.status.progress": "sequence epoch earlierEpochs metric evaluations curve diverged consecutiveReached "
         "reached finished powerLimitWatts powerLimitRefusal profile",

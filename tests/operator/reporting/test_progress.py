@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -259,3 +260,22 @@ def test_the_decision_can_be_read(api: Api) -> None:
 def test_a_report_with_only_the_required_fields_is_accepted(api: Api) -> None:
     name, token = api.recurrence()
     assert api.post(name, token, BODY).code == 200
+
+
+def test_every_report_is_a_heartbeat_of_its_rank_at_the_time_of_its_arrival(api: Api) -> None:
+    name, _ = api.recurrence(progress_deadline_seconds=600)
+    moment = datetime(2026, 3, 1, 12, 0, 0, 250_000, tzinfo=UTC)
+    arrivals = [moment, moment + timedelta(seconds=9), moment + timedelta(seconds=20)]
+    remaining = iter(arrivals)
+    service = ReportService(
+        LocalProgressStore(api.store.objects, lambda: None), api.tokens, utc_now=lambda: next(remaining)
+    )
+    for rank, sequence in ((0, 5), (2, 1), (0, 5)):
+        service.receive("team", name, Report.from_json(body(sequence, rank=rank)))
+    progress = api.progress(name)
+    assert progress is not None
+    assert progress.last_report_time == arrivals[2].replace(microsecond=0)
+    assert [(each.rank, each.time) for each in progress.heartbeats] == [
+        (0, arrivals[2].replace(microsecond=0)),
+        (2, arrivals[1].replace(microsecond=0)),
+    ]

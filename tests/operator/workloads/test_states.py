@@ -234,6 +234,46 @@ def test_an_unhealthy_device_is_named_while_its_training_runs() -> None:
         assert (state.phase, state.message, state.unhealthy) == (WorkloadPhase.RUNNING, message, message)
 
 
+def runs(name: str, since: str, **more: Any) -> dict[str, Any]:
+    return pod(
+        name, "Running", containerStatuses=[{"name": "train", "state": {"running": {"startedAt": since}}}], **more
+    )
+
+
+def waits(name: str, phase: str = "Pending") -> dict[str, Any]:
+    waiting = {"name": "train", "state": {"waiting": {"reason": "ContainerCreating"}}}
+    return pod(name, phase, containerStatuses=[waiting])
+
+
+@pytest.mark.parametrize(
+    ("pods", "since"),
+    [
+        ([runs("a-0", EARLY), runs("a-1", LATE)], LATE),
+        ([runs("a-0", EARLY), waits("a-1")], None),
+        ([runs("a-0", EARLY), waits("a-1", "Running")], None),
+        ([runs("a-0", EARLY), pod("a-1", "Pending")], None),
+        ([runs("a-0", EARLY)], None),
+        ([runs("a-0", EARLY), pod("a-1", "Succeeded", **terminated(0))], EARLY),
+        ([runs("a-0", EARLY), pod("a-1", **terminated(1)), waits("a-2")], None),
+        ([runs("a-0", EARLY), pod("a-1", **terminated(1)), runs("a-2", LATE)], LATE),
+        ([runs("a-0", EARLY), runs("a-1", EARLY, deleted=True), runs("a-2", LATE)], LATE),
+        ([runs("a-0", EARLY), runs("a-1", EARLY, deleted=True)], None),
+    ],
+)
+def test_all_processes_run_once_the_last_container_of_all_pods_runs(
+    pods: list[dict[str, Any]], since: str | None
+) -> None:
+    state = job_state(job() | {"spec": {"parallelism": 2}}, pods, "recurrence-uid")
+    assert state.all_running_since == (None if since is None else datetime.fromisoformat(since))
+
+
+@pytest.mark.parametrize(("kind", "since"), [("Running", LATE), ("Suspended", None), ("Failed", None)])
+def test_the_processes_of_another_kind_run_since_its_condition_says_so(kind: str, since: str | None) -> None:
+    written = job({"type": kind, "status": "True", "lastTransitionTime": LATE})
+    state = other_state({"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"} | written, "recurrence-uid")
+    assert state.all_running_since == (None if since is None else datetime.fromisoformat(since))
+
+
 def test_the_state_contains_the_pods_that_are_bound_to_a_node() -> None:
     bound, waits = pod("a-x", "Running"), pod("a-y", "Pending")
     bound["metadata"]["uid"], bound["spec"] = "pod-uid", {"nodeName": "node-1"}

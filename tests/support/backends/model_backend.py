@@ -25,6 +25,7 @@ from wattloop_operator.driver import StaleSnapshotError, reconcile
 from wattloop_operator.reconcile import actions
 from wattloop_operator.reconcile.attempt.early_stop import with_stop_request
 from wattloop_operator.reconcile.attempt.progress import progress_after
+from wattloop_operator.reconcile.attempt.progress_deadline import with_heartbeat
 from wattloop_operator.reconcile.learning.decision import decision_context
 from wattloop_planner.bandit.policy import DecisionContext
 
@@ -80,6 +81,7 @@ class ModelBackend:
     refusal: str = ""
     pod_energies: dict[str, tuple[PodEnergy, ...]] = field(default_factory=dict)
     devices: int = 0
+    observed_since: datetime | None = None
     agent_report_timeout_seconds: int = 0
     policies: PolicyCache = field(default_factory=PolicyCache)
     actions_until_killed: int | None = None
@@ -112,6 +114,7 @@ class ModelBackend:
             pod_energies=dict(self.pod_energies),
             devices=self.devices,
             agent_report_timeout_seconds=self.agent_report_timeout_seconds,
+            observed_since=self.observed_since,
             policies=self.policies,
         )
 
@@ -207,7 +210,11 @@ class ModelBackend:
     def run_workload(self, name: str, image_digest: str | None = None) -> None:
         """Its process starts."""
         self.workloads[name] = replace(
-            self.workloads[name], phase=WorkloadPhase.RUNNING, started_at=self.now, image_digest=image_digest
+            self.workloads[name],
+            phase=WorkloadPhase.RUNNING,
+            started_at=self.now,
+            image_digest=image_digest,
+            all_running_since=self.now,
         )
 
     def end_workload(self, name: str, failure: Failure | None = None, message: str = "") -> None:
@@ -220,7 +227,9 @@ class ModelBackend:
     def report(self, name: str, **fields: Any) -> None:
         """A report arrives from the process of this recurrence."""
         recurrence = self.recurrences[name]
-        progress = with_stop_request(recurrence, progress_after(recurrence, report(**fields)))
+        received = report(**fields)
+        progress = with_heartbeat(recurrence, progress_after(recurrence, received), received.rank, self.now)
+        progress = with_stop_request(recurrence, progress)
         status = recurrence.status.model_copy(update={"progress": progress})
         self.recurrences[name] = self._versioned(recurrence.model_copy(update={"status": status}))
 
@@ -280,6 +289,7 @@ def report(
     profile: tuple[LimitMeasurement, ...] = (),
     gpus: int = 1,
     diverged: bool = False,
+    rank: int = 0,
 ) -> Report:
     """A report of a process with GPUs of at most 400 W."""
     energy = tuple(
@@ -297,6 +307,7 @@ def report(
         max_power_limit_watts=400.0 * gpus,
         finished=finished,
         profile=profile,
+        rank=rank,
     )
 
 

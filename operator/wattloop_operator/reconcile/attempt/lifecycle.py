@@ -58,6 +58,7 @@ def attempt_actions(snapshot: Snapshot, recurrence: TrainingRecurrence, now: dat
         workload,
         deadline_seconds=snapshot.job.spec.active_deadline_seconds,
         ending_since=true_since(recurrence.status.conditions, ENDING),
+        observed_since=snapshot.observed_since,
         now=now,
     )
     if isinstance(assessment, Ended):

@@ -9,6 +9,7 @@ from wattloop_operator.api.attempt import Progress, Result
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Failure, WorkloadPhase, WorkloadState
 from wattloop_operator.reconcile.attempt.conditions import unhealthy_devices
+from wattloop_operator.reconcile.attempt.progress_deadline import hang_message, hung_at
 
 GRACE_SECONDS = 60
 MAX_MESSAGE_CHARACTERS = 4096
@@ -40,6 +41,7 @@ def assess(
     *,
     deadline_seconds: int | None,
     ending_since: datetime | None,
+    observed_since: datetime | None = None,
     now: datetime,
 ) -> Ended | Ongoing:
     """Find out whether an attempt has ended.
@@ -50,6 +52,7 @@ def assess(
         deadline_seconds: The job's active deadline.
         ending_since: When the training was first known to be asked to stop, or to have reported
             that it is done.
+        observed_since: Since when the operator observes the attempt without interruption; None: always.
         now: The time.
     """
     progress = recurrence.status.progress or Progress()
@@ -66,7 +69,8 @@ def assess(
     if deadline_seconds is not None and workload.started_at is not None:
         deadline = workload.started_at + timedelta(seconds=deadline_seconds)
     grace_end = None if ending_since is None else ending_since + timedelta(seconds=GRACE_SECONDS)
-    return _running(recurrence, progress, deadline, grace_end, now)
+    hang = hung_at(recurrence, workload, observed_since)
+    return _running(recurrence, workload, deadline=deadline, grace_end=grace_end, hang=hang, now=now)
 
 
 def _without_workload(recurrence: TrainingRecurrence, progress: Progress) -> Ended | Ongoing:
@@ -93,24 +97,40 @@ def _failed(recurrence: TrainingRecurrence, progress: Progress, workload: Worklo
     return Ended(Result.CRASHED, f"batch size {recurrence.spec.batch_size}: {workload.message or 'its process died'}")
 
 
+def _hung(recurrence: TrainingRecurrence, progress: Progress, workload: WorkloadState) -> Ended:
+    message = hang_message(recurrence, workload)
+    if progress.reached or progress.stop_requested or progress.finished:
+        ended = _from_reports(recurrence, progress)
+        return Ended(ended.result, f"{ended.message}; {message}")
+    unhealthy = workload.unhealthy or unhealthy_devices(recurrence)
+    if unhealthy:
+        return Ended(Result.DISRUPTED, f"{unhealthy}; {message}; nothing is learned from it")
+    return Ended(Result.HUNG, f"batch size {recurrence.spec.batch_size}: {message}")
+
+
 def _stopped(progress: Progress) -> Ended:
     return Ended(Result.DIVERGED if progress.diverged else Result.STOPPED, progress.stop_reason)
 
 
 def _running(
     recurrence: TrainingRecurrence,
-    progress: Progress,
+    workload: WorkloadState,
+    *,
     deadline: datetime | None,
     grace_end: datetime | None,
+    hang: datetime | None,
     now: datetime,
 ) -> Ended | Ongoing:
+    progress = recurrence.status.progress or Progress()
     if deadline is not None and now >= deadline:
         text = f"still running at activeDeadlineSeconds; {_last_report(progress)}"
         return Ended(Result.DEADLINE_EXCEEDED, text)
     if grace_end is not None and now >= grace_end:
         ended = _from_reports(recurrence, progress)
         return Ended(ended.result, f"{ended.message}; its process did not end within {GRACE_SECONDS} s")
-    return Ongoing(min((end for end in (deadline, grace_end) if end is not None), default=None))
+    if hang is not None and now >= hang:
+        return _hung(recurrence, progress, workload)
+    return Ongoing(min((end for end in (deadline, grace_end, hang) if end is not None), default=None))
 
 
 def _from_reports(recurrence: TrainingRecurrence, progress: Progress) -> Ended:

@@ -11,10 +11,18 @@ from wattloop_operator.reconcile.job.recurrences import Recurrence, recurrences_
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
 
 RETRIED_RESULTS = frozenset(
-    {Result.STOPPED, Result.EXHAUSTED, Result.DIVERGED, Result.CRASHED, Result.DEADLINE_EXCEEDED, Result.DISRUPTED}
+    {
+        Result.STOPPED,
+        Result.EXHAUSTED,
+        Result.DIVERGED,
+        Result.CRASHED,
+        Result.HUNG,
+        Result.DEADLINE_EXCEEDED,
+        Result.DISRUPTED,
+    }
 )
 # Results after which a retry follows even if the decision ends the recurrence with the attempt.
-ALWAYS_RETRIED_RESULTS = frozenset({Result.CRASHED, Result.DISRUPTED})
+ALWAYS_RETRIED_RESULTS = frozenset({Result.CRASHED, Result.HUNG, Result.DISRUPTED})
 
 
 def is_retry_due(recurrence: Recurrence, limit: int) -> bool:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from wattloop_operator.api.attempt import Result
 from wattloop_operator.api.recurring_training_job import Mode
 from wattloop_operator.api.recurring_training_job_status import (
     ActiveRecurrence,
@@ -34,6 +33,7 @@ from wattloop_planner.bandit.policy import Arm, NoFeasibleArmError
 from wattloop_planner.observations import Observation, Outcome
 
 MAX_RECENT = 10
+CRASHES = frozenset(result.value for result, outcome in observations.OUTCOMES.items() if outcome is Outcome.CRASHED)
 # Of up to 256 configurations.
 MAX_ARMS = 64
 
@@ -94,7 +94,7 @@ def _learning(snapshot: Snapshot) -> Learning | None:
     found, kept, converted = known.observations, known.kept, len(known.converted)
     crashes = sum(each.outcome is Outcome.CRASHED for each in found)
     other_target = sum(each.other_target for each in found)
-    other_template = sum(each.result == Result.CRASHED.value for each in kept) - crashes
+    other_template = sum(each.result in CRASHES for each in kept) - crashes
     other = {(each.recurrence, each.attempt) for each in known.converted}
     first = next(
         (

@@ -172,6 +172,7 @@ def decide(snapshot: Snapshot, attempt: Attempt) -> TrainingRecurrence:
             energy_weight_percent=spec.objective.energy_weight_percent,
             parameters=dict(decision.parameters),
             template_digest=spec.template.digest,
+            progress_deadline_seconds=spec.objective.progress_deadline_seconds,
             decision=_decision_record(spec.policy.name, kind, decision, context),
         ),
     )

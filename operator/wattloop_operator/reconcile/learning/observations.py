@@ -42,6 +42,8 @@ OUTCOMES = {
     Result.EXHAUSTED: Outcome.EXHAUSTED,
     Result.DIVERGED: Outcome.DIVERGED,
     Result.CRASHED: Outcome.CRASHED,
+    # A batch size that hangs each time must not be tried for ever.
+    Result.HUNG: Outcome.CRASHED,
     # A run that was ended at its deadline shows that the target needs more epochs than it ran.
     Result.DEADLINE_EXCEEDED: Outcome.STOPPED,
 }

@@ -1,0 +1,81 @@
+"""Hung attempts: when processes last reported, and when their silence ends the attempt.
+
+Each report of any process is a heartbeat: the client also sends one from `run.step` when a quarter of the
+deadline has passed without a report. The deadline is measured from the latest of: the last report of any
+process, the time since which all pods run, and the time since which this operator observes the attempt.
+Silence before these says nothing about the training: a pod may wait for a node or for its image, and
+reports may have had no receiver.
+
+One process that hangs usually stops the others, which wait for it in a collective operation. So the attempt
+is hung when all are silent, and the one that is silent longest is named.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from wattloop_operator.api.attempt import MAX_HEARTBEATS, Heartbeat, Progress
+from wattloop_operator.api.field_types import format_time
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.snapshot import WorkloadState
+
+
+def with_heartbeat(recurrence: TrainingRecurrence, progress: Progress, rank: int, now: datetime) -> Progress:
+    """The progress after a sign of life of a process; unchanged if the attempt has no progress deadline.
+
+    Args:
+        recurrence: The attempt.
+        progress: Its progress.
+        rank: Rank of the process.
+        now: The time at which the sign of life was received.
+    """
+    if recurrence.spec.progress_deadline_seconds is None:
+        return progress
+    # The API's times are whole seconds in most places; more digits would only take space.
+    now = now.replace(microsecond=0)
+    times = {each.rank: each.time for each in progress.heartbeats}
+    if rank < MAX_HEARTBEATS:
+        times[rank] = now
+    heartbeats = tuple(Heartbeat(rank=rank, time=time) for rank, time in sorted(times.items()))
+    return progress.model_copy(update={"last_report_time": now, "heartbeats": heartbeats})
+
+
+def hung_at(
+    recurrence: TrainingRecurrence, workload: WorkloadState, observed_since: datetime | None
+) -> datetime | None:
+    """When an attempt becomes hung unless a process reports; None if it cannot.
+
+    Args:
+        recurrence: The attempt.
+        workload: Its workload.
+        observed_since: Since when the operator observes the attempt without interruption; None: always.
+    """
+    seconds = recurrence.spec.progress_deadline_seconds
+    since = _silent_since(recurrence, workload, observed_since)
+    return None if seconds is None or since is None else since + timedelta(seconds=seconds)
+
+
+def hang_message(recurrence: TrainingRecurrence, workload: WorkloadState) -> str:
+    """Who was silent for how long, and what to look at."""
+    progress = recurrence.status.progress or Progress()
+    text = f"no process reported for {recurrence.spec.progress_deadline_seconds} s (objective.progressDeadlineSeconds)"
+    if not progress.heartbeats:
+        since = "" if workload.all_running_since is None else f" since {format_time(workload.all_running_since)}"
+        return (
+            f"{text}, and none ever did although they run{since}; a training that reports less often needs a longer "
+            "deadline or calls run.step"
+        )
+    silent = min(progress.heartbeats, key=lambda each: (each.time, each.rank))
+    epochs = "" if progress.epoch is None else f" after {progress.epoch} epochs"
+    return f"{text}; rank {silent.rank} is silent longest, since {format_time(silent.time)}{epochs}; see its log"
+
+
+def _silent_since(
+    recurrence: TrainingRecurrence, workload: WorkloadState, observed_since: datetime | None
+) -> datetime | None:
+    """Since when the silence of all processes counts; None if it does not."""
+    if workload.all_running_since is None:
+        return None
+    progress = recurrence.status.progress or Progress()
+    moments = (workload.all_running_since, progress.last_report_time, observed_since)
+    return max(moment for moment in moments if moment is not None)

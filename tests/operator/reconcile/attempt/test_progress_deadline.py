@@ -1,0 +1,197 @@
+"""Hung attempts: which silence ends an attempt, what does not count, and what follows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.backends.model_backend import ModelBackend, job
+from wattloop_operator.api.attempt import MAX_HEARTBEATS, Progress, Result
+from wattloop_operator.reconcile.attempt.progress_deadline import hung_at, with_heartbeat
+from wattloop_operator.reconcile.learning import observations
+from wattloop_planner.observations import Outcome
+
+DEADLINE = 600
+OBJECTIVE = {"target": {"metric": "accuracy", "threshold": "0.9"}, "maxEpochs": 50, "progressDeadlineSeconds": DEADLINE}
+
+
+def backend_with_deadline(**changes: Any) -> ModelBackend:
+    return ModelBackend(job(**{"objective": OBJECTIVE, **changes}))
+
+
+def started(backend: ModelBackend) -> str:
+    """Start the first attempt, and return its name."""
+    backend.reconcile()
+    name = backend.running[0]
+    backend.run_workload(name)
+    backend.reconcile()
+    return name
+
+
+def result_of(backend: ModelBackend, name: str) -> Result | None:
+    backend.reconcile()
+    return backend.recurrences[name].status.result
+
+
+def test_a_forbid_job_goes_on_after_a_training_that_hangs() -> None:
+    backend = backend_with_deadline(retryPolicy={"limit": 0})
+    hung = started(backend)
+    backend.report(hung, epoch=3, metric=0.5)
+    backend.advance(DEADLINE - 1)
+    assert result_of(backend, hung) is None
+    backend.advance(1)
+    assert result_of(backend, hung) is Result.HUNG
+    backend.reconcile()
+    assert hung not in backend.workloads
+    message = backend.recurrences[hung].status.message
+    assert message.startswith("batch size 64: no process reported for 600 s (objective.progressDeadlineSeconds)")
+    assert "rank 0 is silent longest, since 2026-03-01T12:00:00Z after 3 epochs" in message
+    backend.advance(3600)
+    backend.reconcile()
+    (following,) = backend.running
+    assert backend.recurrences[following].spec.index == 1
+
+
+def test_the_operator_wakes_when_silence_alone_ends_an_attempt() -> None:
+    backend = backend_with_deadline()
+    name = started(backend)
+    backend.advance(100)
+    backend.report(name, epoch=1, metric=0.5)
+    workload, recurrence = backend.workloads[name], backend.recurrences[name]
+    assert hung_at(recurrence, workload, None) == backend.now + timedelta(seconds=DEADLINE)
+
+
+def test_any_report_of_any_rank_shows_progress() -> None:
+    backend = backend_with_deadline()
+    name = started(backend)
+    for rank in (0, 3, 0, 7, 3):
+        backend.advance(DEADLINE - 1)
+        backend.report(name, epoch=0, rank=rank)
+        assert result_of(backend, name) is None
+    backend.advance(DEADLINE)
+    assert result_of(backend, name) is Result.HUNG
+
+
+def test_the_rank_that_is_silent_longest_is_named() -> None:
+    backend = backend_with_deadline()
+    name = started(backend)
+    for rank in range(4):
+        backend.report(name, epoch=1, rank=rank)
+    backend.advance(30)
+    for rank in (0, 1, 3):
+        backend.report(name, epoch=2, sequence=2, rank=rank)
+    backend.advance(DEADLINE)
+    assert result_of(backend, name) is Result.HUNG
+    assert "rank 2 is silent longest, since 2026-03-01T12:00:00Z" in backend.recurrences[name].status.message
+
+
+def test_a_training_that_never_reports_has_the_deadline_from_the_start_of_its_pods() -> None:
+    backend = backend_with_deadline()
+    backend.reconcile()
+    (name,) = backend.running
+    backend.advance(10 * DEADLINE)  # no node, then a large image
+    assert result_of(backend, name) is None
+    backend.run_workload(name)
+    backend.advance(DEADLINE - 1)
+    assert result_of(backend, name) is None
+    backend.advance(1)
+    assert result_of(backend, name) is Result.HUNG
+    assert "none ever did although they run since 2026-03-01T13:40:00Z" in backend.recurrences[name].status.message
+
+
+def test_the_wait_of_a_replaced_pod_does_not_count() -> None:
+    backend = backend_with_deadline()
+    name = started(backend)
+    backend.report(name, epoch=1, metric=0.5)
+    backend.workloads[name] = replace(backend.workloads[name], all_running_since=None)
+    backend.advance(10 * DEADLINE)
+    assert result_of(backend, name) is None
+    backend.workloads[name] = replace(backend.workloads[name], all_running_since=backend.now)
+    backend.advance(DEADLINE - 1)
+    assert result_of(backend, name) is None
+    backend.advance(1)
+    assert result_of(backend, name) is Result.HUNG
+
+
+def test_silence_that_no_operator_could_hear_does_not_count() -> None:
+    backend = backend_with_deadline()
+    name = started(backend)
+    backend.report(name, epoch=1, metric=0.5)
+    backend.advance(10 * DEADLINE)
+    backend.observed_since = backend.now
+    assert result_of(backend, name) is None
+    backend.advance(DEADLINE)
+    assert result_of(backend, name) is Result.HUNG
+
+
+def test_an_attempt_without_a_deadline_may_be_silent_for_ever() -> None:
+    backend = ModelBackend(job())
+    name = started(backend)
+    backend.report(name, epoch=1, metric=0.5)
+    backend.advance(10**7)
+    assert result_of(backend, name) is None
+    progress = backend.recurrences[name].status.progress or Progress()
+    assert (progress.last_report_time, progress.heartbeats) == (None, ())
+
+
+def test_a_hang_counts_against_the_batch_size_and_is_retried_like_a_crash() -> None:
+    backend = backend_with_deadline(crashBudget=1, retryPolicy={"limit": 1})
+    name = started(backend)
+    backend.report(name, epoch=3, metric=0.5)
+    backend.advance(DEADLINE)
+    assert result_of(backend, name) is Result.HUNG
+    (observation,) = observations.observations(tuple(backend.records.values()))
+    assert observation.outcome is Outcome.CRASHED
+    retry = backend.recurrences[backend.running[0]].spec
+    assert (retry.index, retry.attempt) == (0, 1)
+    assert retry.batch_size != backend.recurrences[name].spec.batch_size
+
+
+def test_a_hang_with_an_unhealthy_device_does_not_count_against_the_batch_size() -> None:
+    backend = backend_with_deadline()
+    name = started(backend)
+    backend.workloads[name] = replace(backend.workloads[name], unhealthy="pod a: unhealthy: nvidia.com/gpu GPU-1")
+    backend.advance(DEADLINE)
+    assert result_of(backend, name) is Result.DISRUPTED
+    assert "GPU-1; no process reported" in backend.recurrences[name].status.message
+    assert observations.observations(tuple(backend.records.values())) == ()
+
+
+def test_a_training_that_hangs_after_its_target_has_reached_it() -> None:
+    backend = backend_with_deadline()
+    name = started(backend)
+    backend.report(name, epoch=3, metric=0.95)
+    backend.advance(DEADLINE)
+    assert result_of(backend, name) is Result.REACHED
+    assert "no process reported" in backend.recurrences[name].status.message
+
+
+def test_a_running_attempt_keeps_the_deadline_that_it_was_started_with() -> None:
+    backend = backend_with_deadline()
+    name = started(backend)
+    objective = backend.job.spec.objective.model_copy(update={"progress_deadline_seconds": 60})
+    spec = backend.job.spec.model_copy(update={"objective": objective})
+    backend.job = backend.job.model_copy(update={"spec": spec})
+    backend.advance(DEADLINE - 1)
+    assert result_of(backend, name) is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 2 * MAX_HEARTBEATS), st.integers(0, 50)), max_size=40))
+def test_the_heartbeats_have_the_latest_report_of_each_rank_within_their_bound(
+    reports: list[tuple[int, int]],
+) -> None:
+    backend = backend_with_deadline()
+    name = started(backend)
+    latest: dict[int, Any] = {}
+    progress = Progress()
+    for rank, seconds in reports:
+        backend.advance(seconds)
+        progress = with_heartbeat(backend.recurrences[name], progress, rank, backend.now)
+        latest[rank] = backend.now
+    listed = {rank: time for rank, time in latest.items() if rank < MAX_HEARTBEATS}
+    assert [(each.rank, each.time) for each in progress.heartbeats] == sorted(listed.items())
+    assert progress.last_report_time == (backend.now if reports else None)
