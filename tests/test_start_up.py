@@ -85,6 +85,7 @@ REPLAY = ["--policy=zeus", "--history=h.csv", "--default-batch-size=8", "--outpu
         ["monitor", "--seconds=0"],
         ["operator", "--workers=0"],
         ["operator", "--report-bind=0.0.0.0:8080"],
+        ["pipeline", "emulate", "plan.py"],
         ["plan"],
         ["plan", "--output=plans", "--profile=profile.csv", "--blocking-power=80"],
         ["plan", "evaluate", "freqs_pipeline_00000.py"],

@@ -7,10 +7,8 @@ import math
 
 from wattloop.commands.contract import Command, Deferred
 from wattloop.errors import UsageError
+from wattloop_planner.command_line.pipeline_options import add_pipeline_options, check_pipeline_options
 
-# The keys of `pipeline.schedules.SCHEDULES`, whose import needs NumPy; a test compares them.
-SCHEDULE_NAMES = ("1f1b", "early-recompute-1f1b", "gpipe", "interleaved")
-INTERLEAVED = "interleaved"
 # The slowest plan, the plan of minimum energy and the fastest plan are always drawn.
 MIN_PLOTS = 3
 DEFAULT_PLOTS = 6
@@ -21,7 +19,7 @@ CHOOSE_EXAMPLE = "  wattloop plan choose --directory plans --deadline 3.2"
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    _add_pipeline(parser)
+    add_pipeline_options(parser)
     parser.add_argument("--plans", type=_plans, default=40, help="number of plans, 3 to 10000, or all (default: 40)")
     parser.add_argument(
         "--steady-state",
@@ -50,7 +48,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=f"example:\n{EVALUATE_EXAMPLE}",
     )
-    _add_pipeline(evaluating)
+    add_pipeline_options(evaluating)
     evaluating.add_argument("files", nargs="+", metavar="PLAN", help="plan file of this command or of Lowtime")
     choosing = actions.add_parser(
         "choose",
@@ -61,18 +59,6 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )
     choosing.add_argument("--directory", metavar="DIR", required=True, help="folder written by this command")
     choosing.add_argument("--deadline", metavar="SECONDS", type=float, required=True, help="time of the straggler")
-
-
-def _add_pipeline(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--profile", metavar="CSV", help="stage, instruction, frequency (MHz), time (s), energy (J)")
-    parser.add_argument("--stages", type=int, metavar="S", help="number of pipeline stages")
-    parser.add_argument("--microbatches", type=int, metavar="M", help="number of microbatches in an iteration")
-    parser.add_argument("--blocking-power", type=float, metavar="W", help="power of a GPU that waits for another stage")
-    parser.add_argument(
-        "--schedule", choices=SCHEDULE_NAMES, default="1f1b", help="order of operations (default: 1f1b)"
-    )
-    parser.add_argument("--chunks", type=int, metavar="V", help="model chunks per stage, for interleaved (default: 2)")
-    parser.add_argument("--graph", metavar="FILE", help="JSON file with a graph, instead of a schedule")
 
 
 def _plans(text: str) -> int | None:
@@ -101,18 +87,7 @@ def _check(arguments: argparse.Namespace) -> None:
         if not 0 < arguments.deadline < math.inf:
             raise UsageError(f"--deadline {arguments.deadline:g}: must be a finite number of seconds above 0")
         return
-    _need(arguments, *(("profile", "blocking_power") if arguments.action else ("output", "profile", "blocking_power")))
-    if arguments.graph is not None:
-        return
-    _need(arguments, "stages", "microbatches")
-    if arguments.chunks is not None and arguments.schedule != INTERLEAVED:
-        raise UsageError(f"--chunks {arguments.chunks}: only --schedule {INTERLEAVED} has several chunks per stage")
-
-
-def _need(arguments: argparse.Namespace, *names: str) -> None:
-    missing = [f"--{name.replace('_', '-')}" for name in names if getattr(arguments, name) is None]
-    if missing:
-        raise UsageError(f"{', '.join(missing)}: missing; see wattloop plan --help")
+    check_pipeline_options(arguments, "wattloop plan", *(() if arguments.action else ("output",)))
 
 
 COMMAND = Command(

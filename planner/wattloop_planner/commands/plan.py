@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from wattloop.errors import UsageError
-from wattloop_planner.command_line.plan import INTERLEAVED
+from wattloop_planner.commands.pipeline_inputs import read_problem
 from wattloop_planner.frequency.baselines import baselines, max_frequency
 from wattloop_planner.frequency.files.folder import check_output, replaced
 from wattloop_planner.frequency.files.plan_file import plan_file_name, read_plan
@@ -22,19 +22,13 @@ from wattloop_planner.frequency.files.result import (
     write_stragglers,
     write_summary,
 )
-from wattloop_planner.frequency.pipeline.graph import OperationGraph, schedule_graph
 from wattloop_planner.frequency.pipeline.plans import Realised, evaluate, plan_energy_joules
-from wattloop_planner.frequency.pipeline.problem import Problem, pipeline_problem
-from wattloop_planner.frequency.pipeline.profiles import read_profile
-from wattloop_planner.frequency.pipeline.schedules import SCHEDULES
-from wattloop_planner.frequency.pipeline.user_graph import read_graph
+from wattloop_planner.frequency.pipeline.problem import Problem
 from wattloop_planner.frequency.solver.planning import MAX_PLANS, Planning, plan_pipeline
 from wattloop_planner.frequency.stragglers import choose
 
 if TYPE_CHECKING:
     from rich.progress import Progress
-
-DEFAULT_CHUNKS = 2
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -50,7 +44,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     check_output(arguments.output)
     seconds: dict[str, float] = {}
     started = time.perf_counter()
-    problem = _problem(arguments, seconds)
+    problem = read_problem(arguments, seconds)
     for note in problem.profile.notes:
         _print_message(f"{problem.profile.source}: {note}")
     with _ProgressBar() as progress:
@@ -65,30 +59,6 @@ def _plan(arguments: argparse.Namespace) -> int:
         _write(arguments, problem, planning, seconds, progress)
     _report(arguments, problem, planning, time.perf_counter() - started)
     return 0
-
-
-def _problem(arguments: argparse.Namespace, seconds: dict[str, float]) -> Problem:
-    started = time.perf_counter()
-    graph = _graph(arguments)
-    read = time.perf_counter()
-    problem = pipeline_problem(graph, read_profile(arguments.profile), arguments.blocking_power)
-    seconds["profile"] = time.perf_counter() - read
-    seconds["graph"] = read - started
-    return problem
-
-
-def _graph(arguments: argparse.Namespace) -> OperationGraph:
-    if arguments.graph is not None:
-        graph = read_graph(arguments.graph)
-        for name, found in (("stages", graph.stages), ("microbatches", graph.microbatches)):
-            given = getattr(arguments, name)
-            if given is not None and given != found:
-                raise UsageError(f"--{name} {given}: {arguments.graph} has {found}; leave the option out with --graph")
-        return graph
-    chunks = arguments.chunks
-    if chunks is None:
-        chunks = DEFAULT_CHUNKS if arguments.schedule == INTERLEAVED else 1
-    return schedule_graph(SCHEDULES[arguments.schedule](arguments.stages, arguments.microbatches, chunks))
 
 
 def _write(
@@ -146,7 +116,7 @@ def _rounded(percent: float) -> str:
 
 
 def _evaluate(arguments: argparse.Namespace) -> int:
-    problem = _problem(arguments, {})
+    problem = read_problem(arguments)
     rows = []
     for file in arguments.files:
         frequencies = read_plan(file, problem.graph)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from wattloop.errors import UsageError
-from wattloop_planner.command_line.plan import INTERLEAVED, SCHEDULE_NAMES
+from wattloop_planner.command_line.pipeline_options import INTERLEAVED, SCHEDULE_NAMES
 from wattloop_planner.frequency.pipeline.graph import MAX_OPERATIONS, OperationGraph, schedule_graph
 from wattloop_planner.frequency.pipeline.schedules import (
     BACKWARD,

@@ -127,6 +127,16 @@ def write_summary(
     (folder / SUMMARY).write_text(text + "\n", encoding="utf-8")
 
 
+def read_frontier(folder: str | Path) -> list[Realised]:
+    """The breakpoints of the relaxation, in order of falling time.
+
+    Raises:
+        InputError: The folder has no valid ``frontier.csv``.
+    """
+    rows = read_table(Path(folder) / "frontier.csv", ("time", "energy"))
+    return [Realised(row.number("time", above=0), row.number("energy")) for row in rows]
+
+
 def read_realised(folder: str | Path) -> tuple[list[int], list[Realised], float]:
     """Time and energy of the plans of a result.
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from wattloop.errors import UsageError
 from wattloop_planner.frequency.pipeline.problem import Choices, Floats, Problem
+from wattloop_planner.frequency.pipeline.profiles import Option
 
 # Relative tolerance: sums of the same durations in another order differ by less.
 SAME_TIME = 1e-10
@@ -76,11 +77,21 @@ def evaluate(problem: Problem, frequencies: Sequence[Sequence[int]]) -> Realised
     Raises:
         UsageError: The number of stages or operations is wrong, or a frequency was not measured.
     """
+    options = planned_options(problem, frequencies)
+    times = np.array([option.time_seconds for option in options])
+    return realised(problem, times, np.array([option.energy_joules for option in options]))
+
+
+def planned_options(problem: Problem, frequencies: Sequence[Sequence[int]]) -> list[Option]:
+    """The measured option of each operation at its planned clock, shape (operations,).
+
+    Raises:
+        UsageError: The number of stages or operations is wrong, or a frequency was not measured.
+    """
     graph = problem.graph
     if len(frequencies) != graph.stages:
         raise UsageError(f"found {len(frequencies)} stages, expected {graph.stages}")
-    times = np.empty(graph.operations)
-    energies = np.empty(graph.operations)
+    found: dict[int, Option] = {}
     for stage, (row, order) in enumerate(zip(frequencies, graph.order, strict=True)):
         if len(row) != len(order):
             raise UsageError(f"stage {stage}: found {len(row)} operations, expected {len(order)}")
@@ -88,8 +99,8 @@ def evaluate(problem: Problem, frequencies: Sequence[Sequence[int]]) -> Realised
             option = problem.measured[graph.kind_of[operation]].get(int(frequency))
             if option is None:
                 raise UsageError(f"{graph.name(operation)}: found {frequency} MHz, expected a frequency of the profile")
-            times[operation], energies[operation] = option.time_seconds, option.energy_joules
-    return realised(problem, times, energies)
+            found[operation] = option
+    return [found[operation] for operation in range(graph.operations)]
 
 
 def realised(problem: Problem, times_seconds: Floats, energies_joules: Floats) -> Realised:

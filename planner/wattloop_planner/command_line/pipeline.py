@@ -1,0 +1,141 @@
+"""`wattloop pipeline`: analyses, compares and emulates pipelines that run under frequency plans."""
+
+from __future__ import annotations
+
+import argparse
+import math
+
+from wattloop.commands.contract import Command, Deferred
+from wattloop.errors import UsageError
+from wattloop_planner.command_line.pipeline_options import add_pipeline_options, check_pipeline_options
+
+ANALYZE_EXAMPLE = "  wattloop pipeline analyze runs"
+COMPARE_EXAMPLE = "  wattloop pipeline compare --plans plans --runs runs --output comparison.png"
+EMULATE_EXAMPLE = """\
+  wattloop pipeline emulate --profile profile.csv --stages 8 --microbatches 12 --blocking-power 83.64 \\
+    --clock-latency 0.01 --noise 0.02 plans/freqs_pipeline_*.py"""
+# Of `recorded_runs.DEFAULT_WARM_UP_ITERATIONS`, whose import needs NumPy; a test compares them.
+WARM_UP_ITERATIONS = 1
+PICTURE_SUFFIXES = (".png", ".svg")
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    _configure_analyze(_action(actions, "analyze", "time and energy of recorded runs", ANALYZE_EXAMPLE))
+    _configure_compare(_action(actions, "compare", "draw frontier, plans and recorded runs", COMPARE_EXAMPLE))
+    _configure_emulate(_action(actions, "emulate", "run plans in virtual time, with clock latency", EMULATE_EXAMPLE))
+
+
+def _action(
+    actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, summary: str, example: str
+) -> argparse.ArgumentParser:
+    return actions.add_parser(
+        name,
+        help=summary,
+        description=summary[0].upper() + summary[1:] + ".",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=f"example:\n{example}",
+    )
+
+
+def _configure_analyze(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", metavar="DIR", help="folder with N.prof.json files; N orders the runs")
+    _add_warm_up(parser)
+    parser.add_argument(
+        "--format", choices=("table", "csv", "json"), default="table", help="json has each instruction (default: table)"
+    )
+
+
+def _configure_compare(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--plans", metavar="DIR", required=True, help="folder written by `wattloop plan`")
+    parser.add_argument("--runs", metavar="DIR", required=True, help="folder with N.prof.json files")
+    parser.add_argument(
+        "--pipelines",
+        type=int,
+        metavar="D",
+        default=1,
+        help="number of data-parallel pipelines of a run, by which its energy is divided (default: 1)",
+    )
+    _add_warm_up(parser)
+    parser.add_argument("--output", metavar="FILE", required=True, help="picture, .png or .svg")
+
+
+def _add_warm_up(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--warm-up",
+        type=int,
+        metavar="N",
+        default=WARM_UP_ITERATIONS,
+        help=f"number of first iterations to exclude (default: {WARM_UP_ITERATIONS})",
+    )
+
+
+def _configure_emulate(parser: argparse.ArgumentParser) -> None:
+    add_pipeline_options(parser)
+    parser.add_argument(
+        "--clock-latency",
+        type=float,
+        metavar="SECONDS",
+        default=0.01,
+        help="time from the request of a clock until it is in effect (default: 0.01)",
+    )
+    parser.add_argument(
+        "--lead", type=float, metavar="SECONDS", default=0.0, help="request clocks this long ahead (default: 0)"
+    )
+    parser.add_argument(
+        "--noise", type=float, metavar="SD", default=0.0, help="relative standard deviation of times (default: 0)"
+    )
+    parser.add_argument(
+        "--slow-stage",
+        type=_slow_stage,
+        metavar="STAGE:FACTOR",
+        action="append",
+        default=[],
+        help="a stage that is slower than profiled by this factor; may be repeated",
+    )
+    parser.add_argument(
+        "--straggler",
+        type=float,
+        metavar="SLOWDOWN",
+        help="another pipeline takes this many times the time of an iteration at maximum clocks",
+    )
+    parser.add_argument("--iterations", type=int, metavar="N", default=20, help="iterations of a plan (default: 20)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the noise (default: 0)")
+    parser.add_argument(
+        "--group",
+        metavar="DIR",
+        help="write the plans with groups of operations that share a clock into this folder, where they are better",
+    )
+    parser.add_argument("--format", choices=("csv", "json"), default="csv", help="default: csv")
+    parser.add_argument("files", nargs="+", metavar="PLAN", help="plan file of `wattloop plan` or of Lowtime")
+
+
+def _slow_stage(text: str) -> tuple[int, float]:
+    stage, _, factor = text.partition(":")
+    try:
+        return int(stage), float(factor)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: must be STAGE:FACTOR, for example 2:1.1") from None
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    if arguments.action == "compare":
+        if not str(arguments.output).endswith(PICTURE_SUFFIXES):
+            raise UsageError(f"--output {arguments.output}: must end with {' or '.join(PICTURE_SUFFIXES)}")
+        if arguments.pipelines < 1:
+            raise UsageError(f"--pipelines {arguments.pipelines}: must be at least 1")
+    if arguments.action == "emulate":
+        check_pipeline_options(arguments, "wattloop pipeline emulate")
+        if arguments.straggler is not None and not 1 <= arguments.straggler < math.inf:
+            raise UsageError(f"--straggler {arguments.straggler:g}: must be a finite number of at least 1")
+        if arguments.seed < 0:
+            raise UsageError(f"--seed {arguments.seed}: must be at least 0")
+
+
+COMMAND = Command(
+    description="Analyses, compares and emulates pipelines that run under frequency plans.",
+    example=f"{ANALYZE_EXAMPLE}\n{COMPARE_EXAMPLE}\n{EMULATE_EXAMPLE}",
+    configure=_configure,
+    run=Deferred("wattloop_planner.commands.pipeline:run"),
+    check=_check,
+)

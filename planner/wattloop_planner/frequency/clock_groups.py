@@ -1,0 +1,141 @@
+"""Plans with fewer clock changes, for operations that are too short for a change of their own.
+
+A change of the clock takes effect only after its latency. If operations are about as short, most of a plan
+runs at other clocks than planned. Neighbouring operations of a stage then share one clock: a *group* lasts at
+least a given time and at most about twice as long, and takes no longer than its operations were planned to
+take together. Of all divisions of a stage into such groups, the one of minimum effective energy is found by
+dynamic programming. Inside a group an operation may end later than planned, so an emulation decides whether
+groups are better.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from wattloop_planner.frequency.emulation import Conditions, Emulation, emulate
+from wattloop_planner.frequency.pipeline.plans import planned_options
+from wattloop_planner.frequency.pipeline.problem import Floats, Problem
+from wattloop_planner.frequency.pipeline.profiles import Option
+
+# Minimum durations of a group to try, in multiples of the latency of a clock change.
+LATENCIES_PER_GROUP = (2, 5, 10, 20, 50, 100)
+# Of plans whose times differ by less, the one of less energy is better.
+SAME_TIME = 1e-3
+# Sums of the same times in another order differ by less.
+ROUNDING = 1e-10
+
+Rows = Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True)
+class GroupedPlan:
+    """A plan for given conditions.
+
+    Attributes:
+        frequencies_megahertz: Clocks, per stage and in execution order.
+        min_group_seconds: Minimum time between two changes of a stage's clock; 0 for the plan as given.
+        emulation: The plan under the conditions.
+    """
+
+    frequencies_megahertz: Rows
+    min_group_seconds: float
+    emulation: Emulation
+
+
+def best_grouping(problem: Problem, frequencies: Rows, conditions: Conditions) -> GroupedPlan:
+    """The plan as given or with groups, whichever is better under these conditions.
+
+    Better is less energy, of the plans that take at most as long as the given one without latency. If none
+    does, of those that take about the minimum time.
+
+    Args:
+        problem: The pipeline.
+        frequencies: Clocks in MHz, per stage and in execution order.
+        conditions: Latency, noise and stragglers of the emulation.
+    """
+    found = [GroupedPlan(frequencies, 0.0, emulate(problem, frequencies, conditions))]
+    if conditions.clock_latency_seconds:
+        for multiple in LATENCIES_PER_GROUP:
+            seconds = multiple * conditions.clock_latency_seconds
+            rows = grouped(problem, frequencies, seconds)
+            found.append(GroupedPlan(rows, seconds, emulate(problem, rows, conditions)))
+    intended = emulate(problem, frequencies, without_latency(conditions)).mean.time_seconds
+    longest = max(intended, min(plan.emulation.mean.time_seconds for plan in found)) * (1 + SAME_TIME)
+    in_time = [plan for plan in found if plan.emulation.mean.time_seconds <= longest]
+    return min(in_time, key=lambda plan: plan.emulation.mean.energy_joules)
+
+
+def grouped(problem: Problem, frequencies: Rows, min_group_seconds: float) -> list[list[int]]:
+    """The plan with groups that last at least this long, by the operations' planned times.
+
+    A stage remains as planned if it is shorter than one group, or if no common clock is fast enough for one.
+
+    Raises:
+        UsageError: The plan does not match the pipeline.
+
+    Example:
+        >>> from wattloop_planner.frequency import OneForwardOneBackward, Profile, pipeline_problem, schedule_graph
+        >>> options = (Option(1410, 0.1, 30.0), Option(1200, 0.12, 26.0))
+        >>> profile = Profile("example", {(0, "forward"): options, (0, "backward"): options})
+        >>> problem = pipeline_problem(schedule_graph(OneForwardOneBackward(1, 2)), profile, 50.0)
+        >>> grouped(problem, [[1200, 1200, 1410, 1200]], 0.2)
+        [[1200, 1200, 1410, 1410]]
+    """
+    planned = planned_options(problem, frequencies)
+    return [
+        _grouped_stage(problem, order.tolist(), [planned[operation] for operation in order], min_group_seconds)
+        for order in problem.graph.order
+    ]
+
+
+def _grouped_stage(problem: Problem, order: list[int], planned: list[Option], min_seconds: float) -> list[int]:
+    """The clocks of one stage: minimum effective energy over all divisions into groups of at least `min_seconds`."""
+    clocks = sorted({clock for operation in order for clock in problem.measured[problem.graph.kind_of[operation]]})
+    times, costs = _at_all_clocks(problem, order, clocks)
+    ends = np.concatenate([[0.0], np.cumsum([option.time_seconds for option in planned])])
+    best = [0.0] + [math.inf] * len(order)
+    group_of: list[tuple[int, int]] = [(0, 0)] * (len(order) + 1)
+    for end in range(1, len(order) + 1):
+        time, cost = np.zeros(len(clocks)), np.zeros(len(clocks))
+        for begin in range(end - 1, -1, -1):
+            # Short groups are closer to the plan, whose operations wait for those of other stages.
+            if ends[end] - ends[begin + 1] >= 2 * min_seconds:
+                break
+            time, cost = time + times[begin], cost + costs[begin]
+            seconds = ends[end] - ends[begin]
+            if seconds >= min_seconds:
+                in_time = np.where(time <= seconds * (1 + ROUNDING), cost, math.inf)
+                clock = int(np.argmin(in_time))
+                if best[begin] + float(in_time[clock]) < best[end]:
+                    best[end], group_of[end] = best[begin] + float(in_time[clock]), (begin, clock)
+    if math.isinf(best[-1]):
+        return [option.frequency_megahertz for option in planned]
+    row: list[int] = []
+    end = len(order)
+    while end > 0:
+        begin, clock = group_of[end]
+        row = [clocks[clock]] * (end - begin) + row
+        end = begin
+    return row
+
+
+def _at_all_clocks(problem: Problem, order: list[int], clocks: list[int]) -> tuple[list[Floats], list[Floats]]:
+    """Time and effective energy of each operation at each clock; infinite where it was not measured."""
+    times: dict[int, Floats] = {}
+    costs: dict[int, Floats] = {}
+    kinds = problem.graph.kind_of[order].tolist()
+    for kind in set(kinds):
+        options = [problem.measured[kind].get(clock) for clock in clocks]
+        times[kind] = np.array([math.inf if option is None else option.time_seconds for option in options])
+        energies = np.array([math.inf if option is None else option.energy_joules for option in options])
+        costs[kind] = energies - problem.blocking_power_watts * np.where(np.isinf(times[kind]), 0.0, times[kind])
+    return [times[kind] for kind in kinds], [costs[kind] for kind in kinds]
+
+
+def without_latency(conditions: Conditions) -> Conditions:
+    """The same conditions with clock changes that take effect at once."""
+    return replace(conditions, clock_latency_seconds=0.0, lead_seconds=0.0)

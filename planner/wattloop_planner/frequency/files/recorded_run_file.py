@@ -1,0 +1,179 @@
+"""Reads and writes ``N.prof.json``: what the ranks of a pipeline reported under plan N, as Perseus' artifact has it.
+
+The file is a list with one object per rank: ``rank``, ``iter_time`` (s), ``iter_energy`` (J), and
+``time_breakdown`` and ``energy_breakdown``, which give a list of repetitions per iteration for each
+instruction. ``N.sched.json`` beside it lists each rank's clocks: ``rank``, ``power_states`` (MHz).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from wattloop.errors import InputError, OperationError
+from wattloop.files.atomic_write import open_atomic
+from wattloop.files.reading import read_text
+from wattloop.files.table import MAX_FILE_BYTES
+from wattloop.message_fields import json_problem, shown
+from wattloop.messages import MAX_NUMBER
+from wattloop_planner.frequency.pipeline.problem import Floats
+from wattloop_planner.frequency.recorded_runs import RankRecord, RecordedRun, Repetitions
+
+RUN_FILE = re.compile(r"(0|[1-9]\d{0,8})\.prof\.json")
+EXPECTED_LIST = "a list with one object per rank"
+
+
+def run_file_name(number: int) -> str:
+    """The name of the file with a run's records.
+
+    Example:
+        >>> run_file_name(2)
+        '2.prof.json'
+    """
+    return f"{number}.prof.json"
+
+
+def clocks_file_name(number: int) -> str:
+    """The name of the file with the clocks of a run."""
+    return f"{number}.sched.json"
+
+
+def read_runs(folder: str | Path) -> list[RecordedRun]:
+    """All runs of a folder, in the order of their numbers.
+
+    Raises:
+        OperationError: The folder cannot be read.
+        InputError: The folder has no run, or a file is invalid.
+    """
+    path = Path(folder)
+    try:
+        numbers = sorted(int(match[1]) for item in path.iterdir() if (match := RUN_FILE.fullmatch(item.name)))
+    except OSError as error:
+        raise OperationError(
+            f"{folder}: cannot read: {error.strerror}; name a folder with N.prof.json files"
+        ) from error
+    if not numbers:
+        raise InputError(str(folder), "no run", "files named N.prof.json, with N = 0, 1, …")
+    return [read_run(path / run_file_name(number), number) for number in numbers]
+
+
+def read_run(path: str | Path, number: int) -> RecordedRun:
+    """One run.
+
+    Raises:
+        InputError: The file is invalid, or its ranks do not agree on the number of iterations.
+    """
+    source = str(path)
+    ranks = _list(source, _json(path), EXPECTED_LIST, "")
+    if not ranks:
+        raise InputError(source, "no rank", EXPECTED_LIST)
+    records = sorted((_rank(source, entry, place) for place, entry in enumerate(ranks)), key=lambda record: record.rank)
+    for before, after in pairwise(records):
+        if before.rank == after.rank:
+            raise InputError(source, f"two records of rank {after.rank}", "one record per rank")
+        found, expected = len(after.iteration_seconds), len(before.iteration_seconds)
+        if found != expected:
+            raise InputError(
+                source, f"{found} iterations", f"{expected}, as rank {before.rank} has", column=f"rank {after.rank}"
+            )
+    return RecordedRun(number, tuple(records))
+
+
+def write_run(folder: str | Path, run: RecordedRun, clocks_megahertz: Mapping[int, Sequence[int]]) -> None:
+    """Write the records and the clocks of a run.
+
+    Args:
+        folder: An existing folder.
+        run: The records.
+        clocks_megahertz: The clocks of each rank, in execution order.
+
+    Raises:
+        OperationError: A file cannot be written.
+    """
+    records = [
+        {
+            "rank": record.rank,
+            "iter_time": record.iteration_seconds.tolist(),
+            "iter_energy": record.iteration_joules.tolist(),
+            "time_breakdown": _lists(record.instruction_seconds),
+            "energy_breakdown": _lists(record.instruction_joules),
+        }
+        for record in run.ranks
+    ]
+    clocks = [{"rank": rank, "power_states": list(found)} for rank, found in sorted(clocks_megahertz.items())]
+    for name, document in ((run_file_name(run.number), records), (clocks_file_name(run.number), clocks)):
+        with open_atomic(Path(folder) / name) as stream:
+            json.dump(document, stream, allow_nan=False)
+
+
+def _lists(found: Mapping[str, Repetitions]) -> dict[str, list[list[float]]]:
+    return {name: [row.tolist() for row in rows] for name, rows in found.items()}
+
+
+def _json(path: str | Path) -> object:
+    text = read_text(path, MAX_FILE_BYTES, EXPECTED_LIST)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(str(path), f"invalid JSON ({json_problem(error)})", EXPECTED_LIST) from error
+
+
+def _rank(source: str, entry: object, place: int) -> RankRecord:
+    where = f"entry {place}"
+    if not isinstance(entry, dict):
+        raise InputError(source, shown(entry), "an object", column=where)
+    rank = entry.get("rank")
+    if isinstance(rank, bool) or not isinstance(rank, int) or rank < 0:
+        raise InputError(source, shown(rank), "a whole number of at least 0", column=f"{where}, rank")
+    where = f"rank {rank}"
+    times = _numbers(source, entry.get("iter_time"), f"{where}, iter_time", above_zero=True)
+    energies = _numbers(source, entry.get("iter_energy"), f"{where}, iter_energy")
+    if not len(times) == len(energies) > 0:
+        raise InputError(
+            source,
+            f"{len(times)} times and {len(energies)} energies",
+            "one time and one energy for each iteration",
+            column=where,
+        )
+    breakdowns = (
+        _breakdown(source, entry.get(name, {}), f"{where}, {name}", len(times))
+        for name in ("time_breakdown", "energy_breakdown")
+    )
+    return RankRecord(rank, times, energies, *breakdowns)
+
+
+def _breakdown(source: str, value: object, where: str, iterations: int) -> dict[str, Repetitions]:
+    if not isinstance(value, dict):
+        raise InputError(source, shown(value), "an object with a list per instruction", column=where)
+    found: dict[str, Repetitions] = {}
+    for name, per_iteration in value.items():
+        here = f"{where}, {name}"
+        lists = _list(source, per_iteration, "a list with a list of repetitions per iteration", here)
+        # Perseus writes an empty list for what was not recorded.
+        if lists and len(lists) != iterations:
+            raise InputError(source, f"{len(lists)} iterations", f"{iterations}", column=here)
+        found[str(name)] = tuple(_numbers(source, row, f"{here}, iteration {index}") for index, row in enumerate(lists))
+    return found
+
+
+def _list(source: str, value: object, expected: str, where: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise InputError(source, shown(value), expected, column=where or None)
+    return value
+
+
+def _numbers(source: str, value: object, where: str, *, above_zero: bool = False) -> Floats:
+    numbers = _list(source, value, "a list of numbers", where)
+    for index, number in enumerate(numbers):
+        # The comparison also rejects NaN, infinities, and integers beyond all floats.
+        valid = isinstance(number, int | float) and not isinstance(number, bool) and 0 <= number <= MAX_NUMBER
+        if not valid or (above_zero and number == 0):
+            expected = f"a number {'above' if above_zero else 'of at least'} 0 and at most {MAX_NUMBER:g}"
+            raise InputError(source, shown(number), expected, column=f"{where}, value {index}")
+    return np.array(numbers, dtype=np.float64)
