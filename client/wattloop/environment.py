@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from typing import overload
 
 from wattloop.errors import InputError
+from wattloop.launcher import PODS_VARIABLE, process_rank
 
 # The whole prefix is reserved, so that variables of later versions break no existing manifest.
 PREFIX = "WATTLOOP_"
 PARAMETER_PREFIX = f"{PREFIX}PARAM_"
 SELECTORS = ("Energy", "Time", "Cost", "MaxSlowdown")
 MAX_INTEGER_CHARACTERS = 20
-RANK_VARIABLES = ("RANK", "JOB_COMPLETION_INDEX")
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,10 @@ class RunEnvironment:
         token_file: File with the bearer token of reports.
         certificate_authority_file: Certificates to verify the server of the report URL with.
         agent_socket: The node agent's socket; empty for none.
+        pods: Number of pods of an indexed Job; 1 if there are no others.
         rank: Rank of this process in a distributed run, from its launcher; only the metric of rank 0
             counts.
+        ranks: Number of processes of the run, from its launcher.
     """
 
     job: str = ""
@@ -93,7 +95,9 @@ class RunEnvironment:
     token_file: str = ""
     certificate_authority_file: str = ""
     agent_socket: str = ""
+    pods: int = 1
     rank: int = 0
+    ranks: int = 1
 
     @property
     def managed(self) -> bool:
@@ -120,6 +124,7 @@ class RunEnvironment:
             "WATTLOOP_TOKEN_FILE": self.token_file,
             "WATTLOOP_CA_FILE": self.certificate_authority_file,
             "WATTLOOP_AGENT_SOCKET": self.agent_socket,
+            PODS_VARIABLE: str(self.pods) if self.pods > 1 else "",
         }
         if self.target is not None:
             named["WATTLOOP_TARGET_METRIC"] = self.target.metric
@@ -141,6 +146,8 @@ class RunEnvironment:
             False
         """
         defaults = RunEnvironment()
+        # Outside Wattloop nothing depends on other processes.
+        place = process_rank(variables if variables.get("WATTLOOP_JOB") else {})
         return RunEnvironment(
             job=variables.get("WATTLOOP_JOB", ""),
             recurrence=variables.get("WATTLOOP_RECURRENCE", ""),
@@ -165,7 +172,9 @@ class RunEnvironment:
             token_file=variables.get("WATTLOOP_TOKEN_FILE", ""),
             certificate_authority_file=variables.get("WATTLOOP_CA_FILE", ""),
             agent_socket=variables.get("WATTLOOP_AGENT_SOCKET", ""),
-            rank=_rank(variables),
+            pods=_integer(variables, PODS_VARIABLE) or 1,
+            rank=place.rank,
+            ranks=place.ranks,
         )
 
 
@@ -180,15 +189,6 @@ def _target(variables: Mapping[str, str]) -> RunTarget | None:
         maximize=_choice(variables, "WATTLOOP_TARGET_DIRECTION", ("Maximize", "Minimize"), "Maximize") == "Maximize",
         consecutive_evaluations=_integer(variables, "WATTLOOP_TARGET_CONSECUTIVE_EVALUATIONS") or 1,
     )
-
-
-def _rank(variables: Mapping[str, str]) -> int:
-    """The rank from torchrun, or from Kubernetes in the pods of an indexed Job; 0 outside Wattloop."""
-    if not variables.get("WATTLOOP_JOB"):
-        return 0
-    named = (variables.get(name, "") for name in RANK_VARIABLES)
-    text = next((text for text in named if text), "0")
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < MAX_INTEGER_CHARACTERS else 0
 
 
 def _formatted(value: float | None) -> str:

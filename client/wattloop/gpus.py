@@ -7,9 +7,10 @@ socket only when a run begins, reports, ends or measures limits.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
-from wattloop.agent import AgentConnection, AgentRequestError, AgentUnavailable, EnergyReading
+from wattloop.agent import AgentConnection, AgentRequestError, AgentUnavailable, EnergyReading, GpuDescription
+from wattloop.errors import UsageError
 from wattloop.messages import MAX_REFUSAL_CHARACTERS, GpuEnergy, LimitMeasurement
 from wattloop.power.profiling import LimitProfiling, limits_to_measure
 from wattloop.power.windows import Totals
@@ -27,10 +28,17 @@ class ProcessGpus:
     Args:
         socket_path: The agent's socket; empty for none.
         agent_start_seconds: How long to wait for an agent when the run begins.
+        select: Selects the GPUs of this process from those that the agent offers; default: all.
     """
 
-    def __init__(self, socket_path: str, agent_start_seconds: float = AGENT_START_SECONDS) -> None:
+    def __init__(
+        self,
+        socket_path: str,
+        agent_start_seconds: float = AGENT_START_SECONDS,
+        select: Callable[[Sequence[GpuDescription]], Sequence[GpuDescription]] = tuple,
+    ) -> None:
         self._agent_start_seconds = agent_start_seconds
+        self._select = select
         self._agent = AgentConnection(socket_path) if socket_path else None
         self._start: dict[str, EnergyReading] = {}
         self._range_watts: tuple[float, float] | None = None
@@ -48,17 +56,24 @@ class ProcessGpus:
         return len(self._start)
 
     def begin(self) -> None:
-        """Read the GPUs' descriptions and the start values of their energy counters."""
+        """Read the GPUs' descriptions and the start values of their energy counters.
+
+        Raises:
+            UsageError: The script chose a GPU that is not offered.
+        """
         if self._agent is None:
             return
         self._agent.wait(self._agent_start_seconds)
         try:
-            described = self._agent.gpus()
-            self._start = {reading.uuid: reading for reading in self._agent.energy()}
+            described = self._select(self._agent.gpus())
+            self._start = {reading.uuid: reading for reading in self._energy_of(each.uuid for each in described)}
         except (AgentUnavailable, AgentRequestError) as error:
             logger.warning("energy is not measured: %s", error)
             self._agent = None
             return
+        except UsageError:
+            self._agent.close()
+            raise
         self.product = described[0].name if described else ""
         limits = [gpu.power_limits for gpu in described if gpu.power_limits is not None]
         self.max_power_limit_watts = sum(limit.maximum_watts for limit in limits)
@@ -156,10 +171,14 @@ class ProcessGpus:
         if self._agent is None or not self._start:
             return []
         try:
-            return self._agent.energy()
+            return self._energy_of(self._start)
         except (AgentUnavailable, AgentRequestError) as error:
             logger.warning("the energy counters could not be read: %s; the next report retries", error)
             return []
+
+    def _energy_of(self, uuids: Iterable[str]) -> list[EnergyReading]:
+        named = list(uuids)
+        return self._agent.energy(named) if self._agent is not None and named else []
 
     def _totals(self) -> Totals | None:
         readings = self._read()

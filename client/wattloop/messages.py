@@ -17,6 +17,7 @@ from wattloop.wire_form import MaxItems, WireForm
 MAX_REPORT_BYTES = 64 * 1024
 MAX_GPUS = 64
 MAX_LIMITS = 64
+MAX_RANKS = 1_000_000
 MAX_UUID_CHARACTERS = 96
 # NVML's formats: GPU-<uuid>, MIG-<uuid>, and MIG-GPU-<uuid>/<GPU instance>/<compute instance> of older drivers.
 GPU_UUID_PATTERN = "(GPU|MIG)-[0-9A-Fa-f-]{1,36}|MIG-GPU-[0-9A-Fa-f-]{1,36}/[0-9]{1,3}/[0-9]{1,3}"
@@ -129,6 +130,11 @@ class Report(WireForm):
     ] = ()
     finished: Annotated[bool, "Whether this is the last report."] = False
     rank: Annotated[int, Integer(), "Rank of the process in a distributed run; only the metric of rank 0 counts."] = 0
+    ranks: Annotated[
+        int,
+        Integer(MAX_RANKS),
+        "Number of processes of the run; 0 or 1 if there is no other. A profile is complete with all of them.",
+    ] = 1
 
     def check(self, place: str) -> None:
         """See `WireForm`: each GPU and each power limit has one entry."""

@@ -6,15 +6,16 @@ import logging
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
 from wattloop.environment import RunEnvironment
 from wattloop.gpus import ProcessGpus
 from wattloop.heartbeat import Heartbeat
-from wattloop.messages import MAX_NUMBER, Answer, LimitMeasurement, Report
+from wattloop.messages import MAX_NUMBER, MAX_RANKS, Answer, LimitMeasurement, Report
 from wattloop.power.selectors import Measurement, selector_named
+from wattloop.process_gpus import gpus_of_process
 
 logger = logging.getLogger("wattloop")
 
@@ -28,10 +29,13 @@ class Run:
         batch_size: The global batch size outside Wattloop.
         max_epochs: The maximum number of epochs outside Wattloop.
         devices: Number of GPUs that share the global batch, for `per_device_batch_size` outside Wattloop.
+        gpus: The GPUs that this process uses, by index or UUID; default: those of
+            ``CUDA_VISIBLE_DEVICES``, of which a local rank uses one.
         environment: The variables to read; default: the process's environment.
 
     Raises:
         InputError: A variable of Wattloop has an invalid value.
+        UsageError: The agent does not offer one of `gpus`, at the begin of the run.
 
     Example:
         >>> with Run(batch_size=32, max_epochs=2, environment={}) as run:
@@ -47,19 +51,23 @@ class Run:
         batch_size: int = 32,
         max_epochs: int = 100,
         devices: int = 1,
+        gpus: Sequence[int | str] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         # Imported here because it loads an HTTP client.
         from wattloop.reporting import ReportChannel  # noqa: PLC0415
 
-        self.environment = RunEnvironment.read(os.environ if environment is None else environment)
+        variables = os.environ if environment is None else environment
+        self.environment = RunEnvironment.read(variables)
         self.batch_size = self.environment.batch_size or batch_size
         self.per_device_batch_size = self.environment.per_device_batch_size or max(1, self.batch_size // devices)
         self.learning_rate_scale = self.environment.learning_rate_scale
         self.max_epochs = self.environment.max_epochs or max_epochs
         self.completed_epochs = 0
         self.stop_reason = ""
-        self._gpus = ProcessGpus(self.environment.agent_socket)
+        self._gpus = ProcessGpus(
+            self.environment.agent_socket, select=lambda offered: gpus_of_process(offered, variables, gpus)
+        )
         self._channel = ReportChannel(
             self.environment.report_url, self.environment.token_file, self.environment.certificate_authority_file
         )
@@ -203,6 +211,7 @@ class Run:
             profile=self._gpus.measurements(samples_per_epoch) if samples_per_epoch else (),
             finished=finished,
             rank=self.environment.rank,
+            ranks=min(self.environment.ranks, MAX_RANKS),
         )
 
     def _best_limit(self, measurements: tuple[LimitMeasurement, ...]) -> float:

@@ -15,6 +15,7 @@ import nvml_simulator
 from support.reporting.report_server import ReportServer
 from wattloop import Run
 from wattloop.agent_process import running_agent
+from wattloop.errors import UsageError
 from wattloop.gpus import ProcessGpus
 
 WORK_OF_A_SECOND = 312.0  # teraflop of an A100 in a second at its highest clock
@@ -172,3 +173,32 @@ def test_a_run_waits_for_an_agent_until_its_timeout(tmp_path: Path, caplog: pyte
     gpus.begin()
     assert gpus.count == 0
     assert "energy is not measured" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("launched", "devices"),
+    [
+        ({"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}, [1]),
+        ({"CUDA_VISIBLE_DEVICES": "0"}, [0]),
+        ({"CUDA_VISIBLE_DEVICES": ""}, []),
+    ],
+)
+def test_a_process_measures_and_holds_only_the_gpus_that_it_uses(
+    node: Node, report_server: ReportServer, launched: dict[str, str], devices: list[int]
+) -> None:
+    uuids = [gpu.uuid for gpu in node.gpus.describe().gpus]
+    with Run(environment=node.variables(report_server, WATTLOOP_POWER_LIMIT_WATTS="250.0", **launched)) as run:
+        assert node.limits == [250.0 if index in devices else 400.0 for index in (0, 1)]
+        run.report(metric=0.5)
+    last = report_server.reports[-1]
+    assert [gpu["uuid"] for gpu in last["gpus"]] == [uuids[index] for index in devices]
+    assert last["max_power_limit_watts"] == 400.0 * len(devices)
+    assert (last["rank"], last["ranks"]) == (1, 2) if "RANK" in launched else (0, 1)
+
+
+def test_a_script_may_choose_its_gpus(node: Node, report_server: ReportServer) -> None:
+    variables = node.variables(report_server, WATTLOOP_POWER_LIMIT_WATTS="250.0")
+    with Run(gpus=[1], environment=variables):
+        assert node.limits == [400.0, 250.0]
+    with pytest.raises(UsageError, match="GPU 2 is not offered"), Run(gpus=[2], environment=variables):
+        pass

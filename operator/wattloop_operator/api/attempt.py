@@ -7,13 +7,15 @@ from typing import Annotated
 
 from pydantic import Field
 
-from wattloop.messages import GPU_UUID_PATTERN, MAX_GPU_UUID_CHARACTERS
+from wattloop.messages import GPU_UUID_PATTERN, MAX_GPU_UUID_CHARACTERS, MAX_RANKS
 from wattloop_operator.api.curve import CurveField
 from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString, Time
 from wattloop_operator.api.model import ATOMIC, ApiModel
 
 # As many as pods; together with the readings of 1024 GPUs they fit the maximum size of the progress.
 MAX_HEARTBEATS = 256
+# The bit mask of measuring ranks is bounded. A run of more processes measures no power limits.
+MAX_MEASURING_RANKS = 1024
 
 
 class Result(StrEnum):
@@ -65,12 +67,23 @@ class GpuReading(ApiModel):
 
 
 class ProfilePoint(ApiModel):
-    """Measurements at one power limit."""
+    """Measurements at one power limit, of all ranks together."""
 
     power_limit_watts: int = Field(description="Power limit of each GPU, in watts.", ge=1)
     energy_joules: NonNegativeDecimalString = Field(description="Energy of all GPUs at this power limit, in joules.")
-    time_seconds: NonNegativeDecimalString = Field(description="Time at this power limit, in seconds.")
-    epochs: NonNegativeDecimalString = Field(description="Epochs run at this power limit, fractions included.")
+    time_seconds: NonNegativeDecimalString = Field(
+        description="Time at this power limit, in seconds: that of the slowest rank."
+    )
+    epochs: NonNegativeDecimalString = Field(
+        description="Epochs run at this power limit, fractions included. 1 if there are several ranks, whose "
+        "measurements are added up for one epoch."
+    )
+    ranks: str = Field(
+        default="1",
+        description="Ranks whose measurements are included, as a bit mask in hexadecimal: the last bit is rank 0.",
+        max_length=MAX_MEASURING_RANKS // 4,
+        pattern="^[0-9a-f]+$",
+    )
 
 
 class Heartbeat(ApiModel):
@@ -128,6 +141,9 @@ class Progress(ApiModel):
     stop_requested: bool = Field(default=False, description="Whether the training was asked to stop.")
     stop_reason: str = Field(default="", description="Reason for the request to stop.", max_length=512)
     finished: bool = Field(default=False, description="Whether the training reported that it has finished.")
+    ranks: int = Field(
+        default=1, description="Number of processes of the training, as far as reports tell.", ge=1, le=MAX_RANKS
+    )
     gpus: Annotated[tuple[GpuReading, ...], Field(max_length=1024, json_schema_extra=ATOMIC)] = Field(
         default=(), description="Energy counters of all GPUs of the attempt."
     )

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,21 +94,33 @@ def _interrupt(group: int) -> None:
         os.killpg(group, signal.SIGINT)
 
 
-def gpu_count(socket: Path) -> int:
-    """Number of GPUs that the agent at this socket offers to this user.
+def given_gpus(socket: Path, variables: Mapping[str, str]) -> tuple[str, ...]:
+    """UUIDs of the GPUs that a run may use: those of `CUDA_VISIBLE_DEVICES`, or all that the agent offers.
+
+    Args:
+        socket: The agent's socket.
+        variables: The environment variables of the run.
 
     Raises:
-        OperationError: The agent rejects the request, or has no GPU.
+        OperationError: The agent rejects the request, or there is no GPU.
     """
     from wattloop.agent import AgentConnection, AgentRequestError  # noqa: PLC0415 - the options need the constants alone
+    from wattloop.process_gpus import given_to_process  # noqa: PLC0415 - as above
+    from wattloop.visible_gpus import VARIABLE  # noqa: PLC0415 - as above
 
     try:
         with AgentConnection(socket) as agent:
-            count = len(agent.gpus())
+            offered = agent.gpus()
     except AgentRequestError as refusal:
         raise OperationError(
             f"this machine's GPUs cannot be used: {refusal}; to simulate one: --simulated-gpus 1"
         ) from None
-    if count == 0:
+    if not offered:
         raise OperationError("this machine has an NVIDIA driver but no GPU; to simulate one: --simulated-gpus 1")
-    return count
+    given = given_to_process(offered, variables)
+    if not given:
+        named = f"{VARIABLE}={variables.get(VARIABLE, '')!r:.80}"
+        raise OperationError(
+            f"{named} names none of the {len(offered)} GPUs; unset it, or to simulate one: --simulated-gpus 1"
+        )
+    return tuple(gpu.uuid for gpu in given)

@@ -18,6 +18,7 @@ from wattloop import interruption
 from wattloop.agent_process import running_agent
 from wattloop.errors import OperationError
 from wattloop.files.atomic_write import open_atomic
+from wattloop.process_gpus import GPUS_VARIABLE
 from wattloop_operator.api.attempt import Progress
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
@@ -26,7 +27,7 @@ from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import rows_of, write_csv
 from wattloop_operator.local.backend import LocalBackend
-from wattloop_operator.local.gpus import Simulation, gpu_count, simulate_gpus
+from wattloop_operator.local.gpus import Simulation, given_gpus, simulate_gpus
 from wattloop_operator.local.job_file import local_job
 from wattloop_operator.local.output_folder import OutputFolder, lock_job
 from wattloop_operator.local.recurrence_store import LocalProgressStore
@@ -133,6 +134,10 @@ class LocalRun:
         limits = ReportLimits(time.monotonic, LOCAL_RATES)
         service = ReportService(LocalProgressStore(store.objects, wake_event.set), tokens, review, limits=limits)
         url = stack.enter_context(running_report_server(service))
+        # CUDA_VISIBLE_DEVICES numbers this machine's own GPUs, and not simulated ones.
+        gpus = given_gpus(socket, os.environ if self.simulation is None else {})
+        if self.simulation is not None:
+            environment[GPUS_VARIABLE] = ",".join(gpus)
         backend = LocalBackend(
             store,
             source=self.source.absolute(),
@@ -140,7 +145,7 @@ class LocalRun:
             addresses=RunAddresses(report_url=url, agent_socket=str(socket)),
             tokens=tokens,
             gpu_environment=environment,
-            devices=gpu_count(socket) if self.simulation is None else self.simulation.count,
+            devices=len(gpus),
             watchdog=watchdog,
             wake=wake_event.set,
         )

@@ -103,12 +103,12 @@ def injection_of(
         addresses: Addresses that its pods use.
         devices: GPUs of all its pods together, which share the batch.
     """
-    environment = run_environment(job, recurrence, addresses.in_pod(), devices)
+    environment = run_environment(job, recurrence, addresses.in_pod(), devices, pods=_indexed_pods(job))
     return Injection(labels_of(recurrence, job.spec.template.labels), environment.variables(), addresses)
 
 
 def run_environment(
-    job: RecurringTrainingJob, recurrence: TrainingRecurrence, addresses: RunAddresses, devices: int
+    job: RecurringTrainingJob, recurrence: TrainingRecurrence, addresses: RunAddresses, devices: int, *, pods: int = 1
 ) -> RunEnvironment:
     """The environment of one attempt, the same in a pod and in a local run.
 
@@ -117,6 +117,7 @@ def run_environment(
         recurrence: The attempt's decision.
         addresses: Addresses that the process uses.
         devices: GPUs that share the global batch; 0 counts as 1.
+        pods: Pods that train together and have an index.
     """
     spec, limit = recurrence.spec, job.spec.power.limit
     devices = max(devices, 1)
@@ -143,7 +144,16 @@ def run_environment(
         token_file=addresses.token_file,
         certificate_authority_file=addresses.certificate_authority_file,
         agent_socket=addresses.agent_socket,
+        pods=pods,
     )
+
+
+def _indexed_pods(job: RecurringTrainingJob) -> int:
+    """Number of pods of an indexed Job that run together; 1 for other workloads."""
+    spec = job.spec.template.job or {}
+    parallelism = spec.get("parallelism")
+    indexed = spec.get("completionMode") == "Indexed"
+    return parallelism if indexed and isinstance(parallelism, int) and parallelism > 0 else 1
 
 
 def with_injection(

@@ -74,15 +74,19 @@ FIELDS: dict[str, dict[str, str]] = {
     "reconcile.attempt.late_usage:with_late_usage": {"trec.status": "usageAtOutcome"},
     "workloads.pod_state:bound_pods": {"trec.status.pods[]": "uid node"},
     "cluster.progress_store:ClusterProgressStore.write": {"trec.status": "progress"},
-    "reconcile.attempt.progress:progress_after": {"trec.status.progress": "gpus gpuProduct maxPowerLimitWatts"},
+    "reconcile.attempt.progress:progress_after": {
+        "trec.status.progress": "ranks gpus gpuProduct maxPowerLimitWatts profile"
+    },
+    "reconcile.energy.rank_measurements:_point": {
+        "trec.status.progress.profile[]": "powerLimitWatts energyJoules timeSeconds epochs ranks",
+    },
     "reconcile.attempt.progress_deadline:with_heartbeat": {
         "trec.status.progress": "lastReportTime heartbeats",
         "trec.status.progress.heartbeats[]": "rank time",
     },
     "reconcile.attempt.progress:_training_update": {
         "trec.status.progress": "sequence epoch earlierEpochs metric evaluations curve diverged consecutiveReached "
-        "reached finished powerLimitWatts powerLimitRefusal profile",
-        "trec.status.progress.profile[]": "powerLimitWatts energyJoules timeSeconds epochs",
+        "reached finished powerLimitWatts powerLimitRefusal",
     },
     "api.curve:formatted_curve": {"trec.status.progress.curve[]": "epoch metric"},
     "reconcile.attempt.progress:_merge_readings": {

@@ -11,11 +11,13 @@ from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import WorkloadPhase, WorkloadState
 from wattloop_operator.reconcile.conditions import condition
 from wattloop_operator.reconcile.energy.agent_energy import AgentEnergy, disagreement
+from wattloop_operator.reconcile.energy.rank_measurements import missing_ranks
 
 RUNNING = "Running"
 ENDING = "Ending"
 COMPLETE = "Complete"
 POWER_LIMIT_HELD = "PowerLimitHeld"
+POWER_PROFILE_COMPLETE = "PowerProfileComplete"
 DEVICES_HEALTHY = "DevicesHealthy"
 ENERGY_AGREES = "EnergyAgrees"
 # Separate from the reason of this name of Running, because Running may be False since before the
@@ -67,6 +69,21 @@ def power_limit_conditions(recurrence: TrainingRecurrence, now: datetime) -> tup
     reason = "Refused" if refusal else "Held"
     before = recurrence.status.conditions
     return (condition(before, POWER_LIMIT_HELD, holds=not refusal, reason=reason, message=message, now=now),)
+
+
+def profile_conditions(recurrence: TrainingRecurrence, now: datetime) -> tuple[Condition, ...]:
+    """Whether every rank of an attempt that has ended measured the same power limits.
+
+    Nothing if there is one rank, or if none measured power limits.
+    """
+    progress = recurrence.status.progress or Progress()
+    if progress.ranks == 1 or not progress.profile:
+        return ()
+    missing = missing_ranks(progress)
+    message = f"{missing} did not measure each power limit; nothing is learned from incomplete ones" if missing else ""
+    reason = "RanksMissing" if missing else "AllRanks"
+    before = recurrence.status.conditions
+    return (condition(before, POWER_PROFILE_COMPLETE, holds=not missing, reason=reason, message=message, now=now),)
 
 
 def device_conditions(

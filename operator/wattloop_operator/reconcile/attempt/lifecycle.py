@@ -24,6 +24,7 @@ from wattloop_operator.reconcile.attempt.conditions import (
     final_conditions,
     phase_conditions,
     power_limit_conditions,
+    profile_conditions,
 )
 from wattloop_operator.reconcile.attempt.late_usage import with_late_usage
 from wattloop_operator.reconcile.attempt.outcome import MAX_MESSAGE_CHARACTERS, Ended, assess
@@ -119,6 +120,7 @@ def _write_outcome(snapshot: Snapshot, recurrence: TrainingRecurrence, ended: En
                     *final_conditions(recurrence, ended.result, ended.message, now),
                     *energy_conditions(recurrence, agents, until, now),
                     *power_limit_conditions(recurrence, now),
+                    *profile_conditions(recurrence, now),
                     *device_conditions(recurrence, workload, now),
                 ),
                 "workload_ref": recurrence.status.workload_ref

@@ -1,21 +1,23 @@
 """The effect of a report on an attempt's progress, as a pure function.
 
 Reports are cumulative and may arrive late, twice or out of order, from several processes. Counters
-only rise. The metric is that of the newest report of rank 0, and each of its evaluations is a point
-of the curve. Whether the target is reached is decided here, not by the process. A process that
-restarts within its attempt counts epochs and evaluations from 0: the epochs of its predecessors are
-added, so that its curve continues theirs, and its evaluations begin a new sequence.
+only rise. Energy is that of all ranks (`reconcile.energy.rank_measurements`). The metric is that of
+the newest report of rank 0, and each of its evaluations is a point of the curve. Whether the target
+is reached is decided here, not by the process. A process that restarts within its attempt counts
+epochs and evaluations from 0: the epochs of its predecessors are added, so that its curve continues
+theirs, and its evaluations begin a new sequence.
 """
 
 from __future__ import annotations
 
-from wattloop.messages import MAX_NUMBER, GpuEnergy, Report
-from wattloop_operator.api.attempt import GpuReading, ProfilePoint, Progress
+from wattloop.messages import MAX_NUMBER, MAX_RANKS, GpuEnergy, Report
+from wattloop_operator.api.attempt import GpuReading, Progress
 from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.training_recurrence import DecisionKind, TrainingRecurrence
 from wattloop_operator.reconcile.attempt.curve import curve_with
 from wattloop_operator.reconcile.attempt.divergence import has_moved_away
 from wattloop_operator.reconcile.attempt.early_stop import ROUNDING
+from wattloop_operator.reconcile.energy.rank_measurements import profile_after, ranks_after
 
 # If the template requests no GPUs: all GPUs of one node for each rank, for 128 nodes.
 MAX_GPUS_OF_ATTEMPT = 1024
@@ -28,14 +30,18 @@ def progress_after(recurrence: TrainingRecurrence, report: Report) -> Progress:
     """The progress after a report; equal to the current one if the report is not new."""
     before = recurrence.status.progress or Progress()
     gpus = _merge_readings(before.gpus, report.gpus, max_gpus(recurrence))
+    is_newest = report.rank == 0 and report.sequence > before.sequence
+    ranks = min(ranks_after(before, report), MAX_RANKS)
     progress = before.model_copy(
         update={
+            "ranks": ranks,
             "gpus": gpus,
+            "profile": profile_after(before, report, ranks=ranks, is_newest=is_newest),
             "gpu_product": report.gpu_product or before.gpu_product,
             "max_power_limit_watts": _max_power(report, len(gpus)) or before.max_power_limit_watts,
         }
     )
-    if report.rank == 0 and report.sequence > before.sequence:
+    if is_newest:
         progress = progress.model_copy(update=_training_update(recurrence, before, report))
     return progress
 
@@ -66,18 +72,6 @@ def _training_update(recurrence: TrainingRecurrence, before: Progress, report: R
         "power_limit_refusal": report.power_limit_refusal,
         "finished": before.finished or report.finished,
     }
-    if report.profile:
-        update["profile"] = tuple(
-            ProfilePoint.model_validate(
-                {
-                    "power_limit_watts": round(point.power_limit_watts),
-                    "energy_joules": point.energy_joules,
-                    "time_seconds": point.time_seconds,
-                    "epochs": point.epochs,
-                }
-            )
-            for point in report.profile
-        )
     if report.diverged:
         update |= {"diverged": True, "evaluations": report.evaluations, "consecutive_reached": 0}
     elif report.metric is not None and report.evaluations > before.evaluations:

@@ -33,6 +33,7 @@ from wattloop_operator.domain.records import (
     once_per_record,
 )
 from wattloop_operator.domain.snapshot import Snapshot, once_per_snapshot
+from wattloop_operator.reconcile.energy.rank_measurements import complete_points
 from wattloop_operator.reconcile.energy.usage import usage_of
 from wattloop_planner.observations import Observation, Outcome, ParameterValues
 
@@ -197,10 +198,11 @@ def ended_at(recurrence: TrainingRecurrence) -> datetime:
 
 
 def profile_of(recurrence: TrainingRecurrence) -> tuple[ProfileKey, tuple[PowerMeasurement, ...]] | None:
-    """The power limits that a recurrence measured; None if it measured too few to compare."""
-    progress = recurrence.status.progress
+    """The power limits that all ranks of a recurrence measured; None if there are too few to compare."""
+    progress = recurrence.status.progress or Progress()
+    points = complete_points(progress)
     # Without the GPUs' model, later runs cannot tell whether the profile applies to them.
-    if progress is None or len(progress.profile) < MIN_MEASUREMENTS or not (progress.gpus and progress.gpu_product):
+    if len(points) < MIN_MEASUREMENTS or not (progress.gpus and progress.gpu_product):
         return None
     key = ProfileKey(
         recurrence.spec.job_ref.uid,
@@ -213,7 +215,7 @@ def profile_of(recurrence: TrainingRecurrence) -> tuple[ProfileKey, tuple[PowerM
         PowerMeasurement(
             float(point.power_limit_watts), float(point.energy_joules), float(point.time_seconds), float(point.epochs)
         )
-        for point in progress.profile
+        for point in points
     )
 
 
@@ -297,7 +299,7 @@ def epoch_usage(
     They are the measured ones at that limit, or else the attempt's mean.
 
     While limits are being measured, neither is known, because the current limit is not measured
-    yet.
+    yet, or not by all ranks.
 
     Args:
         spec: The attempt's decision.
@@ -305,7 +307,7 @@ def epoch_usage(
         usage: Its usage so far.
         epochs: Epochs run so far.
     """
-    for point in progress.profile:
+    for point in complete_points(progress):
         if point.power_limit_watts == progress.power_limit_watts and point.epochs > 0:
             return float(point.energy_joules / point.epochs), float(point.time_seconds / point.epochs)
     if spec.profile_power_limits or usage is None or not epochs:
