@@ -108,6 +108,11 @@ class Progress(ApiModel):
     evaluations: int = Field(
         default=0, description="Number of evaluations of the metric by the reporting process.", ge=0
     )
+    latest_evaluation: str = Field(
+        default="",
+        description="Identifies the latest evaluation, if the source of the reports repeats its values.",
+        max_length=64,
+    )
     curve: CurveField = Field(
         default=None,
         description="Evaluations of the metric by rising epochs. The first, the latest and the best one are always "

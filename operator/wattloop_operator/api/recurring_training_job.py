@@ -14,6 +14,7 @@ from wattloop_operator.api.objective import Objective
 from wattloop_operator.api.policy import PolicyChoice, ThompsonSamplingPolicy
 from wattloop_operator.api.power import Power
 from wattloop_operator.api.recurring_training_job_status import RecurringTrainingJobStatus
+from wattloop_operator.api.reporting import Reporting
 from wattloop_operator.api.resource import API_VERSION, Column, Resource, Scope
 from wattloop_operator.api.template import Template
 from wattloop_operator.api.trigger import Trigger
@@ -45,14 +46,6 @@ class MissedRunPolicy(StrEnum):
     SKIP = "Skip"
 
 
-class ReportingSource(StrEnum):
-    """How Wattloop receives the metric."""
-
-    PUSH = "Push"
-    LOGS = "Logs"
-    TERMINATION_MESSAGE = "TerminationMessage"
-
-
 class RetryPolicy(ApiModel):
     """How often a recurrence is retried."""
 
@@ -62,18 +55,6 @@ class RetryPolicy(ApiModel):
         "batch size is expected to reach the target, only a crash or a disruption is retried.",
         ge=0,
         le=20,
-    )
-
-
-class Reporting(ApiModel):
-    """How Wattloop receives the metric."""
-
-    source: ReportingSource = Field(
-        default=ReportingSource.PUSH,
-        description="Push: the script reports with the wattloop client, and runs can be stopped early. Logs: the "
-        "operator reads name=value lines from stdout, so the script needs no change. TerminationMessage: the "
-        "operator reads name=value lines from the container's termination message. This version supports only Push: "
-        "a job with another source does not start (condition Ready is False, reason NotSupported).",
     )
 
 

@@ -11,11 +11,12 @@ from wattloop_operator.api.attempt import Progress, Result
 from wattloop_operator.api.batch_size import ParametersByName
 from wattloop_operator.api.field_types import BatchSizeNumber, DecimalString, NonNegativeDecimalString, Time
 from wattloop_operator.api.meta import Conditions, ObjectMeta
-from wattloop_operator.api.model import ApiModel, Rule, list_map
+from wattloop_operator.api.model import UNPUBLISHED_DEFAULT, ApiModel, Rule, list_map
 from wattloop_operator.api.objective import MIN_PROGRESS_DEADLINE_SECONDS, Target
 from wattloop_operator.api.policy import PolicyName
 from wattloop_operator.api.power import MAX_WATTS
 from wattloop_operator.api.recurring_training_job_status import Money
+from wattloop_operator.api.reporting import Reporting
 from wattloop_operator.api.resource import API_VERSION, Column, Resource, Scope
 
 # No attempt is expected to have more; of more, the first ones are stored.
@@ -127,6 +128,11 @@ class TrainingRecurrenceSpec(ApiModel):
     )
     parameters: ParametersByName = Field(
         default_factory=dict, description="Chosen values of the further parameters by name."
+    )
+    reporting: Reporting = Field(
+        default=Reporting(),
+        description="How Wattloop receives the metric, copied from the job's spec.",
+        json_schema_extra=UNPUBLISHED_DEFAULT,
     )
     template_digest: str | None = Field(
         default=None,

@@ -163,9 +163,12 @@ class ClusterApi:
         query = {"fieldManager": field_manager, "force": "true"}
         return self._call(Request("PATCH", path, query, body, content_type=APPLY))
 
-    def delete(self, resource: ResourceType, namespace: str, name: str, uid: str) -> None:
-        """Delete an object and, in the background, what it owns; no error if this uid is missing."""
-        options = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
+    def delete(
+        self, resource: ResourceType, namespace: str, name: str, uid: str, *, after_dependents: bool = False
+    ) -> None:
+        """Delete an object and what it owns, in the background or first; no error if this uid is missing."""
+        policy = "Foreground" if after_dependents else "Background"
+        options = {"propagationPolicy": policy, "preconditions": {"uid": uid}}
         try:
             self._call(Request("DELETE", resource.path(namespace, name), {}, options))
         except (NotFoundError, ConflictError):

@@ -133,6 +133,7 @@ class ClusterBackend:
             devices=devices_of(job),
             agent_report_timeout_seconds=self._agent_report_timeout_seconds,
             observed_since=self._steady_clock.since(),
+            reads_output=False,
             policies=self._policies,
         )
         return replace(snapshot, refusal=self._refusal(snapshot))
@@ -180,10 +181,10 @@ class ClusterBackend:
                 self._create(recurrence)
             case StartWorkload(recurrence):
                 self._start(snapshot, recurrence)
-            case EndWorkload(recurrence):
+            case EndWorkload(recurrence, gracefully):
                 state = snapshot.workloads.get(recurrence.metadata.name)
                 if state is not None and state.owned:
-                    self._workloads.delete(recurrence, state)
+                    self._workloads.delete(recurrence, state, gracefully=gracefully)
             case WriteRecurrenceStatus(recurrence, status):
                 self._write_recurrence_status(recurrence, status)
             case DeleteRecurrence(recurrence):

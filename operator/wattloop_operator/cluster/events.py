@@ -38,7 +38,7 @@ WARNING_CONDITIONS = {
     POWER_LIMIT_HELD: "PowerLimitRefused",
     DEVICES_HEALTHY: "DeviceUnhealthy",
 }
-BLOCKING_REASONS = frozenset({"TemplateRejected", "InvalidSchedule", "NotSupported"})
+BLOCKING_REASONS = frozenset({"TemplateRejected", "InvalidPattern", "InvalidSchedule", "NotSupported"})
 
 
 def events_of(snapshot: Snapshot, action: Action) -> Iterator[EmitEvent]:

@@ -89,11 +89,11 @@ class WorkloadAccess:
                 cached = self._cache.workloads.get(_key(recurrence))
         return None if cached is None else self._state_of_job(cached, recurrence, training_container(job.spec.template))
 
-    def delete(self, recurrence: TrainingRecurrence, state: WorkloadState) -> None:
-        """Delete a workload and its pods."""
+    def delete(self, recurrence: TrainingRecurrence, state: WorkloadState, *, gracefully: bool) -> None:
+        """Delete a workload and its pods; gracefully: the workload remains until its pods have ended."""
         resource = self._resource(state.api_version, state.kind)
-        self._api.delete(resource, *_key(recurrence), state.uid)
-        if resource == JOBS:
+        self._api.delete(resource, *_key(recurrence), state.uid, after_dependents=gracefully)
+        if resource == JOBS and not gracefully:
             self._cache.workloads.remove(_key(recurrence), state.uid, before_event=True)
 
     def _state_of_job(

@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from wattloop_operator.domain.snapshot import Failure, Snapshot, WorkloadPhase, 
 from wattloop_operator.domain.steady_clock import SteadyClock
 from wattloop_operator.driver import StaleSnapshotError
 from wattloop_operator.local.command import command_of
+from wattloop_operator.local.output_follower import Observe, OutputFollower
 from wattloop_operator.local.processes import ProcessStartError, TrainingProcess
 from wattloop_operator.local.recurrence_store import RECURRENCE, recurrence_of, replace_recurrence
 from wattloop_operator.local.report_server import LocalTokens
@@ -27,7 +29,7 @@ from wattloop_operator.local.watchdog import Watchdog
 from wattloop_operator.reconcile import actions
 from wattloop_operator.store.objects import ObjectExistsError, ObjectMissingError
 from wattloop_operator.store.store import Store
-from wattloop_operator.workloads.injection import RunAddresses, run_environment
+from wattloop_operator.workloads.injection import RunAddresses, run_variables
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +51,7 @@ class LocalBackend:
         devices: GPUs that share the batch.
         watchdog: Ends processes that outlive this program.
         wake: Called, from any thread, when a process has ended.
+        observe: Merges what is seen of a training that does not use the client.
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class LocalBackend:
         devices: int,
         watchdog: Watchdog,
         wake: Callable[[], None],
+        observe: Observe,
     ) -> None:
         self._store = store
         self._source = source
@@ -73,10 +77,13 @@ class LocalBackend:
         self._devices = devices
         self._watchdog = watchdog
         self._wake = wake
+        self._observe = observe
         self._policies = PolicyCache()
         self._steady_clock = SteadyClock(lambda: datetime.now(UTC), time.monotonic)
         # Processes by namespace and name of their recurrence, until their end is stored.
         self._processes: dict[tuple[str, str], TrainingProcess] = {}
+        # Of attempts that do not use the client.
+        self._followers: dict[tuple[str, str], OutputFollower] = {}
 
     def snapshot(self, key: JobKey) -> Snapshot | None:
         """See `Backend`."""
@@ -122,8 +129,8 @@ class LocalBackend:
                 self._create_recurrence(recurrence)
             case actions.StartWorkload(recurrence):
                 self._start(snapshot.job, recurrence)
-            case actions.EndWorkload(recurrence):
-                self._end(recurrence)
+            case actions.EndWorkload(recurrence, gracefully):
+                self._end(recurrence, gracefully=gracefully)
             case actions.WriteRecurrenceStatus(recurrence, status):
                 replace_recurrence(self._store.objects, recurrence, recurrence.model_copy(update={"status": status}))
             case actions.DeleteRecurrence(recurrence):
@@ -159,6 +166,8 @@ class LocalBackend:
         finally:
             for process in self._processes.values():
                 process.end()
+            for follower in self._followers.values():
+                follower.finish()
 
     def _create_recurrence(self, recurrence: TrainingRecurrence) -> None:
         # An API server would assign uid and creation time.
@@ -173,12 +182,10 @@ class LocalBackend:
 
     def _start(self, job: RecurringTrainingJob, recurrence: TrainingRecurrence) -> None:
         namespace, name = recurrence.metadata.namespace, recurrence.metadata.name
-        addresses = RunAddresses(
-            report_url=self._addresses.report_url,
-            token_file=str(self._tokens.create_file(namespace, name)),
-            agent_socket=self._addresses.agent_socket,
-        )
-        injected = run_environment(job, recurrence, addresses, self._devices).variables()
+        addresses = RunAddresses()
+        if recurrence.spec.reporting.uses_client:
+            addresses = replace(self._addresses, token_file=str(self._tokens.create_file(namespace, name)))
+        injected = run_variables(job, recurrence, addresses, self._devices)
         command = command_of(job, injected, str(self._source))
         environment = {**os.environ, **self._gpu_environment, **injected, **command.environment}
         # The script uses the same Python, with the same packages, as this program.
@@ -189,16 +196,22 @@ class LocalBackend:
             self._store.objects.create(WORKLOAD, namespace, name, {})
         except ObjectExistsError:
             return
+        log = self._logs / f"{name}.log"
+        if not recurrence.spec.reporting.uses_client:
+            follower = OutputFollower(recurrence, log, self._addresses.agent_socket, environment, self._observe)
+            self._followers[namespace, name] = follower
+            follower.begin()
         try:
             self._processes[namespace, name] = TrainingProcess(
                 command.arguments,
                 environment=environment,
                 folder=self._source.parent,
-                log=self._logs / f"{name}.log",
+                log=log,
                 watchdog=self._watchdog,
                 on_end=self._wake,
             )
         except ProcessStartError as error:
+            self._finish_following(namespace, name)
             self._store.objects.delete(WORKLOAD, namespace, name)
             self._store.objects.create(WORKLOAD, namespace, name, _ended_body(Failure.CRASHED, str(error)))
 
@@ -207,6 +220,8 @@ class LocalBackend:
         for (namespace, name), process in list(self._processes.items()):
             if process.exit_code is None:
                 continue
+            # The last lines come before the outcome.
+            self._finish_following(namespace, name)
             stored = self._store.objects.get(WORKLOAD, namespace, name)
             if stored is not None:
                 self._store.objects.replace(
@@ -218,9 +233,16 @@ class LocalBackend:
                 )
             del self._processes[namespace, name]
 
-    def _end(self, recurrence: TrainingRecurrence) -> None:
+    def _finish_following(self, namespace: str, name: str) -> None:
+        follower = self._followers.pop((namespace, name), None)
+        if follower is not None:
+            follower.finish()
+
+    def _end(self, recurrence: TrainingRecurrence, *, gracefully: bool) -> None:
         process = self._processes.get((recurrence.metadata.namespace, recurrence.metadata.name))
-        if process is not None:
+        if process is not None and gracefully:
+            process.terminate()
+        elif process is not None:
             process.end()
 
     def _workload(self, namespace: str, name: str, body: dict[str, Any]) -> WorkloadState:
@@ -248,6 +270,7 @@ class LocalBackend:
             phase=WorkloadPhase.RUNNING,
             started_at=process.started_at,
             all_running_since=process.started_at,
+            terminating=process.terminating,
         )
 
     def _delete(self, recurrence: TrainingRecurrence) -> None:

@@ -148,6 +148,7 @@ class LocalRun:
             devices=len(gpus),
             watchdog=watchdog,
             wake=wake_event.set,
+            observe=service.observe,
         )
         return backend
 

@@ -17,6 +17,8 @@ from wattloop.errors import OperationError
 from wattloop_operator.local.watchdog import Watchdog
 
 PR_SET_PDEATHSIG = 1
+# As Kubernetes' terminationGracePeriodSeconds.
+GRACE_SECONDS = 30.0
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -53,7 +55,11 @@ class TrainingProcess:
         self.started_at = datetime.now(UTC)
         self.ended_at: datetime | None = None
         self.ended_by_run = False
+        self.terminating = False
         self._watchdog = watchdog
+        # Held while it is signalled or waited for.
+        self._lock = threading.Lock()
+        self._kill_timer: threading.Timer | None = None
         with _open_log(log) as output:
             try:
                 self._process = subprocess.Popen(  # noqa: S603  the user's own command, as a list, without a shell
@@ -84,14 +90,33 @@ class TrainingProcess:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._watcher.join()
 
+    def terminate(self, grace_seconds: float = GRACE_SECONDS) -> None:
+        """Ask it and its children to end (SIGTERM); what still runs after the grace period is killed."""
+        if self.terminating:
+            return
+        self.terminating = self.ended_by_run = True
+        self._signal(signal.SIGTERM)
+        self._kill_timer = threading.Timer(grace_seconds, self._signal, (signal.SIGKILL,))
+        self._kill_timer.daemon = True
+        self._kill_timer.start()
+
+    def _signal(self, number: int) -> None:
+        # Once it was waited for, its group id may belong to another process.
+        with self._lock, contextlib.suppress(ProcessLookupError):
+            if self.ended_at is None:
+                os.killpg(self._process.pid, number)
+
     def _watch(self, on_end: Callable[[], None]) -> None:
         # Its pid is not reused before it is waited for, so its group id is still valid here.
         os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._watchdog.unwatch(self._process.pid)
-        self._process.wait()
-        self.ended_at = datetime.now(UTC)
+        with self._lock:
+            self._process.wait()
+            self.ended_at = datetime.now(UTC)
+        if self._kill_timer is not None:
+            self._kill_timer.cancel()
         on_end()
 
 

@@ -57,9 +57,15 @@ class EndWorkload:
     """End the workload of a recurrence and all its processes.
 
     A workload that does not exist is no error.
+
+    Attributes:
+        recurrence: The recurrence.
+        gracefully: Whether its processes get SIGTERM and time to end, and the workload remains until they have
+            ended. Otherwise the workload is abandoned.
     """
 
     recurrence: TrainingRecurrence
+    gracefully: bool = False
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from wattloop.messages import Report
 from wattloop_operator.api.attempt import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.driver import StaleSnapshotError
+from wattloop_operator.reconcile.attempt.output_report import OutputReport
 from wattloop_operator.reporting.interfaces import (
     ProgressStore,
     ProgressTooLargeError,
@@ -36,7 +37,8 @@ MAX_WAITING_REPORTS = 2_048
 POLL_SECONDS = 0.25
 
 Key = tuple[str, str]
-Merge = Callable[[TrainingRecurrence, Report], Progress]
+Message = Report | OutputReport
+Merge = Callable[[TrainingRecurrence, Message], Progress]
 Judge = Callable[[TrainingRecurrence], Progress]
 
 
@@ -56,7 +58,7 @@ class _Attempt:
     lock: threading.Lock = field(default_factory=threading.Lock)
     users: int = 0
     known: TrainingRecurrence | None = None
-    waiting: list[Report] = field(default_factory=list)
+    waiting: list[Message] = field(default_factory=list)
     written_at: float = -float("inf")
 
 
@@ -92,7 +94,7 @@ class ProgressWriter:
     def __len__(self) -> int:
         return len(self._attempts)
 
-    def merge(self, namespace: str, name: str, report: Report) -> TrainingRecurrence:
+    def merge(self, namespace: str, name: str, report: Message) -> TrainingRecurrence:
         """Merge a report; returns the recurrence with it.
 
         Raises:
@@ -144,7 +146,7 @@ class ProgressWriter:
             attempt.written_at = self._clock()
             logger.warning("cannot write the progress of %s/%s yet: %s", *key, error)
 
-    def _write(self, key: Key, attempt: _Attempt, *reports: Report) -> TrainingRecurrence:
+    def _write(self, key: Key, attempt: _Attempt, *reports: Message) -> TrainingRecurrence:
         """Merge waiting and new reports into the recurrence as it is now, and write it."""
         attempt.known = None
         for _ in range(MAX_TRIES):
@@ -164,7 +166,7 @@ class ProgressWriter:
             return merged
         raise OperationError(f"{key[0]}/{key[1]} changes faster than reports can be written; send the report again")
 
-    def _merged(self, recurrence: TrainingRecurrence, *reports: Report) -> TrainingRecurrence:
+    def _merged(self, recurrence: TrainingRecurrence, *reports: Message) -> TrainingRecurrence:
         for report in reports:
             recurrence = _with(recurrence, self._merged_progress(recurrence, report))
         return _with(recurrence, self._judged_progress(recurrence)) if reports else recurrence

@@ -12,7 +12,8 @@ from wattloop.messages import MAX_REASON_CHARACTERS, Answer, Report
 from wattloop_operator.api.attempt import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.reconcile.attempt.early_stop import with_stop_request
-from wattloop_operator.reconcile.attempt.progress import max_gpus, progress_after
+from wattloop_operator.reconcile.attempt.output_report import OutputReport
+from wattloop_operator.reconcile.attempt.progress import max_gpus, progress_after, progress_after_output
 from wattloop_operator.reconcile.attempt.progress_deadline import with_heartbeat
 from wattloop_operator.reporting.cost_reviews import CostReviews
 from wattloop_operator.reporting.interfaces import (
@@ -23,7 +24,7 @@ from wattloop_operator.reporting.interfaces import (
     UnknownRecurrenceError,
 )
 from wattloop_operator.reporting.limits import ReportLimits
-from wattloop_operator.reporting.progress_writer import ProgressWriter
+from wattloop_operator.reporting.progress_writer import Message, ProgressWriter
 from wattloop_operator.reporting.rate_limiters import Rate, TokenBuckets
 
 MAX_LOGGED_RECURRENCES = 1_000
@@ -96,6 +97,17 @@ class ReportService:
         progress = status.progress or Progress()
         return Answer(progress.stop_requested, progress.stop_reason)
 
+    def observe(self, namespace: str, name: str, seen: OutputReport) -> None:
+        """Merge what was seen of a training that does not use the client.
+
+        Raises:
+            UnknownRecurrenceError: The recurrence does not exist.
+            TooManyRequestsError: Too many reports of this recurrence wait to be written.
+            ProgressTooLargeError: The merged progress is too large.
+            OperationError: The write failed for now; it may be merged again.
+        """
+        self.writer.merge(namespace, name, seen)
+
     def recurrence(self, namespace: str, name: str) -> TrainingRecurrence:
         """The recurrence of an authorized caller, with its decision.
 
@@ -108,9 +120,13 @@ class ReportService:
             raise UnknownRecurrenceError(f"TrainingRecurrence {namespace}/{name} does not exist")
         return recurrence
 
-    def _merged(self, recurrence: TrainingRecurrence, report: Report) -> Progress:
+    def _merged(self, recurrence: TrainingRecurrence, report: Message) -> Progress:
         if recurrence.status.result is not None:
             return recurrence.status.progress or Progress()
+        if isinstance(report, OutputReport):
+            progress = progress_after_output(recurrence, report)
+            # A reading of the GPUs alone shows nothing of the training.
+            return with_heartbeat(recurrence, progress, 0, self._utc_now()) if report.position else progress
         progress = progress_after(recurrence, report)
         self._log_dropped_gpus(recurrence, progress, report)
         return with_heartbeat(recurrence, progress, report.rank, self._utc_now())

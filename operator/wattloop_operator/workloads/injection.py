@@ -14,6 +14,7 @@ from typing import Any
 from wattloop.environment import PREFIX, RunEnvironment
 from wattloop_operator.api.batch_size import BatchSizeScope
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.reporting import ReportingSource
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.workloads.ownership import labels_of
 
@@ -103,8 +104,22 @@ def injection_of(
         addresses: Addresses that its pods use.
         devices: GPUs of all its pods together, which share the batch.
     """
-    environment = run_environment(job, recurrence, addresses.in_pod(), devices, pods=_indexed_pods(job))
-    return Injection(labels_of(recurrence, job.spec.template.labels), environment.variables(), addresses)
+    if not recurrence.spec.reporting.uses_client:
+        # The process neither reports nor asks the agent: it gets no token and no socket.
+        addresses = ClusterAddresses()
+    variables = run_variables(job, recurrence, addresses.in_pod(), devices, pods=_indexed_pods(job))
+    return Injection(labels_of(recurrence, job.spec.template.labels), variables, addresses)
+
+
+def run_variables(
+    job: RecurringTrainingJob, recurrence: TrainingRecurrence, addresses: RunAddresses, devices: int, *, pods: int = 1
+) -> dict[str, str]:
+    """The environment variables of one attempt, the same in a pod and in a local run; see `run_environment`."""
+    variables = run_environment(job, recurrence, addresses, devices, pods=pods).variables()
+    if recurrence.spec.reporting.source is ReportingSource.LOGS:
+        # Python writes a file or a pipe in blocks of 8 KiB: hours of a short log.
+        variables["PYTHONUNBUFFERED"] = "1"
+    return variables
 
 
 def run_environment(

@@ -84,6 +84,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "trec.status.progress": "lastReportTime heartbeats",
         "trec.status.progress.heartbeats[]": "rank time",
     },
+    "reconcile.attempt.progress:progress_after_output": {"trec.status.progress": "latestEvaluation"},
     "reconcile.attempt.progress:_training_update": {
         "trec.status.progress": "sequence epoch earlierEpochs metric evaluations curve diverged consecutiveReached "
         "reached finished powerLimitWatts powerLimitRefusal",

@@ -40,6 +40,7 @@ def local_backend(store: Store, folder: Path, watchdog: Watchdog) -> LocalBacken
         devices=1,
         watchdog=watchdog,
         wake=threading.Event().set,
+        observe=ReportService(LocalProgressStore(store.objects, lambda: None), LocalTokens(folder)).observe,
     )
 
 

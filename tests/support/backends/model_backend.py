@@ -24,7 +24,8 @@ from wattloop_operator.domain.snapshot import Failure, Snapshot, WorkloadPhase, 
 from wattloop_operator.driver import StaleSnapshotError, reconcile
 from wattloop_operator.reconcile import actions
 from wattloop_operator.reconcile.attempt.early_stop import with_stop_request
-from wattloop_operator.reconcile.attempt.progress import progress_after
+from wattloop_operator.reconcile.attempt.output_report import OutputReport
+from wattloop_operator.reconcile.attempt.progress import progress_after, progress_after_output
 from wattloop_operator.reconcile.attempt.progress_deadline import with_heartbeat
 from wattloop_operator.reconcile.learning.decision import decision_context
 from wattloop_planner.bandit.policy import DecisionContext
@@ -83,6 +84,7 @@ class ModelBackend:
     devices: int = 0
     observed_since: datetime | None = None
     agent_report_timeout_seconds: int = 0
+    reads_output: bool = True
     policies: PolicyCache = field(default_factory=PolicyCache)
     actions_until_killed: int | None = None
     killed_after: bool = False
@@ -115,6 +117,7 @@ class ModelBackend:
             devices=self.devices,
             agent_report_timeout_seconds=self.agent_report_timeout_seconds,
             observed_since=self.observed_since,
+            reads_output=self.reads_output,
             policies=self.policies,
         )
 
@@ -142,6 +145,9 @@ class ModelBackend:
                 self._create(recurrence)
             case actions.StartWorkload(recurrence):
                 self._start(recurrence.metadata.name)
+            case actions.EndWorkload(recurrence, gracefully=True):
+                name = recurrence.metadata.name
+                self.workloads[name] = replace(self.workloads[name], terminating=True)
             case actions.EndWorkload(recurrence):
                 self.workloads.pop(recurrence.metadata.name, None)
             case actions.WriteRecurrenceStatus(recurrence, status):
@@ -230,6 +236,13 @@ class ModelBackend:
         received = report(**fields)
         progress = with_heartbeat(recurrence, progress_after(recurrence, received), received.rank, self.now)
         progress = with_stop_request(recurrence, progress)
+        status = recurrence.status.model_copy(update={"progress": progress})
+        self.recurrences[name] = self._versioned(recurrence.model_copy(update={"status": status}))
+
+    def see(self, name: str, seen: OutputReport) -> None:
+        """Something is seen of the training of this recurrence, which does not use the client."""
+        recurrence = self.recurrences[name]
+        progress = with_stop_request(recurrence, progress_after_output(recurrence, seen))
         status = recurrence.status.model_copy(update={"progress": progress})
         self.recurrences[name] = self._versioned(recurrence.model_copy(update={"status": status}))
 

@@ -182,4 +182,5 @@ def _backend(
         devices=1,
         watchdog=watchdog,
         wake=wake_event.set,
+        observe=service.observe,
     )

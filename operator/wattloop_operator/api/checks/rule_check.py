@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
+import re2
 from celpy import Environment, celtypes
 from celpy.adapter import json_to_cel
 from celpy.evaluation import CELEvalError
@@ -67,4 +68,14 @@ def _sum(numbers: celtypes.ListType) -> celtypes.IntType:
     return sum((celtypes.IntType(str(number)) for number in numbers), start=celtypes.IntType(0))
 
 
-_FUNCTIONS: dict[str, Callable[..., Any]] = {"sum": _sum}
+def _matches(text: celtypes.StringType, pattern: celtypes.StringType) -> celtypes.BoolType | CELEvalError:
+    """The function `matches` of CEL; celpy's own writes an invalid pattern to stderr."""
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return celtypes.BoolType(re2.search(str(pattern), str(text), options) is not None)
+    except re2.error as error:
+        return CELEvalError("match error", error.__class__, error.args)
+
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {"sum": _sum, "matches": _matches}

@@ -9,6 +9,7 @@ from wattloop_operator.api.attempt import Progress, Result
 from wattloop_operator.api.meta import Condition, ConditionStatus
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import WorkloadPhase, WorkloadState
+from wattloop_operator.reconcile.attempt.ending import must_end
 from wattloop_operator.reconcile.conditions import condition
 from wattloop_operator.reconcile.energy.agent_energy import AgentEnergy, disagreement
 from wattloop_operator.reconcile.energy.rank_measurements import missing_ranks
@@ -37,9 +38,9 @@ def phase_conditions(recurrence: TrainingRecurrence, workload: WorkloadState, no
         message = ENERGY_AWAITED_MESSAGE
         yield condition(before, ENERGY_AWAITED, holds=True, reason="PodsEnded", message=message, now=now)
     progress = recurrence.status.progress or Progress()
-    if progress.stop_requested or progress.finished:
+    if progress.stop_requested or progress.finished or must_end(recurrence):
         reason = "StopRequested" if progress.stop_requested else "Finished"
-        message = progress.stop_reason or "the training reported that it is done"
+        message = progress.stop_reason or "the training is done"
         yield condition(before, ENDING, holds=True, reason=reason, message=message, now=now)
 
 

@@ -26,6 +26,7 @@ from wattloop_operator.reconcile.attempt.conditions import (
     power_limit_conditions,
     profile_conditions,
 )
+from wattloop_operator.reconcile.attempt.ending import must_end
 from wattloop_operator.reconcile.attempt.late_usage import with_late_usage
 from wattloop_operator.reconcile.attempt.outcome import MAX_MESSAGE_CHARACTERS, Ended, assess
 from wattloop_operator.reconcile.conditions import not_in_future, true_since
@@ -48,8 +49,8 @@ def attempt_actions(snapshot: Snapshot, recurrence: TrainingRecurrence, now: dat
     if recurrence.status.result is not None:
         # The outcome is written before the workload is ended, so that a crash in between cannot
         # start it again.
-        ends = (EndWorkload(recurrence),) if workload is not None and workload.must_be_ended else ()
-        return AttemptActions((*ends, *with_late_usage(snapshot, recurrence, now)))
+        abandons = (EndWorkload(recurrence),) if workload is not None and workload.must_be_ended else ()
+        return AttemptActions((*abandons, *with_late_usage(snapshot, recurrence, now)))
     if workload is None and recurrence.status.workload_ref is None:
         # A refused template would be refused again. The job's status gives the reason.
         return AttemptActions(() if snapshot.refusal else (StartWorkload(recurrence),))
@@ -68,10 +69,14 @@ def attempt_actions(snapshot: Snapshot, recurrence: TrainingRecurrence, now: dat
             return AttemptActions((_write_outcome(snapshot, recurrence, assessment, now),))
     else:
         until = assessment.until
+    ends: tuple[Action, ...] = ()
+    if workload is not None and workload.must_be_ended and must_end(recurrence):
+        # The outcome follows once its processes have ended, with their whole energy.
+        ends = (EndWorkload(recurrence, gracefully=True),)
     status = _status_without_outcome(recurrence, workload, snapshot.devices, now)
     if status == written:
-        return AttemptActions((), until)
-    return AttemptActions((WriteRecurrenceStatus(recurrence, status),), until)
+        return AttemptActions(ends, until)
+    return AttemptActions((WriteRecurrenceStatus(recurrence, status), *ends), until)
 
 
 def cancel_attempt(snapshot: Snapshot, recurrence: TrainingRecurrence, reason: str, now: datetime) -> Action:

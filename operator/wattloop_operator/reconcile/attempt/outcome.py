@@ -6,13 +6,21 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from wattloop_operator.api.attempt import Progress, Result
+from wattloop_operator.api.reporting import ReportingSource
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Failure, WorkloadPhase, WorkloadState
 from wattloop_operator.reconcile.attempt.conditions import unhealthy_devices
+from wattloop_operator.reconcile.attempt.ending import has_passed_max_epochs, must_end
 from wattloop_operator.reconcile.attempt.progress_deadline import hang_message, hung_at
 
 GRACE_SECONDS = 60
 MAX_MESSAGE_CHARACTERS = 4096
+# What to do if the metric is missing.
+_REMEDIES = {
+    ReportingSource.PUSH: "call run.report(metric=…) after each evaluation",
+    ReportingSource.LOGS: "print a line such as epoch=1 {metric}=0.5 after each evaluation, or set "
+    "spec.reporting.pattern or metricName to what the script prints",
+}
 
 
 @dataclass(frozen=True)
@@ -76,16 +84,14 @@ def assess(
 def _without_workload(recurrence: TrainingRecurrence, progress: Progress) -> Ended | Ongoing:
     if recurrence.status.workload_ref is None:
         return Ongoing()
-    if progress.reached or progress.finished:
+    if progress.reached or progress.finished or must_end(recurrence):
         return _from_reports(recurrence, progress)
     return Ended(Result.CANCELLED, "its workload was deleted before it ended; it is not started again")
 
 
 def _failed(recurrence: TrainingRecurrence, progress: Progress, workload: WorkloadState) -> Ended:
-    if progress.reached:
+    if progress.reached or progress.stop_requested or has_passed_max_epochs(recurrence):
         return _from_reports(recurrence, progress)
-    if progress.stop_requested:
-        return _stopped(progress)
     if workload.failure is Failure.DISRUPTED:
         return Ended(Result.DISRUPTED, f"ended from outside: {workload.message}; nothing is learned from it")
     if workload.failure is Failure.DEADLINE:
@@ -144,11 +150,8 @@ def _from_reports(recurrence: TrainingRecurrence, progress: Progress) -> Ended:
     if progress.stop_requested:
         return _stopped(progress)
     if progress.metric is None:
-        text = (
-            f"ended without reporting {target.metric}: call run.report(metric=…) after each evaluation; "
-            "nothing is learned from it"
-        )
-        return Ended(Result.MISSING_METRIC, text)
+        remedy = _REMEDIES[recurrence.spec.reporting.source].format(metric=target.metric)
+        return Ended(Result.MISSING_METRIC, f"ended without {target.metric}: {remedy}; nothing is learned from it")
     text = f"{target.metric} got to {progress.metric}, the target is {target.threshold}, after {progress.epoch} epochs"
     return Ended(Result.EXHAUSTED, text)
 

@@ -17,6 +17,7 @@ from wattloop_operator.api.training_recurrence import DecisionKind, TrainingRecu
 from wattloop_operator.reconcile.attempt.curve import curve_with
 from wattloop_operator.reconcile.attempt.divergence import has_moved_away
 from wattloop_operator.reconcile.attempt.early_stop import ROUNDING
+from wattloop_operator.reconcile.attempt.output_report import OutputReport, report_of
 from wattloop_operator.reconcile.energy.rank_measurements import profile_after, ranks_after
 
 # If the template requests no GPUs: all GPUs of one node for each rank, for 128 nodes.
@@ -44,6 +45,16 @@ def progress_after(recurrence: TrainingRecurrence, report: Report) -> Progress:
     if is_newest:
         progress = progress.model_copy(update=_training_update(recurrence, before, report))
     return progress
+
+
+def progress_after_output(recurrence: TrainingRecurrence, seen: OutputReport) -> Progress:
+    """The progress after something was seen of a training that does not use the client."""
+    before = recurrence.status.progress or Progress()
+    progress = progress_after(recurrence, report_of(before, seen))
+    is_new = progress.evaluations != before.evaluations or progress.diverged != before.diverged
+    if not (is_new and seen.evaluation):
+        return progress
+    return progress.model_copy(update={"latest_evaluation": seen.evaluation})
 
 
 def max_gpus(recurrence: TrainingRecurrence) -> int:

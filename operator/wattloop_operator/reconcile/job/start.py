@@ -15,10 +15,11 @@ from wattloop_operator.api.recurring_training_job import (
     ConcurrencyPolicy,
     MissedRunPolicy,
     RecurringTrainingJobSpec,
-    ReportingSource,
 )
+from wattloop_operator.api.reporting import ReportingSource
 from wattloop_operator.domain.names import slot_of_request, slot_of_time
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.domain.training_output import pattern_problem
 from wattloop_operator.reconcile.actions import Action, CreateRecurrence, EmitEvent
 from wattloop_operator.reconcile.attempt.lifecycle import cancel_attempt
 from wattloop_operator.reconcile.job.recurrences import Recurrence, last_end, latest_slot_time, next_index, used_slots
@@ -30,6 +31,10 @@ from wattloop_planner.bandit.policy import NoFeasibleArmError
 MAX_ACTIVE = 64
 # With missedRunPolicy Skip, a start that is later than this is missed.
 SKIP_SECONDS = 60
+OUTPUT_NOT_READ = (
+    "spec.reporting.source Logs: this operator does not read the logs of pods; use Push, or run the job with wattloop "
+    "run"
+)
 
 
 @dataclass(frozen=True)
@@ -103,8 +108,6 @@ def unsupported(spec: RecurringTrainingJobSpec) -> str | None:
     Such a job does not start, because a run that ignores a field would not be what its user asked
     for.
     """
-    if spec.reporting.source is not ReportingSource.PUSH:
-        return f"spec.reporting.source {spec.reporting.source} is not supported by this version; use Push"
     if spec.power.frequency_plan_ref is not None:
         return "spec.power.frequencyPlanRef is not supported by this version; leave it out"
     return None
@@ -118,12 +121,26 @@ def _blocked(snapshot: Snapshot, open_now: tuple[Recurrence, ...]) -> Readiness 
     unsupported_field = unsupported(spec)
     if unsupported_field is not None:
         return Readiness(ready=False, reason="NotSupported", message=unsupported_field)
+    unreadable = _unreadable_output(snapshot)
+    if unreadable is not None:
+        return unreadable
     if snapshot.refusal:
         return Readiness(ready=False, reason="TemplateRejected", message=snapshot.refusal)
     done = spec.max_recurrences is not None and next_index(snapshot) >= spec.max_recurrences
     if done and not any(is_retry_due(each, spec.retry_policy.limit) for each in open_now):
         text = f"all {spec.max_recurrences} recurrences of spec.maxRecurrences were started"
         return Readiness(ready=False, reason="AllStarted", message=text)
+    return None
+
+
+def _unreadable_output(snapshot: Snapshot) -> Readiness | None:
+    """Why the output of the training could not be read; None if it can, or is not needed."""
+    reporting = snapshot.job.spec.reporting
+    if reporting.source is ReportingSource.LOGS and not snapshot.reads_output:
+        return Readiness(ready=False, reason="NotSupported", message=OUTPUT_NOT_READ)
+    problem = pattern_problem(reporting)
+    if problem is not None:
+        return Readiness(ready=False, reason="InvalidPattern", message=f"spec.reporting.pattern: {problem}")
     return None
 
 

@@ -171,6 +171,7 @@ def decide(snapshot: Snapshot, attempt: Attempt) -> TrainingRecurrence:
             stop_cost_joules=_cost_limit(decision.stop_cost_joules),  # type: ignore[arg-type]  # validated into a decimal
             energy_weight_percent=spec.objective.energy_weight_percent,
             parameters=dict(decision.parameters),
+            reporting=spec.reporting,
             template_digest=spec.template.digest,
             progress_deadline_seconds=spec.objective.progress_deadline_seconds,
             decision=_decision_record(spec.policy.name, kind, decision, context),

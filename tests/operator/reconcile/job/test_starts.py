@@ -142,7 +142,8 @@ def test_a_job_stops_at_its_maximum_number_of_recurrences(backend_with: Backends
         ({"trigger": {"cron": {"schedule": "0 0 31 2 *"}}}, "", "InvalidSchedule"),
         ({}, "Job is invalid: spec.template.spec.containers[0].image: Required value", "TemplateRejected"),
         ({"suspend": True}, "", "Suspended"),
-        ({"reporting": {"source": "Logs"}}, "", "NotSupported"),
+        ({"reporting": {"source": "Logs", "pattern": "(?P<metric>"}}, "", "InvalidPattern"),
+        ({"reporting": {"source": "Logs", "pattern": "accuracy (.*)"}}, "", "InvalidPattern"),
         ({"power": {"frequencyPlanRef": {"name": "plan"}}}, "", "NotSupported"),
     ],
 )

@@ -1,0 +1,86 @@
+"""How Wattloop receives the metric of a training: from the script itself, or from what it writes."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from wattloop_operator.api.model import ApiModel, Rule
+
+MAX_PATTERN_CHARACTERS = 512
+
+
+class ReportingSource(StrEnum):
+    """How Wattloop receives the metric."""
+
+    PUSH = "Push"
+    LOGS = "Logs"
+
+
+class Reporting(ApiModel):
+    """How Wattloop receives the metric."""
+
+    rules = (
+        Rule(
+            # The comparison is always true; a pattern that is no regular expression is an error of `matches`.
+            "!has(self.pattern) || ''.matches(self.pattern) in [true, false]",
+            "a regular expression of RE2, such as 'epoch (?P<epoch>\\d+): accuracy (?P<metric>\\S+)'",
+            ".pattern",
+        ),
+        Rule(
+            "!has(self.pattern) || self.pattern.contains('(?P<metric>') || self.pattern.contains('(?<metric>')",
+            "a group named metric, such as 'accuracy (?P<metric>\\S+)'",
+            ".pattern",
+        ),
+        Rule(
+            "!has(self.pattern) || self.source in ['Logs']",
+            "no pattern, or source: Logs, because only text has a pattern",
+            ".pattern",
+        ),
+        Rule(
+            "!has(self.metricName) || !has(self.pattern)",
+            "no metricName beside a pattern, because the group metric of the pattern has the metric",
+            ".metricName",
+        ),
+        Rule(
+            "!has(self.metricName) || self.source != 'Push'",
+            "no metricName with source: Push, because the script reports one metric",
+            ".metricName",
+        ),
+    )
+
+    source: ReportingSource = Field(
+        default=ReportingSource.PUSH,
+        description="Push: the script reports with the wattloop client. Logs: Wattloop reads the metric from the "
+        "output of the training container, so the script needs no change. A script that does not use the client "
+        "cannot be asked to stop: Wattloop ends its workload when the target is reached, the cost limit is exceeded "
+        "or maxEpochs is passed.",
+    )
+    pattern: str | None = Field(
+        default=None,
+        description="Regular expression (RE2 syntax) that is searched in each line of the output. The group metric "
+        "has the metric; the optional group epoch has the number of the epoch. Absent: name=value, name: value and "
+        "JSON are recognized, for metricName and for epoch.",
+        min_length=1,
+        max_length=MAX_PATTERN_CHARACTERS,
+    )
+    metric_name: str | None = Field(
+        default=None,
+        description="Name of the metric in the output. Absent: objective.target.metric.",
+        min_length=1,
+        max_length=64,
+        pattern=r"^[A-Za-z_][A-Za-z0-9_./-]*$",
+    )
+    first_epoch: int = Field(
+        default=1,
+        description="Number that the output gives to the first epoch: 1, or 0 if it counts from 0. Without epochs in "
+        "the output, each evaluation of the metric counts as one epoch.",
+        ge=0,
+        le=1,
+    )
+
+    @property
+    def uses_client(self) -> bool:
+        """Whether the script reports by itself, and therefore learns when to stop."""
+        return self.source is ReportingSource.PUSH

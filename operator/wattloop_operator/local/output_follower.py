@@ -1,0 +1,168 @@
+"""Follows the training of an attempt that does not use the client: its output, and the GPUs of the run.
+
+The runner itself is then the client: it holds the decided power limit, reads the energy counters, and
+reports the evaluations that the training prints.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from wattloop.errors import OperationError
+from wattloop.gpus import ProcessGpus
+from wattloop.process_gpus import given_to_process
+from wattloop_operator.api.reporting import ReportingSource
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.training_output import MAX_LINE_BYTES, OutputReader
+from wattloop_operator.reconcile.attempt.output_report import ObservedGpus, OutputReport
+
+logger = logging.getLogger(__name__)
+
+READ_BYTES = 256 * 1024
+POLL_SECONDS = 0.2
+# Energy between two evaluations, for the cost limit.
+GPU_REPORT_SECONDS = 2.0
+
+Observe = Callable[[str, str, OutputReport], None]
+"""Merges a report of an attempt, given its namespace and name; see `ReportService.observe`."""
+
+
+class OutputFollower:
+    """Reports on one attempt, from a thread, until it is finished.
+
+    Args:
+        recurrence: The attempt.
+        log: File with the output of its process.
+        agent_socket: The agent's socket; empty: the GPUs are not measured.
+        variables: The environment variables of its process, which select the GPUs.
+        observe: Merges a report.
+    """
+
+    def __init__(
+        self,
+        recurrence: TrainingRecurrence,
+        log: Path,
+        agent_socket: str,
+        variables: Mapping[str, str],
+        observe: Observe,
+    ) -> None:
+        self._recurrence = recurrence
+        self._observe = observe
+        spec = recurrence.spec
+        reader = OutputReader(spec.reporting, spec.target) if spec.reporting.source is ReportingSource.LOGS else None
+        self._reader = reader
+        self._lines = LogLines(log)
+        self._gpus = ProcessGpus(agent_socket, select=lambda offered: given_to_process(offered, variables))
+        self._finishing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"follow-{recurrence.metadata.name}", daemon=True)
+
+    def begin(self) -> None:
+        """Read the GPUs and hold the power limit, before the process starts; then follow it."""
+        self._gpus.begin()
+        if self._recurrence.spec.power_limit_watts is not None:
+            self._gpus.hold(float(self._recurrence.spec.power_limit_watts))
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Read the rest of the output, after the process has ended, and release the GPUs."""
+        self._finishing.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._report(OutputReport(0, gpus=self._observed_gpus()))
+            waits = 0
+            while not self._finishing.wait(POLL_SECONDS):
+                waits += 1
+                if not self._report_new_lines() and waits * POLL_SECONDS >= GPU_REPORT_SECONDS:
+                    self._report(OutputReport(0, gpus=self._observed_gpus()))
+                    waits = 0
+            self._report_new_lines()
+            self._report_evaluations(self._lines.rest())
+            self._report(OutputReport(0, gpus=self._observed_gpus()))
+        except Exception:  # the run goes on without the metric
+            logger.exception("%s: unexpected failure while its output was read", self._recurrence.metadata.name)
+        finally:
+            self._gpus.end()
+
+    def _report_new_lines(self) -> bool:
+        """Report each new evaluation; returns whether there was one."""
+        found = False
+        while lines := self._lines.read():
+            found |= self._report_evaluations(lines)
+        return found
+
+    def _report_evaluations(self, lines: Sequence[tuple[int, bytes]]) -> bool:
+        if self._reader is None:
+            return False
+        evaluations = [(end, evaluation) for end, line in lines if (evaluation := self._reader.read(line)) is not None]
+        gpus = self._observed_gpus() if evaluations else ObservedGpus()
+        for end, evaluation in evaluations:
+            self._report(OutputReport(end, evaluation.metric, evaluation.epoch, gpus=gpus))
+        return bool(evaluations)
+
+    def _observed_gpus(self) -> ObservedGpus:
+        gpus = self._gpus
+        return ObservedGpus(gpus.energy(), gpus.product, gpus.max_power_limit_watts, gpus.limit_watts, gpus.refusal)
+
+    def _report(self, seen: OutputReport) -> None:
+        metadata = self._recurrence.metadata
+        try:
+            self._observe(metadata.namespace, metadata.name, seen)
+        except OperationError as error:
+            logger.warning("%s: a report was not stored: %s", metadata.name, error)
+
+
+class LogLines:
+    r"""The lines of a file that grows. A line ends with a line feed or a carriage return.
+
+    Args:
+        path: The file.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "log"
+        >>> lines = LogLines(path)
+        >>> _ = path.write_bytes(b"a=1\rb=2\nrest")
+        >>> lines.read(), lines.read()
+        ([(4, b'a=1'), (8, b'b=2')], [])
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self._part = b""
+
+    def read(self) -> list[tuple[int, bytes]]:
+        """The next complete lines, each with the position of its end; none if there are none yet."""
+        lines: list[tuple[int, bytes]] = []
+        while not lines:
+            try:
+                with self._path.open("rb") as log:
+                    log.seek(self._offset)
+                    data = log.read(READ_BYTES)
+            except OSError:
+                return []
+            if not data:
+                return []
+            start = self._offset
+            self._offset += len(data)
+            lines = self._split(start, data)
+        return lines
+
+    def rest(self) -> list[tuple[int, bytes]]:
+        """The last line, if it does not end."""
+        return [(self._offset, self._part)] if self._part else []
+
+    def _split(self, start: int, data: bytes) -> list[tuple[int, bytes]]:
+        lines = []
+        for piece in data.replace(b"\r", b"\n").splitlines(keepends=True):
+            start += len(piece)
+            self._part = (self._part + piece)[: MAX_LINE_BYTES + 1]
+            if piece.endswith(b"\n"):
+                lines.append((start, self._part.rstrip(b"\n")))
+                self._part = b""
+        return lines

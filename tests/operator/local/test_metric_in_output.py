@@ -1,0 +1,111 @@
+"""`wattloop run` with spec.reporting.source Logs: trainings that know nothing of Wattloop."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.local_runs.local_runs import LocalJob
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.store import open_store
+
+pytestmark = pytest.mark.processes
+
+# Prints its metric, and would train for ever. It writes the signal that ends it.
+ENDLESS = """
+import itertools, signal, sys, time
+import nvml_simulator
+
+def end(number, frame):
+    open("signal", "w").write(str(number))
+    sys.exit(0)
+
+signal.signal(signal.SIGTERM, end)
+batch_size = int(sys.argv[1].partition("=")[2])
+for epoch in itertools.count(1):
+    nvml_simulator.occupy(0, work=3120.0, intensity=0.8)
+    print(f"epoch={epoch} loss=1e-3 accuracy={0.1 * epoch:.2f} batch={batch_size}")
+    if epoch >= EPOCHS:
+        time.sleep(600)
+"""
+
+
+def logs_job(folder: Path, script: str, **spec: Any) -> LocalJob:
+    local = LocalJob(folder)
+    container = {
+        "name": "train",
+        "image": "none",
+        "command": ["python", "train.py"],
+        "args": ["--batch-size=$(WATTLOOP_BATCH_SIZE)"],
+    }
+    local.job(
+        script,
+        template={"job": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}},
+        **{"reporting": {"source": "Logs"}, **spec},
+    )
+    return local
+
+
+def recurrences_of(local: LocalJob) -> list[TrainingRecurrence]:
+    with open_store(local.output / "wattloop.db") as store:
+        stored = store.objects.list("TrainingRecurrence", "local")
+    return [TrainingRecurrence.from_wire(each.body) for each in stored]
+
+
+def test_a_script_without_the_client_is_ended_at_its_target_with_its_energy_and_metric_known(tmp_path: Path) -> None:
+    local = logs_job(tmp_path, ENDLESS.replace("EPOCHS", "4"))
+    assert local.run("--recurrences", "1") == 0
+    [recurrence] = recurrences_of(local)
+    status = recurrence.status
+    progress = status.progress
+    assert progress is not None
+    assert (status.result, str(progress.metric), str(status.epochs)) == ("Reached", "0.4", "4")
+    assert progress.curve is not None
+    assert progress.curve.metrics == (0.1, 0.2, 0.3, 0.4)
+    assert (tmp_path / "signal").read_text() == str(int(signal.SIGTERM))
+    assert status.usage is not None
+    assert status.usage.gpu_energy_joules > 0
+    assert status.cost is not None
+    [row] = local.rows()
+    assert float(row["cost_joules"]) > 0
+    [log] = (local.output / "logs").glob("tiny-*.log")
+    assert f"batch={recurrence.spec.batch_size}" in log.read_text()
+
+
+def test_a_script_is_ended_once_it_prints_an_epoch_after_the_last_one(tmp_path: Path) -> None:
+    objective = {"target": {"metric": "accuracy", "threshold": "0.9"}, "maxEpochs": 3}
+    local = logs_job(tmp_path, ENDLESS.replace("EPOCHS", "4"), objective=objective, retryPolicy={"limit": 0})
+    assert local.run("--recurrences", "1") == 0
+    [recurrence] = recurrences_of(local)
+    assert recurrence.status.result == "Exhausted"
+
+
+def test_the_last_line_of_a_script_counts_also_without_a_line_feed(tmp_path: Path) -> None:
+    local = logs_job(
+        tmp_path,
+        "print('Epoch 0: top-1 is 38 %')\nprint('Epoch 1: top-1 is 41 %', end='')",
+        objective={"target": {"metric": "accuracy", "threshold": "40"}},
+        reporting={"source": "Logs", "pattern": r"Epoch (?P<epoch>\d+): top-1 is (?P<metric>\S+)", "firstEpoch": 0},
+    )
+    assert local.run("--recurrences", "1") == 0
+    [recurrence] = recurrences_of(local)
+    assert (recurrence.status.result, str(recurrence.status.epochs)) == ("Reached", "2")
+
+
+def test_a_script_whose_metric_is_not_a_number_is_ended_as_diverged(tmp_path: Path) -> None:
+    script = "import time\nprint('epoch=1 accuracy=nan')\ntime.sleep(600)"
+    local = logs_job(tmp_path, script, retryPolicy={"limit": 0})
+    assert local.run("--recurrences", "1") == 1
+    [recurrence] = recurrences_of(local)
+    assert recurrence.status.result == "Diverged"
+
+
+def test_a_script_that_prints_no_metric_gets_a_message_with_the_line_to_print(tmp_path: Path) -> None:
+    local = logs_job(tmp_path, "print('loss=0.1')", retryPolicy={"limit": 0})
+    assert local.run("--recurrences", "1") == 1
+    [recurrence] = recurrences_of(local)
+    assert recurrence.status.result == "MissingMetric"
+    assert "epoch=1 accuracy=0.5" in recurrence.status.message

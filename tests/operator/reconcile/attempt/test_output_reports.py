@@ -1,0 +1,162 @@
+"""Attempts whose training does not use the client: progress by what is seen of it, and its end from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.backends.model_backend import KEY, ModelBackend, job
+from wattloop_operator.api.attempt import Progress
+from wattloop_operator.domain.snapshot import Failure
+from wattloop_operator.reconcile.attempt.output_report import OutputReport
+from wattloop_operator.reconcile.attempt.progress import progress_after_output
+from wattloop_operator.reconcile.learning.decision import sample_decision
+
+LOGS: dict[str, Any] = {"reporting": {"source": "Logs"}}
+BackendWith = Callable[..., ModelBackend]
+SEEN = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 20)), max_size=30)
+
+
+def running(backend: ModelBackend) -> str:
+    backend.reconcile()
+    name = backend.running[0]
+    backend.run_workload(name)
+    backend.reconcile()
+    return name
+
+
+def progress_of(backend: ModelBackend, name: str) -> Progress:
+    return backend.recurrences[name].status.progress or Progress()
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        (OutputReport(9, metric=0.95, epoch=3), ("Reached", "accuracy reached 0.95 after 3 epochs")),
+        (OutputReport(9, metric=float("nan"), epoch=3), ("Diverged", "its metric diverged")),
+        (OutputReport(9, metric=0.5, epoch=51), ("Exhausted", "accuracy got to 0.5, the target is 0.9")),
+    ],
+)
+@pytest.mark.parametrize("ends_gracefully", [True, False])
+def test_a_training_that_is_done_is_ended_and_its_outcome_follows_its_end(
+    backend_with: BackendWith, seen: OutputReport, expected: tuple[str, str], ends_gracefully: bool
+) -> None:
+    backend = backend_with(**LOGS, retryPolicy={"limit": 0})
+    name = running(backend)
+    backend.see(name, seen)
+    backend.reconcile()
+    assert backend.workloads[name].terminating
+    assert backend.recurrences[name].status.result is None
+    if ends_gracefully:
+        backend.end_workload(name, Failure.DISRUPTED, "killed")
+    else:
+        backend.workloads.pop(name)
+    backend.reconcile()
+    status = backend.recurrences[name].status
+    assert status.result == expected[0]
+    assert expected[1] in status.message
+
+
+def test_a_training_that_does_not_end_is_abandoned_after_a_minute(backend_with: BackendWith) -> None:
+    backend = backend_with(**LOGS)
+    name = running(backend)
+    backend.see(name, OutputReport(9, metric=0.95, epoch=3))
+    backend.reconcile()
+    backend.advance(61)
+    backend.reconcile()
+    assert backend.recurrences[name].status.result == "Reached"
+    assert "did not end within 60 s" in backend.recurrences[name].status.message
+
+
+def test_a_training_continues_until_its_target_and_within_its_last_epoch(backend_with: BackendWith) -> None:
+    backend = backend_with(**LOGS)
+    name = running(backend)
+    backend.see(name, OutputReport(1, metric=0.5, epoch=50))
+    backend.reconcile()
+    assert not backend.workloads[name].terminating
+    assert progress_of(backend, name).evaluations == 1
+
+
+def test_a_training_with_the_client_is_not_ended_at_its_target(backend: ModelBackend) -> None:
+    name = running(backend)
+    backend.report(name, metric=0.95)
+    backend.reconcile()
+    assert not backend.workloads[name].terminating
+
+
+def test_a_backend_that_reads_no_output_starts_no_training_that_needs_it(backend_with: BackendWith) -> None:
+    backend = backend_with(**LOGS)
+    backend.reads_output = False
+    backend.reconcile()
+    assert backend.recurrences == {}
+    assert {each.reason for each in backend.job.status.conditions if each.type == "Ready"} == {"NotSupported"}
+
+
+def test_a_change_of_the_source_applies_to_the_next_attempt(backend_with: BackendWith) -> None:
+    backend = backend_with(**LOGS)
+    name = running(backend)
+    backend.change_spec(reporting={"source": "Push"})
+    backend.see(name, OutputReport(9, metric=0.95))
+    backend.reconcile()
+    assert backend.workloads[name].terminating
+
+
+def test_without_epochs_each_evaluation_is_an_epoch(backend_with: BackendWith) -> None:
+    backend = backend_with(**LOGS)
+    name = running(backend)
+    for position, metric in enumerate((0.1, 0.2, 0.3), start=1):
+        backend.see(name, OutputReport(position, metric=metric))
+    assert progress_of(backend, name).epoch == 3
+
+
+def test_the_epochs_of_a_restarted_training_are_added(backend_with: BackendWith) -> None:
+    backend = backend_with(**LOGS)
+    name = running(backend)
+    for position, epoch in enumerate((1, 2, 1, 1.5), start=1):
+        backend.see(name, OutputReport(position, metric=0.1 * epoch, epoch=epoch))
+    assert (progress_of(backend, name).epoch, progress_of(backend, name).earlier_epochs) == (Decimal("3.5"), 2)
+
+
+def test_an_epoch_that_is_lower_by_rounding_is_no_restart(backend_with: BackendWith) -> None:
+    backend = backend_with(**LOGS)
+    name = running(backend)
+    backend.see(name, OutputReport(1, metric=0.1, epoch=0.67))
+    backend.see(name, OutputReport(2, metric=0.2, epoch=0.6667))
+    progress = progress_of(backend, name)
+    assert (progress.epoch, progress.earlier_epochs) == (Decimal("0.67"), None)
+
+
+def test_a_repeated_evaluation_counts_once(backend_with: BackendWith) -> None:
+    consecutive = {"objective": {"target": {"metric": "accuracy", "threshold": "0.9", "consecutiveEvaluations": 2}}}
+    backend = backend_with(**LOGS, **consecutive)
+    name = running(backend)
+    backend.see(name, OutputReport(1, metric=0.95, epoch=1, evaluation="first"))
+    backend.see(name, OutputReport(2, metric=0.95, epoch=1.5, evaluation="first"))
+    assert not progress_of(backend, name).reached
+    backend.see(name, OutputReport(3, metric=0.95, epoch=2, evaluation="second"))
+    assert progress_of(backend, name).reached
+
+
+@given(SEEN, st.data())
+def test_what_is_seen_again_or_late_changes_nothing(seen: list[tuple[float, float]], data: st.DataObject) -> None:
+    backend = ModelBackend(job(**LOGS))
+    snapshot = backend.snapshot(KEY)
+    assert snapshot is not None
+    recurrence = sample_decision(snapshot, backend.now)
+    assert recurrence is not None
+    reports = [OutputReport(index + 1, metric, epoch) for index, (metric, epoch) in enumerate(seen)]
+    for index, report in enumerate(reports):
+        progress = progress_after_output(recurrence, report)
+        recurrence = recurrence.model_copy(
+            update={"status": recurrence.status.model_copy(update={"progress": progress})}
+        )
+        again = data.draw(st.sampled_from(reports[: index + 1]))
+        assert progress_after_output(recurrence, again) == progress
+    expected = reports[-1].metric if reports else None
+    found = (recurrence.status.progress or Progress()).metric
+    assert found is None if expected is None else float(found or 0) == pytest.approx(expected, abs=1e-9)
